@@ -1,0 +1,177 @@
+"""JSON bodies as declared structs: one declaration a shape, camelCase on the wire, tolerant of unknown and absent fields.
+
+`decode_body` reads the dialects of all clients (bare keys, numbers as text, enum names or ordinals); `encode_body` writes
+strict JSON in alphabetical order, as fastjson orders it, None left out.
+"""
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from remoting import fastjson
+
+B = TypeVar("B", bound=msgspec.Struct)
+
+
+class Body(msgspec.Struct, rename="camel", omit_defaults=False):
+    """Base of all bodies."""
+
+
+def decode_body(declared: type[B], body: bytes) -> B:
+    """Raises msgspec.ValidationError or ValueError naming what does not fit."""
+    try:
+        return msgspec.json.decode(body, type=declared, strict=False)
+    except msgspec.DecodeError:
+        return msgspec.convert(_without_nulls(fastjson.loads(body)), declared, strict=False)
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return value
+
+
+def encode_body(value: Any) -> bytes:
+    """The bytes of a body."""
+    return fastjson.dumps(_without_none(value))
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, (dict, msgspec.Struct)):
+        fields = value if isinstance(value, dict) else _fields(value)
+        return {key: _without_none(item) for key, item in fields.items() if item is not None}
+    if isinstance(value, (list, tuple)):
+        return [_without_none(item) for item in value]
+    return value
+
+
+def _fields(value: msgspec.Struct) -> dict[str, Any]:
+    return {field.encode_name: getattr(value, field.name) for field in msgspec.structs.fields(type(value))}
+
+
+class DataVersion(Body):
+    """How new a table is; brokers and name servers compare counter and timestamp."""
+
+    counter: int = 0
+    timestamp: int = 0
+    state_version: int | None = None
+
+
+class TopicConfig(Body):
+    """A topic as brokers keep and register it. perm: 4 read, 2 write, 1 inherit."""
+
+    topic_name: str = ""
+    read_queue_nums: int = 16
+    write_queue_nums: int = 16
+    perm: int = 6
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: int = 0
+    order: bool = False
+    attributes: dict[str, str] | None = None
+
+
+class QueueData(Body):
+    """The queues of a topic on one broker."""
+
+    broker_name: str
+    perm: int
+    read_queue_nums: int
+    write_queue_nums: int
+    topic_sys_flag: int = 0
+
+
+class BrokerData(Body):
+    """A broker name and its addresses by broker id."""
+
+    broker_name: str
+    cluster: str = ""
+    broker_addrs: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class TopicRouteData(Body):
+    """What a client needs to reach a topic."""
+
+    broker_datas: list[BrokerData] = msgspec.field(default_factory=list)
+    queue_datas: list[QueueData] = msgspec.field(default_factory=list)
+    filter_server_table: dict[str, Any] = msgspec.field(default_factory=dict)
+    order_topic_conf: str | None = None
+
+
+class TopicList(Body):
+    """Names of topics."""
+
+    topic_list: list[str] = msgspec.field(default_factory=list)
+    broker_addr: str | None = None
+
+
+class MessageQueue(msgspec.Struct, rename="camel", frozen=True):
+    """One queue of a topic on a broker."""
+
+    broker_name: str
+    queue_id: int
+    topic: str
+
+
+class KVTable(Body):
+    """A string map."""
+
+    table: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class SubscriptionData(Body):
+    """What a consumer group wants of a topic."""
+
+    topic: str
+    sub_string: str = "*"
+    expression_type: str = "TAG"
+    sub_version: int = 0
+    tags_set: list[str] = msgspec.field(default_factory=list)
+    code_set: list[int] = msgspec.field(default_factory=list)
+    class_filter_mode: bool = False
+
+
+class ConsumerData(Body):
+    """A consumer group as a heartbeat tells it. Enums are names (Java, Go) or ordinals (C++)."""
+
+    group_name: str
+    consume_type: str | int = "CONSUME_PASSIVELY"
+    message_model: str | int = "CLUSTERING"
+    consume_from_where: str | int = "CONSUME_FROM_LAST_OFFSET"
+    unit_mode: bool = False
+    subscription_data_set: list[SubscriptionData] = msgspec.field(default_factory=list)
+
+
+class ProducerData(Body):
+    """A producer group as a heartbeat tells it."""
+
+    group_name: str
+
+
+class HeartbeatData(Body):
+    """Body of HEART_BEAT."""
+
+    client_id: str = msgspec.field(name="clientID")
+    producer_data_set: list[ProducerData] = msgspec.field(default_factory=list)
+    consumer_data_set: list[ConsumerData] = msgspec.field(default_factory=list)
+    heartbeat_fingerprint: int = 0
+    without_sub: bool = False
+
+
+class LockBatchBody(Body):
+    """Body of LOCK_BATCH_MQ and UNLOCK_BATCH_MQ."""
+
+    consumer_group: str
+    client_id: str
+    mq_set: list[MessageQueue] = msgspec.field(default_factory=list)
+
+
+class LockOkBody(Body):
+    """Answer of LOCK_BATCH_MQ: the queues that the client now holds."""
+
+    lock_ok_mq_set: list[MessageQueue] = msgspec.field(name="lockOKMQSet", default_factory=list)
+
+
+class ConsumerIdList(Body):
+    """Answer of GET_CONSUMER_LIST_BY_GROUP."""
+
+    consumer_id_list: list[str] = msgspec.field(default_factory=list)

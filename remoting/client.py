@@ -1,0 +1,89 @@
+"""The asking side: one connection an address, opened at first use and again after it broke.
+
+    answer = await client.invoke("127.0.0.1:9876", RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+
+Answers find their request by opaque. What servers ask of us (NOTIFY_CONSUMER_IDS_CHANGED and the like) is served by the
+routes given at construction, as a server would.
+"""
+
+import asyncio
+from typing import Any, Final
+
+from remoting.codes import ResponseCode
+from remoting.command import Body, RemotingCommand
+from remoting.dispatch import Dispatcher, RemotingError, Route
+from remoting.header import CommandHeader
+from remoting.server import Channel, Channels
+from runtime.timers import Timers
+from runtime.turn import Turn
+
+CONNECT_TIMEOUT_S: Final = 3.0
+
+
+class RemotingClient:
+    """Connections to servers, by address `host:port`."""
+
+    def __init__(self, turn: Turn, timers: Timers, table: dict[int, Route] | None = None, services: Any = None) -> None:
+        self._channels = Channels(turn, timers)
+        self._dispatcher = Dispatcher(services, table or {})
+        self._connecting: dict[str, asyncio.Task[Channel]] = {}
+        self._by_address: dict[str, Channel] = {}
+
+    async def channel(self, address: str) -> Channel:
+        """The open connection to `address`, made if need be. Raises OSError or TimeoutError when it cannot be."""
+        channel = self._by_address.get(address)
+        if channel is not None and channel.is_open:
+            return channel
+        task = self._connecting.get(address)
+        if task is None:
+            task = asyncio.ensure_future(self._connect(address))
+            self._connecting[address] = task
+            task.add_done_callback(lambda _: self._connecting.pop(address, None))
+        return await asyncio.shield(task)
+
+    async def invoke(
+        self,
+        address: str,
+        code: int,
+        header: CommandHeader | None = None,
+        body: Body = b"",
+        timeout_s: float = 3.0,
+    ) -> RemotingCommand:
+        """Ask and wait for the answer, whatever its code. Raises OSError, ChannelClosed or TimeoutError."""
+        channel = await self.channel(address)
+        return await channel.invoke(code, header, body, timeout_s)
+
+    async def call(
+        self,
+        address: str,
+        code: int,
+        header: CommandHeader | None = None,
+        body: Body = b"",
+        timeout_s: float = 3.0,
+    ) -> RemotingCommand:
+        """As `invoke`; an answer other than SUCCESS is raised as RemotingError with its code and remark."""
+        answer = await self.invoke(address, code, header, body, timeout_s)
+        if answer.code != ResponseCode.SUCCESS:
+            raise RemotingError(answer.code, answer.remark or f"{address} answered {answer.code} to code {code}")
+        return answer
+
+    async def invoke_oneway(self, address: str, code: int, header: CommandHeader | None = None, body: Body = b"") -> None:
+        """Send what wants no answer."""
+        (await self.channel(address)).invoke_oneway(code, header, body)
+
+    async def close(self) -> None:
+        """Close all connections; what waits for an answer gets ChannelClosed."""
+        for task in list(self._connecting.values()):
+            task.cancel()
+        self._channels.close()
+        await asyncio.sleep(0)
+
+    async def _connect(self, address: str) -> Channel:
+        host, _, port = address.rpartition(":")
+        loop = asyncio.get_running_loop()
+        _, channel = await asyncio.wait_for(
+            loop.create_connection(lambda: Channel(self._channels, self._dispatcher), host.strip("[]"), int(port)),
+            CONNECT_TIMEOUT_S,
+        )
+        self._by_address[address] = channel
+        return channel

@@ -1,0 +1,239 @@
+"""Commands and their two header serialisations.
+
+`RemotingCommand` is any command with its fields as text. `Request[Header]` is a request whose fields were read into their
+declared header in the same pass. `Response` is what a handler answers; it becomes bytes once, in the connection's turn.
+"""
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE, JSON, LANGUAGE, ROCKETMQ, VERSION, LanguageCode
+from remoting.frame import FrameError, frame_head
+from remoting.header import CommandHeader, ext_json, ext_map, from_ext
+from remoting.layout import BINARY_FIXED_STRUCT
+
+H = TypeVar("H", bound=CommandHeader)
+Buffer = bytes | memoryview
+Body = Buffer | Sequence[Buffer]
+"""A body is one buffer, or buffers that follow each other (views of store files are sent without a copy)."""
+
+_I16 = struct.Struct(">H")
+_I32 = struct.Struct(">I")
+_LANGUAGE_BYTE = LanguageCode[LANGUAGE].value
+
+
+class RemotingCommand(msgspec.Struct, gc=False):
+    """A request or response with its fields as a text map."""
+
+    code: int = 0
+    language: str | int = LANGUAGE
+    version: int = VERSION
+    opaque: int = 0
+    flag: int = 0
+    remark: str | None = None
+    ext: dict[str, str] | None = msgspec.field(name="extFields", default=None)
+    body: bytes = msgspec.field(name="~body", default=b"")
+    serialize_type: int = msgspec.field(name="~type", default=JSON)
+
+    @property
+    def is_response(self) -> bool:
+        return self.flag & FLAG_RESPONSE != 0
+
+    def header(self, declared: type[H]) -> H:
+        """The fields as `declared`. Raises msgspec.ValidationError naming the field."""
+        return from_ext(declared, self.ext or {})
+
+
+class Request(msgspec.Struct, Generic[H], gc=False):
+    """A request for a handler. `channel` is the connection it came by; `ext()` has every field, the undeclared too."""
+
+    header: H = msgspec.field(name="extFields")
+    code: int = 0
+    language: str | int = LANGUAGE
+    version: int = 0
+    opaque: int = 0
+    flag: int = 0
+    remark: str | None = None
+    body: bytes = msgspec.field(name="~body", default=b"")
+    channel: Any = msgspec.field(name="~channel", default=None)
+    raw_header: bytes = msgspec.field(name="~raw", default=b"")
+    serialize_type: int = msgspec.field(name="~type", default=JSON)
+
+    @property
+    def is_oneway(self) -> bool:
+        return self.flag & FLAG_ONEWAY != 0
+
+    def ext(self) -> dict[str, str]:
+        """All fields as text."""
+        return decode_header(self.serialize_type, self.raw_header).ext or {}
+
+
+_decode_json = msgspec.json.Decoder(RemotingCommand).decode
+
+
+def decode_header(serialize_type: int, header: bytes) -> RemotingCommand:
+    """Decode a header of either serialisation. Raises FrameError when it cannot be read."""
+    if serialize_type == JSON:
+        try:
+            return _decode_json(header)
+        except msgspec.DecodeError:
+            return _decode_loose_json(header)
+    if serialize_type == ROCKETMQ:
+        return _decode_binary(header)
+    raise FrameError(f"serialise type {serialize_type} is neither JSON (0) nor ROCKETMQ (1)")
+
+
+def _decode_loose_json(header: bytes) -> RemotingCommand:
+    """JSON whose field values are not all strings (the C++ client writes numbers), or with an odd language."""
+    try:
+        fields = msgspec.json.decode(header)
+        ext = fields.get("extFields")
+        if ext is not None:
+            fields["extFields"] = {name: _text(value) for name, value in ext.items() if value is not None}
+        fields.pop("~body", None)
+        return msgspec.convert(fields, RemotingCommand, strict=False)
+    except (msgspec.DecodeError, AttributeError, RecursionError) as error:
+        raise FrameError(f"header is not JSON of a command: {error}") from None
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return msgspec.json.encode(value).decode()
+
+
+def _decode_binary(header: bytes) -> RemotingCommand:
+    try:
+        code, language, version, opaque, flag = BINARY_FIXED_STRUCT.unpack_from(header)
+        remark, position = _take(header, BINARY_FIXED_STRUCT.size, _I32)
+        ext_bytes, position = _take(header, position, _I32)
+        ext: dict[str, str] = {}
+        at = 0
+        while at < len(ext_bytes):
+            key, at = _take(ext_bytes, at, _I16)
+            value, at = _take(ext_bytes, at, _I32)
+            ext[key.decode()] = value.decode()
+    except (struct.error, UnicodeDecodeError) as error:
+        raise FrameError(f"binary header cannot be read: {error}") from None
+    name = LanguageCode(language).name if language in LanguageCode else LanguageCode.OTHER.name
+    return RemotingCommand(
+        code, name, version, opaque, flag, remark.decode(errors="replace") or None, ext or None, b"", ROCKETMQ
+    )
+
+
+def _take(data: bytes, position: int, length_format: struct.Struct) -> tuple[bytes, int]:
+    (length,) = length_format.unpack_from(data, position)
+    start = position + length_format.size
+    if length > len(data) - start:
+        raise FrameError(f"length {length} runs over the end of a binary header of {len(data)} bytes")
+    return data[start : start + length], start + length
+
+
+def _encode_binary(code: int, version: int, opaque: int, flag: int, remark: str | None, ext: dict[str, str] | None) -> bytes:
+    entries = bytearray()
+    for name, value in (ext or {}).items():
+        name_bytes, value_bytes = name.encode(), value.encode()
+        entries += _I16.pack(len(name_bytes)) + name_bytes + _I32.pack(len(value_bytes)) + value_bytes
+    remark_bytes = (remark or "").encode()
+    fixed = BINARY_FIXED_STRUCT.pack(code, _LANGUAGE_BYTE, version, opaque, flag)
+    return b"".join((fixed, _I32.pack(len(remark_bytes)), remark_bytes, _I32.pack(len(entries)), entries))
+
+
+_JSON_TAIL = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
+
+
+def _encode_json(code: int, opaque: int, flag: int, remark: str | None, ext: bytes | None) -> bytes:
+    return b'{"code":%d%b,"flag":%d,"language":"%b","opaque":%d%b%b' % (
+        code,
+        b"" if ext is None else b',"extFields":' + ext,
+        flag,
+        LANGUAGE.encode(),
+        opaque,
+        b"" if remark is None else b',"remark":' + msgspec.json.encode(remark),
+        _JSON_TAIL,
+    )
+
+
+_JSON_OK = b'{"code":%d,"extFields":%b,"flag":1,"language":"' + LANGUAGE.encode() + b'","opaque":%d' + _JSON_TAIL
+
+
+class Response:
+    """What a handler answers: code, declared header, body, remark."""
+
+    __slots__ = ("body", "code", "header", "remark")
+
+    def __init__(
+        self, code: int = 0, header: CommandHeader | None = None, body: Body = b"", remark: str | None = None
+    ) -> None:
+        self.code = code
+        self.header = header
+        self.body = body
+        self.remark = remark
+
+    def encode_into(self, out: list[Buffer], opaque: int, serialize_type: int) -> None:
+        """Append the buffers of the whole frame to `out`."""
+        header = self.header
+        if serialize_type == ROCKETMQ:
+            ext = None if header is None else ext_map(header)
+            head = _encode_binary(self.code, VERSION, opaque, FLAG_RESPONSE, self.remark, ext)
+        elif header is not None and self.remark is None:
+            head = _JSON_OK % (
+                self.code,
+                ext_json(header),
+                opaque,
+            )  # 0.3 us against 0.7 us for the general form
+        else:
+            ext_text = None if header is None else ext_json(header)
+            head = _encode_json(self.code, opaque, FLAG_RESPONSE, self.remark, ext_text)
+        _frame_into(out, serialize_type, head, self.body)
+
+
+def encode_request(
+    code: int,
+    header: CommandHeader | None,
+    body: Body,
+    opaque: int,
+    *,
+    oneway: bool = False,
+    serialize_type: int = JSON,
+) -> list[Buffer]:
+    """The buffers of a request frame."""
+    flag = FLAG_ONEWAY if oneway else 0
+    if serialize_type == ROCKETMQ:
+        head = _encode_binary(code, VERSION, opaque, flag, None, None if header is None else ext_map(header))
+    else:
+        head = _encode_json(code, opaque, flag, None, None if header is None else ext_json(header))
+    out: list[Buffer] = []
+    _frame_into(out, serialize_type, head, body)
+    return out
+
+
+def _frame_into(out: list[Buffer], serialize_type: int, head: bytes, body: Body) -> None:
+    if isinstance(body, (bytes, memoryview)):
+        out.append(frame_head(serialize_type, len(head), len(body)) + head)
+        if body:
+            out.append(body)
+    else:
+        out.append(frame_head(serialize_type, len(head), sum(map(len, body))) + head)
+        out.extend(body)
+
+
+def request_decoder(declared: type[H]) -> Callable[[bytes], Request[H]]:
+    """Decodes a JSON header straight into `Request[declared]`; raises msgspec.DecodeError where that does not fit."""
+    return msgspec.json.Decoder(Request[declared], strict=False).decode  # type: ignore[valid-type]
+
+
+def typed_request(command: RemotingCommand, declared: type[H]) -> Request[H]:
+    """The general way to a typed request: any serialisation, numbers as values, absent extFields."""
+    return Request(
+        from_ext(declared, command.ext or {}),
+        command.code,
+        command.language,
+        command.version,
+        command.opaque,
+        command.flag,
+        command.remark,
+    )

@@ -1,0 +1,171 @@
+"""From a frame to a handler and from its result to an answer.
+
+A handler is a plain function `(services, request) -> Response | Deferred | None`, listed in a `Route` with the code that it
+serves and the header that it expects. It may raise `RemotingError(code, remark)`. None answers nothing (oneway codes only).
+
+Two ways lead to a typed request. The quick one: a JSON header that begins `{"code":N,` (all known clients) is decoded
+straight into the route's header, 0.9 us for a send. The general one decodes to text fields first, 2.2 us, and serves the
+binary serialisation, responses, and headers of another shape; a test holds the two equal.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE, JSON, ResponseCode
+from remoting.command import (
+    Buffer,
+    RemotingCommand,
+    Request,
+    Response,
+    decode_header,
+    request_decoder,
+    typed_request,
+)
+from remoting.frame import Frame
+from remoting.header import CommandHeader
+
+log = logging.getLogger("remoting")
+
+
+class RemotingError(Exception):
+    """A refusal: becomes a response with this code and remark."""
+
+    def __init__(self, code: int, remark: str) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark
+
+
+class Deferred:
+    """An answer that comes later. The handler keeps it and calls `complete` from the loop, once."""
+
+    __slots__ = ("_channel", "_opaque", "_serialize_type", "_response", "is_done")
+
+    def __init__(self) -> None:
+        self._channel: Any = None
+        self._opaque = 0
+        self._serialize_type = JSON
+        self._response: Response | None = None
+        self.is_done = False
+
+    def bind(self, channel: Any, opaque: int, serialize_type: int) -> None:
+        """Called by the dispatcher: where the answer goes."""
+        self._channel, self._opaque, self._serialize_type = channel, opaque, serialize_type
+        if self._response is not None:
+            self._send(self._response)
+        else:
+            channel.deferred_added()
+
+    def complete(self, response: Response) -> None:
+        """Answer. A closed connection or a oneway request drops it."""
+        if self.is_done:
+            return
+        self.is_done = True
+        if self._channel is None:
+            self._response = response
+        else:
+            self._channel.deferred_removed()
+            self._send(response)
+
+    def _send(self, response: Response) -> None:
+        self._channel.respond(response, self._opaque, self._serialize_type)
+
+
+Handler = Callable[[Any, Request[Any]], Response | Deferred | None]
+
+
+class Route(NamedTuple):
+    """One request code: its header declaration and its handler."""
+
+    code: int
+    header: type[CommandHeader]
+    handler: Handler
+
+
+def routes(*rows: Route | Iterable[Route]) -> dict[int, Route]:
+    """A table of routes by code. Rows may be routes or tables' values. A code listed twice is a ValueError."""
+    table: dict[int, Route] = {}
+    for row in rows:
+        for route in [row] if isinstance(row, Route) else row:
+            if route.code in table:
+                raise ValueError(f"request code {route.code} is routed twice")
+            table[route.code] = route
+    return table
+
+
+class Dispatcher:
+    """Serves frames by a table of routes."""
+
+    def __init__(self, services: Any, table: dict[int, Route], refused: frozenset[int] = frozenset()) -> None:
+        self._services = services
+        self._table = {code: route for code, route in table.items() if code not in refused}
+        self._quick = {
+            b'{"code":%d' % code: (request_decoder(route.header), route.handler) for code, route in self._table.items()
+        }
+
+    def serve(self, channel: Any, frame: Frame, out: list[Buffer]) -> None:
+        """Serve one frame; append the answer to `out`, if it is ready. Raises FrameError to have the connection closed."""
+        serialize_type, header, body = frame
+        quick = self._quick.get(header[: header.find(b",", 0, 24)]) if serialize_type == JSON else None
+        if quick is None:
+            self._serve_general(channel, serialize_type, header, body, out)
+            return
+        decode, handler = quick
+        try:
+            request = decode(header)
+        except msgspec.DecodeError:
+            self._serve_general(channel, serialize_type, header, body, out)
+            return
+        if request.flag & FLAG_RESPONSE:
+            self._serve_general(channel, serialize_type, header, body, out)
+            return
+        request.body = body
+        request.channel = channel
+        request.raw_header = header
+        self._answer(handler, request, out)
+
+    def _serve_general(self, channel: Any, serialize_type: int, header: bytes, body: bytes, out: list[Buffer]) -> None:
+        command = decode_header(serialize_type, header)
+        command.body = body
+        if command.is_response:
+            channel.response_received(command)
+            return
+        route = self._table.get(command.code)
+        if route is None:
+            remark = f" request type {command.code} not supported"
+            self._refuse(command, serialize_type, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark, out)
+            return
+        try:
+            request = typed_request(command, route.header)
+        except msgspec.ValidationError as error:
+            remark = f"header of request code {command.code}: {error}"
+            self._refuse(command, serialize_type, ResponseCode.SYSTEM_ERROR, remark, out)
+            return
+        request.body = body
+        request.channel = channel
+        request.raw_header = header
+        request.serialize_type = serialize_type
+        self._answer(route.handler, request, out)
+
+    def _answer(self, handler: Handler, request: Request[Any], out: list[Buffer]) -> None:
+        try:
+            response = handler(self._services, request)
+        except RemotingError as error:
+            response = Response(error.code, remark=error.remark)
+        except Exception as error:
+            log.exception("request code %d from %s failed", request.code, request.channel)
+            response = Response(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
+        if request.flag & FLAG_ONEWAY or response is None:
+            return
+        if isinstance(response, Deferred):
+            response.bind(request.channel, request.opaque, request.serialize_type)
+        else:
+            response.encode_into(out, request.opaque, request.serialize_type)
+
+    @staticmethod
+    def _refuse(command: RemotingCommand, serialize_type: int, code: int, remark: str, out: list[Buffer]) -> None:
+        if not command.flag & FLAG_ONEWAY:
+            Response(code, remark=remark).encode_into(out, command.opaque, serialize_type)

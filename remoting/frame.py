@@ -1,0 +1,72 @@
+"""Bytes in, frames out; no socket here.
+
+A frame is `length, mark, header, body` (`remoting.layout`). Both lengths are checked before a byte is kept for them, so a
+peer can make us hold at most one frame of FRAME_SIZE_MAX bytes a connection.
+"""
+
+import struct
+
+from remoting.layout import FRAME_SIZE_MAX
+
+Frame = tuple[int, bytes, bytes]
+"""(serialise type, header, body)"""
+
+_HEAD = struct.Struct(">II")  # length; serialise type (top byte) and header length: held to layout.FRAME_HEAD by a test
+
+
+class FrameError(Exception):
+    """The peer broke the framing or its header cannot be read: the connection must be closed, without an answer."""
+
+
+class FrameBuffer:
+    """Cuts a byte stream into frames.
+
+    `_chunks` holds the bytes of an unfinished frame, `_held` their count, `_needed` the count at which it is worth looking
+    again (0 when nothing is held): a large frame that comes in many reads is joined once.
+    """
+
+    __slots__ = ("_chunks", "_frame_size_max", "_held", "_needed")
+
+    def __init__(self, frame_size_max: int = FRAME_SIZE_MAX) -> None:
+        self._frame_size_max = frame_size_max
+        self._chunks: list[bytes] = []
+        self._held = 0
+        self._needed = 0
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """All frames that `data` completes, in order. Raises FrameError on a length out of range."""
+        if self._needed:
+            self._chunks.append(data)
+            self._held += len(data)
+            if self._held < self._needed:
+                return []
+            data = b"".join(self._chunks)
+            self._chunks.clear()
+            self._needed = 0
+        frames: list[Frame] = []
+        unpack_head = _HEAD.unpack_from
+        start, end = 0, len(data)
+        needed = 8
+        while end - start >= 8:
+            length, mark = unpack_head(data, start)
+            header_end = start + 8 + (mark & 0xFFFFFF)
+            frame_end = start + 4 + length
+            if length + 4 > self._frame_size_max:
+                raise FrameError(f"frame of {length + 4} bytes, limit {self._frame_size_max}")
+            if header_end > frame_end:
+                raise FrameError(f"header of {mark & 0xFFFFFF} bytes in a frame of {length + 4}")
+            if frame_end > end:
+                needed = frame_end - start
+                break
+            frames.append((mark >> 24, data[start + 8 : header_end], data[header_end:frame_end]))
+            start = frame_end
+        if start < end:
+            self._chunks.append(data[start:] if start else data)
+            self._held = end - start
+            self._needed = needed
+        return frames
+
+
+def frame_head(serialize_type: int, header_length: int, body_length: int) -> bytes:
+    """The 8 bytes in front of a header."""
+    return _HEAD.pack(4 + header_length + body_length, serialize_type << 24 | header_length)

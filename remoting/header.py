@@ -1,0 +1,125 @@
+"""Command headers, declared once.
+
+A header is a `CommandHeader` subclass: snake_case fields, camelCase on the wire (or the name given by `field(name=...)`),
+required when without default. On the wire every field is text in the `extFields` map. From the declaration follow:
+
+* decoding: msgspec reads the JSON header straight into `Request[Header]` (`remoting.command`), text to numbers included;
+* `ext_json(header)`: the bytes of the `extFields` object. Generated at first use, one `%` template a class: 0.5 us for a
+  send response, where `msgspec.to_builtins` and a stringifying loop take 2.5 us;
+* `ext_map(header)`: the same as a dict, for the binary serialisation and for clients;
+* `lettered(Header, "abc...")`: the same fields under single letters (SendMessageRequestHeaderV2 and its like).
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import NoneType
+from typing import Annotated, Any, TypeVar, get_args, get_origin
+
+import msgspec
+
+I32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+I64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class CommandHeader(msgspec.Struct, rename="camel", gc=False):
+    """Base of all headers. Fields are str, bool, I32 or I64, or one of these `| None` with default None."""
+
+
+class NoHeader(CommandHeader):
+    """For codes without fields of their own."""
+
+
+H = TypeVar("H", bound=CommandHeader)
+
+
+def lettered(declared: type[H], letters: str) -> type[H]:
+    """`declared` with its fields named by `letters` on the wire, in order; still a subclass for type checkers."""
+    fields = msgspec.structs.fields(declared)
+    assert len(letters) == len(fields)
+    rows = [
+        (field.name, field.type, msgspec.field(default=field.default, name=letter))
+        for field, letter in zip(fields, letters, strict=True)
+    ]
+    name = declared.__name__ + "V2"
+    return msgspec.defstruct(name, rows, bases=(declared,), gc=False, module=declared.__module__)  # type: ignore
+
+
+def _kind(annotation: Any) -> type:
+    """str, int or bool: what is behind an annotation such as `I32 | None`."""
+    if get_origin(annotation) is Annotated:
+        return _kind(get_args(annotation)[0])
+    options = [option for option in get_args(annotation) if option is not NoneType]
+    return _kind(options[0]) if options else annotation
+
+
+def _text_expression(kind: type, value: str) -> str:
+    if kind is bool:
+        return f'("true" if {value} else "false")'
+    return value if kind is str else f"str({value})"
+
+
+def _json_expression(kind: type, value: str) -> tuple[str, str]:
+    """(template piece, argument) of one value in a bytes template."""
+    if kind is str:
+        return "%b", f"quote({value})"
+    if kind is bool:
+        return '"%b"', f'(b"true" if {value} else b"false")'
+    return '"%d"', value
+
+
+def _optional(field: msgspec.structs.FieldInfo) -> bool:
+    return NoneType in get_args(field.type)
+
+
+def _template(fields: list[msgspec.structs.FieldInfo]) -> str:
+    """Source of a bytes expression: `,"name":"value"` for each of `fields`."""
+    pieces, arguments = [], []
+    for field in fields:
+        piece, argument = _json_expression(_kind(field.type), f"h.{field.name}")
+        pieces.append(f',"{field.encode_name}":{piece}')
+        arguments.append(argument)
+    return f"b'{''.join(pieces)}' % ({', '.join(arguments)},)"
+
+
+@cache
+def _json_writer(declared: type[CommandHeader]) -> Callable[[CommandHeader], bytes]:
+    fields = msgspec.structs.fields(declared)
+    required = [field for field in fields if not _optional(field)]
+    lines = ["def write(h):", f"    out = {_template(required) if required else chr(98) + chr(39) * 2}"]
+    for field in fields:
+        if _optional(field):
+            lines += [f"    if h.{field.name} is not None:", f"        out += {_template([field])}"]
+    lines.append("    return b'{' + out[1:] + b'}'")
+    scope: dict[str, Any] = {"quote": msgspec.json.encode}
+    exec("\n".join(lines), scope)
+    return scope["write"]  # type: ignore[no-any-return]
+
+
+@cache
+def _map_writer(declared: type[CommandHeader]) -> Callable[[CommandHeader], dict[str, str]]:
+    lines = ["def write(h):", "    out = {}"]
+    for field in msgspec.structs.fields(declared):
+        put = f"out[{field.encode_name!r}] = {_text_expression(_kind(field.type), f'h.{field.name}')}"
+        if _optional(field):
+            lines.append(f"    if h.{field.name} is not None:")
+            put = "    " + put
+        lines.append("    " + put)
+    lines.append("    return out")
+    scope: dict[str, Any] = {}
+    exec("\n".join(lines), scope)
+    return scope["write"]  # type: ignore[no-any-return]
+
+
+def ext_json(header: CommandHeader) -> bytes:
+    """The JSON text of `extFields`: every value a string, None left out."""
+    return _json_writer(type(header))(header)
+
+
+def ext_map(header: CommandHeader) -> dict[str, str]:
+    """The `extFields` map: every value a string, None left out."""
+    return _map_writer(type(header))(header)
+
+
+def from_ext(declared: type[H], ext: Mapping[str, str]) -> H:
+    """Decode a header from its `extFields` map. Raises msgspec.ValidationError naming the field."""
+    return msgspec.convert(ext, declared, strict=False)

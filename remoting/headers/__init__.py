@@ -1,0 +1,1 @@
+"""The declarations of request and response headers, a module a family. Each header is declared once, here."""

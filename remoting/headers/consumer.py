@@ -1,0 +1,68 @@
+"""Clients and their groups."""
+
+from msgspec import field
+
+from remoting.header import CommandHeader
+
+
+class UnregisterClientRequestHeader(CommandHeader):
+    """UNREGISTER_CLIENT."""
+
+    client_id: str = field(name="clientID")
+    producer_group: str | None = None
+    consumer_group: str | None = None
+
+
+class ConsumerGroupRequestHeader(CommandHeader):
+    """GET_CONSUMER_LIST_BY_GROUP, GET_CONSUMER_CONNECTION_LIST, NOTIFY_CONSUMER_IDS_CHANGED."""
+
+    consumer_group: str
+
+
+class ProducerGroupRequestHeader(CommandHeader):
+    """GET_PRODUCER_CONNECTION_LIST."""
+
+    producer_group: str
+
+
+class DeleteSubscriptionGroupRequestHeader(CommandHeader):
+    """DELETE_SUBSCRIPTIONGROUP: 4.9 says removeOffset, 5.x cleanOffset."""
+
+    group_name: str
+    remove_offset: bool = False
+    clean_offset: bool = False
+
+
+class GroupRequestHeader(CommandHeader):
+    """GET_SUBSCRIPTIONGROUP_CONFIG."""
+
+    group: str
+
+
+class ConsumeStatsRequestHeader(CommandHeader):
+    """GET_CONSUME_STATS. topic absent or empty: all topics of the group."""
+
+    consumer_group: str
+    topic: str | None = None
+
+
+class ConsumerStatusRequestHeader(CommandHeader):
+    """INVOKE_BROKER_TO_GET_CONSUMER_STATUS and, towards clients, GET_CONSUMER_STATUS_FROM_CLIENT."""
+
+    topic: str
+    group: str
+    client_addr: str | None = None
+
+
+class ConsumeTimeSpanRequestHeader(CommandHeader):
+    """QUERY_CONSUME_TIME_SPAN."""
+
+    topic: str
+    group: str
+
+
+class BrokerStatsRequestHeader(CommandHeader):
+    """VIEW_BROKER_STATS_DATA."""
+
+    stats_name: str
+    stats_key: str

@@ -1,0 +1,57 @@
+"""Consumer offsets and the offsets of queues."""
+
+from remoting.header import I32, I64, CommandHeader
+
+
+class QueryConsumerOffsetRequestHeader(CommandHeader):
+    """QUERY_CONSUMER_OFFSET."""
+
+    consumer_group: str
+    topic: str
+    queue_id: I32
+
+
+class UpdateConsumerOffsetRequestHeader(CommandHeader):
+    """UPDATE_CONSUMER_OFFSET."""
+
+    consumer_group: str
+    topic: str
+    queue_id: I32
+    commit_offset: I64
+
+
+class QueueRequestHeader(CommandHeader):
+    """GET_MAX_OFFSET, GET_MIN_OFFSET, GET_EARLIEST_MSG_STORETIME: a queue and nothing else."""
+
+    topic: str
+    queue_id: I32
+
+
+class SearchOffsetRequestHeader(CommandHeader):
+    """SEARCH_OFFSET_BY_TIMESTAMP. boundary_type (5.x clients): LOWER or UPPER."""
+
+    topic: str
+    queue_id: I32
+    timestamp: I64
+    boundary_type: str | None = None
+
+
+class OffsetResponseHeader(CommandHeader):
+    """One offset, of a consumer or of a queue, as the request says."""
+
+    offset: I64
+
+
+class TimestampResponseHeader(CommandHeader):
+    """GET_EARLIEST_MSG_STORETIME."""
+
+    timestamp: I64
+
+
+class ResetOffsetRequestHeader(CommandHeader):
+    """INVOKE_BROKER_TO_RESET_OFFSET and, towards clients, RESET_CONSUMER_CLIENT_OFFSET. timestamp -1: the end."""
+
+    topic: str
+    group: str
+    timestamp: I64
+    is_force: bool = True

@@ -1,0 +1,28 @@
+"""Pulling: PULL_MESSAGE and LITE_PULL_MESSAGE."""
+
+from remoting.header import I32, I64, CommandHeader
+
+
+class PullMessageRequestHeader(CommandHeader):
+    """sys_flag bits: 1 commit_offset counts, 2 may be held, 4 subscription given, 8 class filter, 16 lite pull."""
+
+    consumer_group: str
+    topic: str
+    queue_id: I32
+    queue_offset: I64
+    max_msg_nums: I32
+    sys_flag: I32
+    commit_offset: I64
+    suspend_timeout_millis: I64
+    sub_version: I64
+    subscription: str | None = None
+    expression_type: str | None = None
+
+
+class PullMessageResponseHeader(CommandHeader):
+    """With every answer of code 0, 19, 20, 21."""
+
+    suggest_which_broker_id: I64
+    next_begin_offset: I64
+    min_offset: I64
+    max_offset: I64

@@ -1,0 +1,89 @@
+"""Brokers at the name server; key-value config."""
+
+from remoting.header import I32, I64, CommandHeader
+
+
+class RegisterBrokerRequestHeader(CommandHeader):
+    """REGISTER_BROKER. body_crc32 0: not checked."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    ha_server_addr: str
+    broker_id: I64
+    compressed: bool = False
+    body_crc32: I32 = 0
+    heartbeat_timeout_millis: I64 | None = None
+
+
+class RegisterBrokerResponseHeader(CommandHeader):
+    """Where a slave finds its master; absent for a master."""
+
+    ha_server_addr: str | None = None
+    master_addr: str | None = None
+
+
+class BrokerIdentityRequestHeader(CommandHeader):
+    """UNREGISTER_BROKER, QUERY_DATA_VERSION."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: I64
+
+
+class QueryDataVersionResponseHeader(CommandHeader):
+    """QUERY_DATA_VERSION."""
+
+    changed: bool
+
+
+class BrokerNameRequestHeader(CommandHeader):
+    """WIPE_WRITE_PERM_OF_BROKER, ADD_WRITE_PERM_OF_BROKER."""
+
+    broker_name: str
+
+
+class WipeWritePermResponseHeader(CommandHeader):
+    """How many topics lost the permission."""
+
+    wipe_topic_count: I32
+
+
+class AddWritePermResponseHeader(CommandHeader):
+    """How many topics got the permission."""
+
+    add_topic_count: I32
+
+
+class PutKVConfigRequestHeader(CommandHeader):
+    """PUT_KV_CONFIG."""
+
+    namespace: str
+    key: str
+    value: str
+
+
+class KVConfigKeyRequestHeader(CommandHeader):
+    """GET_KV_CONFIG, DELETE_KV_CONFIG."""
+
+    namespace: str
+    key: str
+
+
+class GetKVConfigResponseHeader(CommandHeader):
+    """GET_KV_CONFIG."""
+
+    value: str | None = None
+
+
+class KVNamespaceRequestHeader(CommandHeader):
+    """GET_KVLIST_BY_NAMESPACE."""
+
+    namespace: str
+
+
+class ConfigVersionResponseHeader(CommandHeader):
+    """GET_BROKER_CONFIG: the DataVersion as JSON text."""
+
+    version: str

@@ -1,0 +1,50 @@
+"""Sending: SEND_MESSAGE, its lettered V2 form, CONSUMER_SEND_MSG_BACK."""
+
+from msgspec import field
+
+from remoting.header import I32, I64, CommandHeader, lettered
+
+
+class SendMessageRequestHeader(CommandHeader):
+    """SEND_MESSAGE, SEND_BATCH_MESSAGE. queue_id below 0: any queue. A batch's body holds many messages."""
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: I32
+    queue_id: I32
+    sys_flag: I32
+    born_timestamp: I64
+    flag: I32
+    properties: str | None = None
+    reconsume_times: I32 | None = None
+    unit_mode: bool = False
+    batch: bool = False
+    max_reconsume_times: I32 | None = None
+
+
+SendMessageRequestHeaderV2 = lettered(SendMessageRequestHeader, "abcdefghijkml")
+"""The same fields as SendMessageRequestHeader under letters; l is maxReconsumeTimes, m is batch."""
+
+
+class SendMessageResponseHeader(CommandHeader):
+    """Clients read msgId, queueId and queueOffset always; Java fails where MSG_REGION and TRACE_ON are not there."""
+
+    msg_id: str
+    queue_id: I32
+    queue_offset: I64
+    transaction_id: str | None = None
+    region_id: str = field(name="MSG_REGION", default="DefaultRegion")
+    trace_on: bool = field(name="TRACE_ON", default=True)
+
+
+class ConsumerSendMsgBackRequestHeader(CommandHeader):
+    """physical_offset is called `offset` on the wire."""
+
+    physical_offset: I64 = field(name="offset")
+    group: str
+    delay_level: I32
+    origin_msg_id: str | None = None
+    origin_topic: str | None = None
+    unit_mode: bool = False
+    max_reconsume_times: I32 | None = None

@@ -1,0 +1,47 @@
+"""The frame and the binary (ROCKETMQ) header, declared once; `frame` and `command` run on structs derived from these.
+
+frame   := length i32, mark (serialise type u8, header length u24), header, body
+           length counts everything behind itself
+binary  := code i16, language u8, version i16, opaque i32, flag i32, remark (i32 + bytes), ext (i32 + entries)
+entry   := key (i16 + bytes), value (i32 + bytes)
+"""
+
+import struct
+from typing import Final
+
+from construct import (
+    GreedyRange,
+    Int8ub,
+    Int16sb,
+    Int16ub,
+    Int24ub,
+    Int32sb,
+    Int32ub,
+    PascalString,
+    Prefixed,
+    Struct,
+)
+
+FRAME_SIZE_MAX: Final = 16 * 1024 * 1024
+"""Largest frame with its length field, in bytes; as Netty's decoder in Apache's server and clients."""
+
+FrameHead = Struct("length" / Int32ub, "serialize_type" / Int8ub, "header_length" / Int24ub)
+
+BinaryFixed = Struct("code" / Int16sb, "language" / Int8ub, "version" / Int16sb, "opaque" / Int32sb, "flag" / Int32sb)
+
+BinaryEntry = Struct("key" / PascalString(Int16ub, "utf8"), "value" / PascalString(Int32ub, "utf8"))
+
+BinaryHeader = Struct(
+    "fixed" / BinaryFixed,
+    "remark" / PascalString(Int32ub, "utf8"),
+    "ext" / Prefixed(Int32ub, GreedyRange(BinaryEntry)),
+)
+
+
+def struct_of(declared: Struct) -> struct.Struct:
+    """The `struct.Struct` of a construct of fixed integer fields, big-endian."""
+    return struct.Struct(">" + "".join(field.subcon.fmtstr[1:] for field in declared.subcons))
+
+
+BINARY_FIXED_STRUCT: Final = struct_of(BinaryFixed)
+assert BINARY_FIXED_STRUCT.size == BinaryFixed.sizeof() == 13

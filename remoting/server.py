@@ -1,0 +1,269 @@
+"""The socket shell: connections, listeners, idle reaper.
+
+`Channel` is one connection of a server or of a client. It cuts frames, serves them at once through its dispatcher and
+leaves the answers in `_out`; the turn's REPLY phase writes each channel's answers with one call. A peer that does not read
+(full socket buffer) or that holds too many unanswered requests is not read from until it does.
+"""
+
+import asyncio
+import ipaddress
+import logging
+import struct
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from remoting.command import Body, Buffer, RemotingCommand, Response, encode_request
+from remoting.dispatch import Dispatcher, Route
+from remoting.frame import FrameBuffer, FrameError
+from remoting.header import CommandHeader
+from runtime.timers import Timers
+from runtime.turn import Phase, Turn
+
+log = logging.getLogger("remoting")
+
+IDLE_S: Final = 120.0
+"""A connection silent for this long in both directions is closed (Apache: serverChannelMaxIdleTimeSeconds)."""
+DEFERRED_MAX: Final = 4096
+"""Unanswered requests of one connection above which it is not read from."""
+WRITE_BUFFER_MAX: Final = 4 * 1024 * 1024
+"""Unsent bytes of one connection above which it is not read from."""
+JOIN_MAX: Final = 64 * 1024
+"""Answers up to this size are joined into one buffer; larger ones (pulled views) go out as they are, uncopied."""
+
+
+class ChannelClosed(ConnectionError):
+    """The connection closed before the answer came."""
+
+
+class Channels:
+    """What the connections of one server or client share: which are open, which have something to write."""
+
+    def __init__(self, turn: Turn, timers: Timers, idle_s: float = IDLE_S) -> None:
+        self.turn = turn
+        self.timers = timers
+        self.open: set[Channel] = set()
+        self.unwritten: list[Channel] = []
+        turn.add(Phase.REPLY, self.write)
+        self._idle_s = idle_s
+        self._reaper = timers.every(min(10.0, idle_s / 4), self._reap)
+
+    def write(self) -> None:
+        """Write what every channel has gathered."""
+        if self.unwritten:
+            channels, self.unwritten = self.unwritten, []
+            for channel in channels:
+                channel.write()
+
+    def _reap(self) -> None:
+        oldest = self.timers.clock.monotonic() - self._idle_s
+        for channel in [c for c in self.open if c.last_active < oldest]:
+            log.info("closing %s: idle for %.0f s", channel, self._idle_s)
+            channel.close()
+
+    def close(self) -> None:
+        """Write what is left and close every connection."""
+        self._reaper.cancel()
+        self.write()
+        for channel in list(self.open):
+            channel.close()
+
+
+class Channel(asyncio.Protocol):
+    """One connection. `attachments` is for whoever must remember something about it."""
+
+    def __init__(self, channels: Channels, dispatcher: Dispatcher) -> None:
+        self._channels = channels
+        self._serve = dispatcher.serve
+        self._frames = FrameBuffer()
+        self._out: list[Buffer] = []
+        self._waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
+        self._opaque = 0
+        self._deferred_count = 0
+        self._is_paused = False
+        self._on_close: list[Callable[[Channel], None]] = []
+        self._transport: Any = None
+        self.is_open = False
+        self.last_active = 0.0
+        self.remote_host = ""
+        self.remote_port = 0
+        self.remote_address = ""
+        self.host_bytes = b"\0" * 8
+        self.attachments: dict[str, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"<Channel {self.remote_address}>"
+
+    # What asyncio calls
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_MAX)
+        peer = transport.get_extra_info("peername") or ("0.0.0.0", 0)
+        self.remote_host, self.remote_port = plain_host(peer[0]), peer[1]
+        self.remote_address = f"{self.remote_host}:{self.remote_port}"
+        self.host_bytes = pack_host(self.remote_host, self.remote_port)
+        self.last_active = self._channels.timers.clock.monotonic()
+        self.is_open = True
+        self._channels.open.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        channels = self._channels
+        channels.turn.arm()
+        self.last_active = channels.timers.clock.monotonic()
+        out = self._out
+        was_empty = not out
+        try:
+            for frame in self._frames.feed(data):
+                self._serve(self, frame, out)
+        except FrameError as error:
+            log.warning("closing %s: %s", self, error)
+            self.close()
+            return
+        if was_empty and out:
+            channels.unwritten.append(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_open = False
+        self._channels.open.discard(self)
+        self._out.clear()
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(ChannelClosed(f"connection to {self.remote_address} closed"))
+        self._waiting.clear()
+        for callback in self._on_close:
+            callback(self)
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        if self.is_open and self._deferred_count < DEFERRED_MAX:
+            self._transport.resume_reading()
+
+    # What the dispatcher and Deferred call
+
+    def respond(self, response: Response, opaque: int, serialize_type: int) -> None:
+        """Answer a request that was deferred."""
+        if self.is_open:
+            if not self._out:
+                self._channels.unwritten.append(self)
+            response.encode_into(self._out, opaque, serialize_type)
+            self._channels.turn.arm()
+
+    def deferred_added(self) -> None:
+        self._deferred_count += 1
+        if self._deferred_count == DEFERRED_MAX and self.is_open:
+            self._transport.pause_reading()
+
+    def deferred_removed(self) -> None:
+        self._deferred_count -= 1
+        if self._deferred_count == DEFERRED_MAX - 1 and self.is_open and not self._is_paused:
+            self._transport.resume_reading()
+
+    def response_received(self, command: RemotingCommand) -> None:
+        """The answer to a request of ours; one that nobody waits for any more is dropped."""
+        future = self._waiting.pop(command.opaque, None)
+        if future is not None and not future.done():
+            future.set_result(command)
+
+    # What everybody else calls
+
+    def on_close(self, callback: Callable[["Channel"], None]) -> None:
+        """Have `callback(channel)` run when the connection is gone."""
+        self._on_close.append(callback)
+
+    def invoke_oneway(self, code: int, header: CommandHeader | None = None, body: Body = b"") -> None:
+        """Send a request that wants no answer."""
+        self._request(encode_request(code, header, body, self._next_opaque(), oneway=True))
+
+    def invoke(
+        self, code: int, header: CommandHeader | None = None, body: Body = b"", timeout_s: float = 3.0
+    ) -> "asyncio.Future[RemotingCommand]":
+        """Send a request. The future ends with its answer, TimeoutError or ChannelClosed."""
+        future: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
+        if not self.is_open:
+            future.set_exception(ChannelClosed(f"connection to {self.remote_address} is closed"))
+            return future
+        opaque = self._next_opaque()
+        self._waiting[opaque] = future
+        self._request(encode_request(code, header, body, opaque))
+        timer = self._channels.timers.after(timeout_s, lambda: self._expire(opaque, code, timeout_s))
+        future.add_done_callback(lambda _: timer.cancel())
+        return future
+
+    def close(self) -> None:
+        """Close after what is already handed to the transport has left."""
+        if self._transport is not None and not self._transport.is_closing():
+            self.write()
+            self._transport.close()
+
+    def write(self) -> None:
+        """Hand what has been gathered to the transport, in one call."""
+        out = self._out
+        if not out:
+            return
+        self._out = []
+        if self._transport.is_closing():
+            return
+        if len(out) == 1:
+            self._transport.write(out[0])
+        elif sum(map(len, out)) <= JOIN_MAX:
+            self._transport.write(b"".join(out))
+        else:
+            self._transport.writelines(out)
+
+    def _request(self, buffers: Iterable[Buffer]) -> None:
+        if self.is_open:
+            if not self._out:
+                self._channels.unwritten.append(self)
+            self._out.extend(buffers)
+            self._channels.turn.arm()
+
+    def _next_opaque(self) -> int:
+        self._opaque = (self._opaque + 1) & 0x7FFFFFFF
+        return self._opaque
+
+    def _expire(self, opaque: int, code: int, timeout_s: float) -> None:
+        future = self._waiting.pop(opaque, None)
+        if future is not None and not future.done():
+            future.set_exception(TimeoutError(f"no answer from {self.remote_address} to code {code} within {timeout_s:g} s"))
+
+
+def plain_host(host: str) -> str:
+    """An IPv4 address in its own form also where it arrived over an IPv6 socket (`::ffff:a.b.c.d`)."""
+    mapped = ipaddress.ip_address(host.partition("%")[0])
+    if isinstance(mapped, ipaddress.IPv6Address) and mapped.ipv4_mapped is not None:
+        return str(mapped.ipv4_mapped)
+    return str(mapped)
+
+
+def pack_host(host: str, port: int) -> bytes:
+    """Address (4 or 16 bytes) and port (i32), as message records and offsetMsgIds hold them."""
+    return ipaddress.ip_address(host).packed + struct.pack(">i", port)
+
+
+class RemotingServer:
+    """Listens on one or more ports; each port may refuse some codes (the VIP port does not serve pulls)."""
+
+    def __init__(self, services: Any, table: dict[int, Route], turn: Turn, timers: Timers, idle_s: float = IDLE_S) -> None:
+        self._services = services
+        self._table = table
+        self.channels = Channels(turn, timers, idle_s)
+        self._listeners: list[asyncio.Server] = []
+
+    async def listen(self, host: str, port: int, refused: frozenset[int] = frozenset()) -> int:
+        """Listen on `host` and `port` (0: the kernel chooses). Returns the port. Raises OSError when it is taken."""
+        dispatcher = Dispatcher(self._services, self._table, refused)
+        loop = asyncio.get_running_loop()
+        listener = await loop.create_server(lambda: Channel(self.channels, dispatcher), host, port, backlog=1024)
+        self._listeners.append(listener)
+        return int(listener.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        """Stop listening, send what is ready, close all connections."""
+        for listener in self._listeners:
+            listener.close()
+        self.channels.close()
+        await asyncio.sleep(0)
