@@ -1,0 +1,232 @@
+"""From key/value text to declared config classes.
+
+A config class is a plain `@dataclass`: snake_case fields with defaults, whose key in files is the camelCase of the field, or
+the one given by `setting(default, key="brokerIP1")`. Types: int, float, bool, str, an Enum (by name), each also `| None`
+(an empty value). One file may bind to several classes, as Apache's broker.conf does; what no class declares is reported.
+"""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Any, NamedTuple, TypeVar, overload
+
+C = TypeVar("C")
+
+
+class ConfigError(ValueError):
+    """One or more values that cannot be; the text has a line for each, with key, value and what was expected."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
+
+
+class KeyRefused(ConfigError):
+    """A key that does not exist or that must not be changed while running."""
+
+
+@dataclasses.dataclass
+class BindReport:
+    """What binding met beside the keys that it bound, in the order of the file."""
+
+    unknown: list[str] = dataclasses.field(default_factory=list)
+    ignored: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Keys that Apache has and we do not follow -> why."""
+
+    def lines(self) -> list[str]:
+        """One sentence a key, for people."""
+        return [f"unknown key {key}: ignored" for key in self.unknown] + [
+            f"key {key}: ignored: {why}" for key, why in self.ignored.items()
+        ]
+
+
+class Item(NamedTuple):
+    """One declared key of a config class."""
+
+    key: str
+    name: str
+    kind: type
+    is_optional: bool
+    low: float | None
+    high: float | None
+    is_important: bool
+
+    def expected(self) -> str:
+        """What a value must look like, in words."""
+        if self.kind is bool:
+            return "true or false"
+        if issubclass(self.kind, Enum):
+            return "one of " + ", ".join(self.kind.__members__)
+        words = {int: "a whole number", float: "a number"}.get(self.kind, "text")
+        if self.low is not None and self.high is not None:
+            return f"{words} from {self.low:g} to {self.high:g}"
+        if self.low is not None:
+            return f"{words} not below {self.low:g}"
+        return words if self.high is None else f"{words} not above {self.high:g}"
+
+    def parse(self, text: str) -> Any:
+        """The typed value. Raises ConfigError naming key, value and what is expected."""
+        stripped = text.strip()
+        if self.is_optional and not stripped:
+            return None
+        try:
+            value = _parsers.get(self.kind, self._member)(stripped)
+        except (KeyError, ValueError):
+            value = None
+        # value != value: not a number
+        if value is None or value != value or not self._is_within_limits(value):
+            raise ConfigError([f"{self.key}={text}: expected {self.expected()}"])
+        return value
+
+    def _is_within_limits(self, value: Any) -> bool:
+        return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
+
+    def _member(self, text: str) -> Any:
+        return typing.cast("type[Enum]", self.kind)[text.upper()]
+
+
+_parsers: dict[type, Any] = {
+    int: int,
+    float: float,
+    str: str,
+    bool: lambda text: {"true": True, "false": False}[text.lower()],
+}
+
+
+def setting(
+    default: Any,
+    *,
+    key: str | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    important: bool = False,
+) -> Any:
+    """A field of a config class that needs more than a default: another key, limits (inclusive), or a place in `-m`."""
+    metadata = {"key": key, "low": low, "high": high, "important": important}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def camel(name: str) -> str:
+    """`store_path_root_dir` -> `storePathRootDir`."""
+    head, *rest = name.split("_")
+    return head + "".join(word.capitalize() for word in rest)
+
+
+_items: dict[type[Any], dict[str, Item]] = {}
+
+
+def items_of(declared: type[Any]) -> dict[str, Item]:
+    """The items of a config class by key, in order of declaration."""
+    known = _items.get(declared)
+    if known is not None:
+        return known
+    hints = typing.get_type_hints(declared)
+    table: dict[str, Item] = {}
+    for field in dataclasses.fields(declared):
+        kind, is_optional = _kind(hints[field.name])
+        metadata = field.metadata
+        key = metadata.get("key") or camel(field.name)
+        limits = metadata.get("low"), metadata.get("high")
+        table[key] = Item(key, field.name, kind, is_optional, *limits, bool(metadata.get("important")))
+    _items[declared] = table
+    return table
+
+
+def _kind(annotation: Any) -> tuple[type, bool]:
+    if typing.get_origin(annotation) in (types.UnionType, typing.Union):
+        kinds = [option for option in typing.get_args(annotation) if option is not types.NoneType]
+        assert len(kinds) == 1, f"{annotation} is not one type or None"
+        return kinds[0], True
+    assert annotation in _parsers or issubclass(annotation, Enum), f"{annotation} cannot be read from a config file"
+    return annotation, False
+
+
+@overload
+def bind(
+    declared: type[C], properties: Mapping[str, str], ignored: Mapping[str, str] | None = None
+) -> tuple[C, BindReport]: ...
+@overload
+def bind(
+    declared: Sequence[type], properties: Mapping[str, str], ignored: Mapping[str, str] | None = None
+) -> tuple[list[Any], BindReport]: ...
+def bind(
+    declared: type[Any] | Sequence[type[Any]], properties: Mapping[str, str], ignored: Mapping[str, str] | None = None
+) -> tuple[Any, BindReport]:
+    """Make an instance of each class in `declared` from `properties`; a key of several classes goes to each.
+
+    `ignored`: keys that are known and not followed -> why. Returns the instance (or the instances, in order) and a report.
+    Raises ConfigError with every bad value.
+    """
+    classes = [declared] if isinstance(declared, type) else declared
+    report = BindReport()
+    problems: list[str] = []
+    values: list[dict[str, Any]] = [{} for _ in classes]
+    for key, text in properties.items():
+        homes = [(into, items_of(cls)[key]) for into, cls in zip(values, classes, strict=True) if key in items_of(cls)]
+        if not homes:
+            if ignored is not None and key in ignored:
+                report.ignored[key] = ignored[key]
+            else:
+                report.unknown.append(key)
+        for into, item in homes:
+            try:
+                into[item.name] = item.parse(text)
+            except ConfigError as error:
+                problems += [problem for problem in error.problems if problem not in problems]
+    if problems:
+        raise ConfigError(problems)
+    made = [cls(**into) for cls, into in zip(classes, values, strict=True)]
+    return made[0] if isinstance(declared, type) else made, report
+
+
+def update(configs: Iterable[Any], changes: Mapping[str, str], allowed: frozenset[str] | set[str]) -> dict[str, Any]:
+    """Set keys of live configs, all or none. Returns key -> new value.
+
+    Raises KeyRefused naming each key that no config declares or that is not in `allowed`, else ConfigError naming each
+    value that does not fit.
+    """
+    tables = [(config, items_of(type(config))) for config in configs]
+    declared = {key for _, table in tables for key in table}
+    refused = [f"unknown key {key}" for key in changes if key not in declared]
+    refused += [f"key {key} cannot be changed while running" for key in changes if key in declared and key not in allowed]
+    if refused:
+        raise KeyRefused(refused)
+    rows: list[tuple[Any, Item, Any]] = []
+    problems: list[str] = []
+    for key, text in changes.items():
+        for config, table in tables:
+            if key in table:
+                try:
+                    rows.append((config, table[key], table[key].parse(text)))
+                except ConfigError as error:
+                    problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    for config, item, value in rows:
+        setattr(config, item.name, value)
+    return {item.key: value for _, item, value in rows}
+
+
+def to_properties(configs: Iterable[Any], important: bool = False) -> dict[str, str]:
+    """All keys of `configs` with their present values as text; with `important` only those declared so."""
+    return {
+        item.key: _text(getattr(config, item.name))
+        for config in configs
+        for item in items_of(type(config)).values()
+        if item.is_important or not important
+    }
+
+
+def print_items(configs: Iterable[Any], important: bool = False) -> str:
+    """The text of `-p`, or of `-m`: `key=value` lines."""
+    return "".join(f"{key}={value}\n" for key, value in to_properties(configs, important).items())
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value.name if isinstance(value, Enum) else str(value)

@@ -1,0 +1,114 @@
+"""Java's `.properties` text: a file's lines to a map and back.
+
+As `java.util.Properties` reads it: `key=value`, `key: value` or `key value`; `#` and `!` begin comments; a backslash at the
+end of a line continues it, white space at the start of the next line is dropped; `\\t \\n \\r \\f \\uXXXX` are escapes, a
+backslash before anything else is dropped; white space at the end of a value belongs to the value. Unlike Java, UTF-8 is
+read where the bytes are UTF-8, since people write it; other bytes are Latin-1.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+_BLANKS: Final = " \t\f"
+_KEY: Final = re.compile(r"(?:[^\\=: \t\f]|\\.)*", re.DOTALL)
+_SEPARATOR: Final = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
+_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_LINE_END: Final = re.compile(r"\r\n|\n|\r")
+_NAMED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_WRITTEN: Final = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"}
+
+
+def load(path: Path) -> dict[str, str]:
+    """Read a file. Raises OSError, or ValueError naming the line that cannot be read."""
+    return loads(decode(path.read_bytes()))
+
+
+def decode(data: bytes) -> str:
+    """Bytes of a file or of a command's body to text: UTF-8, else Latin-1."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
+
+
+def loads(text: str) -> dict[str, str]:
+    """Read text; of a key that comes twice the later value holds. Raises ValueError naming the line."""
+    properties: dict[str, str] = {}
+    for number, line in _logical_lines(text):
+        key = _KEY.match(line)
+        assert key is not None  # the pattern matches the empty string too
+        separator = _SEPARATOR.match(line, key.end())
+        assert separator is not None
+        try:
+            properties[_unescape(key.group())] = _unescape(line[separator.end() :])
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from None
+    return properties
+
+
+def dumps(properties: Mapping[str, str]) -> str:
+    """Text that `loads` (and Java) reads back to `properties`, in the given order."""
+    return "".join(f"{_escape(key, is_key=True)}={_escape(value)}\n" for key, value in properties.items())
+
+
+def edited(text: str, changes: Mapping[str, str]) -> str:
+    """`text` with the values of `changes` in place of its own, the comments kept; keys that it lacks come at its end."""
+    lines = _LINE_END.split(text)
+    replaced: set[str] = set()
+    for first, last, line in reversed(list(_spans(text))):
+        key = next(iter(loads(line)))
+        if key in changes:
+            # Of a key that stands twice only the last line counts: the earlier one goes.
+            lines[first - 1 : last] = [] if key in replaced else [dumps({key: changes[key]}).rstrip("\n")]
+            replaced.add(key)
+    kept = "\n".join(lines)
+    if kept and not kept.endswith("\n"):
+        kept += "\n"
+    return kept + dumps({key: value for key, value in changes.items() if key not in replaced})
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines without comments and blank ones, continuations joined, with the number of their first line."""
+    for first, _, line in _spans(text):
+        yield first, line
+
+
+def _spans(text: str) -> Iterator[tuple[int, int, str]]:
+    """(first line, last line, joined text) of each entry."""
+    begun: str | None = None
+    first = number = 0
+    for number, natural in enumerate(_LINE_END.split(text), 1):
+        line = natural.lstrip(_BLANKS)
+        if begun is None:
+            if not line or line[0] in "#!":
+                continue
+            first = number
+        if (len(line) - len(line.rstrip("\\"))) % 2:
+            begun = (begun or "") + line[:-1]
+            continue
+        yield first, number, (begun or "") + line
+        begun = None
+    if begun:
+        yield first, number, begun
+
+
+def _unescape(text: str) -> str:
+    def replaced(match: re.Match[str]) -> str:
+        escaped = match.group(1)
+        if escaped == "u":
+            raise ValueError("\\u is not followed by four hexadecimal digits")
+        if len(escaped) == 5:
+            return chr(int(escaped[1:], 16))
+        return _NAMED.get(escaped, escaped)
+
+    # Java writes what lies outside the basic plane as two \u escapes, a surrogate pair.
+    return _ESCAPE.sub(replaced, text).encode("utf-16", "surrogatepass").decode("utf-16") if "\\" in text else text
+
+
+def _escape(text: str, is_key: bool = False) -> str:
+    out = "".join(_WRITTEN.get(character, character) for character in text)
+    if is_key:
+        return re.sub(r"([ =:#!])", r"\\\1", out)
+    return "\\" + out if out.startswith(" ") else out

@@ -1,0 +1,56 @@
+"""How far Spark's running job is, on a terminal."""
+
+import threading
+from types import TracebackType
+from typing import Any, Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+POLL_S: Final = 0.2
+
+
+class JobProgress:
+    """Shows the tasks done of the jobs that run while it is entered; on anything but a terminal, a line a step."""
+
+    def __init__(self, spark: Any, console: Console) -> None:
+        self._tracker = spark.sparkContext.statusTracker()
+        self._console = console
+        self._progress = Progress(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("tasks"),
+            TimeElapsedColumn(), console=console, transient=True, disable=not console.is_terminal,
+        )  # fmt: skip
+        self._task = self._progress.add_task("", total=None)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._poll, name="progress", daemon=True)
+
+    def step(self, description: str) -> None:
+        """A new part of the work begins."""
+        if not self._console.is_terminal:
+            self._console.print(f"reading: {description}")
+        self._progress.reset(self._task, description=description, total=None)
+
+    def __enter__(self) -> "JobProgress":
+        self._progress.start()
+        if self._console.is_terminal:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join(5)
+        self._progress.stop()
+
+    def _poll(self) -> None:
+        while not self._stopped.wait(POLL_S):
+            try:
+                stages = [self._tracker.getStageInfo(stage) for stage in self._tracker.getActiveStageIds()]
+            except Exception:  # the session ends beside us: nothing to show any more
+                return
+            running = [stage for stage in stages if stage is not None]
+            if running:
+                done = sum(stage.numCompletedTasks for stage in running)
+                self._progress.update(self._task, completed=done, total=sum(stage.numTasks for stage in running))

@@ -1,0 +1,287 @@
+"""The log: every message of every topic, one record behind the other, in files of one size.
+
+A record is written once and in one piece: sizes first, one join, one slice store into the mapped file. It never crosses the
+end of a file; where the next one (and 8 bytes for the mark) would not fit, a BLANK mark ends the file and the record begins
+the next. Queue offsets are counted here, since a record carries its own.
+"""
+
+from collections.abc import Sequence
+
+from runtime.clock import Clock
+from store.config import MessageStoreConfig
+from store.disk import Disk
+from store.layout import BLANK_MAGIC_CODE, BLANK_SIZE, BLANK_STRUCT, HOST_SIZE, RECORD_FIXED_SIZE
+from store.mapped_file import MappedFile
+from store.mapped_file_queue import MappedFileQueue
+from store.message import TRANSACTION_UNQUEUED_FLAG, DispatchRequest, Message, PutResult, PutStatus
+from store.properties import KEYS, UNIQ_KEY
+from store.record import (
+    PROPERTIES_SIZE_MAX,
+    TOPIC_SIZE_MAX_V1,
+    TOPIC_SIZE_MAX_V2,
+    BadRecordError,
+    TagsCode,
+    bounds,
+    encode_record,
+    host_flags,
+    record_size,
+    topic_part,
+)
+
+# An enum's member costs 0.1 us to look up.
+_PUT_OK = PutStatus.PUT_OK
+# Encoded topics are remembered up to this many, then all forgotten: broker limits keep a real one far below.
+_TOPIC_PARTS_MAX = 20_000
+
+
+class CommitLog:
+    """Appends records and hands out views of them. Not thread-safe, but for `flush` and `prepare_next_file`."""
+
+    def __init__(self, config: MessageStoreConfig, disk: Disk, clock: Clock, tags_code: TagsCode) -> None:
+        self.mapped_files = MappedFileQueue(disk, config.commit_log_directory, config.mapped_file_size_commit_log)
+        self.queue_offsets: dict[tuple[str, int], int] = {}
+        # What was appended since the last dispatch, in order.
+        self.undispatched: list[DispatchRequest] = []
+        # Why nothing may be appended at the moment.
+        self.refusal: str | None = None
+        self.last_store_timestamp_ms = 0
+        self._clock = clock
+        self._tags_code = tags_code
+        self._body_size_max = config.max_message_size
+        self._record_size_max = config.mapped_file_size_commit_log - BLANK_SIZE
+        self._topic_size_max = TOPIC_SIZE_MAX_V2 if config.auto_message_version_on_topic_len else TOPIC_SIZE_MAX_V1
+        self._topic_parts: dict[str, tuple[int, bytes]] = {}
+        self._last: MappedFile | None = None
+        self._next: MappedFile | None = None
+
+    # --- appending -------------------------------------------------------------------------------------------------
+
+    def put(self, message: Message) -> PutResult:
+        """Append one message. About 3 us for 1 KiB, CRC included."""
+        topic = message.topic
+        part = self._topic_parts.get(topic)
+        if part is None:
+            part = self._remember_topic(topic)
+        if self.refusal is not None:
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=self.refusal)
+        magic_code, topic_bytes = part
+        body_size, properties_size = len(message.body), len(message.properties_bytes)
+        size = RECORD_FIXED_SIZE + body_size + len(topic_bytes) + 2 + properties_size
+        if len(message.born_host) != HOST_SIZE or len(message.store_host) != HOST_SIZE:
+            size = record_size(message, len(topic_bytes))
+        if (
+            body_size > self._body_size_max
+            or properties_size > PROPERTIES_SIZE_MAX
+            or size > self._record_size_max
+            or len(topic_bytes) > TOPIC_SIZE_MAX_V1
+        ):
+            refused = self._illegal(message)
+            if refused is not None:
+                return refused
+        file = self._last
+        if file is None or file.wrote + size + BLANK_SIZE > file.size:
+            try:
+                file = self._roll()
+            except OSError as error:
+                return PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED, reason=f"next CommitLog file: {error}")
+        store_timestamp_ms = self._clock.message_time_ms()
+        if store_timestamp_ms < self.last_store_timestamp_ms:
+            store_timestamp_ms = self.last_store_timestamp_ms
+        self.last_store_timestamp_ms = store_timestamp_ms
+
+        position = file.wrote
+        end = position + size
+        physical_offset = file.start_offset + position
+        queue_offset = self._take_queue_offset(message)
+        file.view[position:end] = encode_record(
+            message, magic_code, topic_bytes, size, queue_offset, physical_offset, store_timestamp_ms
+        )
+        file.wrote = end
+        self._remember(message, queue_offset, physical_offset, size, store_timestamp_ms)
+        return PutResult(_PUT_OK, physical_offset, physical_offset + size, queue_offset, store_timestamp_ms, size)
+
+    def put_batch(self, messages: Sequence[Message]) -> PutResult:
+        """Append messages of one topic and queue as consecutive records of one file: all of them, or none."""
+        assert messages, "a batch has at least one message"
+        if self.refusal is not None:
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=self.refusal)
+        magic_code, topic_bytes = self._remember_topic(messages[0].topic)
+        for message in messages:
+            refused = self._illegal(message)
+            if refused is not None:
+                return refused
+        sizes = [record_size(message, len(topic_bytes)) for message in messages]
+        size = sum(sizes)
+        body_size = sum(len(message.body) for message in messages)
+        if body_size > self._body_size_max:
+            return PutResult(
+                PutStatus.MESSAGE_ILLEGAL,
+                reason=f"bodies of the batch have {body_size} bytes, maxMessageSize allows {self._body_size_max}",
+            )
+        if size > self._record_size_max:
+            return PutResult(
+                PutStatus.MESSAGE_ILLEGAL,
+                reason=f"batch takes {size} bytes, mappedFileSizeCommitLog allows {self._record_size_max}",
+            )
+        file = self._last
+        if file is None or file.wrote + size + BLANK_SIZE > file.size:
+            try:
+                file = self._roll()
+            except OSError as error:
+                return PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED, reason=f"next CommitLog file: {error}")
+        store_timestamp_ms = max(self._clock.message_time_ms(), self.last_store_timestamp_ms)
+        self.last_store_timestamp_ms = store_timestamp_ms
+
+        start = physical_offset = file.end_offset
+        records, physical_offsets, first_queue_offset = [], [], -1
+        for message, one_size in zip(messages, sizes, strict=True):
+            queue_offset = self._take_queue_offset(message)
+            if first_queue_offset < 0:
+                first_queue_offset = queue_offset
+            records.append(
+                encode_record(message, magic_code, topic_bytes, one_size, queue_offset, physical_offset, store_timestamp_ms)
+            )
+            self._remember(message, queue_offset, physical_offset, one_size, store_timestamp_ms)
+            physical_offsets.append(physical_offset)
+            physical_offset += one_size
+        file.append(b"".join(records))
+        return PutResult(
+            PutStatus.PUT_OK, start, start + size, first_queue_offset, store_timestamp_ms, size, physical_offsets
+        )
+
+    def _take_queue_offset(self, message: Message) -> int:
+        if message.sys_flag & TRANSACTION_UNQUEUED_FLAG:
+            return 0
+        key = (message.topic, message.queue_id)
+        queue_offset = self.queue_offsets.get(key, 0)
+        self.queue_offsets[key] = queue_offset + 1
+        return queue_offset
+
+    def _remember(
+        self, message: Message, queue_offset: int, physical_offset: int, size: int, store_timestamp_ms: int
+    ) -> None:
+        properties = message.properties
+        self.undispatched.append(
+            DispatchRequest(
+                message.topic,
+                message.queue_id,
+                physical_offset,
+                size,
+                self._tags_code(message.topic, properties, store_timestamp_ms),
+                store_timestamp_ms,
+                queue_offset,
+                message.sys_flag,
+                properties.get(KEYS),
+                properties.get(UNIQ_KEY),
+            )
+        )
+
+    def _remember_topic(self, topic: str) -> tuple[int, bytes]:
+        part = self._topic_parts.get(topic)
+        if part is None:
+            name = topic.encode()
+            if not 0 < len(name) <= self._topic_size_max:
+                return 0, bytes(TOPIC_SIZE_MAX_V2)  # refused by its size, by the caller
+            part = topic_part(name)
+            if len(self._topic_parts) >= _TOPIC_PARTS_MAX:
+                self._topic_parts.clear()
+            self._topic_parts[topic] = part
+        return part
+
+    def _illegal(self, message: Message) -> PutResult | None:
+        """The refusal of a message that breaks a limit."""
+        illegal, body_size = PutStatus.MESSAGE_ILLEGAL, len(message.body)
+        topic_size, properties_size = len(message.topic.encode()), len(message.properties_bytes)
+        if not 0 < topic_size <= self._topic_size_max:
+            return PutResult(illegal, reason=f"topic has {topic_size} bytes, 1 to {self._topic_size_max} are allowed")
+        if properties_size > PROPERTIES_SIZE_MAX:
+            return PutResult(
+                PutStatus.PROPERTIES_SIZE_EXCEEDED,
+                reason=f"properties have {properties_size} bytes, at most {PROPERTIES_SIZE_MAX} are allowed",
+            )
+        if body_size > self._body_size_max:
+            return PutResult(illegal, reason=f"body has {body_size} bytes, maxMessageSize allows {self._body_size_max}")
+        size = record_size(message, topic_size + (1 if topic_size <= TOPIC_SIZE_MAX_V1 else 2))
+        if size > self._record_size_max:
+            return PutResult(
+                illegal, reason=f"record takes {size} bytes, mappedFileSizeCommitLog allows {self._record_size_max}"
+            )
+        assert host_flags(message) or len(message.born_host) == len(message.store_host) == HOST_SIZE
+        return None
+
+    # --- files -----------------------------------------------------------------------------------------------------
+
+    def _roll(self) -> MappedFile:
+        """Begin the next file. It is created first: when that fails, the last one stays as it is.
+
+        The names of those before must be durable by then, or a power cut could leave a log without its beginning. The flush
+        thread has seen to that long ago, unless a whole file was filled between two of its rounds.
+        """
+        last, files = self._last, self.mapped_files
+        files.sync_names()
+        if last is None:
+            file = files.writable()
+        else:
+            start_offset = last.start_offset + last.size
+            prepared, self._next = self._next, None
+            if prepared is not None and prepared.start_offset != start_offset:
+                prepared.close()
+                prepared = None
+            file = prepared or files.create(start_offset)
+            if last.wrote < last.size:
+                # Only the mark is written, the rest stays zero.
+                BLANK_STRUCT.pack_into(last.view, last.wrote, last.size - last.wrote, BLANK_MAGIC_CODE)
+                last.wrote = last.size
+            files.add(file)
+        self._last = file
+        return file
+
+    def prepare_next_file(self) -> None:
+        """Create the next file once the last is half full, so that rolling costs the loop nothing.
+
+        Called from the flush thread. Should the loop roll at the same time, both map the same file: no harm is done.
+        """
+        last = self._last
+        if last is None or last.wrote * 2 < last.size:
+            return
+        start_offset = last.start_offset + last.size
+        prepared = self._next
+        if prepared is None or prepared.start_offset < start_offset:
+            self._next = self.mapped_files.create(start_offset)
+
+    def recovered(self, last_store_timestamp_ms: int) -> None:
+        """Take up appending behind what recovery left; store times go on from its last record's."""
+        files = self.mapped_files.files
+        self._last = files[-1] if files else None
+        self.last_store_timestamp_ms = last_store_timestamp_ms
+
+    def close(self) -> None:
+        if self._next is not None:
+            self._next.close()
+        self._last = self._next = None
+        self.mapped_files.close()
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    @property
+    def min_offset(self) -> int:
+        """Physical offset of the first byte that is still there."""
+        return self.mapped_files.min_offset
+
+    @property
+    def max_offset(self) -> int:
+        """Physical offset behind the last record."""
+        last = self._last
+        return last.start_offset + last.wrote if last is not None else 0
+
+    def record_at(self, physical_offset: int) -> memoryview | None:
+        """The whole record at `physical_offset`, or None when none begins there."""
+        file = self.mapped_files.file_at(physical_offset)
+        if file is None:
+            return None
+        position = physical_offset - file.start_offset
+        try:
+            size = bounds(file.view[: file.wrote], position)[0]
+        except BadRecordError:
+            return None
+        return file.view[position : position + size]

@@ -1,0 +1,97 @@
+"""The broker's small tables on disk, `config/*.json`: read in the dialect of Apache's writers, written as plain JSON.
+
+4.9.4 (fastjson 1) and 5.x (fastjson 2) write keys that are numbers without quotes, `{0:2,1:0}`; both read them quoted too.
+What is written replaces the file in one step, and the file before it stays as `.bak`.
+
+Files of other versions hold keys that we know nothing of (5.x: attributes of topics, a state version). Whoever rewrites a
+file hands them on: `persist` does so for the document's own keys, `carry` for whatever lies deeper.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from store.disk import Disk, StoreError
+
+Document = dict[str, Any]
+
+# A string, to step over it, or a bare number that is a key: after `{` or `,` and before `:`.
+_STRING_OR_BARE_KEY: Final = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?\d+)(?=\s*:)', re.DOTALL)
+_INDENT: Final = 2
+
+
+def decode_document(data: bytes) -> Document:
+    """The JSON object in `data`, all keys as text. Raises ValueError when it is none."""
+    text = _STRING_OR_BARE_KEY.sub(_quote_bare_key, data.decode("utf-8"))
+    document = json.loads(text, strict=False)
+    if not isinstance(document, dict):
+        raise ValueError(f"a JSON object is expected, not {type(document).__name__}")
+    return document
+
+
+def _quote_bare_key(match: re.Match[str]) -> str:
+    return match[0] if match[2] is None else f'{match[1]}"{match[2]}"'
+
+
+def encode_document(document: Mapping[str, Any]) -> bytes:
+    """`document` as indented JSON, keys in their order, those that are integers quoted."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=_INDENT)
+
+
+def carry(found: Mapping[str, Any], written: Mapping[str, Any]) -> Document:
+    """`written`, and of `found` (the same object as it was read) whatever keys `written` does not have."""
+    return {**found, **written}
+
+
+class ConfigFile:
+    """One file of `config/`. `found` is the document as last loaded or persisted."""
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self.path = path
+        self.found: Document = {}
+        self._disk = disk
+        self._persisted = b""
+
+    def load(self) -> Document:
+        """The document; that of `.bak` when the file is missing, empty or unreadable; `{}` when there is neither.
+
+        Raises StoreError when there is a file but no readable one, so that a damaged table is not taken for an empty one.
+        Raises OSError.
+        """
+        reasons = []
+        for path in (self.path, self.path + ".bak"):
+            try:
+                data = self._disk.read_file(path)
+            except FileNotFoundError:
+                continue
+            # A crash of the machine may leave a file of the right length without its bytes.
+            if not data.strip(b"\0 \t\r\n"):
+                continue
+            try:
+                self.found = decode_document(data)
+            except (ValueError, RecursionError) as error:
+                reasons.append(f"{path}: {error}")
+            else:
+                return self.found
+        if reasons:
+            raise StoreError(
+                f"no readable copy of {self.path} ({'; '.join(reasons)}): repair it, or delete it to begin anew"
+            )
+        self.found = {}
+        return self.found
+
+    def persist(self, document: Mapping[str, Any]) -> bool:
+        """Write `document`, and with it those keys of `found` that it does not have. False: it has not changed since.
+
+        Raises OSError; the file is then what it was.
+        """
+        complete = carry(self.found, document)
+        data = encode_document(complete)
+        if data == self._persisted:
+            return False
+        self._disk.replace_file(self.path, data)
+        self._persisted, self.found = data, complete
+        return True

@@ -1,0 +1,191 @@
+"""Every unit of the store's files, each declared once.
+
+The declarations are `construct`'s: they are what documentation and tests read. Nothing runs them at speed (a record costs
+them 20 us): the `struct` formats and numpy dtypes which do run are derived from them here, with the sizes asserted beside.
+Everything is big-endian.
+"""
+
+import struct
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+from construct import (
+    Bytes,
+    BytesInteger,
+    Construct,
+    Container,
+    FormatField,
+    IfThenElse,
+    Int8ub,
+    Int16ub,
+    Int32sb,
+    Int64sb,
+    Renamed,
+    Struct,
+    this,
+)
+
+MESSAGE_MAGIC_CODE: Final = -626843481  # 0xDAA320A7
+MESSAGE_MAGIC_CODE_V2: Final = -626843477  # 0xDAA320AB, 5.x: the topic's length takes two bytes
+BLANK_MAGIC_CODE: Final = -875286124  # 0xCBD43194
+
+BORNHOST_V6_FLAG: Final = 0x10
+STOREHOSTADDRESS_V6_FLAG: Final = 0x20
+HOST_SIZE: Final = 8  # address, then the port in 4 bytes
+HOST_V6_SIZE: Final = 20
+
+# --- CommitLog ------------------------------------------------------------------------------------------------------
+
+RECORD_FIXED = Struct(
+    "total_size" / Int32sb,
+    "magic_code" / Int32sb,
+    "body_crc" / Int32sb,  # CRC-32 of the stored body & 0x7FFFFFFF
+    "queue_id" / Int32sb,
+    "flag" / Int32sb,
+    "queue_offset" / Int64sb,
+    "physical_offset" / Int64sb,
+    "sys_flag" / Int32sb,
+    "born_timestamp_ms" / Int64sb,
+    "born_host" / IfThenElse(this.sys_flag & BORNHOST_V6_FLAG, Bytes(HOST_V6_SIZE), Bytes(HOST_SIZE)),
+    "store_timestamp_ms" / Int64sb,
+    "store_host" / IfThenElse(this.sys_flag & STOREHOSTADDRESS_V6_FLAG, Bytes(HOST_V6_SIZE), Bytes(HOST_SIZE)),
+    "reconsume_times" / Int32sb,
+    "prepared_transaction_offset" / Int64sb,
+    "body_size" / Int32sb,
+)
+RECORD = RECORD_FIXED + Struct(
+    "body" / Bytes(this.body_size),
+    "topic_size" / IfThenElse(this.magic_code == MESSAGE_MAGIC_CODE_V2, Int16ub, Int8ub),
+    "topic" / Bytes(this.topic_size),
+    "properties_size" / Int16ub,
+    "properties" / Bytes(this.properties_size),
+)
+# Ends a file: the size is that of the whole rest of the file, of which only these 8 bytes are written.
+BLANK = Struct("size" / Int32sb, "magic_code" / Int32sb)
+
+# --- ConsumeQueue ---------------------------------------------------------------------------------------------------
+
+CONSUME_QUEUE_UNIT = Struct("physical_offset" / Int64sb, "size" / Int32sb, "tags_code" / Int64sb)
+
+# --- IndexFile ------------------------------------------------------------------------------------------------------
+
+INDEX_HEADER = Struct(
+    "begin_timestamp_ms" / Int64sb,
+    "end_timestamp_ms" / Int64sb,
+    "begin_physical_offset" / Int64sb,
+    "end_physical_offset" / Int64sb,
+    "hash_slot_count" / Int32sb,
+    "index_count" / Int32sb,  # 1 in a file without an entry: entry 0 is never used
+)
+INDEX_SLOT = Struct("entry_number" / Int32sb)
+INDEX_ENTRY = Struct(
+    "key_hash" / Int32sb, "physical_offset" / Int64sb, "time_diff_s" / Int32sb, "previous_entry_number" / Int32sb
+)
+
+# --- checkpoint -----------------------------------------------------------------------------------------------------
+
+CHECKPOINT_FILE_SIZE: Final = 4096
+CHECKPOINT = Struct(
+    "physic_msg_timestamp_ms" / Int64sb,
+    "logics_msg_timestamp_ms" / Int64sb,
+    "index_msg_timestamp_ms" / Int64sb,
+    "master_flushed_offset" / Int64sb,  # this and the next: 5.x only, zero in 4.9.4
+    "confirm_physical_offset" / Int64sb,
+)
+
+
+def _fields(declaration: Construct, sys_flag: int) -> list[tuple[str, str]]:
+    """(name, struct code without byte order) of each field; conditions are decided by `sys_flag`."""
+    fields = []
+    for subcon in declaration.subcons:
+        field = subcon.subcon if isinstance(subcon, Renamed) else subcon
+        if isinstance(field, IfThenElse):
+            field = field.thensubcon if field.condfunc(Container(sys_flag=sys_flag)) else field.elsesubcon
+        if isinstance(field, FormatField):
+            byte_order, code = field.fmtstr
+            assert byte_order == ">", f"{subcon.name} is not big-endian"
+        else:
+            assert isinstance(field, Bytes) and not isinstance(field, BytesInteger), f"{subcon.name} has no fixed size"
+            code = f"{field.length}s"
+        fields.append((str(subcon.name), code))
+    return fields
+
+
+def struct_of(declaration: Construct, sys_flag: int = 0) -> struct.Struct:
+    """The `struct.Struct` that packs the fields of a declaration in their order."""
+    return struct.Struct(">" + "".join(code for _, code in _fields(declaration, sys_flag)))
+
+
+def dtype_of(declaration: Construct, sys_flag: int = 0) -> np.dtype[Any]:
+    """The packed numpy dtype with the fields of a declaration."""
+    # In struct an `l` or `L` after `>` has 4 bytes; numpy would take 8.
+    codes = {"l": "i4", "L": "u4", "q": "i8", "Q": "u8", "h": "i2", "H": "u2", "b": "i1", "B": "u1"}
+    return np.dtype(
+        [
+            (name, "V" + code[:-1] if code.endswith("s") else ">" + codes[code])
+            for name, code in _fields(declaration, sys_flag)
+        ]
+    )
+
+
+def field_position(declaration: Construct, name: str, sys_flag: int = 0) -> int:
+    """Byte position of a field within its unit."""
+    position = 0
+    for field_name, code in _fields(declaration, sys_flag):
+        if field_name == name:
+            return position
+        position += struct.calcsize(">" + code)
+    raise KeyError(name)
+
+
+RECORD_FIXED_STRUCTS: Final = {
+    host_flags: struct_of(RECORD_FIXED, host_flags)
+    for host_flags in (0, BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG, BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG)
+}
+RECORD_FIXED_SIZE: Final = 88
+assert [fixed.size for fixed in RECORD_FIXED_STRUCTS.values()] == [88, 100, 100, 112]
+QUEUE_OFFSET_POSITION: Final = 20
+PHYSICAL_OFFSET_POSITION: Final = 28
+SYS_FLAG_POSITION: Final = 36
+STORE_TIMESTAMP_POSITION: Final = 56  # +12 when the born host is IPv6
+assert field_position(RECORD_FIXED, "queue_offset") == QUEUE_OFFSET_POSITION
+assert field_position(RECORD_FIXED, "physical_offset") == PHYSICAL_OFFSET_POSITION
+assert field_position(RECORD_FIXED, "sys_flag") == SYS_FLAG_POSITION
+assert field_position(RECORD_FIXED, "store_timestamp_ms") == STORE_TIMESTAMP_POSITION
+assert field_position(RECORD_FIXED, "store_timestamp_ms", BORNHOST_V6_FLAG) == STORE_TIMESTAMP_POSITION + 12
+# Smallest record: fixed part, no body, topic length, properties length.
+RECORD_SIZE_MIN: Final = RECORD_FIXED_SIZE + 1 + 2
+
+BLANK_STRUCT: Final = struct_of(BLANK)
+BLANK_SIZE: Final = 8
+assert BLANK_STRUCT.size == BLANK_SIZE
+
+CONSUME_QUEUE_UNIT_STRUCT: Final = struct_of(CONSUME_QUEUE_UNIT)
+CONSUME_QUEUE_UNIT_DTYPE: Final = dtype_of(CONSUME_QUEUE_UNIT)
+CONSUME_QUEUE_UNIT_SIZE: Final = 20
+assert CONSUME_QUEUE_UNIT_STRUCT.size == CONSUME_QUEUE_UNIT_DTYPE.itemsize == CONSUME_QUEUE_UNIT_SIZE
+
+INDEX_HEADER_STRUCT: Final = struct_of(INDEX_HEADER)
+INDEX_HEADER_SIZE: Final = 40
+assert INDEX_HEADER_STRUCT.size == INDEX_HEADER_SIZE
+INDEX_SLOT_STRUCT: Final = struct_of(INDEX_SLOT)
+INDEX_SLOT_SIZE: Final = 4
+assert INDEX_SLOT_STRUCT.size == INDEX_SLOT_SIZE
+INDEX_ENTRY_STRUCT: Final = struct_of(INDEX_ENTRY)
+INDEX_ENTRY_DTYPE: Final = dtype_of(INDEX_ENTRY)
+INDEX_ENTRY_SIZE: Final = 20
+assert INDEX_ENTRY_STRUCT.size == INDEX_ENTRY_DTYPE.itemsize == INDEX_ENTRY_SIZE
+
+CHECKPOINT_STRUCT: Final = struct_of(CHECKPOINT)
+CHECKPOINT_SIZE: Final = 40
+assert CHECKPOINT_STRUCT.size == CHECKPOINT_SIZE
+
+
+@cache
+def unit_run_struct(count: int) -> struct.Struct:
+    """`count` queue units as one flat tuple: physical offset, size, tags code, physical offset, ...
+
+    One call for a run instead of one a unit; slices with a step of 3 pick the columns.
+    """
+    return struct.Struct(">" + CONSUME_QUEUE_UNIT_STRUCT.format[1:] * count)

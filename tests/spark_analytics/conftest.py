@@ -1,0 +1,36 @@
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spark_logs import unpack_golden
+
+
+@pytest.fixture(scope="session")
+def golden_stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Unpacked golden stores by name."""
+    names = ("v4_clean", "v4_kill9", "v4_torn_body", "v4_torn_props", "v5_clean", "v5_kill9")
+    return {name: unpack_golden(name, tmp_path_factory.mktemp(name)) for name in names}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_jvm() -> Iterator[None]:
+    """JVMs that start quickly rather than run fast: the queries of these tests are small."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        yield
+
+
+@pytest.fixture(scope="session")
+def spark(quick_jvm: None) -> Iterator[Any]:
+    """The one session of all tests: starting it takes seconds."""
+    from spark_analytics.session import local_session
+
+    session = local_session(
+        "local[2]",
+        spark_sql_shuffle_partitions="2",
+        spark_sql_adaptive_enabled="false",
+        spark_sql_codegen_wholeStage="false",
+    )
+    yield session
+    session.stop()

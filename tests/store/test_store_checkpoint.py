@@ -1,0 +1,41 @@
+import struct
+from pathlib import Path
+
+import pytest
+
+from store.disk import FileDisk
+from store.store_checkpoint import StoreCheckpoint
+
+
+def test_times_survive_a_reopening(tmp_path: Path) -> None:
+    path = str(tmp_path / "checkpoint")
+    checkpoint = StoreCheckpoint(FileDisk(), path)
+    assert checkpoint.min_timestamp_ms == 0
+    checkpoint.physic_msg_timestamp_ms = 1_700_000_010_000
+    checkpoint.logics_msg_timestamp_ms = 1_700_000_005_000
+    checkpoint.index_msg_timestamp_ms = 1_700_000_000_000
+    checkpoint.close()
+
+    data = Path(path).read_bytes()
+    assert len(data) == 4096
+    assert struct.unpack_from(">qqq", data) == (1_700_000_010_000, 1_700_000_005_000, 1_700_000_000_000)
+
+    checkpoint = StoreCheckpoint(FileDisk(), path)
+    assert checkpoint.min_timestamp_ms == 1_700_000_002_000
+    assert checkpoint.min_timestamp_with_index_ms == 1_700_000_000_000
+    checkpoint.close()
+
+
+def test_the_numbers_of_5x_are_carried_over_untouched(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    path.write_bytes(struct.pack(">qqqqq", 1, 2, 3, 4_000_000_000, 5_000_000_000).ljust(4096, b"\0"))
+    checkpoint = StoreCheckpoint(FileDisk(), str(path))
+    checkpoint.physic_msg_timestamp_ms = 10
+    checkpoint.close()
+    assert struct.unpack_from(">qqqqq", path.read_bytes()) == (10, 2, 3, 4_000_000_000, 5_000_000_000)
+
+
+def test_a_file_of_another_size_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint").write_bytes(b"\0" * 40)
+    with pytest.raises(OSError, match="40 bytes, 4096 expected"):
+        StoreCheckpoint(FileDisk(), str(tmp_path / "checkpoint"))
