@@ -175,3 +175,47 @@ class ConsumerIdList(Body):
     """Answer of GET_CONSUMER_LIST_BY_GROUP."""
 
     consumer_id_list: list[str] = msgspec.field(default_factory=list)
+
+
+class TopicConfigSerializeWrapper(Body):
+    """All topics of a broker with their version: answer of GET_ALL_TOPIC_CONFIG, part of REGISTER_BROKER."""
+
+    topic_config_table: dict[str, TopicConfig] = msgspec.field(default_factory=dict)
+    data_version: DataVersion = msgspec.field(default_factory=DataVersion)
+
+
+class RegisterBrokerBody(Body):
+    """Body of REGISTER_BROKER."""
+
+    topic_config_serialize_wrapper: TopicConfigSerializeWrapper = msgspec.field(default_factory=TopicConfigSerializeWrapper)
+    filter_server_list: list[str] = msgspec.field(default_factory=list)
+
+
+class ClusterInfo(Body):
+    """Answer of GET_BROKER_CLUSTER_INFO: brokers by name, broker names by cluster."""
+
+    broker_addr_table: dict[str, BrokerData] = msgspec.field(default_factory=dict)
+    cluster_addr_table: dict[str, list[str]] = msgspec.field(default_factory=dict)
+
+
+class SubscriptionGroupConfig(Body):
+    """A consumer group as brokers keep it."""
+
+    group_name: str = ""
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
+    retry_queue_nums: int = 1
+    retry_max_times: int = 16
+    broker_id: int = 0
+    which_broker_when_consume_slowly: int = 1
+    notify_consumer_ids_changed_enable: bool = True
+
+
+class Connection(Body):
+    """A client as GET_CONSUMER_CONNECTION_LIST and GET_PRODUCER_CONNECTION_LIST show it. client_addr: `ip:port`."""
+
+    client_id: str
+    client_addr: str
+    language: str | int
+    version: int

@@ -81,9 +81,9 @@ class RemotingClient:
     async def _connect(self, address: str) -> Channel:
         host, _, port = address.rpartition(":")
         loop = asyncio.get_running_loop()
-        _, channel = await asyncio.wait_for(
-            loop.create_connection(lambda: Channel(self._channels, self._dispatcher), host.strip("[]"), int(port)),
-            CONNECT_TIMEOUT_S,
-        )
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):  # wait_for of 3.11 may swallow a cancellation
+            _, channel = await loop.create_connection(
+                lambda: Channel(self._channels, self._dispatcher), host.strip("[]"), int(port)
+            )
         self._by_address[address] = channel
         return channel

@@ -23,6 +23,7 @@ Body = Buffer | Sequence[Buffer]
 _I16 = struct.Struct(">H")
 _I32 = struct.Struct(">I")
 _LANGUAGE_BYTE = LanguageCode[LANGUAGE].value
+_LANGUAGE_NAMES = {language.value: language.name for language in LanguageCode}
 
 
 class RemotingCommand(msgspec.Struct, gc=False):
@@ -71,6 +72,9 @@ class Request(msgspec.Struct, Generic[H], gc=False):
         return decode_header(self.serialize_type, self.raw_header).ext or {}
 
 
+DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises at a text that does not fit, is not UTF-8 or is nested too deep."""
+
 _decode_json = msgspec.json.Decoder(RemotingCommand).decode
 
 
@@ -79,7 +83,7 @@ def decode_header(serialize_type: int, header: bytes) -> RemotingCommand:
     if serialize_type == JSON:
         try:
             return _decode_json(header)
-        except msgspec.DecodeError:
+        except DECODE_ERRORS:
             return _decode_loose_json(header)
     if serialize_type == ROCKETMQ:
         return _decode_binary(header)
@@ -95,7 +99,7 @@ def _decode_loose_json(header: bytes) -> RemotingCommand:
             fields["extFields"] = {name: _text(value) for name, value in ext.items() if value is not None}
         fields.pop("~body", None)
         return msgspec.convert(fields, RemotingCommand, strict=False)
-    except (msgspec.DecodeError, AttributeError, RecursionError) as error:
+    except (*DECODE_ERRORS, AttributeError) as error:
         raise FrameError(f"header is not JSON of a command: {error}") from None
 
 
@@ -118,7 +122,7 @@ def _decode_binary(header: bytes) -> RemotingCommand:
             ext[key.decode()] = value.decode()
     except (struct.error, UnicodeDecodeError) as error:
         raise FrameError(f"binary header cannot be read: {error}") from None
-    name = LanguageCode(language).name if language in LanguageCode else LanguageCode.OTHER.name
+    name = _LANGUAGE_NAMES.get(language, LanguageCode.OTHER.name)
     return RemotingCommand(
         code, name, version, opaque, flag, remark.decode(errors="replace") or None, ext or None, b"", ROCKETMQ
     )

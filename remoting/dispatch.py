@@ -16,6 +16,7 @@ import msgspec
 
 from remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE, JSON, ResponseCode
 from remoting.command import (
+    DECODE_ERRORS,
     Buffer,
     RemotingCommand,
     Request,
@@ -116,7 +117,7 @@ class Dispatcher:
         decode, handler = quick
         try:
             request = decode(header)
-        except msgspec.DecodeError:
+        except DECODE_ERRORS:
             self._serve_general(channel, serialize_type, header, body, out)
             return
         if request.flag & FLAG_RESPONSE:

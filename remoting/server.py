@@ -31,6 +31,11 @@ JOIN_MAX: Final = 64 * 1024
 """Answers up to this size are joined into one buffer; larger ones (pulled views) go out as they are, uncopied."""
 
 
+OPAQUE_FIRST: Final = 1 << 30
+"""Our own requests are counted from here: a peer that knows its answers by opaque alone, without a look at the response
+flag, counts from 0 and must not take a notification for an answer."""
+
+
 class ChannelClosed(ConnectionError):
     """The connection closed before the answer came."""
 
@@ -44,7 +49,7 @@ class Channels:
         self.open: set[Channel] = set()
         self.unwritten: list[Channel] = []
         turn.add(Phase.REPLY, self.write)
-        self._idle_s = idle_s
+        self.idle_s = idle_s
         self._reaper = timers.every(min(10.0, idle_s / 4), self._reap)
 
     def write(self) -> None:
@@ -55,9 +60,9 @@ class Channels:
                 channel.write()
 
     def _reap(self) -> None:
-        oldest = self.timers.clock.monotonic() - self._idle_s
+        oldest = self.timers.clock.monotonic() - self.idle_s
         for channel in [c for c in self.open if c.last_active < oldest]:
-            log.info("closing %s: idle for %.0f s", channel, self._idle_s)
+            log.info("closing %s: idle for %.0f s", channel, self.idle_s)
             channel.close()
 
     def close(self) -> None:
@@ -77,7 +82,7 @@ class Channel(asyncio.Protocol):
         self._frames = FrameBuffer()
         self._out: list[Buffer] = []
         self._waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
-        self._opaque = 0
+        self._opaque = OPAQUE_FIRST
         self._deferred_count = 0
         self._is_paused = False
         self._on_close: list[Callable[[Channel], None]] = []
@@ -222,7 +227,7 @@ class Channel(asyncio.Protocol):
             self._channels.turn.arm()
 
     def _next_opaque(self) -> int:
-        self._opaque = (self._opaque + 1) & 0x7FFFFFFF
+        self._opaque = OPAQUE_FIRST | (self._opaque + 1) & (OPAQUE_FIRST - 1)
         return self._opaque
 
     def _expire(self, opaque: int, code: int, timeout_s: float) -> None:

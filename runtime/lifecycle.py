@@ -10,6 +10,7 @@ import errno
 import gc
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -54,11 +55,19 @@ def listening(host: str, port: int, key: str) -> Iterator[None]:
 
 def run(service: S, program: str, on_ready: Callable[[S], None] = lambda service: None) -> int:
     """Run `service` on uvloop (asyncio where there is none) until SIGTERM or SIGINT. Returns the exit code."""
+    _allow_descriptors()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(_serve(service, program, on_ready))
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
+
+
+def _allow_descriptors() -> None:
+    """As many open files as the system grants: each connection and each mapped file is one, the usual soft limit 1024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # macOS says "unlimited" and does not mean it
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

@@ -66,3 +66,9 @@ class BrokerStatsRequestHeader(CommandHeader):
 
     stats_name: str
     stats_key: str
+
+
+class BrokerConsumeStatsRequestHeader(CommandHeader):
+    """GET_BROKER_CONSUME_STATS. is_order: ordered topics only."""
+
+    is_order: bool = False

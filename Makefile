@@ -1,0 +1,67 @@
+# make demo    a name server, a broker, a standard client, Spark over the store: two minutes
+# make test    everything that is tested        make check   format, lint, types, then the tests
+# make bench   PocketMQ beside Apache 4.9.4     make setup   only make .venv
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
+.DEFAULT_GOAL := help
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v "$$p"; break; }; done)
+TESTS ?= tests
+PYTEST_ARGS ?=
+
+.PHONY: help setup demo test check bench bench-delay clean
+
+help:
+	@sed -n 's/^# //p' Makefile | head -n 3
+
+# editable_mode=compat: a plain path entry; the other kind's import hook costs every start 0.1 s.
+# pip's lines are many; the packages being fetched are what tells that it is alive.
+define install
+	@echo "installing PocketMQ with [$(1)] into $(VENV) (the first time takes a minute or two)"
+	@$(PY) -m pip install --disable-pip-version-check --no-input -e '.[$(1)]' \
+		--config-settings editable_mode=compat 2>&1 \
+		| { grep --line-buffered -E '^(Collecting|Installing|Successfully|ERROR|error|WARNING: Retrying)' || true; } | cut -c 1-150
+	@touch $@
+endef
+
+$(VENV)/bin/pip:
+	@test -n "$(PYTHON)" || { echo "PocketMQ needs Python 3.11 or newer: none of python3.11, python3.12, python3.13, python3 is." \
+		"Install one (Debian: apt-get install python3.11 python3.11-venv) or say which: make PYTHON=/path/to/python"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "$(PYTHON) cannot make a virtual environment;" \
+		"Debian and Ubuntu keep that apart: apt-get install python3-venv"; exit 1; }
+
+$(VENV)/.spark: pyproject.toml | $(VENV)/bin/pip
+	$(call install,spark)
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/bin/pip
+	$(call install,spark$(COMMA)dev)
+	@touch $(VENV)/.spark
+
+COMMA := ,
+
+setup: $(VENV)/.dev
+
+demo: $(VENV)/.spark
+	@$(PY) -m demo $(DEMO_ARGS)
+
+test: $(VENV)/.dev
+	@$(PY) -m pytest $(TESTS) $(PYTEST_ARGS)
+
+check: $(VENV)/.dev
+	@$(PY) -m ruff format --check .
+	@$(PY) -m ruff check .
+	@$(PY) -m mypy
+	@$(PY) -m pytest $(TESTS) $(PYTEST_ARGS)
+
+bench: $(VENV)/.spark
+	@$(PY) -m bench.run $(BENCH_ARGS)
+
+bench-delay: $(VENV)/.spark
+	@$(PY) -m bench.run --only delay $(BENCH_ARGS)
+
+clean:
+	rm -rf $(VENV) build dist demo-store bench/loadgen/loadgen *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,211 @@
+"""Apache RocketMQ from Maven Central, started as a peer to measure or to compare with.
+
+    jars("4.9.4")                         -> the folder of its jars, fetched once
+    with started("4.9.4", folder) as peer: -> name server and broker on free ports; peer.broker_address, peer.store
+
+Jars are kept in ${POCKETMQ_CACHE:-~/.cache/pocketmq}/peer/VERSION/lib. Needs a JRE (17 was used) and Maven.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>pocketmq</groupId><artifactId>peer</artifactId><version>1</version><dependencies>{}</dependencies></project>
+"""
+_DEPENDENCY = (
+    "<dependency><groupId>org.apache.rocketmq</groupId><artifactId>rocketmq-{}</artifactId>"
+    "<version>{}</version></dependency>"
+)
+# 4.9.4 was written for Java 8: it reaches into the JDK to map and unmap its files.
+_JAVA_OPENS = [
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/java.lang=ALL-UNNAMED",
+    "--add-opens=java.base/java.util=ALL-UNNAMED",
+    "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
+]
+_LOGBACK = """<configuration><appender name="F" class="ch.qos.logback.core.FileAppender"><file>{}</file><encoder>
+<pattern>%d %p %m%n</pattern></encoder></appender><root level="INFO"><appender-ref ref="F"/></root></configuration>
+"""
+_BOOT_SECONDS_MAX = 60
+
+
+class ApacheError(RuntimeError):
+    """Apache's RocketMQ cannot be had or did not start; the text says what to do."""
+
+
+def available() -> str | None:
+    """What is missing to run Apache's RocketMQ here, or None."""
+    missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
+    return f"{' and '.join(missing)} not found (Debian: apt-get install default-jdk-headless maven)" if missing else None
+
+
+def cache_folder() -> Path:
+    return Path(os.environ.get("POCKETMQ_CACHE") or Path.home() / ".cache" / "pocketmq")
+
+
+def jars(version: str) -> Path:
+    """The folder with the jars of broker, name server, tools and client. Raises ApacheError.
+
+    It appears under its name only when it is complete, so several processes may ask at once.
+    """
+    folder = cache_folder() / "peer" / version
+    if folder.exists() and not list(folder.glob("lib/rocketmq-broker-*.jar")):
+        folder = folder.with_name(f"{version}-server")  # the tests keep the mere client of 5.5.0 there
+    if folder.exists():
+        return folder / "lib"
+    if (missing := available()) is not None:
+        raise ApacheError(missing)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{version}.draft-"))
+    try:
+        parts = ["broker", "namesrv", "tools", "client"] + (["proxy"] if version >= "5" else [])
+        (draft / "pom.xml").write_text(_POM.format("".join(_DEPENDENCY.format(p, version) for p in parts)))
+        copy = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=lib"]
+        done = subprocess.run(copy, cwd=draft, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise ApacheError(f"Maven could not fetch RocketMQ {version}: {(done.stdout + done.stderr)[-800:]}")
+        with contextlib.suppress(OSError):  # another process was quicker
+            draft.rename(folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return folder / "lib"
+
+
+@dataclass
+class Apache:
+    """A running name server and broker of Apache's; `store` is what the broker wrote."""
+
+    folder: Path
+    namesrv_address: str
+    broker_address: str
+    namesrv: subprocess.Popen[bytes]
+    broker: subprocess.Popen[bytes]
+    boot_seconds: float
+
+    @property
+    def store(self) -> Path:
+        return self.folder / "store"
+
+    def stop(self) -> None:
+        """Stop both as `mqshutdown` would: the broker leaves a cleanly closed store."""
+        for process in (self.broker, self.namesrv):
+            terminate(process)
+
+
+def terminate(process: "subprocess.Popen[bytes]", seconds: float = 30) -> None:
+    """SIGTERM, and SIGKILL if that was not heard; returns once the process is gone."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def wait_for_line(path: Path, pattern: str, process: "subprocess.Popen[bytes]", seconds: float) -> re.Match[str]:
+    """The first match of `pattern` in what the process prints into `path`; ApacheError with its output if none comes."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        text = path.read_text(errors="replace")
+        if found := re.search(pattern, text):
+            return found
+        if process.poll() is not None:
+            break
+        time.sleep(0.002)
+    raise ApacheError(f"{path.name} never showed {pattern!r}; it shows: {path.read_text(errors='replace')[-1500:]}")
+
+
+def start(version: str, folder: Path, broker_overrides: Mapping[str, str] | None = None, heap: str = "1g") -> Apache:
+    """Start a name server and a broker of Apache's in `folder`; raises ApacheError when they do not come up."""
+    lib = jars(version)
+    folder = folder.absolute()
+    for tries_left in reversed(range(3)):  # a port may be taken between the look and the bind
+        try:
+            return _start(lib, folder, dict(broker_overrides or {}), heap)
+        except ApacheError:
+            if not tries_left:
+                raise
+    raise AssertionError
+
+
+@contextlib.contextmanager
+def started(version: str, folder: Path, broker_overrides: Mapping[str, str] | None = None) -> Iterator[Apache]:
+    peer = start(version, folder, broker_overrides)
+    try:
+        yield peer
+    finally:
+        peer.stop()
+
+
+def _start(lib: Path, folder: Path, overrides: dict[str, str], heap: str) -> Apache:
+    (folder / "conf").mkdir(parents=True, exist_ok=True)
+    for name in ("namesrv", "broker"):
+        (folder / "conf" / f"logback_{name}.xml").write_text(_LOGBACK.format(folder / f"{name}.log"))
+    namesrv_port, broker_port = free_port(), free_port(neighbours=(-2, 1))
+    namesrv_address = f"127.0.0.1:{namesrv_port}"
+    (folder / "namesrv.conf").write_text(f"listenPort={namesrv_port}\n")
+    config = {
+        "brokerClusterName": "DefaultCluster",
+        "brokerName": "broker-a",
+        "brokerId": "0",
+        "namesrvAddr": namesrv_address,
+        "brokerIP1": "127.0.0.1",
+        "listenPort": str(broker_port),
+        "storePathRootDir": str(folder / "store"),
+        "storePathCommitLog": str(folder / "store" / "commitlog"),
+        "enablePropertyFilter": "true",
+    } | overrides
+    (folder / "broker.conf").write_text("".join(f"{key}={value}\n" for key, value in config.items()))
+    namesrv, _ = _java(lib, folder, "namesrv", "256m", "org.apache.rocketmq.namesrv.NamesrvStartup")
+    try:
+        broker, seconds = _java(lib, folder, "broker", heap, "org.apache.rocketmq.broker.BrokerStartup")
+    except ApacheError:
+        terminate(namesrv)
+        raise
+    return Apache(folder, namesrv_address, f"127.0.0.1:{broker_port}", namesrv, broker, seconds)
+
+
+def _java(lib: Path, folder: Path, name: str, heap: str, main: str) -> "tuple[subprocess.Popen[bytes], float]":
+    """Start one of the two; returns it and the seconds until it said `boot success`."""
+    command = ["java", *_JAVA_OPENS, f"-Xms{heap}", f"-Xmx{heap}", f"-Duser.home={folder}"]
+    command += ["-cp", f"{folder}/conf:{lib}/*", main, "-c", str(folder / f"{name}.conf")]
+    began = time.monotonic()
+    with open(folder / f"{name}.out", "wb") as out:
+        environment = os.environ | {"ROCKETMQ_HOME": str(folder)}
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, start_new_session=True
+        )
+    try:
+        wait_for_line(folder / f"{name}.out", "boot success", process, _BOOT_SECONDS_MAX)
+    except ApacheError:
+        terminate(process)
+        raise
+    return process, time.monotonic() - began
+
+
+def free_port(neighbours: tuple[int, ...] = ()) -> int:
+    """A port that the kernel gives and whose neighbours (Apache's broker takes port-2 and port+1 too) are free."""
+    while True:
+        with contextlib.ExitStack() as taken:
+            first = taken.enter_context(socket.socket())
+            first.bind(("", 0))
+            port: int = first.getsockname()[1]
+            try:
+                for step in neighbours:
+                    taken.enter_context(socket.socket()).bind(("", port + step))
+            except (OSError, OverflowError):
+                continue
+            return port

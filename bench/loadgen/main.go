@@ -1,0 +1,294 @@
+// loadgen: a raw RocketMQ remoting load generator. One process, C connections, W requests in flight on each.
+// It speaks the wire directly, so that the broker under test, not a client library, is the limit.
+package main
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sort"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+type header struct {
+	Code     int               `json:"code"`
+	Ext      map[string]string `json:"extFields,omitempty"`
+	Flag     int               `json:"flag"`
+	Language string            `json:"language"`
+	Opaque   int32             `json:"opaque"`
+	Remark   string            `json:"remark,omitempty"`
+	Ser      string            `json:"serializeTypeCurrentRPC"`
+	Version  int               `json:"version"`
+}
+
+func frame(h header, body []byte, bin bool) []byte {
+	var hb []byte
+	if bin {
+		var ext []byte
+		for k, v := range h.Ext {
+			ext = binary.BigEndian.AppendUint16(ext, uint16(len(k)))
+			ext = append(ext, k...)
+			ext = binary.BigEndian.AppendUint32(ext, uint32(len(v)))
+			ext = append(ext, v...)
+		}
+		hb = binary.BigEndian.AppendUint16(hb, uint16(h.Code))
+		hb = append(hb, 0)
+		hb = binary.BigEndian.AppendUint16(hb, uint16(h.Version))
+		hb = binary.BigEndian.AppendUint32(hb, uint32(h.Opaque))
+		hb = binary.BigEndian.AppendUint32(hb, uint32(h.Flag))
+		hb = binary.BigEndian.AppendUint32(hb, 0)
+		hb = binary.BigEndian.AppendUint32(hb, uint32(len(ext)))
+		hb = append(hb, ext...)
+	} else {
+		hb, _ = json.Marshal(h)
+	}
+	out := binary.BigEndian.AppendUint32(nil, uint32(4+len(hb)+len(body)))
+	mark := uint32(len(hb))
+	if bin {
+		mark |= 1 << 24
+	}
+	out = binary.BigEndian.AppendUint32(out, mark)
+	out = append(out, hb...)
+	return append(out, body...)
+}
+
+// readFrame returns code, opaque, the ext "queueOffset"/"nextBeginOffset" text and body length.
+func readFrame(r *bufio.Reader, body *[]byte) (code int, opaque int32, ext map[string]string, err error) {
+	var l [8]byte
+	if _, err = io.ReadFull(r, l[:]); err != nil {
+		return
+	}
+	total := int(binary.BigEndian.Uint32(l[:4]))
+	mark := binary.BigEndian.Uint32(l[4:])
+	hl := int(mark & 0xFFFFFF)
+	buf := make([]byte, total-4)
+	if _, err = io.ReadFull(r, buf); err != nil {
+		return
+	}
+	hb := buf[:hl]
+	*body = buf[hl:]
+	if mark>>24 == 0 {
+		var h struct {
+			Code   int               `json:"code"`
+			Opaque int32             `json:"opaque"`
+			Ext    map[string]string `json:"extFields"`
+			Remark string            `json:"remark"`
+		}
+		if err = json.Unmarshal(hb, &h); err != nil {
+			return
+		}
+		if h.Ext == nil {
+			h.Ext = map[string]string{}
+		}
+		h.Ext[""] = h.Remark
+		return h.Code, h.Opaque, h.Ext, nil
+	}
+	code = int(binary.BigEndian.Uint16(hb))
+	opaque = int32(binary.BigEndian.Uint32(hb[5:]))
+	rl := int(binary.BigEndian.Uint32(hb[13:]))
+	p := 17 + rl
+	xl := int(binary.BigEndian.Uint32(hb[p:]))
+	p += 4
+	ext = map[string]string{}
+	for e := p + xl; p < e; {
+		kl := int(binary.BigEndian.Uint16(hb[p:]))
+		k := string(hb[p+2 : p+2+kl])
+		p += 2 + kl
+		vl := int(binary.BigEndian.Uint32(hb[p:]))
+		ext[k] = string(hb[p+4 : p+4+vl])
+		p += 4 + vl
+	}
+	return
+}
+
+func main() {
+	addr := flag.String("addr", "127.0.0.1:10911", "broker address")
+	mode := flag.String("mode", "send", "send | pull | delay | check")
+	topic := flag.String("topic", "Bench", "existing topic")
+	queues := flag.Int("queues", 8, "queues of the topic")
+	conns := flag.Int("conns", 8, "connections")
+	window := flag.Int("window", 16, "requests in flight on each connection")
+	size := flag.Int("size", 1024, "body bytes")
+	secs := flag.Float64("secs", 10, "measured seconds, after 2 s of warm-up")
+	bin := flag.Bool("bin", false, "ROCKETMQ header serialisation in place of JSON")
+	delay := flag.Int("delay", 0, "delay level property")
+	pid := flag.Int("pid", 0, "broker pid, for its CPU time and memory")
+	how := flag.String("how", "level", "mode delay: level | timer | start | burst | now")
+	ms := flag.Int("ms", 1000, "mode delay: the delay in milliseconds (level 1 is 1000)")
+	rate := flag.Int("rate", 1000, "mode delay: messages a second")
+	flag.Parse()
+	if *mode == "check" {
+		checkRun(*addr, *topic, *queues)
+		return
+	}
+	if *mode == "delay" {
+		delayRun(*addr, *topic, *how, *ms, max(*delay, 1), *queues, *rate, *secs, *pid)
+		return
+	}
+	body := []byte(strings.Repeat("x", *size))
+	props := "KEYS\x01k1\x02UNIQ_KEY\x017F0000010B2C18B4AAC25D6A2C330000\x02WAIT\x01true\x02TAGS\x01TagA"
+	if *delay > 0 {
+		props += "\x02DELAY\x01" + strconv.Itoa(*delay)
+	}
+	var ops, msgs, bytes, failed, acked atomic.Int64
+	var lastFail atomic.Value
+	stop := make(chan struct{})
+	var lat []float64
+	var mu sync.Mutex
+	var measuring atomic.Bool
+	var wg sync.WaitGroup
+	for c := 0; c < *conns; c++ {
+		conn, err := net.Dial("tcp", *addr)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		wg.Add(1)
+		go func(c int, conn net.Conn) {
+			defer wg.Done()
+			defer conn.Close()
+			r := bufio.NewReaderSize(conn, 1<<20)
+			w := bufio.NewWriterSize(conn, 1<<18)
+			opaque := int32(0)
+			sent := map[int32]time.Time{}
+			qoff := map[int]int64{}
+			opq := map[int32]int{}
+			issue := func(q int) {
+				opaque++
+				var f []byte
+				if *mode == "send" {
+					f = frame(header{Code: 310, Language: "JAVA", Opaque: opaque, Ser: "JSON", Version: 401, Ext: map[string]string{
+						"a": "loadgen", "b": *topic, "c": "TBW102", "d": "4", "e": strconv.Itoa(q), "f": "0",
+						"g": strconv.FormatInt(time.Now().UnixMilli(), 10), "h": "0", "i": props, "j": "0", "k": "false", "m": "false"}}, body, *bin)
+				} else {
+					f = frame(header{Code: 11, Language: "JAVA", Opaque: opaque, Ser: "JSON", Version: 401, Ext: map[string]string{
+						"consumerGroup": "loadgen_c", "topic": *topic, "queueId": strconv.Itoa(q), "queueOffset": strconv.FormatInt(qoff[q], 10),
+						"maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "15000", "subscription": "*",
+						"subVersion": "0", "expressionType": "TAG"}}, nil, *bin)
+				}
+				opq[opaque] = q
+				sent[opaque] = time.Now()
+				w.Write(f)
+			}
+			if *mode == "pull" { // a pull with an ad-hoc subscription still needs the group to be known
+				hb := `{"clientID":"loadgen` + strconv.Itoa(c) + `","consumerDataSet":[{"consumeFromWhere":"CONSUME_FROM_FIRST_OFFSET","consumeType":"CONSUME_PASSIVELY","groupName":"loadgen_c","messageModel":"CLUSTERING","subscriptionDataSet":[{"classFilterMode":false,"codeSet":[],"expressionType":"TAG","subString":"*","subVersion":0,"tagsSet":[],"topic":"` + *topic + `"}],"unitMode":false}],"producerDataSet":[]}`
+				w.Write(frame(header{Code: 34, Language: "JAVA", Opaque: 0, Ser: "JSON", Version: 401}, []byte(hb), false))
+			}
+			for i := 0; i < *window; i++ {
+				issue((c + i) % *queues)
+			}
+			w.Flush()
+			var b []byte
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+				code, op, ext, err := readFrame(r, &b)
+				if err != nil {
+					lastFail.Store(err.Error())
+					failed.Add(1)
+					return
+				}
+				if op == 0 || code == 40 { // the heartbeat's answer; NOTIFY_CONSUMER_IDS_CHANGED, which answers nothing
+					continue
+				}
+				q := opq[op]
+				delete(opq, op)
+				t := sent[op]
+				delete(sent, op)
+				n := 1
+				if *mode == "pull" {
+					n = 0
+					for p := 0; p+4 <= len(b); n++ {
+						p += int(binary.BigEndian.Uint32(b[p:]))
+					}
+					next, _ := strconv.ParseInt(ext["nextBeginOffset"], 10, 64)
+					if code == 0 && n > 0 {
+						qoff[q] = next
+					} else {
+						qoff[q] = 0 // wrap round: read the queue again
+						if code != 19 && code != 20 && code != 21 {
+							failed.Add(1)
+							lastFail.Store("code " + strconv.Itoa(code))
+						}
+					}
+				} else if code != 0 {
+					failed.Add(1)
+					lastFail.Store("code " + strconv.Itoa(code) + " " + ext[""])
+				}
+				if *mode == "send" && code == 0 {
+					acked.Add(1)
+				}
+				if measuring.Load() && (code == 0 || *mode == "pull") { // a refusal is no work done
+					ops.Add(1)
+					msgs.Add(int64(n))
+					bytes.Add(int64(len(b)))
+					mu.Lock()
+					lat = append(lat, float64(time.Since(t).Microseconds())/1000)
+					mu.Unlock()
+				}
+				issue(q)
+				if r.Buffered() < 8 {
+					w.Flush()
+				}
+			}
+		}(c, conn)
+	}
+	time.Sleep(2 * time.Second)
+	cpu0 := cpu(*pid)
+	me0 := cpu(os.Getpid())
+	t0 := time.Now()
+	measuring.Store(true)
+	time.Sleep(time.Duration(*secs * float64(time.Second)))
+	measuring.Store(false)
+	dt := time.Since(t0).Seconds()
+	cpu1 := cpu(*pid)
+	me1 := cpu(os.Getpid())
+	close(stop)
+	mu.Lock()
+	sort.Float64s(lat)
+	pct := func(p float64) float64 {
+		if len(lat) == 0 {
+			return 0
+		}
+		return lat[int(p*float64(len(lat)-1))]
+	}
+	m := float64(msgs.Load())
+	fmt.Printf("{\"mode\":%q,\"msgs_per_s\":%.0f,\"ops_per_s\":%.0f,\"mb_per_s\":%.1f,\"p50_ms\":%.2f,\"p99_ms\":%.2f,\"p999_ms\":%.2f,\"failed\":%d,\"acked\":%d,\"broker_cpu_us_per_msg\":%.2f,\"client_cpu_us_per_msg\":%.2f,\"rss_mb\":%.0f,\"anon_mb\":%.0f,\"last_fail\":%q}\n",
+		*mode, m/dt, float64(ops.Load())/dt, float64(bytes.Load())/dt/1e6, pct(.5), pct(.99), pct(.999), failed.Load(), acked.Load(), (cpu1-cpu0)*1e6/m, (me1-me0)*1e6/m, status(*pid, "VmRSS:"), status(*pid, "RssAnon:"), fmt.Sprint(lastFail.Load()))
+	mu.Unlock()
+}
+
+func cpu(pid int) float64 {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	f := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+2:]))
+	u, _ := strconv.ParseFloat(f[11], 64)
+	s, _ := strconv.ParseFloat(f[12], 64)
+	return (u + s) / 100
+}
+
+func status(pid int, key string) float64 {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	for _, l := range strings.Split(string(b), "\n") {
+		if strings.HasPrefix(l, key) {
+			v, _ := strconv.ParseFloat(strings.Fields(l)[1], 64)
+			return v / 1024
+		}
+	}
+	return 0
+}

@@ -1,0 +1,240 @@
+"""PocketMQ beside Apache's broker: CPU a message, messages a second, start time, idle memory, lateness of delays.
+
+The load is bench/loadgen (Go), which speaks the wire itself, so the broker is what is measured. Rounds alternate between
+the two brokers; only one runs at a time, each from an empty store and warmed up alike; the table shows every round and the
+median of the rounds' ratios. Both flush asynchronously with their flushers on, 8 queues, bodies of 1 KiB.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import apache, wire
+from pocketmq import processes
+
+HERE = Path(__file__).parent
+TOPIC, QUEUES = "Bench", 8
+IDLE_SECONDS = 3.0
+
+console = Console(width=max(100, Console().width))
+
+
+@dataclass(frozen=True)
+class Load:
+    """One line of the table: what loadgen is told, and the targets as ratios ours / Apache."""
+
+    name: str
+    arguments: tuple[str, ...]
+    cpu_ratio_max: float
+    rate_ratio_min: float
+
+
+LOADS = {
+    "send": [
+        Load("send, pipelined (8 x 16)", ("-conns", "8", "-window", "16"), 0.50, 1.2),
+        Load("send, one in flight (64 x 1)", ("-conns", "64", "-window", "1"), 0.40, 1.2),
+    ],
+    "pull": [Load("pull of 32 (8 x 16)", ("-mode", "pull", "-conns", "8", "-window", "16"), 0.60, 1.3)],
+}
+BOOT_SECONDS_MAX = 0.6
+IDLE_MB_MAX = 60.0
+DELAY_P50_MS_MAX, DELAY_P99_MS_MAX = 5.0, 25.0
+
+
+@dataclass
+class Running:
+    """A broker under measure."""
+
+    name: str
+    address: str
+    pid: int
+    boot_seconds: float
+    stop: Callable[[], object]
+
+
+def start_ours(folder: Path) -> Running:
+    namesrv = processes.start_namesrv(folder)
+    try:
+        broker = processes.start_broker(folder, namesrv.address, {"flushDiskType": "ASYNC_FLUSH"})
+    except processes.NotReady:
+        namesrv.stop()
+        raise
+    return Running(
+        "PocketMQ", broker.address, broker.process.pid, broker.boot_seconds, lambda: (broker.stop(), namesrv.stop())
+    )
+
+
+def start_apache(version: str, folder: Path) -> Running:
+    peer = apache.start(version, folder, {"flushDiskType": "ASYNC_FLUSH"})
+    return Running(f"Apache {version}", peer.broker_address, peer.broker.pid, peer.boot_seconds, peer.stop)
+
+
+def anonymous_mb(pid: int) -> float:
+    """RssAnon of a process: what it holds for itself, without the mapped store."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError(f"/proc/{pid}/status has no RssAnon")
+
+
+def build_loadgen() -> Path:
+    """Compile bench/loadgen; ends the program with what to install when there is no Go."""
+    if shutil.which("go") is None:
+        sys.exit(
+            "make bench needs Go 1.24 or newer for its load generator (https://go.dev/dl), and there is no `go` on the PATH"
+        )
+    binary = HERE / "loadgen" / "loadgen"
+    subprocess.run(["go", "build", "-o", binary.name, "."], cwd=HERE / "loadgen", check=True)
+    return binary
+
+
+@dataclass
+class Bench:
+    """What is asked for, and how to run one load."""
+
+    loadgen: Path
+    scratch: Path
+    seconds: float
+    warm_seconds: float
+
+    def run(self, broker: Running, *arguments: str, seconds: float | None = None) -> dict[str, Any]:
+        """One run of loadgen (it warms up for 2 s by itself); raises RuntimeError when messages failed."""
+        command = [str(self.loadgen), "-addr", broker.address, "-pid", str(broker.pid), "-topic", TOPIC]
+        command += ["-queues", str(QUEUES), "-secs", str(seconds or self.seconds), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise RuntimeError(f"loadgen against {broker.name}: {done.stderr[-500:]}")
+        result: dict[str, Any] = json.loads(done.stdout)
+        if result.get("failed"):
+            raise RuntimeError(f"{broker.name} failed {result['failed']} requests: {result['last_fail']}")
+        return result
+
+    def measure(self, start: Callable[[Path], Running], loads: list[Load]) -> tuple[Running, float, dict[str, Any]]:
+        """A fresh broker through all loads; returns it (stopped), its idle anonymous megabytes, and the figures by load."""
+        folder = Path(tempfile.mkdtemp(dir=self.scratch))
+        broker = start(folder)
+        try:
+            time.sleep(IDLE_SECONDS)
+            idle_mb = anonymous_mb(broker.pid)
+            wire.create_topic(broker.address, TOPIC, QUEUES)
+            if loads:  # the JVM compiles as it runs, and a pull needs something to pull
+                self.run(broker, "-conns", "8", "-window", "16", seconds=self.warm_seconds)
+            return broker, idle_mb, {load.name: self.run(broker, *load.arguments) for load in loads}
+        finally:
+            broker.stop()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def verdict(value: float, limit: float, at_most: bool) -> str:
+    met = value <= limit if at_most else value >= limit
+    sign = "<=" if at_most else ">="
+    return f"[{'green' if met else 'red'}]{value:.2f} ({sign} {limit:g})[/]"
+
+
+def compare(bench: Bench, version: str, rounds: int, loads: list[Load]) -> None:
+    """Alternating rounds, then the table."""
+    starts = {"ours": start_ours, "apache": lambda folder: start_apache(version, folder)}
+    figures: dict[str, list[dict[str, Any]]] = {"ours": [], "apache": []}
+    boots: dict[str, list[float]] = {"ours": [], "apache": []}
+    idle: dict[str, list[float]] = {"ours": [], "apache": []}
+    for turn in range(rounds):
+        for who, start in starts.items():
+            name = "PocketMQ" if who == "ours" else f"Apache {version}"
+            busy = os.getloadavg()[0]  # of the last minute, so in later rounds mostly our own
+            console.print(f"[dim]round {turn + 1} of {rounds}: {name} (load average before it: {busy:.1f}) ...[/]")
+            broker, idle_mb, result = bench.measure(start, loads)
+            figures[who].append(result)
+            boots[who].append(broker.boot_seconds)
+            idle[who].append(idle_mb)
+    table = Table(
+        title=f"PocketMQ / Apache {version}, {rounds} rounds, {os.cpu_count()} cores, medians of the ratios on the right"
+    )
+    for column in ("load", "PocketMQ", f"Apache {version}", "ratio (target)"):
+        table.add_column(column, no_wrap=True, justify="left" if column == "load" else "right")
+    for load in loads:
+        for label, key, target, at_most in (
+            ("CPU us/msg", "broker_cpu_us_per_msg", load.cpu_ratio_max, True),
+            ("msg/s", "msgs_per_s", load.rate_ratio_min, False),
+        ):
+            ours, theirs = ([result[load.name][key] for result in figures[who]] for who in ("ours", "apache"))
+            ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+            digits = ",.2f" if at_most else ",.0f"
+            shown = ["  ".join(format(value, digits) for value in values) for values in (ours, theirs)]
+            table.add_row(f"{load.name}: {label}", *shown, verdict(ratio, target, at_most))
+    for name, values, limit in (
+        ("start to `boot success`, s", boots, BOOT_SECONDS_MAX),
+        ("idle RssAnon, MB", idle, IDLE_MB_MAX),
+    ):
+        shown = ["  ".join(f"{value:.2f}" for value in values[who]) for who in ("ours", "apache")]
+        table.add_row(name, *shown, verdict(statistics.median(values["ours"]), limit, True))
+    console.print(table)
+
+
+def delay(bench: Bench, versions: list[str]) -> None:
+    """Level 1 (1 s) at 1,000 messages a second: lost, early, late."""
+    table = Table(title=f"delay level 1, 1,000 msg/s for {bench.seconds:g} s; targets for PocketMQ: none early, none lost")
+    for column in ("broker", "sent", "lost", "dup", "early", "p50 ms late", "p99 ms late", "max ms late", "CPU us/msg"):
+        table.add_column(column, justify="left" if column == "broker" else "right", no_wrap=True)
+    runs: list[Callable[[Path], Running]] = [start_ours]
+    runs += [lambda folder, version=version: start_apache(version, folder) for version in versions]  # type: ignore[misc]
+    for start in runs:
+        folder = Path(tempfile.mkdtemp(dir=bench.scratch))
+        broker = start(folder)
+        try:
+            wire.create_topic(broker.address, TOPIC, QUEUES)
+            got = bench.run(broker, "-mode", "delay", "-delay", "1", "-ms", "1000", "-rate", "1000")
+        finally:
+            broker.stop()
+            shutil.rmtree(folder, ignore_errors=True)
+        ours = broker.name == "PocketMQ"
+        p50, p99 = got["late_p50_ms"], got["late_p99_ms"]
+        table.add_row(
+            broker.name,
+            *(str(got[key]) for key in ("sent", "lost", "dup", "early")),
+            verdict(p50, DELAY_P50_MS_MAX, True) if ours else f"{p50:.1f}",
+            verdict(p99, DELAY_P99_MS_MAX, True) if ours else f"{p99:.1f}",
+            f"{got['late_max_ms']:.1f}",
+            f"{got['broker_cpu_us_per_msg']:.1f}",
+        )
+    console.print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.run", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--rounds", type=int, default=3, help="alternating rounds (3)")
+    parser.add_argument("--secs", type=float, default=8, help="measured seconds a load, after 2 s of warm-up (8)")
+    parser.add_argument("--warm-secs", type=float, default=6, help="seconds of sending before the first load (6)")
+    parser.add_argument("--only", choices=["send", "pull", "delay", "start"], help="a part of it")
+    parser.add_argument("--apache", metavar="VERSION", help="the peer (4.9.4); with --only delay: measure it too")
+    parser.add_argument("--scratch", type=Path, help="where the stores go while they are measured (the temporary folder)")
+    options = parser.parse_args()
+    scratch = Path(tempfile.mkdtemp(prefix="pocketmq-bench-", dir=options.scratch))
+    try:
+        bench = Bench(build_loadgen(), scratch, options.secs, options.warm_secs)
+        if options.only == "delay":
+            delay(bench, [options.apache] if options.apache else [])
+        else:
+            parts = {None: ["send", "pull"], "start": []}.get(options.only, [options.only])
+            loads = [load for part in parts for load in LOADS[part]]
+            compare(bench, options.apache or "4.9.4", options.rounds, loads)
+    except (RuntimeError, apache.ApacheError) as wrong:
+        sys.exit(f"bench: {wrong}")
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

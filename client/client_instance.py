@@ -1,0 +1,97 @@
+"""What producers and consumers of one client share: connections, routes, the client id, heartbeats."""
+
+import asyncio
+import itertools
+import logging
+import os
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from client.message import local_address
+from client.route import Routes
+from remoting.bodies import ConsumerData, HeartbeatData, ProducerData, encode_body
+from remoting.client import RemotingClient
+from remoting.codes import RequestCode
+from remoting.command import Request
+from remoting.dispatch import RemotingError, Route, routes
+from remoting.headers.consumer import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
+from runtime.clock import SystemClock
+from runtime.timers import Timers
+from runtime.turn import Turn
+
+log = logging.getLogger("client")
+
+HEARTBEAT_S: Final = 30.0
+ROUTE_REFRESH_S: Final = 30.0
+
+_number = itertools.count(1)
+
+
+class ClientInstance:
+    """One client of a cluster. To be made inside a running loop; `start`, then `close`."""
+
+    def __init__(self, namesrv: str) -> None:
+        """`namesrv`: HOST:PORT, several apart by `;`. Raises ValueError."""
+        loop = asyncio.get_running_loop()
+        table = routes(Route(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ConsumerGroupRequestHeader, _ids_changed))
+        self.remoting = RemotingClient(Turn(loop), Timers(SystemClock(), loop), table, self)
+        self.routes = Routes(self.remoting, [address for address in namesrv.replace(",", ";").split(";") if address])
+        self.client_id = f"{local_address()}@{os.getpid()}#{next(_number)}"
+        self.producer_group: str | None = None
+        self.consumer_data: Callable[[], ConsumerData] | None = None
+        self.on_ids_changed: Callable[[], None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin to send heartbeats and to refresh routes."""
+        self.every(HEARTBEAT_S, self.heartbeat)
+        self.every(ROUTE_REFRESH_S, self._refresh_routes)
+
+    def every(self, seconds: float, step: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run `step` every so often until `close`; a failed round is logged and the next one comes."""
+
+        async def repeat() -> None:
+            while True:
+                await asyncio.sleep(seconds)
+                try:
+                    await step()
+                except (OSError, TimeoutError, RemotingError) as failure:
+                    log.warning("%s: %s", getattr(step, "__name__", step), failure)
+
+        self._tasks.append(asyncio.create_task(repeat()))
+
+    async def heartbeat(self) -> None:
+        """Tell every known broker who we are; one that cannot be reached is passed over."""
+        data = HeartbeatData(self.client_id)
+        if self.producer_group is not None:
+            data.producer_data_set = [ProducerData(self.producer_group)]
+        if self.consumer_data is not None:
+            data.consumer_data_set = [self.consumer_data()]
+        body = encode_body(data)
+        for address in self.routes.broker_addresses():
+            try:
+                await self.remoting.call(address, RequestCode.HEART_BEAT, None, body)
+            except (OSError, TimeoutError) as failure:
+                log.warning("heartbeat to %s: %s", address, failure)
+
+    async def close(self, consumer_group: str | None = None) -> None:
+        """Sign off from the brokers and close all connections."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        header = UnregisterClientRequestHeader(self.client_id, self.producer_group, consumer_group)
+        for address in self.routes.broker_addresses():
+            try:
+                await self.remoting.invoke(address, RequestCode.UNREGISTER_CLIENT, header, timeout_s=1.0)
+            except (OSError, TimeoutError) as failure:
+                log.info("unregistering from %s: %s", address, failure)
+        await self.remoting.close()
+
+    async def _refresh_routes(self) -> None:
+        for topic in self.routes.topics:
+            await self.routes.refresh(topic)
+
+
+def _ids_changed(instance: ClientInstance, request: Request[ConsumerGroupRequestHeader]) -> None:
+    if instance.on_ids_changed is not None:
+        instance.on_ids_changed()

@@ -1,0 +1,140 @@
+"""Pulling by hand, and the calls about one queue that the push consumer is made of.
+
+async with PullConsumer("127.0.0.1:9876", "audit") as consumer:
+    for queue in await consumer.queues("TopicTest"):
+        result = await consumer.pull(queue, await consumer.min_offset(queue))
+"""
+
+from typing import Final, Self
+
+import msgspec
+
+from client.client_instance import ClientInstance
+from client.message import MessageExt, decode_messages
+from remoting.bodies import MessageQueue
+from remoting.codes import RequestCode, ResponseCode
+from remoting.dispatch import RemotingError
+from remoting.headers.offset import (
+    OffsetResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    QueueRequestHeader,
+    SearchOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+
+PULL_COUNT_MAX: Final = 32
+PULL_TIMEOUT_S: Final = 30.0
+_COMMIT, _SUSPEND, _SUBSCRIPTION = 1, 2, 4
+_PULL_ANSWERS = {
+    ResponseCode.SUCCESS,
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+class PullResult(msgspec.Struct):
+    """What a pull brought. `is_moved`: the queue offset asked for does not exist; go on at `next_begin_offset`."""
+
+    messages: list[MessageExt]
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    is_moved: bool
+
+
+class PullConsumer:
+    """Reads queues at offsets of the caller's choice. Calls raise RemotingError, OSError or TimeoutError."""
+
+    def __init__(self, namesrv: str, group: str, instance: ClientInstance | None = None) -> None:
+        self.instance = instance or ClientInstance(namesrv)
+        self.group = group
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.instance.close()
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of a topic, sorted."""
+        return await self.instance.routes.subscribe_queues(topic)
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        queue_offset: int,
+        count_max: int = PULL_COUNT_MAX,
+        tags: str | None = "*",
+        wait_ms: int = 0,
+        commit_offset: int = 0,
+        sub_version: int = 0,
+    ) -> PullResult:
+        """Messages from `queue_offset` on; when there are none yet the broker holds the request for `wait_ms`.
+
+        `tags` (`a || b`) None: by the subscription of the last heartbeat. A `commit_offset` above 0 is stored on the way.
+        """
+        sys_flag = (_COMMIT if commit_offset > 0 else 0) | (_SUSPEND if wait_ms else 0)
+        header = PullMessageRequestHeader(
+            consumer_group=self.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=queue_offset,
+            max_msg_nums=count_max,
+            sys_flag=sys_flag | (_SUBSCRIPTION if tags is not None else 0),
+            commit_offset=commit_offset,
+            suspend_timeout_millis=wait_ms,
+            sub_version=sub_version,
+            subscription=tags,
+            expression_type="TAG",
+        )
+        address = self.instance.routes.address(queue.broker_name)
+        answer = await self.instance.remoting.invoke(
+            address, RequestCode.PULL_MESSAGE, header, timeout_s=PULL_TIMEOUT_S + wait_ms / 1000
+        )
+        if answer.code not in _PULL_ANSWERS:
+            raise RemotingError(answer.code, answer.remark or f"{address} refused the pull with {answer.code}")
+        told = answer.header(PullMessageResponseHeader)
+        found = answer.code == ResponseCode.SUCCESS
+        return PullResult(
+            decode_messages(answer.body, queue.broker_name) if found else [],
+            told.next_begin_offset,
+            told.min_offset,
+            told.max_offset,
+            answer.code == ResponseCode.PULL_OFFSET_MOVED,
+        )
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """The group's consumer offset of a queue, None when it has none."""
+        header = QueryConsumerOffsetRequestHeader(self.group, queue.topic, queue.queue_id)
+        address = self.instance.routes.address(queue.broker_name)
+        answer = await self.instance.remoting.invoke(address, RequestCode.QUERY_CONSUMER_OFFSET, header)
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        if answer.code != ResponseCode.SUCCESS:
+            raise RemotingError(answer.code, answer.remark or f"{address} answered {answer.code}")
+        return answer.header(OffsetResponseHeader).offset
+
+    async def commit(self, queue: MessageQueue, consumer_offset: int) -> None:
+        """Store the group's progress."""
+        header = UpdateConsumerOffsetRequestHeader(self.group, queue.topic, queue.queue_id, consumer_offset)
+        address = self.instance.routes.address(queue.broker_name)
+        await self.instance.remoting.call(address, RequestCode.UPDATE_CONSUMER_OFFSET, header)
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """The queue offset that the next message will get."""
+        return await self._offset(queue, RequestCode.GET_MAX_OFFSET, QueueRequestHeader(queue.topic, queue.queue_id))
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The queue offset of the oldest message kept."""
+        return await self._offset(queue, RequestCode.GET_MIN_OFFSET, QueueRequestHeader(queue.topic, queue.queue_id))
+
+    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The queue offset by store time."""
+        header = SearchOffsetRequestHeader(queue.topic, queue.queue_id, timestamp_ms)
+        return await self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+
+    async def _offset(self, queue: MessageQueue, code: int, header: QueueRequestHeader | SearchOffsetRequestHeader) -> int:
+        answer = await self.instance.remoting.call(self.instance.routes.address(queue.broker_name), code, header)
+        return answer.header(OffsetResponseHeader).offset

@@ -1,0 +1,171 @@
+"""`make demo`: two servers, a standard client that sends and consumes all kinds of messages, Spark over the store it left.
+
+The last line is `DEMO OK ...`, or the exit code is not 0 and the last words say what was wrong.
+"""
+
+import contextlib
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from demo import clients
+from demo.tour import DELAYED, Tour
+from pocketmq import processes
+
+HOME = Path("demo-store").absolute()
+MARK = ".made-by-pocketmq-demo"
+TOUR_SECONDS_MAX = 100
+REPORT_SECONDS_MAX = 100
+ROWS_SHOWN_MAX = 20
+COMMIT_LOG_FILE_SIZE = 16 << 20
+
+console = Console(highlight=False, soft_wrap=True)
+
+
+class DemoFailed(RuntimeError):
+    """The demonstration did not show what it should; the text says what was seen and where to look."""
+
+
+def main() -> None:
+    began = time.monotonic()
+    try:
+        last_line = demonstrate()
+    except (DemoFailed, processes.NotReady, OSError) as failure:
+        console.print(f"[bold red]DEMO FAILED[/] {_plain(str(failure))}")
+        sys.exit(1)
+    console.print(f"[dim]{time.monotonic() - began:.0f} s in all[/]")
+    print(last_line)
+
+
+def demonstrate() -> str:
+    """The whole of it; returns the last line. Raises DemoFailed, NotReady, OSError."""
+    step("1. A client")
+    client = clients.choose(lambda text: console.print(f"   {_plain(text)}"))
+    console.print(f"   using {client.name}")
+    prepare_folder()
+    with contextlib.ExitStack() as running:
+        step("2. Two processes on ports that the kernel gives")
+        namesrv = processes.start_namesrv(HOME)
+        running.callback(namesrv.stop)
+        settings = {"brokerName": "demo", "mappedFileSizeCommitLog": str(COMMIT_LOG_FILE_SIZE)}
+        broker = processes.start_broker(HOME, namesrv.address, settings)
+        running.callback(broker.stop)
+        for server in (namesrv, broker):
+            console.print(f"   {server.name:8}{server.address}  ready after {server.boot_seconds:.2f} s")
+
+        step("3. Plain, tagged, keyed, delayed, ordered and batched messages, sent and consumed")
+        tour = run_tour(client, namesrv.address, broker.address)
+        show(tour)
+        if complaints := tour.complaints():
+            raise DemoFailed("; ".join(complaints) + f"\n   what the servers and the client said is in {HOME}")
+
+        step("4. The broker stops")
+        if (code := broker.stop()) != 0:
+            raise DemoFailed(f"the broker ended with {code}; see {broker.out}")
+        console.print("   cleanly: every message is in the files")
+
+    step("5. Spark reads the store; no broker is running")
+    rows = run_report()
+    sent, delayed = sum(tour.sent.values()), tour.sent.get(DELAYED, 0)
+    if rows != sent + delayed:  # a delayed message stands in the log twice: when it was sent, and when it was due
+        raise DemoFailed(
+            f"Spark read {rows} records where {sent} messages, {delayed} of them twice for their delay, should lie"
+        )
+    console.print(f"   {rows} records = {sent} messages + {delayed} scheduled copies of the delayed ones")
+    if not client.is_standard:
+        console.print(
+            "\n[bold yellow]No standard client was to be had on this machine[/]: PocketMQ's own client was used. For the "
+            f"real thing install {clients.JAVA_MISSING}, and run this again."
+        )
+    return (
+        f"DEMO OK client={client.name} sent={sent} consumed={sum(tour.consumed.values())} delayed={delayed} "
+        f"late_max_ms={max(tour.late_all_ms, default=0)} spark_rows={rows} store={HOME / 'store'}"
+    )
+
+
+def step(title: str) -> None:
+    console.print(f"\n[bold]{title}[/]")
+
+
+def prepare_folder() -> None:
+    """An empty folder for this run; one that the demonstration did not make is not touched."""
+    if HOME.exists():
+        if not (HOME / MARK).exists():
+            raise DemoFailed(f"{HOME} exists and was not made by the demonstration: move it away and run this again")
+        shutil.rmtree(HOME)
+    HOME.mkdir()
+    (HOME / MARK).touch()
+
+
+def run_tour(client: clients.Client, namesrv: str, broker: str) -> Tour:
+    """Run the client's program to its end; its standard error goes to a file."""
+    tour = Tour()
+    errors = HOME / "client.err"
+    with open(errors, "wb") as stderr:
+        command = client.command(namesrv, broker, HOME)
+        try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, timeout=TOUR_SECONDS_MAX
+            )
+        except subprocess.TimeoutExpired:
+            raise DemoFailed(f"the {client.name} client did not end within {TOUR_SECONDS_MAX} s; see {errors}") from None
+    (HOME / "client.out").write_bytes(done.stdout)
+    for line in done.stdout.decode(errors="replace").splitlines():
+        tour.hear(line)
+    if done.returncode != 0 and not tour.complaints():
+        said = errors.read_text(errors="replace")[-1500:]
+        raise DemoFailed(f"the {client.name} client ended with {done.returncode}: {said}")
+    return tour
+
+
+def show(tour: Tour) -> None:
+    """What was sent and consumed by kind; how late each delayed message came."""
+    counts = Table("kind", "sent", "consumed", title="messages", title_justify="left")
+    for kind, number in sorted(tour.sent.items()):
+        counts.add_row(kind, str(number), str(tour.consumed.get(kind, 0)))
+    console.print(counts)
+
+    delays = sorted(tour.late_ms)
+    late = Table(title="ms between due time and consumption, in order of arrival", title_justify="left")
+    late.add_column("delayed message")
+    for delay in delays:
+        late.add_column(f"{delay} s delay", justify="right")
+    rows = max((len(tour.late_ms[delay]) for delay in delays), default=0)
+    if rows <= ROWS_SHOWN_MAX:
+        for row in range(rows):
+            cells = [str(tour.late_ms[delay][row]) if row < len(tour.late_ms[delay]) else "" for delay in delays]
+            late.add_row(str(row + 1), *cells)
+        late.add_section()
+    for name, of in (("median", statistics.median_low), ("most", max)):
+        late.add_row(name, *(str(of(tour.late_ms[delay])) for delay in delays))
+    console.print(late)
+
+
+def run_report() -> int:
+    """`python -m spark_analytics report`, shown as it runs; returns how many records it read."""
+    out = HOME / "report"
+    command = [sys.executable, "-m", "spark_analytics", "report", str(HOME / "store"), "--out", str(out)]
+    console.print(f"   [dim]$ {_plain(' '.join(['python', *command[1:]]))}[/]")
+    try:
+        done = subprocess.run([*command, "--master", "local[2]"], stdin=subprocess.DEVNULL, timeout=REPORT_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        raise DemoFailed(f"the Spark report did not end within {REPORT_SECONDS_MAX} s") from None
+    if done.returncode != 0:
+        raise DemoFailed(f"the Spark report ended with {done.returncode}; its words are above")
+    return int(json.loads((out / "report.json").read_text())["rows"])
+
+
+def _plain(text: str) -> str:
+    """Text that may hold brackets, for a console that reads markup."""
+    return text.replace("[", "\\[")
+
+
+if __name__ == "__main__":
+    main()

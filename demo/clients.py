@@ -1,0 +1,93 @@
+"""Which client the demonstration can use on this machine, built once and kept in ${POCKETMQ_CACHE:-~/.cache/pocketmq}.
+
+The standard clients come first: what they can do with our servers is what counts.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+JAVA_CLIENT, GO_CLIENT, OWN_CLIENT = "java-5.5.0", "go-2.1.2", "pocketmq-python"
+JAVA_MISSING = "a JDK (11 or newer) and Maven; Debian and Ubuntu: apt-get install default-jdk-headless maven"
+
+
+class BuildFailed(RuntimeError):
+    """The tools are there, but did not build the example; the text has their last words."""
+
+
+@dataclass
+class Client:
+    """A client and how to run its tour against a name server and a broker."""
+
+    name: str
+    is_standard: bool
+    command: Callable[[str, str, Path], list[str]]
+
+
+def choose(say: Callable[[str], None]) -> Client:
+    """The best client that can be had; `say` hears why a better one could not."""
+    for name, tools, missing, build in (
+        (JAVA_CLIENT, ("javac", "mvn"), JAVA_MISSING, _java),
+        (GO_CLIENT, ("go",), "Go 1.21 or newer (https://go.dev/dl)", _go),
+    ):
+        absent = [tool for tool in tools if shutil.which(tool) is None]
+        if absent:
+            say(f"{name}: {' and '.join(absent)} not found. To use it install {missing}")
+            continue
+        try:
+            return build(say)
+        except BuildFailed as failure:
+            say(f"{name}: {failure}")
+    say("No standard client is to be had here, so PocketMQ's own client plays its part: that shows less. See above.")
+    tour = EXAMPLES / "python" / "tour.py"
+    return Client(OWN_CLIENT, False, lambda namesrv, broker, home: [sys.executable, str(tour), namesrv])
+
+
+def _java(say: Callable[[str], None]) -> Client:
+    def build(folder: Path) -> None:
+        _run(folder, "mvn", "-q", "-B", "package", "dependency:copy-dependencies")
+
+    target = _built("java", build, say) / "target"
+
+    def command(namesrv: str, broker: str, home: Path) -> list[str]:
+        return ["java", f"-Duser.home={home}", "-cp", f"{target}/*:{target}/dependency/*", "tour.Tour", namesrv]
+
+    return Client(JAVA_CLIENT, True, command)
+
+
+def _go(say: Callable[[str], None]) -> Client:
+    binary = _built("go", lambda folder: _run(folder, "go", "build", "-o", "tour", "."), say) / "tour"
+    return Client(GO_CLIENT, True, lambda namesrv, broker, home: [str(binary), namesrv, broker])
+
+
+def _built(language: str, build: Callable[[Path], None], say: Callable[[str], None]) -> Path:
+    """A built copy of examples/LANGUAGE, in the cache under the digest of its sources."""
+    source = EXAMPLES / language
+    files = sorted(path for path in source.rglob("*") if path.is_file() and "target" not in path.parts)
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
+    cache = Path(os.environ.get("POCKETMQ_CACHE") or Path.home() / ".cache" / "pocketmq") / "demo"
+    done = cache / f"{language}-{digest}"
+    if done.exists():
+        return done
+    say(f"building examples/{language}; the first time its client is downloaded ...")
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache, prefix=f"{language}.draft-") as scratch:
+        draft = Path(scratch) / language
+        shutil.copytree(source, draft, ignore=shutil.ignore_patterns("target"))
+        build(draft)
+        if not done.exists():
+            draft.rename(done)
+    return done
+
+
+def _run(folder: Path, *command: str) -> None:
+    done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise BuildFailed(f"`{' '.join(command)}` failed:\n{(done.stdout + done.stderr).strip()[-1200:]}")

@@ -1,0 +1,50 @@
+"""What a client's tour told on its standard output: counts by kind, and each delayed message's lateness."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+DELAYED = "delayed"
+
+
+@dataclass
+class Tour:
+    """Counts by kind; lateness in ms by delay in seconds, in the order of arrival."""
+
+    sent: dict[str, int] = field(default_factory=dict)
+    consumed: dict[str, int] = field(default_factory=dict)
+    late_ms: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    disorders: list[str] = field(default_factory=list)
+
+    def hear(self, line: str) -> None:
+        """Take in one line; lines of another shape are the client's own chatter."""
+        words = line.split()
+        match words:
+            case ["SENT", kind, number] if number.isdigit():
+                self.sent[kind] = int(number)
+            case ["CONSUMED", kind, number] if number.isdigit():
+                self.consumed[kind] = int(number)
+            case ["LATE", seconds, late] if seconds.isdigit() and late.lstrip("-").isdigit():
+                self.late_ms[int(seconds)].append(int(late))
+            case ["DISORDER", *_]:
+                self.disorders.append(line.partition(" ")[2])
+
+    @property
+    def late_all_ms(self) -> list[int]:
+        return [late for lates in self.late_ms.values() for late in lates]
+
+    def complaints(self) -> list[str]:
+        """What is not as it should be, in words; empty when all is well."""
+        wrong = [] if self.sent else ["the client sent nothing"]
+        for kind in sorted(self.sent | self.consumed):
+            sent, consumed = self.sent.get(kind, 0), self.consumed.get(kind, 0)
+            if sent != consumed:
+                wrong.append(f"{kind}: {sent} sent, {consumed} consumed")
+        wrong += [f"out of order: {line}" for line in self.disorders]
+        early = [late for late in self.late_all_ms if late < 0]
+        if early:
+            wrong.append(f"{len(early)} delayed messages came early, by up to {-min(early)} ms")
+        if len(self.late_all_ms) != self.sent.get(DELAYED, 0):
+            wrong.append(
+                f"{self.sent.get(DELAYED, 0)} delayed messages were sent, {len(self.late_all_ms)} told how late they were"
+            )
+        return wrong

@@ -1,0 +1,29 @@
+"""`python -m namesrv`, also installed as `mqnamesrv`."""
+
+import sys
+from collections.abc import Sequence
+
+from namesrv.config import IGNORED_KEYS, NamesrvConfig
+from namesrv.namesrv import NameServer
+from runtime import command_line, lifecycle, log
+
+PROGRAM = "mqnamesrv"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run a name server until it is told to stop; the process ends with lifecycle's exit code."""
+    arguments = command_line.parse(PROGRAM, "A RocketMQ name server.", argv)
+    (config,) = command_line.configure(PROGRAM, arguments, [NamesrvConfig], IGNORED_KEYS)
+    if arguments.config_file is not None:
+        config.config_store_path = str(arguments.config_file.absolute())
+    log.setup()
+    sys.exit(lifecycle.run(NameServer(config), PROGRAM, _say_ready))
+
+
+def _say_ready(server: NameServer) -> None:
+    address = f"{server.config.bind_address}:{server.port}"
+    print(f"The Name Server boot success. serializeType=JSON, address={address}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

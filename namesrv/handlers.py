@@ -1,0 +1,257 @@
+"""What the name server answers, by request code; the table is at the end."""
+
+import json
+import zlib
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from namesrv.config import CHANGEABLE, NamesrvConfig
+from namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfigManager
+from namesrv.register_body import RegisterBodyError, decode_register_body
+from namesrv.route_info import BROKER_EXPIRED_S, FLAG_UNIT, FLAG_UNIT_SUB, BrokerIdentity, RouteInfoManager
+from remoting import fastjson
+from remoting.bodies import BrokerData, DataVersion, KVTable, TopicList, TopicRouteData, decode_body, encode_body
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import Request, Response
+from remoting.dispatch import RemotingError, Route, routes
+from remoting.header import NoHeader
+from remoting.headers.route import (
+    AddWritePermResponseHeader,
+    BrokerIdentityRequestHeader,
+    BrokerNameRequestHeader,
+    GetKVConfigResponseHeader,
+    KVConfigKeyRequestHeader,
+    KVNamespaceRequestHeader,
+    PutKVConfigRequestHeader,
+    QueryDataVersionResponseHeader,
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+    WipeWritePermResponseHeader,
+)
+from remoting.headers.topic import (
+    DeleteTopicInNamesrvRequestHeader,
+    GetRouteInfoRequestHeader,
+    GetTopicsByClusterRequestHeader,
+)
+from runtime import config as runtime_config
+from runtime import properties_file
+from runtime.config import ConfigError, KeyRefused
+
+STRICT_JSON_VERSION: Final = 401
+"""Clients from 4.9.4 on read routes as strict JSON; older Go clients only know fastjson's bare numeric keys."""
+
+FAQ: Final = "See http://rocketmq.apache.org/docs/faq/ for further details."
+
+
+class NamesrvServices(NamedTuple):
+    """What the handlers may reach."""
+
+    config: NamesrvConfig
+    routes: RouteInfoManager
+    kv_config: KVConfigManager
+    config_changed: Callable[[dict[str, str]], None]
+    """Called with key -> text after a change of the config, to apply and to persist it."""
+
+
+# Brokers
+
+
+def register_broker(services: NamesrvServices, request: Request[RegisterBrokerRequestHeader]) -> Response:
+    header, channel = request.header, request.channel
+    if header.body_crc32 and zlib.crc32(request.body) & 0x7FFFFFFF != header.body_crc32:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+    try:
+        body = decode_register_body(request.body, request.version, header.compressed)
+    except RegisterBodyError as error:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+    timeout_ms = header.heartbeat_timeout_millis
+    ha_server_addr, master_addr = services.routes.register(
+        BrokerIdentity(header.cluster_name, header.broker_name, header.broker_addr, header.broker_id),
+        header.ha_server_addr,
+        body.topic_config_serialize_wrapper,
+        body.filter_server_list,
+        channel,
+        BROKER_EXPIRED_S if timeout_ms is None else timeout_ms / 1000,
+    )
+    if "namesrv.is_broker" not in channel.attachments:
+        channel.attachments["namesrv.is_broker"] = True
+        channel.on_close(services.routes.channel_closed)
+    order_conf = services.kv_config.namespace(ORDER_TOPIC_CONFIG)
+    answer = b"" if order_conf is None else encode_body(KVTable(order_conf))
+    return Response(header=RegisterBrokerResponseHeader(ha_server_addr, master_addr), body=answer)
+
+
+def unregister_broker(services: NamesrvServices, request: Request[BrokerIdentityRequestHeader]) -> Response:
+    header = request.header
+    services.routes.unregister(BrokerIdentity(header.cluster_name, header.broker_name, header.broker_addr, header.broker_id))
+    return Response()
+
+
+def query_data_version(services: NamesrvServices, request: Request[BrokerIdentityRequestHeader]) -> Response:
+    """Tells whether a registration would bring news; if not, the question counts as a sign of life."""
+    address = request.header.broker_addr
+    asked = _data_version(request.body)
+    is_changed = services.routes.is_changed(address, asked)
+    if not is_changed:
+        services.routes.touch(address)
+    known = services.routes.data_version(address)
+    return Response(header=QueryDataVersionResponseHeader(is_changed), body=b"" if known is None else encode_body(known))
+
+
+def wipe_write_perm(services: NamesrvServices, request: Request[BrokerNameRequestHeader]) -> Response:
+    return Response(header=WipeWritePermResponseHeader(services.routes.wipe_write_perm(request.header.broker_name)))
+
+
+def add_write_perm(services: NamesrvServices, request: Request[BrokerNameRequestHeader]) -> Response:
+    return Response(header=AddWritePermResponseHeader(services.routes.add_write_perm(request.header.broker_name)))
+
+
+# Routes and lists
+
+
+def get_route_info(services: NamesrvServices, request: Request[GetRouteInfoRequestHeader]) -> Response:
+    topic = request.header.topic
+    route = services.routes.route(topic)
+    if route is None:
+        raise RemotingError(
+            ResponseCode.TOPIC_NOT_EXIST, f"No topic route info in name server for the topic: {topic}\n{FAQ}"
+        )
+    if services.config.order_message_enable:
+        route.order_topic_conf = services.kv_config.get(ORDER_TOPIC_CONFIG, topic)
+    is_strict = request.version >= STRICT_JSON_VERSION or request.header.accept_standard_json_only
+    return Response(body=_strict_route(route) if is_strict else _loose_route(route))
+
+
+def _strict_route(route: TopicRouteData) -> bytes:
+    """Standard JSON in ASCII with sorted keys."""
+    return json.dumps(msgspec.json.decode(encode_body(route)), sort_keys=True, separators=(",", ":")).encode()
+
+
+def _loose_route(route: TopicRouteData) -> bytes:
+    """As fastjson writes it: broker ids stand bare."""
+    fields = msgspec.to_builtins(route)
+    fields["brokerDatas"] = [_loose_broker(broker) for broker in route.broker_datas]
+    return encode_body(fields)
+
+
+def _loose_broker(broker: BrokerData) -> dict[str, Any]:
+    ids = fastjson.object_map((broker_id.encode(), address) for broker_id, address in broker.broker_addrs.items())
+    return {"brokerAddrs": ids, "brokerName": broker.broker_name, "cluster": broker.cluster}
+
+
+def get_broker_cluster_info(services: NamesrvServices, request: Request[NoHeader]) -> Response:
+    brokers = {name: _loose_broker(broker) for name, broker in services.routes.brokers().items()}
+    return Response(body=fastjson.dumps({"brokerAddrTable": brokers, "clusterAddrTable": services.routes.clusters()}))
+
+
+def get_all_topic_list(services: NamesrvServices, request: Request[NoHeader]) -> Response:
+    return Response(body=encode_body(TopicList(services.routes.topics())))
+
+
+def get_topics_by_cluster(services: NamesrvServices, request: Request[GetTopicsByClusterRequestHeader]) -> Response:
+    return Response(body=encode_body(TopicList(services.routes.topics_of_cluster(request.header.cluster))))
+
+
+def get_system_topic_list(services: NamesrvServices, request: Request[NoHeader]) -> Response:
+    """Names of clusters and brokers, which are topics too, and a broker that knows the other system topics."""
+    names = [name for cluster, brokers in services.routes.clusters().items() for name in (cluster, *brokers)]
+    addresses = (address for broker in services.routes.brokers().values() for address in broker.broker_addrs.values())
+    return Response(body=encode_body(TopicList(names, next(addresses, None))))
+
+
+def _topic_list_by_flag(matches: Callable[[int], bool]) -> Callable[[NamesrvServices, Request[NoHeader]], Response]:
+    def answer(services: NamesrvServices, request: Request[NoHeader]) -> Response:
+        return Response(body=encode_body(TopicList(services.routes.topics_by_flag(matches))))
+
+    return answer
+
+
+def delete_topic(services: NamesrvServices, request: Request[DeleteTopicInNamesrvRequestHeader]) -> Response:
+    services.routes.delete_topic(request.header.topic, request.header.cluster_name or None)
+    return Response()
+
+
+# Key-value config
+
+
+def put_kv_config(services: NamesrvServices, request: Request[PutKVConfigRequestHeader]) -> Response:
+    header = request.header
+    services.kv_config.put(header.namespace, header.key, header.value)
+    return Response()
+
+
+def get_kv_config(services: NamesrvServices, request: Request[KVConfigKeyRequestHeader]) -> Response:
+    namespace, key = request.header.namespace, request.header.key
+    value = services.kv_config.get(namespace, key)
+    if value is None:
+        raise RemotingError(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace} Key: {key}")
+    return Response(header=GetKVConfigResponseHeader(value))
+
+
+def delete_kv_config(services: NamesrvServices, request: Request[KVConfigKeyRequestHeader]) -> Response:
+    services.kv_config.delete(request.header.namespace, request.header.key)
+    return Response()
+
+
+def get_kv_list(services: NamesrvServices, request: Request[KVNamespaceRequestHeader]) -> Response:
+    table = services.kv_config.namespace(request.header.namespace)
+    if table is None:
+        raise RemotingError(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {request.header.namespace}")
+    return Response(body=encode_body(KVTable(table)))
+
+
+# The name server's own config
+
+
+def update_namesrv_config(services: NamesrvServices, request: Request[NoHeader]) -> Response:
+    """Unlike Apache's, which answers success, an unknown or forbidden key is refused, and with it the whole update."""
+    try:
+        changes = properties_file.loads(properties_file.decode(request.body))
+        runtime_config.update([services.config], changes, CHANGEABLE)
+    except KeyRefused as error:
+        raise RemotingError(ResponseCode.NO_PERMISSION, str(error)) from None
+    except (ConfigError, ValueError) as error:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+    services.config_changed(changes)
+    return Response()
+
+
+def get_namesrv_config(services: NamesrvServices, request: Request[NoHeader]) -> Response:
+    return Response(body=runtime_config.print_items([services.config]).encode())
+
+
+def _data_version(body: bytes) -> DataVersion:
+    try:
+        return decode_body(DataVersion, body) if body else DataVersion()
+    except (ValueError, msgspec.DecodeError) as error:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"body cannot be read: {error}") from None
+
+
+ROUTES: Final = routes(
+    Route(RequestCode.PUT_KV_CONFIG, PutKVConfigRequestHeader, put_kv_config),
+    Route(RequestCode.GET_KV_CONFIG, KVConfigKeyRequestHeader, get_kv_config),
+    Route(RequestCode.DELETE_KV_CONFIG, KVConfigKeyRequestHeader, delete_kv_config),
+    Route(RequestCode.GET_KVLIST_BY_NAMESPACE, KVNamespaceRequestHeader, get_kv_list),
+    Route(RequestCode.REGISTER_BROKER, RegisterBrokerRequestHeader, register_broker),
+    Route(RequestCode.UNREGISTER_BROKER, BrokerIdentityRequestHeader, unregister_broker),
+    Route(RequestCode.QUERY_DATA_VERSION, BrokerIdentityRequestHeader, query_data_version),
+    Route(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader, get_route_info),
+    Route(RequestCode.GET_BROKER_CLUSTER_INFO, NoHeader, get_broker_cluster_info),
+    Route(RequestCode.WIPE_WRITE_PERM_OF_BROKER, BrokerNameRequestHeader, wipe_write_perm),
+    Route(RequestCode.ADD_WRITE_PERM_OF_BROKER, BrokerNameRequestHeader, add_write_perm),
+    Route(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicInNamesrvRequestHeader, delete_topic),
+    Route(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, NoHeader, get_all_topic_list),
+    Route(RequestCode.GET_TOPICS_BY_CLUSTER, GetTopicsByClusterRequestHeader, get_topics_by_cluster),
+    Route(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, NoHeader, get_system_topic_list),
+    Route(RequestCode.GET_UNIT_TOPIC_LIST, NoHeader, _topic_list_by_flag(lambda flag: flag & FLAG_UNIT != 0)),
+    Route(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, NoHeader, _topic_list_by_flag(lambda flag: flag & FLAG_UNIT_SUB != 0)),
+    Route(
+        RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+        NoHeader,
+        _topic_list_by_flag(lambda flag: flag & (FLAG_UNIT | FLAG_UNIT_SUB) == FLAG_UNIT_SUB),
+    ),
+    Route(RequestCode.UPDATE_NAMESRV_CONFIG, NoHeader, update_namesrv_config),
+    Route(RequestCode.GET_NAMESRV_CONFIG, NoHeader, get_namesrv_config),
+)

@@ -1,0 +1,71 @@
+"""The name server: its parts put together, started and stopped."""
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Final
+
+from namesrv.config import NamesrvConfig
+from namesrv.handlers import ROUTES, NamesrvServices
+from namesrv.kv_config import KVConfigManager
+from namesrv.route_info import RouteInfoManager
+from remoting.server import RemotingServer
+from runtime import atomic_file, properties_file
+from runtime.clock import Clock, SystemClock
+from runtime.lifecycle import StartError, listening
+from runtime.timers import Timer, Timers
+from runtime.turn import Turn
+
+log = logging.getLogger("namesrv")
+
+SCAN_S: Final = 10.0
+"""How often silent brokers are looked for."""
+
+
+class NameServer:
+    """One name server. `port` is known once it started."""
+
+    def __init__(self, config: NamesrvConfig, clock: Clock | None = None) -> None:
+        self.config = config
+        self.port = 0
+        self._clock = clock or SystemClock()
+        self.routes = RouteInfoManager(self._clock)
+        self._server: RemotingServer | None = None
+        self._scan: Timer | None = None
+
+    async def start(self) -> None:
+        """Load the key-value config and listen. Raises StartError when either cannot be done."""
+        config = self.config
+        kv_config = KVConfigManager(Path(config.kv_config_path) if config.kv_config_path else None)
+        try:
+            kv_config.load()
+        except (OSError, ValueError) as error:
+            raise StartError(f"key kvConfigPath: {error}") from error
+        loop = asyncio.get_running_loop()
+        timers = Timers(self._clock, loop)
+        services = NamesrvServices(config, self.routes, kv_config, self._config_changed)
+        self._server = RemotingServer(services, ROUTES, Turn(loop), timers, config.server_channel_max_idle_time_seconds)
+        with listening(config.bind_address, config.listen_port, "listenPort"):
+            self.port = await self._server.listen(config.bind_address, config.listen_port)
+        self._scan = timers.every(SCAN_S, self.expire)
+
+    async def stop(self) -> None:
+        """Close all connections. Harmless when not started."""
+        if self._scan is not None:
+            self._scan.cancel()
+        if self._server is not None:
+            await self._server.close()
+
+    def expire(self) -> None:
+        """Take out silent brokers and close their connections."""
+        for channel in self.routes.expire():
+            channel.close()
+
+    def _config_changed(self, changes: dict[str, str]) -> None:
+        assert self._server is not None
+        self._server.channels.idle_s = self.config.server_channel_max_idle_time_seconds
+        if self.config.config_store_path:
+            path = Path(self.config.config_store_path)
+            text = properties_file.decode(path.read_bytes()) if path.exists() else ""
+            atomic_file.replace(path, properties_file.edited(text, changes).encode())
+        log.info("config changed: %s", ", ".join(f"{key}={value}" for key, value in changes.items()))

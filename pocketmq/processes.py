@@ -1,0 +1,92 @@
+"""PocketMQ's name server and broker as two child processes, on ports that the kernel gives.
+
+What the demonstration, the measurements and a test from outside need: start, wait for the ready line, stop.
+"""
+
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+READY_SECONDS_MAX = 30.0
+_READY = re.compile(r"boot success.*?\baddress=(\S+?:\d+)")
+
+
+class NotReady(RuntimeError):
+    """A server ended, or said nothing, before its ready line; the text carries what it printed."""
+
+
+@dataclass
+class Server:
+    """One of the two processes, ready; its output goes to the file `out`."""
+
+    name: str
+    address: str
+    process: "subprocess.Popen[bytes]"
+    out: Path
+    boot_seconds: float
+
+    def stop(self, seconds: float = 20.0) -> int:
+        """SIGTERM, as an operator would; SIGKILL if that is not heard. Returns the exit code."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        return self.process.returncode
+
+
+def start_namesrv(folder: Path) -> Server:
+    """Start `python -m namesrv` on a free port, with what it keeps in `folder`; raises NotReady."""
+    config = _write_config(folder / "namesrv.conf", {"kvConfigPath": str(folder.absolute() / "kvConfig.json")})
+    return _start("namesrv", folder, "--port", "0", "-c", config)
+
+
+def start_broker(folder: Path, namesrv_address: str, settings: Mapping[str, str] | None = None) -> Server:
+    """Start `python -m broker` with its store in `folder`/store, and `settings` (Apache's keys) on top; raises NotReady."""
+    store = folder.absolute() / "store"
+    config = {
+        "brokerIP1": "127.0.0.1",
+        "storePathRootDir": str(store),
+        "storePathCommitLog": str(store / "commitlog"),
+        **(settings or {}),
+    }
+    path = _write_config(folder / "broker.conf", config)
+    return _start("broker", folder, "--port", "0", "-n", namesrv_address, "-c", path)
+
+
+def _write_config(path: Path, config: Mapping[str, str]) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
+    return str(path)
+
+
+def _start(name: str, folder: Path, *arguments: str) -> Server:
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("wb", dir=folder, prefix=f"{name}-", suffix=".out", delete=False) as out:
+        began = time.monotonic()
+        process = subprocess.Popen(
+            [sys.executable, "-m", name, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C at the terminal is for the caller, who stops both in order
+        )
+    path = Path(out.name)
+    while time.monotonic() - began < READY_SECONDS_MAX:
+        if ready := _READY.search(path.read_text(errors="replace")):
+            return Server(name, ready[1], process, path, time.monotonic() - began)
+        if process.poll() is not None:
+            break
+        time.sleep(0.002)
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+    shown = path.read_text(errors="replace")[-2000:]
+    raise NotReady(f"{name} did not get ready within {READY_SECONDS_MAX:.0f} s; it printed:\n{shown}")

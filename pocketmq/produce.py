@@ -1,0 +1,38 @@
+"""`pocketmq produce`."""
+
+import argparse
+import asyncio
+import sys
+
+from client.message import Message
+from client.producer import Producer
+from remoting.dispatch import RemotingError
+
+DELAY_LEVEL_MAX = 18
+
+
+def run(options: argparse.Namespace) -> int:
+    """Send; one line a message says where it went. Returns the exit code."""
+    if not 0 <= options.delay_level <= DELAY_LEVEL_MAX:
+        print(f"pocketmq produce: --delay-level is 1 to {DELAY_LEVEL_MAX}, not {options.delay_level}", file=sys.stderr)
+        return 2
+    if options.count < 1:
+        print(f"pocketmq produce: --count is 1 or more, not {options.count}", file=sys.stderr)
+        return 2
+    try:
+        return asyncio.run(_send(options))
+    except (OSError, TimeoutError, RemotingError, ValueError) as failure:
+        print(f"pocketmq produce: {failure}", file=sys.stderr)
+        return 1
+
+
+async def _send(options: argparse.Namespace) -> int:
+    async with Producer(options.namesrv, "pocketmq-produce") as producer:
+        for text in options.messages or (line.rstrip("\n") for line in sys.stdin):
+            for _ in range(options.count):
+                body = text.encode(errors="surrogateescape")
+                message = Message(options.topic, body, options.tag, options.key, options.delay_level)
+                result = await producer.send(message)
+                where = f"{result.queue.broker_name} queue {result.queue.queue_id} @ {result.queue_offset}"
+                print(f"{result.status} {result.msg_id} {where}", flush=True)
+    return 0

@@ -1,0 +1,42 @@
+"""A name server's handlers without a socket."""
+
+from types import SimpleNamespace
+
+import pytest
+from namesrv_doubles import Connection, LivenessClock
+
+from namesrv.config import NamesrvConfig
+from namesrv.handlers import ROUTES, NamesrvServices
+from namesrv.kv_config import KVConfigManager
+from namesrv.route_info import RouteInfoManager
+from remoting.command import decode_header, encode_request
+from remoting.dispatch import Dispatcher
+from remoting.frame import FrameBuffer
+
+
+@pytest.fixture
+def namesrv():
+    """`ask(code, header, body, version=, connection=)` -> the answer, with its body as `.body`; and the parts."""
+    clock, changed = LivenessClock(), []
+    services = NamesrvServices(NamesrvConfig(), RouteInfoManager(clock), KVConfigManager(None), changed.append)
+    dispatcher = Dispatcher(services, ROUTES)
+    ours = Connection()
+
+    def serve(frame, connection=ours):
+        out = []
+        (request,) = FrameBuffer().feed(frame)
+        dispatcher.serve(connection, request, out)
+        if not out:
+            return None
+        ((kind, header, body),) = FrameBuffer().feed(b"".join(out))
+        answer = decode_header(kind, header)
+        answer.body = body
+        return answer
+
+    def ask(code, header=None, body=b"", version=401, connection=ours):
+        frame = b"".join(encode_request(code, header, body, 1)).replace(b'"version":401', b'"version":%3d' % version)
+        return serve(frame, connection)
+
+    return SimpleNamespace(
+        ask=ask, serve=serve, services=services, routes=services.routes, clock=clock, changed=changed, connection=Connection
+    )

@@ -1,0 +1,27 @@
+"""Stand-ins for what is around the name server's tables."""
+
+from runtime.clock import SystemClock
+
+
+class Connection:
+    """Stands for a broker's or a client's connection."""
+
+    def __init__(self):
+        self.attachments, self.callbacks, self.is_closed = {}, [], False
+
+    def on_close(self, callback):
+        self.callbacks.append(callback)
+
+    def close(self):
+        self.is_closed = True
+        for callback in self.callbacks:
+            callback(self)
+
+
+class LivenessClock(SystemClock):
+    """Monotonic time that the test moves."""
+
+    now = 1000.0
+
+    def monotonic(self):
+        return self.now

@@ -1,0 +1,250 @@
+"""What the name server answers."""
+
+import json
+import struct
+import zlib
+
+import pytest
+
+from namesrv import register_body
+from namesrv.kv_config import ORDER_TOPIC_CONFIG
+from remoting import fastjson
+from remoting.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper, encode_body
+from remoting.codes import RequestCode as Code
+from remoting.headers.route import (
+    BrokerIdentityRequestHeader,
+    KVConfigKeyRequestHeader,
+    KVNamespaceRequestHeader,
+    PutKVConfigRequestHeader,
+    RegisterBrokerRequestHeader,
+)
+from remoting.headers.topic import GetRouteInfoRequestHeader, GetTopicsByClusterRequestHeader
+
+VERSION = DataVersion(3, 1_700_000_000_000)
+WRAPPER = TopicConfigSerializeWrapper({"T": TopicConfig("T", 4, 8, 6), "主题": TopicConfig("主题", 1, 1, 2)}, VERSION)
+BODY = encode_body(RegisterBrokerBody(WRAPPER))
+
+
+def header(body=b"", **fields):
+    given = {
+        "broker_name": "a",
+        "broker_addr": "10.0.0.1:1",
+        "cluster_name": "c",
+        "ha_server_addr": "10.0.0.1:2",
+        "broker_id": 0,
+    }
+    crc = zlib.crc32(body) & 0x7FFFFFFF if body else 0
+    return RegisterBrokerRequestHeader(**(given | {"body_crc32": crc} | fields))
+
+
+def register(namesrv, body=BODY, connection=None, version=401, **fields):
+    return namesrv.ask(
+        Code.REGISTER_BROKER, header(body, **fields), body, version=version, connection=connection or namesrv.connection()
+    )
+
+
+def compressed(wrapper, tail=b"", count=None):
+    def piece(data):
+        return struct.pack(">i", len(data)) + data
+
+    texts = [
+        f"{t.topic_name} {t.read_queue_nums} {t.write_queue_nums} {t.perm} SINGLE_TAG".encode()
+        for t in wrapper.topic_config_table.values()
+    ]
+    plain = piece(encode_body(wrapper.data_version)) + struct.pack(">i", len(texts) if count is None else count)
+    return zlib.compress(plain + b"".join(map(piece, texts)) + piece(b"[]") + tail)
+
+
+@pytest.mark.parametrize(
+    ("body", "fields", "version"),
+    [
+        (BODY, {}, 401),
+        (BODY.replace(b'"filterServerList":[]', b'"filterServerList":null'), {}, 401),
+        (encode_body(WRAPPER), {}, 36),
+        (compressed(WRAPPER), {"compressed": True}, 401),
+        (compressed(WRAPPER, b"\0\0\0\0"), {"compressed": True}, 413),
+        (BODY, {"body_crc32": 0}, 401),
+    ],
+    ids=["json", "nulls", "before 3.0.11", "compressed", "compressed 5.x", "no crc"],
+)
+def test_every_form_of_registration_tells_the_topics(namesrv, body, fields, version):
+    answer = register(namesrv, body, version=version, **fields)
+    assert (answer.code, answer.ext, answer.body) == (0, {}, b"")
+    assert namesrv.routes.topics() == ["T", "主题"]
+    assert namesrv.routes.route("T").queue_datas[0].write_queue_nums == 8
+    assert namesrv.routes.data_version("10.0.0.1:1") == VERSION
+
+
+def test_a_registration_without_a_body_tells_no_topics(namesrv):
+    assert register(namesrv, b"").code == 0
+    assert list(namesrv.routes.brokers()) == ["a"] and namesrv.routes.topics() == []
+
+
+@pytest.mark.parametrize(
+    ("body", "fields", "said"),
+    [
+        (BODY, {"body_crc32": 1}, "crc32 not match"),
+        (b"{", {}, "cannot be read"),
+        (b"[]", {}, "cannot be read"),
+        (b"\xff\xff", {}, "cannot be read"),
+        (BODY, {"compressed": True}, "cannot be read"),
+        (compressed(WRAPPER, count=-1)[:-3], {"compressed": True}, "cannot be read"),
+        (compressed(WRAPPER, count=3), {"compressed": True}, "cannot be read"),
+        (zlib.compress(struct.pack(">i", -5)), {"compressed": True}, "cannot be read"),
+    ],
+)
+def test_a_registration_that_cannot_be_read_changes_nothing(namesrv, body, fields, said):
+    answer = register(namesrv, body, **fields)
+    assert answer.code == 1 and said in answer.remark
+    assert namesrv.routes.brokers() == {}
+
+
+def test_a_small_body_that_inflates_without_end_is_refused(namesrv, monkeypatch):
+    monkeypatch.setattr(register_body, "INFLATED_SIZE_MAX", 100_000)
+    answer = register(namesrv, zlib.compress(b"\0" * 1_000_000), compressed=True)
+    assert answer.code == 1 and "inflates to more than 100000 bytes" in answer.remark
+
+
+def test_the_end_of_its_connection_takes_a_broker_out(namesrv):
+    connection = namesrv.connection()
+    for _ in range(3):
+        register(namesrv, connection=connection)
+    assert len(connection.callbacks) == 1
+    connection.close()
+    assert namesrv.routes.brokers() == {}
+
+
+def test_a_heartbeat_timeout_of_its_own_is_kept(namesrv):
+    register(namesrv, heartbeat_timeout_millis=500)
+    namesrv.clock.now += 0.6
+    assert len(namesrv.routes.expire()) == 1
+
+
+def test_a_slave_is_told_its_master_and_the_order_config(namesrv):
+    namesrv.services.kv_config.put(ORDER_TOPIC_CONFIG, "T", "a:4")
+    register(namesrv)
+    answer = register(namesrv, broker_id=1, broker_addr="10.0.0.2:1")
+    assert answer.ext == {"haServerAddr": "10.0.0.1:2", "masterAddr": "10.0.0.1:1"}
+    assert json.loads(answer.body) == {"table": {"T": "a:4"}}
+
+
+def test_a_data_version_query(namesrv):
+    def query(version):
+        identity = BrokerIdentityRequestHeader("a", "10.0.0.1:1", "c", 0)
+        answer = namesrv.ask(Code.QUERY_DATA_VERSION, identity, encode_body(version))
+        return answer.ext["changed"], answer.body and json.loads(answer.body)
+
+    assert query(VERSION) == ("true", b"")
+    register(namesrv)
+    namesrv.clock.now += 100
+    known = {"counter": 3, "timestamp": 1_700_000_000_000}
+    assert query(VERSION) == ("false", known)
+    assert query(DataVersion(4, 1)) == ("true", known)
+    namesrv.clock.now += 100
+    assert namesrv.routes.expire() == []
+
+
+def test_unregistering(namesrv):
+    register(namesrv)
+    assert namesrv.ask(Code.UNREGISTER_BROKER, BrokerIdentityRequestHeader("a", "10.0.0.1:1", "c", 0)).code == 0
+    assert namesrv.routes.topics() == []
+
+
+ROUTE = {
+    "brokerDatas": [{"brokerAddrs": {"0": "10.0.0.1:1"}, "brokerName": "a", "cluster": "c"}],
+    "filterServerTable": {},
+    "queueDatas": [{"brokerName": "a", "perm": 2, "readQueueNums": 1, "topicSysFlag": 0, "writeQueueNums": 1}],
+}
+
+
+@pytest.mark.parametrize(("version", "accepts", "is_strict"), [(401, False, True), (399, False, False), (317, True, True)])
+def test_a_route_is_strict_json_for_those_who_ask_for_it(namesrv, version, accepts, is_strict):
+    register(namesrv)
+    body = namesrv.ask(Code.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader("主题", accepts), version=version).body
+    assert fastjson.loads(body) == ROUTE
+    assert (b'{"0":' in body) == is_strict and (b"{0:" in body) != is_strict
+
+
+def test_a_strict_route_is_ascii(namesrv):
+    register(namesrv, cluster_name="集群")
+    body = namesrv.ask(Code.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader("T")).body
+    assert body.isascii() and json.loads(body)["brokerDatas"][0]["cluster"] == "集群"
+
+
+def test_an_unknown_topic(namesrv):
+    answer = namesrv.ask(Code.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader("X"))
+    assert answer.code == 17
+    assert answer.remark.startswith("No topic route info in name server for the topic: X\nSee ")
+
+
+def test_the_order_config_is_in_the_route_when_it_is_switched_on(namesrv):
+    register(namesrv)
+    namesrv.services.kv_config.put(ORDER_TOPIC_CONFIG, "T", "a:4")
+    ask = lambda: json.loads(namesrv.ask(Code.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader("T")).body)  # noqa: E731
+    assert "orderTopicConf" not in ask()
+    assert namesrv.ask(Code.UPDATE_NAMESRV_CONFIG, body=b"orderMessageEnable=true\n").code == 0
+    assert ask()["orderTopicConf"] == "a:4"
+
+
+def test_cluster_info_and_system_topics(namesrv):
+    register(namesrv)
+    register(namesrv, broker_id=1, broker_addr="10.0.0.2:1")
+    body = namesrv.ask(Code.GET_BROKER_CLUSTER_INFO).body
+    assert body == (
+        b'{"brokerAddrTable":{"a":{"brokerAddrs":{0:"10.0.0.1:1",1:"10.0.0.2:1"},"brokerName":"a","cluster":"c"}},'
+        b'"clusterAddrTable":{"c":["a"]}}'
+    )
+    system = json.loads(namesrv.ask(Code.GET_SYSTEM_TOPIC_LIST_FROM_NS).body)
+    assert system == {"brokerAddr": "10.0.0.1:1", "topicList": ["c", "a"]}
+
+
+def test_topic_lists(namesrv):
+    wrapper = TopicConfigSerializeWrapper(
+        {name: TopicConfig(name, topic_sys_flag=flag) for name, flag in {"n": 0, "u": 1, "s": 2, "us": 3}.items()}
+    )
+    register(namesrv, encode_body(RegisterBrokerBody(wrapper)))
+
+    def listed(code, header=None):
+        return json.loads(namesrv.ask(code, header).body)["topicList"]
+
+    assert listed(Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER) == ["n", "s", "u", "us"]
+    assert listed(Code.GET_UNIT_TOPIC_LIST) == ["u", "us"]
+    assert listed(Code.GET_HAS_UNIT_SUB_TOPIC_LIST) == ["s", "us"]
+    assert listed(Code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST) == ["s"]
+    assert listed(Code.GET_TOPICS_BY_CLUSTER, GetTopicsByClusterRequestHeader("c")) == ["n", "s", "u", "us"]
+    assert listed(Code.GET_TOPICS_BY_CLUSTER, GetTopicsByClusterRequestHeader("x")) == []
+
+
+def test_key_value_config(namesrv):
+    get = lambda key: namesrv.ask(Code.GET_KV_CONFIG, KVConfigKeyRequestHeader("ns", key))  # noqa: E731
+    table = lambda: namesrv.ask(Code.GET_KVLIST_BY_NAMESPACE, KVNamespaceRequestHeader("ns"))  # noqa: E731
+    assert (table().code, table().remark) == (22, "No config item, Namespace: ns")
+    assert (get("k").code, get("k").remark) == (22, "No config item, Namespace: ns Key: k")
+    assert namesrv.ask(Code.PUT_KV_CONFIG, PutKVConfigRequestHeader("ns", "k", "值")).code == 0
+    assert get("k").ext == {"value": "值"}
+    assert json.loads(table().body) == {"table": {"k": "值"}}
+    for _ in range(2):
+        assert namesrv.ask(Code.DELETE_KV_CONFIG, KVConfigKeyRequestHeader("ns", "k")).code == 0
+    assert get("k").code == 22
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "said"),
+    [
+        (b"orderMessageEnable=true\nkvConfigPath=/etc/passwd\n", 16, "kvConfigPath cannot be changed while running"),
+        (b"orderMessageEnable=true\nlistenPort=1", 16, "listenPort"),
+        (b"nonsense=1\norderMessageEnable=true", 16, "unknown key nonsense"),
+        (b"orderMessageEnable=yes", 1, "orderMessageEnable=yes: expected true or false"),
+        (b"serverChannelMaxIdleTimeSeconds=0", 1, "serverChannelMaxIdleTimeSeconds=0: expected a whole number not below 1"),
+        (b"a=\\u12", 1, "line 1"),
+    ],
+)
+def test_an_update_that_may_not_be_is_refused_whole_naming_the_key(namesrv, body, code, said):
+    answer = namesrv.ask(Code.UPDATE_NAMESRV_CONFIG, body=body)
+    assert answer.code == code and said in answer.remark
+    assert not namesrv.services.config.order_message_enable and namesrv.changed == []
+
+
+def test_the_config_is_shown(namesrv):
+    lines = namesrv.ask(Code.GET_NAMESRV_CONFIG).body.decode().splitlines()
+    assert {"listenPort=9876", "orderMessageEnable=false"} <= set(lines)

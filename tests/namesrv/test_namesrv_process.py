@@ -1,0 +1,179 @@
+"""The name server as a whole: in this process, and as `python -m namesrv`."""
+
+import asyncio
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from namesrv.config import NamesrvConfig
+from namesrv.namesrv import NameServer
+from remoting.bodies import RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper, encode_body
+from remoting.client import RemotingClient
+from remoting.codes import RequestCode as Code
+from remoting.headers.route import PutKVConfigRequestHeader, RegisterBrokerRequestHeader
+from remoting.headers.topic import GetRouteInfoRequestHeader
+from runtime.clock import SystemClock
+from runtime.lifecycle import StartError
+from runtime.timers import Timers
+from runtime.turn import Turn
+
+START_MAX_S = 20.0
+STOP_MAX_S = 5.0
+
+
+@pytest.fixture
+async def served(tmp_path):
+    """(name server, a maker of clients, its address)"""
+    server = NameServer(NamesrvConfig(listen_port=0, kv_config_path=str(tmp_path / "kv.json")))
+    await server.start()
+    clients = []
+
+    def client():
+        loop = asyncio.get_running_loop()
+        clients.append(RemotingClient(Turn(loop), Timers(SystemClock(), loop)))
+        return clients[-1]
+
+    yield server, client, f"127.0.0.1:{server.port}"
+    for one in clients:
+        await one.close()
+    await server.stop()
+
+
+async def until(condition):
+    end = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < end
+        await asyncio.sleep(0.001)
+
+
+async def test_a_broker_is_in_the_route_until_its_connection_closes(served):
+    server, client, address = served
+    broker, consumer = client(), client()
+    body = encode_body(RegisterBrokerBody(TopicConfigSerializeWrapper({"T": TopicConfig("T")})))
+    await broker.call(address, Code.REGISTER_BROKER, RegisterBrokerRequestHeader("a", "h:1", "c", "h:2", 0), body)
+    assert json.loads((await consumer.call(address, Code.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader("T"))).body)
+    await broker.close()
+    await until(lambda: not server.routes.topics())
+    assert (await consumer.invoke(address, Code.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader("T"))).code == 17
+
+
+async def test_a_silent_broker_is_taken_out_and_its_connection_closed(served):
+    server, client, address = served
+    broker = client()
+    header = RegisterBrokerRequestHeader("a", "h:1", "c", "h:2", 0, heartbeat_timeout_millis=1)
+    await broker.call(address, Code.REGISTER_BROKER, header)
+    channel = await broker.channel(address)
+    await until(lambda: server.expire() or not server.routes.brokers())
+    await until(lambda: not channel.is_open)
+
+
+async def test_an_unknown_code_is_answered(served):
+    _, client, address = served
+    answer = await client().invoke(address, 4711)
+    assert (answer.code, answer.remark) == (3, " request type 4711 not supported")
+
+
+async def test_a_changed_config_is_written_to_the_config_file_with_its_comments(served, tmp_path):
+    server, client, address = served
+    path = tmp_path / "namesrv.conf"
+    path.write_text("# ours\nlistenPort=0\norderMessageEnable = false\n")
+    server.config.config_store_path = str(path)
+    await client().call(
+        address, Code.UPDATE_NAMESRV_CONFIG, None, b"orderMessageEnable=true\nserverChannelMaxIdleTimeSeconds=60"
+    )
+    assert path.read_text() == "# ours\nlistenPort=0\norderMessageEnable=true\nserverChannelMaxIdleTimeSeconds=60\n"
+    assert server.config.order_message_enable
+
+
+async def test_a_taken_port_says_which_and_by_which_key(served):
+    server, *_ = served
+    second = NameServer(NamesrvConfig(listen_port=server.port, kv_config_path=""))
+    with pytest.raises(StartError, match=rf"127\.0\.0\.1:{server.port} \(listenPort={server.port}\): the port is taken"):
+        await second.start()
+    await second.stop()
+
+
+async def test_several_name_servers_know_nothing_of_each_other(served):
+    server, client, address = served
+    second = NameServer(NamesrvConfig(listen_port=0, kv_config_path=""))
+    await second.start()
+    await client().call(address, Code.PUT_KV_CONFIG, PutKVConfigRequestHeader("ns", "k", "v"))
+    asked = await client().invoke(f"127.0.0.1:{second.port}", Code.GET_KV_CONFIG, PutKVConfigRequestHeader("ns", "k", ""))
+    assert asked.code == 22
+    await second.stop()
+
+
+class Process:
+    """`python -m namesrv`, in a folder of its own."""
+
+    def __init__(self, folder, *options):
+        config = folder / "ns.conf"
+        if not config.exists():
+            config.write_text(f"kvConfigPath={folder}/kvConfig.json\nnoSuchKey=1\nserverWorkerThreads=8\n")
+        self.began = time.monotonic()
+        self.popen = subprocess.Popen(
+            [sys.executable, "-m", "namesrv", "-c", str(config), *options],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def ready_line(self):
+        return self.popen.stdout.readline().rstrip()
+
+    def end(self, number=None):
+        """(exit code, stdout, stderr)"""
+        if number is not None:
+            self.popen.send_signal(number)
+        out, err = self.popen.communicate(timeout=START_MAX_S)
+        return self.popen.returncode, out, err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_process_says_when_it_is_ready_and_stops_when_told(tmp_path, number):
+    process = Process(tmp_path, "--port", "0")
+    line = process.ready_line()
+    prefix = "The Name Server boot success. serializeType=JSON, address=127.0.0.1:"
+    assert line.startswith(prefix)
+    with socket.create_connection(("127.0.0.1", int(line.removeprefix(prefix))), timeout=5) as peer:
+        told = time.monotonic()
+        code, out, err = process.end(number)
+        assert time.monotonic() - told < STOP_MAX_S
+        assert peer.recv(1) == b""
+    assert (code, out) == (0, "")
+    assert "unknown key noSuchKey" in err and "key serverWorkerThreads: ignored: one event loop" in err
+    assert "Traceback" not in err
+
+
+def test_the_process_with_a_taken_port_ends_with_one_line(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, out, err = Process(tmp_path, "--port", str(port)).end()
+    assert (code, out) == (1, "")
+    last = err.splitlines()[-1]
+    assert f"listenPort={port}" in last and "taken" in last and "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (["-p"], 0, "orderMessageEnable=false\n"),
+        (["-m"], 0, "listenPort=9876\n"),
+        (["-h"], 0, "--port"),
+        (["--port", "99999"], 2, "listenPort=99999: expected a whole number from 0 to 65535"),
+        (["-x"], 2, "unrecognized arguments: -x"),
+        (["-c", "/no/such/file"], 2, "/no/such/file: No such file or directory"),
+    ],
+)
+def test_options(tmp_path, options, code, said):
+    got, out, err = Process(tmp_path, *options).end()
+    assert got == code
+    assert said in (out if code == 0 else err)
+
+
+def test_important_items_only(tmp_path):
+    _, out, _ = Process(tmp_path, "-m").end()
+    assert "orderMessageEnable" not in out

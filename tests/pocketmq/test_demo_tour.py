@@ -1,0 +1,39 @@
+"""What the demonstration makes of a client's words."""
+
+import pytest
+
+from demo.tour import Tour
+
+WELL = "SENT plain 2\nSENT delayed 2\nLATE 1 3\nLATE 5 0\nCONSUMED plain 2\nCONSUMED delayed 2\n[main] INFO chatter 7"
+
+
+def heard(text: str) -> Tour:
+    tour = Tour()
+    for line in text.splitlines():
+        tour.hear(line)
+    return tour
+
+
+def test_a_complete_tour_has_no_complaints() -> None:
+    tour = heard(WELL)
+    assert tour.complaints() == []
+    assert (sum(tour.sent.values()), sum(tour.consumed.values()), sorted(tour.late_all_ms)) == (4, 4, [0, 3])
+
+
+@pytest.mark.parametrize(
+    ("replaced", "by", "complaint"),
+    [
+        ("CONSUMED plain 2", "CONSUMED plain 1", "plain: 2 sent, 1 consumed"),
+        ("CONSUMED plain 2", "CONSUMED plain 3", "plain: 2 sent, 3 consumed"),
+        ("CONSUMED plain 2", "", "plain: 2 sent, 0 consumed"),
+        ("LATE 5 0", "LATE 5 -40", "1 delayed messages came early, by up to 40 ms"),
+        ("LATE 5 0", "", "2 delayed messages were sent, 1 told how late they were"),
+        ("LATE 5 0", "LATE 5 0\nDISORDER order 1: step 3 after 1", "out of order: order 1: step 3 after 1"),
+    ],
+)
+def test_what_is_wrong_is_said(replaced: str, by: str, complaint: str) -> None:
+    assert heard(WELL.replace(replaced, by)).complaints() == [complaint]
+
+
+def test_a_silent_client_is_a_complaint() -> None:
+    assert heard("nothing").complaints() == ["the client sent nothing"]

@@ -1,0 +1,143 @@
+"""The `pocketmq` command as a user types it: real processes, ports of the kernel's choice."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+READY_S = 30.0
+
+
+def pocketmq(*arguments: str, text: str = "", timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pocketmq", *arguments]
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=timeout_s)
+
+
+class Up:
+    """A running `pocketmq up`."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.out = folder / "up.out"
+        with open(self.out, "wb") as out:
+            command = [sys.executable, "-m", "pocketmq", "up", "--port", "0", *arguments]
+            self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, cwd=folder)
+        deadline = time.monotonic() + READY_S
+        while len(self.ready_addresses()) < 2:
+            assert self.process.poll() is None and time.monotonic() < deadline, self.out.read_text()
+            time.sleep(0.01)
+        self.namesrv, self.broker = self.ready_addresses()
+
+    def ready_addresses(self) -> list[str]:
+        return re.findall(r"boot success.*address=(\S+:\d+)\s", self.out.read_text())
+
+    def stop(self) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        return self.process.wait(30)
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    server = Up(tmp_path, "--memory")
+    try:
+        yield server
+    finally:
+        assert server.stop() == 0
+        assert [path.name for path in tmp_path.iterdir()] == ["up.out"]  # --memory leaves nothing behind
+
+
+def test_what_is_produced_is_consumed(up: Up) -> None:
+    sent = pocketmq("produce", "T", "hello", "wor[ld]", "-n", up.namesrv, "--tag", "a", "--key", "k1")
+    assert sent.returncode == 0, sent.stderr
+    assert [line.split()[0] for line in sent.stdout.splitlines()] == ["SEND_OK", "SEND_OK"]
+    got = pocketmq("consume", "T", "-n", up.namesrv, "--from-start", "--count", "2", "--timeout", "20")
+    assert got.returncode == 0, got.stderr
+    assert sorted(line.split()[-1] for line in got.stdout.splitlines()) == ["hello", "wor[ld]"]
+    assert "tag=a key=k1" in got.stdout
+
+
+def test_lines_of_standard_input_are_messages(up: Up) -> None:
+    sent = pocketmq("produce", "T", "-n", up.namesrv, text="one\ntwo\n")
+    assert len(sent.stdout.splitlines()) == 2
+    got = pocketmq("consume", "T", "-n", up.namesrv, "--from-start", "--count", "2", "--timeout", "20")
+    assert sorted(line.split()[-1] for line in got.stdout.splitlines()) == ["one", "two"]
+
+
+def test_a_count_that_is_not_met_is_a_failure_and_a_delay_is_waited_for(up: Up) -> None:
+    assert pocketmq("produce", "T", "later", "-n", up.namesrv, "--delay-level", "1").returncode == 0
+    # The topic is there, the message not yet.
+    early = pocketmq("consume", "T", "-n", up.namesrv, "--from-start", "--count", "9", "--timeout", "3", "--group", "g")
+    assert (early.returncode, early.stdout.split()[-1:]) == (1, ["later"])
+
+
+def test_consume_goes_on_where_the_group_stopped_unless_told_otherwise(up: Up) -> None:
+    pocketmq("produce", "T", "first", "-n", up.namesrv)
+    again = ["consume", "T", "-n", up.namesrv, "--count", "1", "--timeout", "20"]
+    assert pocketmq(*again, "--from-start").stdout.split()[-1] == "first"
+    pocketmq("produce", "T", "second", "-n", up.namesrv)
+    assert pocketmq(*again).stdout.split()[-1] == "second"
+
+
+def test_an_unknown_topic_is_said_with_what_to_do(up: Up) -> None:
+    failed = pocketmq("consume", "Nowhere", "-n", up.namesrv)
+    assert failed.returncode == 1
+    assert failed.stderr == "pocketmq consume: topic 'Nowhere' does not exist; `pocketmq produce Nowhere hello` makes it\n"
+
+
+def test_a_store_outlives_its_server(tmp_path: Path) -> None:
+    for body in ("before", "after"):
+        server = Up(tmp_path, "--store", "kept")
+        try:
+            assert pocketmq("produce", "T", body, "-n", server.namesrv).returncode == 0
+            expected = ["before"] if body == "before" else ["before", "after"]
+            count = str(len(expected))
+            got = pocketmq("consume", "T", "-n", server.namesrv, "--from-start", "--count", count, "--timeout", "20")
+            assert sorted(line.split()[-1] for line in got.stdout.splitlines()) == sorted(expected)
+        finally:
+            assert server.stop() == 0
+    assert (tmp_path / "kept" / "commitlog").is_dir()
+
+
+def test_a_dead_name_server_is_said_with_its_address() -> None:
+    with socket.socket() as taken:  # bound and not listening: nobody answers there
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        failed = pocketmq("produce", "T", "hello", "-n", address)
+    assert failed.returncode == 1
+    assert address in failed.stderr and "Traceback" not in failed.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["up", "--port", "70000"], "--port is 0 to 65524, not 70000"),
+        (["up", "--memory", "--store", "x"], "give one of them"),
+        (["up", "--advertise", "host:port"], "--advertise is HOST or HOST:PORT, not 'host:port'"),
+        (["produce", "T", "x", "--delay-level", "19"], "--delay-level is 1 to 18, not 19"),
+        (["produce", "T", "x", "--count", "0"], "--count is 1 or more, not 0"),
+        (["fly"], "invalid choice: 'fly'"),
+        ([], "COMMAND"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments: list[str], said: str) -> None:
+    failed = pocketmq(*arguments)
+    assert (failed.returncode, said in failed.stderr) == (2, True), failed.stderr
+
+
+def test_help_loads_none_of_the_servers() -> None:
+    code = (
+        "import sys; sys.argv = ['pocketmq', '--help']\n"
+        "from pocketmq.__main__ import main\n"
+        "try: main()\n"
+        "except SystemExit: print([name for name in ('asyncio', 'msgspec', 'rich', 'broker') if name in sys.modules])"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ))
+    assert shown.stdout.splitlines()[-1] == "[]"
+    assert "pocketmq up --memory" in shown.stdout

@@ -1,0 +1,10 @@
+"""The fixture of the tests that need sockets."""
+
+import pytest
+from in_process import in_process
+
+
+@pytest.fixture
+async def remoting():
+    async with in_process() as parts:
+        yield parts

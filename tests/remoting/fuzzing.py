@@ -1,0 +1,147 @@
+"""Hostile peers for a running server, whatever it serves.
+
+`hostile_frames` mutates recorded frames; `attack` sends them over several connections and checks after each batch that the
+server either answers a question put behind it or has closed the connection: garbage does nothing else.
+"""
+
+import asyncio
+import contextlib
+import random
+import re
+from collections.abc import Iterator, Sequence
+
+from recordings import all_recorded
+
+from remoting.codes import JSON
+from remoting.command import decode_header, encode_request
+from remoting.frame import FrameBuffer, FrameError, frame_head
+
+SENTINEL_CODE = 31_999
+"""A code that no server routes: answered with 3."""
+DEADLINE_S = 10.0
+PEERS = 4
+BATCH = 16
+
+_CODE = re.compile(rb'"code":-?\d+')
+_VALUE = re.compile(rb':"[^"]*"')
+_ODD_VALUES = (
+    b"", b"-1", b"0", b"true", b"2147483648", b"-9223372036854775809", b"9" * 400, b"NaN", b"\\u0000", b"../../x",
+    b"%RETRY%", b"\xc3\xa9", b"\xff", b"a b", b"x" * 70_000, b"\\ud800", b"[]", b"1e9", b"TBW102",
+)  # fmt: skip
+
+
+def hostile_frames(seed: int, codes: Sequence[int]) -> Iterator[bytes]:
+    """Endless: recorded frames turned to the given codes and damaged, and random bytes."""
+    rng = random.Random(seed)
+    parents = [row.data for row in all_recorded() if len(row.data) < 20_000]
+    while True:
+        yield _damaged(rng, rng.choice(parents), codes)
+
+
+def _damaged(rng: random.Random, parent: bytes, codes: Sequence[int]) -> bytes:
+    ((kind, header, body),) = FrameBuffer().feed(parent)
+    how = rng.randrange(10)
+    if how == 0:
+        return rng.randbytes(rng.randrange(1, 200))
+    if how == 1:
+        return _flipped(rng, parent)
+    if how == 2:
+        return parent[: rng.randrange(len(parent))]
+    if kind == JSON and how < 8:
+        header = _CODE.sub(b'"code":%d' % rng.choice(codes), header, count=1)
+    elif len(header) >= 2 and how < 8:
+        header = (rng.choice(codes) & 0xFFFF).to_bytes(2, "big") + header[2:]
+    if kind == JSON and how in (3, 4, 5):
+        header = _VALUE.sub(lambda match: _odd_value(rng, match.group()), header)
+    if how in (5, 8):
+        header = _flipped(rng, header)
+    if how in (6, 9):
+        body = rng.choice([b"", _flipped(rng, body), body[: rng.randrange(len(body) + 1)], rng.randbytes(50), body * 3])
+    if how == 9:
+        kind = rng.choice([0, 1, 1, 2, 255])
+    return frame_head(kind, len(header), len(body)) + header + body
+
+
+def _odd_value(rng: random.Random, value: bytes) -> bytes:
+    return b':"' + rng.choice(_ODD_VALUES) + b'"' if rng.random() < 0.15 else value
+
+
+def _flipped(rng: random.Random, data: bytes) -> bytes:
+    damaged = bytearray(data)
+    for _ in range(rng.randrange(1, 5) if damaged else 0):
+        damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+    return bytes(damaged)
+
+
+def _is_whole(data: bytes) -> bool:
+    """Whether `data` is whole frames with readable headers: a server keeps the connection, whatever it answers."""
+    frames = FrameBuffer()
+    try:
+        for kind, header, _ in frames.feed(data):
+            decode_header(kind, header)
+    except FrameError:
+        return False
+    return not frames._needed
+
+
+class _Peer:
+    """One hostile connection at a time."""
+
+    def __init__(self, address: str) -> None:
+        host, port = address.split(":")
+        self._host, self._port = host, int(port)
+        self._writer: asyncio.StreamWriter | None = None
+        self._opaque = 0
+
+    async def send_whole(self, frames: list[bytes]) -> None:
+        """Send frames that must leave the connection open and the server able to answer."""
+        if self._writer is None:
+            self._reader, self._writer = await asyncio.open_connection(self._host, self._port)
+            self._frames = FrameBuffer()
+        self._opaque += 1
+        question = encode_request(SENTINEL_CODE, None, b"", self._opaque)
+        self._writer.write(b"".join([*frames, *question]))
+        while True:
+            data = await asyncio.wait_for(self._reader.read(1 << 20), DEADLINE_S)
+            assert data, f"closed after {frames!r}"
+            for kind, header, _ in self._frames.feed(data):
+                command = decode_header(kind, header)
+                if command.opaque == self._opaque and command.remark == f" request type {SENTINEL_CODE} not supported":
+                    return
+
+    async def send_broken(self, data: bytes) -> None:
+        """Send what the server must close for, or wait on until we go away."""
+        reader, writer = await asyncio.open_connection(self._host, self._port)
+        writer.write(data)
+        writer.write_eof()
+        with contextlib.suppress(ConnectionError):
+            await asyncio.wait_for(reader.read(), DEADLINE_S)
+        writer.close()
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+async def attack(address: str, frames: Iterator[bytes], count: int) -> None:
+    """Send `count` frames over PEERS connections. Raises AssertionError or TimeoutError when the server misbehaves."""
+    left = count
+
+    async def one_peer() -> None:
+        nonlocal left
+        peer = _Peer(address)
+        batch: list[bytes] = []
+        while left > 0:
+            left -= 1
+            data = next(frames)
+            if _is_whole(data):
+                batch.append(data)
+            else:
+                await peer.send_broken(data)
+            if len(batch) == BATCH:
+                await peer.send_whole(batch)
+                batch = []
+        await peer.send_whole(batch)
+        peer.close()
+
+    await asyncio.gather(*(one_peer() for _ in range(PEERS)))

@@ -1,0 +1,42 @@
+"""Servers and clients in this process, on ports that the kernel gives."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
+
+from remoting.client import RemotingClient
+from remoting.server import RemotingServer
+from runtime.clock import SystemClock
+from runtime.timers import Timers
+from runtime.turn import Turn
+
+
+async def until(condition: Callable[[], object], deadline_s: float = 5.0) -> None:
+    """Wait for a condition, turn by turn; fail when it does not come in time."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + deadline_s
+    while not condition():
+        assert loop.time() < end, f"still not so after {deadline_s} s"
+        await asyncio.sleep(0.001)
+
+
+@contextlib.asynccontextmanager
+async def in_process() -> AsyncIterator[SimpleNamespace]:
+    """`await serve(table, services, ...)` -> (server, address); `client(table)` -> RemotingClient; closed at the end."""
+    loop = asyncio.get_running_loop()
+    timers, made = Timers(SystemClock(), loop), []
+
+    async def serve(table, services=None, port=0, **options):
+        server = RemotingServer(services, table, Turn(loop), timers, **options)
+        made.append(server)
+        port = await server.listen("127.0.0.1", port)
+        return server, f"127.0.0.1:{port}"
+
+    def client(table=None, services=None):
+        made.append(RemotingClient(Turn(loop), timers, table, services))
+        return made[-1]
+
+    yield SimpleNamespace(serve=serve, client=client, until=until)
+    for one in reversed(made):
+        await one.close()

@@ -1,0 +1,31 @@
+"""Hypothesis: any header of a declared class, any command."""
+
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+
+from remoting.header import CommandHeader, _kind, _optional
+
+I32 = st.integers(-(2**31), 2**31 - 1)
+I64 = st.integers(-(2**63), 2**63 - 1)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+
+
+def _value(field: msgspec.structs.FieldInfo) -> st.SearchStrategy[Any]:
+    kind = _kind(field.type)
+    if kind is str:
+        values: st.SearchStrategy[Any] = TEXT
+    elif kind is bool:
+        values = st.booleans()
+    else:
+        values = I32 if "-2147483648" in repr(field.type) else I64
+    return st.none() | values if _optional(field) else values
+
+
+def headers(declared: type[CommandHeader]) -> st.SearchStrategy[CommandHeader]:
+    fields = msgspec.structs.fields(declared)
+    return st.builds(declared, **{field.name: _value(field) for field in fields})
+
+
+EXT = st.dictionaries(TEXT, TEXT, max_size=6)

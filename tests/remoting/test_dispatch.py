@@ -1,0 +1,185 @@
+"""From a frame to a handler and back, without a socket."""
+
+import json
+
+import pytest
+from declared import HEADER_OF_CODE, REQUEST_HEADERS
+from hypothesis import given
+from hypothesis import strategies as st
+from recordings import all_recorded
+from strategies import headers
+
+from remoting.codes import JSON, ROCKETMQ
+from remoting.command import Response, decode_header, encode_request
+from remoting.dispatch import Deferred, Dispatcher, RemotingError, Route, routes
+from remoting.frame import FrameBuffer, FrameError
+from remoting.header import NoHeader, ext_map
+from remoting.headers.topic import TopicRequestHeader
+
+
+class FakeChannel:
+    """Remembers what is done to it."""
+
+    def __init__(self):
+        self.answers, self.responses, self.deferred = [], [], 0
+
+    def respond(self, response, opaque, serialize_type):
+        self.answers.append((response, opaque, serialize_type))
+
+    def response_received(self, command):
+        self.responses.append(command)
+
+    def deferred_added(self):
+        self.deferred += 1
+
+    def deferred_removed(self):
+        self.deferred -= 1
+
+
+def answers(out):
+    return [decode_header(kind, header) for kind, header, _ in FrameBuffer().feed(b"".join(out))]
+
+
+def serve(handler, header=NoHeader, *, code=7, text=None, body=b"", kind=JSON, channel=None, refused=frozenset()):
+    """The answers to one frame whose header is `text`."""
+    out = []
+    dispatcher = Dispatcher("services", routes(Route(code, header, handler)), refused)
+    dispatcher.serve(channel or FakeChannel(), (kind, text, body), out)
+    return answers(out)
+
+
+def seen_by(declared, kind, text):
+    """The request as a handler gets it."""
+    seen = []
+    serve(lambda services, request: seen.append(request), declared, text=text, kind=kind, body=b"the body")
+    (request,) = seen
+    assert request.body == b"the body"
+    return (request.header, request.code, request.flag, request.opaque, request.language, request.version, request.remark), (
+        request.ext()
+    )
+
+
+@pytest.mark.parametrize("declared", REQUEST_HEADERS, ids=lambda declared: declared.__name__)
+@given(data=st.data(), flag=st.sampled_from([0, 2]), opaque=st.integers(-(2**31), 2**31 - 1))
+def test_the_quick_way_and_the_general_way_see_the_same(declared, data, flag, opaque):
+    header = data.draw(headers(declared))
+    ext = ext_map(header) | {"ns": "extra"}
+    fields = {"extFields": ext, "flag": flag, "language": "JAVA", "opaque": opaque, "version": 401}
+    quick = json.dumps({"code": 7, **fields}, separators=(",", ":")).encode()
+    general = json.dumps({**fields, "code": 7}).encode()
+    assert seen_by(declared, JSON, quick) == seen_by(declared, JSON, general)
+    (got_header, *_), got_ext = seen_by(declared, JSON, quick)
+    assert (got_header, got_ext) == (header, ext)
+    binary = b"".join(encode_request(7, header, b"", opaque, oneway=flag == 2, serialize_type=ROCKETMQ))[8:]
+    (got_header, code, got_flag, got_opaque, *_), _ = seen_by(declared, ROCKETMQ, binary)
+    assert (got_header, code, got_flag, got_opaque) == (header, 7, flag, opaque)
+
+
+def test_recorded_requests_of_all_clients_reach_their_header_by_both_ways():
+    met = set()
+    for row in all_recorded():
+        declared = HEADER_OF_CODE.get(row.read["code"])
+        if declared is None or row.read["flag"] & 1:
+            continue
+        ((kind, text, _),) = FrameBuffer().feed(row.data)
+        got = []
+        table = routes(Route(row.read["code"], declared, lambda services, request: services.append(request)))
+        Dispatcher(got, table).serve(FakeChannel(), (kind, text, b""), [])
+        command = decode_header(kind, text)
+        assert got[0].header == command.header(declared)
+        assert (
+            ext_map(got[0].header).items()
+            >= {name: value for name, value in command.ext.items() if name in declared.__struct_encode_fields__}.items()
+        )
+        assert (got[0].opaque, got[0].version, got[0].language) == (command.opaque, command.version, command.language)
+        met.add(declared)
+    assert met == set(HEADER_OF_CODE.values())
+
+
+def test_an_unknown_code_is_answered_3():
+    (answer,) = serve(None, code=8, text=b'{"code":4711,"opaque":5}')
+    assert (answer.code, answer.opaque, answer.remark) == (3, 5, " request type 4711 not supported")
+
+
+def test_a_refused_code_is_unknown_at_that_port():
+    (answer,) = serve(None, text=b'{"code":7,"opaque":5}', refused=frozenset({7}))
+    assert answer.code == 3
+
+
+@pytest.mark.parametrize("text", [b'{"code":7,"opaque":5,"extFields":{}}', b'{"opaque":5,"code":7}'])
+def test_a_missing_field_is_answered_1_and_named(text):
+    (answer,) = serve(None, TopicRequestHeader, text=text)
+    assert (answer.code, answer.opaque) == (1, 5)
+    assert "topic" in answer.remark and "request code 7" in answer.remark
+
+
+@pytest.mark.parametrize("text", [b'{"code":4711,"flag":2}', b'{"code":7,"flag":2}'])
+def test_oneway_is_never_answered(text):
+    def fails(services, request):
+        raise RemotingError(1, "no")
+
+    assert serve(fails, TopicRequestHeader, text=text) == []
+    assert serve(fails, text=text) == []
+    assert serve(lambda services, request: Response(), text=text) == []
+
+
+def test_a_refusal_becomes_its_answer():
+    def refuse(services, request):
+        raise RemotingError(17, "no such topic")
+
+    (answer,) = serve(refuse, text=b'{"code":7,"opaque":5,"extFields":{}}')
+    assert (answer.code, answer.remark, answer.flag) == (17, "no such topic", 1)
+
+
+def test_a_handler_that_fails_is_answered_1_and_the_next_frame_is_served():
+    def fails(services, request):
+        raise KeyError("oops")
+
+    (answer,) = serve(fails, text=b'{"code":7,"opaque":5,"extFields":{}}')
+    assert (answer.code, answer.remark) == (1, "KeyError: 'oops'")
+
+
+@pytest.mark.parametrize("kind", [JSON, ROCKETMQ])
+def test_the_answer_has_the_serialisation_of_the_question(kind):
+    text = b"".join(encode_request(7, None, b"", 5, serialize_type=kind))[8:]
+    out = []
+    Dispatcher(None, routes(Route(7, NoHeader, lambda s, r: Response()))).serve(FakeChannel(), (kind, text, b""), out)
+    assert FrameBuffer().feed(b"".join(out))[0][0] == kind
+
+
+def test_a_response_goes_to_whoever_asked_also_when_its_code_is_routed():
+    channel = FakeChannel()
+    assert serve(None, text=b'{"code":7,"flag":1,"opaque":5,"extFields":{}}', channel=channel, body=b"x") == []
+    assert [(command.opaque, command.body) for command in channel.responses] == [(5, b"x")]
+
+
+def test_a_header_that_cannot_be_read_closes_the_connection():
+    with pytest.raises(FrameError):
+        serve(None, text=b'{"code":7,"remark":"\xff"}')
+
+
+def test_a_deferred_answers_later_and_once():
+    channel, deferred, response = FakeChannel(), Deferred(), Response(remark="late")
+    assert serve(lambda s, r: deferred, text=b'{"code":7,"opaque":5,"extFields":{}}', channel=channel) == []
+    assert channel.deferred == 1
+    deferred.complete(response)
+    deferred.complete(Response(1))
+    assert (channel.deferred, channel.answers) == (0, [(response, 5, JSON)])
+
+
+def test_a_deferred_completed_inside_the_handler_answers_at_once():
+    def handler(services, request):
+        deferred = Deferred()
+        deferred.complete(Response(remark="already"))
+        return deferred
+
+    channel = FakeChannel()
+    serve(handler, text=b'{"code":7,"opaque":5,"extFields":{}}', channel=channel)
+    assert channel.deferred == 0
+    assert [response.remark for response, *_ in channel.answers] == ["already"]
+
+
+def test_a_code_routed_twice_is_refused():
+    row = Route(7, NoHeader, lambda s, r: None)
+    with pytest.raises(ValueError, match="7 is routed twice"):
+        routes(row, [row])

@@ -1,0 +1,204 @@
+"""The server on real sockets."""
+
+import asyncio
+
+import pytest
+
+from remoting import server as server_module
+from remoting.command import Response, decode_header, encode_request
+from remoting.dispatch import Deferred, Route, routes
+from remoting.frame import FrameBuffer
+from remoting.header import NoHeader
+from remoting.server import plain_host
+
+ECHO, HOLD, BIG, ASK_BACK = 1, 2, 3, 4
+
+
+def table(held=None):
+    def hold(services, request):
+        held.append((request.body, Deferred()))
+        return held[-1][1]
+
+    return routes(
+        Route(ECHO, NoHeader, lambda services, request: Response(body=request.body)),
+        Route(HOLD, NoHeader, hold),
+        Route(BIG, NoHeader, lambda services, request: Response(body=b"x" * 1_000_000)),
+    )
+
+
+class Raw:
+    """A peer that writes bytes and collects frames."""
+
+    def __init__(self, reader, writer):
+        self.reader, self.writer, self.frames = reader, writer, FrameBuffer()
+
+    @classmethod
+    async def connect(cls, address):
+        host, port = address.split(":")
+        return cls(*await asyncio.open_connection(host, int(port)))
+
+    def send(self, code, body=b"", opaque=0, **options):
+        self.writer.write(b"".join(encode_request(code, None, body, opaque, **options)))
+
+    async def read(self, count):
+        """(opaque, code, body) of the next `count` frames."""
+        got = []
+        while len(got) < count:
+            data = await asyncio.wait_for(self.reader.read(65536), 5)
+            assert data, "the server closed the connection"
+            got += self.frames.feed(data)
+        return [(decode_header(kind, header).opaque, decode_header(kind, header).code, body) for kind, header, body in got]
+
+    async def closed(self):
+        """Whether the server closes without another byte."""
+        try:
+            return await asyncio.wait_for(self.reader.read(), 5) == b""
+        except ConnectionError:
+            return True
+
+
+@pytest.fixture
+async def echo(remoting):
+    held = []
+    server, address = await remoting.serve(table(held))
+    raw = await Raw.connect(address)
+    yield server, raw, held
+    raw.writer.close()
+
+
+async def test_pipelined_requests_are_answered_in_order(echo):
+    _, raw, _ = echo
+    for opaque in range(200):
+        raw.send(ECHO, b"%d" % opaque, opaque)
+    assert await raw.read(200) == [(opaque, 0, b"%d" % opaque) for opaque in range(200)]
+
+
+async def test_both_serialisations_on_one_connection(echo):
+    _, raw, _ = echo
+    raw.send(ECHO, b"json", 1)
+    raw.send(ECHO, b"binary", 2, serialize_type=1)
+    assert await raw.read(2) == [(1, 0, b"json"), (2, 0, b"binary")]
+
+
+async def test_a_oneway_request_gets_no_answer(echo):
+    _, raw, _ = echo
+    raw.send(ECHO, b"", 1, oneway=True)
+    raw.send(99, b"", 2, oneway=True)
+    raw.send(ECHO, b"", 3)
+    assert await raw.read(1) == [(3, 0, b"")]
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"\xff" * 8, b"\0\0\0\3\0\0\0\0", b"\0\0\0\6\0\0\0\2{]", b"\0\0\0\6\5\0\0\2{}", b"GET / HTTP/1.1\r\n\r\n"]
+)
+async def test_garbage_closes_the_connection_without_an_answer(echo, garbage):
+    server, raw, _ = echo
+    raw.writer.write(garbage)
+    assert await raw.closed()
+    assert not server.channels.open
+
+
+async def test_what_came_before_the_garbage_is_answered(echo):
+    _, raw, _ = echo
+    raw.send(ECHO, b"good", 1)
+    assert await raw.read(1) == [(1, 0, b"good")]
+    raw.writer.write(b"\0\0\0\6\0\0\0\2{]")
+    assert await raw.closed()
+
+
+async def test_a_deferred_answer_comes_when_it_is_completed_and_not_to_a_closed_connection(echo, remoting):
+    server, raw, held = echo
+    raw.send(HOLD, b"a", 1)
+    raw.send(HOLD, b"b", 2)
+    raw.send(ECHO, b"c", 3)
+    assert await raw.read(1) == [(3, 0, b"c")]
+    held[1][1].complete(Response(body=b"second"))
+    assert await raw.read(1) == [(2, 0, b"second")]
+    raw.writer.close()
+    await remoting.until(lambda: not server.channels.open)
+    held[0][1].complete(Response(body=b"nobody hears it"))
+
+
+async def test_a_peer_with_too_many_held_requests_is_not_read_until_some_are_answered(echo, remoting, monkeypatch):
+    monkeypatch.setattr(server_module, "DEFERRED_MAX", 4)
+    _, raw, held = echo
+    for opaque in range(4):
+        raw.send(HOLD, b"", opaque)
+    await remoting.until(lambda: len(held) == 4)
+    raw.send(ECHO, b"", 100)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(raw.reader.read(1), 0.1)
+    held[0][1].complete(Response())
+    assert sorted(await raw.read(2)) == [(0, 0, b""), (100, 0, b"")]
+
+
+async def test_a_peer_that_does_not_read_is_not_read_from(echo, remoting):
+    server, raw, _ = echo
+    count = 64
+    for opaque in range(count):
+        raw.send(BIG, b"", opaque)
+    await remoting.until(lambda: next(iter(server.channels.open))._is_paused)
+    assert [opaque for opaque, _, body in await raw.read(count) if len(body) == 1_000_000] == list(range(count))
+
+
+async def test_idle_connections_are_closed_and_busy_ones_stay(remoting):
+    server, address = await remoting.serve(table(), idle_s=0.2)
+    idle, busy = await Raw.connect(address), await Raw.connect(address)
+    await remoting.until(lambda: len(server.channels.open) == 2)
+    closing = asyncio.ensure_future(idle.closed())
+    opaque = 0
+    while not closing.done():
+        opaque += 1
+        busy.send(ECHO, b"", opaque)
+        assert await busy.read(1) == [(opaque, 0, b"")]
+        await asyncio.wait({closing}, timeout=0.02)
+    assert await closing
+    assert len(server.channels.open) == 1
+    busy.writer.close()
+
+
+async def test_the_server_asks_its_client(remoting):
+    channels = []
+    asked = routes(Route(ASK_BACK, NoHeader, lambda s, r: channels.append(r.channel) or Response()))
+    _, address = await remoting.serve(asked)
+    answering = routes(Route(40, NoHeader, lambda s, r: Response(body=b"from the client: " + r.body)))
+    client = remoting.client(answering)
+    await client.call(address, ASK_BACK)
+    answer = await channels[0].invoke(40, None, b"hello", 2.0)
+    assert answer.body == b"from the client: hello"
+    assert channels[0].remote_address.startswith("127.0.0.1:")
+    assert channels[0].host_bytes[:4] == bytes([127, 0, 0, 1])
+
+
+async def test_each_port_refuses_its_codes(remoting):
+    server, address = await remoting.serve(table())
+    port = await server.listen("127.0.0.1", 0, refused=frozenset({ECHO}))
+    client = remoting.client()
+    assert (await client.invoke(address, ECHO)).code == 0
+    assert (await client.invoke(f"127.0.0.1:{port}", ECHO)).code == 3
+
+
+async def test_a_taken_port_is_an_os_error(remoting):
+    _, address = await remoting.serve(table())
+    with pytest.raises(OSError):
+        await remoting.serve(table(), port=int(address.split(":")[1]))
+
+
+async def test_close_sends_what_is_ready(remoting):
+    server, address = await remoting.serve(table())
+    raw = await Raw.connect(address)
+    raw.send(BIG, b"", 1)
+    await remoting.until(lambda: server.channels.open and next(iter(server.channels.open)).last_active)
+    reading = asyncio.ensure_future(raw.read(1))
+    await remoting.until(lambda: reading.done())
+    await server.close()
+    assert len((await reading)[0][2]) == 1_000_000
+    assert await raw.closed()
+
+
+@pytest.mark.parametrize(
+    ("host", "plain"),
+    [("127.0.0.1", "127.0.0.1"), ("::ffff:10.0.0.1", "10.0.0.1"), ("fe80::1%eth0", "fe80::1"), ("::1", "::1")],
+)
+def test_hosts_are_plain(host, plain):
+    assert plain_host(host) == plain

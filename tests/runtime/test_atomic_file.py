@@ -1,0 +1,47 @@
+"""Small files replaced whole."""
+
+import os
+
+import pytest
+
+from runtime import atomic_file
+
+
+def test_a_file_is_replaced_and_what_was_there_is_kept(tmp_path):
+    path = tmp_path / "deep" / "f.json"
+    atomic_file.replace(path, b"one")
+    assert sorted(p.name for p in path.parent.iterdir()) == ["f.json"]
+    atomic_file.replace(path, b"two")
+    assert {p.name: p.read_bytes() for p in path.parent.iterdir()} == {"f.json": b"two", "f.json.bak": b"one"}
+
+
+def test_when_the_last_rename_fails_the_old_file_is_whole(tmp_path, monkeypatch):
+    path = tmp_path / "f"
+    atomic_file.replace(path, b"one")
+    monkeypatch.setattr(type(path), "replace", lambda *_: (_ for _ in ()).throw(OSError("disk")))
+    with pytest.raises(OSError, match="disk"):
+        atomic_file.replace(path, b"two")
+    assert path.read_bytes() == b"one"
+
+
+def test_everything_is_synced_before_the_rename_and_the_folder_after_it(tmp_path, monkeypatch):
+    path, steps = tmp_path / "f", []
+    sync, rename = os.fsync, type(path).replace
+    monkeypatch.setattr(os, "fsync", lambda fd: (steps.append("sync"), sync(fd)))
+    monkeypatch.setattr(type(path), "replace", lambda self, to: (steps.append("rename"), rename(self, to)))
+    atomic_file.replace(path, b"one")
+    assert steps == ["sync", "rename", "sync"]
+
+
+def test_loading(tmp_path):
+    path = tmp_path / "f"
+    assert atomic_file.load(path, int) is None
+    path.with_name("f.bak").write_bytes(b"1")
+    assert atomic_file.load(path, int) == 1
+    path.write_bytes(b"2")
+    assert atomic_file.load(path, int) == 2
+    path.write_bytes(b"torn")
+    assert atomic_file.load(path, int) == 1
+    path.with_name("f.bak").write_bytes(b"torn too")
+    with pytest.raises(ValueError, match=f"{path} cannot be read"):
+        atomic_file.load(path, int)

@@ -1,0 +1,26 @@
+import time
+
+from runtime.clock import SystemClock, VirtualClock
+
+
+def test_system_clock_tells_the_calendar_in_ms() -> None:
+    before = time.time()
+    now_ms = SystemClock().message_time_ms()
+    assert before * 1000 - 1 <= now_ms <= time.time() * 1000
+
+
+def test_virtual_clock_moves_when_told_and_tells_its_subscribers() -> None:
+    clock = VirtualClock(1000)
+    told: list[int] = []
+    clock.subscribe(told.append)
+    clock.advance(400 * 86_400_000)
+    clock.set_ms(500)
+    assert told == [1000 + 400 * 86_400_000, 500]
+    assert clock.message_time_ms() == 500
+
+
+def test_liveness_does_not_follow_message_time() -> None:
+    clock = VirtualClock()
+    before = clock.monotonic()
+    clock.advance(1_000_000)
+    assert 0 <= clock.monotonic() - before < 100

@@ -1,0 +1,84 @@
+"""A service in a process: signals, exit codes, one line for what the user can mend."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from runtime.lifecycle import StartError, listening
+
+PROGRAM = """
+import asyncio, os, signal, sys
+from runtime import lifecycle, log
+lifecycle.STOP_MAX_S = 0.2
+class Service:
+    async def start(self): {start}
+    async def stop(self):
+        print("stopping", flush=True)
+        {stop}
+log.setup()
+def ready(service):
+    print("ready", type(asyncio.get_running_loop()).__module__, flush=True)
+sys.exit(lifecycle.run(Service(), "program", ready))
+"""
+
+CASES = {
+    # name: (start, stop, signal when ready, exit code, said on stderr)
+    "SIGTERM": ("pass", "pass", signal.SIGTERM, 0, ""),
+    "SIGINT": ("pass", "pass", signal.SIGINT, 0, ""),
+    "stop hangs": ("pass", "await asyncio.Event().wait()", signal.SIGTERM, 1, "program did not stop within 0.2 s"),
+    "stop fails": ("pass", "raise KeyError('x')", signal.SIGTERM, 1, "program failed while it stopped"),
+    "start error": ("raise lifecycle.StartError('no such key')", "pass", None, 1, "program cannot start: no such key\n"),
+    "os error": ("open('/no/such')", "pass", None, 1, "program cannot start: [Errno 2]"),
+    "bug in start": ("1 / 0", "pass", None, 1, "ZeroDivisionError"),
+    "signal in start": ("os.kill(os.getpid(), signal.SIGTERM); await asyncio.Event().wait()", "pass", None, 0, ""),
+}
+
+
+def run(start, stop):
+    program = PROGRAM.format(start=start, stop=stop)
+    return subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_service_ends(name):
+    start, stop, number, exit_code, said = CASES[name]
+    process = run(start, stop)
+    ready = process.stdout.readline()
+    if number is not None:
+        assert ready.startswith("ready uvloop")
+        process.send_signal(number)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == exit_code
+    assert "stopping" in ready + out
+    assert said in err
+    assert ("Traceback" in err) == (name in ("stop fails", "bug in start"))
+
+
+def test_a_second_signal_does_not_wait():
+    process = run("lifecycle.STOP_MAX_S = 60", "await asyncio.Event().wait()")
+    assert process.stdout.readline().startswith("ready")
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout.readline() == "stopping\n"
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=20)
+    assert process.returncode != 0
+
+
+def bound(host, port, key):
+    with listening(host, port, key), socket.socket() as other:
+        other.bind((host, port))
+
+
+def test_listening_says_address_key_and_reason():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(StartError, match=rf"127\.0\.0\.1:{port} \(listenPort={port}\): the port is taken"):
+            bound("127.0.0.1", port, "listenPort")
+    with pytest.raises(StartError, match=r"192\.0\.2\.1:0 \(haListenPort=0\): .*bindAddress"):
+        bound("192.0.2.1", 0, "haListenPort")
+    with pytest.raises(StartError, match=os.strerror(13)), listening("h", 1, "k"):
+        raise PermissionError(13, "wrapped")

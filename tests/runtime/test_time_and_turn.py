@@ -1,0 +1,97 @@
+"""Clocks, timers and the end of a loop turn."""
+
+import asyncio
+import time
+
+import pytest
+
+from runtime.clock import SystemClock, VirtualClock
+from runtime.timers import Timers
+from runtime.turn import Phase, Turn
+
+DAY_MS = 86_400_000
+
+
+async def test_virtual_timers_run_in_order_when_message_time_moves_and_never_early():
+    clock, ran = VirtualClock(0), []
+    timers = Timers(clock, asyncio.get_running_loop())
+    for when_ms in (400 * DAY_MS, 5, 10):
+        timers.at_ms(when_ms, lambda when_ms=when_ms: ran.append((when_ms, clock.message_time_ms())))
+    timers.at_ms(10, lambda: ran.append("second at 10"))
+    timers.at_ms(10, lambda: ran.append("cancelled")).cancel()
+    clock.advance(4)
+    assert ran == []
+    clock.advance(6)
+    assert ran == [(5, 10), (10, 10), "second at 10"]
+    clock.set_ms(0)
+    clock.advance(400 * DAY_MS)
+    assert ran[3:] == [(400 * DAY_MS, 400 * DAY_MS)]
+
+
+async def test_a_past_time_is_now():
+    clock, ran = VirtualClock(100), asyncio.Event()
+    Timers(clock, asyncio.get_running_loop()).at_ms(50, ran.set)
+    assert not ran.is_set()
+    await asyncio.wait_for(ran.wait(), 5)
+
+
+async def test_liveness_timers_do_not_follow_message_time():
+    clock, ran = VirtualClock(), []
+    timers = Timers(clock, asyncio.get_running_loop())
+    timers.after(3600, lambda: ran.append("late"))
+    again = timers.every(3600, lambda: ran.append("again"), first=0.001)
+    clock.advance(400 * DAY_MS)
+    assert ran == []
+    end = time.monotonic() + 5
+    while not ran:
+        assert time.monotonic() < end
+        await asyncio.sleep(0.001)
+    again.cancel()
+    assert ran == ["again"]
+
+
+async def test_a_system_timer_is_never_early_also_when_the_clock_is_set_back():
+    class SetBack(SystemClock):
+        behind_ms = 0
+
+        def message_time_ms(self):
+            return super().message_time_ms() - self.behind_ms
+
+    clock, ran = SetBack(), asyncio.Event()
+    due_ms = clock.message_time_ms() + 20
+    Timers(clock, asyncio.get_running_loop()).at_ms(due_ms, ran.set)
+    clock.behind_ms = 40
+    await asyncio.wait_for(ran.wait(), 5)
+    assert clock.message_time_ms() >= due_ms
+
+
+@pytest.mark.parametrize("kind", ["at_ms", "after", "every"])
+async def test_a_callback_that_fails_harms_no_other(kind, caplog):
+    timers, ran = Timers(SystemClock(), asyncio.get_running_loop()), asyncio.Event()
+    timer = getattr(timers, kind)(0.001 if kind != "at_ms" else 0, lambda: 1 / 0)
+    timers.after(0.002, ran.set)
+    await asyncio.wait_for(ran.wait(), 5)
+    timer.cancel()
+    assert "a timer's callback failed" in caplog.text
+
+
+async def test_a_turn_runs_its_phases_in_order_once_after_everything_of_the_turn():
+    loop, ran = asyncio.get_running_loop(), []
+    turn = Turn(loop)
+    for phase in (Phase.REPLY, Phase.DISPATCH, Phase.WAKE, Phase.FLUSH):
+        turn.add(phase, lambda phase=phase: ran.append(phase))
+    turn.add(Phase.DISPATCH, lambda: ran.append("second"))
+    done = loop.create_future()
+    loop.call_soon(lambda: (turn.arm(), ran.append("event 1")))
+    loop.call_soon(lambda: (turn.arm(), ran.append("event 2"), loop.call_later(0.001, done.set_result, None)))
+    await done
+    assert ran == ["event 1", "event 2", Phase.DISPATCH, "second", Phase.FLUSH, Phase.WAKE, Phase.REPLY]
+
+
+async def test_a_step_that_fails_does_not_keep_the_replies_back(caplog):
+    ran = []
+    turn = Turn(asyncio.get_running_loop())
+    turn.add(Phase.DISPATCH, lambda: 1 / 0)
+    turn.add(Phase.REPLY, lambda: ran.append("replied"))
+    turn.run()
+    assert ran == ["replied"] and "ZeroDivisionError" in caplog.text
