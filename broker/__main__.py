@@ -1,0 +1,33 @@
+"""`python -m broker`, also installed as `mqbroker`."""
+
+import sys
+from collections.abc import Sequence
+
+from broker.broker import Broker
+from broker.config import IGNORED_KEYS, BrokerConfig
+from runtime import command_line, lifecycle, log
+from store.config import MessageStoreConfig
+
+PROGRAM = "mqbroker"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run a broker until it is told to stop; the process ends with lifecycle's exit code."""
+    arguments = command_line.parse(PROGRAM, "A RocketMQ broker.", argv)
+    configs = command_line.configure(PROGRAM, arguments, [BrokerConfig, MessageStoreConfig], IGNORED_KEYS)
+    log.setup()
+    sys.exit(lifecycle.run(Broker(*configs), PROGRAM, _say_ready))
+
+
+def _say_ready(broker: Broker) -> None:
+    name, address = broker.config.broker_name, broker.address
+    name_servers = broker.config.namesrv_addr
+    known = f" and name server is {name_servers}" if name_servers else ""
+    print(
+        f"The broker[{name}, {address}] boot success. serializeType=JSON{known}, address={address}",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    main()

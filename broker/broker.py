@@ -1,0 +1,217 @@
+"""The broker: its parts put together, started and stopped.
+
+Order matters in both directions. At start: the store is loaded, then the tables that speak of its queues; the port opens
+when a send would succeed; the name servers hear of the broker last. At stop: the name servers forget it first, then clients
+lose their connections, and the store closes when nothing can write any more.
+"""
+
+import asyncio
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from broker.client_registry import ClientRegistry
+from broker.config import BrokerConfig, advertised_host, check
+from broker.consumer_offset import ConsumerOffsetManager
+from broker.handlers import ROUTES
+from broker.long_polling import PullRequestHoldService
+from broker.ports import reserve_ports
+from broker.put import MessagePutter
+from broker.rebalance_lock import RebalanceLock
+from broker.registration import Registration
+from broker.schedule import ScheduleMessageService
+from broker.services import Services
+from broker.stats import SAMPLE_STEP_S, BrokerStats
+from broker.subscription_group import SubscriptionGroupManager
+from broker.topic_config import TopicConfigManager
+from remoting.bodies import DataVersion
+from remoting.client import RemotingClient
+from remoting.codes import RequestCode
+from remoting.server import RemotingServer, pack_host
+from runtime.clock import Clock, SystemClock
+from runtime.lifecycle import StartError, listening
+from runtime.timers import Timer, Timers
+from runtime.turn import Phase, Turn
+from store.config import MessageStoreConfig
+from store.config_file import ConfigFile
+from store.disk import Disk, FileDisk, StoreError
+from store.message_store import MessageStore
+
+log = logging.getLogger("broker")
+
+CLIENT_SCAN_S: Final = 10.0
+OFFSETS_FIRST_S: Final = 10.0
+FLUSH_POLL_S: Final = 0.005
+FLUSH_TIMEOUT_S: Final = 10.0
+VIP_PORT_REFUSED: Final = frozenset((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE))
+
+
+class Broker:
+    """One broker. `port`, `fast_port` (None: off) and `services` are there once it started."""
+
+    def __init__(
+        self, config: BrokerConfig, store_config: MessageStoreConfig, disk: Disk | None = None, clock: Clock | None = None
+    ) -> None:
+        self.config = config
+        self.store_config = store_config
+        self.port = 0
+        self.fast_port: int | None = None
+        self.services: Services
+        self._clock = clock or SystemClock()
+        self._disk = disk or FileDisk()
+        self._store: MessageStore | None = None
+        self._server: RemotingServer | None = None
+        self._client: RemotingClient | None = None
+        self._is_serving = False
+        self._housekeeping: list[Timer] = []
+        # Files are written here when the loop must not wait for their sync; one thread, so in the order given.
+        self._writer = ThreadPoolExecutor(1, "config-writer")
+
+    @property
+    def address(self) -> str:
+        """The advertised address `host:port`."""
+        return self.services.broker_address
+
+    # --- start ------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Load, listen, register. Raises StartError, saying what to mend."""
+        config = self.config
+        check(config, self.store_config)
+        host = advertised_host(config)
+        with listening(config.bind_address, config.listen_port, "listenPort"):
+            reserved = reserve_ports(config.bind_address, config.listen_port)
+        try:
+            port = int(reserved[0].getsockname()[1])
+            try:
+                store = self._store = MessageStore(self.store_config, self._disk, self._clock)
+                store.load()
+                services = self._build(store, host.name, host.address, config.advertised_port or port)
+            except (StoreError, ValueError, OSError) as error:
+                raise StartError(str(error)) from error
+            store.start()
+            await self._listen(services, port, with_fast_port=len(reserved) > 1)
+        finally:
+            for held in reserved:
+                held.close()
+        self._is_serving = True
+        services.schedule.start()
+        self._keep_house(services)
+        await services.registration.start()
+
+    def _build(self, store: MessageStore, host: str, address: str, advertised_port: int) -> Services:
+        config, clock = self.config, self._clock
+        loop = asyncio.get_running_loop()
+        turn, timers = Turn(loop), Timers(clock, loop)
+
+        def file(name: str) -> ConfigFile:
+            return ConfigFile(self._disk, self.store_config.store_path(f"config/{name}.json"))
+
+        broker_address = f"{host}:{advertised_port}"
+        store_host = pack_host(address, advertised_port)
+        topics = TopicConfigManager(config, file("topics"), clock)
+        groups = SubscriptionGroupManager(config, file("subscriptionGroup"), clock)
+        offsets = ConsumerOffsetManager(file("consumerOffset"), clock)
+        stats = BrokerStats(config.broker_cluster_name, clock)
+        schedule = ScheduleMessageService(store, store.delay_levels, stats, file("delayOffset"), timers, turn)
+        for manager in (topics, groups, offsets, schedule):
+            manager.load()
+        self._client = RemotingClient(turn, timers)
+        registration = Registration(config, topics, self._client, timers, broker_address)
+        topics.on_change = registration.register
+        holds = PullRequestHoldService(timers)
+        services = self.services = Services(
+            config=config,
+            store=store,
+            topics=topics,
+            groups=groups,
+            offsets=offsets,
+            clients=ClientRegistry(config, groups, clock),
+            locks=RebalanceLock(clock),
+            holds=holds,
+            putter=MessagePutter(config, store, store_host, timers, loop),
+            schedule=schedule,
+            registration=registration,
+            stats=stats,
+            config_version=DataVersion(0, clock.message_time_ms()),
+            turn=turn,
+            timers=timers,
+            clock=clock,
+            store_host=store_host,
+            broker_address=broker_address,
+        )
+
+        def dispatch() -> None:
+            arrivals = store.dispatch()
+            if arrivals:
+                holds.arrived(arrivals)
+                schedule.arrived(arrivals)
+
+        turn.add(Phase.DISPATCH, dispatch)
+        turn.add(Phase.FLUSH, services.putter.request_sync)
+        turn.add(Phase.WAKE, holds.wake)
+        return services
+
+    async def _listen(self, services: Services, port: int, with_fast_port: bool) -> None:
+        config = self.config
+        idle_s = config.server_channel_max_idle_time_seconds
+        self._server = RemotingServer(services, ROUTES, services.turn, services.timers, idle_s)
+        with listening(config.bind_address, port, "listenPort"):
+            self.port = await self._server.listen(config.bind_address, port)
+        if with_fast_port:
+            self.fast_port = await self._server.listen(config.bind_address, port - 2, VIP_PORT_REFUSED)
+        else:
+            log.warning("port %d (listenPort - 2) cannot be had: the VIP channel is off", port - 2)
+
+    def _keep_house(self, services: Services) -> None:
+        every = services.timers.every
+        offsets_s = self.config.flush_consumer_offset_interval / 1000
+        self._housekeeping = [
+            every(offsets_s, lambda: services.offsets.persist_in(self._writer), OFFSETS_FIRST_S),
+            every(self.store_config.flush_delay_offset_interval / 1000, lambda: services.schedule.persist_in(self._writer)),
+            every(self.store_config.clean_resource_interval / 1000, self._clean),
+            every(CLIENT_SCAN_S, services.clients.scan),
+            every(SAMPLE_STEP_S, services.stats.sample),
+            every(1.0, services.stats.sample_tps),
+        ]
+
+    def _clean(self) -> None:
+        try:
+            self.services.store.clean()
+        except OSError:
+            log.exception("cannot clean the store; trying again")
+
+    # --- stop -------------------------------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Stop cleanly. Harmless when not started, or only half."""
+        for timer in self._housekeeping:
+            timer.cancel()
+        if self._is_serving:
+            await self.services.registration.stop()
+            self.services.schedule.stop()
+            await self._flush()
+        if self._client is not None:
+            await self._client.close()
+        if self._server is not None:
+            await self._server.close()
+        self._writer.shutdown()
+        if self._store is not None:
+            if self._is_serving:
+                self.services.offsets.persist()
+                self.services.schedule.persist()
+            self._store.shutdown()
+        self._is_serving = False
+
+    async def _flush(self) -> None:
+        """Have everything on the disk: senders that wait for it are answered, delay offsets may be written."""
+        store, clock = self.services.store, self._clock
+        self.services.turn.run()
+        end_offset = store.max_physical_offset
+        store.request_sync(end_offset)
+        deadline_s = clock.monotonic() + FLUSH_TIMEOUT_S
+        while store.flushed_offset < end_offset and store.writeable and clock.monotonic() < deadline_s:
+            await asyncio.sleep(FLUSH_POLL_S)
+        await asyncio.sleep(FLUSH_POLL_S)  # what the flush thread has to say comes through the loop
+        self.services.putter.close()
+        self.services.turn.run()

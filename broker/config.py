@@ -1,0 +1,208 @@
+"""BrokerConfig: Apache's keys and defaults, and ours beside them.
+
+A broker has two addresses: the one it binds (`bindAddress`) and the one it advertises to clients through the name servers
+(`brokerIP1` and `advertisedPort`). With a container or a proxy between, they differ.
+"""
+
+import ipaddress
+import os
+import socket
+from dataclasses import dataclass, field
+from typing import Final
+
+from runtime.config import setting
+from runtime.lifecycle import StartError
+from store.config import IGNORED_KEYS as STORE_IGNORED_KEYS
+from store.config import MessageStoreConfig
+
+
+def _host_name() -> str:
+    return socket.gethostname() or "DEFAULT_BROKER"
+
+
+@dataclass
+class BrokerConfig:
+    """Java's BrokerConfig, as far as it has a meaning here. Times in ms unless said."""
+
+    namesrv_addr: str | None = field(
+        default_factory=lambda: os.environ.get("NAMESRV_ADDR") or None, metadata={"important": True}
+    )
+    """`host:port`, several with `;` between. None: the broker works alone."""
+    broker_cluster_name: str = setting("DefaultCluster", important=True)
+    broker_name: str = field(default_factory=_host_name, metadata={"important": True})
+    broker_id: int = setting(0, low=0, important=True)
+    broker_ip1: str | None = setting(None, key="brokerIP1", important=True)
+    """The advertised host, a name or an address. None: the bound address; the machine's first when all are bound."""
+    broker_ip2: str | None = setting(None, key="brokerIP2", important=True)
+    """The host that slaves would connect to. None: brokerIP1."""
+    bind_address: str = setting("127.0.0.1", important=True)
+    listen_port: int = setting(10911, low=0, high=65535, important=True)
+    advertised_port: int | None = setting(None, low=1, high=65535)
+    """The port that clients are told. None: the one that is listened on."""
+    server_channel_max_idle_time_seconds: int = setting(120, low=1)
+
+    broker_permission: int = setting(6, low=0, high=7)
+    default_topic_queue_nums: int = setting(8, low=1, high=65536)
+    auto_create_topic_enable: bool = setting(True, important=True)
+    auto_create_subscription_group: bool = True
+    cluster_topic_enable: bool = True
+    broker_topic_enable: bool = True
+    trace_topic_enable: bool = False
+    msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
+    trace_on: bool = True
+    region_id: str = "DefaultRegion"
+
+    register_name_server_period: int = setting(30_000, low=1)  # held to 10..60 s, as Apache does
+    register_broker_timeout_mills: int = setting(6_000, low=1)
+    flush_consumer_offset_interval: int = setting(5_000, low=1)
+    start_accept_send_request_time_stamp: int = 0
+
+    long_polling_enable: bool = True
+    short_polling_time_mills: int = setting(1_000, low=1)
+    notify_consumer_ids_changed_enable: bool = True
+    reject_transaction_message: bool = False
+    auto_delete_unused_stats: bool = False
+
+    @property
+    def namesrv_addresses(self) -> tuple[str, ...]:
+        """The name servers, each once, in the order given. Raises StartError for one that is no `host:port`."""
+        addresses = dict.fromkeys(part.strip() for part in (self.namesrv_addr or "").split(";") if part.strip())
+        for address in addresses:
+            host, _, port = address.rpartition(":")
+            if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+                raise StartError(f"namesrvAddr={self.namesrv_addr}: {address!r} is no host:port; separate several with ;")
+        return tuple(addresses)
+
+
+UPDATABLE_KEYS: Final = frozenset(
+    """
+    autoCreateSubscriptionGroup autoCreateTopicEnable autoDeleteUnusedStats brokerPermission cleanFileForciblyEnable
+    defaultQueryMaxNum deleteWhen diskMaxUsedSpaceRatio fileReservedTime longPollingEnable
+    maxMsgsNumBatch maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory maxTransferCountOnMessageInDisk
+    maxTransferCountOnMessageInMemory notifyConsumerIdsChangedEnable shortPollingTimeMills
+    startAcceptSendRequestTimeStamp traceOn
+    """.split()  # noqa: SIM905
+)
+"""What UPDATE_BROKER_CONFIG may change: never a path, an address or an identity."""
+
+FIXED_KEYS: Final = {
+    "aclEnable": ("false", "access control does not exist yet"),
+    "clientCallbackExecutorThreads": ("2", "there is one thread"),
+    "enablePropertyFilter": ("false", "SQL92 filters do not exist yet"),
+    "filterServerNums": ("0", "filter servers are gone since 5.x"),
+    "forceRegister": ("true", "every registration is sent"),
+    "compressedRegister": ("false", "registrations are sent as they are"),
+    "slaveReadEnable": ("false", "there are no slaves yet"),
+    "storeReplyMessageEnable": ("true", "request-reply does not exist yet"),
+    "useTLS": ("false", "TLS does not exist yet"),
+}
+"""Keys that have one value here: it is what GET_BROKER_CONFIG answers (tools fail without some of them)."""
+
+_THREADS: Final = "there is one thread and no queue before it"
+_OTHER_IGNORED: Final = {
+    "mapedFileSizeCommitLog": "4.9.4 ignores this spelling too; the key is mappedFileSizeCommitLog (bytes)",
+    "mapedFileSizeConsumeQueue": "4.9.4 ignores this spelling too; the key is mappedFileSizeConsumeQueue (bytes, not units)",
+    "storePathConsumeQueue": "always consumequeue under storePathRootDir, as in 4.9.4",
+    "storePathIndex": "always index under storePathRootDir, as in 4.9.4",
+    "storeCheckpoint": "always checkpoint under storePathRootDir, as in 4.9.4",
+    "abortFile": "always abort under storePathRootDir, as in 4.9.4",
+    "rocketmqHome": "nothing is read from there",
+    "rejectPullConsumerEnable": "pull consumers are served",
+    "transferMsgByHeap": "messages are sent from the mapped files",
+    "disableConsumeIfConsumerReadSlowly": "slow consumers are served",
+    "consumerFallbehindThreshold": "slow consumers are served",
+    "fetchNamesrvAddrByAddressServer": "name servers are given by namesrvAddr",
+    "enableDetailStat": "statistics by queue cost nothing extra here",
+    "enableCalcFilterBitMap": "SQL92 filters do not exist yet",
+    "expectConsumerNumUseFilter": "SQL92 filters do not exist yet",
+    "maxErrorRateOfBloomFilter": "SQL92 filters do not exist yet",
+    "filterDataCleanTimeSpan": "SQL92 filters do not exist yet",
+    "filterSupportRetry": "SQL92 filters do not exist yet",
+    "transactionTimeOut": "transactions do not exist yet",
+    "transactionCheckMax": "transactions do not exist yet",
+    "transactionCheckInterval": "transactions do not exist yet",
+    "commercialEnable": "there are no commercial statistics",
+    "highSpeedMode": "it does nothing in 4.9.4 either",
+    "serverSocketBacklog": "the backlog is 1024",
+    "useEpollNativeSelector": "the event loop is uvloop",
+    "serverPooledByteBufAllocatorEnable": "there are no pooled buffers",
+    "timerWheelEnable": "arbitrary delays do not exist yet",
+}
+IGNORED_KEYS: Final[dict[str, str]] = {
+    **dict.fromkeys(STORE_IGNORED_KEYS, "it has no meaning for this store"),
+    **dict.fromkeys(
+        """
+        adminBrokerThreadPoolNums brokerFastFailureEnable clientManagerThreadPoolNums clientManageThreadPoolNums
+        clientManagerThreadPoolQueueCapacity clientWorkerThreads consumerManageThreadPoolNums
+        consumerManagerThreadPoolQueueCapacity endTransactionPoolQueueCapacity endTransactionThreadPoolNums
+        heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity litePullMessageThreadPoolNums
+        processReplyMessageThreadPoolNums pullMessageThreadPoolNums pullThreadPoolQueueCapacity
+        putMessageFutureThreadPoolNums queryMessageThreadPoolNums queryThreadPoolQueueCapacity
+        replyThreadPoolQueueCapacity sendMessageThreadPoolNums sendThreadPoolQueueCapacity serverAsyncSemaphoreValue
+        serverCallbackExecutorThreads serverOnewaySemaphoreValue serverSelectorThreads serverWorkerThreads
+        waitTimeMillsInHeartbeatQueue waitTimeMillsInPullQueue waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue
+        """.split(),  # noqa: SIM905
+        _THREADS,
+    ),
+    **{key: f"always {value}: {why}" for key, (value, why) in FIXED_KEYS.items()},
+    **_OTHER_IGNORED,
+}
+"""Keys that Apache has and this broker does not follow -> why."""
+
+
+@dataclass(frozen=True)
+class AdvertisedHost:
+    """What clients are told to connect to, and its address for the records."""
+
+    name: str
+    address: str
+
+
+def advertised_host(config: BrokerConfig) -> AdvertisedHost:
+    """The host to advertise. Raises StartError when clients could not reach the broker under it."""
+    bound = _address(config.bind_address, "bindAddress")
+    name = config.broker_ip1
+    if name is None:
+        name = _first_address() if bound.is_unspecified else config.bind_address
+    address = _address(name, "brokerIP1")
+    if address.is_unspecified:
+        raise StartError(f"brokerIP1={name}: clients cannot connect to that; give an address of this machine")
+    if bound.is_loopback and not address.is_loopback:
+        raise StartError(
+            f"brokerIP1={name} is advertised to clients, but only {config.bind_address} is bound (bindAddress): nobody "
+            f"could connect. Add to the config file:\nbindAddress=0.0.0.0\nbrokerIP1={name}"
+        )
+    return AdvertisedHost(name, str(address))
+
+
+def _address(host: str, key: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        pass
+    try:
+        return ipaddress.ip_address(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+    except (OSError, UnicodeError) as error:
+        raise StartError(f"{key}={host}: no such host ({error})") from error
+
+
+def _first_address() -> str:
+    """The address from which this machine would talk to others; loopback when it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # documentation range; a datagram socket sends nothing by connecting
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
+def check(config: BrokerConfig, store_config: MessageStoreConfig) -> None:
+    """Raises StartError for what this broker cannot be."""
+    role = store_config.broker_role
+    if role not in ("ASYNC_MASTER", "SYNC_MASTER"):
+        reason = "replication does not exist yet" if role == "SLAVE" else "there is no such role"
+        raise StartError(f"brokerRole={role}: {reason}; use ASYNC_MASTER or SYNC_MASTER")
+    if config.broker_id != 0:
+        raise StartError(f"brokerId={config.broker_id}: a master has id 0, and replication does not exist yet")
+    if store_config.flush_disk_type not in ("ASYNC_FLUSH", "SYNC_FLUSH"):
+        raise StartError(f"flushDiskType={store_config.flush_disk_type}: use ASYNC_FLUSH or SYNC_FLUSH")

@@ -1,0 +1,127 @@
+"""The broker as a whole: its config, its state, its statistics, its files."""
+
+import logging
+
+from broker.config import FIXED_KEYS, UPDATABLE_KEYS
+from broker.runtime_info import runtime_info
+from broker.services import Services
+from remoting import fastjson
+from remoting.bodies import KVTable, encode_body
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import Request, Response
+from remoting.dispatch import RemotingError, Route, routes
+from remoting.header import NoHeader
+from remoting.headers.consumer import BrokerStatsRequestHeader
+from remoting.headers.query import QueryConsumeQueueRequestHeader
+from remoting.headers.route import ConfigVersionResponseHeader
+from runtime import properties_file
+from runtime.config import ConfigError, to_properties, update
+from store.layout import CONSUME_QUEUE_UNIT_STRUCT
+
+log = logging.getLogger("broker")
+
+QUEUE_UNITS_MAX = 1000
+"""Units in one answer to QUERY_CONSUME_QUEUE."""
+
+
+def update_broker_config(services: Services, request: Request[NoHeader]) -> Response:
+    """All keys of the body or none. They hold until the broker stops: its config file is its owner's, not the wire's."""
+    configs = (services.config, services.store.config)
+    permission = services.config.broker_permission
+    try:
+        changes = properties_file.loads(properties_file.decode(request.body))
+        if not changes:
+            raise ConfigError(["there is no key=value in the body"])
+        changed = update(configs, changes, UPDATABLE_KEYS)
+    except ConfigError as error:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, "; ".join(error.problems)) from error
+    except ValueError as error:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+    services.config_version.counter += 1
+    services.config_version.timestamp = services.clock.message_time_ms()
+    log.info("config changed by %s: %s", request.channel.remote_address, changed)
+    if services.config.broker_permission != permission:
+        services.topics.next_version()
+        services.registration.register()
+    return Response()
+
+
+def get_broker_config(services: Services, request: Request[NoHeader]) -> Response:
+    """Every key with its value, those included that have one value only."""
+    properties = {key: value for key, (value, _) in FIXED_KEYS.items()}
+    properties |= to_properties((services.config, services.store.config))
+    # What was left to be found out at start.
+    host, _, port = services.broker_address.rpartition(":")
+    found = {"brokerIP1": host, "brokerIP2": host, "advertisedPort": port}
+    found["storePathCommitLog"] = services.store.config.commit_log_directory
+    properties |= {key: value for key, value in found.items() if not properties[key]}
+    version = encode_body(services.config_version).decode()
+    return Response(0, ConfigVersionResponseHeader(version), properties_file.dumps(properties).encode())
+
+
+def get_broker_runtime_info(services: Services, request: Request[NoHeader]) -> Response:
+    """The table behind clusterList and brokerStatus."""
+    return Response(body=encode_body(KVTable(runtime_info(services))))
+
+
+def view_broker_stats_data(services: Services, request: Request[BrokerStatsRequestHeader]) -> Response:
+    """One statistic over a minute, an hour, a day. Tools ask for many that do not exist."""
+    name, key = request.header.stats_name, request.header.stats_key
+    item = services.stats.item(name, key)
+    if item is None:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
+    return Response(body=fastjson.dumps(item.snapshot()))
+
+
+def get_all_delay_offset(services: Services, request: Request[NoHeader]) -> Response:
+    """What a slave asks for; levels are bare keys, as Apache writes them."""
+    rows = ((b"%d" % level, next_offset) for level, next_offset in services.schedule.encode()["offsetTable"].items())
+    return Response(body=fastjson.dumps({"offsetTable": fastjson.object_map(rows)}))
+
+
+def query_consume_queue(services: Services, request: Request[QueryConsumeQueueRequestHeader]) -> Response:
+    """Units of a queue as they are on the disk."""
+    header = request.header
+    queue = services.store.queue(header.topic, header.queue_id)
+    if queue is None:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{header.topic} is not exist!")
+    body: dict[str, object] = {"maxQueueIndex": queue.max_offset, "minQueueIndex": queue.min_offset}
+    if not queue.min_offset <= header.index < queue.max_offset:
+        # As Apache: code 0 and no body. The range, so that the next question can be right.
+        remark = f"Index {header.index} of {header.queue_id}@{header.topic} is not in {queue.min_offset}..{queue.max_offset}"
+        return Response(remark=remark)
+    if header.consumer_group:
+        body["filterData"] = "null"
+        subscription = services.clients.find_subscription(header.consumer_group, header.topic)
+        if subscription is not None:
+            body["subscriptionData"] = subscription
+    count = min(max(header.count, 0), QUEUE_UNITS_MAX)
+    body["queueData"] = [
+        {"eval": False, "physicOffset": physical_offset, "physicSize": size, "tagsCode": tags_code}
+        for physical_offset, size, tags_code in CONSUME_QUEUE_UNIT_STRUCT.iter_unpack(queue.units(header.index, count))
+    ]
+    return Response(body=encode_body(body))
+
+
+def clean_expired_consume_queue(services: Services, request: Request[NoHeader]) -> Response:
+    """Delete what of the queues has no record in the log any more."""
+    services.store.clean()
+    return Response()
+
+
+def delete_expired_commit_log(services: Services, request: Request[NoHeader]) -> Response:
+    """Delete expired files of the log now, whatever the hour."""
+    services.store.clean(manual=True)
+    return Response()
+
+
+ROUTES = routes(
+    Route(RequestCode.UPDATE_BROKER_CONFIG, NoHeader, update_broker_config),
+    Route(RequestCode.GET_BROKER_CONFIG, NoHeader, get_broker_config),
+    Route(RequestCode.GET_BROKER_RUNTIME_INFO, NoHeader, get_broker_runtime_info),
+    Route(RequestCode.VIEW_BROKER_STATS_DATA, BrokerStatsRequestHeader, view_broker_stats_data),
+    Route(RequestCode.GET_ALL_DELAY_OFFSET, NoHeader, get_all_delay_offset),
+    Route(RequestCode.QUERY_CONSUME_QUEUE, QueryConsumeQueueRequestHeader, query_consume_queue),
+    Route(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, NoHeader, clean_expired_consume_queue),
+    Route(RequestCode.DELETE_EXPIRED_COMMITLOG, NoHeader, delete_expired_commit_log),
+)

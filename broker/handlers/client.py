@@ -1,0 +1,87 @@
+"""Life of clients: heartbeats, goodbyes, who is in a group."""
+
+from broker.services import Services
+from broker.subscription import is_tag_type, split_tags
+from broker.topic_config import RETRY_PREFIX, TOPIC_SYS_FLAG_UNIT_SUB
+from remoting.bodies import Body, ConsumerIdList, HeartbeatData, SubscriptionData, decode_body, encode_body
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import Request, Response
+from remoting.dispatch import RemotingError, Route, routes
+from remoting.header import NoHeader
+from remoting.headers.consumer import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
+
+
+class CheckClientRequestBody(Body):
+    """Body of CHECK_CLIENT_CONFIG."""
+
+    client_id: str = ""
+    group: str = ""
+    namespace: str | None = None
+    subscription_data: SubscriptionData | None = None
+
+
+def heart_beat(services: Services, request: Request[NoHeader]) -> Response:
+    """Refresh a client in all its groups; a group's first heartbeat makes its config and its retry topic."""
+    try:
+        data = decode_body(HeartbeatData, request.body)
+    except ValueError as error:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"heartbeat body: {error}") from None
+    clients, client = services.clients, (request.channel, data.client_id, request.language, request.version)
+    for consumer in data.consumer_data_set:
+        group_config = services.groups.find(consumer.group_name)
+        if group_config is not None:
+            sys_flag = TOPIC_SYS_FLAG_UNIT_SUB if consumer.unit_mode else 0
+            retry_topic = RETRY_PREFIX + consumer.group_name
+            services.topics.create_on_send_back(retry_topic, group_config.retry_queue_nums, topic_sys_flag=sys_flag)
+        clients.register_consumer(consumer, *client)
+    for producer in data.producer_data_set:
+        clients.register_producer(producer.group_name, *client)
+    return Response()
+
+
+def unregister_client(services: Services, request: Request[UnregisterClientRequestHeader]) -> Response:
+    """A client leaves a group."""
+    header = request.header
+    if header.producer_group is not None:
+        services.clients.unregister_producer(header.producer_group, request.channel)
+    if header.consumer_group is not None:
+        services.clients.unregister_consumer(header.consumer_group, request.channel)
+    return Response()
+
+
+def get_consumer_list_by_group(services: Services, request: Request[ConsumerGroupRequestHeader]) -> Response:
+    """The ids of a group's consumers, by which they share out the queues."""
+    group = services.clients.consumer_group(request.header.consumer_group)
+    if group is None:
+        remark = f"no consumer for this group, {request.header.consumer_group}"
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
+    return Response(body=encode_body(ConsumerIdList(group.client_ids())))
+
+
+def check_client_config(services: Services, request: Request[NoHeader]) -> Response:
+    """Whether this broker can filter as a consumer wants; asked before the consumer starts."""
+    try:
+        subscription = decode_body(CheckClientRequestBody, request.body).subscription_data
+    except ValueError as error:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"body of code {request.code}: {error}") from None
+    if subscription is None:
+        return Response()
+    if not is_tag_type(subscription.expression_type):
+        remark = (
+            f"The broker does not support consumer to filter message by {subscription.expression_type} "
+            "(enablePropertyFilter=false)"
+        )
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
+    try:
+        split_tags(subscription.sub_string)
+    except ValueError as error:
+        raise RemotingError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+    return Response()
+
+
+ROUTES = routes(
+    Route(RequestCode.HEART_BEAT, NoHeader, heart_beat),
+    Route(RequestCode.UNREGISTER_CLIENT, UnregisterClientRequestHeader, unregister_client),
+    Route(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupRequestHeader, get_consumer_list_by_group),
+    Route(RequestCode.CHECK_CLIENT_CONFIG, NoHeader, check_client_config),
+)

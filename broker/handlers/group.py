@@ -1,0 +1,240 @@
+"""Consumer and producer groups: their configs, who is in them, how far they are."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from broker.client_registry import ClientChannelInfo, ConsumerGroupInfo
+from broker.services import Services
+from remoting import fastjson
+from remoting.bodies import Connection, MessageQueue, SubscriptionGroupConfig, decode_body, encode_body
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import Request, Response
+from remoting.dispatch import RemotingError, Route, routes
+from remoting.header import NoHeader
+from remoting.headers.consumer import (
+    BrokerConsumeStatsRequestHeader,
+    ConsumerGroupRequestHeader,
+    ConsumeStatsRequestHeader,
+    ConsumeTimeSpanRequestHeader,
+    DeleteSubscriptionGroupRequestHeader,
+    GroupRequestHeader,
+    ProducerGroupRequestHeader,
+)
+
+# --- configs --------------------------------------------------------------------------------------------------------
+
+
+def update_and_create_subscription_group(services: Services, request: Request[NoHeader]) -> Response:
+    """Create or replace a group."""
+    try:
+        config = decode_body(SubscriptionGroupConfig, request.body)
+    except (ValueError, msgspec.ValidationError) as error:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"body is no group config: {error}") from error
+    if not config.group_name:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, "groupName is missing")
+    services.groups.update(config)
+    return Response()
+
+
+def get_all_subscription_group_config(services: Services, request: Request[NoHeader]) -> Response:
+    """The whole table; 5.x's paging fields are ignored."""
+    groups = services.groups
+    body = {"dataVersion": groups.data_version, "subscriptionGroupTable": groups.table}
+    return Response(body=encode_body(body))
+
+
+def get_subscription_group_config(services: Services, request: Request[GroupRequestHeader]) -> Response:
+    """For 5.x tools."""
+    group = request.header.group
+    found = services.groups.get(group)
+    if found is None:
+        raise RemotingError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {group}")
+    return Response(body=encode_body(found))
+
+
+def delete_subscription_group(services: Services, request: Request[DeleteSubscriptionGroupRequestHeader]) -> Response:
+    """Success also for a group that is not there. removeOffset is 4.9's word, cleanOffset 5.x's."""
+    header = request.header
+    services.groups.delete(header.group_name)
+    if header.remove_offset or header.clean_offset:
+        services.offsets.delete_group(header.group_name)
+    return Response()
+
+
+# --- who is in them -------------------------------------------------------------------------------------------------
+
+
+def _connections(clients: Iterable[ClientChannelInfo]) -> list[Connection]:
+    return [Connection(c.client_id, c.channel.remote_address, c.language, c.version) for c in clients]
+
+
+def get_consumer_connection_list(services: Services, request: Request[ConsumerGroupRequestHeader]) -> Response:
+    """The clients of a group and what they subscribe to; 206 when nobody is there."""
+    info = online_group(services, request.header.consumer_group)
+    body = {
+        "connectionSet": _connections(info.clients.values()),
+        "consumeFromWhere": info.consume_from_where,
+        "consumeType": info.consume_type,
+        "messageModel": info.message_model,
+        "subscriptionTable": info.subscriptions,
+    }
+    return Response(body=encode_body(body))
+
+
+def online_group(services: Services, group: str) -> ConsumerGroupInfo:
+    """The group's clients. Raises RemotingError 206 when there are none."""
+    info = services.clients.consumer_group(group)
+    if info is None:
+        raise RemotingError(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
+    return info
+
+
+def get_producer_connection_list(services: Services, request: Request[ProducerGroupRequestHeader]) -> Response:
+    """The clients of a producer group."""
+    group = request.header.producer_group
+    clients = services.clients.producer_clients(group)
+    if not clients:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
+    return Response(body=encode_body({"connectionSet": _connections(clients)}))
+
+
+def get_all_producer_info(services: Services, request: Request[NoHeader]) -> Response:
+    """All producers by group."""
+    clock = services.clock
+    # Heartbeats are kept in monotonic time; tools want the calendar.
+    epoch_ms = clock.message_time_ms() - clock.monotonic() * 1000
+
+    def row(client: ClientChannelInfo) -> dict[str, Any]:
+        return {
+            "clientId": client.client_id,
+            "language": client.language,
+            "lastUpdateTimestamp": int(epoch_ms + client.last_update_s * 1000),
+            "remoteIP": f"/{client.channel.remote_address}",
+            "version": client.version,
+        }
+
+    data = {group: [row(c) for c in services.clients.producer_clients(group)] for group in services.clients.producers}
+    return Response(body=encode_body({"data": data}))
+
+
+# --- how far they are -----------------------------------------------------------------------------------------------
+
+
+def get_all_consumer_offset(services: Services, request: Request[NoHeader]) -> Response:
+    """What a slave asks for; queue ids are bare keys, as Apache writes them."""
+    rows = (
+        (msgspec.json.encode(key), fastjson.object_map((b"%d" % queue_id, at) for queue_id, at in queues.items()))
+        for key, queues in services.offsets.table.items()
+    )
+    return Response(body=fastjson.dumps({"offsetTable": fastjson.object_map(rows)}))
+
+
+def get_consume_stats(services: Services, request: Request[ConsumeStatsRequestHeader]) -> Response:
+    """How far a group is in one topic, or in all in which it has offsets."""
+    group, topic = request.header.consumer_group, request.header.topic
+    topics = [topic] if topic else services.offsets.topics_of(group)
+    return Response(body=fastjson.dumps(_consume_stats(services, group, topics)[0]))
+
+
+def _consume_stats(services: Services, group: str, topics: Iterable[str]) -> tuple[dict[str, Any], int]:
+    """ConsumeStats of `group` in `topics`, and how many messages it is behind."""
+    tps = 0.0
+    rows: list[tuple[bytes, Any]] = []
+    for name in topics:
+        found = list(_consume_offsets(services, group, name))
+        if found:
+            rows += found
+            tps += services.stats.group_get_tps(group, name)
+    behind = sum(row["brokerOffset"] - row["consumerOffset"] for _, row in rows)
+    return {"consumeTps": tps, "offsetTable": fastjson.object_map(rows)}, behind
+
+
+def get_broker_consume_stats(services: Services, request: Request[BrokerConsumeStatsRequestHeader]) -> Response:
+    """How far every group is, in each of its topics by itself."""
+    groups = []
+    total_behind = 0
+    for group in services.groups.table:
+        stats = []
+        for topic in services.offsets.topics_of(group):
+            config = services.topics.get(topic)
+            if config is None or (request.header.is_order and not config.order):
+                continue
+            found, behind = _consume_stats(services, group, [topic])
+            stats.append(found)
+            total_behind += behind
+        groups.append({group: stats})
+    body = {"brokerAddr": services.broker_address, "consumeStatsList": groups, "totalDiff": total_behind}
+    return Response(body=fastjson.dumps(body))
+
+
+def _consume_offsets(services: Services, group: str, topic: str) -> Iterator[tuple[bytes, Any]]:
+    """A row a read queue; none for a topic that is not there, or that the group, being online, does not subscribe to."""
+    config = services.topics.get(topic)
+    info = services.clients.consumer_group(group)
+    if config is None or (info is not None and info.subscriptions and topic not in info.subscriptions):
+        return
+    store = services.store
+    for queue_id in range(config.read_queue_nums):
+        consumer_offset = max(services.offsets.query(group, topic, queue_id), 0)
+        last_ms = store.store_timestamp_at(topic, queue_id, consumer_offset - 1) if consumer_offset else 0
+        yield (
+            fastjson.object_key(services.config.broker_name, queue_id, topic),
+            {
+                "brokerOffset": store.max_offset(topic, queue_id),
+                "consumerOffset": consumer_offset,
+                "lastTimestamp": max(last_ms, 0),
+            },
+        )
+
+
+def query_consume_time_span(services: Services, request: Request[ConsumeTimeSpanRequestHeader]) -> Response:
+    """Store times of the first, the last and the last consumed message of each queue."""
+    topic, group = request.header.topic, request.header.group
+    config = services.topics.get(topic)
+    if config is None:
+        raise RemotingError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+    store, now_ms = services.store, services.clock.message_time_ms()
+    spans = []
+    for queue_id in range(config.write_queue_nums):
+        consumer_offset = services.offsets.query(group, topic, queue_id)
+        min_ms = store.earliest_store_timestamp(topic, queue_id)
+        max_ms = store.store_timestamp_at(topic, queue_id, store.max_offset(topic, queue_id) - 1)
+        consumed_ms = store.store_timestamp_at(topic, queue_id, consumer_offset - 1) if consumer_offset > 0 else min_ms
+        next_ms = store.store_timestamp_at(topic, queue_id, max(consumer_offset, 0))
+        spans.append(
+            {
+                "consumeTimeStamp": consumed_ms,
+                "consumeTimeStampStr": _time_text(consumed_ms),
+                "delayTime": now_ms - next_ms if next_ms > 0 else 0,
+                "maxTimeStamp": max_ms,
+                "maxTimeStampStr": _time_text(max_ms),
+                "messageQueue": MessageQueue(services.config.broker_name, queue_id, topic),
+                "minTimeStamp": min_ms,
+                "minTimeStampStr": _time_text(min_ms),
+            }
+        )
+    return Response(body=encode_body({"consumeTimeSpanSet": spans}))
+
+
+def _time_text(time_ms: int) -> str:
+    """Java's UtilAll.timeMillisToHumanString2 with its separators: `2026-11-21#03:00:38:598`."""
+    moment = datetime.fromtimestamp(max(time_ms, 0) / 1000)
+    return f"{moment:%Y-%m-%d#%H:%M:%S}:{max(time_ms, 0) % 1000:03d}"
+
+
+ROUTES = routes(
+    Route(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, NoHeader, update_and_create_subscription_group),
+    Route(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, NoHeader, get_all_subscription_group_config),
+    Route(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupRequestHeader, get_subscription_group_config),
+    Route(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteSubscriptionGroupRequestHeader, delete_subscription_group),
+    Route(RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupRequestHeader, get_consumer_connection_list),
+    Route(RequestCode.GET_PRODUCER_CONNECTION_LIST, ProducerGroupRequestHeader, get_producer_connection_list),
+    Route(RequestCode.GET_ALL_PRODUCER_INFO, NoHeader, get_all_producer_info),
+    Route(RequestCode.GET_ALL_CONSUMER_OFFSET, NoHeader, get_all_consumer_offset),
+    Route(RequestCode.GET_BROKER_CONSUME_STATS, BrokerConsumeStatsRequestHeader, get_broker_consume_stats),
+    Route(RequestCode.GET_CONSUME_STATS, ConsumeStatsRequestHeader, get_consume_stats),
+    Route(RequestCode.QUERY_CONSUME_TIME_SPAN, ConsumeTimeSpanRequestHeader, query_consume_time_span),
+)

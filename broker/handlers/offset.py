@@ -1,0 +1,88 @@
+"""Consumer offsets, and the first and last offsets of queues."""
+
+import os
+from typing import Final
+
+from broker.services import Services
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import Request, Response
+from remoting.dispatch import RemotingError, Route, routes
+from remoting.headers.offset import (
+    OffsetResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    QueueRequestHeader,
+    SearchOffsetRequestHeader,
+    TimestampResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+
+_MEMORY_SIZE: Final = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def query_consumer_offset(services: Services, request: Request[QueryConsumerOffsetRequestHeader]) -> Response:
+    """How far a group is. A new group on a queue whose first message is still in memory begins at 0, as in Apache.
+
+    Else it is told so (22) and begins where its own consumeFromWhere says.
+    """
+    header = request.header
+    consumer_offset = services.offsets.query(header.consumer_group, header.topic, header.queue_id)
+    if consumer_offset < 0:
+        is_first_there = services.store.min_offset(header.topic, header.queue_id) <= 0
+        if not is_first_there or _is_on_disk(services, header.topic, header.queue_id):
+            remark = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+            raise RemotingError(ResponseCode.QUERY_NOT_FOUND, remark)
+        consumer_offset = 0
+    return Response(header=OffsetResponseHeader(consumer_offset))
+
+
+def _is_on_disk(services: Services, topic: str, queue_id: int) -> bool:
+    """Whether message 0 lies so far back that reading it would go to the disk (accessMessageInMemoryMaxRatio)."""
+    queue = services.store.queue(topic, queue_id)
+    unit = None if queue is None else queue.unit_at(0)
+    if unit is None:
+        return False
+    in_memory = _MEMORY_SIZE * services.store.config.access_message_in_memory_max_ratio // 100
+    return services.store.max_physical_offset - unit[0] > in_memory
+
+
+def update_consumer_offset(services: Services, request: Request[UpdateConsumerOffsetRequestHeader]) -> Response:
+    """A group tells how far it is; going back is allowed."""
+    header = request.header
+    services.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+    return Response()
+
+
+def search_offset_by_timestamp(services: Services, request: Request[SearchOffsetRequestHeader]) -> Response:
+    """By 4.9.4's rule, which knows no boundary: the exact hit, else the nearer neighbour."""
+    header = request.header
+    return Response(
+        header=OffsetResponseHeader(services.store.offset_by_time(header.topic, header.queue_id, header.timestamp))
+    )
+
+
+def get_max_offset(services: Services, request: Request[QueueRequestHeader]) -> Response:
+    """The offset of the message that will come next; 0 for a queue that nobody wrote to."""
+    header = request.header
+    return Response(header=OffsetResponseHeader(services.store.max_offset(header.topic, header.queue_id)))
+
+
+def get_min_offset(services: Services, request: Request[QueueRequestHeader]) -> Response:
+    """The first offset that is still there; 0 for a queue that nobody wrote to, since Apache's look-up makes it."""
+    header = request.header
+    return Response(header=OffsetResponseHeader(max(services.store.min_offset(header.topic, header.queue_id), 0)))
+
+
+def get_earliest_msg_storetime(services: Services, request: Request[QueueRequestHeader]) -> Response:
+    """When the queue's first message was stored; -1 without one."""
+    header = request.header
+    return Response(header=TimestampResponseHeader(services.store.earliest_store_timestamp(header.topic, header.queue_id)))
+
+
+ROUTES = routes(
+    Route(RequestCode.QUERY_CONSUMER_OFFSET, QueryConsumerOffsetRequestHeader, query_consumer_offset),
+    Route(RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequestHeader, update_consumer_offset),
+    Route(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, SearchOffsetRequestHeader, search_offset_by_timestamp),
+    Route(RequestCode.GET_MAX_OFFSET, QueueRequestHeader, get_max_offset),
+    Route(RequestCode.GET_MIN_OFFSET, QueueRequestHeader, get_min_offset),
+    Route(RequestCode.GET_EARLIEST_MSG_STORETIME, QueueRequestHeader, get_earliest_msg_storetime),
+)

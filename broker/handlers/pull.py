@@ -1,0 +1,146 @@
+"""PULL_MESSAGE and LITE_PULL_MESSAGE: checks, reading, and waiting for what is not there yet.
+
+The bodies of an answer are views of the log's files: they go to the socket uncopied.
+"""
+
+from functools import partial
+from typing import Final
+
+from broker.services import Services
+from broker.subscription import Matches, is_tag_type, tag_filter
+from broker.topic_config import PERM_READ
+from remoting.bodies import SubscriptionGroupConfig
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import Request, Response
+from remoting.dispatch import Deferred, RemotingError, Route, routes
+from remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from store.message import GetStatus
+
+COMMIT_OFFSET_FLAG: Final = 0x1
+SUSPEND_FLAG: Final = 0x2
+SUBSCRIPTION_FLAG: Final = 0x4
+
+_MASTER_ID: Final = 0
+_FOUND: Final = GetStatus.FOUND
+_SUCCESS: Final = ResponseCode.SUCCESS
+_PULL_NOT_FOUND: Final = ResponseCode.PULL_NOT_FOUND
+_CODES: Final = {
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+def pull_message(services: Services, request: Request[PullMessageRequestHeader]) -> Response | Deferred:
+    """Answer a pull, or hold it when nothing is there and the client can wait."""
+    header = request.header
+    matches = _admit(services, request)
+    response = _read(services, header, matches)
+    sys_flag = header.sys_flag
+    if sys_flag & COMMIT_OFFSET_FLAG:
+        services.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+    if response.code == _PULL_NOT_FOUND and sys_flag & SUSPEND_FLAG:
+        config = services.config
+        timeout_ms = header.suspend_timeout_millis if config.long_polling_enable else config.short_polling_time_mills
+        held = services.holds.hold(
+            header.topic,
+            header.queue_id,
+            header.queue_offset,
+            matches,
+            timeout_ms / 1000,
+            request.channel,
+            partial(_pull_again, services, request),
+        )
+        return response if held is None else held
+    return response
+
+
+def _pull_again(services: Services, request: Request[PullMessageRequestHeader]) -> Response:
+    """Serve a pull that was held. It is checked again, since everything may have changed, but it commits nothing."""
+    return _read(services, request.header, _admit(services, request))
+
+
+def _read(services: Services, header: PullMessageRequestHeader, matches: Matches | None) -> Response:
+    topic, queue_id, queue_offset = header.topic, header.queue_id, header.queue_offset
+    result = services.store.get_message(topic, queue_id, queue_offset, header.max_msg_nums, matches)
+    status = result.status
+    answer = PullMessageResponseHeader(_MASTER_ID, result.next_begin_offset, result.min_offset, result.max_offset)
+    if status is _FOUND:
+        services.stats.get(header.consumer_group, topic, queue_id, result.count, result.size)
+        return Response(_SUCCESS, answer, result.views, "FOUND")
+    services.stats.get_missed()
+    code = _CODES.get(status)
+    if code is None:
+        # A queue without messages, or one that nobody wrote to yet: in Apache the look-up makes it.
+        code = ResponseCode.PULL_OFFSET_MOVED if queue_offset else ResponseCode.PULL_NOT_FOUND
+        status = GetStatus.NO_MESSAGE_IN_QUEUE
+    return Response(code, answer, remark=status.value)
+
+
+def _admit(services: Services, request: Request[PullMessageRequestHeader]) -> Matches | None:
+    """The checks of a pull in Apache's order, and its tag filter. Raises RemotingError."""
+    header = request.header
+    if not services.config.broker_permission & PERM_READ:
+        _forbid(f"the broker[{services.broker_address}] pulling message is forbidden")
+    group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+    group_config = services.groups.get(group) or services.groups.find(group)
+    if group_config is None:
+        remark = f"subscription group [{group}] does not exist (autoCreateSubscriptionGroup=false)"
+        raise RemotingError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+    if not group_config.consume_enable:
+        _forbid(f"subscription group no permission, {group}")
+    topic_config = services.topics.get(topic)
+    if topic_config is None:
+        raise RemotingError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
+    if not topic_config.perm & PERM_READ:
+        _forbid(f"the topic[{topic}] pulling message is forbidden")
+    if not 0 <= queue_id < topic_config.read_queue_nums:
+        remark = (
+            f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{topic_config.read_queue_nums}] "
+            f"consumer:[{request.channel.remote_address}]"
+        )
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
+    if header.sys_flag & SUBSCRIPTION_FLAG:
+        return _filter(header.subscription, header.expression_type)
+    return _heartbeat_filter(services, header, group_config)
+
+
+def _forbid(remark: str) -> None:
+    raise RemotingError(ResponseCode.NO_PERMISSION, remark)
+
+
+def _heartbeat_filter(
+    services: Services, header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig
+) -> Matches | None:
+    """The filter of the group's own subscription, as its heartbeats told it."""
+    group = services.clients.consumers.get(header.consumer_group)
+    if group is None:
+        raise RemotingError(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
+    if not group_config.consume_broadcast_enable and group.is_broadcasting:
+        _forbid(f"the consumer group[{header.consumer_group}] can not consume by broadcast way")
+    subscription = group.subscriptions.get(header.topic)
+    if subscription is None:
+        raise RemotingError(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
+    if subscription.sub_version < header.sub_version:
+        raise RemotingError(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+    return _filter(subscription.sub_string, subscription.expression_type)
+
+
+def _filter(expression: str | None, expression_type: str | None) -> Matches | None:
+    if not is_tag_type(expression_type):
+        remark = f"The broker does not support consumer to filter message by {expression_type} (enablePropertyFilter=false)"
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
+    try:
+        return tag_filter(expression)
+    except ValueError as error:
+        remark = f"parse the consumer's subscription failed: {error}"
+        raise RemotingError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from None
+
+
+ROUTES = routes(
+    Route(RequestCode.PULL_MESSAGE, PullMessageRequestHeader, pull_message),
+    Route(RequestCode.LITE_PULL_MESSAGE, PullMessageRequestHeader, pull_message),
+)

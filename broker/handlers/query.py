@@ -1,0 +1,34 @@
+"""Looking messages up: by key, by unique key, by physical offset."""
+
+from broker.services import Services
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import Request, Response
+from remoting.dispatch import RemotingError, Route, routes
+from remoting.headers.query import QueryMessageRequestHeader, QueryMessageResponseHeader, ViewMessageRequestHeader
+
+
+def query_message(services: Services, request: Request[QueryMessageRequestHeader]) -> Response:
+    """Messages indexed under a key. The index knows hashes only: clients sort out those of other keys."""
+    header, store = request.header, services.store
+    count_max = store.config.default_query_max_num if header.unique_key_query else header.max_num
+    result = store.query_message(header.topic, header.key, count_max, header.begin_timestamp, header.end_timestamp)
+    answer = QueryMessageResponseHeader(result.index_last_update_timestamp_ms, result.index_last_update_physical_offset)
+    if not result.views:
+        remark = "can not find message, maybe time range not correct"
+        return Response(ResponseCode.QUERY_NOT_FOUND, answer, remark=remark)
+    return Response(ResponseCode.SUCCESS, answer, result.views)
+
+
+def view_message_by_id(services: Services, request: Request[ViewMessageRequestHeader]) -> Response:
+    """The message at a physical offset."""
+    physical_offset = request.header.physical_offset
+    record = services.store.message_at(physical_offset)
+    if record is None:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {physical_offset}")
+    return Response(body=record)
+
+
+ROUTES = routes(
+    Route(RequestCode.QUERY_MESSAGE, QueryMessageRequestHeader, query_message),
+    Route(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader, view_message_by_id),
+)

@@ -1,0 +1,186 @@
+"""What tools ask of clients: the broker passes it on over the client's own connection, and the answer back.
+
+Bodies of clients are handed on as they are. They hold maps with object keys, which only the two ends need to read.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+from broker.client_registry import ClientChannelInfo
+from broker.handlers.group import online_group
+from broker.message_id import decode_message_id
+from broker.services import Services
+from remoting import fastjson
+from remoting.bodies import MessageQueue
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import Body, RemotingCommand, Request, Response
+from remoting.dispatch import Deferred, RemotingError, Route, routes
+from remoting.header import CommandHeader
+from remoting.headers.consumer import ConsumerStatusRequestHeader
+from remoting.headers.offset import ResetOffsetRequestHeader
+from remoting.headers.query import ConsumeMessageDirectlyRequestHeader, ConsumerRunningInfoRequestHeader
+
+RELAY_TIMEOUT_S: Final = 10.0
+STATUS_TIMEOUT_S: Final = 5.0
+RESET_VERSION_MIN: Final = 28
+"""V3_0_7_SNAPSHOT: older clients do not know RESET_CONSUMER_CLIENT_OFFSET."""
+RELAY_VERSION_MIN: Final = 62
+"""V3_1_8_SNAPSHOT: older clients know neither 307 nor 309."""
+_CPP: Final = ("CPP", 1)
+
+# --- offsets --------------------------------------------------------------------------------------------------------
+
+
+def reset_offset(services: Services, request: Request[ResetOffsetRequestHeader]) -> Response:
+    """As 4.9.4 does it: the consumers are told, and commit later; with none online, 206 makes tools commit themselves."""
+    header = request.header
+    config = services.topics.get(header.topic)
+    if config is None:
+        raise RemotingError(
+            ResponseCode.SYSTEM_ERROR, f"[reset-offset] reset offset failed, no topic in this broker: {header.topic}"
+        )
+    store, offsets = services.store, services.offsets
+    table: dict[MessageQueue, int] = {}
+    for queue_id in range(config.write_queue_nums):
+        consumer_offset = offsets.query(header.group, header.topic, queue_id)
+        if consumer_offset < 0:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{header.group}> not exist")
+        if header.timestamp == -1:
+            target = store.max_offset(header.topic, queue_id)
+        else:
+            target = max(store.offset_by_time(header.topic, queue_id, header.timestamp), 0)
+        if not header.is_force:
+            target = min(target, consumer_offset)
+        table[MessageQueue(services.config.broker_name, queue_id, header.topic)] = target
+    info = services.clients.consumer_group(header.group)
+    if info is None:
+        remark = (
+            f"Consumer not online, so can not reset offset, Group: {header.group} Topic: {header.topic} "
+            f"Timestamp: {header.timestamp}"
+        )
+        raise RemotingError(ResponseCode.CONSUMER_NOT_ONLINE, remark)
+    for client in info.clients.values():
+        if client.version < RESET_VERSION_MIN:
+            remark = f"the client does not support this feature. version={client.version}"
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
+    push = ResetOffsetRequestHeader(header.topic, header.group, header.timestamp, False)
+    as_map, as_list = _offset_map(table), _offset_list(table)
+    for client in info.clients.values():
+        # A tool that calls itself CPP speaks for C++ consumers; Java cannot read the list, C++ cannot read the map.
+        is_list = client.language in _CPP or (request.language in _CPP and client.language != "JAVA")
+        client.channel.invoke_oneway(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, push, as_list if is_list else as_map)
+    return Response(body=as_map)
+
+
+def _offset_map(table: dict[MessageQueue, int]) -> bytes:
+    rows = ((fastjson.object_key(q.broker_name, q.queue_id, q.topic), offset) for q, offset in table.items())
+    return fastjson.dumps({"offsetTable": fastjson.object_map(rows)})
+
+
+def _offset_list(table: dict[MessageQueue, int]) -> bytes:
+    rows = [
+        {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic, "offset": queue_offset}
+        for queue, queue_offset in table.items()
+    ]
+    return fastjson.dumps({"offsetTable": rows})
+
+
+def get_consumer_status(services: Services, request: Request[ConsumerStatusRequestHeader]) -> Deferred:
+    """Ask every client of the group, or the one named, where it is in each queue."""
+    header = request.header
+    info = online_group(services, header.group)
+    clients = [c for c in info.clients.values() if not header.client_addr or c.client_id == header.client_addr]
+    if not clients:
+        remark = f"No Any Consumer online in the consumer group: [{header.group}] with id {header.client_addr}"
+        raise RemotingError(ResponseCode.CONSUMER_NOT_ONLINE, remark)
+    ask = ConsumerStatusRequestHeader(header.topic, header.group)
+    code = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
+    answers = [c.channel.invoke(code, ask, b"", STATUS_TIMEOUT_S) for c in clients]
+    deferred = Deferred()
+
+    def on_done(gathered: "asyncio.Future[list[RemotingCommand | BaseException]]") -> None:
+        rows = []
+        for client, answer in zip(clients, gathered.result(), strict=True):
+            if isinstance(answer, RemotingCommand) and answer.code == ResponseCode.SUCCESS:
+                rows.append((fastjson.dumps(client.client_id), _status(answer.body)))
+        body = {"consumerTable": fastjson.object_map(rows), "messageQueueTable": {}}
+        deferred.complete(Response(body=fastjson.dumps(body)))
+
+    asyncio.gather(*answers, return_exceptions=True).add_done_callback(on_done)
+    return deferred
+
+
+def _status(body: bytes) -> Any:
+    """The messageQueueTable of one client, to be put into a larger body."""
+    try:
+        table = fastjson.loads(body)["messageQueueTable"]
+        return fastjson.object_map((key.encode(), queue_offset) for key, queue_offset in table.items())
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+# --- one client -----------------------------------------------------------------------------------------------------
+
+
+def get_consumer_running_info(services: Services, request: Request[ConsumerRunningInfoRequestHeader]) -> Deferred:
+    """What a consumer is doing."""
+    header = request.header
+    return _call_consumer(services, request.code, header, header.consumer_group, header.client_id)
+
+
+def consume_message_directly(services: Services, request: Request[ConsumeMessageDirectlyRequestHeader]) -> Deferred:
+    """Have a consumer consume one message now; the broker adds the message."""
+    header = request.header
+    record: Body = b""
+    if header.msg_id:
+        try:
+            _, physical_offset = decode_message_id(header.msg_id)
+        except ValueError as error:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        found = services.store.message_at(physical_offset)
+        if found is None:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {physical_offset}")
+        record = bytes(found)
+    header.broker_name = services.config.broker_name
+    return _call_consumer(services, request.code, header, header.consumer_group, header.client_id or "", record)
+
+
+def _call_consumer(
+    services: Services, code: int, header: CommandHeader, group: str, client_id: str, body: Body = b""
+) -> Deferred:
+    info = services.clients.consumer_group(group)
+    client: ClientChannelInfo | None = None if info is None else info.find_client(client_id)
+    if client is None:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
+    if client.version < RELAY_VERSION_MIN:
+        remark = f"The Consumer <{group}> Version <{client.version}> too low to finish, please upgrade it to V3_1_8_SNAPSHOT"
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
+    deferred = Deferred()
+    answered = client.channel.invoke(code, header, body, RELAY_TIMEOUT_S)
+    answered.add_done_callback(_hand_on(deferred, group, client_id))
+    return deferred
+
+
+def _hand_on(deferred: Deferred, group: str, client_id: str) -> "Callable[[asyncio.Future[RemotingCommand]], None]":
+    def on_done(answered: "asyncio.Future[RemotingCommand]") -> None:
+        failure = answered.exception()
+        if failure is None:
+            answer = answered.result()
+            deferred.complete(Response(answer.code, body=answer.body, remark=answer.remark))
+        elif isinstance(failure, TimeoutError):
+            remark = f"consumer <{group}> <{client_id}> Timeout: {failure}"
+            deferred.complete(Response(ResponseCode.CONSUME_MSG_TIMEOUT, remark=remark))
+        else:
+            remark = f"invoke consumer <{group}> <{client_id}> Exception: {failure}"
+            deferred.complete(Response(ResponseCode.SYSTEM_ERROR, remark=remark))
+
+    return on_done
+
+
+ROUTES = routes(
+    Route(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsetRequestHeader, reset_offset),
+    Route(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, ConsumerStatusRequestHeader, get_consumer_status),
+    Route(RequestCode.GET_CONSUMER_RUNNING_INFO, ConsumerRunningInfoRequestHeader, get_consumer_running_info),
+    Route(RequestCode.CONSUME_MESSAGE_DIRECTLY, ConsumeMessageDirectlyRequestHeader, consume_message_directly),
+)

@@ -1,0 +1,241 @@
+"""SEND_MESSAGE in its three forms: one message, its lettered header, a batch.
+
+The straight path of an ordinary message is `send_message` from top to bottom; whatever is rare leaves it into a function of
+its own. It costs 3.9 us beside the store's put (header already decoded, 4 properties): 1.1 of it to read the properties, 0.5
+to make their stored form, 0.4 for statistics.
+"""
+
+import random
+import struct
+from typing import Final
+
+from broker.put import split_properties
+from broker.services import Services
+from broker.topic_config import (
+    DLQ_PREFIX,
+    NOT_ALLOWED_SEND_TOPICS,
+    PERM_WRITE,
+    RETRY_PREFIX,
+    TOPIC_SYS_FLAG_UNIT,
+    topic_name_problem,
+)
+from remoting.bodies import TopicConfig
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import Request, Response
+from remoting.dispatch import Deferred, RemotingError, Route, routes
+from remoting.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2, SendMessageResponseHeader
+from store.message import MULTI_TAGS_FLAG, TRANSACTION_TYPE_MASK, Message
+from store.properties import DELAY
+
+TRAN_MSG: Final = "TRAN_MSG"
+_SUCCESS: Final = ResponseCode.SUCCESS  # 0.05 us less than by way of the enum (3.11)
+
+_MAX_RECONSUME_VERSION: Final = 121
+"""From this client version on (V3_4_9) the header's maxReconsumeTimes counts."""
+_BATCH_MEMBER_HEAD: Final = struct.Struct(">iiiii")  # total size, magic code, body CRC, flag, body size
+_INT16: Final = struct.Struct(">H")
+
+
+def send_message(services: Services, request: Request[SendMessageRequestHeader]) -> Response | Deferred:
+    """Store one message; or many, when the header says that the body is a batch."""
+    header = request.header
+    topic_config = _admit(services, request)
+    if header.batch:
+        return _send_batch(services, request, topic_config)
+    putter = services.putter
+    queue_id = header.queue_id
+    if queue_id < 0:
+        queue_id = random.randrange(max(topic_config.write_queue_nums, 1))
+    text = header.properties
+    properties = split_properties(text)
+    if TRAN_MSG in properties:
+        _refuse_transaction(properties)
+    message = Message(
+        header.topic,
+        queue_id,
+        request.body,
+        request.channel.host_bytes,
+        services.store_host,
+        header.flag,
+        header.sys_flag,
+        header.born_timestamp,
+        header.reconsume_times or 0,
+        0,
+        properties,
+        putter.stored_properties(text, properties),
+    )
+    if topic_config.topic_filter_type != "SINGLE_TAG":
+        message.sys_flag |= MULTI_TAGS_FLAG
+    if header.topic[0] == "%":
+        _redirect_to_dlq(services, request, message)
+    result = putter.put(message)
+    services.stats.put(message.topic, message.queue_id, 1, result.size)
+    config = services.config
+    response = Response(
+        _SUCCESS,
+        SendMessageResponseHeader(
+            putter.message_id(result.physical_offset), queue_id, result.queue_offset, None, config.region_id, config.trace_on
+        ),
+    )
+    if putter.is_immediate:
+        return response
+    return putter.when_safe(result.end_offset, properties, response)
+
+
+def _admit(services: Services, request: Request[SendMessageRequestHeader]) -> TopicConfig:
+    """The checks that come first, in Apache's order, and the topic made where that is allowed. Raises RemotingError."""
+    header, config = request.header, services.config
+    topic = header.topic
+    topic_config = services.topics.get(topic)
+    if config.start_accept_send_request_time_stamp:
+        _refuse_before_start(services)
+    if not config.broker_permission & PERM_WRITE and topic_config is not None and topic_config.order:
+        remark = f"the broker[{services.broker_address}] sending message is forbidden"
+        raise RemotingError(ResponseCode.NO_PERMISSION, remark)
+    if topic in NOT_ALLOWED_SEND_TOPICS:
+        raise RemotingError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
+    if topic_config is None:
+        topic_config = _create_topic(services, header)
+    queue_id = header.queue_id
+    if queue_id >= topic_config.write_queue_nums and queue_id >= topic_config.read_queue_nums:
+        remark = (
+            f"request queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:["
+            f"{topic_config.read_queue_nums}] writeQueueNums:[{topic_config.write_queue_nums}] "
+            f"Producer: {request.channel.remote_address}"
+        )
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
+    return topic_config
+
+
+def _refuse_before_start(services: Services) -> None:
+    start_ms = services.config.start_accept_send_request_time_stamp
+    if services.clock.message_time_ms() < start_ms:
+        remark = f"broker unable to service, until startAcceptSendRequestTimeStamp={start_ms}"
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
+
+
+def _create_topic(services: Services, header: SendMessageRequestHeader) -> TopicConfig:
+    """The topic that a send asks for and that does not exist yet; names in the table were checked when they came there."""
+    topic = header.topic
+    problem = topic_name_problem(topic)
+    if problem is not None:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, problem)
+    sys_flag = TOPIC_SYS_FLAG_UNIT if header.unit_mode else 0
+    created = services.topics.create_on_send(topic, header.default_topic, header.default_topic_queue_nums, sys_flag)
+    if created is None and topic.startswith(RETRY_PREFIX):
+        created = services.topics.create_on_send_back(topic, 1)
+    if created is None:
+        remark = (
+            f"topic[{topic}] not exist, apply first please! (default topic {header.default_topic!r} does not exist or does "
+            "not let others inherit, or autoCreateTopicEnable=false)"
+        )
+        raise RemotingError(ResponseCode.TOPIC_NOT_EXIST, remark)
+    return created
+
+
+def _refuse_transaction(properties: dict[str, str]) -> None:
+    if properties[TRAN_MSG].lower() == "true":
+        remark = f"property {TRAN_MSG}=true: transaction messages are not supported yet"
+        raise RemotingError(ResponseCode.NO_PERMISSION, remark)
+
+
+def _redirect_to_dlq(services: Services, request: Request[SendMessageRequestHeader], message: Message) -> None:
+    """A client that could not use CONSUMER_SEND_MSG_BACK sends to the retry topic itself; tried out, it goes to the DLQ."""
+    topic, header = message.topic, request.header
+    if not topic.startswith(RETRY_PREFIX):
+        return
+    group = topic[len(RETRY_PREFIX) :]
+    group_config = services.groups.find(group)
+    if group_config is None:
+        raise RemotingError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}")
+    reconsume_times_max = group_config.retry_max_times
+    if request.version >= _MAX_RECONSUME_VERSION and header.max_reconsume_times is not None:
+        reconsume_times_max = header.max_reconsume_times
+    if message.reconsume_times >= reconsume_times_max:
+        message.topic = services.topics.create_on_send_back(DLQ_PREFIX + group, 1).topic_name
+        message.queue_id = 0
+
+
+def _send_batch(
+    services: Services, request: Request[SendMessageRequestHeader], topic_config: TopicConfig
+) -> Response | Deferred:
+    """Store the members of a batch as messages of their own, behind each other in one queue."""
+    header, putter = request.header, services.putter
+    topic, sys_flag = header.topic, header.sys_flag
+    batch_properties = split_properties(header.properties)
+    if topic.startswith(RETRY_PREFIX):
+        raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {topic}")
+    if sys_flag & TRANSACTION_TYPE_MASK or TRAN_MSG in batch_properties:
+        raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, "the message is illegal: a batch cannot be part of a transaction")
+    if DELAY in batch_properties:
+        raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, "the message is illegal: a batch cannot be delayed")
+    if topic_config.topic_filter_type != "SINGLE_TAG":
+        sys_flag |= MULTI_TAGS_FLAG
+    queue_id = header.queue_id
+    if queue_id < 0:
+        queue_id = random.randrange(max(topic_config.write_queue_nums, 1))
+    born_host, store_host = request.channel.host_bytes, services.store_host
+    born_timestamp_ms, reconsume_times = header.born_timestamp, header.reconsume_times or 0
+    messages = [
+        Message(
+            topic,
+            queue_id,
+            body,
+            born_host,
+            store_host,
+            flag,
+            sys_flag,
+            born_timestamp_ms,
+            reconsume_times,
+            0,
+            split_properties(text),
+            putter.stored_properties.of_member(text, header.properties),
+        )
+        for flag, body, text in decode_batch(request.body)
+    ]
+    result = putter.put_batch(messages)
+    services.stats.put(topic, queue_id, len(messages), result.size)
+    assert result.physical_offsets is not None
+    message_ids = ",".join(map(putter.message_id, result.physical_offsets))
+    config = services.config
+    response = Response(
+        _SUCCESS,
+        SendMessageResponseHeader(message_ids, queue_id, result.queue_offset, None, config.region_id, config.trace_on),
+    )
+    if putter.is_immediate:
+        return response
+    return putter.when_safe(result.end_offset, batch_properties, response)
+
+
+def decode_batch(body: bytes) -> list[tuple[int, memoryview, str]]:
+    """(flag, body, property string) of each member. Raises RemotingError naming what does not fit."""
+    view, position, end = memoryview(body), 0, len(body)
+    members: list[tuple[int, memoryview, str]] = []
+    while position < end:
+        try:
+            size, _, _, flag, body_size = _BATCH_MEMBER_HEAD.unpack_from(view, position)
+            start = position + _BATCH_MEMBER_HEAD.size
+            (properties_size,) = _INT16.unpack_from(view, start + body_size) if body_size >= 0 else (0,)
+        except struct.error:
+            raise _bad_member(len(members), f"it ends after {end - position} bytes") from None
+        properties_start = start + body_size + _INT16.size
+        member_end = properties_start + properties_size
+        if body_size < 0 or member_end > end or size != member_end - position:
+            raise _bad_member(len(members), f"total size {size}, body {body_size}, properties {properties_size} do not fit")
+        text = str(view[properties_start:member_end], "utf-8", "replace")
+        members.append((flag, view[start : start + body_size], text))
+        position = member_end
+    if not members:
+        raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, "the message is illegal: the batch has no message")
+    return members
+
+
+def _bad_member(index: int, problem: str) -> RemotingError:
+    return RemotingError(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal: message {index} of the batch: {problem}")
+
+
+ROUTES = routes(
+    Route(RequestCode.SEND_MESSAGE, SendMessageRequestHeader, send_message),
+    Route(RequestCode.SEND_MESSAGE_V2, SendMessageRequestHeaderV2, send_message),
+    Route(RequestCode.SEND_BATCH_MESSAGE, SendMessageRequestHeaderV2, send_message),
+)

@@ -1,0 +1,102 @@
+"""CONSUMER_SEND_MSG_BACK: a consumer could not consume a message and wants it again later.
+
+The message is put once more, into the group's retry topic by way of a delay level that grows with each time (10 s, 30 s,
+1 min, ...), or, tried often enough, into the group's dead-letter topic.
+"""
+
+import random
+from typing import Final
+
+from broker.message_id import encode_message_id
+from broker.put import CLUSTER, WAIT
+from broker.services import Services
+from broker.topic_config import DLQ_PREFIX, PERM_WRITE, RETRY_PREFIX, TOPIC_SYS_FLAG_UNIT_SUB
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import Request, Response
+from remoting.dispatch import RemotingError, Route, routes
+from remoting.headers.send import ConsumerSendMsgBackRequestHeader
+from store.message import Message
+from store.properties import DELAY, decode_properties, encode_properties
+from store.record import Record, decode_record
+
+RETRY_TOPIC: Final = "RETRY_TOPIC"
+ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
+
+_FIRST_RETRY_LEVEL: Final = 3
+_MAX_RECONSUME_VERSION: Final = 121
+"""From this client version on (V3_4_9) the header's maxReconsumeTimes counts."""
+
+
+def consumer_send_msg_back(services: Services, request: Request[ConsumerSendMsgBackRequestHeader]) -> Response:
+    """Put a message back for its group."""
+    header = request.header
+    group = header.group
+    group_config = services.groups.find(group)
+    if group_config is None:
+        raise RemotingError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}")
+    if not services.config.broker_permission & PERM_WRITE:
+        remark = f"the broker[{services.broker_address}] sending message is forbidden"
+        raise RemotingError(ResponseCode.NO_PERMISSION, remark)
+    if group_config.retry_queue_nums <= 0:
+        return Response()  # the group wants no retries
+    sys_flag = TOPIC_SYS_FLAG_UNIT_SUB if header.unit_mode else 0
+    topic_config = services.topics.create_on_send_back(
+        RETRY_PREFIX + group, group_config.retry_queue_nums, topic_sys_flag=sys_flag
+    )
+    if not topic_config.perm & PERM_WRITE:
+        raise RemotingError(ResponseCode.NO_PERMISSION, f"the topic[{topic_config.topic_name}] sending message is forbidden")
+    record = _record_at(services, header.physical_offset)
+    reconsume_times_max = group_config.retry_max_times
+    if request.version >= _MAX_RECONSUME_VERSION and header.max_reconsume_times is not None:
+        reconsume_times_max = header.max_reconsume_times
+
+    properties = decode_properties(record.properties)
+    properties.setdefault(RETRY_TOPIC, record.topic.decode())
+    properties.setdefault(ORIGIN_MESSAGE_ID, encode_message_id(record.store_host, record.physical_offset))
+    properties.setdefault(CLUSTER, services.config.broker_cluster_name)
+    properties[WAIT] = "false"
+    if header.delay_level < 0 or record.reconsume_times >= reconsume_times_max:
+        topic, queue_id = services.topics.create_on_send_back(DLQ_PREFIX + group, 1).topic_name, 0
+        properties[DELAY] = "0"
+    else:
+        topic, queue_id = topic_config.topic_name, random.randrange(group_config.retry_queue_nums)
+        properties[DELAY] = str(header.delay_level or _FIRST_RETRY_LEVEL + record.reconsume_times)
+    _put(services, _copy(record, topic, queue_id, services.store_host, properties))
+    services.stats.send_back(group, properties[RETRY_TOPIC])
+    return Response()
+
+
+def _record_at(services: Services, physical_offset: int) -> Record:
+    view = services.store.message_at(physical_offset)
+    if view is None:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {physical_offset}")
+    return decode_record(view)
+
+
+def _copy(record: Record, topic: str, queue_id: int, store_host: bytes, properties: dict[str, str]) -> Message:
+    return Message(
+        topic,
+        queue_id,
+        record.body,
+        record.born_host,
+        store_host,
+        record.flag,
+        record.sys_flag,
+        record.born_timestamp_ms,
+        record.reconsume_times + 1,
+        0,
+        properties,
+        encode_properties(properties).encode(),
+    )
+
+
+def _put(services: Services, message: Message) -> None:
+    try:
+        services.putter.put(message)
+    except RemotingError as error:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, error.remark) from None
+
+
+ROUTES = routes(
+    Route(RequestCode.CONSUMER_SEND_MSG_BACK, ConsumerSendMsgBackRequestHeader, consumer_send_msg_back),
+)

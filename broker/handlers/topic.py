@@ -1,0 +1,156 @@
+"""Topics: create, delete, list, and where their queues stand."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from broker.services import Services
+from broker.topic_config import SYSTEM_TOPICS, TRANS_OP_HALF_TOPIC, topic_name_problem
+from remoting import fastjson
+from remoting.bodies import TopicConfig, TopicConfigSerializeWrapper, TopicList, encode_body
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import Request, Response
+from remoting.dispatch import Deferred, RemotingError, Route, routes
+from remoting.header import NoHeader
+from remoting.headers.topic import CreateTopicRequestHeader, TopicRequestHeader
+
+QUEUE_NUMS_MAX: Final = 65_536
+
+
+def update_and_create_topic(services: Services, request: Request[CreateTopicRequestHeader]) -> Response | Deferred:
+    """Answered when every name server that is up has the topic in its routes."""
+    header = request.header
+    _check_name(services, header.topic)
+    for key, queue_nums in (("readQueueNums", header.read_queue_nums), ("writeQueueNums", header.write_queue_nums)):
+        if not 0 <= queue_nums <= QUEUE_NUMS_MAX:
+            remark = f"{key}={queue_nums} of topic {header.topic}: expected 0 to {QUEUE_NUMS_MAX}"
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
+    if not 0 <= header.perm <= 15:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"perm={header.perm} of topic {header.topic}: expected 0 to 15")
+    present = services.topics.get(header.topic)
+    services.topics.update(
+        TopicConfig(
+            header.topic,
+            header.read_queue_nums,
+            header.write_queue_nums,
+            header.perm,
+            header.topic_filter_type,
+            header.topic_sys_flag or 0,
+            # Not the header's: 4.9.4 takes the order from the name server's ORDER_TOPIC_CONFIG alone.
+            present is not None and present.order,
+        )
+    )
+    return _when_registered(services)
+
+
+def _when_registered(services: Services) -> Response | Deferred:
+    registered = services.registration.register()
+    if registered.done():
+        return Response()
+    deferred = Deferred()
+    registered.add_done_callback(lambda _: deferred.complete(Response()))
+    return deferred
+
+
+def _check_name(services: Services, topic: str) -> None:
+    """Raises RemotingError, in 4.9.4's words, for a name that users may not give."""
+    if services.topics.is_system_topic(topic):
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"The topic[{topic}] is conflict with system topic.")
+    problem = topic_name_problem(topic)
+    if problem is not None:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, problem)
+
+
+def delete_topic(services: Services, request: Request[TopicRequestHeader]) -> Response:
+    """Success also for a topic that is not there. Its queues go; consumer offsets stay, as in 4.9.4."""
+    topic = request.header.topic
+    _check_name(services, topic)
+    services.topics.delete(topic)
+    services.holds.wake_all(topic)
+    _drop_unknown_topics(services)
+    if services.config.auto_delete_unused_stats:
+        services.stats.forget_topic(topic)
+    return Response()
+
+
+def clean_unused_topic(services: Services, request: Request[NoHeader]) -> Response:
+    """Delete the queues of all topics that are not in the topic table."""
+    _drop_unknown_topics(services)
+    return Response()
+
+
+def _drop_unknown_topics(services: Services) -> None:
+    services.store.drop_topics(set(services.topics.table) | {TRANS_OP_HALF_TOPIC})
+
+
+def get_all_topic_config(services: Services, request: Request[NoHeader]) -> Response:
+    """The whole table; 5.x's paging fields are ignored, and its clients then take this for the only page."""
+    topics = services.topics
+    return Response(body=encode_body(TopicConfigSerializeWrapper(topics.table, topics.data_version)))
+
+
+def get_topic_config(services: Services, request: Request[TopicRequestHeader]) -> Response:
+    """For 5.x tools; they fail on absent attributes."""
+    topic = request.header.topic
+    found = services.topics.get(topic)
+    if found is None:
+        raise RemotingError(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
+    return Response(body=encode_body({"attributes": found.attributes or {}} | _fields(found)))
+
+
+def _fields(topic: TopicConfig) -> dict[str, Any]:
+    return {
+        "order": topic.order,
+        "perm": topic.perm,
+        "readQueueNums": topic.read_queue_nums,
+        "topicFilterType": topic.topic_filter_type,
+        "topicName": topic.topic_name,
+        "topicSysFlag": topic.topic_sys_flag,
+        "writeQueueNums": topic.write_queue_nums,
+    }
+
+
+def get_topic_stats_info(services: Services, request: Request[TopicRequestHeader]) -> Response:
+    """One entry a write queue, also of an empty one: the client takes an empty table for an error."""
+    topic = request.header.topic
+    config = services.topics.get(topic)
+    if config is None:
+        raise RemotingError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+    store, broker_name = services.store, services.config.broker_name
+
+    def rows() -> Iterator[tuple[bytes, Any]]:
+        for queue_id in range(config.write_queue_nums):
+            max_offset = store.max_offset(topic, queue_id)
+            yield (
+                fastjson.object_key(broker_name, queue_id, topic),
+                {
+                    "lastUpdateTimestamp": max(store.store_timestamp_at(topic, queue_id, max_offset - 1), 0),
+                    "maxOffset": max_offset,
+                    "minOffset": max(store.min_offset(topic, queue_id), 0),
+                },
+            )
+
+    return Response(body=fastjson.dumps({"offsetTable": fastjson.object_map(rows())}))
+
+
+def query_topic_consume_by_who(services: Services, request: Request[TopicRequestHeader]) -> Response:
+    """Groups that are online with the topic, and those that have offsets in it."""
+    topic = request.header.topic
+    groups = services.clients.groups_of_topic(topic) | set(services.offsets.groups_of(topic))
+    return Response(body=encode_body({"groupList": sorted(groups)}))
+
+
+def get_system_topic_list(services: Services, request: Request[NoHeader]) -> Response:
+    """The topics that users may neither create nor delete."""
+    return Response(body=encode_body(TopicList(sorted(SYSTEM_TOPICS | services.topics.system_topics))))
+
+
+ROUTES = routes(
+    Route(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader, update_and_create_topic),
+    Route(RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader, delete_topic),
+    Route(RequestCode.CLEAN_UNUSED_TOPIC, NoHeader, clean_unused_topic),
+    Route(RequestCode.GET_ALL_TOPIC_CONFIG, NoHeader, get_all_topic_config),
+    Route(RequestCode.GET_TOPIC_CONFIG, TopicRequestHeader, get_topic_config),
+    Route(RequestCode.GET_TOPIC_STATS_INFO, TopicRequestHeader, get_topic_stats_info),
+    Route(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, TopicRequestHeader, query_topic_consume_by_who),
+    Route(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, NoHeader, get_system_topic_list),
+)

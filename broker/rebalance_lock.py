@@ -1,0 +1,59 @@
+"""Locks on queues, by which the consumers of an ordered group agree who reads which queue (Apache: RebalanceLockManager).
+
+A lock is held for 60 s after it was last asked for; clients ask again every 20 s. Time here is liveness: a jump of the
+calendar must not take a queue away from its consumer.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from remoting.bodies import MessageQueue
+from runtime.clock import Clock
+
+LOCK_LIVE_S: Final = 60.0
+"""A lock lives this long after its holder last asked (Apache: rocketmq.broker.rebalance.lockMaxLiveTime)."""
+
+
+class RebalanceLock:
+    """Group -> queue -> (client id, when it last asked)."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._groups: dict[str, dict[MessageQueue, tuple[str, float]]] = {}
+
+    def lock_batch(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> list[MessageQueue]:
+        """Lock what is free, expired or the client's own already; returns the queues that it now holds."""
+        now = self._clock.monotonic()
+        table = self._groups.setdefault(group, {})
+        locked = []
+        for queue in queues:
+            holder, asked_at = table.get(queue, (client_id, now))
+            if holder == client_id or now - asked_at > LOCK_LIVE_S:
+                table[queue] = (client_id, now)
+                locked.append(queue)
+        return locked
+
+    def unlock_batch(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
+        """Free the queues that this client holds; those of others stay locked."""
+        table = self._groups.get(group, {})
+        for queue in queues:
+            if table.get(queue, ("", 0.0))[0] == client_id:
+                del table[queue]
+        if not table:
+            self._groups.pop(group, None)
+
+    def holder(self, group: str, queue: MessageQueue) -> str | None:
+        """The client that holds a live lock on `queue`, or None."""
+        row = self._groups.get(group, {}).get(queue)
+        if row is None or self._clock.monotonic() - row[1] > LOCK_LIVE_S:
+            return None
+        return row[0]
+
+    def expire(self) -> None:
+        """Forget what nobody has asked for any more, so that groups which come and go leave nothing behind."""
+        oldest = self._clock.monotonic() - LOCK_LIVE_S
+        for group, table in list(self._groups.items()):
+            for queue in [queue for queue, (_, asked_at) in table.items() if asked_at < oldest]:
+                del table[queue]
+            if not table:
+                del self._groups[group]

@@ -1,0 +1,172 @@
+"""Registration with the name servers: at start, every 30 s, at each change of a topic, and off again at stop.
+
+Each name server has its own row of rounds, so that one which hangs holds nobody up. A round sends the whole topic table as
+it is when the round begins; whoever asks while a round is under way gets the next one, which all share that ask meanwhile.
+A name server that failed last time is tried at every round, but not waited for.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from broker.config import BrokerConfig
+from broker.topic_config import PERM_READ, PERM_WRITE, TopicConfigManager
+from remoting.bodies import KVTable, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper, decode_body, encode_body
+from remoting.client import RemotingClient
+from remoting.codes import RequestCode
+from remoting.dispatch import RemotingError
+from remoting.headers.route import BrokerIdentityRequestHeader, RegisterBrokerRequestHeader
+from runtime.timers import Timer, Timers
+
+log = logging.getLogger("broker")
+
+PERIOD_MIN_MS: Final = 10_000
+PERIOD_MAX_MS: Final = 60_000
+UNREGISTER_TIMEOUT_S: Final = 3.0
+PERM_ALL: Final = PERM_READ | PERM_WRITE
+
+
+class _NameServer:
+    """Rounds towards one name server."""
+
+    def __init__(self, address: str, send: "Callable[[str], asyncio.Future[None]]") -> None:
+        self.address = address
+        self.is_failing = False
+        self._send = send
+        self._next: asyncio.Future[None] | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    def register(self) -> "asyncio.Future[None]":
+        """Done when a round that began after this call is over, however it went."""
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_future()
+            if self._running is None or self._running.done():
+                self._running = asyncio.ensure_future(self._run())
+        return self._next
+
+    async def _run(self) -> None:
+        while self._next is not None:
+            done, self._next = self._next, None
+            try:
+                await self._send(self.address)
+            except (OSError, TimeoutError, RemotingError, ValueError) as error:
+                if not self.is_failing:
+                    log.warning("name server %s: cannot register (%s); trying again", self.address, error or "time-out")
+                self.is_failing = True
+            else:
+                if self.is_failing:
+                    log.info("name server %s: registered again", self.address)
+                self.is_failing = False
+            if not done.done():
+                done.set_result(None)
+
+    def cancel(self) -> None:
+        if self._running is not None:
+            self._running.cancel()
+
+
+class Registration:
+    """This broker at its name servers. Without a name server everything here does nothing, at once."""
+
+    def __init__(
+        self, config: BrokerConfig, topics: TopicConfigManager, client: RemotingClient, timers: Timers, broker_address: str
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._client = client
+        self._timers = timers
+        self._timer: Timer | None = None
+        self._name_servers = [
+            _NameServer(address, lambda address: asyncio.ensure_future(self._register(address)))
+            for address in config.namesrv_addresses
+        ]
+        self._is_started = False
+        self._encoded = b""
+        self._encoded_version: tuple[int, int, int] | None = None
+        host, _, port = broker_address.rpartition(":")
+        self.broker_address = broker_address
+        # Apache's broker names its HA port whether or not a slave may come.
+        self.ha_server_address = f"{config.broker_ip2 or host}:{int(port) + 1}"
+
+    async def start(self) -> None:
+        """Register with every name server, and from now on regularly. Those that do not answer are tried again later."""
+        self._is_started = True
+        period_ms = min(max(self._config.register_name_server_period, PERIOD_MIN_MS), PERIOD_MAX_MS)
+        self._timer = self._timers.every(period_ms / 1000, self._register_again)
+        if self._name_servers:
+            await asyncio.wait([server.register() for server in self._name_servers])
+
+    def register(self) -> "asyncio.Future[None]":
+        """Register again soon. Done when every name server that is up knows the topics as they are now."""
+        loop = asyncio.get_running_loop()
+        all_done: asyncio.Future[None] = loop.create_future()
+        if not self._is_started:
+            all_done.set_result(None)
+            return all_done
+        rounds = [(server, server.register()) for server in self._name_servers]
+        waited = {done for server, done in rounds if not server.is_failing}
+        if not waited:
+            all_done.set_result(None)
+
+        def on_done(done: "asyncio.Future[None]") -> None:
+            waited.discard(done)
+            if not waited and not all_done.done():
+                all_done.set_result(None)
+
+        for done in tuple(waited):
+            done.add_done_callback(on_done)
+        return all_done
+
+    async def stop(self) -> None:
+        """Unregister from every name server that is up."""
+        self._is_started = False
+        if self._timer is not None:
+            self._timer.cancel()
+        for server in self._name_servers:
+            server.cancel()
+        header = BrokerIdentityRequestHeader(
+            self._config.broker_name, self.broker_address, self._config.broker_cluster_name, self._config.broker_id
+        )
+        results = await asyncio.gather(
+            *(
+                self._client.call(server.address, RequestCode.UNREGISTER_BROKER, header, b"", UNREGISTER_TIMEOUT_S)
+                for server in self._name_servers
+                if not server.is_failing
+            ),
+            return_exceptions=True,
+        )
+        for failure in results:
+            if isinstance(failure, Exception):
+                log.warning("a name server did not take the unregistration: %s", failure)
+
+    def _register_again(self) -> None:
+        self.register()
+
+    async def _register(self, address: str) -> None:
+        config = self._config
+        header = RegisterBrokerRequestHeader(
+            config.broker_name, self.broker_address, config.broker_cluster_name, self.ha_server_address, config.broker_id
+        )
+        timeout_s = config.register_broker_timeout_mills / 1000
+        answer = await self._client.call(address, RequestCode.REGISTER_BROKER, header, self._body(), timeout_s)
+        if answer.body:
+            self._topics.update_order(decode_body(KVTable, answer.body).table)
+
+    def _body(self) -> bytes:
+        """The whole table, encoded anew only when it changed: it may have thousands of topics."""
+        topics = self._topics
+        version = (topics.data_version.counter, topics.data_version.timestamp, self._config.broker_permission)
+        if version != self._encoded_version:
+            table = {name: self._registered(topic) for name, topic in topics.table.items()}
+            self._encoded = encode_body(RegisterBrokerBody(TopicConfigSerializeWrapper(table, topics.data_version)))
+            self._encoded_version = version
+        return self._encoded
+
+    def _registered(self, topic: TopicConfig) -> TopicConfig:
+        """The topic with no more permissions than the broker has."""
+        if self._config.broker_permission & PERM_ALL == PERM_ALL:
+            return topic
+        return msgspec.structs.replace(topic, perm=topic.perm & self._config.broker_permission)

@@ -1,0 +1,272 @@
+"""ScheduleMessageService: the levels of `messageDelayLevel`.
+
+A delayed message waits as a record in SCHEDULE_TOPIC_XXXX, queue = level - 1, and the tags code of its queue unit is the
+time at which it is due. So each level is a queue sorted by due time, of which only the head matters. The heads of all
+levels are in a heap, and one timer is set for the earliest: nothing polls, nothing runs early, and levels that are due
+together are delivered in the order of their due times. A level without messages is in no heap; an arrival puts it there.
+
+To deliver is to put a copy into the real topic and queue. The stored property string of the copy still shows DELAY,
+REAL_TOPIC and REAL_QID, as Apache's does (ScheduleMessageService renders it before it clears them); the map that the store
+acts on has no DELAY, and the copy goes to the store directly, so it is not delayed again.
+
+The next queue offset of each level is kept in `config/delayOffset.json`. It is written only once the copies delivered before
+it are synced: written earlier, a power cut could lose a message in both places. A crash may deliver some messages again.
+"""
+
+import heapq
+import logging
+from collections.abc import Iterable
+from concurrent.futures import Executor
+from typing import Any, Final
+
+from broker.config_manager import ConfigManager
+from broker.stats import BrokerStats
+from broker.topic_config import TRANS_HALF_TOPIC
+from runtime.timers import Timer, Timers
+from runtime.turn import Turn
+from store.config_file import ConfigFile
+from store.delay_level import DelayLevels
+from store.layout import CONSUME_QUEUE_UNIT_STRUCT
+from store.message import SCHEDULE_TOPIC, Arrival, Message, PutStatus
+from store.message_store import MessageStore
+from store.properties import DELAY, REAL_QID, REAL_TOPIC, decode_properties
+from store.record import BadRecordError, Record, decode_record, store_timestamp_of
+
+log = logging.getLogger("broker")
+
+BATCH_MAX: Final = 128
+"""Messages delivered in one turn of the loop (about 2 ms); others have their turn before the next."""
+UNITS_READ: Final = 32
+RETRY_AFTER_S: Final = 0.1
+EXT_ADDRESS_MAX: Final = -(2**31) - 1
+"""Tags codes up to this are addresses in Apache's ConsumeQueueExt, not times."""
+_UNSTORABLE: Final = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
+_WAIT: Final = "WAIT"
+
+
+class _Level:
+    """One level's place in its queue. `units` are those read ahead, from `next_offset` on."""
+
+    __slots__ = ("delay_ms", "is_queued", "next_offset", "queue_id", "units")
+
+    def __init__(self, level: int, delay_ms: int | None) -> None:
+        self.queue_id = level - 1
+        self.delay_ms = delay_ms
+        self.next_offset = 0
+        self.is_queued = False
+        self.units: list[tuple[int, int, int]] = []
+
+
+class ScheduleMessageService(ConfigManager):
+    """Delivers delayed messages when they are due."""
+
+    def __init__(
+        self, store: MessageStore, levels: DelayLevels, stats: BrokerStats, file: ConfigFile, timers: Timers, turn: Turn
+    ) -> None:
+        super().__init__(file, timers.clock)
+        self.levels = levels
+        self._store = store
+        self._stats = stats
+        self._timers = timers
+        self._turn = turn
+        self._rows: dict[int, _Level] = {}
+        for level in range(1, levels.level_max + 1):
+            self._rows[level] = _Level(level, levels.delay_ms(level))
+        self._heads: list[tuple[int, int]] = []  # (due ms, level)
+        self._timer: Timer | None = None
+        self._is_running = False
+        # Behind the newest copy delivered, and what waits for being synced up to there: (end offset, document).
+        self._delivered_end = 0
+        self._unwritten: tuple[int, dict[str, Any]] | None = None
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Correct the offsets against the queues, and deliver from now on."""
+        for queue in self._store.queues:
+            if queue.topic == SCHEDULE_TOPIC:
+                # Also where the table no longer has that level: what waits there is delivered at its time.
+                self._rows.setdefault(queue.queue_id + 1, _Level(queue.queue_id + 1, None))
+        self._is_running = True
+        for level, row in self._rows.items():
+            self._correct(level, row)
+            self._queue_head(level, row)
+        self._arm()
+
+    def stop(self) -> None:
+        """Deliver no more."""
+        self._is_running = False
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _correct(self, level: int, row: _Level) -> None:
+        queue = self._store.queue(SCHEDULE_TOPIC, row.queue_id)
+        low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+        if not low <= row.next_offset <= high:
+            log.warning("delay level %d: offset %d is outside %d..%d; corrected", level, row.next_offset, low, high)
+            row.next_offset = min(max(row.next_offset, low), high)
+
+    # --- heads ------------------------------------------------------------------------------------------------------
+
+    def arrived(self, arrivals: Iterable[Arrival]) -> None:
+        """Queues grew: a level that was empty has a head now. To be called after each dispatch."""
+        found = False
+        for arrival in arrivals:
+            if arrival.topic == SCHEDULE_TOPIC and self._is_running:
+                level = arrival.queue_id + 1
+                row = self._rows.get(level)
+                if row is None:
+                    row = self._rows[level] = _Level(level, None)
+                if not row.is_queued:
+                    self._queue_head(level, row)
+                    found = True
+        if found:
+            self._arm()
+
+    def _queue_head(self, level: int, row: _Level) -> None:
+        """Put the level's first message into the heap, if it has one."""
+        if not row.units:
+            queue = self._store.queue(SCHEDULE_TOPIC, row.queue_id)
+            if queue is None:
+                return
+            if row.next_offset < queue.min_offset:
+                row.next_offset = queue.min_offset  # retention was faster than the delay
+            row.units = list(CONSUME_QUEUE_UNIT_STRUCT.iter_unpack(queue.units(row.next_offset, UNITS_READ)))
+            row.units.reverse()
+            if not row.units:
+                return
+        row.is_queued = True
+        heapq.heappush(self._heads, (self._due_ms(row), level))
+
+    def _due_ms(self, row: _Level) -> int:
+        physical_offset, _, tags_code = row.units[-1]
+        if tags_code <= EXT_ADDRESS_MAX:
+            record = self._store.message_at(physical_offset)
+            tags_code = 0 if record is None else store_timestamp_of(record) + (row.delay_ms or 0)
+        # The clock was set back, or the level made shorter: as in Apache, nobody waits longer than the level says.
+        if row.delay_ms is not None and tags_code > self.clock.message_time_ms() + row.delay_ms:
+            return self.clock.message_time_ms()
+        return tags_code
+
+    def _arm(self) -> None:
+        """Have the timer set for the earliest head, and for nothing else."""
+        if not self._heads:
+            return
+        due_ms = self._heads[0][0]
+        if self._timer is not None:
+            if not self._timer.is_cancelled and self._timer.when_ms <= due_ms:
+                return
+            self._timer.cancel()
+        self._timer = self._timers.at_ms(due_ms, self._run)
+
+    # --- delivery ---------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        """Deliver what is due, at most BATCH_MAX messages of it."""
+        self._timer = None
+        if not self._is_running:
+            return
+        heads, rows = self._heads, self._rows
+        now_ms = self.clock.message_time_ms()
+        delivered = 0
+        while heads and heads[0][0] <= now_ms and delivered < BATCH_MAX:
+            level = heads[0][1]
+            row = rows[level]
+            physical_offset = row.units[-1][0]
+            if not self._deliver(level, physical_offset):
+                self._timer = self._timers.after(RETRY_AFTER_S, self._run)
+                break
+            heapq.heappop(heads)
+            row.units.pop()
+            row.next_offset += 1
+            row.is_queued = False
+            self._queue_head(level, row)
+            delivered += 1
+        if delivered:
+            self._turn.arm()
+        if self._timer is None and delivered == BATCH_MAX:
+            self._timer = self._timers.after(0, self._run)  # behind everything else that is ready
+        elif self._timer is None:
+            self._arm()
+
+    def _deliver(self, level: int, physical_offset: int) -> bool:
+        """Put the copy. False: try again later. What can never be delivered is logged and left behind."""
+        view = self._store.message_at(physical_offset)
+        try:
+            if view is None:
+                raise BadRecordError("there is no such record any more")
+            message = delivered_message(decode_record(view))
+        except (BadRecordError, ValueError) as error:
+            log.error("delay level %d: the message at %d is lost: %s", level, physical_offset, error)
+            return True
+        try:
+            result = self._store.put_message(message)
+        except OSError as error:
+            log.error("delay level %d: cannot deliver to %s: %s; trying again", level, message.topic, error)
+            return False
+        if result.status is not PutStatus.PUT_OK:
+            log.error("delay level %d: cannot deliver to %s: %s", level, message.topic, result.reason or result.status.name)
+            return result.status in _UNSTORABLE
+        self._delivered_end = result.end_offset
+        self._stats.put(message.topic, message.queue_id, 1, result.size)
+        return True
+
+    # --- what others ask --------------------------------------------------------------------------------------------
+
+    def progress(self) -> dict[int, tuple[int, int]]:
+        """Level -> (next queue offset, max queue offset) of levels ever used."""
+        found = {}
+        for level, row in self._rows.items():
+            queue = self._store.queue(SCHEDULE_TOPIC, row.queue_id)
+            if queue is not None:
+                found[level] = (row.next_offset, queue.max_offset)
+        return found
+
+    # --- the file ---------------------------------------------------------------------------------------------------
+
+    def persist_in(self, executor: Executor) -> None:
+        """Write from another thread the offsets of which all copies are synced; the present ones have their turn next."""
+        if self._unwritten is not None and self._unwritten[0] <= self._store.flushed_offset:
+            executor.submit(self._write, self._unwritten[1])
+            self._unwritten = None
+        if self._delivered_end <= self._store.flushed_offset:
+            executor.submit(self._write, self.encode())
+            self._unwritten = None
+        elif self._unwritten is None:
+            self._unwritten = (self._delivered_end, self.encode())
+
+    def encode(self) -> dict[str, Any]:
+        return {"offsetTable": {level: row.next_offset for level, row in self._rows.items() if row.next_offset}}
+
+    def decode(self, document: dict[str, Any]) -> None:
+        for level, next_offset in (document.get("offsetTable") or {}).items():
+            row = self._rows.get(int(level))
+            if row is None:
+                row = self._rows[int(level)] = _Level(int(level), None)
+            row.next_offset = int(next_offset)
+
+
+def delivered_message(record: Record) -> Message:
+    """The copy that goes to the real topic. Raises ValueError when the record does not say where that is."""
+    properties = decode_properties(record.properties)
+    topic, queue_id = properties.get(REAL_TOPIC), properties.get(REAL_QID)
+    if not topic or queue_id is None:
+        raise ValueError(f"it has no {REAL_TOPIC} and {REAL_QID}")
+    if topic == TRANS_HALF_TOPIC:
+        raise ValueError(f"{topic} is not a topic to deliver to")
+    properties.pop(DELAY, None)
+    properties[_WAIT] = "false"
+    return Message(
+        topic=topic,
+        queue_id=int(queue_id),
+        body=record.body,
+        born_host=record.born_host,
+        store_host=record.store_host,
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        born_timestamp_ms=record.born_timestamp_ms,
+        reconsume_times=record.reconsume_times,
+        prepared_transaction_offset=record.prepared_transaction_offset,
+        properties=properties,
+        properties_bytes=record.properties,
+    )

@@ -1,0 +1,53 @@
+"""What handlers may reach.
+
+One `Services` a broker: the composition root fills it, the dispatcher hands it to every handler. A part that needs another
+part is given that part by the composition root; only handlers take the whole.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from broker.client_registry import ClientRegistry
+    from broker.config import BrokerConfig
+    from broker.consumer_offset import ConsumerOffsetManager
+    from broker.long_polling import PullRequestHoldService
+    from broker.put import MessagePutter
+    from broker.rebalance_lock import RebalanceLock
+    from broker.registration import Registration
+    from broker.schedule import ScheduleMessageService
+    from broker.stats import BrokerStats
+    from broker.subscription_group import SubscriptionGroupManager
+    from broker.topic_config import TopicConfigManager
+    from remoting.bodies import DataVersion
+    from runtime.clock import Clock
+    from runtime.timers import Timers
+    from runtime.turn import Turn
+    from store.message_store import MessageStore
+
+
+@dataclass(slots=True)
+class Services:
+    """The parts of a running broker."""
+
+    config: "BrokerConfig"
+    store: "MessageStore"
+    topics: "TopicConfigManager"
+    groups: "SubscriptionGroupManager"
+    offsets: "ConsumerOffsetManager"
+    clients: "ClientRegistry"
+    locks: "RebalanceLock"
+    holds: "PullRequestHoldService"
+    putter: "MessagePutter"
+    schedule: "ScheduleMessageService"
+    registration: "Registration"
+    stats: "BrokerStats"
+    config_version: "DataVersion"
+    """Counts the changes of the config that came by the wire."""
+    turn: "Turn"
+    timers: "Timers"
+    clock: "Clock"
+    store_host: bytes
+    """The advertised address as records hold it: 4 or 16 bytes of address, port in 4."""
+    broker_address: str
+    """The advertised address `host:port`, as registered with the name servers."""

@@ -1,0 +1,196 @@
+"""TopicConfigManager: the topics of this broker, in `config/topics.json`.
+
+A topic comes into being in three ways: somebody creates it, a producer sends to it and its default topic (TBW102) lets it
+inherit, or a consumer group needs its `%RETRY%` or `%DLQ%` topic. Each way ends in the name servers' routes.
+"""
+
+import logging
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from broker.config import BrokerConfig
+from broker.config_manager import CarryingTable, ConfigManager
+from remoting.bodies import TopicConfig
+from runtime.clock import Clock
+from store.config_file import ConfigFile
+from store.message import SCHEDULE_TOPIC
+
+log = logging.getLogger("broker")
+
+PERM_INHERIT: Final = 1
+PERM_WRITE: Final = 2
+PERM_READ: Final = 4
+
+TOPIC_SYS_FLAG_UNIT: Final = 1
+TOPIC_SYS_FLAG_UNIT_SUB: Final = 2
+
+TOPIC_SIZE_MAX: Final = 127
+_LEGAL_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+AUTO_CREATE_TOPIC_KEY_TOPIC: Final = "TBW102"
+SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
+BENCHMARK_TOPIC: Final = "BenchmarkTest"
+OFFSET_MOVED_EVENT: Final = "OFFSET_MOVED_EVENT"
+TRANS_HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+TRANS_OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+TRANS_CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
+RETRY_PREFIX: Final = "%RETRY%"
+DLQ_PREFIX: Final = "%DLQ%"
+SYSTEM_PREFIX: Final = "rmq_sys_"
+
+SYSTEM_TOPICS: Final = frozenset(
+    (
+        AUTO_CREATE_TOPIC_KEY_TOPIC,
+        SCHEDULE_TOPIC,
+        BENCHMARK_TOPIC,
+        TRANS_HALF_TOPIC,
+        TRACE_TOPIC,
+        TRANS_OP_HALF_TOPIC,
+        TRANS_CHECK_MAX_TIME_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_EVENT,
+    )
+)
+"""Reserved everywhere (Java: TopicValidator). A broker adds those named after itself and its cluster."""
+
+NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
+    (
+        SCHEDULE_TOPIC,
+        TRANS_HALF_TOPIC,
+        TRANS_OP_HALF_TOPIC,
+        TRANS_CHECK_MAX_TIME_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_EVENT,
+    )
+)
+
+
+def topic_name_problem(topic: str) -> str | None:
+    """Why `topic` cannot name a topic, in the words of 4.9.4's TopicValidator, or None."""
+    if not topic or topic.isspace():
+        return "The specified topic is blank."
+    if _LEGAL_NAME.fullmatch(topic) is None:
+        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+    if len(topic) > TOPIC_SIZE_MAX:
+        return f"The specified topic is longer than topic max length {TOPIC_SIZE_MAX}."
+    return None
+
+
+class TopicConfigManager(ConfigManager):
+    """`table` by name is for looking up; changes go through the methods, which persist and tell the name servers."""
+
+    def __init__(self, config: BrokerConfig, file: ConfigFile, clock: Clock) -> None:
+        super().__init__(file, clock)
+        self._config = config
+        self.table: CarryingTable[TopicConfig] = CarryingTable(TopicConfig)
+        self.get = self.table.get
+        """`get(topic) -> TopicConfig | None`."""
+        self.system_topics = SYSTEM_TOPICS | {
+            config.broker_cluster_name,
+            config.broker_name,
+            config.broker_cluster_name + REPLY_TOPIC_SUFFIX,
+        }
+        self.on_change: Callable[[], object] = lambda: None
+        """Called after each change: the registration's `register`."""
+        self._add_built_in()
+
+    def _add_built_in(self) -> None:
+        config = self._config
+        cluster_perm = PERM_INHERIT | (6 if config.cluster_topic_enable else 0)
+        broker_perm = PERM_INHERIT | (6 if config.broker_topic_enable else 0)
+        rows = [
+            (SELF_TEST_TOPIC, 1, 6),
+            (BENCHMARK_TOPIC, 1024, 6),
+            (config.broker_cluster_name, 16, cluster_perm),
+            (config.broker_name, 1, broker_perm),
+            (OFFSET_MOVED_EVENT, 1, 6),
+            (SCHEDULE_TOPIC, 18, 6),
+            (TRANS_HALF_TOPIC, 1, 6),
+            (config.broker_cluster_name + REPLY_TOPIC_SUFFIX, 1, 6),
+        ]
+        if config.auto_create_topic_enable:
+            rows.append((AUTO_CREATE_TOPIC_KEY_TOPIC, config.default_topic_queue_nums, 7))
+        if config.trace_topic_enable:
+            rows.append((config.msg_trace_topic_name, 1, 6))
+        for topic, queue_nums, perm in rows:
+            self.table[topic] = TopicConfig(topic, queue_nums, queue_nums, perm)
+
+    def is_system_topic(self, topic: str) -> bool:
+        """Whether users may neither create nor delete `topic`."""
+        return topic in self.system_topics or topic.startswith(SYSTEM_PREFIX)
+
+    # --- creating and deleting --------------------------------------------------------------------------------------
+
+    def create_on_send(
+        self, topic: str, default_topic: str, default_topic_queue_nums: int, topic_sys_flag: int = 0
+    ) -> TopicConfig | None:
+        """The topic that a send asks for, made after its default topic; None when that does not let it inherit."""
+        existing = self.table.get(topic)
+        if existing is not None:
+            return existing
+        default = self.table.get(default_topic)
+        if default is None or not default.perm & PERM_INHERIT:
+            log.info("topic %s is not created: %s is not there or gives no inheritance", topic, default_topic)
+            return None
+        if default_topic == AUTO_CREATE_TOPIC_KEY_TOPIC and not self._config.auto_create_topic_enable:
+            return None  # an older topics.json may still hold TBW102 with its inheritance
+        queue_nums = max(min(default_topic_queue_nums, default.write_queue_nums), 0)
+        perm = default.perm & ~PERM_INHERIT
+        created = TopicConfig(topic, queue_nums, queue_nums, perm, default.topic_filter_type, topic_sys_flag)
+        log.info("topic %s is created by a send, with %d queues", topic, queue_nums)
+        return self._put(created)
+
+    def create_on_send_back(self, topic: str, queue_nums: int, perm: int = 6, topic_sys_flag: int = 0) -> TopicConfig:
+        """The `%RETRY%` or `%DLQ%` topic of a group, made when it is not there."""
+        existing = self.table.get(topic)
+        if existing is not None:
+            return existing
+        return self._put(TopicConfig(topic, queue_nums, queue_nums, perm, topic_sys_flag=topic_sys_flag))
+
+    def update(self, topic_config: TopicConfig) -> None:
+        """Create the topic, or replace its config; what the present one has and `topic_config` lacks stays."""
+        present = self.table.get(topic_config.topic_name)
+        if present is not None and topic_config.attributes is None:
+            topic_config.attributes = present.attributes
+        self._put(topic_config)
+
+    def _put(self, topic_config: TopicConfig) -> TopicConfig:
+        self.table[topic_config.topic_name] = topic_config
+        self._changed()
+        return topic_config
+
+    def delete(self, topic: str) -> bool:
+        """Forget `topic`; its queues are the store's matter. False when it did not exist."""
+        if self.table.pop(topic, None) is None:
+            return False
+        self._changed()
+        return True
+
+    def update_order(self, order_topics: dict[str, str]) -> None:
+        """Mark as ordered the topics that the name server's ORDER_TOPIC_CONFIG names, and no others."""
+        changed = [config for name, config in self.table.items() if config.order != (name in order_topics)]
+        for config in changed:
+            config.order = not config.order
+        if changed:
+            self.next_version()
+            self.persist()
+
+    def _changed(self) -> None:
+        self.next_version()
+        self.persist()
+        self.on_change()
+
+    # --- the file ---------------------------------------------------------------------------------------------------
+
+    def encode(self) -> dict[str, Any]:
+        return {"dataVersion": self.version_document(), "topicConfigTable": self.table.encode()}
+
+    def decode(self, document: dict[str, Any]) -> None:
+        self.table.decode(document.get("topicConfigTable") or {})
+        # Made at each start: their numbers follow the config, not the file.
+        if self._config.auto_create_topic_enable:
+            queue_nums = self._config.default_topic_queue_nums
+            self.table[AUTO_CREATE_TOPIC_KEY_TOPIC] = TopicConfig(AUTO_CREATE_TOPIC_KEY_TOPIC, queue_nums, queue_nums, 7)

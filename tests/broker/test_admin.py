@@ -1,0 +1,342 @@
+"""Tools: every admin answer has the shape that Apache 4.9.4 gave, and says what is so."""
+
+import base64
+import gzip
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import ask, connected, create_topic, running_broker
+
+from broker.broker import Broker
+from remoting import fastjson
+from remoting.client import RemotingClient
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand, Request, Response
+from remoting.dispatch import Route
+from remoting.header import NoHeader
+from remoting.headers.consumer import (
+    BrokerStatsRequestHeader,
+    ConsumerGroupRequestHeader,
+    ConsumerStatusRequestHeader,
+    ConsumeStatsRequestHeader,
+    ConsumeTimeSpanRequestHeader,
+    DeleteSubscriptionGroupRequestHeader,
+    GroupRequestHeader,
+    ProducerGroupRequestHeader,
+)
+from remoting.headers.offset import ResetOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
+from remoting.headers.pull import PullMessageRequestHeader
+from remoting.headers.query import (
+    ConsumeMessageDirectlyRequestHeader,
+    ConsumerRunningInfoRequestHeader,
+    QueryConsumeQueueRequestHeader,
+)
+from remoting.headers.send import SendMessageRequestHeaderV2
+from remoting.headers.topic import CreateTopicRequestHeader, TopicRequestHeader
+from runtime import properties_file
+
+RECORDED = Path(__file__).parents[1] / "golden" / "wire" / "mqadmin494.jsonl.gz"
+MAPS = {
+    "offsetTable", "topicConfigTable", "subscriptionGroupTable", "subscriptionTable", "data", "consumeStatsList", "mqTable",
+}  # fmt: skip
+TOPIC, GROUP = "AdmTopic", "AdmConsumerGroup"
+
+
+def recorded_answer(code: int) -> RemotingCommand:
+    """What Apache's broker answered to `code`."""
+    with gzip.open(RECORDED, "rt") as file:
+        for row in map(json.loads, file):
+            if row["asked"] == code and row["flag"] & 1 and row["code"] == 0:
+                data = base64.b64decode(row["frame"])
+                header_size = int.from_bytes(data[5:8], "big")
+                return RemotingCommand(0, ext=row["ext"], remark=row["remark"], body=data[8 + header_size :])
+    raise AssertionError(f"no answer to {code} is recorded")
+
+
+def shape(value: Any, name: str = "") -> Any:
+    """Keys and types; of a map with free keys, and of a list, those of all values together."""
+    if isinstance(value, dict) and name in MAPS:
+        return [merged([shape(item, name if name == "offsetTable" else "") for item in value.values()])]
+    if isinstance(value, dict):
+        return {key: shape(item, key) for key, item in value.items()}
+    if isinstance(value, list):
+        return [merged([shape(item, name) for item in value])]
+    return "number" if isinstance(value, (int, float)) and not isinstance(value, bool) else type(value).__name__
+
+
+def merged(shapes: list[Any]) -> Any:
+    return (
+        {key: item for one in shapes for key, item in one.items()} if shapes and isinstance(shapes[0], dict) else shapes[:1]
+    )
+
+
+@dataclass
+class Tools:
+    broker: Broker
+    client: RemotingClient
+    asked: list[Request[Any]]
+
+    async def ask(self, code: int, header: Any = None, body: bytes = b"") -> RemotingCommand:
+        return await ask(self.client, self.broker, code, header, body)
+
+    async def json(self, code: int, header: Any = None, body: bytes = b"") -> Any:
+        answer = await self.ask(code, header, body)
+        assert answer.code == 0, answer.remark
+        return fastjson.loads(answer.body)
+
+
+@pytest.fixture
+async def tools() -> AsyncIterator[Tools]:
+    """A broker with a topic of two queues, three messages, and a group that has consumed two of them and is online."""
+    asked: list[Request[Any]] = []
+
+    def answer(_: Any, request: Request[Any]) -> Response:
+        asked.append(request)
+        status = b'{"messageQueueTable":{{"brokerName":"b","queueId":0,"topic":"AdmTopic"}:5}}'
+        return Response(0, remark="mine", body=status if request.code == 221 else b'{"jstack":"x"}')
+
+    table = {code: Route(code, NoHeader, answer) for code in (40, 220, 221, 307, 309)}
+    async with running_broker() as broker, connected(table) as client:
+        tools = Tools(broker, client, asked)
+        await create_topic(client, broker, TOPIC, 2)
+        heartbeat = {
+            "clientID": "me",
+            "producerDataSet": [{"groupName": "AdmProducerGroup"}],
+            "consumerDataSet": [
+                {
+                    "groupName": GROUP,
+                    "consumeType": "CONSUME_PASSIVELY",
+                    "messageModel": "CLUSTERING",
+                    "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+                    "subscriptionDataSet": [
+                        {"topic": TOPIC, "subString": "a", "tagsSet": ["a"], "codeSet": [97], "subVersion": 1}
+                    ],
+                }
+            ],
+        }
+        await tools.ask(RequestCode.HEART_BEAT, None, json.dumps(heartbeat).encode())
+        for queue_id, properties in ((0, "TAGS\x01a"), (0, None), (1, "DELAY\x011"), (1, None)):
+            header = SendMessageRequestHeaderV2("AdmProducerGroup", TOPIC, "TBW102", 4, queue_id, 0, 0, 0, properties)
+            await tools.ask(RequestCode.SEND_MESSAGE_V2, header, b"hello")
+        for queue_id in (0, 1):
+            await tools.ask(RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequestHeader(GROUP, TOPIC, queue_id, 1))
+        await tools.ask(RequestCode.PULL_MESSAGE, PullMessageRequestHeader(GROUP, TOPIC, 0, 0, 1, 4, 0, 0, 0, "*"))
+        yield tools
+
+
+SHAPES = [
+    (RequestCode.GET_ALL_TOPIC_CONFIG, None),
+    (RequestCode.GET_BROKER_RUNTIME_INFO, None),
+    (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, None),
+    (RequestCode.GET_TOPIC_STATS_INFO, TopicRequestHeader(TOPIC)),
+    (RequestCode.GET_PRODUCER_CONNECTION_LIST, ProducerGroupRequestHeader("AdmProducerGroup")),
+    (RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupRequestHeader(GROUP)),
+    (RequestCode.GET_CONSUME_STATS, ConsumeStatsRequestHeader(GROUP)),
+    (RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, TopicRequestHeader(TOPIC)),
+    (RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, None),
+    (RequestCode.VIEW_BROKER_STATS_DATA, BrokerStatsRequestHeader("TOPIC_PUT_NUMS", TOPIC)),
+    (RequestCode.GET_ALL_PRODUCER_INFO, None),
+    (RequestCode.GET_ALL_CONSUMER_OFFSET, None),
+    (RequestCode.GET_ALL_DELAY_OFFSET, None),
+    (RequestCode.QUERY_CONSUME_QUEUE, QueryConsumeQueueRequestHeader(TOPIC, 0, 0, 5, GROUP)),
+    (RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsetRequestHeader(TOPIC, GROUP, -1)),
+]
+
+
+@pytest.mark.parametrize(("code", "header"), SHAPES, ids=[code.name for code, _ in SHAPES])
+async def test_answers_have_apaches_shape(tools: Tools, code: RequestCode, header: Any) -> None:
+    tools.broker.services.stats.sample()
+    ours = shape(await tools.json(code, header))
+    theirs = shape(fastjson.loads(recorded_answer(code).body))
+    if code == RequestCode.GET_BROKER_RUNTIME_INFO:
+        path = tools.broker.services.store.config.commit_log_directory
+        del ours["table"][f"commitLogDiskRatio_{path}"], theirs["table"]["commitLogDiskRatio_./store/commitlog"]
+        assert ours["table"].pop("getTransferredTps") == "str", "5.x's spelling"
+    if code == RequestCode.GET_ALL_DELAY_OFFSET:
+        assert ours == {"offsetTable": [[]]}, "nothing was delivered yet"
+        return
+    assert ours == theirs
+
+
+async def test_maps_by_queue_have_object_keys_as_only_all_java_clients_read_them(tools: Tools) -> None:
+    answer = await tools.ask(RequestCode.GET_TOPIC_STATS_INFO, TopicRequestHeader(TOPIC))
+    assert answer.body.startswith(b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"AdmTopic"}:{')
+
+
+async def test_topic_stats_list_queues_that_are_empty_too(tools: Tools) -> None:
+    rows = list((await tools.json(RequestCode.GET_TOPIC_STATS_INFO, TopicRequestHeader("TBW102")))["offsetTable"].values())
+    assert rows == [{"lastUpdateTimestamp": 0, "maxOffset": 0, "minOffset": 0}] * 8
+
+
+async def test_consume_stats_say_how_far_the_group_is(tools: Tools) -> None:
+    rows = list(
+        (await tools.json(RequestCode.GET_CONSUME_STATS, ConsumeStatsRequestHeader(GROUP, TOPIC)))["offsetTable"].values()
+    )
+    assert [(row["brokerOffset"], row["consumerOffset"]) for row in rows] == [(2, 1), (1, 1)]
+    assert all(row["lastTimestamp"] > 0 for row in rows)
+    other = await tools.json(RequestCode.GET_CONSUME_STATS, ConsumeStatsRequestHeader("nobody"))
+    assert other == {"consumeTps": 0.0, "offsetTable": {}}
+
+
+async def test_the_config_answers_every_key_that_tools_need(tools: Tools) -> None:
+    answer = await tools.ask(RequestCode.GET_BROKER_CONFIG)
+    properties = properties_file.loads(answer.body.decode())
+    needed = """brokerClusterName brokerId brokerName brokerRole fileReservedTime filterServerNums flushDiskType
+        maxMessageSize messageDelayLevel msgTraceTopicName slaveReadEnable traceOn traceTopicEnable useTLS
+        autoCreateTopicEnable autoCreateSubscriptionGroup clientCallbackExecutorThreads"""
+    assert set(needed.split()) <= set(properties)
+    assert (properties["brokerRole"], properties["maxMessageSize"], properties["traceOn"]) == (
+        "ASYNC_MASTER",
+        "4194304",
+        "true",
+    )
+    assert answer.ext is not None and json.loads(answer.ext["version"])["counter"] == 0
+
+
+async def test_a_config_change_holds_and_is_counted(tools: Tools) -> None:
+    assert (
+        await tools.ask(RequestCode.UPDATE_BROKER_CONFIG, None, b"fileReservedTime=5\nautoCreateTopicEnable=false\n")
+    ).code == 0
+    services = tools.broker.services
+    assert services.store.config.file_reserved_time == 5
+    assert services.config.auto_create_topic_enable is False
+    assert services.config_version.counter == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"fileReservedTime=5\nnoSuchKey=1", "noSuchKey"),
+        (b"fileReservedTime=5\nstorePathRootDir=/tmp/x", "storePathRootDir"),
+        (b"fileReservedTime=5\nbrokerPermission=rw", "brokerPermission=rw"),
+        (b"fileReservedTime=5\nrocketmqHome=/tmp;id", "rocketmqHome"),
+        (b"", "no key=value"),
+        (b"fileReservedTime=\\u12", "hexadecimal"),
+    ],
+)
+async def test_a_config_change_with_a_bad_key_is_refused_whole(tools: Tools, body: bytes, words: str) -> None:
+    answer = await tools.ask(RequestCode.UPDATE_BROKER_CONFIG, None, body)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert words in (answer.remark or "")
+    assert tools.broker.services.store.config.file_reserved_time == 72
+
+
+@pytest.mark.parametrize(
+    ("topic", "remark"),
+    [
+        ("TBW102", "The topic[TBW102] is conflict with system topic."),
+        ("b", "The topic[b] is conflict with system topic."),
+        ("rmq_sys_x", "The topic[rmq_sys_x] is conflict with system topic."),
+        ("../../x", "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"),
+        ("T\n", "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"),
+        ("", "The specified topic is blank."),
+        ("t" * 128, "The specified topic is longer than topic max length 127."),
+    ],
+)
+async def test_names_that_no_topic_may_have(tools: Tools, topic: str, remark: str) -> None:
+    created = await tools.ask(
+        RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader(topic, "TBW102", 1, 1, 6, "SINGLE_TAG")
+    )
+    deleted = await tools.ask(RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader(topic))
+    for answer in (created, deleted):
+        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, remark)
+
+
+async def test_groups_are_created_shown_and_deleted(tools: Tools) -> None:
+    body = b'{"groupName":"G","retryMaxTimes":3,"consumeBroadcastEnable":false}'
+    assert (await tools.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body)).code == 0
+    found = await tools.json(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupRequestHeader("G"))
+    assert (found["retryMaxTimes"], found["consumeBroadcastEnable"], found["consumeEnable"]) == (3, False, True)
+    deleted = await tools.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteSubscriptionGroupRequestHeader("G"))
+    assert deleted.code == 0
+    gone = await tools.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupRequestHeader("G"))
+    assert gone.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+@pytest.mark.parametrize("word", ["remove_offset", "clean_offset"])
+async def test_deleting_a_group_with_its_offsets_in_both_spellings(tools: Tools, word: str) -> None:
+    header = DeleteSubscriptionGroupRequestHeader(GROUP, **{word: True})
+    await tools.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
+    assert tools.broker.services.offsets.topics_of(GROUP) == []
+
+
+async def test_a_reset_tells_the_consumers_and_never_forward_without_force(tools: Tools) -> None:
+    table = await tools.json(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsetRequestHeader(TOPIC, GROUP, -1, True))
+    assert list(table["offsetTable"].values()) == [2, 1]
+    table = await tools.json(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsetRequestHeader(TOPIC, GROUP, -1, False))
+    assert list(table["offsetTable"].values()) == [1, 1]
+    await tools.ask(RequestCode.GET_BROKER_CONFIG)  # what was pushed before has come by now
+    pushed = [request for request in tools.asked if request.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET]
+    assert len(pushed) == 2
+    assert pushed[0].ext() == {"topic": TOPIC, "group": GROUP, "timestamp": "-1", "isForce": "false"}
+    assert list(fastjson.loads(pushed[0].body)["offsetTable"].values()) == [2, 1]
+
+
+async def test_a_reset_of_a_group_that_is_offline_or_unknown(tools: Tools) -> None:
+    for queue_id in (0, 1):
+        tools.broker.services.offsets.commit("off", TOPIC, queue_id, 1)
+    answer = await tools.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsetRequestHeader(TOPIC, "off", 5))
+    assert answer.code == ResponseCode.CONSUMER_NOT_ONLINE
+    answer = await tools.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsetRequestHeader(TOPIC, "nobody", 5))
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "THe consumer group <nobody> not exist")
+
+
+async def test_what_tools_ask_of_a_client_is_passed_on(tools: Tools) -> None:
+    answer = await tools.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, ConsumerRunningInfoRequestHeader(GROUP, "me", True))
+    assert (answer.code, answer.remark, answer.body) == (0, "mine", b'{"jstack":"x"}')
+    assert tools.asked[-1].ext() == {"consumerGroup": GROUP, "clientId": "me", "jstackEnable": "true"}
+    store_host = tools.broker.services.store_host
+    message_id = store_host.hex() + "0" * 16
+    header = ConsumeMessageDirectlyRequestHeader(GROUP, "me", message_id)
+    assert (await tools.ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, header)).code == 0
+    record = tools.broker.services.store.message_at(0)
+    assert record is not None and tools.asked[-1].body == bytes(record)
+    assert tools.asked[-1].ext()["brokerName"] == "b"
+
+
+async def test_where_the_clients_of_a_group_are(tools: Tools) -> None:
+    found = await tools.json(
+        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, ConsumerStatusRequestHeader(TOPIC, GROUP, "me")
+    )
+    assert list(found["consumerTable"]["me"].values()) == [5]
+
+
+async def test_a_client_that_is_not_there(tools: Tools) -> None:
+    answer = await tools.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, ConsumerRunningInfoRequestHeader(GROUP, "you"))
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, f"The Consumer <{GROUP}> <you> not online")
+    offline = await tools.ask(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, ConsumerStatusRequestHeader(TOPIC, "nobody"))
+    assert offline.code == ResponseCode.CONSUMER_NOT_ONLINE
+
+
+async def test_time_spans_of_what_was_consumed(tools: Tools) -> None:
+    spans = (await tools.json(RequestCode.QUERY_CONSUME_TIME_SPAN, ConsumeTimeSpanRequestHeader(TOPIC, GROUP)))[
+        "consumeTimeSpanSet"
+    ]
+    assert [span["messageQueue"]["queueId"] for span in spans] == [0, 1]
+    assert spans[0]["minTimeStamp"] <= spans[0]["consumeTimeStamp"] <= spans[0]["maxTimeStamp"]
+    assert spans[0]["delayTime"] >= 0 and spans[1]["delayTime"] == 0
+
+
+async def test_statistics_that_nobody_counted_are_refused(tools: Tools) -> None:
+    answer = await tools.ask(RequestCode.VIEW_BROKER_STATS_DATA, BrokerStatsRequestHeader("TOPIC_PUT_NUMS", "Nothing"))
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "The stats <TOPIC_PUT_NUMS> <Nothing> not exist")
+
+
+async def test_a_queue_asked_for_outside_its_range(tools: Tools) -> None:
+    outside = await tools.ask(RequestCode.QUERY_CONSUME_QUEUE, QueryConsumeQueueRequestHeader(TOPIC, 0, 99, 5))
+    assert (outside.code, outside.body) == (0, b"")
+    missing = await tools.ask(RequestCode.QUERY_CONSUME_QUEUE, QueryConsumeQueueRequestHeader(TOPIC, 77, 0, 5))
+    assert (missing.code, missing.remark) == (ResponseCode.SYSTEM_ERROR, f"77@{TOPIC} is not exist!")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [RequestCode.CLEAN_UNUSED_TOPIC, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, RequestCode.DELETE_EXPIRED_COMMITLOG],
+)
+async def test_cleaning_leaves_what_is_in_use(tools: Tools, code: RequestCode) -> None:
+    assert (await tools.ask(code)).code == 0
+    assert tools.broker.services.store.max_offset(TOPIC, 0) == 2

@@ -1,0 +1,117 @@
+"""The command line and the config file of a broker."""
+
+from pathlib import Path
+
+import pytest
+
+from broker.__main__ import PROGRAM, main
+from broker.config import FIXED_KEYS, IGNORED_KEYS, UPDATABLE_KEYS, BrokerConfig, advertised_host
+from runtime import command_line
+from runtime.config import items_of
+from runtime.lifecycle import StartError
+from store.config import MessageStoreConfig
+
+TUTORIAL = """
+brokerClusterName=DefaultCluster
+brokerName=broker-a
+brokerId=0
+namesrvAddr=127.0.0.1:9876
+defaultTopicQueueNums=4
+listenPort=10911
+deleteWhen=04
+fileReservedTime=120
+mapedFileSizeCommitLog=1073741824
+mapedFileSizeConsumeQueue=300000
+diskMaxUsedSpaceRatio=88
+storePathRootDir=/tmp/store
+storePathCommitLog=/tmp/store/commitlog
+storePathConsumeQueue=/tmp/store/consumequeue
+storePathIndex=/tmp/store/index
+storeCheckpoint=/tmp/store/checkpoint
+abortFile=/tmp/store/abort
+maxMessageSize=65536
+brokerRole=ASYNC_MASTER
+flushDiskType=ASYNC_FLUSH
+sendMessageThreadPoolNums=128
+pullMessageThreadPoolNums=128
+"""
+
+
+def configure(text: str, tmp_path: Path, *options: str) -> tuple[BrokerConfig, MessageStoreConfig]:
+    path = tmp_path / "broker.conf"
+    path.write_text(text)
+    arguments = command_line.parse(PROGRAM, "", ["-c", str(path), *options])
+    broker, store = command_line.configure(PROGRAM, arguments, [BrokerConfig, MessageStoreConfig], IGNORED_KEYS)
+    return broker, store
+
+
+def test_the_tutorials_file_is_read_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broker, store = configure(TUTORIAL, tmp_path)
+    assert (broker.namesrv_addresses, broker.default_topic_queue_nums) == (("127.0.0.1:9876",), 4)
+    assert (store.file_reserved_time, store.max_message_size, store.disk_max_used_space_ratio) == (120, 65536, 88)
+    assert (store.mapped_file_size_commit_log, store.mapped_file_size_consume_queue) == (1 << 30, 6_000_000)
+    said = capsys.readouterr().err
+    assert "unknown key" not in said
+    for key in ("mapedFileSizeCommitLog", "mapedFileSizeConsumeQueue", "storePathIndex", "sendMessageThreadPoolNums"):
+        assert f"key {key}: ignored: " in said
+
+
+def test_options_win_over_the_file(tmp_path: Path) -> None:
+    broker, _ = configure(TUTORIAL, tmp_path, "-n", "a:1; b:2;a:1", "--port", "0")
+    assert (broker.namesrv_addresses, broker.listen_port) == (("a:1", "b:2"), 0)
+
+
+def test_a_bad_value_ends_the_process_with_its_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        configure("listenPort=70000\nbrokerId=x\n", tmp_path)
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert "listenPort=70000" in said and "brokerId=x" in said
+
+
+@pytest.mark.parametrize(("option", "count_min"), [("-p", 60), ("-m", 8)])
+def test_items_are_printed(option: str, count_min: int, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([option])
+    assert ended.value.code == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) >= count_min and "listenPort=10911" in lines
+
+
+def test_the_annotated_file_says_the_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).parents[2] / "conf" / "broker.conf").read_text()
+    broker, store = configure(text, tmp_path)
+    assert capsys.readouterr().err == ""
+    broker.broker_name = BrokerConfig().broker_name
+    assert (broker, store) == (BrokerConfig(), MessageStoreConfig())
+
+
+def test_every_key_has_one_place() -> None:
+    declared = set(items_of(BrokerConfig)) | set(items_of(MessageStoreConfig))
+    assert not declared & set(IGNORED_KEYS)
+    assert declared >= UPDATABLE_KEYS
+    assert not declared & set(FIXED_KEYS)
+    assert not {key for key in UPDATABLE_KEYS if "Path" in key or "Addr" in key or key.startswith("brokerIP")}
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        (BrokerConfig(), "127.0.0.1"),
+        (BrokerConfig(broker_ip1="localhost"), "localhost"),
+        (BrokerConfig(bind_address="0.0.0.0", broker_ip1="10.9.8.7"), "10.9.8.7"),
+        (BrokerConfig(bind_address="::1"), "::1"),
+    ],
+)
+def test_the_address_that_clients_are_told(config: BrokerConfig, name: str) -> None:
+    assert advertised_host(config).name == name
+
+
+def test_all_interfaces_bound_advertise_a_real_address() -> None:
+    found = advertised_host(BrokerConfig(bind_address="0.0.0.0"))
+    assert found.address not in ("0.0.0.0", "")
+
+
+def test_a_host_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(StartError, match="brokerIP1=no such host"):
+        advertised_host(BrokerConfig(broker_ip1="no such host"))

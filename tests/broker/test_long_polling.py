@@ -1,0 +1,162 @@
+import pytest
+from data_path import TOPIC, DataPath, StubChannel, pull_header, records, send_header, until
+
+from remoting.codes import RequestCode, ResponseCode
+
+SUSPEND = 2 | 4
+
+
+@pytest.fixture
+async def path():
+    return DataPath()
+
+
+@pytest.fixture
+def consumer():
+    return StubChannel(5)
+
+
+def hold(path, channel, queue_offset=0, **fields):
+    path.ask(RequestCode.PULL_MESSAGE, pull_header(queue_offset, **({"sys_flag": SUSPEND} | fields)), b"", channel)
+
+
+async def test_a_held_pull_is_answered_when_a_message_comes(path, consumer):
+    hold(path, consumer)
+    assert consumer.take() == [] and path.services.holds.count == 1
+    path.ask(RequestCode.SEND_MESSAGE_V2, send_header(), b"news")
+    assert consumer.take() == []
+    path.turn()
+    (answer,) = consumer.take()
+    assert (answer.code, answer.ext["nextBeginOffset"]) == (0, "1")
+    assert [record.body for record in records(answer.body)] == [b"news"]
+    assert path.services.holds.count == 0
+
+
+async def test_only_the_queue_that_grew_wakes(path, consumer):
+    hold(path, consumer, queue_id=1)
+    hold(path, consumer, topic="%RETRY%none", queue_id=0)
+    path.send(queue_id=0)
+    assert path.services.holds.count == 1  # the retry topic does not exist: answered at once
+    path.send(queue_id=1)
+    assert path.services.holds.count == 0
+
+
+async def test_the_tag_filter_decides_who_wakes(path, consumer):
+    hold(path, consumer, subscription="A")
+    path.send("TAGS\x01B")
+    path.send()
+    assert path.services.holds.count == 1
+    for tag in "BA":
+        path.ask(RequestCode.SEND_MESSAGE_V2, send_header(f"TAGS\x01{tag}"), tag.encode())
+    path.turn()
+    (answer,) = consumer.take()
+    assert [record.body for record in records(answer.body)] == [b"A"]
+    assert answer.ext["nextBeginOffset"] == "4"
+
+
+async def test_many_messages_of_a_turn_wake_a_pull_once(path, consumer):
+    hold(path, consumer)
+    for _ in range(5):
+        path.ask(RequestCode.SEND_MESSAGE_V2, send_header(), b"x")
+    path.turn()
+    (answer,) = consumer.take()
+    assert len(records(answer.body)) == 5
+
+
+async def test_all_who_wait_for_a_queue_wake_in_the_order_they_came(path, consumer):
+    for group in ("g1", "g2", "g3"):
+        hold(path, consumer, consumer_group=group)
+    path.send()
+    assert [answer.opaque for answer in consumer.take()] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("enabled", "suspend_ms", "wait_s"), [(True, 300, 0.3), (False, 60_000, 1.0)])
+async def test_a_pull_is_told_in_time_that_nothing_came(consumer, enabled, suspend_ms, wait_s):
+    path = DataPath({"long_polling_enable": enabled})
+    hold(path, consumer, suspend_timeout_millis=suspend_ms)
+    (deadline_s,) = [row.deadline_s for queue in path.services.holds._queues.values() for row in queue]
+    assert deadline_s == pytest.approx(path.clock.seconds + wait_s)
+    path.clock.seconds = deadline_s
+    await until(lambda: consumer.out)
+    (answer,) = consumer.take()
+    assert (answer.code, answer.ext["nextBeginOffset"]) == (ResponseCode.PULL_NOT_FOUND, "0")
+    assert path.services.holds.count == 0
+
+
+async def test_each_pull_has_its_own_time(path, consumer):
+    hold(path, consumer, suspend_timeout_millis=60_000)
+    hold(path, consumer, suspend_timeout_millis=20)
+    path.clock.seconds += 1
+    await until(lambda: consumer.out)
+    assert [answer.opaque for answer in consumer.take()] == [2]
+    assert path.services.holds.count == 1
+
+
+async def test_a_jump_of_the_calendar_ends_no_wait(path, consumer):
+    hold(path, consumer)
+    path.clock.advance(400 * 86_400_000)
+    path.turn()
+    assert path.services.holds.count == 1
+
+
+async def test_a_pull_that_found_only_what_it_does_not_want_is_told_where_to_go_on(path, consumer):
+    hold(path, consumer, subscription="A", suspend_timeout_millis=20)
+    path.send("TAGS\x01B")
+    path.clock.seconds += 1
+    await until(lambda: consumer.out)
+    (answer,) = consumer.take()
+    assert (answer.code, answer.ext["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "1")
+
+
+async def test_that_is_told_five_seconds_after_it_came(path, consumer):
+    hold(path, consumer, subscription="A", suspend_timeout_millis=15_000)
+    path.send("TAGS\x01B")
+    (held,) = path.services.holds._queues[TOPIC, 0]
+    assert held.deadline_s == path.clock.seconds + 5
+    path.clock.seconds += 1
+    path.send("TAGS\x01B")
+    assert held.deadline_s == path.clock.seconds + 4
+
+
+async def test_without_the_suspend_flag_nothing_waits(path):
+    assert path.pull(sys_flag=4).code == ResponseCode.PULL_NOT_FOUND
+
+
+async def test_a_bad_offset_does_not_wait(path):
+    assert path.pull(77, sys_flag=SUSPEND).code == ResponseCode.PULL_OFFSET_MOVED
+
+
+async def test_a_held_pull_commits_once(path, consumer):
+    hold(path, consumer, sys_flag=SUSPEND | 1, commit_offset=5)
+    assert path.services.offsets.query("cg", TOPIC, 0) == 5
+    path.services.offsets.commit("cg", TOPIC, 0, 9)
+    path.send()
+    assert path.services.offsets.query("cg", TOPIC, 0) == 9
+
+
+async def test_a_closed_connection_leaves_no_held_pull(path, consumer):
+    other = StubChannel(6)
+    for queue_id in range(3):
+        hold(path, consumer, queue_id=queue_id)
+    hold(path, other)
+    consumer.close()
+    assert path.services.holds.count == 1
+    path.send()
+    assert len(other.take()) == 1
+    assert consumer.out == []
+    assert path.services.holds._queues == {} and path.services.holds._channels == {}
+
+
+async def test_a_held_pull_of_a_topic_that_goes_away_is_told(path, consumer):
+    hold(path, consumer)
+    path.services.topics.delete(TOPIC)
+    path.services.holds.wake_all(TOPIC)
+    (answer,) = consumer.take()
+    assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_beyond_the_limit_pulls_are_answered_at_once(path, consumer, monkeypatch):
+    monkeypatch.setattr("broker.long_polling.HOLDS_MAX", 1)
+    hold(path, consumer)
+    hold(path, consumer)
+    assert [answer.code for answer in consumer.take()] == [ResponseCode.PULL_NOT_FOUND]

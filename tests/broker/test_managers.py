@@ -1,0 +1,233 @@
+"""Topics, groups and consumer offsets: what is made when, what is written, and what Apache's own files read back as."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.config import BrokerConfig
+from broker.consumer_offset import ConsumerOffsetManager
+from broker.subscription_group import BUILT_IN_GROUPS, SubscriptionGroupManager
+from broker.topic_config import TopicConfigManager, topic_name_problem
+from remoting.bodies import SubscriptionGroupConfig, TopicConfig
+from runtime.clock import VirtualClock
+from store.config_file import ConfigFile
+from store.disk import StoreError
+from store.memory_disk import MemoryDisk
+
+
+def config(**values: Any) -> BrokerConfig:
+    return BrokerConfig(broker_name="b", broker_cluster_name="c", **values)
+
+
+def file(disk: MemoryDisk, name: str) -> ConfigFile:
+    return ConfigFile(disk, f"/store/config/{name}.json")
+
+
+def topics(disk: MemoryDisk | None = None, **values: Any) -> TopicConfigManager:
+    manager = TopicConfigManager(config(**values), file(disk or MemoryDisk(), "topics"), VirtualClock())
+    manager.load()
+    return manager
+
+
+def groups(disk: MemoryDisk | None = None, **values: Any) -> SubscriptionGroupManager:
+    manager = SubscriptionGroupManager(config(**values), file(disk or MemoryDisk(), "subscriptionGroup"), VirtualClock())
+    manager.load()
+    return manager
+
+
+def offsets(disk: MemoryDisk | None = None) -> ConsumerOffsetManager:
+    manager = ConsumerOffsetManager(file(disk or MemoryDisk(), "consumerOffset"), VirtualClock())
+    manager.load()
+    return manager
+
+
+# --- topics ---------------------------------------------------------------------------------------------------------
+
+
+def test_topics_that_every_broker_has() -> None:
+    found = {(t.topic_name, t.read_queue_nums, t.write_queue_nums, t.perm) for t in topics().table.values()}
+    assert found == {
+        ("SELF_TEST_TOPIC", 1, 1, 6),
+        ("TBW102", 8, 8, 7),
+        ("BenchmarkTest", 1024, 1024, 6),
+        ("c", 16, 16, 7),
+        ("b", 1, 1, 7),
+        ("OFFSET_MOVED_EVENT", 1, 1, 6),
+        ("SCHEDULE_TOPIC_XXXX", 18, 18, 6),
+        ("RMQ_SYS_TRANS_HALF_TOPIC", 1, 1, 6),
+        ("c_REPLY_TOPIC", 1, 1, 6),
+    }
+
+
+@pytest.mark.parametrize(("wanted", "made"), [(4, 4), (100, 8), (-1, 0)])
+def test_a_send_creates_its_topic_after_the_default_one(wanted: int, made: int) -> None:
+    manager, told = topics(), []
+    manager.on_change = lambda: told.append(1)
+    created = manager.create_on_send("T", "TBW102", wanted, 1)
+    assert created is not None
+    assert (created.read_queue_nums, created.write_queue_nums, created.perm, created.topic_sys_flag) == (made, made, 6, 1)
+    assert manager.get("T") is created and told == [1]
+    assert manager.create_on_send("T", "TBW102", 1) is created and told == [1]
+
+
+def test_a_send_creates_nothing_where_that_is_not_allowed() -> None:
+    disk = MemoryDisk()
+    topics(disk).create_on_send("Other", "TBW102", 1)  # leaves TBW102 with its inheritance in the file
+    manager = topics(disk, auto_create_topic_enable=False)
+    assert manager.create_on_send("T", "TBW102", 4) is None
+    assert topics().create_on_send("T", "OFFSET_MOVED_EVENT", 4) is None
+    assert topics().create_on_send("T", "NoSuchTopic", 4) is None
+
+
+def test_retry_topics_are_made_once() -> None:
+    manager = topics()
+    made = manager.create_on_send_back("%RETRY%g", 1)
+    assert (made.read_queue_nums, made.perm) == (1, 6)
+    assert manager.create_on_send_back("%RETRY%g", 5) is made
+
+
+@pytest.mark.parametrize("name", ["a", "%RETRY%a", "A|b_c-9", "t" * 127])
+def test_names_that_a_topic_may_have(name: str) -> None:
+    assert topic_name_problem(name) is None
+
+
+@pytest.mark.parametrize("name", ["", " ", "a b", "a/b", "..", "ä", "a\n", "t" * 128])
+def test_names_that_a_topic_may_not_have(name: str) -> None:
+    assert topic_name_problem(name) is not None
+
+
+def test_changes_survive_and_are_counted() -> None:
+    disk = MemoryDisk()
+    manager = topics(disk)
+    manager.update(TopicConfig("T", 2, 3))
+    manager.update(TopicConfig("U", 1, 1))
+    assert manager.delete("U") and not manager.delete("U")
+    again = topics(disk)
+    found = again.get("T")
+    assert found is not None and (found.read_queue_nums, found.write_queue_nums) == (2, 3)
+    assert again.get("U") is None
+    assert again.data_version.counter == 3
+    assert disk.exists("/store/config/topics.json.bak")
+
+
+def test_what_a_newer_broker_wrote_stays() -> None:
+    disk = MemoryDisk()
+    text = """{"dataVersion":{"counter":5,"stateVersion":2,"timestamp":7},"mappings":{1:2},"topicConfigTable":{
+        "T":{"topicName":"T","readQueueNums":2,"attributes":{"message.type":"FIFO"},"fresh":[1]}}}"""
+    disk.write_file("/store/config/topics.json", text.encode())
+    manager = topics(disk)
+    manager.update(TopicConfig("T", 4, 4))
+    document = json.loads(disk.read_file("/store/config/topics.json"))
+    assert document["mappings"] == {"1": 2}
+    assert document["dataVersion"]["stateVersion"] == 2 and document["dataVersion"]["counter"] == 6
+    assert document["topicConfigTable"]["T"]["attributes"] == {"message.type": "FIFO"}
+    assert document["topicConfigTable"]["T"]["fresh"] == [1]
+    assert document["topicConfigTable"]["T"]["readQueueNums"] == 4
+
+
+def test_a_row_that_cannot_be_read_is_left_out_alone(caplog: pytest.LogCaptureFixture) -> None:
+    disk = MemoryDisk()
+    disk.write_file("/store/config/topics.json", b'{"topicConfigTable":{"A":{"perm":"many"},"B":{"topicName":"B"},"C":3}}')
+    manager = topics(disk)
+    assert "A" not in manager.table and "C" not in manager.table and "B" in manager.table
+    assert "'A'" in caplog.text
+
+
+def test_a_damaged_table_is_not_taken_for_an_empty_one() -> None:
+    disk = MemoryDisk()
+    disk.write_file("/store/config/topics.json", b'{"topicConfigTable":')
+    with pytest.raises(StoreError):
+        topics(disk)
+
+
+def test_the_name_servers_order_config_marks_ordered_topics() -> None:
+    manager = topics()
+    manager.update(TopicConfig("T", 1, 1))
+    manager.update_order({"T": "b:4", "elsewhere": "x:1"})
+    assert [name for name, topic in manager.table.items() if topic.order] == ["T"]
+    counter = manager.data_version.counter
+    manager.update_order({"T": "b:4"})
+    assert manager.data_version.counter == counter
+    manager.update_order({})
+    assert not manager.table["T"].order
+
+
+# --- groups ---------------------------------------------------------------------------------------------------------
+
+
+def test_groups_are_made_at_their_first_use() -> None:
+    disk = MemoryDisk()
+    manager = groups(disk)
+    assert set(BUILT_IN_GROUPS) <= set(manager.table)
+    assert manager.get("g") is None
+    made = manager.find("g")
+    assert made is not None and made.retry_max_times == 16
+    assert groups(disk).get("g") == made
+
+
+def test_groups_are_not_made_when_that_is_off() -> None:
+    manager = groups(auto_create_subscription_group=False)
+    assert manager.find("g") is None
+    assert manager.find("CID_RMQ_SYS_x") is not None
+    manager.update(SubscriptionGroupConfig("g", retry_max_times=3))
+    assert manager.find("g") is not None
+    assert manager.delete("g") and not manager.delete("g")
+
+
+# --- consumer offsets -----------------------------------------------------------------------------------------------
+
+
+def test_offsets_go_where_they_are_set() -> None:
+    disk = MemoryDisk()
+    manager = offsets(disk)
+    assert manager.query("g", "T", 0) == -1
+    manager.commit("g", "T", 0, 9)
+    manager.commit("g", "T", 0, 4)
+    manager.commit("g", "U", 1, 1)
+    manager.commit("h", "T", 2, 2)
+    assert (manager.query("g", "T", 0), manager.query("g", "T", 1)) == (4, -1)
+    assert sorted(manager.topics_of("g")) == ["T", "U"] and sorted(manager.groups_of("T")) == ["g", "h"]
+    manager.persist()
+    again = offsets(disk)
+    assert again.table == manager.table
+    again.delete_group("g")
+    assert again.topics_of("g") == [] and again.query("h", "T", 2) == 2
+
+
+def test_offsets_are_written_only_when_there_are_new_ones() -> None:
+    disk = MemoryDisk()
+    manager = offsets(disk)
+    path = "/store/config/consumerOffset.json"
+    with ThreadPoolExecutor(1) as executor:
+        manager.persist_in(executor)
+    assert not disk.exists(path)
+    manager.commit("g", "T", 0, 9)
+    with ThreadPoolExecutor(1) as executor:
+        manager.persist_in(executor)
+        manager.commit("g", "T", 0, 10)  # comes after the snapshot
+    assert json.loads(disk.read_file(path)) == {"offsetTable": {"T@g": {"0": 9}}}
+
+
+# --- Apache's files -------------------------------------------------------------------------------------------------
+
+
+def test_files_that_apache_wrote(tmp_path: Path) -> None:
+    disk = MemoryDisk()
+    disk.write_file(
+        "/store/config/topics.json",
+        b'{\n\t"dataVersion":{\n\t\t"counter":23,\n\t\t"timestamp":1795231604667\n\t},\n\t"topicConfigTable":{\n\t\t"GoldenOrder":{'
+        b'\n\t\t\t"order":false,\n\t\t\t"perm":6,\n\t\t\t"readQueueNums":4,\n\t\t\t"topicFilterType":"SINGLE_TAG",\n\t\t\t'
+        b'"topicName":"GoldenOrder",\n\t\t\t"topicSysFlag":0,\n\t\t\t"writeQueueNums":4\n\t\t}\n\t}\n}',
+    )
+    disk.write_file(
+        "/store/config/consumerOffset.json",
+        b'{\n\t"offsetTable":{\n\t\t"GoldenNormal@GoldenPartGroup":{0:111,1:127,2:227,3:228\n\t\t},\n\t\t'
+        b'"%RETRY%GoldenPartGroup@GoldenPartGroup":{0:0\n\t\t}\n\t}\n}',
+    )
+    read = topics(disk)
+    assert read.table["GoldenOrder"].write_queue_nums == 4
+    assert read.data_version.counter == 23
+    assert offsets(disk).queues("GoldenPartGroup", "GoldenNormal") == {0: 111, 1: 127, 2: 227, 3: 228}

@@ -1,0 +1,64 @@
+import pytest
+from data_path import TOPIC, DataPath
+
+from remoting.codes import RequestCode, ResponseCode
+from remoting.headers.offset import (
+    QueryConsumerOffsetRequestHeader,
+    QueueRequestHeader,
+    SearchOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+
+
+@pytest.fixture
+async def path():
+    path = DataPath()
+    for _ in range(3):
+        path.send()
+        path.clock.advance(100)
+    return path
+
+
+def query(path, group="cg", topic=TOPIC, queue_id=0):
+    return path.call(RequestCode.QUERY_CONSUMER_OFFSET, QueryConsumerOffsetRequestHeader(group, topic, queue_id))
+
+
+async def test_what_was_committed_is_found_and_may_go_back(path):
+    for consumer_offset in (3, 1):
+        header = UpdateConsumerOffsetRequestHeader("cg", TOPIC, 0, consumer_offset)
+        assert path.call(RequestCode.UPDATE_CONSUMER_OFFSET, header).code == 0
+        assert query(path).ext == {"offset": str(consumer_offset)}
+
+
+@pytest.mark.parametrize("queue_id", [0, 1])
+async def test_a_new_group_begins_at_0_while_message_0_is_in_memory(path, queue_id):
+    assert query(path, "new", queue_id=queue_id).ext == {"offset": "0"}
+
+
+async def test_a_new_group_on_an_old_queue_chooses_itself(path, monkeypatch):
+    monkeypatch.setattr("broker.handlers.offset._MEMORY_SIZE", 0)
+    answer = query(path, "new")
+    assert answer.code == ResponseCode.QUERY_NOT_FOUND
+    assert "V3_0_6_SNAPSHOT" in answer.remark
+    assert query(path, "new", queue_id=1).ext == {"offset": "0"}
+
+
+@pytest.mark.parametrize(
+    ("code", "queue_id", "name", "value"),
+    [
+        (RequestCode.GET_MAX_OFFSET, 0, "offset", 3),
+        (RequestCode.GET_MAX_OFFSET, 1, "offset", 0),
+        (RequestCode.GET_MIN_OFFSET, 0, "offset", 0),
+        (RequestCode.GET_MIN_OFFSET, 1, "offset", 0),
+        (RequestCode.GET_EARLIEST_MSG_STORETIME, 0, "timestamp", 1_700_000_000_000),
+        (RequestCode.GET_EARLIEST_MSG_STORETIME, 1, "timestamp", -1),
+    ],
+)
+async def test_the_ends_of_a_queue(path, code, queue_id, name, value):
+    assert path.call(code, QueueRequestHeader(TOPIC, queue_id)).ext == {name: str(value)}
+
+
+@pytest.mark.parametrize(("after_ms", "queue_offset"), [(-1000, 0), (100, 1), (149, 1), (151, 2), (9999, 2)])
+async def test_the_offset_of_a_time(path, after_ms, queue_offset):
+    header = SearchOffsetRequestHeader(TOPIC, 0, 1_700_000_000_000 + after_ms)
+    assert path.call(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header).ext == {"offset": str(queue_offset)}

@@ -1,0 +1,178 @@
+import asyncio
+
+import pytest
+from data_path import TOPIC, DataPath, send_header, until
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.put import StoredProperties, split_properties, waits_for_store
+from remoting.codes import RequestCode, ResponseCode
+from store.properties import decode_properties, encode_properties
+
+stored = StoredProperties("C")
+text = st.text(st.characters(blacklist_characters="\x01\x02", blacklist_categories=("Cs",)), max_size=5)
+
+
+@given(st.text(st.sampled_from("a=\x01\x02"), max_size=20))
+def test_the_quick_reading_equals_the_store_s(properties):
+    assert split_properties(properties) == decode_properties(properties)
+
+
+@given(
+    st.dictionaries(text.filter(bool), text.filter(bool), max_size=4),
+    st.sampled_from([None, "true", "false"]),
+    st.integers(0, 4),
+    st.booleans(),
+)
+def test_stored_properties_have_cluster_and_no_wait(properties, wait, position, ends_with_separator):
+    entries = list(properties.items())
+    if wait is not None:
+        entries.insert(position, ("WAIT", wait))
+    given_text = encode_properties(dict(entries)) + ("\x02" if entries and ends_with_separator else "")
+    bytes_stored = stored(given_text, split_properties(given_text))
+    kept = {name: value for name, value in entries if name != "WAIT"}
+    assert decode_properties(bytes_stored) == kept | {"CLUSTER": "C"}
+    assert not bytes_stored.endswith(b"\x02")
+
+
+def test_the_order_of_a_java_client_s_entries_stays():
+    java = "KEYS\x01k\x02UNIQ_KEY\x01u\x02WAIT\x01true\x02TAGS\x01t"
+    assert stored(java, split_properties(java)) == b"KEYS\x01k\x02UNIQ_KEY\x01u\x02TAGS\x01t\x02CLUSTER\x01C"
+    assert stored(None, {}) == b"CLUSTER\x01C"
+
+
+@pytest.mark.parametrize(
+    ("wait", "expected"), [(None, True), ("true", True), ("TRUE", True), ("false", False), ("x", False)]
+)
+def test_wait_is_read_as_java_reads_a_boolean(wait, expected):
+    assert waits_for_store({} if wait is None else {"WAIT": wait}) is expected
+
+
+# --- waiting for the disk --------------------------------------------------------------------------------------------
+
+
+class SyncedByHand(DataPath):
+    """SYNC_FLUSH, where the test says what is synced; `requested` is what the turns asked for."""
+
+    def __init__(self, **store):
+        super().__init__(flush_disk_type="SYNC_FLUSH", **store)
+        self.requested = []
+        self.store.request_sync = self.requested.append
+
+    def send_later(self, properties=None):
+        self.ask(RequestCode.SEND_MESSAGE_V2, send_header(properties), b"x")
+
+    async def synced(self, end_offset, error=None):
+        """As the flush thread tells it."""
+        await asyncio.to_thread(self.store.on_flushed, end_offset, error)
+        await asyncio.sleep(0)
+
+
+async def test_an_answer_waits_for_its_sync_and_a_turn_asks_once():
+    path = SyncedByHand()
+    path.send_later()
+    end_of_first = path.store.max_physical_offset
+    path.send_later()
+    path.send_later()
+    assert path.requested == []
+    path.turn()
+    path.turn()
+    end = path.store.max_physical_offset
+    assert path.requested == [end]
+    assert path.channel.take() == [] and path.channel.deferred_count == 3
+    await path.synced(end_of_first)
+    assert [answer.opaque for answer in path.channel.take()] == [1]
+    await path.synced(end)
+    answers = path.channel.take()
+    assert [(answer.opaque, answer.code) for answer in answers] == [(2, 0), (3, 0)]
+    assert answers[0].ext["queueOffset"] == "1"
+
+
+async def test_wait_false_does_not_wait():
+    path = SyncedByHand()
+    path.send_later("WAIT\x01false")
+    assert [answer.code for answer in path.channel.take()] == [0]
+
+
+async def test_a_sync_that_takes_too_long_is_told_with_the_ids():
+    path = SyncedByHand(sync_flush_timeout=20)
+    path.send_later()
+    path.send_later()
+    path.turn()
+    path.clock.seconds += 1
+    await until(lambda: path.channel.out)
+    answers = path.channel.take()
+    assert [answer.code for answer in answers] == [ResponseCode.FLUSH_DISK_TIMEOUT] * 2
+    assert answers[1].ext["queueOffset"] == "1" and len(answers[1].ext["msgId"]) == 32
+    await path.synced(path.store.max_physical_offset)
+    assert path.channel.take() == []
+
+
+async def test_after_a_failed_sync_nobody_is_told_that_it_is_stored():
+    path = SyncedByHand()
+    path.send_later()
+    path.turn()
+    await path.synced(path.store.max_physical_offset, OSError(5, "bad disk"))
+    (answer,) = path.channel.take()
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert "bad disk" in answer.remark and answer.ext is None
+
+
+async def test_the_real_flush_thread_ends_the_waiting():
+    path = DataPath(flush_disk_type="SYNC_FLUSH")
+    path.store.start()
+    for _ in range(3):
+        path.ask(RequestCode.SEND_MESSAGE_V2, send_header(), b"x")
+    path.turn()
+    await until(lambda: path.channel.deferred_count == 0)
+    assert [answer.code for answer in path.channel.take()] == [0, 0, 0]
+    assert path.store.flushed_offset == path.store.max_physical_offset
+    path.store.shutdown()
+
+
+async def test_a_sync_master_without_slave_says_so_with_the_message_stored():
+    path = DataPath(broker_role="SYNC_MASTER")
+    answer = path.send(body=b"stored")
+    assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
+    assert answer.ext["queueOffset"] == "0"
+    assert [record.body for record in path.stored()] == [b"stored"]
+    assert path.send("WAIT\x01false").code == ResponseCode.SUCCESS
+
+
+# --- delay levels ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_delay_level_puts_the_message_aside():
+    path = DataPath()
+    answer = path.send("DELAY\x013\x02TAGS\x01t\x02WAIT\x01true", queue_id=2)
+    assert (answer.code, answer.ext["queueId"], answer.ext["queueOffset"]) == (0, "2", "0")
+    assert path.stored(TOPIC, 2) == []
+    (record,) = path.stored("SCHEDULE_TOPIC_XXXX", 2)
+    assert decode_properties(record.properties) == {
+        "DELAY": "3",
+        "TAGS": "t",
+        "WAIT": "true",
+        "CLUSTER": "DefaultCluster",
+        "REAL_TOPIC": TOPIC,
+        "REAL_QID": "2",
+    }
+
+
+async def test_a_level_beyond_the_last_is_the_last():
+    path = DataPath(message_delay_level="1s 5s")
+    path.send("DELAY\x0199")
+    (record,) = path.stored("SCHEDULE_TOPIC_XXXX", 1)
+    assert decode_properties(record.properties)["DELAY"] == "2"
+
+
+@pytest.mark.parametrize("level", ["0", "-1"])
+async def test_no_level_is_no_delay(level):
+    path = DataPath()
+    assert path.send(f"DELAY\x01{level}").code == 0
+    assert len(path.stored()) == 1
+
+
+async def test_a_level_that_is_no_number_is_refused():
+    answer = DataPath().send("DELAY\x01soon")
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "DELAY='soon'" in answer.remark

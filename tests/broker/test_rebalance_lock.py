@@ -1,0 +1,59 @@
+from data_path import SteppedClock
+
+from broker.rebalance_lock import LOCK_LIVE_S, RebalanceLock
+from remoting.bodies import MessageQueue
+
+Q0, Q1 = MessageQueue("b", 0, "T"), MessageQueue("b", 1, "T")
+
+
+def test_a_queue_has_one_holder_a_group():
+    locks = RebalanceLock(SteppedClock())
+    assert locks.lock_batch("g", [Q0], "c1") == [Q0]
+    assert locks.lock_batch("g", [Q0, Q1], "c2") == [Q1]
+    assert locks.lock_batch("g", [Q0], "c1") == [Q0]
+    assert locks.lock_batch("other", [Q0], "c2") == [Q0]
+    assert locks.holder("g", Q0) == "c1"
+
+
+def test_only_the_holder_unlocks():
+    locks = RebalanceLock(SteppedClock())
+    locks.lock_batch("g", [Q0], "c1")
+    locks.unlock_batch("g", [Q0, Q1], "c2")
+    assert locks.holder("g", Q0) == "c1"
+    locks.unlock_batch("g", [Q0], "c1")
+    assert locks.holder("g", Q0) is None
+    assert locks.lock_batch("g", [Q0], "c2") == [Q0]
+
+
+def test_a_lock_lives_60_seconds_after_it_was_last_asked_for():
+    clock = SteppedClock()
+    locks = RebalanceLock(clock)
+    locks.lock_batch("g", [Q0], "c1")
+    clock.seconds += 40
+    locks.lock_batch("g", [Q0], "c1")
+    clock.seconds += LOCK_LIVE_S
+    assert locks.lock_batch("g", [Q0], "c2") == []
+    clock.seconds += 0.1
+    assert locks.holder("g", Q0) is None
+    assert locks.lock_batch("g", [Q0], "c2") == [Q0]
+
+
+def test_the_calendar_takes_no_lock_away():
+    clock = SteppedClock()
+    locks = RebalanceLock(clock)
+    locks.lock_batch("g", [Q0], "c1")
+    clock.advance(400 * 86_400_000)
+    assert locks.holder("g", Q0) == "c1"
+
+
+def test_expired_locks_are_forgotten():
+    clock = SteppedClock()
+    locks = RebalanceLock(clock)
+    locks.lock_batch("g", [Q0], "c1")
+    locks.lock_batch("h", [Q1], "c1")
+    clock.seconds += 50
+    locks.lock_batch("h", [Q1], "c1")
+    clock.seconds += 50
+    locks.expire()
+    assert locks.holder("h", Q1) == "c1"
+    assert list(locks._groups) == ["h"]

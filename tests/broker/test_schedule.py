@@ -1,0 +1,302 @@
+"""Delayed messages: on time, in order, once; over restarts, crashes, clocks that jump and disks that fail."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any
+
+import pytest
+
+from broker.schedule import BATCH_MAX, ScheduleMessageService
+from broker.stats import BrokerStats
+from runtime.clock import SystemClock, VirtualClock
+from runtime.timers import Timers
+from runtime.turn import Phase, Turn
+from store.config import MessageStoreConfig
+from store.config_file import ConfigFile
+from store.memory_disk import MemoryDisk
+from store.message import SCHEDULE_TOPIC, Arrival, Message, PutResult, PutStatus
+from store.message_store import MessageStore
+from store.properties import decode_properties, encode_properties
+from store.record import Record, decode_record
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+HOST = bytes((127, 0, 0, 1, 0, 0, 0, 1))
+
+
+class InlineExecutor(Executor):
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        fn(*args, **kwargs)
+        return Future()
+
+
+class Scheduled:
+    """A store and its schedule service, which can be stopped cleanly or dropped and built again on the same disk."""
+
+    def __init__(self, disk: MemoryDisk | None = None, clock: Any = None, levels: str = "1s 5s 10s") -> None:
+        loop = asyncio.get_running_loop()
+        self.disk, self.clock = disk or MemoryDisk(), clock or VirtualClock()
+        config = MessageStoreConfig(
+            store_path_root_dir="/store",
+            mapped_file_size_commit_log=1 << 20,
+            max_hash_slot_num=100,
+            max_index_num=1000,
+            message_delay_level=levels,
+        )
+        self.store = MessageStore(config, self.disk, self.clock)
+        self.store.load()
+        self.turn = Turn(loop)
+        self.timers = Timers(self.clock, loop)
+        file = ConfigFile(self.disk, "/store/config/delayOffset.json")
+        self.service = ScheduleMessageService(
+            self.store, self.store.delay_levels, BrokerStats("c", self.clock), file, self.timers, self.turn
+        )
+        self.arrivals: list[Arrival] = []
+        self.turn.add(Phase.DISPATCH, self._dispatch)
+        self.service.load()
+        self.service.start()
+
+    def _dispatch(self) -> None:
+        arrivals = self.store.dispatch()
+        self.arrivals += arrivals
+        self.service.arrived(arrivals)
+
+    def delay(self, body: str, level: int, topic: str = "T", queue_id: int = 2, **more: str) -> None:
+        properties = {"TAGS": "a", "DELAY": str(level), "REAL_TOPIC": topic, "REAL_QID": str(queue_id), **more}
+        message = Message(
+            SCHEDULE_TOPIC,
+            level - 1,
+            body.encode(),
+            HOST,
+            HOST,
+            born_timestamp_ms=7,
+            reconsume_times=3,
+            properties=properties,
+            properties_bytes=encode_properties(properties).encode(),
+        )
+        assert self.store.put_message(message).status is PutStatus.PUT_OK
+        self.turn.run()
+
+    async def advance(self, ms: int) -> None:
+        self.clock.advance(ms)
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    def records(self, topic: str = "T", queue_id: int = 2) -> list[Record]:
+        queue = self.store.queue(topic, queue_id)
+        if queue is None:
+            return []
+        units = [queue.unit_at(at) for at in range(queue.max_offset)]
+        views = [self.store.message_at(unit[0]) for unit in units if unit is not None]
+        return [decode_record(view) for view in views if view is not None]
+
+    def bodies(self, topic: str = "T", queue_id: int = 2) -> list[str]:
+        return [record.body.decode() for record in self.records(topic, queue_id)]
+
+    def again(self, levels: str = "1s 5s 10s") -> "Scheduled":
+        self.service.stop()
+        self.store.shutdown()
+        return Scheduled(self.disk, self.clock, levels)
+
+
+async def test_delivers_at_its_time_and_not_a_millisecond_before() -> None:
+    s = Scheduled()
+    s.delay("x", 1)
+    await s.advance(999)
+    assert s.bodies() == []
+    await s.advance(1)
+    assert s.bodies() == ["x"]
+    await s.advance(100_000)
+    assert s.bodies() == ["x"]
+
+
+async def test_the_copy_keeps_what_the_message_was_and_shows_the_delay_as_apache_does() -> None:
+    s = Scheduled()
+    s.delay("x", 2, KEYS="k")
+    await s.advance(5_000)
+    (record,) = s.records()
+    assert (record.topic, record.queue_id, record.queue_offset) == (b"T", 2, 0)
+    assert (record.born_timestamp_ms, record.born_host, record.store_host, record.reconsume_times) == (7, HOST, HOST, 3)
+    assert decode_properties(record.properties) == {
+        "TAGS": "a", "DELAY": "2", "REAL_TOPIC": "T", "REAL_QID": "2", "KEYS": "k",
+    }  # fmt: skip
+    assert s.store.query_message("T", "k", 10, 0, 1 << 62).views
+    queue = s.store.queue("T", 2)
+    assert queue is not None
+    unit = queue.unit_at(0)
+    assert unit is not None and unit[2] == ord("a"), "the tags code is the hash of the tags again"
+
+
+async def test_wakes_whoever_waits_for_the_real_queue() -> None:
+    s = Scheduled()
+    s.delay("x", 1)
+    s.arrivals.clear()
+    await s.advance(1_000)
+    assert [(a.topic, a.queue_id, a.queue_offset) for a in s.arrivals] == [("T", 2, 1)]
+
+
+async def test_levels_that_are_late_together_are_delivered_in_the_order_of_their_due_times() -> None:
+    s = Scheduled()
+    s.delay("10", 3)
+    s.delay("5", 2)
+    await s.advance(4_500)
+    s.delay("5.5", 1)
+    s.delay("9.5", 2)
+    await s.advance(60_000)
+    assert s.bodies() == ["5", "5.5", "9.5", "10"]
+
+
+async def test_an_empty_level_is_woken_by_what_arrives_before_the_present_head() -> None:
+    s = Scheduled()
+    s.delay("late", 3)
+    s.delay("soon", 1)
+    await s.advance(1_000)
+    assert s.bodies() == ["soon"]
+
+
+async def test_a_backlog_leaves_the_loop_free_between_batches() -> None:
+    s = Scheduled()
+    for number in range(BATCH_MAX + 10):
+        s.delay(str(number), 1)
+    s.clock.advance(1_000)
+    s.turn.run()
+    assert len(s.bodies()) == BATCH_MAX
+    await until(lambda: len(s.bodies()) > BATCH_MAX)
+    assert s.bodies() == [str(number) for number in range(BATCH_MAX + 10)]
+
+
+async def test_offsets_survive_a_restart() -> None:
+    s = Scheduled()
+    s.delay("a", 1)
+    await s.advance(1_000)
+    s.delay("b", 1)
+    s.service.persist()
+    s = s.again()
+    await s.advance(1_000)
+    assert s.bodies() == ["a", "b"]
+    assert json.loads(s.disk.read_file("/store/config/delayOffset.json")) == {"offsetTable": {"1": 1}}
+
+
+async def test_what_came_due_while_the_broker_was_down_comes_at_once() -> None:
+    s = Scheduled()
+    s.delay("a", 2)
+    s.service.stop()
+    s.store.shutdown()
+    s.clock.advance(3_600_000)
+    s = Scheduled(s.disk, s.clock)
+    await s.advance(0)
+    assert s.bodies() == ["a"]
+
+
+async def test_offsets_are_written_only_once_the_copies_before_them_are_synced() -> None:
+    s = Scheduled()
+    s.delay("a", 1)
+    await s.advance(1_000)
+    assert s.store.flushed_offset < s.store.max_physical_offset
+    s.service.persist_in(InlineExecutor())
+    assert not s.disk.exists("/store/config/delayOffset.json")
+    s.store.start()
+    synced_end = s.store.max_physical_offset
+    s.store.request_sync(synced_end)
+    await until(lambda: s.store.flushed_offset >= synced_end)
+    s.delay("b", 1)
+    await s.advance(1_000)  # one more copy, which is not synced
+    s.service.persist_in(InlineExecutor())
+    assert json.loads(s.disk.read_file("/store/config/delayOffset.json")) == {"offsetTable": {"1": 1}}
+
+
+@pytest.mark.parametrize(("stored", "expected"), [(99, ["b"]), (-3, ["a", "b"])])
+async def test_an_offset_outside_the_queue_is_corrected(stored: int, expected: list[str]) -> None:
+    s = Scheduled()
+    s.delay("a", 1)
+    s.disk.write_file("/store/config/delayOffset.json", b'{"offsetTable":{1:%d}}' % stored)
+    s = s.again()
+    s.delay("b", 1)
+    await s.advance(1_000)
+    assert s.bodies() == expected
+
+
+async def test_an_offset_of_a_level_without_a_queue_begins_at_zero() -> None:
+    s = Scheduled()
+    s.disk.write_file("/store/config/delayOffset.json", b'{"offsetTable":{2:5}}')
+    s = s.again()
+    s.delay("a", 2)
+    await s.advance(5_000)
+    assert s.bodies() == ["a"]
+
+
+async def test_a_level_that_the_table_lost_is_still_delivered_at_its_time() -> None:
+    s = Scheduled()
+    s.delay("a", 3)
+    s = s.again("1s")
+    await s.advance(9_999)
+    assert s.bodies() == []
+    await s.advance(1)
+    assert s.bodies() == ["a"]
+
+
+async def test_a_clock_set_back_lets_nobody_wait_longer_than_the_level_says() -> None:
+    s = Scheduled()
+    s.delay("a", 1)
+    s.service.stop()
+    s.store.shutdown()
+    s.clock.set_ms(s.clock.message_time_ms() - 3_600_000)
+    s = Scheduled(s.disk, s.clock)
+    await s.advance(0)
+    assert s.bodies() == ["a"]
+
+
+async def test_a_store_that_refuses_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    s = Scheduled()
+    s.delay("a", 1)
+    s.delay("b", 1)
+    real_put, failures = s.store.put_message, [OSError("no space"), PutStatus.SERVICE_NOT_AVAILABLE]
+
+    def put(message: Message) -> PutResult:
+        if failures:
+            failure = failures.pop(0)
+            if isinstance(failure, OSError):
+                raise failure
+            return PutResult(failure, reason="disk full")
+        return real_put(message)
+
+    monkeypatch.setattr(s.store, "put_message", put)
+    monkeypatch.setattr("broker.schedule.RETRY_AFTER_S", 0.001)
+    await s.advance(1_000)
+    await until(lambda: len(s.bodies()) == 2)
+    assert s.bodies() == ["a", "b"]
+    assert failures == []
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [{"REAL_QID": "x"}, {"REAL_TOPIC": ""}, {"REAL_TOPIC": "RMQ_SYS_TRANS_HALF_TOPIC"}, {"REAL_TOPIC": "t" * 40_000}],
+    ids=["queue id", "no topic", "half topic", "topic too long to store"],
+)
+async def test_a_message_that_can_never_be_delivered_does_not_stop_the_next(properties: dict[str, str]) -> None:
+    s = Scheduled()
+    real = {"DELAY": "1", "REAL_TOPIC": "T", "REAL_QID": "2", **properties}
+    bad = Message(SCHEDULE_TOPIC, 0, b"bad", HOST, HOST, properties=real)
+    bad.properties_bytes = encode_properties(real).encode()[:32_000]
+    assert s.store.put_message(bad).status is PutStatus.PUT_OK
+    s.delay("good", 1)
+    await s.advance(1_000)
+    assert s.bodies() == ["good"]
+    assert s.service.progress() == {1: (2, 2)}
+
+
+async def test_the_wall_clock_delivers_within_milliseconds() -> None:
+    s = Scheduled(clock=SystemClock(), levels="1s")
+    s.delay("a", 1)
+    waiting = s.store.queue(SCHEDULE_TOPIC, 0)
+    unit = None if waiting is None else waiting.unit_at(0)
+    await until(lambda: bool(s.bodies()))
+    assert unit is not None
+    assert 0 <= s.records()[0].store_timestamp_ms - unit[2] < 500

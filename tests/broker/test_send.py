@@ -1,0 +1,201 @@
+import struct
+
+import pytest
+from data_path import STORE_HOST, TOPIC, DataPath, send_header
+
+from broker.message_id import decode_message_id
+from remoting.bodies import TopicConfig
+from remoting.codes import RequestCode, ResponseCode
+from store.properties import decode_properties
+
+
+def member(body, properties="", flag=0):
+    text = properties.encode()
+    size = 20 + len(body) + 2 + len(text)
+    return struct.pack(">iiiii", size, 0, 0, flag, len(body)) + body + struct.pack(">H", len(text)) + text
+
+
+@pytest.fixture
+async def path():
+    return DataPath()
+
+
+async def test_a_message_is_stored_as_it_was_sent(path):
+    answer = path.send("TAGS\x01t\x02color\x01red", b"body", queue_id=3, flag=42, sys_flag=1, reconsume_times=2)
+    assert answer.code == 0
+    assert answer.ext == {
+        "msgId": answer.ext["msgId"],
+        "queueId": "3",
+        "queueOffset": "0",
+        "MSG_REGION": "DefaultRegion",
+        "TRACE_ON": "true",
+    }
+    (record,) = path.stored(queue_id=3)
+    assert decode_message_id(answer.ext["msgId"]) == (STORE_HOST, record.physical_offset)
+    assert (record.body, record.flag, record.sys_flag, record.reconsume_times) == (b"body", 42, 1, 2)
+    assert (record.born_host, record.store_host) == (path.channel.host_bytes, STORE_HOST)
+    assert record.born_timestamp_ms == 1_600_000_000_000
+    assert record.store_timestamp_ms == path.clock.message_time_ms()
+    assert decode_properties(record.properties) == {"TAGS": "t", "color": "red", "CLUSTER": "DefaultCluster"}
+
+
+async def test_the_long_header_does_the_same(path):
+    answer = path.call(RequestCode.SEND_MESSAGE, send_header("TAGS\x01t", long=True, queue_id=1), b"x")
+    assert answer.code == 0 and answer.ext["queueId"] == "1"
+
+
+async def test_a_oneway_send_is_stored_and_not_answered(path):
+    path.ask(RequestCode.SEND_MESSAGE_V2, send_header(), b"quiet", oneway=True)
+    path.turn()
+    assert path.channel.take() == []
+    assert [record.body for record in path.stored()] == [b"quiet"]
+
+
+async def test_queue_minus_one_is_any_queue(path):
+    chosen = {path.send(queue_id=-1).ext["queueId"] for _ in range(60)}
+    assert chosen == {"0", "1", "2", "3"}
+
+
+async def test_a_batch_is_consecutive_messages(path):
+    body = member(b"a", "TAGS\x01x", 7) + member(b"b") + member(b"c", "KEYS\x01k\x02")
+    for code in (RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_MESSAGE_V2):  # C++ clients send 310
+        answer = path.call(code, send_header("WAIT\x01true", batch=True, queue_id=1), body)
+        assert answer.code == 0
+    assert answer.ext["queueOffset"] == "3"
+    offsets = [decode_message_id(message_id)[1] for message_id in answer.ext["msgId"].split(",")]
+    records = path.stored(queue_id=1)
+    assert [record.physical_offset for record in records][3:] == offsets
+    assert [record.body for record in records] == [b"a", b"b", b"c"] * 2
+    assert records[0].flag == 7
+    properties = [decode_properties(record.properties) for record in records[:3]]
+    assert properties[0] == {"TAGS": "x", "CLUSTER": "DefaultCluster", "WAIT": "true"}  # as 4.9.4's store shows
+    assert properties[2]["KEYS"] == "k"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"short",
+        member(b"a")[:-1],
+        member(b"a") + b"\0",
+        b"\0\0\0\x63" + member(b"a")[4:],
+        struct.pack(">iiiii", 20, 0, 0, 0, -1),
+    ],
+)
+async def test_a_malformed_batch_is_refused_whole(path, body):
+    answer = path.call(RequestCode.SEND_BATCH_MESSAGE, send_header(batch=True), member(b"ok") + body if body else body)
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "batch" in answer.remark
+    assert path.stored() == []
+
+
+@pytest.mark.parametrize("fields", [{"sys_flag": 4}, {"properties": "DELAY\x011"}, {"topic": "%RETRY%g"}])
+async def test_what_a_batch_may_not_be(path, fields):
+    answer = path.call(RequestCode.SEND_BATCH_MESSAGE, send_header(batch=True, **fields), member(b"a"))
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+
+
+# --- topics ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_topic_is_made_by_a_send_with_the_default_topic(path):
+    registered = []
+    path.services.topics.on_change = lambda: registered.append(True)
+    assert path.send(topic="New").code == 0
+    created = path.services.topics.get("New")
+    assert (created.read_queue_nums, created.write_queue_nums, created.perm) == (4, 4, 6)
+    assert registered == [True]
+    path.send(topic="New")
+    assert registered == [True]
+
+
+async def test_without_a_default_topic_that_lets_inherit_there_is_no_topic(path):
+    answer = path.send(topic="New", default_topic="NoSuch")
+    assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+    assert answer.remark.startswith("topic[New] not exist, apply first please!")
+    assert path.send(topic="New", default_topic=TOPIC).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+@pytest.mark.parametrize("topic", ["", "a/b", "../../x", "t" * 128, "ü"])
+async def test_bad_names_make_no_topic(path, topic):
+    assert path.send(topic=topic).code == ResponseCode.SYSTEM_ERROR
+    assert path.services.topics.get(topic) is None
+
+
+@pytest.mark.parametrize(
+    "topic", ["SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT"]
+)
+async def test_nobody_sends_to_the_broker_s_own_topics(path, topic):
+    assert path.send(topic=topic).code == ResponseCode.NO_PERMISSION
+
+
+async def test_queue_ids_end_where_the_topic_ends(path):
+    path.services.topics.update(TopicConfig("Uneven", 2, 4))
+    assert path.send(topic="Uneven", queue_id=3).code == 0
+    answer = path.send(topic="Uneven", queue_id=4)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "queueId[4] is illegal" in answer.remark
+
+
+async def test_a_multi_tag_topic_marks_its_messages(path):
+    path.services.topics.update(TopicConfig("Multi", 1, 1, topic_filter_type="MULTI_TAG"))
+    path.send(topic="Multi")
+    assert path.stored("Multi")[0].sys_flag == 2
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_broker_that_may_not_be_written_refuses_ordered_topics_only(path):
+    path.services.config.broker_permission = 4
+    assert path.send().code == 0
+    path.services.topics.get(TOPIC).order = True
+    assert path.send().code == ResponseCode.NO_PERMISSION
+
+
+async def test_before_the_start_time_nothing_is_taken(path):
+    path.services.config.start_accept_send_request_time_stamp = path.clock.message_time_ms() + 1
+    assert path.send().code == ResponseCode.SYSTEM_ERROR
+    path.clock.advance(1)
+    assert path.send().code == 0
+
+
+async def test_too_much_is_refused_with_the_limits(path):
+    answer = path.send(body=bytes((4 << 20) + 1))
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "msg body length limit 4194304B, msg properties length limit 32KB." in answer.remark
+    assert path.send("p\x01" + "v" * 32767).code == ResponseCode.MESSAGE_ILLEGAL
+    assert path.send(body=bytes(4 << 20)).code == 0
+
+
+async def test_a_store_that_takes_nothing_is_not_available(path):
+    path.store.commit_log.refusal = "disk full"
+    answer = path.send()
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert "disk full" in answer.remark
+
+
+async def test_transactions_are_refused_plainly(path):
+    answer = path.send("TRAN_MSG\x01true")
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert "not supported yet" in answer.remark
+    assert path.send("TRAN_MSG\x01false").code == 0
+
+
+# --- the retry topic -------------------------------------------------------------------------------------------------
+
+
+async def test_a_send_to_the_retry_topic_goes_to_the_dlq_once_tried_out(path):
+    retry, dlq = "%RETRY%cg", "%DLQ%cg"
+    path.send(topic=retry, default_topic="NoSuch", reconsume_times=15)
+    path.send(topic=retry, reconsume_times=16)
+    assert [record.reconsume_times for record in path.stored(retry)] == [15]
+    assert [record.reconsume_times for record in path.stored(dlq)] == [16]
+    path.send(topic=retry, reconsume_times=2, max_reconsume_times=2)
+    assert len(path.stored(dlq)) == 2
+
+
+async def test_a_retry_topic_of_a_group_that_may_not_be_is_refused():
+    path = DataPath({"auto_create_subscription_group": False})
+    assert path.send(topic="%RETRY%nobody").code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST

@@ -1,0 +1,105 @@
+import asyncio
+
+import pytest
+from data_path import DataPath
+
+from broker.message_id import encode_message_id
+from remoting.codes import RequestCode, ResponseCode
+from remoting.headers.send import ConsumerSendMsgBackRequestHeader
+from store.properties import decode_properties
+
+RETRY, DLQ, SCHEDULE = "%RETRY%cg", "%DLQ%cg", "SCHEDULE_TOPIC_XXXX"
+
+
+@pytest.fixture
+async def path():
+    return DataPath()
+
+
+def give_back(path, record, delay_level=0, group="cg", **fields):
+    header = ConsumerSendMsgBackRequestHeader(record.physical_offset, group, delay_level, **fields)
+    return path.call(RequestCode.CONSUMER_SEND_MSG_BACK, header)
+
+
+async def test_a_message_given_back_waits_and_comes_again(path):
+    path.send("TAGS\x01t\x02mine\x01yes", b"again", flag=9)
+    (first,) = path.stored()
+    assert give_back(path, first).code == 0
+    (waiting,) = path.stored(SCHEDULE, 2)  # level 3: 10 s
+    assert path.stored(RETRY) == []
+    path.clock.advance(10_000)
+    await asyncio.sleep(0)
+    path.turn()
+    (retried,) = path.stored(RETRY)
+    assert (retried.body, retried.flag, retried.reconsume_times) == (b"again", 9, 1)
+    assert (retried.born_host, retried.born_timestamp_ms) == (first.born_host, first.born_timestamp_ms)
+    assert decode_properties(retried.properties) == {
+        "TAGS": "t",
+        "mine": "yes",
+        "CLUSTER": "DefaultCluster",
+        "RETRY_TOPIC": "T",
+        "ORIGIN_MESSAGE_ID": encode_message_id(first.store_host, first.physical_offset),
+        "WAIT": "false",
+        "DELAY": "3",
+        "REAL_TOPIC": RETRY,
+        "REAL_QID": "0",
+    }
+    assert waiting.reconsume_times == 1
+    give_back(path, retried)
+    (second,) = path.stored(SCHEDULE, 3)  # level 4: 30 s
+    properties = decode_properties(second.properties)
+    assert second.reconsume_times == 2
+    assert properties["RETRY_TOPIC"] == "T"
+    assert properties["ORIGIN_MESSAGE_ID"] == encode_message_id(first.store_host, first.physical_offset)
+
+
+async def test_the_level_asked_for_is_taken(path):
+    path.send()
+    give_back(path, path.stored()[0], delay_level=1)
+    assert len(path.stored(SCHEDULE, 0)) == 1
+
+
+@pytest.mark.parametrize(
+    ("reconsume_times", "fields", "is_dead"),
+    [(15, {}, False), (16, {}, True), (2, {"max_reconsume_times": 2}, True), (16, {"max_reconsume_times": 17}, False)],
+)
+async def test_tried_out_it_goes_to_the_dead_letters(path, reconsume_times, fields, is_dead):
+    path.send(reconsume_times=reconsume_times)
+    give_back(path, path.stored()[0], **fields)
+    assert len(path.stored(DLQ)) == is_dead
+    if is_dead:
+        assert decode_properties(path.stored(DLQ)[0].properties)["DELAY"] == "0"
+        assert path.services.topics.get(DLQ).perm == 6
+
+
+async def test_a_negative_level_is_for_the_dead_letters(path):
+    path.send()
+    give_back(path, path.stored()[0], delay_level=-1)
+    assert len(path.stored(DLQ)) == 1
+
+
+async def test_refusals(path):
+    path.send()
+    (record,) = path.stored()
+    record.physical_offset += 1
+    answer = give_back(path, record)
+    assert answer.code == ResponseCode.SYSTEM_ERROR and answer.remark.startswith("look message by offset failed, ")
+    path.services.topics.get(RETRY).perm = 4
+    assert give_back(path, path.stored()[0]).code == ResponseCode.NO_PERMISSION
+    path.services.config.broker_permission = 4
+    assert give_back(path, path.stored()[0]).code == ResponseCode.NO_PERMISSION
+    path.services.config.auto_create_subscription_group = False
+    assert give_back(path, path.stored()[0], group="nobody").code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+async def test_a_group_without_retries_loses_the_message(path):
+    path.services.groups.find("cg").retry_queue_nums = 0
+    path.send()
+    assert give_back(path, path.stored()[0]).code == 0
+    assert path.services.topics.get(RETRY) is None
+
+
+async def test_a_store_that_takes_nothing_fails_the_giving_back(path):
+    path.send()
+    path.store.commit_log.refusal = "disk full"
+    assert give_back(path, path.stored()[0]).code == ResponseCode.SYSTEM_ERROR

@@ -1,0 +1,111 @@
+"""Statistics by topic, queue and group, over a minute, an hour and a day."""
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from broker.stats import BrokerStats
+from runtime.clock import VirtualClock
+
+
+class Clock(VirtualClock):
+    def monotonic(self) -> float:
+        return self.message_time_ms() / 1000
+
+
+def stats(clock: Clock | None = None) -> BrokerStats:
+    return BrokerStats("c", clock or Clock())
+
+
+def test_a_batch_counts_its_messages_once_for_each_who_asks() -> None:
+    s = stats()
+    s.put("T", 0, 3, 300)
+    s.put("T", 1, 1, 50)
+    s.get("g", "T", 0, 2, 200)
+    s.send_back("g", "T")
+    s.sample()
+    sums = {
+        (name, key): s.item(name, key).snapshot()["statsMinute"]["sum"]  # type: ignore[union-attr]
+        for name, key in [
+            ("TOPIC_PUT_NUMS", "T"), ("TOPIC_PUT_SIZE", "T"), ("QUEUE_PUT_NUMS", "T@1"), ("QUEUE_PUT_SIZE", "T@0"),
+            ("BROKER_PUT_NUMS", "c"), ("GROUP_GET_NUMS", "T@g"), ("GROUP_GET_SIZE", "T@g"), ("QUEUE_GET_NUMS", "T@0@g"),
+            ("QUEUE_GET_SIZE", "T@0@g"), ("BROKER_GET_NUMS", "c"), ("SNDBCK_PUT_NUMS", "T@g"),
+        ]
+    }  # fmt: skip
+    assert list(sums.values()) == [4, 350, 1, 300, 4, 2, 200, 2, 200, 2, 1]
+    assert s.item("TOPIC_PUT_NUMS", "U") is None
+
+
+def test_rates_over_a_minute_and_an_hour() -> None:
+    clock = Clock()
+    s = stats(clock)
+    s.put("T", 0, 1, 1)
+    s.sample()
+    for _ in range(60):  # ten minutes at one message a second, two at a call
+        clock.advance(10_000)
+        for _ in range(5):
+            s.put("T", 0, 2, 2)
+        s.sample()
+    item = s.item("TOPIC_PUT_NUMS", "T")
+    assert item is not None
+    snapshot = item.snapshot()
+    assert snapshot["statsMinute"] == {"sum": 60, "tps": 1.0, "avgpt": 2.0}
+    assert snapshot["statsHour"]["sum"] == snapshot["statsDay"]["sum"] == 601
+    assert s.group_get_tps("g", "T") == 0.0
+
+
+def test_the_last_minute_forgets_what_was_before() -> None:
+    clock = Clock()
+    s = stats(clock)
+    s.put("T", 0, 100, 1)
+    for _ in range(8):
+        s.sample()
+        clock.advance(10_000)
+    item = s.item("TOPIC_PUT_NUMS", "T")
+    assert item is not None and item.snapshot()["statsMinute"] == {"sum": 0, "tps": 0.0, "avgpt": 0.0}
+
+
+def test_per_second_over_the_windows_of_the_runtime_info() -> None:
+    clock = Clock()
+    s = stats(clock)
+    assert s.tps()["putTps"] == [0.0, 0.0, 0.0]
+    for second in range(100):
+        s.put("T", 0, 4 if second >= 90 else 2, 1)
+        s.get("g", "T", 0, 3, 1)
+        s.get_missed()
+        clock.advance(1_000)
+        s.sample_tps()
+    rates = s.tps()
+    assert rates["putTps"] == [4.0, pytest.approx(140 / 60), pytest.approx(2.2)]
+    assert rates["getFoundTps"] == rates["getMissTps"] == [1.0, 1.0, 1.0]
+    assert rates["getTotalTps"] == [2.0, 2.0, 2.0] and rates["getTransferedTps"] == [3.0, 3.0, 3.0]
+
+
+def test_totals_at_midnight() -> None:
+    noon = datetime(2026, 3, 2, 12)
+    clock = Clock(int(noon.timestamp() * 1000))
+    s = stats(clock)
+    s.sample()
+    for day in range(1, 3):
+        s.put("T", 0, 10, 1)
+        clock.set_ms(int((noon + timedelta(days=day)).timestamp() * 1000))
+        s.sample()
+    s.put("T", 0, 1, 1)
+    totals = s.day_totals()
+    assert (totals["msgPutTotalYesterdayMorning"], totals["msgPutTotalTodayMorning"], totals["msgPutTotalTodayNow"]) == (
+        10,
+        20,
+        21,
+    )
+
+
+def test_a_deleted_topic_can_be_forgotten() -> None:
+    s = stats()
+    s.put("T", 0, 1, 1)
+    s.get("g", "T", 0, 1, 1)
+    s.put("U", 0, 1, 1)
+    s.sample()
+    s.forget_topic("T")
+    s.sample()
+    assert s.item("TOPIC_PUT_NUMS", "T") is None and s.item("GROUP_GET_NUMS", "T@g") is None
+    assert s.item("TOPIC_PUT_NUMS", "U") is not None

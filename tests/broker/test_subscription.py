@@ -1,0 +1,28 @@
+import pytest
+
+from broker.subscription import split_tags, tag_filter
+from store.java_hash import java_hash
+
+
+@pytest.mark.parametrize("expression", [None, "", "*"])
+def test_everything_passes_without_a_filter(expression):
+    assert tag_filter(expression) is None
+
+
+def test_a_filter_knows_codes_only():
+    matches = tag_filter("A || AaAa||  ")
+    assert matches is not None
+    assert matches(java_hash("A"))
+    assert matches(java_hash("BBBB"))  # has the code of AaAa
+    assert not matches(java_hash("B"))
+    assert not matches(0)  # a message without tags
+
+
+def test_blank_tags_match_nothing():
+    matches = tag_filter(" || ")
+    assert matches is not None and not matches(java_hash("A"))
+
+
+def test_bars_alone_are_refused():
+    with pytest.raises(ValueError, match="names no tag"):
+        split_tags("||")
