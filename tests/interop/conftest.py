@@ -1,0 +1,122 @@
+"""Real clients against real servers.
+
+``--server=pocketmq`` (the default) tests ours; ``--server=apache`` puts Apache 4.9.4 in its place, to show that the
+expectations are the real one's. A missing JDK, Maven or Go is a failure where ``CI=true``, elsewhere a skip that the summary
+repeats aloud.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import toolchain
+from driver import Driver
+from drivers import CLIENTS, SKIPPED, Drivers, toolchain_missing
+from mqadmin import Mqadmin
+from servers import FLAVOURS, Apache, Cluster, Flavour
+from wire import Connection
+
+TEST_TIMEOUT_S = 1200  # the first run downloads
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("interop")
+    group.addoption("--server", choices=sorted(FLAVOURS), default="pocketmq", help="whom the real clients talk to")
+    group.addoption("--kill-cycles", type=int, default=50, help="how often the broker is killed under load")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.interop)
+            item.add_marker(pytest.mark.timeout(TEST_TIMEOUT_S))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for reason in sorted(SKIPPED):
+        terminalreporter.write_line(f"INTEROP TESTS SKIPPED: {reason}", red=True, bold=True)
+
+
+@pytest.fixture(scope="session")
+def flavour(pytestconfig: pytest.Config) -> Flavour:
+    """The implementation under test."""
+    name = pytestconfig.getoption("server", default="pocketmq")
+    if name == "apache":
+        need_java()
+    return FLAVOURS[name]()
+
+
+@pytest.fixture(scope="session")
+def apache() -> Apache:
+    need_java()
+    return Apache()
+
+
+def need_java() -> None:
+    try:
+        toolchain.require_java()
+    except toolchain.ToolchainMissing as missing:
+        toolchain_missing(str(missing))
+
+
+@pytest.fixture(scope="session")
+def cluster(flavour: Flavour, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The servers that most tests share; each test has topics and groups of its own."""
+    running = Cluster(tmp_path_factory.mktemp("cluster"), flavour)
+    try:
+        running.start_broker()
+        yield running
+    finally:
+        running.close()
+
+
+@pytest.fixture
+def connection(cluster: Cluster) -> Iterator[Connection]:
+    """A raw connection to the shared broker."""
+    with Connection(cluster.broker_address) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drivers]:
+    running = Drivers(tmp_path_factory.mktemp("drivers"))
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="session", params=CLIENTS)
+def client_name(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def client(client_name: str, cluster: Cluster, drivers: Drivers) -> Driver:
+    """A real client library, connected to the shared servers."""
+    try:
+        return drivers.get(client_name, cluster)
+    except toolchain.ToolchainMissing as missing:
+        toolchain_missing(f"{client_name}: {missing}")
+
+
+@pytest.fixture(scope="session")
+def mqadmin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mqadmin]:
+    need_java()
+    shell = Mqadmin(tmp_path_factory.mktemp("mqadmin"))
+    yield shell
+    shell.close()
+
+
+@pytest.fixture
+def named(request: pytest.FixtureRequest) -> Callable[[str], str]:
+    """Makes names of topics, groups and clients that no other test uses."""
+    test = request.node.name.replace("[", "-").replace("]", "").removeprefix("test_")
+    return lambda what: f"{test}-{what}"
+
+
+@pytest.fixture
+def topic(connection: Connection, named: Callable[[str], str]) -> str:
+    """A topic of four queues, in the route. One that a send creates gets there a moment after the send, with Apache too."""
+    name = named("topic")
+    connection.create_topic(name, 4)
+    return name

@@ -1,0 +1,175 @@
+"""One running driver: a real client library behind a line protocol.
+
+A request is a line of URL-encoded fields (``id=3&op=send&topic=T&body=hello``), which every language can read without a
+library; answers and events come back as JSON lines. The Java and the Go driver understand the same operations, listed in
+``java/Driver.java``.
+"""
+
+import itertools
+import json
+import subprocess
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar, cast
+from urllib.parse import urlencode
+
+ANSWER_TIMEOUT_S = 30
+T = TypeVar("T")
+
+
+class DriverError(Exception):
+    """The client library raised; the text is its message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One send, as its client saw it. ``*_at_ms`` are wall clock, ``acked_at`` is the driver's monotonic milliseconds."""
+
+    body: str
+    status: str
+    msg_id: str
+    offset_msg_id: str
+    queue_id: int
+    queue_offset: int
+    sent_at_ms: int
+    acked_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """One message, as a consumer got it; ``body`` only if it is short, ``body_crc`` always."""
+
+    topic: str
+    body: str | None
+    body_size: int
+    body_crc: int
+    tags: str
+    keys: str
+    msg_id: str
+    offset_msg_id: str
+    queue_id: int
+    queue_offset: int
+    reconsume_times: int
+    born_timestamp_ms: int
+    store_timestamp_ms: int
+    arrived_at_ms: int
+    arrived_at: float
+    properties: dict[str, str] = field(hash=False)
+
+
+class Driver:
+    def __init__(self, command: Sequence[str | Path], home: Path, env: dict[str, str]) -> None:
+        home.mkdir(parents=True, exist_ok=True)
+        self._errors = (home / "driver.err").open("wb")
+        self._process = subprocess.Popen(
+            [str(part) for part in command],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=env, cwd=home,
+        )  # fmt: skip
+        self._ids = itertools.count(1)
+        self._answers: dict[int, dict[str, Any]] = {}
+        self._received: dict[str, list[Received]] = defaultdict(list)
+        self._changed = threading.Condition()
+        self._ended = False
+        self._reader = threading.Thread(target=self._read, name="driver-reader", daemon=True)
+        self._reader.start()
+
+    def call(self, op: str, /, **fields: object) -> Any:
+        """Does one operation and returns its result. A list gives a field several values."""
+        request_id = next(self._ids)
+        items = {name: value for name, value in fields.items() if value is not None}
+        line = urlencode({"id": request_id, "op": op, **items}, doseq=True) + "\n"
+        assert self._process.stdin
+        with self._changed:
+            self._process.stdin.write(line.encode())
+            self._process.stdin.flush()
+            self._wait(lambda: request_id in self._answers, ANSWER_TIMEOUT_S, f"no answer to {op} {str(items)[:300]}")
+            answer = self._answers.pop(request_id)
+        if "error" in answer:
+            raise DriverError(answer["error"])
+        return answer["result"]
+
+    def start_producer(self, name: str, **options: object) -> None:
+        self.call("producer", name=name, **options)
+
+    def send(self, producer: str, topic: str, bodies: Sequence[str], **options: object) -> list[Sent]:
+        """Sends in order. ``kind``: sync (default), async, oneway, batch; ``queueId`` chooses the queue by a selector."""
+        result = self.call("send", producer=producer, topic=topic, body=list(bodies), **options)
+        return [Sent(**item) for item in result]
+
+    def start_consumer(self, name: str, group: str, topic: str, **options: object) -> None:
+        """Starts a push consumer, from the first offset, all tags; what it gets is read by `received` and `wait_for`."""
+        self.call("push", name=name, group=group, topic=topic, **options)
+
+    def shutdown(self, *names: str) -> None:
+        for name in names:
+            self.call("shutdown", name=name)
+
+    def received(self, consumer: str) -> list[Received]:
+        with self._changed:
+            return list(self._received[consumer])
+
+    def wait_for(self, consumer: str, count: int, timeout_s: float = 30) -> list[Received]:
+        """Waits until a consumer has got that many messages in all."""
+        got = self._received[consumer]
+        self.wait_until(lambda: len(got) >= count, timeout_s, lambda: f"{consumer}: {len(got)} of {count} messages")
+        return self.received(consumer)
+
+    def wait_until(self, condition: Callable[[], T], timeout_s: float, what: Callable[[], str]) -> T:
+        """Waits until something is true of what was received."""
+        with self._changed:
+            self._wait(condition, timeout_s, what)
+            return condition()
+
+    def pull(self, topic: str, queue_id: int, queue_offset: int, count: int, **options: object) -> dict[str, Any]:
+        """One pull through the pull consumer: status, min, max, next and the messages."""
+        result = cast(
+            dict[str, Any],
+            self.call("pull", topic=topic, queueId=queue_id, queueOffset=queue_offset, count=count, **options),
+        )
+        result["messages"] = [Received(**item) for item in result["messages"]]
+        return result
+
+    def close(self) -> None:
+        """Ends the driver, with whatever clients still run in it."""
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.close()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self._reader.join(5)
+        self._process.stdout.close()
+        self._errors.close()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def _wait(self, condition: Callable[[], object], timeout_s: float, what: str | Callable[[], str]) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            if self._ended:
+                raise RuntimeError(f"the driver ended: {self._tail()}")
+            if not self._changed.wait(deadline - time.monotonic()) and time.monotonic() >= deadline:
+                raise TimeoutError(f"after {timeout_s} s: {what if isinstance(what, str) else what()}")
+
+    def _tail(self) -> str:
+        return Path(self._errors.name).read_text(errors="replace")[-2000:]
+
+    def _read(self) -> None:
+        assert self._process.stdout
+        for line in self._process.stdout:
+            item = json.loads(line)
+            with self._changed:
+                if "event" in item:
+                    self._received[item["event"]].append(Received(**item["message"]))
+                else:
+                    self._answers[item["id"]] = item
+                self._changed.notify_all()
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()

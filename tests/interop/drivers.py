@@ -1,0 +1,49 @@
+"""The client libraries that are tested, and the drivers that run for them."""
+
+import os
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+import toolchain
+from driver import Driver
+from servers import BROKER_NAME, JAVA_OPTIONS, Cluster
+
+CLIENTS = ("java_4_9_4", "java_5_5_0", "go_v2")
+SKIPPED: set[str] = set()  # reasons, for the summary
+
+
+def toolchain_missing(reason: str) -> NoReturn:
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"{reason}; CI must have it", pytrace=False)
+    SKIPPED.add(reason)
+    pytest.skip(reason)
+
+
+class Drivers:
+    """Starts the driver of a client library, once for each name server; raises `ToolchainMissing`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._running: dict[tuple[str, str], Driver] = {}
+
+    def get(self, client: str, cluster: Cluster) -> Driver:
+        key = (client, cluster.namesrv_address)
+        if key not in self._running:
+            command = self._command(client)
+            home = self._folder / f"{client}-{len(self._running)}"
+            env = {**os.environ, "HOME": str(home), "ROCKETMQ_GO_LOG_LEVEL": "error"}
+            self._running[key] = Driver([*command, cluster.namesrv_address, BROKER_NAME], home, env)
+        return self._running[key]
+
+    def close(self, cluster: Cluster | None = None) -> None:
+        for key in [key for key in self._running if cluster is None or key[1] == cluster.namesrv_address]:
+            self._running.pop(key).close()
+
+    def _command(self, client: str) -> list[str | Path]:
+        if client == "go_v2":
+            return [toolchain.go_driver()]
+        version = toolchain.JAVA_VERSIONS[client]
+        class_path = f"{toolchain.java_classes(version)}:{toolchain.jars(version)}/*"
+        home = self._folder / f"{client}-{len(self._running)}"
+        return ["java", *JAVA_OPTIONS, "-Xmx256m", f"-Duser.home={home}", "-cp", class_path, "Driver"]

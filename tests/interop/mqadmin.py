@@ -1,0 +1,46 @@
+"""The real mqadmin 4.9.4, many commands in one JVM: starting it costs a second each time, a command some 100 ms."""
+
+import os
+import subprocess
+from pathlib import Path
+from urllib.parse import quote
+
+from servers import JAVA_OPTIONS, write_logback
+from toolchain import jars, java_classes
+
+
+class Mqadmin:
+    def __init__(self, home: Path) -> None:
+        write_logback(home, "tools")
+        class_path = f"{java_classes('4.9.4')}:{jars('4.9.4')}/*"
+        command = ["java", *JAVA_OPTIONS, "-Xmx256m", f"-Duser.home={home}", f"-Djava.io.tmpdir={home}",
+                   "-cp", class_path, "MqadminShell"]  # fmt: skip
+        self._errors = (home / "mqadmin.err").open("wb")
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, cwd=home,
+            env={**os.environ, "ROCKETMQ_HOME": str(home)},
+        )  # fmt: skip
+
+    def run(self, namesrv_address: str, command: str, *arguments: str) -> str:
+        """What the command printed, stack traces included."""
+        assert self._process.stdin and self._process.stdout
+        words = [command, "-n", namesrv_address, *arguments]
+        self._process.stdin.write(" ".join(quote(word, safe="") for word in words).encode() + b"\n")
+        self._process.stdin.flush()
+        printed: list[bytes] = []
+        for line in self._process.stdout:
+            if line == b"\0\n":
+                return b"".join(printed).decode(errors="replace").strip("\n")
+            printed.append(line)
+        raise RuntimeError(f"mqadmin {command} ended its JVM: {b''.join(printed)!r}")
+
+    def close(self) -> None:
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+        self._errors.close()

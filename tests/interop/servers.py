@@ -1,0 +1,233 @@
+"""A name server and a broker as two processes of their own: PocketMQ's, or Apache 4.9.4's to show that a test asks for what
+the real one does.
+
+PocketMQ takes its ports from the kernel. Apache's broker opens three that hang together (listenPort, -2, +1) and cannot say
+which it got, so there a free triple is looked for.
+"""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Protocol
+
+from toolchain import jars
+
+ROOT = Path(__file__).parents[2]
+CLUSTER_NAME = "InteropCluster"
+BROKER_NAME = "broker-interop"
+READY_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 60
+COMMIT_LOG_FILE_SIZE = 16 << 20
+APACHE_BESIDE = (-2, 1)  # its fast port and its HA port
+PORT_ATTEMPTS = 5
+JAVA_OPTIONS = (
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/java.lang=ALL-UNNAMED",
+    "--add-opens=java.base/java.util=ALL-UNNAMED",
+    "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "-XX:TieredStopAtLevel=1",
+)
+
+
+class ServerProcess:
+    """One running server; its output goes to a file that also tells when it is ready."""
+
+    def __init__(self, command: list[str], log: Path, env: dict[str, str] | None = None) -> None:
+        self.log = log
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=ROOT, env=env
+            )
+
+    def wait_ready(self) -> str:
+        """The line with ``boot success``, as soon as it is there."""
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while time.monotonic() < deadline:
+            text = self.log.read_text(errors="replace")
+            for line in text.splitlines():
+                if "boot success" in line.lower() and text.endswith("\n"):
+                    return line
+            if self._process.poll() is not None:
+                raise RuntimeError(f"{self.log.stem} ended with {self._process.returncode} at start:\n{text[-4000:]}")
+            time.sleep(0.01)
+        self.kill()
+        raise TimeoutError(f"{self.log.stem} printed no 'boot success' in {READY_TIMEOUT_S} s:\n{text[-4000:]}")
+
+    def stop(self) -> None:
+        """SIGTERM, as `kill` and containers send it, and the wait for a clean end."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise
+
+    def kill(self) -> None:
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+
+
+class Flavour(Protocol):
+    """How one implementation is started."""
+
+    name: str
+
+    def start_namesrv(self, folder: Path) -> tuple[ServerProcess, str]: ...
+
+    def start_broker(
+        self, folder: Path, namesrv_address: str, config: dict[str, object], port: int | None
+    ) -> tuple[ServerProcess, str]: ...
+
+
+class Pocketmq:
+    name = "pocketmq"
+
+    def start_namesrv(self, folder: Path) -> tuple[ServerProcess, str]:
+        config = _write_config(folder / "namesrv.conf", {"listenPort": 0})
+        process = ServerProcess([sys.executable, "-m", "namesrv", "-c", str(config)], folder / "namesrv.log")
+        return process, _address_of(process.wait_ready())
+
+    def start_broker(
+        self, folder: Path, namesrv_address: str, config: dict[str, object], port: int | None
+    ) -> tuple[ServerProcess, str]:
+        path = _write_config(folder / "broker.conf", {**config, "listenPort": port or 0})
+        command = [sys.executable, "-m", "broker", "-n", namesrv_address, "-c", str(path)]
+        process = ServerProcess(command, folder / "broker.log")
+        return process, _address_of(process.wait_ready())
+
+
+class Apache:
+    name = "apache"
+
+    def start_namesrv(self, folder: Path) -> tuple[ServerProcess, str]:
+        port = _free_port(beside=())
+        config = _write_config(folder / "namesrv.conf", {"listenPort": port})
+        process = _java_server(folder, "namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", "-c", str(config))
+        process.wait_ready()
+        return process, f"127.0.0.1:{port}"
+
+    def start_broker(
+        self, folder: Path, namesrv_address: str, config: dict[str, object], port: int | None
+    ) -> tuple[ServerProcess, str]:
+        for attempt in range(PORT_ATTEMPTS):
+            if port is None or not all(_is_free(port + distance) for distance in (0, *APACHE_BESIDE)):
+                port = _free_port(APACHE_BESIDE)  # a broker that moved: its clients learn it from the route
+            items = {**config, "listenPort": port, "namesrvAddr": namesrv_address}
+            path = _write_config(folder / "broker.conf", items)
+            process = _java_server(folder, "broker", "org.apache.rocketmq.broker.BrokerStartup", "-c", str(path))
+            try:
+                process.wait_ready()
+                return process, f"127.0.0.1:{port}"
+            except RuntimeError as error:  # somebody's connection took one of the three meanwhile
+                if "BindException" not in str(error) or attempt == PORT_ATTEMPTS - 1:
+                    raise
+                port = None
+        raise AssertionError("not reached")
+
+
+FLAVOURS: dict[str, type[Pocketmq] | type[Apache]] = {"pocketmq": Pocketmq, "apache": Apache}
+
+
+class Cluster:
+    """A name server and one broker on a store under ``folder``."""
+
+    def __init__(self, folder: Path, flavour: Flavour, **config: object) -> None:
+        self.folder = folder
+        self.store = folder / "store"
+        self.flavour = flavour
+        self.config = config
+        self.broker: ServerProcess | None = None
+        self.broker_address = ""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.namesrv, self.namesrv_address = flavour.start_namesrv(folder)
+
+    def start_broker(self, flavour: Flavour | None = None) -> None:
+        """Starts the broker on the store, on the port it had before if there was one."""
+        config = {
+            "brokerClusterName": CLUSTER_NAME,
+            "brokerName": BROKER_NAME,
+            "brokerId": 0,
+            "brokerIP1": "127.0.0.1",
+            "storePathRootDir": self.store,
+            "storePathCommitLog": self.store / "commitlog",
+            "mappedFileSizeCommitLog": COMMIT_LOG_FILE_SIZE,
+            **self.config,
+        }
+        port = int(self.broker_address.rpartition(":")[2]) if self.broker_address else None
+        self.broker, self.broker_address = (flavour or self.flavour).start_broker(
+            self.folder, self.namesrv_address, config, port
+        )
+
+    def stop_broker(self) -> None:
+        if self.broker:
+            self.broker.stop()
+
+    def kill_broker(self) -> None:
+        if self.broker:
+            self.broker.kill()
+
+    def close(self) -> None:
+        """Ends both at once: their store is thrown away."""
+        self.kill_broker()
+        self.namesrv.kill()
+
+
+def _address_of(ready_line: str) -> str:
+    found = re.search(r"address=([\w.\-]+:\d+)", ready_line)
+    if not found:
+        raise RuntimeError(f"the ready line names no address=HOST:PORT: {ready_line!r}")
+    return found.group(1)
+
+
+def _write_config(path: Path, items: dict[str, object]) -> Path:
+    path.write_text("".join(f"{key}={value}\n" for key, value in items.items()))
+    return path
+
+
+def _java_server(folder: Path, name: str, main_class: str, *arguments: str) -> ServerProcess:
+    write_logback(folder, name)
+    class_path = f"{folder / 'conf'}:{jars('4.9.4')}/*"
+    heap = ("-Xms512m", "-Xmx512m") if name == "broker" else ("-Xms64m", "-Xmx128m")
+    command = ["java", *JAVA_OPTIONS, *heap, f"-Duser.home={folder}", "-cp", class_path, main_class, *arguments]
+    return ServerProcess(command, folder / f"{name}.log", {**os.environ, "ROCKETMQ_HOME": str(folder)})
+
+
+def write_logback(home: Path, name: str) -> None:
+    """RocketMQ 4.x reads its log settings from ``$ROCKETMQ_HOME/conf`` and does not start without."""
+    (home / "conf").mkdir(parents=True, exist_ok=True)
+    (home / "conf" / f"logback_{name}.xml").write_text(
+        '<configuration><appender name="F" class="ch.qos.logback.core.FileAppender">'
+        f"<file>{home}/{name}-server.log</file><encoder><pattern>%d %p %m%n</pattern></encoder></appender>"
+        '<root level="WARN"><appender-ref ref="F"/></root></configuration>\n'
+    )
+
+
+def _free_port(beside: tuple[int, ...]) -> int:
+    """A port that is free, as are those at the given distances from it."""
+    for _ in range(1000):
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            port = int(probe.getsockname()[1])
+        if all(_is_free(port + distance) for distance in beside):
+            return port
+    raise RuntimeError("no free group of ports found")
+
+
+def _is_free(port: int) -> bool:
+    """Whether Java could listen there: on every address, and over what is left of closed connections."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except (OSError, OverflowError):
+            return False
+        return True

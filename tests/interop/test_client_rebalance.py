@@ -1,0 +1,24 @@
+"""A second consumer joins and leaves: the queues are shared anew each time, and no message is lost."""
+
+from collections import Counter
+from collections.abc import Callable
+
+from driver import Driver
+from rounds import QUEUES, Rounds
+
+
+def test_rebalance_on_join_and_leave(client: Driver, topic: str, named: Callable[[str], str]) -> None:
+    client.start_producer(named("p"))
+    rounds = Rounds(client, topic, named)
+    client.start_consumer(named("a"), named("g"), topic)
+    rounds.wait_for_shares({"a": QUEUES})
+    client.start_consumer(named("b"), named("g"), topic)
+    rounds.wait_for_shares({"a": QUEUES // 2, "b": QUEUES // 2})
+    settled = len(rounds.sent)
+    rounds.wait_for_shares({"a": QUEUES // 2, "b": QUEUES // 2})
+    counts = Counter(rounds.got())
+    assert all(counts[body] == 1 for body in rounds.sent[settled : settled + QUEUES]), "once while nothing changes"
+    client.shutdown(named("b"))
+    rounds.wait_for_shares({"a": QUEUES})
+    assert set(rounds.got()) == set(rounds.sent), "every message reached the group"
+    client.shutdown(named("p"), named("a"))

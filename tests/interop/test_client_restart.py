@@ -1,0 +1,72 @@
+"""A broker restarts under its clients: what was consumed stays consumed, and who is connected goes on by itself.
+
+Java 4.9.4 and Go do not notice that the broker which held their pull is gone before that pull times out, after 30 s: so the
+three wait together, for one restart.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+from driver import Driver
+from drivers import CLIENTS, Drivers, toolchain_missing
+from servers import Cluster, Flavour
+from toolchain import ToolchainMissing
+from wire import Connection
+
+TOPIC = "Restart-topic"
+BEFORE, AFTER = [f"before {n}" for n in range(20)], [f"after {n}" for n in range(8)]
+GOES_ON_S = 60
+
+
+@pytest.fixture(scope="module")
+def restarted(
+    flavour: Flavour, tmp_path_factory: pytest.TempPathFactory, drivers: Drivers
+) -> Iterator[dict[str, Driver | ToolchainMissing]]:
+    """Each client's driver after the restart, with a consumer that stayed; a group of it had gone before."""
+    cluster = Cluster(tmp_path_factory.mktemp("restarted"), flavour)
+    try:
+        cluster.start_broker()
+        found: dict[str, Driver | ToolchainMissing] = {}
+        for name in CLIENTS:
+            try:
+                with Connection(cluster.broker_address) as connection:
+                    connection.create_topic(f"{TOPIC}-{name}", 4)
+                found[name] = consume_before(drivers.get(name, cluster), name)
+            except ToolchainMissing as missing:
+                found[name] = missing
+        cluster.stop_broker()
+        cluster.start_broker()
+        yield found
+        drivers.close(cluster)
+    finally:
+        cluster.close()
+
+
+def consume_before(client: Driver, name: str) -> Driver:
+    topic = f"{TOPIC}-{name}"
+    client.start_producer("p")
+    client.send("p", topic, BEFORE)
+    client.start_consumer("gone", f"{topic}-g1", topic)
+    client.start_consumer("stays", f"{topic}-g2", topic)
+    for consumer in ("gone", "stays"):
+        client.wait_for(consumer, len(BEFORE))
+    client.shutdown("gone")
+    return client
+
+
+@pytest.mark.parametrize("client_name", CLIENTS)
+def test_offsets_survive_a_broker_restart(restarted: dict[str, Driver | ToolchainMissing], client_name: str) -> None:
+    client = restarted[client_name]
+    if isinstance(client, ToolchainMissing):
+        toolchain_missing(f"{client_name}: {client}")
+    topic = f"{TOPIC}-{client_name}"
+    client.send("p", topic, AFTER)
+    client.start_consumer("again", f"{topic}-g1", topic)
+    assert {message.body for message in client.wait_for("again", len(AFTER))} == set(AFTER)
+
+    def went_on() -> bool:
+        return set(AFTER) <= {message.body for message in client.received("stays")}
+
+    client.wait_until(went_on, GOES_ON_S, lambda: f"{len(client.received('stays'))} messages with the consumer that stayed")
+    assert len(client.received("again")) == len(AFTER), "nothing that the group had consumed"
+    client.shutdown("p", "stays", "again")

@@ -1,0 +1,95 @@
+"""Gets the real clients: jars from Maven Central, the Go module, and our drivers compiled against them.
+
+Everything is kept under ``${POCKETMQ_CACHE:-$HOME/.cache/pocketmq}``, so the network is needed once. A folder appears there
+under its final name only when it is complete: an interrupted download is begun again, not taken for a finished one.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+HERE = Path(__file__).parent
+CACHE = Path(os.environ.get("POCKETMQ_CACHE") or Path.home() / ".cache" / "pocketmq")
+JAVA_VERSIONS = {"java_4_9_4": "4.9.4", "java_5_5_0": "5.5.0"}
+DOWNLOAD_TIMEOUT_S = 900
+
+
+class ToolchainMissing(Exception):
+    """A tool that a standard client needs is not installed; the text says which, and what to install."""
+
+
+def require_java() -> None:
+    missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
+    if missing:
+        raise ToolchainMissing(f"not found: {', '.join(missing)} (install a JDK, 11 or later, and Maven)")
+
+
+def require_go() -> None:
+    if shutil.which("go") is None:
+        raise ToolchainMissing("not found: go (install Go 1.21 or later)")
+
+
+def jars(version: str) -> Path:
+    """The folder with the jars of a RocketMQ version, and of all they depend on."""
+    require_java()
+    pom = HERE / "java" / f"pom-{version}.xml"
+
+    def copy(target: Path) -> None:
+        _run("mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={target / 'lib'}")
+
+    return _made_once(CACHE / "peer" / version, f"jars of RocketMQ {version}", copy) / "lib"
+
+
+def java_classes(version: str) -> Path:
+    """The folder with our Java drivers, compiled against one version."""
+    class_path = f"{jars(version)}/*"
+    sources = [HERE / "java" / "Driver.java"]
+    if version == "4.9.4":
+        sources.append(HERE / "java" / "MqadminShell.java")
+
+    def compile_into(target: Path) -> None:
+        _run("javac", "-nowarn", "-Xlint:none", "-cp", class_path, "-d", target, *sources)
+
+    return _made_once(CACHE / "interop" / f"java-{version}-{_digest(sources)}", f"Java {version} driver", compile_into)
+
+
+def go_driver() -> Path:
+    """The Go driver's executable."""
+    require_go()
+    sources = sorted((HERE / "go").iterdir())
+
+    def build(target: Path) -> None:
+        _run("go", "build", "-trimpath", "-o", target / "driver", ".", cwd=HERE / "go")
+
+    return _made_once(CACHE / "interop" / f"go-{_digest(sources)}", "Go driver", build) / "driver"
+
+
+def _digest(sources: list[Path]) -> str:
+    return hashlib.sha256(b"\0".join(source.read_bytes() for source in sources)).hexdigest()[:12]
+
+
+def _made_once(folder: Path, what: str, make: Callable[[Path], None]) -> Path:
+    if folder.exists():
+        return folder
+    print(f"\n[interop] getting {what} into {folder} (once) ...", file=sys.__stderr__, flush=True)
+    draft = folder.with_name(f"{folder.name}.draft-{os.getpid()}")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    make(draft)
+    if folder.exists():  # another run was quicker
+        shutil.rmtree(draft)
+    else:
+        draft.rename(folder)
+    return folder
+
+
+def _run(*command: str | Path, cwd: Path | None = None) -> None:
+    done = subprocess.run(
+        command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT_S
+    )
+    if done.returncode:
+        raise RuntimeError(f"{command[0]} failed:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
