@@ -216,10 +216,11 @@ def encode_request(
 
 
 def _frame_into(out: list[Buffer], serialize_type: int, head: bytes, body: Body) -> None:
-    if isinstance(body, (bytes, memoryview)):
+    if not body:
+        out.append(frame_head(serialize_type, len(head), 0) + head)
+    elif isinstance(body, (bytes, memoryview)):
         out.append(frame_head(serialize_type, len(head), len(body)) + head)
-        if body:
-            out.append(body)
+        out.append(body)
     else:
         out.append(frame_head(serialize_type, len(head), sum(map(len, body))) + head)
         out.extend(body)

@@ -71,27 +71,26 @@ def _optional(field: msgspec.structs.FieldInfo) -> bool:
     return NoneType in get_args(field.type)
 
 
-def _template(fields: list[msgspec.structs.FieldInfo]) -> str:
-    """Source of a bytes expression: `,"name":"value"` for each of `fields`."""
-    pieces, arguments = [], []
-    for field in fields:
-        piece, argument = _json_expression(_kind(field.type), f"h.{field.name}")
-        pieces.append(f',"{field.encode_name}":{piece}')
-        arguments.append(argument)
-    return f"b'{''.join(pieces)}' % ({', '.join(arguments)},)"
-
-
 @cache
 def _json_writer(declared: type[CommandHeader]) -> Callable[[CommandHeader], bytes]:
-    fields = msgspec.structs.fields(declared)
-    required = [field for field in fields if not _optional(field)]
-    lines = ["def write(h):", f"    out = {_template(required) if required else chr(98) + chr(39) * 2}"]
-    for field in fields:
+    """`write(h)`: one template; optional fields are spliced in behind the required ones."""
+    pieces, arguments, optional_arguments = [], [], []
+    for field in msgspec.structs.fields(declared):
+        piece, argument = _json_expression(_kind(field.type), f"h.{field.name}")
         if _optional(field):
-            lines += [f"    if h.{field.name} is not None:", f"        out += {_template([field])}"]
-    lines.append("    return b'{' + out[1:] + b'}'")
+            spliced = f"b',\"{field.encode_name}\":{piece}' % ({argument},)"
+            optional_arguments.append(f"(b'' if h.{field.name} is None else {spliced})")
+        else:
+            pieces.append(f'"{field.encode_name}":{piece}')
+            arguments.append(argument)
+    spliced_all = ", ".join(optional_arguments)
+    if pieces:
+        template = "{" + ",".join(pieces) + "%b" * len(optional_arguments) + "}"
+        expression = f"b'{template}' % ({', '.join(arguments)}, {spliced_all})"
+    else:
+        expression = f"b'{{%b}}' % (b''.join(({spliced_all}{',' if spliced_all else ''}))[1:],)"  # [1:]: the first comma
     scope: dict[str, Any] = {"quote": msgspec.json.encode}
-    exec("\n".join(lines), scope)
+    exec(f"def write(h):\n    return {expression}", scope)
     return scope["write"]  # type: ignore[no-any-return]
 
 
