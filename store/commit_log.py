@@ -6,11 +6,19 @@ the next. Queue offsets are counted here, since a record carries its own.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from runtime.clock import Clock
 from store.config import MessageStoreConfig
 from store.disk import Disk
-from store.layout import BLANK_MAGIC_CODE, BLANK_SIZE, BLANK_STRUCT, HOST_SIZE, RECORD_FIXED_SIZE
+from store.layout import (
+    BLANK_MAGIC_CODE,
+    BLANK_SIZE,
+    BLANK_STRUCT,
+    HOST_SIZE,
+    MESSAGE_MAGIC_CODE,
+    RECORD_FIXED_SIZE,
+)
 from store.mapped_file import MappedFile
 from store.mapped_file_queue import MappedFileQueue
 from store.message import TRANSACTION_UNQUEUED_FLAG, DispatchRequest, Message, PutResult, PutStatus
@@ -29,7 +37,8 @@ from store.record import (
 )
 
 # An enum's member costs 0.1 us to look up.
-_PUT_OK = PutStatus.PUT_OK
+_PUT_OK: Final = PutStatus.PUT_OK
+_SIZE_WITHOUT_PARTS: Final = RECORD_FIXED_SIZE + 2
 # Encoded topics are remembered up to this many, then all forgotten: broker limits keep a real one far below.
 _TOPIC_PARTS_MAX = 20_000
 
@@ -57,47 +66,57 @@ class CommitLog:
     # --- appending -------------------------------------------------------------------------------------------------
 
     def put(self, message: Message) -> PutResult:
-        """Append one message. About 3 us for 1 KiB, CRC included."""
-        topic = message.topic
-        part = self._topic_parts.get(topic)
-        if part is None:
-            part = self._remember_topic(topic)
-        if self.refusal is not None:
-            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=self.refusal)
-        magic_code, topic_bytes = part
+        """Append one message: as `put_batch` does with a batch of one, but in a straight line for the usual case.
+
+        What is not usual is left to it: another size of host or topic, a prepared message, the end of a file, a refusal.
+        Measured: 2.9 us for 1 KiB, the CRC (0.1) and the first touch of the file's pages (0.7) included; 3.1 step by step.
+        """
+        topic, queue_id, sys_flag, properties = message.topic, message.queue_id, message.sys_flag, message.properties
+        magic_code, topic_bytes = self._topic_parts.get(topic) or self._remember_topic(topic)
         body_size, properties_size = len(message.body), len(message.properties_bytes)
-        size = RECORD_FIXED_SIZE + body_size + len(topic_bytes) + 2 + properties_size
-        if len(message.born_host) != HOST_SIZE or len(message.store_host) != HOST_SIZE:
-            size = record_size(message, len(topic_bytes))
-        if (
-            body_size > self._body_size_max
-            or properties_size > PROPERTIES_SIZE_MAX
-            or size > self._record_size_max
-            or len(topic_bytes) > TOPIC_SIZE_MAX_V1
-        ):
-            refused = self._illegal(message)
-            if refused is not None:
-                return refused
+        size = _SIZE_WITHOUT_PARTS + body_size + len(topic_bytes) + properties_size
         file = self._last
-        if file is None or file.wrote + size + BLANK_SIZE > file.size:
-            try:
-                file = self._roll()
-            except OSError as error:
-                return PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED, reason=f"next CommitLog file: {error}")
+        if (
+            file is None
+            or (position := file.wrote) + size > file.size - BLANK_SIZE
+            or self.refusal is not None
+            or body_size > self._body_size_max
+            or properties_size > PROPERTIES_SIZE_MAX
+            or magic_code != MESSAGE_MAGIC_CODE
+            or sys_flag & TRANSACTION_UNQUEUED_FLAG
+            or not len(message.born_host) == len(message.store_host) == HOST_SIZE
+        ):
+            result = self.put_batch((message,))
+            result.physical_offsets = None
+            return result
         store_timestamp_ms = self._clock.message_time_ms()
         if store_timestamp_ms < self.last_store_timestamp_ms:
             store_timestamp_ms = self.last_store_timestamp_ms
         self.last_store_timestamp_ms = store_timestamp_ms
 
-        position = file.wrote
+        key = (topic, queue_id)
+        queue_offset = self.queue_offsets.get(key, 0)
+        self.queue_offsets[key] = queue_offset + 1
         end = position + size
         physical_offset = file.start_offset + position
-        queue_offset = self._take_queue_offset(message)
         file.view[position:end] = encode_record(
             message, magic_code, topic_bytes, size, queue_offset, physical_offset, store_timestamp_ms
         )
         file.wrote = end
-        self._remember(message, queue_offset, physical_offset, size, store_timestamp_ms)
+        self.undispatched.append(
+            DispatchRequest(
+                topic,
+                queue_id,
+                physical_offset,
+                size,
+                self._tags_code(topic, properties, store_timestamp_ms),
+                store_timestamp_ms,
+                queue_offset,
+                sys_flag,
+                properties.get(KEYS),
+                properties.get(UNIQ_KEY),
+            )
+        )
         return PutResult(_PUT_OK, physical_offset, physical_offset + size, queue_offset, store_timestamp_ms, size)
 
     def put_batch(self, messages: Sequence[Message]) -> PutResult:

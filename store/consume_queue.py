@@ -61,7 +61,7 @@ class ConsumeQueue:
         self.max_offset = 0
         # Behind the newest record that is in the queue: what ends at or before it has been appended already.
         self.max_physical_offset = 0
-        self._files = MappedFileQueue(disk, folder, file_size)
+        self._files = MappedFileQueue(disk, folder, file_size, random_access=True)
         self._opened = False
         # Physical offset in the unit at `min_offset`, -1 when not looked up; spares opening queues.
         self._min_unit_physical_offset = -1
@@ -85,6 +85,9 @@ class ConsumeQueue:
         """
         count = len(values) // 3
         if values[0] < self.max_physical_offset or queue_offset != self.max_offset:
+            if queue_offset == 0 and self.max_physical_offset <= values[0]:
+                # The topic was deleted and made anew, and recovery goes through both of its lives.
+                self.destroy()
             skipped = self._known(queue_offset, values)
             if skipped == count:
                 return 0
@@ -135,7 +138,7 @@ class ConsumeQueue:
     def units(self, queue_offset: int, count_max: int) -> memoryview:
         """Up to `count_max` units from `queue_offset` on, 20 bytes each, for `CONSUME_QUEUE_UNIT_STRUCT.iter_unpack`.
 
-        Fewer at the end of a file; empty outside [min_offset, max_offset). Measured: 1.0 us, and 2.1 with 32 units unpacked.
+        Fewer at the end of a file; empty outside [min_offset, max_offset).
         """
         if not self.min_offset <= queue_offset < self.max_offset:
             return memoryview(b"")

@@ -1,6 +1,6 @@
 """All ConsumeQueues of a store, by topic and queue id: `<folder>/<topic>/<queue id>/`."""
 
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from typing import Final
 
 from store.consume_queue import ConsumeQueue
@@ -90,9 +90,10 @@ class ConsumeQueueStore:
         if self._disk.is_dir(path):
             self._disk.delete_tree(path)
 
-    def flush(self, least_pages: int = 0) -> None:
+    def flush(self, least_pages: int = 0, between: Callable[[], None] = lambda: None) -> None:
         """Make units durable: of every dirty queue, or of those with so many dirty pages. For the flush thread.
 
+        `between` is called after each queue: thousands of syncs take seconds, and a group commit must not wait for them all.
         Raises OSError; what failed is tried again next time.
         """
         for queue in tuple(self.dirty):
@@ -101,11 +102,10 @@ class ConsumeQueueStore:
             try:
                 if not queue.flush(least_pages) and least_pages and queue.unflushed:
                     self.dirty.add(queue)
-            except ValueError:  # its topic was deleted meanwhile, the files are closed
-                continue
             except OSError:
                 self.dirty.add(queue)
                 raise
+            between()
 
     def close(self) -> None:
         """Flush and unmap everything. Raises OSError."""

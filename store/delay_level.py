@@ -53,7 +53,8 @@ class DelayLevels:
         """
         if topic == SCHEDULE_TOPIC and (level := _level(properties.get(DELAY))) > 0:
             return self.deliver_time_ms(level, store_timestamp_ms)
-        return tags_code(properties.get(TAGS, ""))
+        tags = properties.get(TAGS)
+        return tags_code(tags) if tags else 0
 
 
 def _level(text: str | None) -> int:

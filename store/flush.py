@@ -1,8 +1,9 @@
 """The one flush thread: it alone syncs, so that the loop never waits for a disk.
 
 Group commit (SYNC_FLUSH): at the end of a turn the loop asks for the highest end offset that was put; one sync answers
-everybody who came meanwhile, through `on_flushed`. Intervals: the log each 500 ms once four pages are dirty and at least
-each 10 s, the queues each second and at least each minute, the checkpoint after those.
+everybody who came meanwhile, through `on_flushed`. It goes first, also between any two syncs of queues. Intervals: the log
+each 500 ms once four pages are dirty and at least each 10 s, the queues each second and at least each minute, the
+checkpoint after those.
 
 A sync that failed is never tried again: the kernel may have dropped the dirty pages and would report success. From then on
 nothing is acknowledged and nothing taken; the store says why until it is restarted and has recovered from the disk.
@@ -153,8 +154,7 @@ class FlushService:
         queues come next, and it is written last. Raises OSError.
         """
         timestamp_ms = self.dispatched_timestamp_ms
-        self._queues.flush(0 if thorough else self._config.flush_consume_queue_least_pages)
-        self._serve_group()
+        self._queues.flush(0 if thorough else self._config.flush_consume_queue_least_pages, self._serve_group)
         if self._index is not None:
             self._index.flush_full()
             self._serve_group()

@@ -6,7 +6,7 @@ Everything is big-endian.
 """
 
 import struct
-from functools import cache
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -182,10 +182,11 @@ CHECKPOINT_SIZE: Final = 40
 assert CHECKPOINT_STRUCT.size == CHECKPOINT_SIZE
 
 
-@cache
+# One call for a run of units instead of one a unit. Few are kept: a struct of 1000 units takes 96 KB.
+@lru_cache(maxsize=128)
 def unit_run_struct(count: int) -> struct.Struct:
     """`count` queue units as one flat tuple: physical offset, size, tags code, physical offset, ...
 
-    One call for a run instead of one a unit; slices with a step of 3 pick the columns.
+    Slices with a step of 3 pick the columns.
     """
     return struct.Struct(">" + CONSUME_QUEUE_UNIT_STRUCT.format[1:] * count)

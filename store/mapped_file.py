@@ -19,12 +19,21 @@ class MappedFile:
 
     __slots__ = ("array", "disk", "flushed", "path", "region", "size", "start_offset", "view", "wrote")
 
-    def __init__(self, disk: Disk, directory: str, start_offset: int, size: int, create: bool = False) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        start_offset: int,
+        size: int,
+        *,
+        create: bool = False,
+        random_access: bool = False,
+    ) -> None:
         self.disk = disk
         self.path = f"{directory}/{file_name(start_offset)}"
         self.start_offset = start_offset
         self.size = size
-        self.region: MappedRegion = disk.map(self.path, size, create)
+        self.region: MappedRegion = disk.map(self.path, size, create=create, random_access=random_access)
         self.view = self.region.view
         self.array = self.region.array
         self.wrote = 0

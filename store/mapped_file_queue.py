@@ -13,10 +13,12 @@ OS_PAGE_SIZE = 4096
 class MappedFileQueue:
     """Files ascending in `files`. The list is replaced, never changed in place: the flush thread walks over it."""
 
-    def __init__(self, disk: Disk, directory: str, file_size: int) -> None:
+    def __init__(self, disk: Disk, directory: str, file_size: int, *, random_access: bool = False) -> None:
+        """`random_access` is the hint for `Disk.map`."""
         self.disk = disk
         self.directory = directory
         self.file_size = file_size
+        self.random_access = random_access
         self.files: tuple[MappedFile, ...] = ()
         # A name was added or removed and the directory not yet synced.
         self._directory_dirty = False
@@ -43,7 +45,7 @@ class MappedFileQueue:
                 )
             if files and int(name) != files[-1].start_offset + self.file_size:
                 raise StoreError(f"{path} does not follow {files[-1].path}: a file of the row is missing")
-            file = MappedFile(self.disk, self.directory, int(name), self.file_size)
+            file = MappedFile(self.disk, self.directory, int(name), self.file_size, random_access=self.random_access)
             file.wrote = file.flushed = self.file_size
             files.append(file)
         self.files = tuple(files)
@@ -99,7 +101,9 @@ class MappedFileQueue:
 
     def create(self, start_offset: int) -> MappedFile:
         """Make a file that is not yet part of the row; any thread may. Raises OSError."""
-        return MappedFile(self.disk, self.directory, start_offset, self.file_size, create=True)
+        return MappedFile(
+            self.disk, self.directory, start_offset, self.file_size, create=True, random_access=self.random_access
+        )
 
     def add(self, file: MappedFile) -> MappedFile:
         """Put a created file at the end of the row."""

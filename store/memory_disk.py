@@ -50,7 +50,7 @@ class MemoryDisk(Disk):
             raise FileNotFoundError(2, "No such file in memory", path)
         return file
 
-    def map(self, path: str, size: int, create: bool = False) -> MappedRegion:
+    def map(self, path: str, size: int, *, create: bool = False, random_access: bool = False) -> MappedRegion:
         if create and path not in self._files:
             self._files[path] = _MemoryFile(size)
         file = self._file(path)

@@ -16,7 +16,6 @@ from store.disk import Disk, DiskLock, StoreError
 from store.dispatcher import Dispatcher
 from store.flush import FlushService, OnFlushed
 from store.index_service import IndexService
-from store.java_hash import tags_code
 from store.layout import CONSUME_QUEUE_UNIT_SIZE, CONSUME_QUEUE_UNIT_STRUCT, unit_run_struct
 from store.mapped_file_queue import MappedFileQueue
 from store.message import (
@@ -28,7 +27,6 @@ from store.message import (
     PutResult,
     QueryResult,
 )
-from store.properties import DELAY, TAGS
 from store.record import store_timestamp_of
 from store.recovery import Recovery, RecoveryReport
 from store.retention import Retention
@@ -48,19 +46,11 @@ class MessageStore:
         self.disk = disk
         self.clock = clock
         self.delay_levels = DelayLevels(config.message_delay_level)
-        self.commit_log = CommitLog(config, disk, clock, self._tags_code)
+        self.commit_log = CommitLog(config, disk, clock, self.delay_levels.tags_code)
         self.queues = ConsumeQueueStore(disk, config.store_path("consumequeue"), config.mapped_file_size_consume_queue)
         self._lock: DiskLock | None = None
         self._on_flushed: OnFlushed = lambda flushed_offset, error: None
         self._in_memory_bytes = _memory_size() * config.access_message_in_memory_max_ratio // 100
-
-    def _tags_code(self, topic: str, properties: dict[str, str], store_timestamp_ms: int) -> int:
-        if topic == SCHEDULE_TOPIC:
-            level = properties.get(DELAY)
-            if level is not None and level.isdecimal() and int(level) > 0:
-                return self.delay_levels.deliver_time_ms(int(level), store_timestamp_ms)
-        tags = properties.get(TAGS)
-        return tags_code(tags) if tags else 0
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -104,7 +94,12 @@ class MessageStore:
             )
             self.index.load(clean=clean)
         recovery = Recovery(
-            self.commit_log, self.queues, self.index, self.checkpoint, self._tags_code, config.check_crc_on_recover
+            self.commit_log,
+            self.queues,
+            self.index,
+            self.checkpoint,
+            self.delay_levels.tags_code,
+            config.check_crc_on_recover,
         )
         report = recovery.run(clean)
         self._dispatcher = Dispatcher(self.queues, self.index)
@@ -275,7 +270,8 @@ class MessageStore:
     def _get_all(self, units: memoryview, queue_offset: int, min_offset: int, max_offset: int) -> GetResult | None:
         """The records of all `units`, if they are within the limits; None leaves them to `_get_matching`.
 
-        The fast twin of `_get_matching` for the usual case: 32 units cost 5 us here and 14 there.
+        The fast twin of `_get_matching` for the usual case: 32 neighbours cost 5 us here and 14 there; 32 records that are
+        none cost 13 us, 5 of them for making the views.
         """
         log_files = self.commit_log.mapped_files
         count = len(units) // CONSUME_QUEUE_UNIT_SIZE
@@ -383,9 +379,12 @@ class MessageStore:
 
     def drop_topics(self, keep: set[str]) -> list[str]:
         """Delete the queues of all topics but `keep` (and the schedule topic's); their queue offsets begin at 0 again."""
+        log = self.commit_log
         dropped = self.queues.drop_topics(keep | {SCHEDULE_TOPIC})
-        for key in [key for key in self.commit_log.queue_offsets if key[0] in dropped]:
-            del self.commit_log.queue_offsets[key]
+        for key in [key for key in log.queue_offsets if key[0] in dropped]:
+            del log.queue_offsets[key]
+        # What was put in this very turn would go into the queue of the topic's next life.
+        log.undispatched = [request for request in log.undispatched if request.topic not in dropped]
         return dropped
 
 

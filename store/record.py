@@ -40,8 +40,9 @@ _INT16 = struct.Struct(">H")
 _INT64 = struct.Struct(">q")
 _FIXED = RECORD_FIXED_STRUCTS
 _FIXED_SIZES: Final = {host_flags: fixed.size for host_flags, fixed in _FIXED.items()}
-_PACK = {host_flags: fixed.pack for host_flags, fixed in _FIXED.items()}
-_PACK_INT16 = _INT16.pack
+_PACK: Final = {host_flags: fixed.pack for host_flags, fixed in _FIXED.items()}
+_PACK_PLAIN: Final = _PACK[0]
+_PACK_INT16: Final = _INT16.pack
 
 # Tags code of a record, from its topic, properties and store time; a hash of the tags, or a time to deliver at.
 TagsCode = Callable[[str, dict[str, str], int], int]
@@ -109,13 +110,14 @@ def encode_record(
     The host bits of sysFlag are set from the hosts themselves, whatever the sender claims.
     """
     body, properties = message.body, message.properties_bytes
-    sys_flag, born_host, store_host = message.sys_flag & ~HOST_FLAGS, message.born_host, message.store_host
-    hosts = 0
+    born_host, store_host = message.born_host, message.store_host
+    sys_flag, pack = message.sys_flag & ~HOST_FLAGS, _PACK_PLAIN
     if len(born_host) != 8 or len(store_host) != 8:
         hosts = host_flags(message)
+        sys_flag, pack = sys_flag | hosts, _PACK[hosts]
     return b"".join(
         (
-            _PACK[hosts](
+            pack(
                 size,
                 magic_code,
                 crc32(body) & 0x7FFFFFFF,
@@ -123,7 +125,7 @@ def encode_record(
                 message.flag,
                 queue_offset,
                 physical_offset,
-                sys_flag | hosts,
+                sys_flag,
                 message.born_timestamp_ms,
                 born_host,
                 store_timestamp_ms,

@@ -182,9 +182,11 @@ class Recovery:
             report.records_scanned += 1
             self._last_store_timestamp_ms = store_timestamp_of(view, position)
             if physical_offset >= dispatch_start:
-                batch.append(decode_dispatch_request(view, position, self._tags_code))
-                if len(batch) == _DISPATCH_BATCH:
+                request = decode_dispatch_request(view, position, self._tags_code)
+                if len(batch) == _DISPATCH_BATCH or request.queue_offset == 0:
+                    # A topic that was deleted and made anew counts from 0 again: its two lives must not become one run.
                     self._dispatch(batch, report)
+                batch.append(request)
             physical_offset += size
         self._dispatch(batch, report)
         report.end_offset = physical_offset

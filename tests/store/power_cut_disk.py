@@ -96,7 +96,7 @@ class PowerCutDisk(Disk):
             raise FileNotFoundError(2, "no such file", path)
         return self.names[path]
 
-    def map(self, path: str, size: int, create: bool = False) -> MappedRegion:
+    def map(self, path: str, size: int, *, create: bool = False, random_access: bool = False) -> MappedRegion:
         if create and path not in self.names:
             self.names[path] = SimulatedFile(bytes(size))
         file = self._file(path)

@@ -1,9 +1,12 @@
 """Putting: what is stored, where, and what is refused."""
 
 import pytest
-from stores import HOST_V6, message, open_store
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stores import HOST, HOST_V6, message, open_store
 
 from runtime.clock import VirtualClock
+from store.commit_log import CommitLog
 from store.layout import BLANK_MAGIC_CODE, BLANK_STRUCT, MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2
 from store.memory_disk import MemoryDisk
 from store.message import PutStatus
@@ -24,6 +27,43 @@ def test_a_put_says_where_the_record_is_and_the_record_says_so_too() -> None:
     assert (record.body, record.topic, record.properties) == (b"second", b"T", b"TAGS\x01A")
     assert (record.physical_offset, record.queue_offset, record.queue_id) == (result.physical_offset, 1, 1)
     assert store.message_at(result.physical_offset + 1) is None and store.message_at(result.end_offset) is None
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    topic=st.sampled_from(("T", "中文", "t" * 127, "t" * 128, "t" * 300, "")),
+    queue_id=st.integers(0, 3),
+    body=st.binary(max_size=40) | st.just(bytes(5000)) | st.just(bytes(15_000)),
+    hosts=st.tuples(st.sampled_from((HOST, HOST_V6)), st.sampled_from((HOST, HOST_V6))),
+    numbers=st.tuples(*[st.integers(0, (1 << 31) - 1)] * 3),
+    sys_flag=st.integers(0, 0x3F),
+    properties=st.dictionaries(
+        st.sampled_from(("KEYS", "UNIQ_KEY", "TAGS", "DELAY", "X")), st.sampled_from(("a", "a b", "7"))
+    ),
+)
+def test_a_put_is_a_batch_of_one(
+    topic: str,
+    queue_id: int,
+    body: bytes,
+    hosts: tuple[bytes, bytes],
+    numbers: tuple[int, int, int],
+    sys_flag: int,
+    properties: dict[str, str],
+) -> None:
+    one = message(topic, queue_id, body, **properties)
+    one.born_host, one.store_host = hosts
+    one.flag, one.reconsume_times, one.prepared_transaction_offset = numbers
+    one.sys_flag = sys_flag
+    ways = []
+    for put in (CommitLog.put, lambda log, each: CommitLog.put_batch(log, [each])):
+        store = open_store(MemoryDisk(), VirtualClock(7777), max_message_size=10_000)
+        for _ in range(3):
+            result = put(store.commit_log, one)
+            result.physical_offsets = None
+            stored = store.message_at(result.physical_offset)
+            ways.append((result, bytes(stored or b"")))
+        ways.append((store.commit_log.undispatched, store.commit_log.queue_offsets))
+    assert ways[:4] == ways[4:]
 
 
 def test_store_time_never_goes_backwards_within_the_log() -> None:
@@ -131,7 +171,7 @@ def test_a_file_that_cannot_be_made_is_a_status_and_the_log_goes_on_later() -> N
     store.put_message(message(body=bytes(FILE_SIZE - 500)))
     create = disk.map
 
-    def full(path: str, size: int, create: bool = False) -> object:
+    def full(path: str, size: int, **hints: bool) -> object:
         raise OSError(28, "No space left on device")
 
     disk.map = full  # type: ignore[method-assign,assignment]

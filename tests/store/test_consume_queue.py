@@ -75,6 +75,21 @@ def test_what_is_dispatched_again_is_left_out(tmp_path: Path) -> None:
     assert tags_codes(queue) == list(range(15))
 
 
+@pytest.mark.parametrize("second_life", [5, 12, 40])
+def test_a_topic_made_anew_counts_from_zero_and_its_first_life_is_forgotten(tmp_path: Path, second_life: int) -> None:
+    queue = open_queue(tmp_path)
+    queue.append(0, values(0, 12))
+    for first in range(0, second_life, 5):
+        queue.append(first, values(first, min(5, second_life - first), log_start=5000))
+    assert (queue.min_offset, queue.max_offset) == (0, second_life)
+    assert queue.unit_at(0) == (5000, 100, 0)
+    assert tags_codes(queue) == list(range(second_life))
+    assert queue.append(0, values(0, 12)) == 0, "the first life is known, and over"
+    queue.flush()
+    again = open_queue(tmp_path, clean=False)
+    assert (again.max_offset, again.unit_at(0)) == (second_life, (5000, 100, 0))
+
+
 def test_a_queue_that_begins_late_has_blank_units_below_its_min_offset(tmp_path: Path) -> None:
     queue = open_queue(tmp_path)
     queue.append(23, values(23, 2))

@@ -1,5 +1,6 @@
 """What every Disk promises, on the real one, in memory, and on the simulated one."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,31 @@ def test_views_outlive_a_deleted_file(disk: Disk, tmp_path: Path) -> None:
     region.close()
     disk.delete(path)
     assert bytes(held) == b"abc" and not disk.exists(path)
+
+
+def test_a_mapped_file_keeps_one_descriptor_until_it_is_closed(tmp_path: Path) -> None:
+    def descriptors() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    disk, before = FileDisk(), descriptors()
+    regions = [disk.map(f"{tmp_path}/{n}", 4096, create=True, random_access=n % 2 == 0) for n in range(50)]
+    assert descriptors() == before + 50
+    for region in regions:
+        region.view[0] = 1
+        region.sync(0, 1)
+        region.clear(0)
+    assert descriptors() == before + 50
+    for region in regions:
+        region.close()
+    assert descriptors() == before
+
+
+def test_syncing_what_the_other_thread_has_deleted_is_no_error(tmp_path: Path) -> None:
+    disk = FileDisk()
+    region = disk.map(f"{tmp_path}/d/file", 4096, create=True)
+    disk.delete_tree(f"{tmp_path}/d")
+    region.sync(0, 4096)
+    disk.sync_dir(f"{tmp_path}/d")
 
 
 def test_clear_zeroes_the_rest_and_says_whether_it_had_to(disk: Disk, tmp_path: Path) -> None:

@@ -63,6 +63,30 @@ def test_the_checkpoint_follows_the_queues() -> None:
     assert disk.synced_bytes(f"{ROOT}/consumequeue/T/0/{0:020}", 0, 12) == bytes(8) + (96).to_bytes(4, "big")
 
 
+def test_a_group_waits_for_one_queue_at_most() -> None:
+    disk, clock = PowerCutDisk(), SteppedClock()
+    store = opened(disk, clock)
+    for queue_id in range(200):
+        store.put_message(message("T", queue_id))
+    store.dispatch()
+    store.flush_service.flush_log()
+    waiting: list[int] = []
+    waited: list[int] = []
+    store.on_flushed = lambda flushed_offset, error: waiting.clear()
+
+    def slow(path: str) -> None:
+        # While a queue's file is synced, a turn goes by in which somebody puts a message and waits for it.
+        if "consumequeue" in path and path.endswith(f"/{0:020}"):
+            waited.append(len(waiting))
+            waiting.append(store.put_message(message("U")).end_offset)
+            store.request_sync(waiting[-1])
+
+    disk.before_sync = slow
+    clock.step(61)
+    store.flush_service.run_once()
+    assert len(waited) == 200 and not any(waited) and waiting == []
+
+
 def test_the_thread_answers_while_the_loop_goes_on(tmp_path: Path) -> None:
     store = open_store(FileDisk(), root=str(tmp_path), flush_disk_type="SYNC_FLUSH")
     answers: queue.Queue[tuple[int, OSError | None, str]] = queue.Queue()

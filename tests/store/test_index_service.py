@@ -133,7 +133,8 @@ def test_a_cleanly_stopped_index_is_found_again_and_goes_on(tmp_path: Path) -> N
     store = Store(tmp_path)
     put_all(store, [record(n, "all") for n in range(15)])
     store.index.close()
-    assert store.checkpoint.index_msg_timestamp_ms == BORN_MS + 14_000
+    # The full file's: the other one will be written again.
+    assert store.checkpoint.index_msg_timestamp_ms == BORN_MS + 9_000
     store = Store(tmp_path)
     put_all(store, [record(n, "all") for n in range(15, 25)])
     assert store.index.find("T", "all", 64, *ALWAYS) == [100 * n for n in range(25)]
@@ -163,6 +164,50 @@ def test_after_a_crash_doubtful_files_go_and_the_log_is_indexed_again_from_there
     for n in range(50):
         assert 100 * n in store.index.find("T", f"U{n}", 64, *ALWAYS)
     assert store.index.find("T", "U3", 64, *ALWAYS).count(300) == 1
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        bytes(40),  # the sector with the header is lost
+        struct.pack(">qqqqii", BORN_MS, BORN_MS + 5_000, 0, 500, 5, 7),  # or as old as an earlier sync of it
+    ],
+)
+def test_after_a_crash_a_file_with_a_lost_or_old_header_goes_and_all_behind_it(tmp_path: Path, header: bytes) -> None:
+    store = Store(tmp_path)
+    put_all(store, [record(n) for n in range(70)])
+    store.index.flush_full()
+    store.checkpoint.flush()
+    path = store.folder / store.names()[1]
+    path.write_bytes(header + path.read_bytes()[40:])
+
+    store = Store(tmp_path, clean=False)
+    assert len(store.names()) == 1 and store.index.indexed_to == 1800
+    put_all(store, [record(n) for n in range(70)])
+    for n in range(70):
+        assert 100 * n in store.index.find("T", f"U{n}", 64, *ALWAYS)
+
+
+def test_of_files_that_end_in_the_same_ms_the_checkpoint_vouches_for_the_first(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    requests = [record(n) for n in range(60)]
+    for request in requests:
+        request.store_timestamp_ms = BORN_MS
+    put_all(store, requests)
+    store.index.flush_full()
+    store.checkpoint.flush()
+    store = Store(tmp_path, clean=False)
+    assert len(store.names()) == 1 and store.index.indexed_to == 1800
+
+
+def test_what_is_indexed_again_is_not_vouched_for_by_the_checkpoint_of_the_life_before(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    put_all(store, [record(n) for n in range(50)])
+    store.index.flush_full()
+    store.index.truncate(0)
+    put_all(store, [record(n) for n in range(50)])
+    # Not flushed: a power cut may take any of it.
+    assert Store(tmp_path, clean=False).names() == []
 
 
 def test_a_file_that_knows_of_records_behind_the_end_of_the_log_goes(tmp_path: Path) -> None:

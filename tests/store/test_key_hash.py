@@ -16,7 +16,7 @@ def hash_by_definition(text: str) -> int:
 
 
 # Singly and in numpy: the two ways must agree.
-@pytest.mark.parametrize("batch_size", [1, 3, 4, 50])
+@pytest.mark.parametrize("batch_size", [1, 10, 11, 50])
 @settings(deadline=None)
 @given(st.text(min_size=1))
 def test_keys_are_hashed_as_java_does(batch_size: int, key: str) -> None:

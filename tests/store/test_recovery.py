@@ -49,6 +49,30 @@ def overwrite(disk: MemoryDisk, physical_offset: int, data: bytes) -> None:
     file.pages[position : position + len(data)] = data
 
 
+@pytest.mark.parametrize("dispatched_between", [True, False])
+def test_a_topic_deleted_and_made_anew_keeps_its_second_life_only(dispatched_between: bool) -> None:
+    disk = MemoryDisk()
+    store = open_store(disk)
+    for number in range(8):
+        store.put_message(message("T", 0, b"first life %d" % number))
+        store.put_message(message("Other", 0, b"other %d" % number))
+        if dispatched_between or number < 7:
+            store.dispatch()
+    assert store.drop_topics({"Other"}) == ["T"]
+    expected = [b"second life %d" % number for number in range(5)]
+    for number, body in enumerate(expected):
+        assert store.put_message(message("T", 0, body)).queue_offset == number
+    store.dispatch()
+    assert bodies(store) == expected
+
+    for _ in range(2):
+        store, _ = reopen(disk)
+        assert bodies(store) == expected
+        assert (store.min_offset("T", 0), store.max_offset("T", 0)) == (0, 5)
+        assert bodies(store, "Other") == [b"other %d" % number for number in range(8)]
+    assert store.put_message(message()).queue_offset == 5
+
+
 def test_nothing_is_lost_by_a_killed_process() -> None:
     disk, expected, _ = crashed_disk()
     store, report = reopen(disk)
