@@ -6,6 +6,7 @@ leaves the answers in `_out`; the turn's REPLY phase writes each channel's answe
 """
 
 import asyncio
+import contextlib
 import ipaddress
 import logging
 import struct
@@ -31,6 +32,10 @@ JOIN_MAX: Final = 64 * 1024
 """Answers up to this size are joined into one buffer; larger ones (pulled views) go out as they are, uncopied."""
 
 
+LARGE_ANSWER_SIZE: Final = 16 * 1024
+"""A body of this size is not kept back until all other connections were read."""
+CLOSE_MAX_S: Final = 1.0
+"""How long a closing server waits for answers to leave."""
 OPAQUE_FIRST: Final = 1 << 30
 """Our own requests are counted from here: a peer that knows its answers by opaque alone, without a look at the response
 flag, counts from 0 and must not take a notification for an answer."""
@@ -126,6 +131,10 @@ class Channel(asyncio.Protocol):
             return
         if was_empty and out:
             channels.unwritten.append(self)
+            if len(out[-1]) >= LARGE_ANSWER_SIZE:
+                # The turn ends here: the peer can read while other connections are served. Without it pulls go in convoys,
+                # all served, then all read (measured: a third fewer pulls a second).
+                channels.turn.run()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
@@ -204,6 +213,11 @@ class Channel(asyncio.Protocol):
             self.write()
             self._transport.close()
 
+    def abort(self) -> None:
+        """Close at once; what has not left is lost."""
+        if self._transport is not None:
+            self._transport.abort()
+
     def write(self) -> None:
         """Hand what has been gathered to the transport, in one call."""
         out = self._out
@@ -267,8 +281,26 @@ class RemotingServer:
         return int(listener.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
-        """Stop listening, send what is ready, close all connections."""
+        """Stop listening, send what is ready, close all connections.
+
+        Waits until what was written has left, but not for long for a peer that does not read.
+        """
         for listener in self._listeners:
             listener.close()
+        left, all_gone = set(self.channels.open), asyncio.Event()
+
+        def gone(channel: Channel) -> None:
+            left.discard(channel)
+            if not left:
+                all_gone.set()
+
+        for channel in left:
+            channel.on_close(gone)
         self.channels.close()
+        if left:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(all_gone.wait(), CLOSE_MAX_S)
+        for channel in tuple(left):
+            log.info("dropping %s: it does not read", channel)
+            channel.abort()
         await asyncio.sleep(0)
