@@ -143,9 +143,10 @@ class ScheduleMessageService(ConfigManager):
         if tags_code <= EXT_ADDRESS_MAX:
             record = self._store.message_at(physical_offset)
             tags_code = 0 if record is None else store_timestamp_of(record) + (row.delay_ms or 0)
-        # The clock was set back, or the level made shorter: as in Apache, nobody waits longer than the level says.
-        if row.delay_ms is not None and tags_code > self.clock.message_time_ms() + row.delay_ms:
-            return self.clock.message_time_ms()
+        # The clock was set back, or the level made shorter: nobody waits longer than the level says, counted from now. Apache
+        # delivers at once here, which after a step back of one ms is a whole delay early.
+        if row.delay_ms is not None:
+            return min(tags_code, self.clock.message_time_ms() + row.delay_ms)
         return tags_code
 
     def _arm(self) -> None:
