@@ -19,6 +19,7 @@ from broker.ports import reserve_ports
 from broker.put import MessagePutter
 from broker.rebalance_lock import RebalanceLock
 from broker.registration import Registration
+from broker.route_wait import RouteWait
 from broker.schedule import ScheduleMessageService
 from broker.services import Services
 from broker.stats import SAMPLE_STEP_S, BrokerStats
@@ -42,6 +43,8 @@ log = logging.getLogger("broker")
 CLIENT_SCAN_S: Final = 10.0
 OFFSETS_FIRST_S: Final = 10.0
 FLUSH_POLL_S: Final = 0.005
+PULL_AGAIN_S: Final = 0.1
+"""How long a client may take from the answer to its held pull to the next one: a round trip."""
 FLUSH_TIMEOUT_S: Final = 10.0
 VIP_PORT_REFUSED: Final = frozenset((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE))
 
@@ -113,13 +116,15 @@ class Broker:
         groups = SubscriptionGroupManager(config, file("subscriptionGroup"), clock)
         offsets = ConsumerOffsetManager(file("consumerOffset"), clock)
         stats = BrokerStats(config.broker_cluster_name, clock)
-        schedule = ScheduleMessageService(store, store.delay_levels, stats, file("delayOffset"), timers, turn)
+        schedule = ScheduleMessageService(store, store.delay_levels, file("delayOffset"), timers, turn)
         for manager in (topics, groups, offsets, schedule):
             manager.load()
         self._client = RemotingClient(turn, timers)
         registration = Registration(config, topics, self._client, timers, broker_address)
-        topics.on_change = registration.register
         holds = PullRequestHoldService(timers)
+        putter = MessagePutter(config, store, store_host, timers, loop)
+        route_wait = RouteWait(registration, timers, config.register_broker_timeout_mills / 1000, putter.is_immediate)
+        topics.on_change = route_wait.topic_changed
         services = self.services = Services(
             config=config,
             store=store,
@@ -129,9 +134,10 @@ class Broker:
             clients=ClientRegistry(config, groups, clock),
             locks=RebalanceLock(clock),
             holds=holds,
-            putter=MessagePutter(config, store, store_host, timers, loop),
+            putter=putter,
             schedule=schedule,
             registration=registration,
+            route_wait=route_wait,
             stats=stats,
             config_version=DataVersion(0, clock.message_time_ms()),
             turn=turn,
@@ -144,6 +150,7 @@ class Broker:
         def dispatch() -> None:
             arrivals = store.dispatch()
             if arrivals:
+                stats.arrived(arrivals)
                 holds.arrived(arrivals)
                 schedule.arrived(arrivals)
 
@@ -171,6 +178,7 @@ class Broker:
             every(self.store_config.flush_delay_offset_interval / 1000, lambda: services.schedule.persist_in(self._writer)),
             every(self.store_config.clean_resource_interval / 1000, self._clean),
             every(CLIENT_SCAN_S, services.clients.scan),
+            every(CLIENT_SCAN_S, services.locks.expire),
             every(SAMPLE_STEP_S, services.stats.sample),
             every(1.0, services.stats.sample_tps),
         ]
@@ -190,6 +198,7 @@ class Broker:
         if self._is_serving:
             await self.services.registration.stop()
             self.services.schedule.stop()
+            await self._release_pulls()
             await self._flush()
         if self._client is not None:
             await self._client.close()
@@ -202,6 +211,12 @@ class Broker:
                 self.services.schedule.persist()
             self._store.shutdown()
         self._is_serving = False
+
+    async def _release_pulls(self) -> None:
+        """Answer held pulls before their connections close, and refuse the ones that come at once again."""
+        if self.services.holds.stop():
+            self.services.turn.run()
+            await asyncio.sleep(PULL_AGAIN_S)
 
     async def _flush(self) -> None:
         """Have everything on the disk: senders that wait for it are answered, delay offsets may be written."""

@@ -58,9 +58,9 @@ class BrokerConfig:
     start_accept_send_request_time_stamp: int = 0
 
     long_polling_enable: bool = True
+    lite_pull_message_enable: bool = True
     short_polling_time_mills: int = setting(1_000, low=1)
     notify_consumer_ids_changed_enable: bool = True
-    reject_transaction_message: bool = False
     auto_delete_unused_stats: bool = False
 
     @property
@@ -77,7 +77,7 @@ class BrokerConfig:
 UPDATABLE_KEYS: Final = frozenset(
     """
     autoCreateSubscriptionGroup autoCreateTopicEnable autoDeleteUnusedStats brokerPermission cleanFileForciblyEnable
-    defaultQueryMaxNum deleteWhen diskMaxUsedSpaceRatio fileReservedTime longPollingEnable
+    defaultQueryMaxNum deleteWhen diskMaxUsedSpaceRatio fileReservedTime litePullMessageEnable longPollingEnable
     maxMsgsNumBatch maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory maxTransferCountOnMessageInDisk
     maxTransferCountOnMessageInMemory notifyConsumerIdsChangedEnable shortPollingTimeMills
     startAcceptSendRequestTimeStamp traceOn
@@ -92,6 +92,7 @@ FIXED_KEYS: Final = {
     "filterServerNums": ("0", "filter servers are gone since 5.x"),
     "forceRegister": ("true", "every registration is sent"),
     "compressedRegister": ("false", "registrations are sent as they are"),
+    "rejectTransactionMessage": ("true", "transactions do not exist yet"),
     "slaveReadEnable": ("false", "there are no slaves yet"),
     "storeReplyMessageEnable": ("true", "request-reply does not exist yet"),
     "useTLS": ("false", "TLS does not exist yet"),

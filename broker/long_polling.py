@@ -69,6 +69,8 @@ class PullRequestHoldService:
         self._timer: Timer | None = None
         self._timer_due_s = float("inf")
         self.count = 0
+        self.is_stopped = False
+        """Whether the broker stops: pulls are to be refused."""
 
     def hold(
         self,
@@ -130,6 +132,19 @@ class PullRequestHoldService:
         for key in [key for key in self._queues if key[0] == topic]:
             for hold in list(self._queues.get(key, ())):
                 self._serve(hold)
+
+    def stop(self) -> int:
+        """Serve every held pull and refuse further ones; returns how many were held.
+
+        Java 4.9 and Go do not notice a closed connection: a pull that is never answered costs them its time-out, 30 s.
+        """
+        self.is_stopped = True
+        holds = [hold for queue in self._queues.values() for hold in queue]
+        for hold in holds:
+            self._serve(hold)
+        if self._timer is not None:
+            self._timer.cancel()
+        return len(holds)
 
     def channel_closed(self, channel: Channel) -> None:
         """Forget the pulls of a connection that is gone."""

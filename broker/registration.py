@@ -60,12 +60,18 @@ class _NameServer:
                 if self.is_failing:
                     log.info("name server %s: registered again", self.address)
                 self.is_failing = False
-            if not done.done():
-                done.set_result(None)
+            finally:
+                if not done.done():
+                    done.set_result(None)
 
     def cancel(self) -> None:
+        """No more rounds; whoever waits for one need not any more."""
         if self._running is not None:
             self._running.cancel()
+        if self._next is not None:
+            done, self._next = self._next, None
+            if not done.done():
+                done.set_result(None)
 
 
 class Registration:

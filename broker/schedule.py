@@ -20,7 +20,6 @@ from concurrent.futures import Executor
 from typing import Any, Final
 
 from broker.config_manager import ConfigManager
-from broker.stats import BrokerStats
 from broker.topic_config import TRANS_HALF_TOPIC
 from runtime.timers import Timer, Timers
 from runtime.turn import Turn
@@ -60,13 +59,10 @@ class _Level:
 class ScheduleMessageService(ConfigManager):
     """Delivers delayed messages when they are due."""
 
-    def __init__(
-        self, store: MessageStore, levels: DelayLevels, stats: BrokerStats, file: ConfigFile, timers: Timers, turn: Turn
-    ) -> None:
+    def __init__(self, store: MessageStore, levels: DelayLevels, file: ConfigFile, timers: Timers, turn: Turn) -> None:
         super().__init__(file, timers.clock)
         self.levels = levels
         self._store = store
-        self._stats = stats
         self._timers = timers
         self._turn = turn
         self._rows: dict[int, _Level] = {}
@@ -143,8 +139,8 @@ class ScheduleMessageService(ConfigManager):
         if tags_code <= EXT_ADDRESS_MAX:
             record = self._store.message_at(physical_offset)
             tags_code = 0 if record is None else store_timestamp_of(record) + (row.delay_ms or 0)
-        # The clock was set back, or the level made shorter: nobody waits longer than the level says, counted from now. Apache
-        # delivers at once here, which after a step back of one ms is a whole delay early.
+        # The clock was set back, or the level made shorter: nobody waits longer than the level says, counted from now.
+        # Apache delivers at once here, which after a step back of one ms is a whole delay early.
         if row.delay_ms is not None:
             return min(tags_code, self.clock.message_time_ms() + row.delay_ms)
         return tags_code
@@ -209,7 +205,6 @@ class ScheduleMessageService(ConfigManager):
             log.error("delay level %d: cannot deliver to %s: %s", level, message.topic, result.reason or result.status.name)
             return result.status in _UNSTORABLE
         self._delivered_end = result.end_offset
-        self._stats.put(message.topic, message.queue_id, 1, result.size)
         return True
 
     # --- what others ask --------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from broker.put import MessagePutter
     from broker.rebalance_lock import RebalanceLock
     from broker.registration import Registration
+    from broker.route_wait import RouteWait
     from broker.schedule import ScheduleMessageService
     from broker.stats import BrokerStats
     from broker.subscription_group import SubscriptionGroupManager
@@ -41,6 +42,7 @@ class Services:
     putter: "MessagePutter"
     schedule: "ScheduleMessageService"
     registration: "Registration"
+    route_wait: "RouteWait"
     stats: "BrokerStats"
     config_version: "DataVersion"
     """Counts the changes of the config that came by the wire."""

@@ -1,6 +1,6 @@
 """BrokerStats: what was sent and pulled, in total and per second.
 
-The hot path adds to one `Counter` a batch: of its queue when messages come, of its queue and group when they go. All that
+The hot path adds to one `Counter` a queue and turn when messages come, and one a queue and group when they go. All that
 tools ask for (topics, groups, the broker) are sums over counters, made when samples are taken, not when messages pass.
 
 Samples are kept as Java's StatsItem keeps them: a minute in steps of 10 s, an hour in steps of 10 min, a day in steps of
@@ -9,13 +9,14 @@ difference between a row's first sample and the latest of all; Apache's end at t
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Final, NamedTuple
 
 import msgspec
 
 from runtime.clock import Clock
+from store.message import Arrival
 
 SAMPLE_STEP_S: Final = 10
 # (name on the wire, step in ms, samples kept)
@@ -94,14 +95,18 @@ class BrokerStats:
 
     # --- the hot path -----------------------------------------------------------------------------------------------
 
-    def put(self, topic: str, queue_id: int, nums: int, size: int) -> None:
-        """Messages were stored: one call a message or batch. 0.2 us: nothing is summed up here."""
-        counter = self._puts.get((topic, queue_id))
-        if counter is None:
-            counter = self._puts[topic, queue_id] = Counter()
-        counter.nums += nums
-        counter.size += size
-        counter.times += 1
+    def arrived(self, arrivals: Iterable[Arrival]) -> None:
+        """Queues grew: one call a turn. 0.5 us a queue; to count each put by itself took 0.35 us a message."""
+        puts = self._puts
+        for arrival in arrivals:
+            key = (arrival.topic, arrival.queue_id)
+            counter = puts.get(key)
+            if counter is None:
+                counter = puts[key] = Counter()
+            count = len(arrival.tags_codes)
+            counter.nums += count
+            counter.size += arrival.size
+            counter.times += count
 
     def get(self, group: str, topic: str, queue_id: int, nums: int, size: int) -> None:
         """Messages were handed to a group: one call a pull that found some."""

@@ -93,8 +93,8 @@ class TopicConfigManager(ConfigManager):
             config.broker_name,
             config.broker_cluster_name + REPLY_TOPIC_SUFFIX,
         }
-        self.on_change: Callable[[], object] = lambda: None
-        """Called after each change: the registration's `register`."""
+        self.on_change: Callable[[str], object] = lambda topic: None
+        """Called after each change with the topic: it is to be registered."""
         self._add_built_in()
 
     def _add_built_in(self) -> None:
@@ -159,14 +159,14 @@ class TopicConfigManager(ConfigManager):
 
     def _put(self, topic_config: TopicConfig) -> TopicConfig:
         self.table[topic_config.topic_name] = topic_config
-        self._changed()
+        self._changed(topic_config.topic_name)
         return topic_config
 
     def delete(self, topic: str) -> bool:
         """Forget `topic`; its queues are the store's matter. False when it did not exist."""
         if self.table.pop(topic, None) is None:
             return False
-        self._changed()
+        self._changed(topic)
         return True
 
     def update_order(self, order_topics: dict[str, str]) -> None:
@@ -178,10 +178,10 @@ class TopicConfigManager(ConfigManager):
             self.next_version()
             self.persist()
 
-    def _changed(self) -> None:
+    def _changed(self, topic: str) -> None:
         self.next_version()
         self.persist()
-        self.on_change()
+        self.on_change(topic)
 
     # --- the file ---------------------------------------------------------------------------------------------------
 

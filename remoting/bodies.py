@@ -112,6 +112,15 @@ class MessageQueue(msgspec.Struct, rename="camel", frozen=True):
     topic: str
 
 
+class OffsetMovedEvent(Body):
+    """Body of the messages in OFFSET_MOVED_EVENT: where a consumer wanted to read, and where it was sent to."""
+
+    consumer_group: str
+    message_queue: MessageQueue
+    offset_request: int
+    offset_new: int
+
+
 class KVTable(Body):
     """A string map."""
 
@@ -128,6 +137,15 @@ class SubscriptionData(Body):
     tags_set: list[str] = msgspec.field(default_factory=list)
     code_set: list[int] = msgspec.field(default_factory=list)
     class_filter_mode: bool = False
+
+
+class CheckClientRequestBody(Body):
+    """Body of CHECK_CLIENT_CONFIG."""
+
+    client_id: str = ""
+    group: str = ""
+    namespace: str | None = None
+    subscription_data: SubscriptionData | None = None
 
 
 class ConsumerData(Body):

@@ -48,10 +48,9 @@ class Dispatcher:
             appended = queue.append(queue_offset, values)
             if appended:
                 dirty.add(queue)
-                tags_codes = values[2::3]
-                if appended < len(tags_codes):
-                    tags_codes = tags_codes[-appended:]
-                arrivals.append(Arrival(key[0], key[1], queue.max_offset, tags_codes, newest_ms))
+                new = -3 * appended
+                size, tags_codes = sum(values[new + 1 :: 3]), values[new + 2 :: 3]
+                arrivals.append(Arrival(key[0], key[1], queue.max_offset, tags_codes, newest_ms, size))
         if self._index is not None:
             self._index.put(requests)
         return arrivals

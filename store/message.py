@@ -81,13 +81,14 @@ class DispatchRequest(msgspec.Struct, gc=False):
 
 
 class Arrival(msgspec.Struct, gc=False):
-    """A queue that grew: its new max offset, and the tags codes of the units that came, in order."""
+    """A queue that grew: its new max offset, the tags codes of the units that came, in order, and their records' bytes."""
 
     topic: str
     queue_id: int
     queue_offset: int
     tags_codes: list[int]
     store_timestamp_ms: int
+    size: int
 
 
 class GetStatus(Enum):

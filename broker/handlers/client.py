@@ -3,40 +3,33 @@
 from broker.services import Services
 from broker.subscription import is_tag_type, split_tags
 from broker.topic_config import RETRY_PREFIX, TOPIC_SYS_FLAG_UNIT_SUB
-from remoting.bodies import Body, ConsumerIdList, HeartbeatData, SubscriptionData, decode_body, encode_body
+from remoting.bodies import CheckClientRequestBody, ConsumerIdList, HeartbeatData, decode_body, encode_body
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Request, Response
-from remoting.dispatch import RemotingError, Route, routes
+from remoting.dispatch import Deferred, RemotingError, Route, routes
 from remoting.header import NoHeader
 from remoting.headers.consumer import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
 
 
-class CheckClientRequestBody(Body):
-    """Body of CHECK_CLIENT_CONFIG."""
-
-    client_id: str = ""
-    group: str = ""
-    namespace: str | None = None
-    subscription_data: SubscriptionData | None = None
-
-
-def heart_beat(services: Services, request: Request[NoHeader]) -> Response:
-    """Refresh a client in all its groups; a group's first heartbeat makes its config and its retry topic."""
+def heart_beat(services: Services, request: Request[NoHeader]) -> Response | Deferred:
+    """Refresh a client in all its groups; a group's first heartbeat makes its config and its retry topic, with its route."""
     try:
         data = decode_body(HeartbeatData, request.body)
     except ValueError as error:
         raise RemotingError(ResponseCode.SYSTEM_ERROR, f"heartbeat body: {error}") from None
     clients, client = services.clients, (request.channel, data.client_id, request.language, request.version)
+    retry_topics = []
     for consumer in data.consumer_data_set:
         group_config = services.groups.find(consumer.group_name)
         if group_config is not None:
             sys_flag = TOPIC_SYS_FLAG_UNIT_SUB if consumer.unit_mode else 0
             retry_topic = RETRY_PREFIX + consumer.group_name
+            retry_topics.append(retry_topic)
             services.topics.create_on_send_back(retry_topic, group_config.retry_queue_nums, topic_sys_flag=sys_flag)
         clients.register_consumer(consumer, *client)
     for producer in data.producer_data_set:
         clients.register_producer(producer.group_name, *client)
-    return Response()
+    return services.route_wait.when_routed(Response(), *retry_topics)
 
 
 def unregister_client(services: Services, request: Request[UnregisterClientRequestHeader]) -> Response:

@@ -6,6 +6,7 @@ The bodies of an answer are views of the log's files: they go to the socket unco
 from functools import partial
 from typing import Final
 
+from broker.offset_moved import store_offset_moved
 from broker.services import Services
 from broker.subscription import Matches, is_tag_type, tag_filter
 from broker.topic_config import PERM_READ
@@ -24,6 +25,7 @@ _MASTER_ID: Final = 0
 _FOUND: Final = GetStatus.FOUND
 _SUCCESS: Final = ResponseCode.SUCCESS
 _PULL_NOT_FOUND: Final = ResponseCode.PULL_NOT_FOUND
+_PULL_OFFSET_MOVED: Final = ResponseCode.PULL_OFFSET_MOVED
 _CODES: Final = {
     GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
     GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -36,6 +38,9 @@ _CODES: Final = {
 
 def pull_message(services: Services, request: Request[PullMessageRequestHeader]) -> Response | Deferred:
     """Answer a pull, or hold it when nothing is there and the client can wait."""
+    if services.holds.is_stopped:
+        # The client comes again after 3 s, when the connection is gone or made anew.
+        raise RemotingError(ResponseCode.SERVICE_NOT_AVAILABLE, f"the broker[{services.broker_address}] is stopping")
     header = request.header
     matches = _admit(services, request)
     response = _read(services, header, matches)
@@ -58,6 +63,13 @@ def pull_message(services: Services, request: Request[PullMessageRequestHeader])
     return response
 
 
+def lite_pull_message(services: Services, request: Request[PullMessageRequestHeader]) -> Response | Deferred:
+    """The pull of 5.x's lite consumers, which can be forbidden by itself."""
+    if not services.config.lite_pull_message_enable:
+        _forbid(f"the broker[{services.broker_address}] serves no lite pull consumers (litePullMessageEnable=false)")
+    return pull_message(services, request)
+
+
 def _pull_again(services: Services, request: Request[PullMessageRequestHeader]) -> Response:
     """Serve a pull that was held. It is checked again, since everything may have changed, but it commits nothing."""
     return _read(services, request.header, _admit(services, request))
@@ -77,6 +89,8 @@ def _read(services: Services, header: PullMessageRequestHeader, matches: Matches
         # A queue without messages, or one that nobody wrote to yet: in Apache the look-up makes it.
         code = ResponseCode.PULL_OFFSET_MOVED if queue_offset else ResponseCode.PULL_NOT_FOUND
         status = GetStatus.NO_MESSAGE_IN_QUEUE
+    if code is _PULL_OFFSET_MOVED:
+        store_offset_moved(services, header, result.next_begin_offset)
     return Response(code, answer, remark=status.value)
 
 
@@ -142,5 +156,5 @@ def _filter(expression: str | None, expression_type: str | None) -> Matches | No
 
 ROUTES = routes(
     Route(RequestCode.PULL_MESSAGE, PullMessageRequestHeader, pull_message),
-    Route(RequestCode.LITE_PULL_MESSAGE, PullMessageRequestHeader, pull_message),
+    Route(RequestCode.LITE_PULL_MESSAGE, PullMessageRequestHeader, lite_pull_message),
 )

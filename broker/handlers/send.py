@@ -69,7 +69,6 @@ def send_message(services: Services, request: Request[SendMessageRequestHeader])
     if header.topic[0] == "%":
         _redirect_to_dlq(services, request, message)
     result = putter.put(message)
-    services.stats.put(message.topic, message.queue_id, 1, result.size)
     config = services.config
     response = Response(
         _SUCCESS,
@@ -77,9 +76,10 @@ def send_message(services: Services, request: Request[SendMessageRequestHeader])
             putter.message_id(result.physical_offset), queue_id, result.queue_offset, None, config.region_id, config.trace_on
         ),
     )
-    if putter.is_immediate:
+    if services.route_wait.is_immediate:
         return response
-    return putter.when_safe(result.end_offset, properties, response)
+    answer = putter.when_safe(result.end_offset, properties, response)
+    return services.route_wait.when_routed(answer, header.topic, message.topic)
 
 
 def _admit(services: Services, request: Request[SendMessageRequestHeader]) -> TopicConfig:
@@ -194,7 +194,6 @@ def _send_batch(
         for flag, body, text in decode_batch(request.body)
     ]
     result = putter.put_batch(messages)
-    services.stats.put(topic, queue_id, len(messages), result.size)
     assert result.physical_offsets is not None
     message_ids = ",".join(map(putter.message_id, result.physical_offsets))
     config = services.config
@@ -202,9 +201,10 @@ def _send_batch(
         _SUCCESS,
         SendMessageResponseHeader(message_ids, queue_id, result.queue_offset, None, config.region_id, config.trace_on),
     )
-    if putter.is_immediate:
+    if services.route_wait.is_immediate:
         return response
-    return putter.when_safe(result.end_offset, batch_properties, response)
+    answer = putter.when_safe(result.end_offset, batch_properties, response)
+    return services.route_wait.when_routed(answer, topic)
 
 
 def decode_batch(body: bytes) -> list[tuple[int, memoryview, str]]:

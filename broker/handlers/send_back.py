@@ -13,7 +13,7 @@ from broker.services import Services
 from broker.topic_config import DLQ_PREFIX, PERM_WRITE, RETRY_PREFIX, TOPIC_SYS_FLAG_UNIT_SUB
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Request, Response
-from remoting.dispatch import RemotingError, Route, routes
+from remoting.dispatch import Deferred, RemotingError, Route, routes
 from remoting.headers.send import ConsumerSendMsgBackRequestHeader
 from store.message import Message
 from store.properties import DELAY, decode_properties, encode_properties
@@ -27,8 +27,8 @@ _MAX_RECONSUME_VERSION: Final = 121
 """From this client version on (V3_4_9) the header's maxReconsumeTimes counts."""
 
 
-def consumer_send_msg_back(services: Services, request: Request[ConsumerSendMsgBackRequestHeader]) -> Response:
-    """Put a message back for its group."""
+def consumer_send_msg_back(services: Services, request: Request[ConsumerSendMsgBackRequestHeader]) -> Response | Deferred:
+    """Put a message back for its group. A topic that this makes is in the routes before the answer."""
     header = request.header
     group = header.group
     group_config = services.groups.find(group)
@@ -63,7 +63,7 @@ def consumer_send_msg_back(services: Services, request: Request[ConsumerSendMsgB
         properties[DELAY] = str(header.delay_level or _FIRST_RETRY_LEVEL + record.reconsume_times)
     _put(services, _copy(record, topic, queue_id, services.store_host, properties))
     services.stats.send_back(group, properties[RETRY_TOPIC])
-    return Response()
+    return services.route_wait.when_routed(Response(), topic)
 
 
 def _record_at(services: Services, physical_offset: int) -> Record:

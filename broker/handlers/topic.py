@@ -39,16 +39,7 @@ def update_and_create_topic(services: Services, request: Request[CreateTopicRequ
             present is not None and present.order,
         )
     )
-    return _when_registered(services)
-
-
-def _when_registered(services: Services) -> Response | Deferred:
-    registered = services.registration.register()
-    if registered.done():
-        return Response()
-    deferred = Deferred()
-    registered.add_done_callback(lambda _: deferred.complete(Response()))
-    return deferred
+    return services.route_wait.when_routed(Response(), header.topic)
 
 
 def _check_name(services: Services, topic: str) -> None:

@@ -12,6 +12,7 @@ from broker.long_polling import PullRequestHoldService
 from broker.put import MessagePutter
 from broker.rebalance_lock import RebalanceLock
 from broker.registration import Registration
+from broker.route_wait import RouteWait
 from broker.schedule import ScheduleMessageService
 from broker.services import Services
 from broker.stats import BrokerStats
@@ -116,6 +117,8 @@ class DataPath:
         topics = TopicConfigManager(config, file("topics"), clock)
         groups = SubscriptionGroupManager(config, file("subscriptionGroup"), clock)
         stats = BrokerStats(config.broker_cluster_name, clock)
+        registration = Registration(config, topics, RemotingClient(self._turn, timers), timers, "127.0.0.1:10911")
+        putter = MessagePutter(config, self.store, STORE_HOST, timers, loop)
         self.services = Services(
             config=config,
             store=self.store,
@@ -125,11 +128,10 @@ class DataPath:
             clients=ClientRegistry(config, groups, clock),
             locks=RebalanceLock(clock),
             holds=PullRequestHoldService(timers),
-            putter=MessagePutter(config, self.store, STORE_HOST, timers, loop),
-            schedule=ScheduleMessageService(
-                self.store, self.store.delay_levels, stats, file("delayOffset"), timers, self._turn
-            ),
-            registration=Registration(config, topics, RemotingClient(self._turn, timers), timers, "127.0.0.1:10911"),
+            putter=putter,
+            schedule=ScheduleMessageService(self.store, self.store.delay_levels, file("delayOffset"), timers, self._turn),
+            registration=registration,
+            route_wait=RouteWait(registration, timers, 6.0, putter.is_immediate),
             stats=stats,
             turn=self._turn,
             timers=timers,

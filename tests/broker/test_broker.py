@@ -12,12 +12,15 @@ from broker.broker import Broker
 from broker.config import BrokerConfig
 from remoting.codes import RequestCode, ResponseCode
 from remoting.headers.offset import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
+from remoting.headers.pull import PullMessageRequestHeader
 from remoting.headers.send import SendMessageRequestHeaderV2
 from remoting.headers.topic import TopicRequestHeader
 from runtime.lifecycle import StartError
 from store.config import MessageStoreConfig
 from store.disk import FileDisk
 from store.memory_disk import MemoryDisk
+
+SUSPEND_AND_SUBSCRIPTION = 2 | 4
 
 
 def send_header(topic: str, properties: str | None = None) -> SendMessageRequestHeaderV2:
@@ -51,13 +54,27 @@ async def test_a_created_topic_is_routed_by_every_reachable_name_server_once_the
                     assert found is not None and found.queue_datas[0].write_queue_nums == 3
 
 
-async def test_a_topic_created_by_a_send_is_registered_at_once() -> None:
+async def test_a_topic_created_by_a_send_is_routed_once_the_send_is_answered() -> None:
     async with running_namesrv() as ns, connected() as client, running_broker(ns) as broker:
-        answer = await ask(client, broker, RequestCode.SEND_MESSAGE_V2, send_header("Fresh"), b"x")
-        assert answer.code == ResponseCode.SUCCESS
-        async with asyncio.timeout(20):
-            while await route(client, ns, "Fresh") is None:
-                await asyncio.sleep(0.002)
+        for number in range(5):
+            answer = await ask(client, broker, RequestCode.SEND_MESSAGE_V2, send_header(f"Fresh{number}"), b"x")
+            assert answer.code == ResponseCode.SUCCESS
+            assert await route(client, ns, f"Fresh{number}") is not None
+
+
+async def test_a_held_pull_is_answered_before_a_stopping_broker_hangs_up() -> None:
+    async with connected() as client, running_broker() as broker:
+        await create_topic(client, broker, "T")
+        pull = PullMessageRequestHeader("g", "T", 0, 0, 32, SUSPEND_AND_SUBSCRIPTION, 0, 15_000, 0, "*", "TAG")
+        address = f"127.0.0.1:{broker.port}"
+        held = asyncio.ensure_future(client.invoke(address, RequestCode.PULL_MESSAGE, pull, b"", 30.0))
+        await until(lambda: broker.services.holds.count == 1)
+        stopping = asyncio.ensure_future(broker.stop())
+        answer = await held
+        assert (answer.code, answer.ext["nextBeginOffset"]) == (ResponseCode.PULL_NOT_FOUND, "0")
+        again = await client.invoke(address, RequestCode.PULL_MESSAGE, pull, b"", 30.0)
+        assert again.code == ResponseCode.SERVICE_NOT_AVAILABLE and "is stopping" in (again.remark or "")
+        await stopping
 
 
 async def test_a_deleted_topic_goes_with_its_messages() -> None:

@@ -1,16 +1,25 @@
 """The command line and the config file of a broker."""
 
+import re
 from pathlib import Path
 
 import pytest
+from running import ask, connected, route, running_namesrv
 
 from broker.__main__ import PROGRAM, main
-from broker.config import FIXED_KEYS, IGNORED_KEYS, UPDATABLE_KEYS, BrokerConfig, advertised_host
+from broker.broker import Broker
+from broker.config import FIXED_KEYS, IGNORED_KEYS, UPDATABLE_KEYS, BrokerConfig, advertised_host, check
+from remoting.codes import RequestCode, ResponseCode
+from remoting.headers.send import SendMessageRequestHeaderV2
 from runtime import command_line
 from runtime.config import items_of
 from runtime.lifecycle import StartError
 from store.config import MessageStoreConfig
 
+EXAMPLES = {
+    "namesrvAddr", "bindAddress", "brokerIP1", "brokerIP2", "advertisedPort", "storePathRootDir", "storePathCommitLog",
+}  # fmt: skip
+"""Keys without a default that one could write down."""
 TUTORIAL = """
 brokerClusterName=DefaultCluster
 brokerName=broker-a
@@ -30,7 +39,7 @@ storePathIndex=/tmp/store/index
 storeCheckpoint=/tmp/store/checkpoint
 abortFile=/tmp/store/abort
 maxMessageSize=65536
-brokerRole=ASYNC_MASTER
+brokerRole=SYNC_MASTER
 flushDiskType=ASYNC_FLUSH
 sendMessageThreadPoolNums=128
 pullMessageThreadPoolNums=128
@@ -50,10 +59,28 @@ def test_the_tutorials_file_is_read_as_it_is(tmp_path: Path, capsys: pytest.Capt
     assert (broker.namesrv_addresses, broker.default_topic_queue_nums) == (("127.0.0.1:9876",), 4)
     assert (store.file_reserved_time, store.max_message_size, store.disk_max_used_space_ratio) == (120, 65536, 88)
     assert (store.mapped_file_size_commit_log, store.mapped_file_size_consume_queue) == (1 << 30, 6_000_000)
+    assert store.broker_role == "SYNC_MASTER"
+    check(broker, store)
+    assert advertised_host(broker).name == "127.0.0.1"
     said = capsys.readouterr().err
     assert "unknown key" not in said
     for key in ("mapedFileSizeCommitLog", "mapedFileSizeConsumeQueue", "storePathIndex", "sendMessageThreadPoolNums"):
         assert f"key {key}: ignored: " in said
+
+
+async def test_the_tutorials_broker_starts(tmp_path: Path) -> None:
+    text = TUTORIAL.replace("/tmp/store", str(tmp_path / "store"))
+    async with running_namesrv() as ns, connected() as client:
+        broker = Broker(*configure(text, tmp_path, "-n", f"127.0.0.1:{ns.port}", "--port", "0"))
+        try:
+            await broker.start()
+            header = SendMessageRequestHeaderV2("pg", "T", "TBW102", 4, 0, 0, 0, 0)
+            answer = await ask(client, broker, RequestCode.SEND_MESSAGE_V2, header, b"x")
+            assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE, "stored; SYNC_MASTER has no slave"
+            assert await route(client, ns, "T") is not None
+        finally:
+            await broker.stop()
+    assert {path.name for path in (tmp_path / "store").iterdir()} >= {"commitlog", "consumequeue", "config", "checkpoint"}
 
 
 def test_options_win_over_the_file(tmp_path: Path) -> None:
@@ -69,19 +96,33 @@ def test_a_bad_value_ends_the_process_with_its_key(tmp_path: Path, capsys: pytes
     assert "listenPort=70000" in said and "brokerId=x" in said
 
 
-@pytest.mark.parametrize(("option", "count_min"), [("-p", 60), ("-m", 8)])
+@pytest.mark.parametrize(("option", "count_min"), [("-p", 60), ("-m", 20)])
 def test_items_are_printed(option: str, count_min: int, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([option])
     assert ended.value.code == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) >= count_min and "listenPort=10911" in lines
+    assert len(lines) >= count_min
+    assert {"listenPort=10911", "flushDiskType=ASYNC_FLUSH", "brokerRole=ASYNC_MASTER", "deleteWhen=04"} <= set(lines)
+    assert any(line.startswith("storePathRootDir=/") for line in lines)
+    assert ("regionId=DefaultRegion" in lines) == (option == "-p")
 
 
 def test_the_annotated_file_says_the_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = (Path(__file__).parents[2] / "conf" / "broker.conf").read_text()
     broker, store = configure(text, tmp_path)
     assert capsys.readouterr().err == ""
+    broker.broker_name = BrokerConfig().broker_name
+    assert (broker, store) == (BrokerConfig(), MessageStoreConfig())
+
+
+def test_the_annotated_file_mentions_every_key_with_its_default(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "conf" / "broker.conf").read_text()
+    rows = [(key, line) for line in text.splitlines() if (key := re.match(r"#?(\w+)=", line))]
+    mentioned = {key[1] for key, _ in rows}
+    assert mentioned == set(items_of(BrokerConfig)) | set(items_of(MessageStoreConfig))
+    defaults = "\n".join(line.removeprefix("#") for key, line in rows if key[1] not in EXAMPLES)
+    broker, store = configure(defaults, tmp_path)
     broker.broker_name = BrokerConfig().broker_name
     assert (broker, store) == (BrokerConfig(), MessageStoreConfig())
 

@@ -65,12 +65,12 @@ def test_topics_that_every_broker_has() -> None:
 @pytest.mark.parametrize(("wanted", "made"), [(4, 4), (100, 8), (-1, 0)])
 def test_a_send_creates_its_topic_after_the_default_one(wanted: int, made: int) -> None:
     manager, told = topics(), []
-    manager.on_change = lambda: told.append(1)
+    manager.on_change = told.append
     created = manager.create_on_send("T", "TBW102", wanted, 1)
     assert created is not None
     assert (created.read_queue_nums, created.write_queue_nums, created.perm, created.topic_sys_flag) == (made, made, 6, 1)
-    assert manager.get("T") is created and told == [1]
-    assert manager.create_on_send("T", "TBW102", 1) is created and told == [1]
+    assert manager.get("T") is created and told == ["T"]
+    assert manager.create_on_send("T", "TBW102", 1) is created and told == ["T"]
 
 
 def test_a_send_creates_nothing_where_that_is_not_allowed() -> None:

@@ -1,8 +1,10 @@
 import pytest
-from data_path import TOPIC, DataPath, pull_header, records
+from data_path import STORE_HOST, TOPIC, DataPath, pull_header, records
 
 from remoting.bodies import ConsumerData, HeartbeatData, SubscriptionData, TopicConfig, encode_body
 from remoting.codes import RequestCode, ResponseCode
+from store.message import PutResult, PutStatus
+from store.properties import decode_properties
 
 
 @pytest.fixture
@@ -130,3 +132,29 @@ async def test_broadcasting_can_be_forbidden(path):
     assert path.pull(sys_flag=0).code == 0
     path.services.groups.find("cg").consume_broadcast_enable = False
     assert path.pull(sys_flag=0).code == ResponseCode.NO_PERMISSION
+
+
+async def test_lite_pulls_can_be_forbidden(path):
+    path.services.config.lite_pull_message_enable = False
+    answer = path.call(RequestCode.LITE_PULL_MESSAGE, pull_header(3, sys_flag=4 | 16))
+    assert answer.code == ResponseCode.NO_PERMISSION and "litePullMessageEnable=false" in answer.remark
+    assert bodies(path.pull(3)) == [b"B", b"A"]
+
+
+async def test_a_moved_offset_is_told_to_those_who_watch(path):
+    assert path.pull(9999).code == ResponseCode.PULL_OFFSET_MOVED
+    (record,) = path.stored("OFFSET_MOVED_EVENT")
+    assert record.body == (
+        b'{"consumerGroup":"cg","messageQueue":{"brokerName":"b","queueId":0,"topic":"T"},'
+        b'"offsetNew":5,"offsetRequest":9999}'
+    )
+    assert decode_properties(record.properties) == {"KEYS": "cg", "DELAY": "0", "TAGS": "cg"}
+    assert record.born_host == record.store_host == STORE_HOST
+    assert path.pull(5).code == ResponseCode.PULL_NOT_FOUND
+    assert len(path.stored("OFFSET_MOVED_EVENT")) == 1
+
+
+async def test_a_moved_offset_is_answered_also_when_the_store_takes_nothing(path, monkeypatch):
+    refused = PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
+    monkeypatch.setattr(path.services.putter, "_put_message", lambda message: refused)
+    assert ext(path.pull(9999)) == (0, 5, 0, 5)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from broker.schedule import BATCH_MAX, ScheduleMessageService
-from broker.stats import BrokerStats
 from runtime.clock import SystemClock, VirtualClock
 from runtime.timers import Timers
 from runtime.turn import Phase, Turn
@@ -55,9 +54,7 @@ class Scheduled:
         self.turn = Turn(loop)
         self.timers = Timers(self.clock, loop)
         file = ConfigFile(self.disk, "/store/config/delayOffset.json")
-        self.service = ScheduleMessageService(
-            self.store, self.store.delay_levels, BrokerStats("c", self.clock), file, self.timers, self.turn
-        )
+        self.service = ScheduleMessageService(self.store, self.store.delay_levels, file, self.timers, self.turn)
         self.arrivals: list[Arrival] = []
         self.turn.add(Phase.DISPATCH, self._dispatch)
         self.service.load()

@@ -6,6 +6,7 @@ import pytest
 
 from broker.stats import BrokerStats
 from runtime.clock import VirtualClock
+from store.message import Arrival
 
 
 class Clock(VirtualClock):
@@ -17,10 +18,15 @@ def stats(clock: Clock | None = None) -> BrokerStats:
     return BrokerStats("c", clock or Clock())
 
 
+def put(s: BrokerStats, topic: str, queue_id: int, count: int, size: int) -> None:
+    """`count` messages of `size` bytes in all came to a queue in one turn."""
+    s.arrived([Arrival(topic, queue_id, count, [0] * count, 0, size)])
+
+
 def test_a_batch_counts_its_messages_once_for_each_who_asks() -> None:
     s = stats()
-    s.put("T", 0, 3, 300)
-    s.put("T", 1, 1, 50)
+    put(s, "T", 0, 3, 300)
+    put(s, "T", 1, 1, 50)
     s.get("g", "T", 0, 2, 200)
     s.send_back("g", "T")
     s.sample()
@@ -39,17 +45,17 @@ def test_a_batch_counts_its_messages_once_for_each_who_asks() -> None:
 def test_rates_over_a_minute_and_an_hour() -> None:
     clock = Clock()
     s = stats(clock)
-    s.put("T", 0, 1, 1)
+    put(s, "T", 0, 1, 1)
     s.sample()
-    for _ in range(60):  # ten minutes at one message a second, two at a call
+    for _ in range(60):  # ten minutes at one message a second
         clock.advance(10_000)
         for _ in range(5):
-            s.put("T", 0, 2, 2)
+            put(s, "T", 0, 2, 2)
         s.sample()
     item = s.item("TOPIC_PUT_NUMS", "T")
     assert item is not None
     snapshot = item.snapshot()
-    assert snapshot["statsMinute"] == {"sum": 60, "tps": 1.0, "avgpt": 2.0}
+    assert snapshot["statsMinute"] == {"sum": 60, "tps": 1.0, "avgpt": 1.0}
     assert snapshot["statsHour"]["sum"] == snapshot["statsDay"]["sum"] == 601
     assert s.group_get_tps("g", "T") == 0.0
 
@@ -57,7 +63,7 @@ def test_rates_over_a_minute_and_an_hour() -> None:
 def test_the_last_minute_forgets_what_was_before() -> None:
     clock = Clock()
     s = stats(clock)
-    s.put("T", 0, 100, 1)
+    put(s, "T", 0, 100, 1)
     for _ in range(8):
         s.sample()
         clock.advance(10_000)
@@ -70,7 +76,7 @@ def test_per_second_over_the_windows_of_the_runtime_info() -> None:
     s = stats(clock)
     assert s.tps()["putTps"] == [0.0, 0.0, 0.0]
     for second in range(100):
-        s.put("T", 0, 4 if second >= 90 else 2, 1)
+        put(s, "T", 0, 4 if second >= 90 else 2, 1)
         s.get("g", "T", 0, 3, 1)
         s.get_missed()
         clock.advance(1_000)
@@ -87,10 +93,10 @@ def test_totals_at_midnight() -> None:
     s = stats(clock)
     s.sample()
     for day in range(1, 3):
-        s.put("T", 0, 10, 1)
+        put(s, "T", 0, 10, 1)
         clock.set_ms(int((noon + timedelta(days=day)).timestamp() * 1000))
         s.sample()
-    s.put("T", 0, 1, 1)
+    put(s, "T", 0, 1, 1)
     totals = s.day_totals()
     assert (totals["msgPutTotalYesterdayMorning"], totals["msgPutTotalTodayMorning"], totals["msgPutTotalTodayNow"]) == (
         10,
@@ -101,9 +107,9 @@ def test_totals_at_midnight() -> None:
 
 def test_a_deleted_topic_can_be_forgotten() -> None:
     s = stats()
-    s.put("T", 0, 1, 1)
+    put(s, "T", 0, 1, 1)
     s.get("g", "T", 0, 1, 1)
-    s.put("U", 0, 1, 1)
+    put(s, "U", 0, 1, 1)
     s.sample()
     s.forget_topic("T")
     s.sample()

@@ -116,7 +116,7 @@ def named(request: pytest.FixtureRequest) -> Callable[[str], str]:
 
 @pytest.fixture
 def topic(connection: Connection, named: Callable[[str], str]) -> str:
-    """A topic of four queues, in the route. One that a send creates gets there a moment after the send, with Apache too."""
+    """A topic of four queues, in the route. With Apache, one that a send creates gets there a moment after the send."""
     name = named("topic")
     connection.create_topic(name, 4)
     return name

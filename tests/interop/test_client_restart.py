@@ -1,7 +1,7 @@
 """A broker restarts under its clients: what was consumed stays consumed, and who is connected goes on by itself.
 
-Java 4.9.4 and Go do not notice that the broker which held their pull is gone before that pull times out, after 30 s: so the
-three wait together, for one restart.
+Java 4.9.4 and Go do not notice that the broker which held their pull is gone before that pull times out, after 30 s; so a
+broker of ours answers held pulls before it goes, and consumers go on within seconds. One restart serves the three.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,9 @@ from wire import Connection
 
 TOPIC = "Restart-topic"
 BEFORE, AFTER = [f"before {n}" for n in range(20)], [f"after {n}" for n in range(8)]
-GOES_ON_S = 60
+GOES_ON_S = 20
+GOES_ON_LATE_S = 60
+"""With Apache, and for Go: most often it goes on at once, but once it was seen to wait for one of its periods of 30 s."""
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +57,9 @@ def consume_before(client: Driver, name: str) -> Driver:
 
 
 @pytest.mark.parametrize("client_name", CLIENTS)
-def test_offsets_survive_a_broker_restart(restarted: dict[str, Driver | ToolchainMissing], client_name: str) -> None:
+def test_offsets_survive_a_broker_restart(
+    restarted: dict[str, Driver | ToolchainMissing], flavour: Flavour, client_name: str
+) -> None:
     client = restarted[client_name]
     if isinstance(client, ToolchainMissing):
         toolchain_missing(f"{client_name}: {client}")
@@ -64,9 +68,11 @@ def test_offsets_survive_a_broker_restart(restarted: dict[str, Driver | Toolchai
     client.start_consumer("again", f"{topic}-g1", topic)
     assert {message.body for message in client.wait_for("again", len(AFTER))} == set(AFTER)
 
+    limit_s = GOES_ON_LATE_S if flavour.name == "apache" or client_name == "go_v2" else GOES_ON_S
+
     def went_on() -> bool:
         return set(AFTER) <= {message.body for message in client.received("stays")}
 
-    client.wait_until(went_on, GOES_ON_S, lambda: f"{len(client.received('stays'))} messages with the consumer that stayed")
+    client.wait_until(went_on, limit_s, lambda: f"{len(client.received('stays'))} messages with the consumer that stayed")
     assert len(client.received("again")) == len(AFTER), "nothing that the group had consumed"
     client.shutdown("p", "stays", "again")

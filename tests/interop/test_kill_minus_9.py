@@ -61,7 +61,7 @@ class Load:
 
 async def load_until_killed(cluster: Cluster, load: Load, seconds: float) -> None:
     sending = asyncio.create_task(load.run(cluster.broker_address))
-    await asyncio.sleep(seconds)
+    await asyncio.wait({sending}, timeout=seconds)  # the load is what is waited for; it breaks by the kill
     assert cluster.broker
     cluster.kill_broker()
     await asyncio.wait_for(sending, 10)

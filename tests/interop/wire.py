@@ -12,6 +12,7 @@ from typing import Any
 
 SEND_MESSAGE_V2 = 310
 PULL_MESSAGE = 11
+QUERY_CONSUMER_OFFSET = 14
 UPDATE_AND_CREATE_TOPIC = 17
 GET_MAX_OFFSET = 30
 GET_MIN_OFFSET = 31
@@ -130,6 +131,10 @@ class Connection:
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         return int(self.ask(GET_MAX_OFFSET, {"topic": topic, "queueId": queue_id}).ext["offset"])
+
+    def consumer_offset(self, group: str, topic: str, queue_id: int) -> int:
+        fields = {"consumerGroup": group, "topic": topic, "queueId": queue_id}
+        return int(self.ask(QUERY_CONSUMER_OFFSET, fields).ext["offset"])
 
     def subscribe(self, group: str, topic: str) -> None:
         """A heart beat of a consumer: a broker lets only known groups pull."""

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import random
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from recordings import all_recorded
@@ -31,11 +32,15 @@ _ODD_VALUES = (
 
 
 def hostile_frames(seed: int, codes: Sequence[int]) -> Iterator[bytes]:
-    """Endless: recorded frames turned to the given codes and damaged, and random bytes."""
+    """Endless: recorded frames damaged, many of them turned to the given codes, and random bytes."""
     rng = random.Random(seed)
-    parents = [row.data for row in all_recorded() if len(row.data) < 20_000]
+    by_code: dict[int, list[bytes]] = defaultdict(list)
+    for row in all_recorded():
+        if len(row.data) < 20_000:
+            by_code[row.read["code"]].append(row.data)
+    parents = list(by_code.values())  # each code as often as another, however often it was recorded
     while True:
-        yield _damaged(rng, rng.choice(parents), codes)
+        yield _damaged(rng, rng.choice(rng.choice(parents)), codes)
 
 
 def _damaged(rng: random.Random, parent: bytes, codes: Sequence[int]) -> bytes:
@@ -47,9 +52,11 @@ def _damaged(rng: random.Random, parent: bytes, codes: Sequence[int]) -> bytes:
         return _flipped(rng, parent)
     if how == 2:
         return parent[: rng.randrange(len(parent))]
-    if kind == JSON and how < 8:
+    # Half of them keep their code: odd values where everything else fits get furthest.
+    is_turned = how < 8 and rng.random() < 0.5
+    if is_turned and kind == JSON:
         header = _CODE.sub(b'"code":%d' % rng.choice(codes), header, count=1)
-    elif len(header) >= 2 and how < 8:
+    elif is_turned and len(header) >= 2:
         header = (rng.choice(codes) & 0xFFFF).to_bytes(2, "big") + header[2:]
     if kind == JSON and how in (3, 4, 5):
         header = _VALUE.sub(lambda match: _odd_value(rng, match.group()), header)

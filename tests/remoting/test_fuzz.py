@@ -1,46 +1,53 @@
 """100,000 hostile frames: no crash, no hang, a healthy client beside them unharmed.
 
-A table of routes to attack is a row of TABLES: its services, its routes, and a question with its answer's code for the
-healthy client.
+A server to attack is a row of TARGETS: how it is made, and a question for the healthy client. The rows share the frames.
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection
+from typing import NamedTuple
 
 import pytest
 import uvloop
 from fuzzing import attack, hostile_frames
 from in_process import in_process
 
+from broker.broker import Broker
+from broker.config import BrokerConfig
+from broker.handlers import ROUTES as BROKER_ROUTES
 from namesrv.config import NamesrvConfig
-from namesrv.handlers import ROUTES, NamesrvServices
-from namesrv.kv_config import KVConfigManager
-from namesrv.route_info import RouteInfoManager
+from namesrv.handlers import ROUTES as NAMESRV_ROUTES
+from namesrv.namesrv import NameServer
 from remoting.codes import RequestCode
-from remoting.dispatch import Route
-from remoting.header import CommandHeader, NoHeader
-from runtime.clock import SystemClock
+from store.config import MessageStoreConfig
+from store.memory_disk import MemoryDisk
 
 FRAMES = 100_000
 LATENCY_MAX_S = 2.0
 
 
 class Target(NamedTuple):
-    """What is attacked."""
+    """What is attacked: a server that gives its port once it started, the codes that it serves, a question with a body."""
 
-    services: Callable[[], Any]
-    table: dict[int, Route]
-    question: tuple[int, CommandHeader]
-
-
-def namesrv_services() -> NamesrvServices:
-    return NamesrvServices(NamesrvConfig(), RouteInfoManager(SystemClock()), KVConfigManager(None), lambda changes: None)
+    make: Callable[[], NameServer | Broker]
+    codes: Collection[int]
+    question: RequestCode
 
 
-TABLES = {
-    "namesrv": Target(namesrv_services, ROUTES, (RequestCode.GET_BROKER_CLUSTER_INFO, NoHeader())),
+def namesrv() -> NameServer:
+    return NameServer(NamesrvConfig(listen_port=0, kv_config_path=""))
+
+
+def broker() -> Broker:
+    store = MessageStoreConfig("/store", mapped_file_size_commit_log=8 << 20, max_hash_slot_num=1000, max_index_num=5000)
+    return Broker(BrokerConfig(namesrv_addr=None, broker_name="b", listen_port=0), store, MemoryDisk())
+
+
+TARGETS = {
+    "namesrv": Target(namesrv, NAMESRV_ROUTES, RequestCode.GET_BROKER_CLUSTER_INFO),
+    "broker": Target(broker, BROKER_ROUTES, RequestCode.GET_BROKER_RUNTIME_INFO),
 }
 
 
@@ -67,28 +74,38 @@ def failures():
     logger.setLevel(level)
 
 
+@contextlib.asynccontextmanager
+async def running(server):
+    await server.start()
+    try:
+        yield f"127.0.0.1:{server.port}"
+    finally:
+        await server.stop()
+
+
 async def serve_under_attack(target: Target) -> None:
-    async with in_process() as parts:
-        server, address = await parts.serve(target.table, target.services())
-        client, loop = parts.client(), asyncio.get_running_loop()
-        attacking = asyncio.ensure_future(attack(address, hostile_frames(seed=4711, codes=list(target.table)), FRAMES))
+    server, loop = target.make(), asyncio.get_running_loop()
+    async with running(server) as address, in_process() as parts:
+        client = parts.client()
+        frames = hostile_frames(seed=4711, codes=list(target.codes))
+        attacking = asyncio.ensure_future(attack(address, frames, FRAMES // len(TARGETS)))
         asked, slowest_s = 0, 0.0
         while not attacking.done():
             began = loop.time()
-            answer = await client.call(address, *target.question)
+            answer = await client.call(address, target.question)
             slowest_s = max(slowest_s, loop.time() - began)
             asked += 1
             assert answer.body
             await asyncio.wait({attacking}, timeout=0.01)
         await attacking
-        await parts.until(lambda: len(server.channels.open) == 1)  # the healthy client's own
+        await parts.until(lambda: len(server._server.channels.open) == 1)  # the healthy client's own
     assert asked > 100
     assert slowest_s < LATENCY_MAX_S
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", TARGETS)
 @pytest.mark.timeout(180)
 def test_hostile_frames_harm_nobody_else(name, failures):
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve_under_attack(TABLES[name]))
+        runner.run(serve_under_attack(TARGETS[name]))
     assert failures == set()

@@ -196,6 +196,33 @@ async def test_close_sends_what_is_ready(remoting):
     assert await raw.closed()
 
 
+async def test_close_waits_for_what_has_not_left_yet(remoting):
+    server, address = await remoting.serve(table())
+    raw = await Raw.connect(address)
+    for opaque in range(12):
+        raw.send(BIG, b"", opaque)
+    await remoting.until(lambda: server.channels.open and next(iter(server.channels.open))._is_paused)
+    closing = asyncio.ensure_future(server.close())
+    await asyncio.sleep(0)
+    assert not closing.done()
+    assert [len(body) for _, _, body in await raw.read(12)] == [1_000_000] * 12
+    assert await raw.closed()
+    await closing
+
+
+async def test_close_does_not_wait_for_a_peer_that_does_not_read(remoting, monkeypatch):
+    monkeypatch.setattr(server_module, "CLOSE_MAX_S", 0.1)
+    server, address = await remoting.serve(table())
+    raw = await Raw.connect(address)
+    for opaque in range(12):
+        raw.send(BIG, b"", opaque)
+    await remoting.until(lambda: server.channels.open and next(iter(server.channels.open))._is_paused)
+    async with asyncio.timeout(2):
+        await server.close()
+    assert not server.channels.open
+    raw.writer.close()
+
+
 @pytest.mark.parametrize(
     ("host", "plain"),
     [("127.0.0.1", "127.0.0.1"), ("::ffff:10.0.0.1", "10.0.0.1"), ("fe80::1%eth0", "fe80::1"), ("::1", "::1")],

@@ -49,9 +49,9 @@ def test_each_queue_that_grew_is_named_once_with_what_came(store: Store) -> None
         ]
     )
     assert arrivals == [
-        Arrival("A", 0, 3, [0, 2, 4], 1_700_000_000_000),
-        Arrival("B", 0, 1, [1], 1_700_000_000_000),
-        Arrival("A", 1, 1, [3], 1_700_000_000_000),
+        Arrival("A", 0, 3, [0, 2, 4], 1_700_000_000_000, 300),
+        Arrival("B", 0, 1, [1], 1_700_000_000_000, 100),
+        Arrival("A", 1, 1, [3], 1_700_000_000_000, 100),
     ]
     queue = store.queues.get("A", 0)
     assert queue is not None and queue.unit_at(1) == (200, 100, 2)
