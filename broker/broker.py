@@ -46,6 +46,8 @@ FLUSH_POLL_S: Final = 0.005
 PULL_AGAIN_S: Final = 0.1
 """How long a client may take from the answer to its held pull to the next one: a round trip."""
 FLUSH_TIMEOUT_S: Final = 10.0
+ROUTE_WAIT_MAX_S: Final = 2.0
+"""A name server that hangs holds nobody's first send longer than this; clients give up after 3 s."""
 VIP_PORT_REFUSED: Final = frozenset((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE))
 
 
@@ -123,7 +125,9 @@ class Broker:
         registration = Registration(config, topics, self._client, timers, broker_address)
         holds = PullRequestHoldService(timers)
         putter = MessagePutter(config, store, store_host, timers, loop)
-        route_wait = RouteWait(registration, timers, config.register_broker_timeout_mills / 1000, putter.is_immediate)
+        route_wait = RouteWait(
+            registration, timers, min(config.register_broker_timeout_mills / 1000, ROUTE_WAIT_MAX_S), putter.is_immediate
+        )
         topics.on_change = route_wait.topic_changed
         services = self.services = Services(
             config=config,

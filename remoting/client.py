@@ -38,7 +38,7 @@ class RemotingClient:
         if task is None:
             task = asyncio.ensure_future(self._connect(address))
             self._connecting[address] = task
-            task.add_done_callback(lambda _: self._connecting.pop(address, None))
+            task.add_done_callback(lambda task: self._connected(address, task))
         return await asyncio.shield(task)
 
     async def invoke(
@@ -77,6 +77,11 @@ class RemotingClient:
             task.cancel()
         self._channels.close()
         await asyncio.sleep(0)
+
+    def _connected(self, address: str, task: asyncio.Task[Channel]) -> None:
+        self._connecting.pop(address, None)
+        if not task.cancelled():
+            task.exception()  # who waited has it; when all of them were cancelled, nobody needs it
 
     async def _connect(self, address: str) -> Channel:
         host, _, port = address.rpartition(":")

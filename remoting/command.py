@@ -6,6 +6,7 @@ declared header in the same pass. `Response` is what a handler answers; it becom
 
 import struct
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -149,6 +150,12 @@ def _encode_binary(code: int, version: int, opaque: int, flag: int, remark: str 
 _JSON_TAIL = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
 
 
+@lru_cache(maxsize=256)
+def _remark_json(remark: str | None) -> bytes:
+    """The remark's place in a header; the statuses of pulls repeat."""
+    return b"" if remark is None else b',"remark":' + msgspec.json.encode(remark)
+
+
 def _encode_json(code: int, opaque: int, flag: int, remark: str | None, ext: bytes | None) -> bytes:
     return b'{"code":%d%b,"flag":%d,"language":"%b","opaque":%d%b%b' % (
         code,
@@ -156,12 +163,12 @@ def _encode_json(code: int, opaque: int, flag: int, remark: str | None, ext: byt
         flag,
         LANGUAGE.encode(),
         opaque,
-        b"" if remark is None else b',"remark":' + msgspec.json.encode(remark),
+        _remark_json(remark),
         _JSON_TAIL,
     )
 
 
-_JSON_OK = b'{"code":%d,"extFields":%b,"flag":1,"language":"' + LANGUAGE.encode() + b'","opaque":%d' + _JSON_TAIL
+_JSON_RESPONSE = b'{"code":%d,"extFields":%b,"flag":1,"language":"' + LANGUAGE.encode() + b'","opaque":%d%b' + _JSON_TAIL
 
 
 class Response:
@@ -183,15 +190,10 @@ class Response:
         if serialize_type == ROCKETMQ:
             ext = None if header is None else ext_map(header)
             head = _encode_binary(self.code, VERSION, opaque, FLAG_RESPONSE, self.remark, ext)
-        elif header is not None and self.remark is None:
-            head = _JSON_OK % (
-                self.code,
-                ext_json(header),
-                opaque,
-            )  # 0.3 us against 0.7 us for the general form
+        elif header is not None:  # 0.3 us against 0.7 us for the general form
+            head = _JSON_RESPONSE % (self.code, ext_json(header), opaque, _remark_json(self.remark))
         else:
-            ext_text = None if header is None else ext_json(header)
-            head = _encode_json(self.code, opaque, FLAG_RESPONSE, self.remark, ext_text)
+            head = _encode_json(self.code, opaque, FLAG_RESPONSE, self.remark, None)
         _frame_into(out, serialize_type, head, self.body)
 
 

@@ -19,6 +19,7 @@ IGNORED_KEYS: Final = frozenset(
         "commitCommitLogThoroughInterval",
         "commitIntervalCommitLog",
         "debugLockEnable",
+        "deleteCommitLogFilesInterval",
         "deleteConsumeQueueFilesInterval",
         "destroyMapedFileIntervalForcibly",
         "diskFallRecorded",
@@ -29,6 +30,7 @@ IGNORED_KEYS: Final = frozenset(
         "enableMultiDispatch",
         "enableScheduleAsyncDeliver",
         "fastFailIfNoBufferInStorePool",
+        "flushCommitLogTimed",
         "flushLeastPagesWhenWarmMapedFile",
         "haHousekeepingInterval",
         "haListenPort",
@@ -79,7 +81,6 @@ class MessageStoreConfig:
     flush_disk_type: str = _important("ASYNC_FLUSH")  # or SYNC_FLUSH
     sync_flush_timeout: int = 5_000
     flush_interval_commit_log: int = _important(500)
-    flush_commit_log_timed: bool = True
     flush_commit_log_least_pages: int = 4
     flush_commit_log_thorough_interval: int = 10_000
     flush_interval_consume_queue: int = 1_000
@@ -94,7 +95,6 @@ class MessageStoreConfig:
     disk_space_warning_level_ratio: int = 90
     clean_file_forcibly_enable: bool = True
     clean_resource_interval: int = 10_000
-    delete_commit_log_files_interval: int = 100
     delete_file_batch_max: int = 10
 
     max_transfer_bytes_on_message_in_memory: int = _important(256 << 10)

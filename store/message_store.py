@@ -206,6 +206,10 @@ class MessageStore:
     def writeable(self) -> bool:
         return self.commit_log.refusal is None
 
+    def is_in_memory(self, physical_offset: int) -> bool:
+        """Whether a record lies so near the log's end that it is read from memory (accessMessageInMemoryMaxRatio)."""
+        return self.commit_log.max_offset - physical_offset <= self._in_memory_bytes
+
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, or None when nothing was ever put into it."""
         return self.queues.get(topic, queue_id)

@@ -1,8 +1,5 @@
 """Consumer offsets, and the first and last offsets of queues."""
 
-import os
-from typing import Final
-
 from broker.services import Services
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Request, Response
@@ -15,8 +12,6 @@ from remoting.headers.offset import (
     TimestampResponseHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-
-_MEMORY_SIZE: Final = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def query_consumer_offset(services: Services, request: Request[QueryConsumerOffsetRequestHeader]) -> Response:
@@ -41,8 +36,7 @@ def _is_on_disk(services: Services, topic: str, queue_id: int) -> bool:
     unit = None if queue is None else queue.unit_at(0)
     if unit is None:
         return False
-    in_memory = _MEMORY_SIZE * services.store.config.access_message_in_memory_max_ratio // 100
-    return services.store.max_physical_offset - unit[0] > in_memory
+    return not services.store.is_in_memory(unit[0])
 
 
 def update_consumer_offset(services: Services, request: Request[UpdateConsumerOffsetRequestHeader]) -> Response:

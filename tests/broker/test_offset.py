@@ -36,7 +36,7 @@ async def test_a_new_group_begins_at_0_while_message_0_is_in_memory(path, queue_
 
 
 async def test_a_new_group_on_an_old_queue_chooses_itself(path, monkeypatch):
-    monkeypatch.setattr("broker.handlers.offset._MEMORY_SIZE", 0)
+    monkeypatch.setattr(path.services.store, "_in_memory_bytes", 0)
     answer = query(path, "new")
     assert answer.code == ResponseCode.QUERY_NOT_FOUND
     assert "V3_0_6_SNAPSHOT" in answer.remark
