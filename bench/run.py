@@ -29,7 +29,7 @@ HERE = Path(__file__).parent
 TOPIC, QUEUES = "Bench", 8
 IDLE_SECONDS = 3.0
 
-console = Console(width=max(100, Console().width))
+console = Console(width=max(140, Console().width))
 
 
 @dataclass(frozen=True)
