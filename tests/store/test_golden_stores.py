@@ -230,9 +230,9 @@ def test_every_query_by_key(golden: Golden) -> None:
     assert len(questions) > 200
 
 
+# Those of 5.5.0 hold answers by the rule of 5.x (LOWER and UPPER bounds), which is not promised.
+@pytest.mark.parametrize("golden", [name for name in STORES if name.startswith("v4")], indirect=True, scope="module")
 def test_every_query_by_time(golden: Golden) -> None:
-    if golden.name.startswith("v5"):
-        pytest.skip("5.x answers by another rule")
     store = golden.store
     for row in rows(golden.name, "expected_offset_by_time"):
         topic, queue_id, asked_ms = row["topic"], row["queueId"], row["timestamp"]
