@@ -2,7 +2,8 @@
 
 The load is bench/loadgen (Go), which speaks the wire itself, so the broker is what is measured. Rounds alternate between
 the two brokers; only one runs at a time, each from an empty store and warmed up alike; the table shows every round and the
-median of the rounds' ratios. Both flush asynchronously with their flushers on, 8 queues, bodies of 1 KiB.
+median of the rounds' ratios. 8 queues, bodies of 1 KiB; both flush asynchronously with their flushers on, but for the table
+of SYNC_FLUSH.
 """
 
 import argparse
@@ -49,6 +50,8 @@ LOADS = {
     ],
     "pull": [Load("pull of 32 (8 x 16)", ("-mode", "pull", "-conns", "8", "-window", "16"), 0.60, 1.3)],
 }
+# Under SYNC_FLUSH, where the disk's own pace decides; each answer waits for the sync of its record.
+SYNC_LOADS = [Load("SYNC_FLUSH send (64 x 1)", ("-conns", "64", "-window", "1"), 1.0, 1.0)]
 BOOT_SECONDS_MAX = 0.6
 IDLE_MB_MAX = 60.0
 DELAY_P50_MS_MAX, DELAY_P99_MS_MAX = 5.0, 25.0
@@ -65,10 +68,10 @@ class Running:
     stop: Callable[[], object]
 
 
-def start_ours(folder: Path) -> Running:
+def start_ours(folder: Path, flush_disk_type: str = "ASYNC_FLUSH") -> Running:
     namesrv = processes.start_namesrv(folder)
     try:
-        broker = processes.start_broker(folder, namesrv.address, {"flushDiskType": "ASYNC_FLUSH"})
+        broker = processes.start_broker(folder, namesrv.address, {"flushDiskType": flush_disk_type})
     except processes.NotReady:
         namesrv.stop()
         raise
@@ -77,8 +80,8 @@ def start_ours(folder: Path) -> Running:
     )
 
 
-def start_apache(version: str, folder: Path) -> Running:
-    peer = apache.start(version, folder, {"flushDiskType": "ASYNC_FLUSH"})
+def start_apache(version: str, folder: Path, flush_disk_type: str = "ASYNC_FLUSH") -> Running:
+    peer = apache.start(version, folder, {"flushDiskType": flush_disk_type})
     return Running(f"Apache {version}", peer.broker_address, peer.broker.pid, peer.boot_seconds, peer.stop)
 
 
@@ -149,9 +152,12 @@ def verdict(value: float, limit: float, at_most: bool) -> str:
     return f"[{'green' if met else 'red'}]{value:.2f} ({sign} {limit:g})[/]"
 
 
-def compare(bench: Bench, version: str, rounds: int, loads: list[Load]) -> None:
+def compare(bench: Bench, version: str, rounds: int, loads: list[Load], flush_disk_type: str = "ASYNC_FLUSH") -> None:
     """Alternating rounds, then the table."""
-    starts = {"ours": start_ours, "apache": lambda folder: start_apache(version, folder)}
+    starts = {
+        "ours": lambda folder: start_ours(folder, flush_disk_type),
+        "apache": lambda folder: start_apache(version, folder, flush_disk_type),
+    }
     figures: dict[str, list[dict[str, Any]]] = {"ours": [], "apache": []}
     boots: dict[str, list[float]] = {"ours": [], "apache": []}
     idle: dict[str, list[float]] = {"ours": [], "apache": []}
@@ -164,9 +170,8 @@ def compare(bench: Bench, version: str, rounds: int, loads: list[Load]) -> None:
             figures[who].append(result)
             boots[who].append(broker.boot_seconds)
             idle[who].append(idle_mb)
-    table = Table(
-        title=f"PocketMQ / Apache {version}, {rounds} rounds, {os.cpu_count()} cores, medians of the ratios on the right"
-    )
+    setting = f"{flush_disk_type}, {rounds} rounds, {os.cpu_count()} cores"
+    table = Table(title=f"PocketMQ / Apache {version}: {setting}; medians of the ratios on the right")
     for column in ("load", "PocketMQ", f"Apache {version}", "ratio (target)"):
         table.add_column(column, no_wrap=True, justify="left" if column == "load" else "right")
     for load in loads:
@@ -222,7 +227,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="alternating rounds (3)")
     parser.add_argument("--secs", type=float, default=8, help="measured seconds a load, after 2 s of warm-up (8)")
     parser.add_argument("--warm-secs", type=float, default=6, help="seconds of sending before the first load (6)")
-    parser.add_argument("--only", choices=["send", "pull", "delay", "start"], help="a part of it")
+    parser.add_argument("--only", choices=["send", "pull", "sync", "delay", "start"], help="a part of it")
     parser.add_argument("--apache", metavar="VERSION", help="the peer (4.9.4); with --only delay: measure it too")
     parser.add_argument("--scratch", type=Path, help="where the stores go while they are measured (the temporary folder)")
     options = parser.parse_args()
@@ -231,10 +236,14 @@ def main() -> None:
         bench = Bench(build_loadgen(), scratch, options.secs, options.warm_secs)
         if options.only == "delay":
             delay(bench, [options.apache] if options.apache else [])
+        elif options.only == "sync":
+            compare(bench, options.apache or "4.9.4", options.rounds, SYNC_LOADS, "SYNC_FLUSH")
         else:
             parts = {None: ["send", "pull"], "start": []}.get(options.only, [options.only])
             loads = [load for part in parts for load in LOADS[part]]
             compare(bench, options.apache or "4.9.4", options.rounds, loads)
+            if options.only is None:
+                compare(bench, options.apache or "4.9.4", options.rounds, SYNC_LOADS, "SYNC_FLUSH")
     except (RuntimeError, apache.ApacheError) as wrong:
         sys.exit(f"bench: {wrong}")
     finally:

@@ -39,6 +39,7 @@ def make_store(folder: Path, size: int, body_size: int) -> int:
         position = 0
         with open(folder / "commitlog" / f"{base:020}", "wb") as file:
             while True:
+                # 10 topics and 8 queues make 40 pairs.
                 properties = {"KEYS": f"order-{count}", "UNIQ_KEY": f"7F0000010000{count:020X}", "TAGS": f"Tag{count % 5}"}
                 message = Message(
                     f"Topic{count % 10}", count % 8, bodies[count % 256], HOST, HOST, born_timestamp_ms=BORN_MS
@@ -49,7 +50,7 @@ def make_store(folder: Path, size: int, body_size: int) -> int:
                 if position + room + BLANK_SIZE > file_size:
                     break
                 at = base + position
-                file.write(encode_record(message, magic_code, topic, room, count // 80, at, BORN_MS + count))
+                file.write(encode_record(message, magic_code, topic, room, count // 40, at, BORN_MS + count))
                 position += room
                 count += 1
             file.write(BLANK_STRUCT.pack(file_size - position, BLANK_MAGIC_CODE))
