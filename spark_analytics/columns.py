@@ -11,123 +11,53 @@ from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from spark_analytics.properties import PropertyTable, slices, text
-from spark_analytics.reader import Bytes, Positions, Window, field_view
 from store.layout import (
     BORNHOST_V6_FLAG,
     HOST_SIZE,
     HOST_V6_SIZE,
-    MESSAGE_MAGIC_CODE_V2,
     RECORD_FIXED,
-    RECORD_FIXED_STRUCTS,
     STOREHOSTADDRESS_V6_FLAG,
-    SYS_FLAG_POSITION,
-    dtype_of,
     field_position,
 )
 from store.properties import KEYS, TAGS, UNIQ_KEY
-from store.record import HOST_FLAGS
+from store.record_chain import Positions
+from store.record_window import RecordWindow
 
-FIXED_DTYPES: Final = {host_flags: dtype_of(RECORD_FIXED, host_flags) for host_flags in RECORD_FIXED_STRUCTS}
 # A clock that a client made up may not fit Spark's microseconds.
 TIMESTAMP_MS_MAX: Final = (2**63 - 1) // 1000
 HEX_PAIRS: Final = np.frombuffer(bytes(range(256)).hex().upper().encode(), "V2")
 
-Array = npt.NDArray[Any]
 
+class Records(RecordWindow):
+    """The records of a window as Arrow columns, decoded on demand; one row a record."""
 
-class Records:
-    """The records of a window, decoded on demand; one row a record."""
-
-    def __init__(self, window: Window) -> None:
-        self.data: Bytes = window.data
-        self.starts: Positions = window.starts
-        self._sizes = window.sizes
-        self._window_physical_offset = window.physical_offset
-        self.host_flags = field_view(self.data, ">i4")[self.starts + SYS_FLAG_POSITION] & HOST_FLAGS
-        self._groups = [(int(flags), np.flatnonzero(self.host_flags == flags)) for flags in np.unique(self.host_flags)]
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    def _by_host_flags(self, value: Callable[[int], int]) -> Positions:
-        """A number a record that depends on its kinds of host only."""
-        if len(self._groups) == 1:
-            return np.full(len(self), value(self._groups[0][0]), np.int64)
-        numbers = np.empty(len(self), np.int64)
-        for flags, rows in self._groups:
-            numbers[rows] = value(flags)
-        return numbers
-
-    def fixed(self, name: str) -> Array:
-        """A number of the fixed part, in the machine's byte order."""
-        dtype = FIXED_DTYPES[0][name]
-        at = self.starts + self._by_host_flags(lambda flags: field_position(RECORD_FIXED, name, flags))
-        numbers: Array = field_view(self.data, dtype)[at].astype(dtype.newbyteorder("="))
-        return numbers
-
-    @cached_property
-    def body_begins(self) -> Positions:
-        return self.starts + self._by_host_flags(lambda flags: RECORD_FIXED_STRUCTS[flags].size)
-
-    @cached_property
-    def _lengths(self) -> tuple[Positions, Positions, Positions, Positions, npt.NDArray[np.bool_]]:
-        """Ends of bodies, begins and ends of topics, begins of properties, and whether all lengths add up to the size."""
-        limit = self.starts + self._sizes
-        body_ends = self.body_begins + self.fixed("body_size")
-        # Each length is used only after it was seen to stay within its record: the positions must be safe to read at.
-        sound = (body_ends >= self.body_begins) & (body_ends + 3 <= limit)
-        body_ends = np.where(sound, body_ends, self.body_begins)
-        v2 = self.fixed("magic_code") == MESSAGE_MAGIC_CODE_V2
-        topic_begins = body_ends + 1 + v2
-        topic_sizes = self.data[body_ends].astype(np.int64)
-        if v2.any():
-            topic_sizes = np.where(v2, (topic_sizes << 8) | self.data[topic_begins - 1], topic_sizes)
-        topic_ends = topic_begins + topic_sizes
-        sound &= topic_ends + 2 <= limit
-        topic_ends = np.where(sound, topic_ends, topic_begins)
-        at = np.minimum(topic_ends, len(self.data) - 2)
-        sound &= topic_ends + 2 + field_view(self.data, ">u2")[at] == limit
-        return body_ends, topic_begins, topic_ends, topic_ends + 2, sound
+    @classmethod
+    def of(cls, window: RecordWindow) -> "Records":
+        return cls(window.data, window.physical_offset, window.starts, window.sizes)
 
     def damaged(self) -> Positions:
         """Physical offsets of the records whose lengths do not add up."""
-        return self._window_physical_offset + self.starts[~self._lengths[4]]
-
-    def rows(self, keep: npt.NDArray[np.bool_]) -> "Records":
-        """Only the rows that `keep` marks."""
-        if keep.all():
-            return self
-        window = Window(self.data, self._window_physical_offset, self.starts[keep], self._sizes[keep])
-        return Records(window)
+        return self.physical_offsets[~self.lengths_add_up]
 
     def sound(self) -> "Records":
         """Without the damaged rows."""
-        return self.rows(self._lengths[4])
-
-    @property
-    def physical_offsets(self) -> Positions:
-        return self._window_physical_offset + self.starts
-
-    @property
-    def sizes(self) -> Positions:
-        return self._sizes
+        return self.rows(self.lengths_add_up)
 
     @property
     def bodies(self) -> Any:
-        return slices(self.data, self.body_begins, self._lengths[0])
+        return slices(self.data, self.body_begins, self.body_ends)
 
     @cached_property
-    def topics(self) -> Any:
+    def topic_column(self) -> Any:
         # A window holds few topics and many messages: each is checked and made text once.
-        return _encoded(slices(self.data, self._lengths[1], self._lengths[2]), text)
+        return _encoded(slices(self.data, self.topic_begins, self.topic_ends), text)
 
     def hosts(self, name: str, v6_flag: int) -> Any:
-        begins = self.starts + self._by_host_flags(lambda flags: field_position(RECORD_FIXED, name, flags))
-        sizes = self._by_host_flags(lambda flags: HOST_V6_SIZE if flags & v6_flag else HOST_SIZE)
+        begins = self.starts + self.by_host_flags(lambda flags: field_position(RECORD_FIXED, name, flags))
+        sizes = self.by_host_flags(lambda flags: HOST_V6_SIZE if flags & v6_flag else HOST_SIZE)
         return slices(self.data, begins, begins + sizes)
 
     def timestamps_us(self, name: str) -> Positions:
@@ -135,13 +65,13 @@ class Records:
 
     @cached_property
     def properties(self) -> PropertyTable:
-        begins = self._lengths[3]
-        return PropertyTable(self.data, begins - 1, self.starts + self._sizes)
+        return PropertyTable(self.data, self.properties_begins - 1, self.properties_ends)
 
     def offset_msg_ids(self) -> Any:
         """Upper-case hex of store host and physical offset, as Java's MessageDecoder.createMessageId makes it."""
         hosts = self.hosts("store_host", STOREHOSTADDRESS_V6_FLAG)
-        sizes = self._by_host_flags(lambda flags: HOST_V6_SIZE if flags & STOREHOSTADDRESS_V6_FLAG else HOST_SIZE)
+        sizes = np.zeros(len(self), np.int64)
+        sizes += self.by_host_flags(lambda flags: HOST_V6_SIZE if flags & STOREHOSTADDRESS_V6_FLAG else HOST_SIZE)
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes + 8)])
         raw = np.empty(int(offsets[-1]), np.uint8)
         host_data = np.frombuffer(hosts.buffers()[2], np.uint8, int(sizes.sum()))
@@ -209,7 +139,7 @@ def _property(name: str, key: str) -> Column:
 COLUMNS: Final = {
     column.name: column
     for column in (
-        Column("topic", "string", pa.string(), lambda records: records.topics),
+        Column("topic", "string", pa.string(), lambda records: records.topic_column),
         _number("queueId", "int", "queue_id"),
         _number("queueOffset", "bigint", "queue_offset"),
         Column("physicalOffset", "bigint", pa.int64(), lambda records: pa.array(records.physical_offsets)),

@@ -92,6 +92,6 @@ class Pruning:
             stored = records.timestamps_us("store_timestamp_ms")
             records = records.rows((stored >= bounds.low) & (stored <= bounds.high))
         if self.topics is not None:
-            wanted = pc.is_in(records.topics, value_set=pa.array(sorted(self.topics), pa.string()))
+            wanted = pc.is_in(records.topic_column, value_set=pa.array(sorted(self.topics), pa.string()))
             records = records.rows(wanted.to_numpy(zero_copy_only=False))
         return records

@@ -80,7 +80,7 @@ class CommitLogReader(DataSourceReader):  # type: ignore[misc]
         while begin is not None:
             walk = Walk(split.file, begin, split.stop)
             for window in walk:
-                records = Records(window)
+                records = Records.of(window)
                 damaged = records.damaged()
                 if len(damaged):
                     self._damaged(split, int(damaged[0]))

@@ -19,16 +19,15 @@ from typing import Final
 import numpy as np
 
 from spark_analytics.reader import (
-    MARK_SIZE,
     Ending,
     LogFile,
     Walk,
     next_candidate,
     read_at,
-    record_candidates,
 )
 from store.layout import PHYSICAL_OFFSET_POSITION
 from store.record import SECTOR_SIZE, BadRecordError, check_record
+from store.record_chain import MARK_SIZE, record_candidates
 
 log = logging.getLogger(__name__)
 

@@ -18,6 +18,7 @@ from construct import (
     FormatField,
     IfThenElse,
     Int8ub,
+    Int16sb,
     Int16ub,
     Int32sb,
     Int64sb,
@@ -66,7 +67,20 @@ BLANK = Struct("size" / Int32sb, "magic_code" / Int32sb)
 
 # --- ConsumeQueue ---------------------------------------------------------------------------------------------------
 
+# A tags code that no filter passes: the record is gone, and pulls step over the unit.
+HOLE_TAGS_CODE: Final = 2**63 - 1
+
 CONSUME_QUEUE_UNIT = Struct("physical_offset" / Int64sb, "size" / Int32sb, "tags_code" / Int64sb)
+
+# --- ConsumeQueueExt ------------------------------------------------------------------------------------------------
+
+CONSUME_QUEUE_EXT_FIXED = Struct(
+    "size" / Int16sb,  # of the whole unit; -1 ends a file
+    "tags_code" / Int64sb,
+    "store_timestamp_ms" / Int64sb,
+    "bitmap_size" / Int16sb,
+)
+CONSUME_QUEUE_EXT_UNIT = CONSUME_QUEUE_EXT_FIXED + Struct("bitmap" / Bytes(this.bitmap_size))
 
 # --- IndexFile ------------------------------------------------------------------------------------------------------
 
@@ -92,6 +106,59 @@ CHECKPOINT = Struct(
     "index_msg_timestamp_ms" / Int64sb,
     "master_flushed_offset" / Int64sb,  # this and the next: 5.x only, zero in 4.9.4
     "confirm_physical_offset" / Int64sb,
+)
+
+
+# --- timer wheel (5.x) ----------------------------------------------------------------------------------------------
+
+TIMER_MAGIC_DEFAULT: Final = 1
+TIMER_MAGIC_ROLL: Final = 2  # lies in a slot on its way: the message is due later
+TIMER_MAGIC_DELETE: Final = 4  # cancels messages of its slot
+TIMER_MAGIC_BITS: Final = 0xF  # more is no magic of a unit
+
+TIMER_WHEEL_SLOT = Struct(
+    "time" / Int64sb,  # in units of the precision
+    "first_position" / Int64sb,
+    "last_position" / Int64sb,
+    "message_count" / Int32sb,  # less the units that cancel messages
+    "magic" / Int32sb,
+)
+TIMER_LOG_UNIT = Struct(
+    "size" / Int32sb,
+    "previous_position" / Int64sb,  # of the same slot, -1 none
+    "magic" / Int32sb,
+    "write_time_ms" / Int64sb,
+    "delay_ms" / Int32sb,  # write time + delay: the time whose slot the unit is in
+    "physical_offset" / Int64sb,
+    "record_size" / Int32sb,
+    "topic_hash" / Int32sb,
+    "rolled_due_ms" / Int64sb,  # Apache: reserved, 0. Ours, with ROLL: when the message is due
+)
+# Ends a file of the timer log: the size is that of the whole rest of the file.
+TIMER_LOG_BLANK = Struct("size" / Int32sb, "zero" / Int64sb, "magic" / Int32sb)
+
+TIMER_CHECKPOINT_FILE_SIZE: Final = 4096
+TIMER_CHECKPOINT = Struct(
+    "read_time_ms" / Int64sb,
+    "log_end" / Int64sb,
+    "queue_offset" / Int64sb,
+    "master_queue_offset" / Int64sb,
+    "state_version" / Int64sb,
+    "timestamp_ms" / Int64sb,
+    "counter" / Int64sb,
+)
+# Ours, behind what Apache reads: the seal says that the whole is ours. In a sector of its own, sealed too, is the mark: how
+# far the process of this boot had come, on disk or not.
+TIMER_CHECKPOINT_SEAL = Struct("delivered_before_ms" / Int64sb, "delivered_before_offset" / Int64sb, "seal" / Int64sb)
+TIMER_MARK_POSITION: Final = 512
+TIMER_MARK = Struct(
+    "boot" / Int64sb,
+    "read_time_ms" / Int64sb,
+    "log_end" / Int64sb,
+    "queue_offset" / Int64sb,
+    "delivered_before_ms" / Int64sb,
+    "delivered_before_offset" / Int64sb,
+    "seal" / Int64sb,
 )
 
 
@@ -129,6 +196,7 @@ def dtype_of(declaration: Construct, sys_flag: int = 0) -> np.dtype[Any]:
     )
 
 
+@lru_cache
 def field_position(declaration: Construct, name: str, sys_flag: int = 0) -> int:
     """Byte position of a field within its unit."""
     position = 0
@@ -166,6 +234,11 @@ CONSUME_QUEUE_UNIT_DTYPE: Final = dtype_of(CONSUME_QUEUE_UNIT)
 CONSUME_QUEUE_UNIT_SIZE: Final = 20
 assert CONSUME_QUEUE_UNIT_STRUCT.size == CONSUME_QUEUE_UNIT_DTYPE.itemsize == CONSUME_QUEUE_UNIT_SIZE
 
+CONSUME_QUEUE_EXT_FIXED_STRUCT: Final = struct_of(CONSUME_QUEUE_EXT_FIXED)
+CONSUME_QUEUE_EXT_FIXED_SIZE: Final = 20
+CONSUME_QUEUE_EXT_SIZE_MAX: Final = 32767
+assert CONSUME_QUEUE_EXT_FIXED_STRUCT.size == CONSUME_QUEUE_EXT_FIXED_SIZE
+
 INDEX_HEADER_STRUCT: Final = struct_of(INDEX_HEADER)
 INDEX_HEADER_SIZE: Final = 40
 assert INDEX_HEADER_STRUCT.size == INDEX_HEADER_SIZE
@@ -180,6 +253,23 @@ assert INDEX_ENTRY_STRUCT.size == INDEX_ENTRY_DTYPE.itemsize == INDEX_ENTRY_SIZE
 CHECKPOINT_STRUCT: Final = struct_of(CHECKPOINT)
 CHECKPOINT_SIZE: Final = 40
 assert CHECKPOINT_STRUCT.size == CHECKPOINT_SIZE
+
+TIMER_WHEEL_SLOT_STRUCT: Final = struct_of(TIMER_WHEEL_SLOT)
+TIMER_WHEEL_SLOT_DTYPE: Final = dtype_of(TIMER_WHEEL_SLOT)
+TIMER_WHEEL_SLOT_SIZE: Final = 32
+assert TIMER_WHEEL_SLOT_STRUCT.size == TIMER_WHEEL_SLOT_DTYPE.itemsize == TIMER_WHEEL_SLOT_SIZE
+TIMER_LOG_UNIT_STRUCT: Final = struct_of(TIMER_LOG_UNIT)
+TIMER_LOG_UNIT_DTYPE: Final = dtype_of(TIMER_LOG_UNIT)
+TIMER_LOG_UNIT_SIZE: Final = 52
+assert TIMER_LOG_UNIT_STRUCT.size == TIMER_LOG_UNIT_DTYPE.itemsize == TIMER_LOG_UNIT_SIZE
+TIMER_LOG_BLANK_STRUCT: Final = struct_of(TIMER_LOG_BLANK)
+TIMER_LOG_BLANK_SIZE: Final = 16
+assert TIMER_LOG_BLANK_STRUCT.size == TIMER_LOG_BLANK_SIZE
+TIMER_CHECKPOINT_STRUCT: Final = struct_of(TIMER_CHECKPOINT)
+TIMER_CHECKPOINT_SIZE: Final = 56
+assert TIMER_CHECKPOINT_STRUCT.size == TIMER_CHECKPOINT_SIZE
+TIMER_CHECKPOINT_SEAL_STRUCT: Final = struct_of(TIMER_CHECKPOINT_SEAL)
+TIMER_MARK_STRUCT: Final = struct_of(TIMER_MARK)
 
 
 # One call for a run of units instead of one a unit. Few are kept: a struct of 1000 units takes 96 KB.

@@ -1,13 +1,21 @@
 """The property string of a message: `name 0x01 value 0x02 name 0x01 value ...`.
 
 Writers differ in whether the last 0x02 is there (4.9 drops it, 5.x keeps it); readers accept both. Order means nothing.
-Entries with an empty name or an empty value are dropped when read, as Java's MessageDecoder.string2messageProperties does.
+The first 0x01 of an entry divides it. Entries with an empty name or an empty value are dropped when read, as Java's
+MessageDecoder.string2messageProperties does.
+
+No checksum covers the stored string, and a torn write leaves zeros in it. So what we store is never *odd*: each entry is a
+name and a value that are read back, no name comes twice, and no byte is zero. Recovery may take anything else for torn.
 """
 
+import re
 from typing import Final
 
 NAME_VALUE_SEPARATOR: Final = "\x01"
 PROPERTY_SEPARATOR: Final = "\x02"
+ZERO: Final = "\0"
+_NOT_IN_NAME: Final = re.compile("[\0\x01\x02]")
+_NOT_IN_VALUE: Final = re.compile("[\0\x02]")
 
 # The property names that the store itself looks at.
 KEYS: Final = "KEYS"
@@ -16,6 +24,7 @@ UNIQ_KEY: Final = "UNIQ_KEY"
 DELAY: Final = "DELAY"
 REAL_TOPIC: Final = "REAL_TOPIC"
 REAL_QID: Final = "REAL_QID"
+CRC32: Final = "__CRC32#"  # 5.x: over the whole record before it
 
 
 def decode_properties(text: str | bytes | memoryview) -> dict[str, str]:
@@ -24,16 +33,31 @@ def decode_properties(text: str | bytes | memoryview) -> dict[str, str]:
         text = str(text, "utf-8", "replace")
     properties: dict[str, str] = {}
     for entry in text.split(PROPERTY_SEPARATOR):
-        name, separator, value = entry.partition(NAME_VALUE_SEPARATOR)
-        # A second 0x01 makes Java's split yield three parts, and the entry is ignored.
-        if name and value and NAME_VALUE_SEPARATOR not in value:
+        name, _, value = entry.partition(NAME_VALUE_SEPARATOR)
+        if name and value:
             properties[name] = value
     return properties
 
 
 def encode_properties(properties: dict[str, str]) -> str:
-    """The string of `properties`, without a last separator, as 4.9 stores it."""
+    """The string of `properties`, without a last separator, as 4.9 stores it.
+
+    What would not be read back is left out (empty names and values) or becomes U+FFFD (zeros and separators).
+    """
+    text = _joined(properties)
+    if ZERO in text or text.count(NAME_VALUE_SEPARATOR) != len(properties) or is_odd(text, decode_properties(text)):
+        legal = {_NOT_IN_NAME.sub("\ufffd", name): _NOT_IN_VALUE.sub("\ufffd", value) for name, value in properties.items()}
+        return _joined({name: value for name, value in legal.items() if name and value})
+    return text
+
+
+def _joined(properties: dict[str, str]) -> str:
     return PROPERTY_SEPARATOR.join(f"{name}{NAME_VALUE_SEPARATOR}{value}" for name, value in properties.items())
+
+
+def is_odd(text: str, properties: dict[str, str]) -> bool:
+    """Whether a string has entries that are none of `properties`, which were read from it."""
+    return bool(text) and text.count("\x02") + (text[-1] != "\x02") != len(properties)
 
 
 def property_value(data: bytes, name: bytes) -> bytes | None:

@@ -241,7 +241,7 @@ def check_record(view: memoryview, position: int, physical_offset: int, check_cr
 
     Beyond what Apache's CommitLog.checkMessageAndReturnSize looks at: the record must claim the offset at which it stands
     (bytes left behind by an earlier truncation do not), and topic and properties, which no checksum covers, must not
-    show a lost sector.
+    show a lost sector or end in a zero byte, as what a killed process had not finished does.
     """
     size, body_start, topic_start, topic_size = bounds(view, position)
     claimed = physical_offset_of(view, position)
@@ -255,14 +255,20 @@ def check_record(view: memoryview, position: int, physical_offset: int, check_cr
             raise BadRecordError(f"CRC of the body is {crc:#x}, the record says {stored_crc:#x}")
     if topic_size == 0 or 0 in view[topic_start : topic_start + topic_size]:
         raise BadRecordError("topic is empty or has zero bytes")
-    _check_sectors(view, topic_start, position + size)
+    properties_start, end = topic_start + topic_size + 2, position + size
+    if properties_start < end and view[end - 1] == 0:
+        raise BadRecordError("properties end in a zero byte: the record is torn")
+    _check_sectors(view, properties_start, end, physical_offset - position)
     return size
 
 
-def _check_sectors(view: memoryview, start: int, end: int) -> None:
+def _check_sectors(view: memoryview, start: int, end: int, view_offset: int) -> None:
+    """`view_offset` is the physical offset of the view's first byte: a file begins with a sector, a view need not."""
     while start < end:
-        stop = min(start - start % SECTOR_SIZE + SECTOR_SIZE, end)
+        stop = min(start + SECTOR_SIZE - (start + view_offset) % SECTOR_SIZE, end)
         # The first byte decides nearly always.
         if view[start] == 0 and not any(view[start:stop]):
-            raise BadRecordError(f"bytes {start}..{stop} are zero: a sector of the properties is lost")
+            raise BadRecordError(
+                f"bytes {start + view_offset}..{stop + view_offset} are zero: a sector of the properties is lost"
+            )
         start = stop

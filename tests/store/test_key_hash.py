@@ -1,8 +1,10 @@
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store.key_hash import key_hashes
+from store.java_hash import java_hash
+from store.key_hash import as_key_hashes, joined, key_hashes, stretch_hashes
 
 
 def hash_by_definition(text: str) -> int:
@@ -22,6 +24,23 @@ def hash_by_definition(text: str) -> int:
 def test_keys_are_hashed_as_java_does(batch_size: int, key: str) -> None:
     keys = [f"{key}{index}" if index else key for index in range(batch_size)]
     assert key_hashes(keys) == [hash_by_definition(each) for each in keys]
+
+
+@settings(deadline=None)
+@given(
+    st.text("topic-01"),
+    st.lists(st.text(st.characters(codec="ascii"), min_size=1) | st.sampled_from(["é", "x" * 128, "x" * 129])),
+)
+def test_stretches_of_a_text_are_hashed_as_java_does(topic: str, keys: list[str]) -> None:
+    text = b"\x02" * 8 + b"\x02".join(key.encode() for key in keys) + b"\x02" * 8
+    sizes = np.array([len(key.encode()) for key in keys], np.int64)
+    begins = 8 + np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes + 1)))[: len(keys)]
+    hashes, elsewhere = stretch_hashes(np.frombuffer(text, np.uint8), begins, begins + sizes)
+    assert elsewhere.tolist() == [not key.isascii() or len(key) > 128 for key in keys]
+    prefixes = np.full(len(keys), java_hash(topic) & 0xFFFFFFFF, np.uint32)
+    found = as_key_hashes(joined(prefixes, hashes, sizes)).tolist()
+    for key, own, odd in zip(keys, found, elsewhere.tolist(), strict=True):
+        assert odd or own == hash_by_definition(topic + key)
 
 
 def test_known_hashes_of_java() -> None:

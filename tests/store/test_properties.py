@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.properties import decode_properties, encode_properties, property_value
+from store.properties import decode_properties, encode_properties, is_odd, property_value
 
-TEXT = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), min_size=1, max_size=10)
+TEXT = st.text(st.characters(exclude_characters="\0\x01\x02", exclude_categories=["Cs"]), min_size=1, max_size=10)
 
 
 @given(st.dictionaries(TEXT, TEXT, max_size=6))
@@ -25,12 +25,38 @@ def test_properties_come_back(properties: dict[str, str]) -> None:
         ("TAGS\x01", {}),
         ("\x01value", {}),
         ("name", {}),
-        ("a\x01b\x01c\x02d\x01e", {"d": "e"}),
+        ("\x01a\x01b", {}),
+        ("a\x01b\x01c\x02d\x01e", {"a": "b\x01c", "d": "e"}),
         ("a\x011\x02a\x012", {"a": "2"}),
     ],
 )
-def test_entries_that_java_drops_are_dropped(text: str, expected: dict[str, str]) -> None:
+def test_entries_are_read_as_java_reads_them(text: str, expected: dict[str, str]) -> None:
     assert decode_properties(text) == expected
+
+
+WILD = st.text("ab\0\x01\x02", max_size=3)
+
+
+@given(st.dictionaries(WILD, WILD, max_size=4))
+def test_what_is_encoded_is_never_odd(properties: dict[str, str]) -> None:
+    text = encode_properties(properties)
+    assert "\0" not in text and not is_odd(text, decode_properties(text))
+    plain = {
+        name: value
+        for name, value in properties.items()
+        if name and value and not {*name} & {*"\0\x01\x02"} | {*value} & {*"\0\x02"}
+    }
+    assert plain.items() <= decode_properties(text).items()
+
+
+@pytest.mark.parametrize("text", ["a", "a\x01", "\x01b", "a\x01b\x02c", "a\x01b\x02\x02", "\x01a\x01b", "a\x01b\x02a\x01c"])
+def test_odd_strings_are_known(text: str) -> None:
+    assert is_odd(text, decode_properties(text))
+
+
+@pytest.mark.parametrize("text", ["", "a\x01b", "a\x01b\x02", "a\x01b\x02c\x01d", "a\x01b\x01c"])
+def test_and_plain_ones_too(text: str) -> None:
+    assert not is_odd(text, decode_properties(text))
 
 
 def test_property_value_is_not_fooled_by_the_end_of_another_name() -> None:
