@@ -3,14 +3,20 @@
 A record is written once and in one piece: sizes first, one join, one slice store into the mapped file. It never crosses the
 end of a file; where the next one (and 8 bytes for the mark) would not fit, a BLANK mark ends the file and the record begins
 the next. Queue offsets are counted here, since a record carries its own.
+
+Room on the device is taken some MiB ahead of what is written. When there is none, messages are refused with the reason, and
+each refused one is an attempt to go on, some times a second.
 """
 
+import logging
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from runtime.clock import Clock
 from store.config import MessageStoreConfig
-from store.disk import Disk
+from store.disk import NO_ROOM, Disk, no_room
 from store.layout import (
     BLANK_MAGIC_CODE,
     BLANK_SIZE,
@@ -21,7 +27,9 @@ from store.layout import (
 )
 from store.mapped_file import MappedFile
 from store.mapped_file_queue import MappedFileQueue
-from store.message import TRANSACTION_UNQUEUED_FLAG, DispatchRequest, Message, PutResult, PutStatus
+from store.message import TRANSACTION_UNQUEUED_FLAG, DispatchRequest, Message, PutResult, PutStatus, folder_problem
+from store.multi_dispatch import MultiDispatch, QueueKey, further_request
+from store.open_files import OpenFiles
 from store.properties import KEYS, UNIQ_KEY
 from store.record import (
     PROPERTIES_SIZE_MAX,
@@ -36,6 +44,12 @@ from store.record import (
     topic_part,
 )
 
+log = logging.getLogger("store")
+
+# Room that is taken at once: 100 us for some thousand messages.
+_RESERVE_STEP: Final = 4 << 20
+# How long it is not asked again whether there is room.
+_NO_ROOM_S: Final = 0.25
 # An enum's member costs 0.1 us to look up.
 _PUT_OK: Final = PutStatus.PUT_OK
 _SIZE_WITHOUT_PARTS: Final = RECORD_FIXED_SIZE + 2
@@ -44,24 +58,55 @@ _TOPIC_PARTS_MAX = 20_000
 
 
 class CommitLog:
-    """Appends records and hands out views of them. Not thread-safe, but for `flush` and `prepare_next_file`."""
+    """Appends records and hands out views of them. Not thread-safe, but for `refuse` and what prepares the next file."""
 
-    def __init__(self, config: MessageStoreConfig, disk: Disk, clock: Clock, tags_code: TagsCode) -> None:
-        self.mapped_files = MappedFileQueue(disk, config.commit_log_directory, config.mapped_file_size_commit_log)
+    def __init__(
+        self,
+        config: MessageStoreConfig,
+        disk: Disk,
+        clock: Clock,
+        tags_code: TagsCode,
+        open_files: OpenFiles | None = None,
+    ) -> None:
+        directory, *more_directories = config.commit_log_directories
+        self.mapped_files = MappedFileQueue(
+            disk,
+            directory,
+            config.mapped_file_size_commit_log,
+            random_access=not config.data_read_ahead_enable,
+            open_files=open_files,
+            reserve_step=_RESERVE_STEP,
+            more_directories=more_directories,
+            directory_for=self._directory_for if more_directories else None,
+        )
         self.queue_offsets: dict[tuple[str, int], int] = {}
         # What was appended since the last dispatch, in order.
         self.undispatched: list[DispatchRequest] = []
-        # Why nothing may be appended at the moment.
+        # Why nothing may be appended at the moment; `refuse` sets it.
         self.refusal: str | None = None
         self.last_store_timestamp_ms = 0
+        self._refusals: dict[str, str] = {}
+        self._no_room = ""
+        self._no_room_until = 0.0
+        self._config = config
+        self._disk = disk
         self._clock = clock
         self._tags_code = tags_code
         self._body_size_max = config.max_message_size
         self._record_size_max = config.mapped_file_size_commit_log - BLANK_SIZE
         self._topic_size_max = TOPIC_SIZE_MAX_V2 if config.auto_message_version_on_topic_len else TOPIC_SIZE_MAX_V1
         self._topic_parts: dict[str, tuple[int, bytes]] = {}
+        # Topics that take nothing -> why.
+        self.refused_topics: dict[str, str] = {}
+        self.multi_dispatch: MultiDispatch | None = None
+        if config.enable_multi_dispatch:
+            self.multi_dispatch = MultiDispatch(with_lmq=config.enable_lmq, lmq_max=config.max_lmq_consume_queue_num)
         self._last: MappedFile | None = None
         self._next: MappedFile | None = None
+        # Up to where the next file was carried to the disk.
+        self._next_warmed = 0
+        # Guards all three, and which files refuse: the loop against the other threads.
+        self._lock = threading.Lock()
 
     # --- appending -------------------------------------------------------------------------------------------------
 
@@ -78,13 +123,14 @@ class CommitLog:
         file = self._last
         if (
             file is None
-            or (position := file.wrote) + size > file.size - BLANK_SIZE
+            or (position := file.wrote) + size > file.reserved - BLANK_SIZE
             or self.refusal is not None
             or body_size > self._body_size_max
             or properties_size > PROPERTIES_SIZE_MAX
             or magic_code != MESSAGE_MAGIC_CODE
             or sys_flag & TRANSACTION_UNQUEUED_FLAG
             or not len(message.born_host) == len(message.store_host) == HOST_SIZE
+            or self.multi_dispatch is not None
         ):
             result = self.put_batch((message,))
             result.physical_offsets = None
@@ -125,6 +171,13 @@ class CommitLog:
         if self.refusal is not None:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=self.refusal)
         magic_code, topic_bytes = self._remember_topic(messages[0].topic)
+        further: list[list[tuple[QueueKey, int]]] = [[]] * len(messages)
+        taken: dict[QueueKey, int] = {}
+        if self.multi_dispatch is not None:
+            try:
+                further = [self.multi_dispatch.assign(message, self.queue_offsets, taken) for message in messages]
+            except ValueError as error:
+                return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=str(error))
         for message in messages:
             refused = self._illegal(message)
             if refused is not None:
@@ -143,17 +196,18 @@ class CommitLog:
                 reason=f"batch takes {size} bytes, mappedFileSizeCommitLog allows {self._record_size_max}",
             )
         file = self._last
-        if file is None or file.wrote + size + BLANK_SIZE > file.size:
-            try:
-                file = self._roll()
-            except OSError as error:
-                return PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED, reason=f"next CommitLog file: {error}")
+        if file is None or file.wrote + size + BLANK_SIZE > file.reserved:
+            refused = self._make_room(size + BLANK_SIZE)
+            if refused is not None:
+                return refused
+            file = self._last
+            assert file is not None, "there is room, so there is a file"
         store_timestamp_ms = max(self._clock.message_time_ms(), self.last_store_timestamp_ms)
         self.last_store_timestamp_ms = store_timestamp_ms
 
         start = physical_offset = file.end_offset
         records, physical_offsets, first_queue_offset = [], [], -1
-        for message, one_size in zip(messages, sizes, strict=True):
+        for message, one_size, others in zip(messages, sizes, further, strict=True):
             queue_offset = self._take_queue_offset(message)
             if first_queue_offset < 0:
                 first_queue_offset = queue_offset
@@ -161,8 +215,10 @@ class CommitLog:
                 encode_record(message, magic_code, topic_bytes, one_size, queue_offset, physical_offset, store_timestamp_ms)
             )
             self._remember(message, queue_offset, physical_offset, one_size, store_timestamp_ms)
+            self.undispatched += [further_request(self.undispatched[-1], *other) for other in others]
             physical_offsets.append(physical_offset)
             physical_offset += one_size
+        self.queue_offsets.update(taken)
         file.append(b"".join(records))
         return PutResult(
             PutStatus.PUT_OK, start, start + size, first_queue_offset, store_timestamp_ms, size, physical_offsets
@@ -199,8 +255,9 @@ class CommitLog:
         part = self._topic_parts.get(topic)
         if part is None:
             name = topic.encode()
-            if not 0 < len(name) <= self._topic_size_max:
-                return 0, bytes(TOPIC_SIZE_MAX_V2)  # refused by its size, by the caller
+            is_legal = 0 < len(name) <= self._topic_size_max and folder_problem(topic) is None
+            if not is_legal or topic in self.refused_topics:
+                return 0, bytes(TOPIC_SIZE_MAX_V2)  # refused by the caller
             part = topic_part(name)
             if len(self._topic_parts) >= _TOPIC_PARTS_MAX:
                 self._topic_parts.clear()
@@ -210,9 +267,13 @@ class CommitLog:
     def _illegal(self, message: Message) -> PutResult | None:
         """The refusal of a message that breaks a limit."""
         illegal, body_size = PutStatus.MESSAGE_ILLEGAL, len(message.body)
+        if message.topic in self.refused_topics:
+            return PutResult(illegal, reason=self.refused_topics[message.topic])
         topic_size, properties_size = len(message.topic.encode()), len(message.properties_bytes)
         if not 0 < topic_size <= self._topic_size_max:
             return PutResult(illegal, reason=f"topic has {topic_size} bytes, 1 to {self._topic_size_max} are allowed")
+        if (problem := folder_problem(message.topic)) is not None:
+            return PutResult(illegal, reason=problem)
         if properties_size > PROPERTIES_SIZE_MAX:
             return PutResult(
                 PutStatus.PROPERTIES_SIZE_EXCEEDED,
@@ -228,7 +289,44 @@ class CommitLog:
         assert host_flags(message) or len(message.born_host) == len(message.store_host) == HOST_SIZE
         return None
 
+    # --- refusing --------------------------------------------------------------------------------------------------
+
+    def refuse(self, cause: str, reason: str | None) -> None:
+        """Say why nothing may be appended, or (None) that `cause` is in the way no more. Any thread may."""
+        with self._lock:
+            self._refusals.pop(cause, None)
+            if reason is not None:
+                self._refusals[cause] = reason
+            self.refusal = next(iter(self._refusals.values()), None)
+
+    def _make_room(self, size: int) -> PutResult | None:
+        """Have `size` bytes reserved at the log's end, which may mean to begin the next file; None, or the refusal."""
+        now = self._clock.monotonic()
+        if now < self._no_room_until:
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=self._no_room)
+        file = self._last
+        try:
+            if file is None or file.wrote + size > file.size:
+                file = self._roll()
+            file.reserve(file.wrote + size)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                return PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED, reason=f"next CommitLog file: {error}")
+            directory = file.path.rpartition("/")[0] if file is not None else self.mapped_files.directory
+            self._no_room = no_room(self._disk, directory, "CommitLog", error)
+            self._no_room_until = now + _NO_ROOM_S
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=self._no_room)
+        return None
+
     # --- files -----------------------------------------------------------------------------------------------------
+
+    def _directory_for(self, start_offset: int) -> str:
+        """Where a new file goes (Java's MultiPathMappedFileQueue): in turns to the directories that are not nearly full."""
+        config = self._config
+        writable = sorted(set(config.commit_log_directories) - set(config.read_only_commit_log_directories))
+        limit = config.disk_space_clean_forcibly_ratio / 100
+        usable = [path for path in writable if self._disk.usage(path) <= limit] or writable
+        return usable[start_offset // config.mapped_file_size_commit_log % len(usable)]
 
     def _roll(self) -> MappedFile:
         """Begin the next file. It is created first: when that fails, the last one stays as it is.
@@ -236,11 +334,11 @@ class CommitLog:
         The names of those before must be durable by then, or a power cut could leave a log without its beginning. The flush
         thread has seen to that long ago, unless a whole file was filled between two of its rounds.
         """
-        last, files = self._last, self.mapped_files
-        files.sync_names()
-        if last is None:
-            file = files.writable()
-        else:
+        self.mapped_files.sync_names()
+        with self._lock:
+            last, files = self._last, self.mapped_files
+            if last is None:
+                return self._write_to(files.writable())
             start_offset = last.start_offset + last.size
             prepared, self._next = self._next, None
             if prepared is not None and prepared.start_offset != start_offset:
@@ -248,30 +346,66 @@ class CommitLog:
                 prepared = None
             file = prepared or files.create(start_offset)
             if last.wrote < last.size:
+                last.reserve(last.wrote + BLANK_SIZE)
                 # Only the mark is written, the rest stays zero.
                 BLANK_STRUCT.pack_into(last.view, last.wrote, last.size - last.wrote, BLANK_MAGIC_CODE)
                 last.wrote = last.size
-            files.add(file)
-        self._last = file
+            return self._write_to(files.add(file))
+
+    def _write_to(self, file: MappedFile) -> MappedFile:
+        """From here on `file` is the last. While it is, it stays mapped, and locked in memory if so configured."""
+        last, self._last = self._last, file
+        file.pinned = True
+        if last is not None:
+            last.pinned = False
+        if self._config.lock_mapped_file_enable:
+            try:
+                file.region.lock_memory()
+                if last is not None:
+                    last.region.lock_memory(False)
+            except OSError as error:
+                log.warning("lockMappedFileEnable: %s", error)
         return file
 
     def prepare_next_file(self) -> None:
-        """Create the next file once the last is half full, so that rolling costs the loop nothing.
+        """Create the next file once the last is half full, so that rolling costs the loop nothing. For the flush thread.
 
-        Called from the flush thread. Should the loop roll at the same time, both map the same file: no harm is done.
+        That it cannot be created is for the loop to say, when it needs the file.
         """
-        last = self._last
-        if last is None or last.wrote * 2 < last.size:
-            return
-        start_offset = last.start_offset + last.size
-        prepared = self._next
-        if prepared is None or prepared.start_offset < start_offset:
-            self._next = self.mapped_files.create(start_offset)
+        with self._lock:
+            last = self._last
+            if last is None or last.wrote * 2 < last.size:
+                return
+            start_offset = last.start_offset + last.size
+            if self._next is None or self._next.start_offset < start_offset:
+                self._next_warmed = 0
+                with suppress(OSError):
+                    self._next = self.mapped_files.create(start_offset)
+
+    def warm_next_file(self, step_size: int) -> bool:
+        """Carry some more of the next file to the disk; whether there is more to be done. For the flush thread.
+
+        Raises OSError when the sync failed: by then the file may be the last, with records in it.
+        """
+        file = self._next
+        if file is None or self._next_warmed == file.size:
+            return False
+        start, end = self._next_warmed, min(self._next_warmed + step_size, file.size)
+        try:
+            file.reserve(end)
+        except OSError as error:
+            log.warning("the next CommitLog file is not warmed: %s", error)
+            self._next_warmed = file.size
+            return False
+        file.region.warm(start, end)
+        self._next_warmed = end
+        return end < file.size
 
     def recovered(self, last_store_timestamp_ms: int) -> None:
         """Take up appending behind what recovery left; store times go on from its last record's."""
         files = self.mapped_files.files
-        self._last = files[-1] if files else None
+        if files:
+            self._write_to(files[-1])
         self.last_store_timestamp_ms = last_store_timestamp_ms
 
     def close(self) -> None:

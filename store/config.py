@@ -8,114 +8,129 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from store.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL
+from store.layout import CONSUME_QUEUE_UNIT_SIZE
 
-# Keys of Apache's MessageStoreConfig that have no meaning here (or not yet); naming one is reported, not an error.
-IGNORED_KEYS: Final = frozenset(
-    (
-        "abortFile",
-        "accessMessageInMemoryHotRatio",
-        "bitMapLengthConsumeQueueExt",
-        "commitCommitLogLeastPages",
-        "commitCommitLogThoroughInterval",
-        "commitIntervalCommitLog",
-        "debugLockEnable",
-        "deleteCommitLogFilesInterval",
-        "deleteConsumeQueueFilesInterval",
-        "destroyMapedFileIntervalForcibly",
-        "diskFallRecorded",
-        "duplicationEnable",
-        "enableConsumeQueueExt",
-        "enableDLegerCommitLog",
-        "enableLmq",
-        "enableMultiDispatch",
-        "enableScheduleAsyncDeliver",
-        "fastFailIfNoBufferInStorePool",
-        "flushCommitLogTimed",
-        "flushLeastPagesWhenWarmMapedFile",
-        "haHousekeepingInterval",
-        "haListenPort",
-        "haMasterAddress",
-        "haSendHeartbeatInterval",
-        "haSlaveFallbehindMax",
-        "haTransferBatchSize",
-        "mappedFileSizeConsumeQueueExt",
-        "maxLmqConsumeQueueNum",
-        "messageIndexSafe",
-        "offsetCheckInSlave",
-        "osPageCacheBusyTimeOutMills",
-        "putMsgIndexHightWater",
-        "redeleteHangedFileInterval",
-        "scheduleAsyncDeliverMaxPendingLimit",
-        "scheduleAsyncDeliverMaxResendNum2Blocked",
-        "slaveTimeout",
-        "storeCheckpoint",
-        "storePathConsumeQueue",
-        "storePathIndex",
-        "transientStorePoolEnable",
-        "transientStorePoolSize",
-        "useReentrantLockWhenPutMessage",
-        "warmMapedFileEnable",
-    )
-)
+_INT_MAX: Final = 2**31 - 1  # an offset in a file is one of Java's ints
+_UNIT_SIZE: Final = CONSUME_QUEUE_UNIT_SIZE
+# Keys of Apache's MessageStoreConfig without effect here, and why: naming one is reported at start, not an error.
+_WITHOUT_EFFECT: Final = {
+    "there is no pool beside the page cache: bytes go straight into the mapped file, and survive a killed process": """
+        transientStorePoolEnable transientStorePoolSize fastFailIfNoBufferInStorePool commitIntervalCommitLog
+        commitCommitLogLeastPages commitCommitLogThoroughInterval""",
+    "as with Apache's broker, it lies under storePathRootDir": """
+        abortFile storeCheckpoint storePathConsumeQueue storePathIndex""",
+    "one thread appends: there is no lock to choose and no queue before it": """
+        useReentrantLockWhenPutMessage osPageCacheBusyTimeOutMills putMsgIndexHightWater debugLockEnable""",
+    "a delayed message is delivered by a put into the page cache, for which nothing waits": """
+        enableScheduleAsyncDeliver scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked""",
+    "replication does not exist yet": """
+        duplicationEnable enableDLegerCommitLog haHousekeepingInterval haListenPort haMasterAddress haSendHeartbeatInterval
+        haSlaveFallbehindMax haTransferBatchSize offsetCheckInSlave slaveTimeout""",
+    "the interval is always kept": "flushCommitLogTimed",
+    "a queue's files are small; deleting one holds nobody up": "deleteConsumeQueueFilesInterval",
+    "a file is deleted while pulls still read from it: they keep what they read": "destroyMapedFileIntervalForcibly",
+    "an index is always brought to the log's end at start": "messageIndexSafe",
+    "there are no SQL92 filters yet, so no bitmaps": "bitMapLengthConsumeQueueExt",
+    "there are no statistics of how far pulls fall behind": "accessMessageInMemoryHotRatio diskFallRecorded",
+}
+IGNORED_KEYS: Final = {key: why for why, keys in _WITHOUT_EFFECT.items() for key in keys.split()}
 
 
-def _important(default: Any) -> Any:
-    """A field that `-m` prints, as Apache's does."""
-    return field(default=default, metadata={"important": True})
+def _setting(
+    default: Any, low: int | None = None, high: int | None = None, *, key: str | None = None, important: bool = False
+) -> Any:
+    """A field with limits (inclusive), another key than its name's, or a place in what `-m` prints."""
+    return field(default=default, metadata={"key": key, "low": low, "high": high, "important": important})
+
+
+def _default_root() -> str:
+    return os.path.join(os.path.expanduser("~"), "store")
 
 
 @dataclass
 class MessageStoreConfig:
     """Java's MessageStoreConfig, as far as it has a meaning here. Times in ms and sizes in bytes unless said."""
 
-    store_path_root_dir: str = field(
-        default_factory=lambda: os.path.join(os.path.expanduser("~"), "store"), metadata={"important": True}
-    )
-    store_path_commit_log: str = _important("")  # empty: commitlog under the root
-    mapped_file_size_commit_log: int = 1 << 30
-    mapped_file_size_consume_queue: int = 300_000 * 20
-    max_message_size: int = 4 << 20  # of one body
+    store_path_root_dir: str = field(default_factory=_default_root, metadata={"important": True})
+    store_path_commit_log: str = _setting("", important=True)  # empty: commitlog under the root; several with , between
+    read_only_commit_log_store_paths: str = ""  # of these no new file is made in
+    mapped_file_size_commit_log: int = _setting(1 << 30, 4096, _INT_MAX)
+    mapped_file_size_consume_queue: int = _setting(300_000 * 20, _UNIT_SIZE, _INT_MAX)
+    enable_consume_queue_ext: bool = False
+    mapped_file_size_consume_queue_ext: int = _setting(48 << 20, 64, _INT_MAX)
+    enable_multi_dispatch: bool = False  # one message in several queues, by its property INNER_MULTI_DISPATCH
+    enable_lmq: bool = False  # queues %LMQ%..., which are in no topic table
+    max_lmq_consume_queue_num: int = _setting(20_000, 0)
+    max_message_size: int = _setting(4 << 20, 1, _INT_MAX)  # of one body
     auto_message_version_on_topic_len: bool = True  # 5.x: topics over 127 bytes become V2 records, else are refused
-    broker_role: str = _important("ASYNC_MASTER")
+    broker_role: str = _setting("ASYNC_MASTER", important=True)
 
-    flush_disk_type: str = _important("ASYNC_FLUSH")  # or SYNC_FLUSH
-    sync_flush_timeout: int = 5_000
-    flush_interval_commit_log: int = _important(500)
-    flush_commit_log_least_pages: int = 4
-    flush_commit_log_thorough_interval: int = 10_000
-    flush_interval_consume_queue: int = 1_000
-    flush_consume_queue_least_pages: int = 2
-    flush_consume_queue_thorough_interval: int = 60_000
+    flush_disk_type: str = _setting("ASYNC_FLUSH", important=True)  # or SYNC_FLUSH
+    sync_flush_timeout: int = _setting(5_000, 1)
+    flush_interval_commit_log: int = _setting(500, 1, important=True)
+    flush_commit_log_least_pages: int = _setting(4, 0)
+    flush_commit_log_thorough_interval: int = _setting(10_000, 0)
+    flush_interval_consume_queue: int = _setting(1_000, 1)
+    flush_consume_queue_least_pages: int = _setting(2, 0)
+    flush_consume_queue_thorough_interval: int = _setting(60_000, 0)
+    warm_maped_file_enable: bool = False  # carry the next log file to the disk as zeros, before it is needed
+    flush_least_pages_when_warm_maped_file: int = _setting(4096, 1)  # of 4 KiB, at most so many at once
 
-    check_crc_on_recover: bool = field(default=True, metadata={"key": "checkCRCOnRecover"})
-    file_reserved_time: int = _important(72)  # hours
-    delete_when: str = _important("04")  # hours of the day, with ; between
+    mapped_file_open_max: int = _setting(512, 1)  # own key: each has a descriptor; half the process's limit at most
+    mapped_memory_resident_max: int = _setting(128 << 20, 0)  # own key: above it pages of mapped files are given back
+    lock_mapped_file_enable: bool = False  # own key: keep the log file that is written in memory (RLIMIT_MEMLOCK)
+    data_read_ahead_enable: bool = True  # 5.x: let the kernel read ahead in the log
+
+    check_crc_on_recover: bool = _setting(True, key="checkCRCOnRecover")
+    file_reserved_time: int = _setting(72, 0, important=True)  # hours
+    delete_when: str = _setting("04", important=True)  # hours of the day, with ; between
     disk_max_used_space_ratio: int = 75  # percent, held to 10..95
-    disk_space_clean_forcibly_ratio: int = 85  # 5.x keys; 4.9.4 takes both from system properties
-    disk_space_warning_level_ratio: int = 90
+    disk_space_clean_forcibly_ratio: int = _setting(85, 1, 100)  # 5.x keys; 4.9.4 takes both from system properties
+    disk_space_warning_level_ratio: int = _setting(90, 1, 100)
     clean_file_forcibly_enable: bool = True
-    clean_resource_interval: int = 10_000
-    delete_file_batch_max: int = 10
+    clean_resource_interval: int = _setting(10_000, 1)
+    delete_file_batch_max: int = _setting(10, 1)
+    delete_commit_log_files_interval: int = _setting(100, 0)  # between two files
+    redelete_hanged_file_interval: int = _setting(120_000, 1)  # until a file is tried again that could not be deleted
 
-    max_transfer_bytes_on_message_in_memory: int = _important(256 << 10)
-    max_transfer_count_on_message_in_memory: int = _important(32)
-    max_transfer_bytes_on_message_in_disk: int = _important(64 << 10)
-    max_transfer_count_on_message_in_disk: int = _important(8)
-    access_message_in_memory_max_ratio: int = _important(40)  # percent of the machine's memory
+    max_transfer_bytes_on_message_in_memory: int = _setting(256 << 10, 1, important=True)
+    max_transfer_count_on_message_in_memory: int = _setting(32, 1, important=True)
+    max_transfer_bytes_on_message_in_disk: int = _setting(64 << 10, 1, important=True)
+    max_transfer_count_on_message_in_disk: int = _setting(8, 1, important=True)
+    access_message_in_memory_max_ratio: int = _setting(40, 0, 100, important=True)  # percent of the machine's memory
 
-    message_index_enable: bool = _important(True)
-    max_hash_slot_num: int = 5_000_000
-    max_index_num: int = 20_000_000
-    max_msgs_num_batch: int = 64
-    default_query_max_num: int = 32
+    message_index_enable: bool = _setting(True, important=True)
+    max_hash_slot_num: int = _setting(5_000_000, 1, _INT_MAX // 4)
+    max_index_num: int = _setting(20_000_000, 2, _INT_MAX // 20)
+    max_msgs_num_batch: int = _setting(64, 1)
+    default_query_max_num: int = _setting(32, 1)
 
     message_delay_level: str = DEFAULT_MESSAGE_DELAY_LEVEL
-    flush_delay_offset_interval: int = 10_000
+    flush_delay_offset_interval: int = _setting(10_000, 1)
+
+    def __post_init__(self) -> None:
+        # As Apache does it: a file has room for whole units.
+        self.mapped_file_size_consume_queue += -self.mapped_file_size_consume_queue % _UNIT_SIZE
+
+    @property
+    def commit_log_directories(self) -> tuple[str, ...]:
+        """Where files of the CommitLog may lie, the first one first."""
+        paths = _split(self.store_path_commit_log) or (self.store_path("commitlog"),)
+        return tuple(dict.fromkeys((*paths, *self.read_only_commit_log_directories)))
+
+    @property
+    def read_only_commit_log_directories(self) -> tuple[str, ...]:
+        """Those of them in which no file is made any more."""
+        return _split(self.read_only_commit_log_store_paths)
 
     @property
     def commit_log_directory(self) -> str:
-        return self.store_path_commit_log or self.store_path("commitlog")
+        return self.commit_log_directories[0]
 
     def store_path(self, name: str) -> str:
         """Path of a file or folder under the root."""
         return f"{self.store_path_root_dir}/{name}"
+
+
+def _split(paths: str) -> tuple[str, ...]:
+    return tuple(path.strip().rstrip("/") for path in paths.split(",") if path.strip())

@@ -52,6 +52,8 @@ class ConfigFile:
     def __init__(self, disk: Disk, path: str) -> None:
         self.path = path
         self.found: Document = {}
+        self.is_missing = False
+        """Whether `load` found nothing, not even a `.bak`."""
         self._disk = disk
         self._persisted = b""
 
@@ -78,8 +80,10 @@ class ConfigFile:
                 return self.found
         if reasons:
             raise StoreError(
-                f"no readable copy of {self.path} ({'; '.join(reasons)}): repair it, or delete it to begin anew"
+                f"no readable copy of {self.path} ({'; '.join(reasons)}): repair it, or delete it and its .bak: what the "
+                "store can tell is made again"
             )
+        self.is_missing = True
         self.found = {}
         return self.found
 

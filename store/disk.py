@@ -1,22 +1,41 @@
 """The one door to files.
 
 Everything the store does to a file system goes through a `Disk`, so that tests can put a simulated one underneath which
-forgets what was not synced. Two promises of a real disk matter above and are all a caller may rely on:
+forgets what was not synced, and has no room left at the worst moment. Three promises of a real disk matter above and are all
+a caller may rely on:
 
 * bytes of a mapped file are durable once `sync` of a range that holds them has returned;
 * a created, renamed or deleted *name* is durable once `sync_dir` of its directory has returned (the names of directories
-  that were made on the way there included).
+  that were made on the way there included);
+* writing into a range of a mapped file that `reserve` has returned for cannot fail. Elsewhere it can, and not with an error:
+  the first touch of a hole in a full file system ends the process (SIGBUS).
+
+A mapping lives as long as anybody holds a part of it: closing a region only lets go of it. So a pull may still read from a
+file that was unmapped, or deleted, behind its back.
 """
 
+import ctypes
 import errno
 import fcntl
 import mmap
 import os
+import resource
 import shutil
 from abc import ABC, abstractmethod
+from contextlib import suppress
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+
+_MADV_POPULATE_WRITE: Final = 23  # Linux 5.14; mmap does not name it
+_MLOCK_ONFAULT: Final = 1
+# The C library's calls by address: mmap's own madvise holds the GIL.
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+
+
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+"""What an OSError says when there is no room: the one kind that passes by itself."""
 
 
 class StoreError(Exception):
@@ -33,8 +52,38 @@ class MappedRegion(ABC):
     def sync(self, start: int, end: int) -> None:
         """Make bytes [start, end) durable. May be called from another thread, and does not hold the GIL.
 
-        Raises OSError; afterwards nothing is known about what has reached the disk.
+        Also after `close`: what was written is still to be carried to the disk. Raises OSError; afterwards nothing is known
+        about what has reached the disk.
         """
+
+    def reserve(self, start: int, end: int) -> None:  # noqa: B027  # a disk that cannot fill up has nothing to do
+        """Take room on the device for bytes [start, end): afterwards writing them cannot fail. Their content stays.
+
+        Raises OSError, ENOSPC when there is no room.
+        """
+
+    def warm(self, start: int, end: int) -> None:
+        """Carry bytes [start, end), which must be zero yet, to the disk: later syncs of them allocate nothing. OSError."""
+        self.reserve(start, end)
+        self.sync(start, end)
+
+    def rewrite(self, start: int, end: int) -> None:
+        """Have bytes [start, end) carried to the disk by the next sync, whatever the kernel believes.
+
+        After a sync that failed it takes pages for clean that are not on the disk. Not beside other writers.
+        """
+        block_size = 1 << 20
+        for position in range(start, end, block_size):
+            block = self.array[position : min(position + block_size, end)]
+            # Only a hole or zeros otherwise: nothing that could be lost.
+            if block.any():
+                block[:] = block.copy()
+
+    def release_memory(self, start: int, end: int) -> None:  # noqa: B027
+        """Let pages of [start, end) leave our resident set; nothing is lost, they are mapped again when touched."""
+
+    def lock_memory(self, locked: bool = True) -> None:  # noqa: B027
+        """Keep the pages in memory once they are touched (mlock), or no more. Raises OSError naming the limit."""
 
     def clear(self, start: int) -> bool:
         """Zero everything from `start` to the end of the file; whether there was anything else."""
@@ -50,8 +99,7 @@ class MappedRegion(ABC):
 
     def close(self) -> None:
         """Give up the mapping. Slices of `view` that others still hold stay readable and keep the memory until they go."""
-        self.view.release()
-        del self.array
+        del self.view, self.array
 
 
 class DiskLock(ABC):
@@ -65,14 +113,28 @@ class Disk(ABC):
     """File operations on text paths. All raise OSError."""
 
     @abstractmethod
-    def map(self, path: str, size: int, *, create: bool = False, random_access: bool = False) -> MappedRegion:
+    def map(
+        self, path: str, size: int, *, create: bool = False, random_access: bool = False, read_only: bool = False
+    ) -> MappedRegion:
         """Map a file of exactly `size` bytes. `create` makes it first, sparse and zero, with the directories above.
 
-        `random_access` is a hint: neighbours of what is touched are not worth reading ahead.
+        `random_access` is a hint: neighbours of what is touched are not worth reading ahead. `read_only` needs no right to
+        write, and its `view` and `array` cannot be written to.
         """
 
     @abstractmethod
     def read_file(self, path: str) -> bytes: ...
+
+    def read_range(self, path: str, start: int, size: int) -> bytes:
+        """Bytes [start, start + size) of a file, fewer at its end; a bad sector is an OSError (in a mapping: SIGBUS)."""
+        return self.read_file(path)[start : start + size]
+
+    def boot_mark(self, path: str) -> str:
+        """The running kernel and the mount that holds `path`: while the mark is the same, no page cache was lost.
+
+        Empty when that cannot be told; an empty mark equals none.
+        """
+        return ""
 
     @abstractmethod
     def write_file(self, path: str, data: bytes) -> None:
@@ -128,10 +190,10 @@ class _FileRegion(MappedRegion):
     # thousands for thousands of queues: what needs one opens the path for the moment (5 us). An error of the kernel's own
     # write-back is not lost by that: until somebody was told of it, it waits for the next who opens the file.
 
-    def __init__(self, path: str, size: int, random_access: bool) -> None:
+    def __init__(self, path: str, size: int, random_access: bool, read_only: bool) -> None:
         self._path = path
-        with open(path, "r+b", buffering=0) as file:
-            pages = mmap.mmap(file.fileno(), size)
+        with open(path, "rb" if read_only else "r+b", buffering=0) as file:
+            pages = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ if read_only else mmap.ACCESS_WRITE)
         if random_access:
             # The first touch of a sparse file of 6 MB costs 13 us so, and 2 to 20 ms of reading ahead without. Not for the
             # log: going through it costs 0.6 us a record with reading ahead, 2.1 without.
@@ -151,6 +213,66 @@ class _FileRegion(MappedRegion):
             os.fdatasync(descriptor)
         finally:
             os.close(descriptor)
+
+    def reserve(self, start: int, end: int) -> None:
+        descriptor = os.open(self._path, os.O_RDWR)
+        try:
+            # A file system that knows no fallocate gets a byte written into each block by the C library.
+            os.posix_fallocate(descriptor, start, end - start)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise
+            self._populate(start, end)
+        finally:
+            os.close(descriptor)
+
+    def _populate(self, start: int, end: int) -> None:
+        """Have the pages as if each had been written to, but unchanged. Raises OSError where a write would SIGBUS."""
+        try:
+            self._advise(start, end, _MADV_POPULATE_WRITE)
+        except OSError as error:
+            if error.errno == errno.EFAULT:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path) from None
+            if error.errno != errno.EINVAL:  # an old kernel: the best that can be done is done
+                raise
+
+    def warm(self, start: int, end: int) -> None:
+        # Not written to: should the log go over to this file meanwhile, its records are safe.
+        self.reserve(start, end)
+        self._populate(start, end)
+        self.sync(start, end)
+        self.release_memory(start, end)
+
+    def release_memory(self, start: int, end: int) -> None:
+        try:
+            self._advise(start, end, mmap.MADV_DONTNEED)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # locked
+                raise
+
+    def _advise(self, start: int, end: int, advice: int) -> None:
+        # Whoever holds the array holds the mapping: another thread may close the region meanwhile. Nothing to do then.
+        array = getattr(self, "array", None)
+        if array is not None and start < end:
+            start -= start % mmap.PAGESIZE
+            address = ctypes.c_void_p(array.ctypes.data + start)
+            if _LIBC.madvise(address, ctypes.c_size_t(end - start), advice) != 0:
+                code = ctypes.get_errno()
+                raise OSError(code, f"madvise {advice}: {os.strerror(code)}", self._path)
+
+    def lock_memory(self, locked: bool = True) -> None:
+        # On fault: the file is sparse, and pages that nobody has written to need not be in memory at all.
+        array = self.array
+        address, size = ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(len(array))
+        done = _LIBC.mlock2(address, size, _MLOCK_ONFAULT) if locked else _LIBC.munlock(address, size)
+        if done != 0:
+            code, limit = ctypes.get_errno(), resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+            raise OSError(
+                code,
+                f"cannot lock {len(array)} bytes in memory: {os.strerror(code)}; RLIMIT_MEMLOCK allows {limit} bytes in all "
+                "(ulimit -l, LimitMEMLOCK of systemd)",
+                self._path,
+            )
 
     def clear(self, start: int) -> bool:
         # As the base class does, but without a look at the holes: a new file of 1 GiB is nothing else.
@@ -206,10 +328,13 @@ class FileDisk(Disk):
     """The machine's file systems."""
 
     def __init__(self) -> None:
-        # Directories made here whose own name in the directory above is not yet durable.
-        self._new_dirs: set[str] = set()
+        # Directories whose own name in the directory above was synced by this process. Of others that is not known: they may
+        # have been made by one that was killed.
+        self._durable_dirs: set[str] = set()
 
-    def map(self, path: str, size: int, *, create: bool = False, random_access: bool = False) -> MappedRegion:
+    def map(
+        self, path: str, size: int, *, create: bool = False, random_access: bool = False, read_only: bool = False
+    ) -> MappedRegion:
         if create:
             self.make_dirs(os.path.dirname(path))
             with open(path, "ab") as file:
@@ -217,11 +342,30 @@ class FileDisk(Disk):
                     file.truncate(size)
         if (found := os.path.getsize(path)) != size:
             raise OSError(f"{path} has {found} bytes, {size} expected")
-        return _FileRegion(path, size, random_access)
+        return _FileRegion(path, size, random_access, read_only)
 
     def read_file(self, path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
+
+    def read_range(self, path: str, start: int, size: int) -> bytes:
+        with open(path, "rb", buffering=0) as file:
+            return os.pread(file.fileno(), size, start)
+
+    def boot_mark(self, path: str) -> str:
+        path = _nearest(path)
+        try:
+            with open("/proc/sys/kernel/random/boot_id") as file:
+                boot = file.read().strip()
+            descriptor = os.open(path, os.O_PATH)
+            try:
+                with open(f"/proc/self/fdinfo/{descriptor}") as file:
+                    mount = next(line.split()[1] for line in file if line.startswith("mnt_id:"))
+            finally:
+                os.close(descriptor)
+        except (OSError, StopIteration):
+            return ""
+        return f"{boot} mount {mount} device {os.stat(path).st_dev}" if boot else ""
 
     def write_file(self, path: str, data: bytes) -> None:
         with open(path, "wb") as file:
@@ -258,7 +402,7 @@ class FileDisk(Disk):
             path = os.path.dirname(path)
         for new in reversed(missing):
             os.makedirs(new, exist_ok=True)
-            self._new_dirs.add(new)
+            self._durable_dirs.discard(new)
 
     def listdir(self, path: str) -> list[str]:
         try:
@@ -280,10 +424,12 @@ class FileDisk(Disk):
 
     def sync_dir(self, path: str) -> None:
         self._sync_one_dir(path)
-        while path in self._new_dirs:
+        while path and path not in self._durable_dirs and not os.path.ismount(path):
             above = os.path.dirname(path)
-            self._sync_one_dir(above)
-            self._new_dirs.discard(path)
+            # Whoever may not even look into a directory has not made one in it.
+            with suppress(PermissionError):
+                self._sync_one_dir(above)
+            self._durable_dirs.add(path)
             path = above
 
     def _sync_one_dir(self, path: str) -> None:
@@ -301,9 +447,23 @@ class FileDisk(Disk):
         return _FileLock(path)
 
     def usage(self, path: str) -> float:
-        while not os.path.exists(path):
-            path = os.path.dirname(path)
-        stat = os.statvfs(path)
+        stat = os.statvfs(_nearest(path))
         used = stat.f_blocks - stat.f_bfree
         # What root keeps for itself counts as neither used nor free, as in `df`.
         return used / (used + stat.f_bavail) if used + stat.f_bavail else 0.0
+
+
+def _nearest(path: str) -> str:
+    """`path`, or the nearest directory above it that exists."""
+    while not os.path.exists(path):
+        path = os.path.dirname(path) or "."
+    return path
+
+
+def no_room(disk: Disk, path: str, what: str, error: OSError) -> str:
+    """A refusal for lack of room on the file system of `path`."""
+    try:
+        used = f"{disk.usage(path):.1%}"
+    except OSError as unknown:
+        used = f"nobody knows what ({unknown})"
+    return f"no room for the {what}: the file system of {path} is used to {used} ({error.strerror or error})"

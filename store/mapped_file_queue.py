@@ -1,54 +1,98 @@
 """The files of one folder, each `file_size` long and named by its offset: together one long row of bytes.
 
 The row may begin anywhere (retention deletes from the front); it has no gaps. Offsets here are bytes from the row's origin:
-physical offsets in the CommitLog's folder, queue offset x 20 in a ConsumeQueue's.
+physical offsets in the CommitLog's folder, queue offset x 20 in a ConsumeQueue's. The files of a CommitLog may lie in
+several folders, on several disks.
 """
+
+from collections.abc import Callable, Sequence
 
 from store.disk import Disk, StoreError
 from store.mapped_file import FILE_NAME_SIZE, MappedFile
+from store.open_files import OpenFiles
 
 OS_PAGE_SIZE = 4096
+RESERVE_STEP = 64 << 10
 
 
 class MappedFileQueue:
     """Files ascending in `files`. The list is replaced, never changed in place: the flush thread walks over it."""
 
-    def __init__(self, disk: Disk, directory: str, file_size: int, *, random_access: bool = False) -> None:
-        """`random_access` is the hint for `Disk.map`."""
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        file_size: int,
+        *,
+        random_access: bool = False,
+        open_files: OpenFiles | None = None,
+        reserve_step: int = RESERVE_STEP,
+        more_directories: Sequence[str] = (),
+        directory_for: Callable[[int], str] | None = None,
+    ) -> None:
+        """`random_access` is the hint for `Disk.map`, `open_files` bounds what is mapped.
+
+        `reserve_step`: bytes for which room is taken at a time. `more_directories`: where else files of the row may lie;
+        `directory_for` then says where the file with a start offset is to be made.
+        """
         self.disk = disk
         self.directory = directory
+        self.directories = (directory, *more_directories)
         self.file_size = file_size
         self.random_access = random_access
+        self.open_files = open_files
         self.files: tuple[MappedFile, ...] = ()
-        # A name was added or removed and the directory not yet synced.
-        self._directory_dirty = False
+        self._reserve_step = reserve_step
+        self._directory_for = directory_for or (lambda start_offset: directory)
+        # Where a name was added or removed and not yet synced.
+        self._dirty_directories: set[str] = set()
+        self._sync_error: OSError | None = None
 
     # --- opening ---------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Map all files, each counted as full and flushed until recovery sets the positions.
+        """Find all files, each counted as full and flushed until recovery sets the positions. None is mapped yet.
 
         Raises StoreError when a file has another size than configured or a file is missing in between. An empty last
         file, left by a crash between its creation and its first byte, is removed.
         """
-        names = [name for name in self.disk.listdir(self.directory) if len(name) == FILE_NAME_SIZE and name.isdecimal()]
-        if names and self.disk.size(f"{self.directory}/{names[-1]}") == 0:
-            self.disk.delete(f"{self.directory}/{names.pop()}")
+        found = sorted(
+            (name, directory)
+            for directory in self.directories
+            for name in self.disk.listdir(directory)
+            if len(name) == FILE_NAME_SIZE and name.isdecimal()
+        )
+        if found and self.disk.size(f"{found[-1][1]}/{found[-1][0]}") == 0:
+            name, directory = found.pop()
+            self.disk.delete(f"{directory}/{name}")
         files: list[MappedFile] = []
-        for name in names:
-            path = f"{self.directory}/{name}"
-            found = self.disk.size(path)
-            if found != self.file_size:
+        for name, directory in found:
+            path = f"{directory}/{name}"
+            size = self.disk.size(path)
+            if size != self.file_size:
                 raise StoreError(
-                    f"{path} has {found} bytes, but files of {self.file_size} bytes are configured; "
+                    f"{path} has {size} bytes, but files of {self.file_size} bytes are configured; "
                     "set the file size that the store was written with"
                 )
             if files and int(name) != files[-1].start_offset + self.file_size:
-                raise StoreError(f"{path} does not follow {files[-1].path}: a file of the row is missing")
-            file = MappedFile(self.disk, self.directory, int(name), self.file_size, random_access=self.random_access)
+                problem = "is there twice, as" if int(name) == files[-1].start_offset else "does not follow"
+                raise StoreError(f"{path} {problem} {files[-1].path}: a file of the row is missing or surplus")
+            file = self._file(int(name), directory, create=False)
             file.wrote = file.flushed = self.file_size
             files.append(file)
         self.files = tuple(files)
+
+    def _file(self, start_offset: int, directory: str, *, create: bool) -> MappedFile:
+        return MappedFile(
+            self.disk,
+            directory,
+            start_offset,
+            self.file_size,
+            create=create,
+            random_access=self.random_access,
+            open_files=self.open_files,
+            reserve_step=self._reserve_step,
+        )
 
     # --- where things are ------------------------------------------------------------------------------------------
 
@@ -76,7 +120,11 @@ class MappedFileQueue:
         if not files:
             return None
         index = (offset - files[0].start_offset) // self.file_size
-        return files[index] if 0 <= index < len(files) else None
+        if not 0 <= index < len(files):
+            return None
+        file = files[index]
+        file.used = True
+        return file
 
     def view(self, offset: int, size: int) -> memoryview | None:
         """`size` written bytes from `offset`, all in one file, or None."""
@@ -101,16 +149,32 @@ class MappedFileQueue:
 
     def create(self, start_offset: int) -> MappedFile:
         """Make a file that is not yet part of the row; any thread may. Raises OSError."""
-        return MappedFile(
-            self.disk, self.directory, start_offset, self.file_size, create=True, random_access=self.random_access
-        )
+        return self._file(start_offset, self._directory_for(start_offset), create=True)
 
     def add(self, file: MappedFile) -> MappedFile:
         """Put a created file at the end of the row."""
         assert not self.files or file.start_offset == self.files[-1].start_offset + self.file_size
-        self._directory_dirty = True
+        self._dirty_directories.add(_directory(file))
         self.files = (*self.files, file)
         return file
+
+    def append(self, data: bytes) -> None:
+        """Write `data` at the end of the row, over as many files as it takes: all of it, or on an OSError nothing."""
+        file = self.writable()
+        end = file.size - file.wrote
+        parts = [(file, data[:end])]
+        while end < len(data):
+            self.sync_names()
+            file = self.create(file.start_offset + self.file_size)
+            self._dirty_directories.add(_directory(file))
+            parts.append((file, data[end : end + file.size]))
+            end += file.size
+        for file, part in parts:
+            file.reserve(file.wrote + len(part))
+        for file, part in parts:
+            if file is not self.files[-1]:
+                self.add(file)
+            file.append(part)
 
     # --- flushing --------------------------------------------------------------------------------------------------
 
@@ -128,45 +192,60 @@ class MappedFileQueue:
         return True
 
     def sync_names(self) -> None:
-        """Make durable which files there are. Raises OSError."""
-        if self._directory_dirty:
-            self._directory_dirty = False
+        """Make durable which files there are. Raises OSError, and once it did, always: a second sync would tell nothing."""
+        if self._sync_error is not None:
+            raise self._sync_error
+        for directory in tuple(self._dirty_directories):
+            # Taken out first: a name that comes while the sync runs puts it back.
+            self._dirty_directories.discard(directory)
             try:
-                self.disk.sync_dir(self.directory)
-            except OSError:
-                self._directory_dirty = True
+                self.disk.sync_dir(directory)
+            except OSError as error:
+                self._sync_error = error
                 raise
 
     # --- shrinking -------------------------------------------------------------------------------------------------
 
     def truncate(self, end_offset: int) -> int:
-        """Let the row end at `end_offset`: later files are deleted, the rest of its file is zeroed; files deleted."""
-        keep = [file for file in self.files if file.start_offset < end_offset]
+        """Let the row end at `end_offset`: later files are deleted, the rest of its file is zeroed; files deleted.
+
+        A first file that begins there stays, empty: the row would begin at 0 again without it.
+        """
+        begin = max(self.min_offset, 1)
+        keep = [file for file in self.files if file.start_offset < end_offset or file.start_offset == begin == end_offset]
         drop = self.files[len(keep) :]
         self.files = tuple(keep)
         for file in reversed(drop):
-            self._delete(file)
+            # Each for itself: of several deletions a power cut may take the first and leave the last, and the row had a gap.
+            self.sync_names()
+            self.delete(file)
         if keep:
             position = end_offset - keep[-1].start_offset
             if position < keep[-1].size:
                 keep[-1].truncate(position)
         return len(drop)
 
+    def take_first(self) -> MappedFile:
+        """Take the oldest file off the row. Deleting it, which may take its time, is left to the caller."""
+        first, self.files = self.files[0], self.files[1:]
+        return first
+
     def delete_first(self) -> None:
         """Delete the oldest file."""
-        first, self.files = self.files[0], self.files[1:]
-        self._delete(first)
+        self.delete(self.take_first())
 
     def destroy(self) -> None:
         """Delete all files, and the folder."""
         drop, self.files = self.files, ()
         for file in drop:
-            self._delete(file)
-        if self.disk.is_dir(self.directory):
-            self.disk.delete_tree(self.directory)
+            self.delete(file)
+        for directory in self.directories:
+            if self.disk.is_dir(directory):
+                self.disk.delete_tree(directory)
 
-    def _delete(self, file: MappedFile) -> None:
-        self._directory_dirty = True
+    def delete(self, file: MappedFile) -> None:
+        """Delete a file that is no part of the row any more; any thread may. Raises OSError."""
+        self._dirty_directories.add(_directory(file))
         file.delete()
 
     def close(self) -> None:
@@ -180,3 +259,7 @@ def _due(file: MappedFile, least_pages: int) -> bool:
     if least_pages == 0 or file.wrote == file.size:
         return True
     return file.wrote // OS_PAGE_SIZE - file.flushed // OS_PAGE_SIZE >= least_pages
+
+
+def _directory(file: MappedFile) -> str:
+    return file.path.rpartition("/")[0]

@@ -18,8 +18,9 @@ class _MemoryFile:
 
 
 class _MemoryRegion(MappedRegion):
-    def __init__(self, file: _MemoryFile) -> None:
+    def __init__(self, file: _MemoryFile, read_only: bool) -> None:
         self.array = np.frombuffer(file.pages, np.uint8, file.size)
+        self.array.flags.writeable = not read_only
         self.view = memoryview(self.array)  # type: ignore[arg-type]  # as in store.disk
 
     def sync(self, start: int, end: int) -> None:
@@ -50,17 +51,26 @@ class MemoryDisk(Disk):
             raise FileNotFoundError(2, "No such file in memory", path)
         return file
 
-    def map(self, path: str, size: int, *, create: bool = False, random_access: bool = False) -> MappedRegion:
+    def map(
+        self, path: str, size: int, *, create: bool = False, random_access: bool = False, read_only: bool = False
+    ) -> MappedRegion:
         if create and path not in self._files:
             self._files[path] = _MemoryFile(size)
         file = self._file(path)
         if file.size != size:
             raise OSError(f"{path} has {file.size} bytes, {size} expected")
-        return _MemoryRegion(file)
+        return _MemoryRegion(file, read_only)
 
     def read_file(self, path: str) -> bytes:
         file = self._file(path)
         return file.pages[: file.size]
+
+    def read_range(self, path: str, start: int, size: int) -> bytes:
+        file = self._file(path)
+        return file.pages[start : min(start + size, file.size)]
+
+    def boot_mark(self, path: str) -> str:
+        return "memory"
 
     def write_file(self, path: str, data: bytes) -> None:
         file = _MemoryFile(len(data))

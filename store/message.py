@@ -17,6 +17,22 @@ TRANSACTION_UNQUEUED_FLAG: Final = 0x4
 
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 
+_FOLDER_NAME_SIZE_MAX: Final = 255
+
+
+def folder_problem(topic: str) -> str | None:
+    """Why the folder of a topic's queues cannot have its name, or None.
+
+    Users' topics are held to more, by the broker. In 4.9.4 groups are not, and they give their names to `%RETRY%` topics:
+    one such record in the log, and neither can its queue be made nor any other go on.
+    """
+    if "/" in topic or "\0" in topic or topic in (".", ".."):
+        return f"topic {topic!r}: no folder can have this name"
+    size = len(topic.encode(errors="replace"))
+    if size > _FOLDER_NAME_SIZE_MAX:
+        return f"topic {topic[:40]}... has {size} bytes, at most {_FOLDER_NAME_SIZE_MAX} are possible"
+    return None
+
 
 class Message(msgspec.Struct, gc=False):
     """A message as the broker hands it to the store.

@@ -5,10 +5,16 @@ time for that; here it is the store time of the next file's first record: never 
 copy of the store and is told by the same clock as everything else. The last file is never deleted. Expired files go at the
 hours of `deleteWhen`, when a disk is fuller than `diskMaxUsedSpaceRatio`, or on request; above
 `diskSpaceCleanForciblyRatio` the oldest go even if they are not expired, and above `diskSpaceWarningLevelRatio` nothing is
-stored any more.
+stored any more. Of several disks with parts of the log the emptiest counts.
+
+The loop only takes files off the log's row; the checkpoint thread deletes them (`delete_removed`), oldest first, so that
+there is never a gap.
 """
 
+import logging
 import time
+from collections import deque
+from contextlib import suppress
 
 from runtime.clock import Clock
 from store.commit_log import CommitLog
@@ -16,15 +22,22 @@ from store.config import MessageStoreConfig
 from store.consume_queue_store import ConsumeQueueStore
 from store.disk import Disk
 from store.index_service import IndexService
+from store.mapped_file import MappedFile
 from store.record import BadRecordError, check_record, store_timestamp_of
+
+log = logging.getLogger("store")
 
 _HOUR_MS = 3_600_000
 # A manual request holds for so many rounds, in case the first deletes only its `deleteFileBatchMax`.
 _MANUAL_ROUNDS = 20
 
 
+class UndeletedError(OSError):
+    """A file could not be deleted; nothing else is wrong."""
+
+
 class Retention:
-    """`disk_full` is why nothing may be stored, or None; it is looked at anew in each round."""
+    """All but `delete_removed` belongs to the loop."""
 
     def __init__(
         self,
@@ -35,7 +48,6 @@ class Retention:
         queues: ConsumeQueueStore,
         index: IndexService | None,
     ) -> None:
-        self.disk_full: str | None = None
         self._config = config
         self._disk = disk
         self._clock = clock
@@ -43,37 +55,84 @@ class Retention:
         self._queues = queues
         self._index = index
         self._manual_rounds = 0
+        self._is_full = False
+        # Up to where queues and index have followed the log.
+        self._deleted_below = 0
+        self._removed: deque[MappedFile] = deque()
+        self._delete_due = clock.monotonic()
 
     def clean(self, manual: bool = False) -> int:
-        """One round: look at the disks and delete what is due; how many CommitLog files were deleted."""
+        """One round: look at the disks and remove what is due; how many CommitLog files were removed. Raises OSError."""
         if manual:
             self._manual_rounds = _MANUAL_ROUNDS
-        usages = self._usages()
-        self._note_disk_full(usages)
-        deleted = self._delete_log_files(max(used for _, used in usages))
-        if deleted:
-            min_offset = self._commit_log.min_offset
+        removed = self._remove_log_files(self._look_at_disks())
+        min_offset = self._commit_log.min_offset
+        # Asked so that what failed half-way, or was cut off by a crash, is done in the next round.
+        if min_offset > self._deleted_below:
             self._queues.delete_below(min_offset)
             if self._index is not None:
                 self._index.delete_below(min_offset)
-            # Room may be there again already.
-            self._note_disk_full(self._usages())
-        return deleted
+            self._deleted_below = min_offset
+        return removed
 
-    def _usages(self) -> list[tuple[str, float]]:
-        paths = dict.fromkeys((self._config.commit_log_directory, self._config.store_path("consumequeue")))
-        return [(path, self._disk.usage(path)) for path in paths]
+    def _look_at_disks(self) -> float:
+        """Refuse or allow messages; the used share, 0..1, of the disk that counts."""
+        limit, reason = self._config.disk_space_warning_level_ratio, None
+        queues_path = self._config.store_path("consumequeue")
+        emptiest = min((self._disk.usage(path), path) for path in self._config.commit_log_directories)
+        used, path = max(emptiest, (self._disk.usage(queues_path), queues_path))
+        if used * 100 > limit:
+            reason = (
+                f"disk full: the file system of {path} is used to {used:.1%}, diskSpaceWarningLevelRatio allows {limit}%"
+            )
+        self._is_full = reason is not None
+        self._commit_log.refuse("disk full", reason)
+        return used
 
-    def _note_disk_full(self, usages: list[tuple[str, float]]) -> None:
-        limit = self._config.disk_space_warning_level_ratio
-        self.disk_full = None
-        for path, used in usages:
-            if used * 100 > limit:
-                self.disk_full = (
-                    f"disk full: the file system of {path} is used to {used:.1%}, diskSpaceWarningLevelRatio allows {limit}%"
-                )
+    @property
+    def delete_interval_s(self) -> float:
+        """How soon `delete_removed` wants to be called."""
+        return self._config.delete_commit_log_files_interval / 1000 if self._removed else 60.0
 
-    def _delete_log_files(self, used: float) -> int:
+    def delete_removed(self) -> None:
+        """Delete the next file that was removed, if it is due; once there is room, let messages be stored again.
+
+        For the checkpoint thread. Raises OSError when the deletion cannot be made durable.
+        """
+        now = self._clock.monotonic()
+        if self._removed and now >= self._delete_due:
+            self._delete_due = now + self._config.delete_commit_log_files_interval / 1000
+            try:
+                self._delete_next()
+            except UndeletedError as error:
+                self._delete_due = now + self._config.redelete_hanged_file_interval / 1000
+                log.warning("a CommitLog file cannot be deleted: %s; trying again", error)
+        if self._is_full:
+            with suppress(OSError):
+                self._look_at_disks()
+
+    def delete_all_removed(self) -> None:
+        """Delete what was removed and still lies there: the next start is not to find it. Raises OSError as above."""
+        while self._removed:
+            try:
+                self._delete_next()
+            except UndeletedError as error:
+                log.warning("a CommitLog file cannot be deleted: %s", error)
+                return
+
+    def _delete_next(self) -> None:
+        files = self._commit_log.mapped_files
+        try:
+            files.delete(self._removed[0])
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise UndeletedError(error.errno, error.strerror, error.filename) from None
+        self._removed.popleft()
+        # Each for itself: of several deletions a power cut may take the first and leave the last, and the log had a gap.
+        files.sync_names()
+
+    def _remove_log_files(self, used: float) -> int:
         config = self._config
         manual = self._manual_rounds > 0
         self._manual_rounds = max(self._manual_rounds - 1, 0)
@@ -83,13 +142,16 @@ class Retention:
         at_once = config.clean_file_forcibly_enable and used * 100 > config.disk_space_clean_forcibly_ratio
         expired_before_ms = self._clock.message_time_ms() - config.file_reserved_time * _HOUR_MS
         files = self._commit_log.mapped_files
-        deleted = 0
-        while len(files.files) > 1 and deleted < config.delete_file_batch_max:
+        removed = 0
+        while len(files.files) > 1 and removed < config.delete_file_batch_max:
+            # Before it is on the disk a power cut could bring it back with a hole, which would pass for the log's end.
+            if files.files[0].flushed < files.file_size:
+                break
             if not at_once and self._last_message_ms() > expired_before_ms:
                 break
-            files.delete_first()
-            deleted += 1
-        return deleted
+            self._removed.append(files.take_first())
+            removed += 1
+        return removed
 
     def _last_message_ms(self) -> int:
         """When the first file was surely complete."""

@@ -127,6 +127,8 @@ def test_ipv6_hosts_take_their_room() -> None:
         (message(body=bytes(2001)), PutStatus.MESSAGE_ILLEGAL, ["2001", "maxMessageSize", "2000"]),
         (message(A="x" * 32766), PutStatus.PROPERTIES_SIZE_EXCEEDED, ["32768", "32767"]),
         (message("t" * 32768), PutStatus.MESSAGE_ILLEGAL, ["topic", "32768", "32767"]),
+        (message("a/b"), PutStatus.MESSAGE_ILLEGAL, ["topic", "'a/b'"]),
+        (message("t" * 256), PutStatus.MESSAGE_ILLEGAL, ["topic", "256", "255"]),
         (message(""), PutStatus.MESSAGE_ILLEGAL, ["topic", "0 bytes"]),
         (message(body=bytes(2000), A="x" * 15_000), PutStatus.MESSAGE_ILLEGAL, ["mappedFileSizeCommitLog", "16376"]),
     ],
@@ -172,11 +174,11 @@ def test_a_file_that_cannot_be_made_is_a_status_and_the_log_goes_on_later() -> N
     create = disk.map
 
     def full(path: str, size: int, **hints: bool) -> object:
-        raise OSError(28, "No space left on device")
+        raise OSError(24, "Too many open files")
 
     disk.map = full  # type: ignore[method-assign,assignment]
     refused = store.put_message(message(body=bytes(1000)))
-    assert refused.status is PutStatus.CREATE_MAPPED_FILE_FAILED and "No space left" in refused.reason
+    assert refused.status is PutStatus.CREATE_MAPPED_FILE_FAILED and "Too many open files" in refused.reason
     disk.map = create  # type: ignore[method-assign]
     assert store.put_message(message(body=bytes(1000))).physical_offset == FILE_SIZE
 

@@ -119,3 +119,149 @@ def test_a_lock_holds_against_another_process(tmp_path: Path) -> None:
     lock.close()
     assert tried.returncode != 0 and "BlockingIOError" in tried.stderr
     assert Path(path).read_bytes() == b"lock"
+
+
+# What a file system has beyond a row of bytes
+
+
+def allocated(path: str) -> int:
+    """Bytes of the device that a file has, holes left out."""
+    return os.stat(path).st_blocks * 512
+
+
+def test_a_read_only_mapping_cannot_be_written_to(disk: Disk, tmp_path: Path) -> None:
+    path = f"{tmp_path}/file"
+    disk.map(path, 4096, create=True).view[:3] = b"abc"
+    region = disk.map(path, 4096, read_only=True)
+    assert bytes(region.view[:3]) == b"abc" and region.view.readonly
+    with pytest.raises(ValueError, match="read-only"):
+        region.array[0] = 1
+
+
+def test_a_range_is_read_as_a_slice(disk: Disk, tmp_path: Path) -> None:
+    path = f"{tmp_path}/file"
+    disk.map(path, 5000, create=True).view[4990:] = b"0123456789"
+    assert disk.read_range(path, 4992, 3) == b"234" and disk.read_range(path, 4996, 100) == b"6789"
+    with pytest.raises(FileNotFoundError):
+        disk.read_range(f"{tmp_path}/none", 0, 1)
+
+
+def test_what_was_written_is_synced_after_the_mapping_is_gone(tmp_path: Path) -> None:
+    disk = PowerCutDisk()
+    region = disk.map("/d/file", 4096, create=True)
+    region.view[:3] = b"abc"
+    disk.sync_dir("/d")
+    region.close()
+    region.sync(0, 3)
+    assert disk.synced_bytes("/d/file", 0, 3) == b"abc"
+    region = FileDisk().map(f"{tmp_path}/file", 4096, create=True)
+    region.close()
+    region.sync(0, 4096)
+
+
+@pytest.mark.parametrize("has_fallocate", [True, False])
+@pytest.mark.parametrize("method", ["reserve", "warm"])
+def test_reserved_bytes_have_their_place_and_keep_their_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, has_fallocate: bool
+) -> None:
+    def unknown(descriptor: int, start: int, size: int) -> None:
+        raise OSError(95, "Operation not supported")
+
+    if not has_fallocate:
+        monkeypatch.setattr(os, "posix_fallocate", unknown)
+    path, size = f"{tmp_path}/file", 8 << 20
+    region = FileDisk().map(path, size, create=True)
+    region.view[5000:5003] = b"abc"
+    before = allocated(path)
+    getattr(region, method)(0, 4 << 20)
+    assert before < 1 << 20 and 4 << 20 <= allocated(path) < 5 << 20
+    assert bytes(region.view[5000:5003]) == b"abc"
+
+
+def test_no_room_is_an_error_with_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = f"{tmp_path}/file"
+    region = FileDisk().map(path, 4096, create=True)
+
+    def full(descriptor: int, start: int, size: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space left"):
+        region.reserve(0, 4096)
+
+
+def test_memory_that_is_released_loses_nothing(disk: Disk, tmp_path: Path) -> None:
+    region = disk.map(f"{tmp_path}/file", 1 << 20, create=True)
+    region.array[:] = 7
+    region.release_memory(100, 1 << 20)
+    assert (region.array == 7).all()
+    region.close()
+    region.release_memory(0, 1 << 20)
+
+
+def locked_memory() -> int:
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmLck:"))
+
+
+def test_locking_beyond_the_limit_names_it(tmp_path: Path) -> None:
+    region = FileDisk().map(f"{tmp_path}/file", 1 << 30, create=True)
+    before = locked_memory()
+    try:
+        region.lock_memory()
+    except OSError as error:
+        assert "RLIMIT_MEMLOCK allows" in str(error) and "1073741824 bytes" in str(error) and locked_memory() == before
+    else:
+        assert locked_memory() == before + (1 << 30)
+        region.release_memory(0, 1 << 30)
+        region.lock_memory(False)
+        assert locked_memory() == before
+
+
+def test_a_boot_mark_is_of_this_kernel_and_of_a_mount(tmp_path: Path) -> None:
+    disk, boot = FileDisk(), Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    mark = disk.boot_mark(str(tmp_path))
+    assert mark.startswith(boot) and disk.boot_mark(f"{tmp_path}/not/yet/there") == mark
+    assert disk.boot_mark("/proc") != mark
+    assert MemoryDisk().boot_mark("/anywhere") == "memory"
+
+
+def test_no_proc_is_no_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing_there(path: str) -> None:
+        raise FileNotFoundError(2, "No such file or directory", path)
+
+    monkeypatch.setattr("builtins.open", nothing_there)
+    assert FileDisk().boot_mark(str(tmp_path)) == ""
+
+
+def test_a_directory_of_a_killed_process_is_made_durable_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = f"{tmp_path}/store/commitlog"
+    FileDisk().make_dirs(folder)
+    synced: list[str] = []
+    sync = os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    disk = FileDisk()
+    disk.sync_dir(folder)
+    assert {folder, f"{tmp_path}/store", str(tmp_path)} <= set(synced)
+    synced.clear()
+    disk.sync_dir(folder)
+    assert synced == [folder], "above it all is known"
+    disk.delete_tree(f"{tmp_path}/store")
+    disk.make_dirs(folder)
+    disk.sync_dir(folder)
+    assert synced[1:] == [folder, f"{tmp_path}/store", str(tmp_path)]
+
+
+def test_rewritten_bytes_stay_what_they_are(disk: Disk, tmp_path: Path) -> None:
+    region = disk.map(f"{tmp_path}/file", 3 << 20, create=True)
+    region.view[100:105] = b"first"
+    region.rewrite(50, 3 << 20)
+    region.sync(0, 3 << 20)
+    assert bytes(region.view[98:107]) == b"\0\0first\0\0"

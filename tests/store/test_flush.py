@@ -8,6 +8,7 @@ from power_cut_disk import PowerCutDisk
 from stores import ROOT, SteppedClock, message, open_store
 
 from store.disk import FileDisk
+from store.message import PutStatus
 from store.message_store import MessageStore
 
 LOG = f"{ROOT}/commitlog/{0:020}"
@@ -50,41 +51,69 @@ def test_one_sync_answers_a_whole_group_once() -> None:
     assert answers == [end]
 
 
-def test_the_checkpoint_follows_the_queues() -> None:
-    disk, clock = PowerCutDisk(), SteppedClock()
-    store = opened(disk, clock)
+def test_a_killed_process_leaves_the_time_of_the_last_sync_in_the_checkpoint() -> None:
+    disk = PowerCutDisk()
+    store = opened(disk, SteppedClock())
     put_at_ms = store.put_message(message()).store_timestamp_ms
-    store.dispatch()
-    assert store.checkpoint.logics_msg_timestamp_ms == 0
-    clock.step(61)
+    store.request_sync(store.max_physical_offset)
     store.flush_service.run_once()
-    assert store.checkpoint.logics_msg_timestamp_ms == store.checkpoint.physic_msg_timestamp_ms == put_at_ms
-    assert disk.synced_bytes(f"{ROOT}/checkpoint", 8, 16) == put_at_ms.to_bytes(8, "big")
-    assert disk.synced_bytes(f"{ROOT}/consumequeue/T/0/{0:020}", 0, 12) == bytes(8) + (96).to_bytes(4, "big")
+    assert disk.killed().read_file(f"{ROOT}/checkpoint")[:8] == put_at_ms.to_bytes(8, "big")
 
 
-def test_a_group_waits_for_one_queue_at_most() -> None:
+def test_a_group_waits_for_no_queue_and_hears_when_one_failed() -> None:
     disk, clock = PowerCutDisk(), SteppedClock()
     store = opened(disk, clock)
-    for queue_id in range(200):
-        store.put_message(message("T", queue_id))
+    answers: list[tuple[int, OSError | None]] = []
+    store.on_flushed = lambda *answer: answers.append(answer)
+    synced: list[str] = []
+    disk.before_sync = synced.append
+    store.put_message(message())
     store.dispatch()
-    store.flush_service.flush_log()
-    waiting: list[int] = []
-    waited: list[int] = []
-    store.on_flushed = lambda flushed_offset, error: waiting.clear()
-
-    def slow(path: str) -> None:
-        # While a queue's file is synced, a turn goes by in which somebody puts a message and waits for it.
-        if "consumequeue" in path and path.endswith(f"/{0:020}"):
-            waited.append(len(waiting))
-            waiting.append(store.put_message(message("U")).end_offset)
-            store.request_sync(waiting[-1])
-
-    disk.before_sync = slow
+    store.request_sync(store.max_physical_offset)
     clock.step(61)
     store.flush_service.run_once()
-    assert len(waited) == 200 and not any(waited) and waiting == []
+    assert answers == [(store.max_physical_offset, None)] and not any("consumequeue" in path for path in synced)
+
+    def fail(path: str) -> None:
+        if "consumequeue" in path:
+            raise OSError(5, "Input/output error", path)
+
+    disk.before_sync = fail
+    store.checkpoint_service.run_once()
+    disk.before_sync = lambda path: None
+    store.request_sync(store.max_physical_offset)
+    assert store.put_message(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
+    store.request_sync(store.max_physical_offset + 1)
+    store.flush_service.run_once()
+    assert len(answers) == 2 and "consumequeue" in str(answers[1][1])
+
+
+def test_the_next_file_is_warmed_a_little_at_a_time_while_no_group_waits() -> None:
+    disk, clock = PowerCutDisk(), SteppedClock()
+    changes = {"flush_least_pages_when_warm_maped_file": 4, "mapped_file_size_commit_log": 1 << 20}
+    store = open_store(disk, clock, warm_maped_file_enable=True, **changes)
+    store.put_message(message(body=bytes(600_000)))
+    clock.step(1)
+    for _ in range(100):
+        store.flush_service.run_once()
+    assert disk.calls["warm"] == 1, "one step at a time"
+    for _ in range(100):
+        clock.step(1)
+        store.flush_service.run_once()
+    assert disk.calls["warm"] == 64, "1 MiB in steps of 16 KiB"
+    store.put_message(message(body=bytes(600_000)))
+    assert store.commit_log.mapped_files.files[-1].reserved == 1 << 20
+
+
+def test_a_full_disk_does_not_stop_the_flush_thread() -> None:
+    disk, clock = PowerCutDisk(), SteppedClock()
+    store = open_store(disk, clock, warm_maped_file_enable=True, mapped_file_size_commit_log=1 << 20)
+    store.put_message(message(body=bytes(600_000)))
+    disk.capacity = 1 << 20
+    for _ in range(10):
+        clock.step(1)
+        store.flush_service.run_once()
+    assert store.flush_service.error is None and store.flushed_offset == store.max_physical_offset
 
 
 def test_the_thread_answers_while_the_loop_goes_on(tmp_path: Path) -> None:

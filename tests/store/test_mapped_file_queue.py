@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from store.disk import FileDisk, StoreError
+from store.disk import FileDisk, MappedRegion, StoreError
 from store.mapped_file_queue import MappedFileQueue
 from store.memory_disk import MemoryDisk
 
@@ -76,3 +76,79 @@ def test_a_held_view_survives_the_deletion_of_its_file(tmp_path: Path) -> None:
     queue.delete_first()
     assert held is not None and bytes(held) == b"\x01" * 5
     assert queue.min_offset == 100 and queue.view(10, 5) is None
+
+
+class SmallDisk(MemoryDisk):
+    """Has room for so many reserved bytes."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.room = room
+        self.mapped: list[str] = []
+
+    def map(self, path: str, size: int, **hints: bool) -> MappedRegion:
+        region = super().map(path, size, **hints)
+        self.mapped.append(path)
+
+        def reserve(start: int, end: int) -> None:
+            if end - start > self.room:
+                raise OSError(28, "No space left on device", path)
+            self.room -= end - start
+
+        region.reserve = reserve  # type: ignore[method-assign]
+        return region
+
+
+def test_nothing_is_written_where_no_room_was_taken() -> None:
+    disk = SmallDisk(150)
+    queue = MappedFileQueue(disk, "/q", 100, reserve_step=40)
+    queue.append(b"a" * 30)
+    assert queue.files[0].reserved == 40 and disk.room == 110
+    queue.append(b"a" * 30)
+    assert queue.files[0].reserved == 80 and disk.room == 70
+
+
+def test_a_run_over_several_files_is_written_as_a_whole_or_not_at_all() -> None:
+    disk = SmallDisk(350)
+    queue = MappedFileQueue(disk, "/q", 100)
+    queue.append(b"a" * 60)
+    with pytest.raises(OSError, match="No space left"):
+        queue.append(b"b" * 300)
+    assert queue.max_offset == 60 and bytes(queue.view(0, 60) or b"") == b"a" * 60
+    disk.room = 1000
+    queue.append(b"b" * 300)
+    assert queue.max_offset == 360 and len(queue.files) == 4
+    assert b"".join(disk.read_file(file.path) for file in queue.files)[:360] == b"a" * 60 + b"b" * 300
+
+
+def test_loaded_files_are_mapped_when_somebody_looks() -> None:
+    disk = SmallDisk(10_000)
+    filled(disk, "/q", 3)
+    disk.mapped.clear()
+    queue = MappedFileQueue(disk, "/q", 100)
+    queue.load()
+    queue.flush()
+    assert disk.mapped == [] and queue.max_offset == 300
+    assert bytes(queue.view(150, 2) or b"") == b"\x02\x02"
+    assert disk.mapped == [f"/q/{100:020}"]
+
+
+def test_a_row_over_several_folders(tmp_path: Path) -> None:
+    disk, folders = FileDisk(), [f"{tmp_path}/a", f"{tmp_path}/b"]
+
+    def row() -> MappedFileQueue:
+        return MappedFileQueue(
+            disk, folders[0], 100, more_directories=folders[1:], directory_for=lambda start: folders[start // 100 % 2]
+        )
+
+    queue = row()
+    queue.append(bytes(range(250)))
+    queue.flush()
+    assert disk.listdir(folders[0]) == [f"{0:020}", f"{200:020}"] and disk.listdir(folders[1]) == [f"{100:020}"]
+    again = row()
+    again.load()
+    assert b"".join(bytes(file.view) for file in again.files)[:250] == bytes(range(250))
+    assert again.truncate(120) == 1 and disk.listdir(folders[0]) == [f"{0:020}"]
+    (tmp_path / "a" / f"{100:020}").write_bytes(bytes(100))
+    with pytest.raises(StoreError, match="is there twice"):
+        row().load()

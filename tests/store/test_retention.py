@@ -1,21 +1,29 @@
 """Which files go, and when."""
 
+import random
 import time
 from pathlib import Path
 
 import pytest
-from stores import ROOT, bodies, message, open_store
+from power_cut_disk import Fault, PowerCutDisk
+from stores import ROOT, SteppedClock, bodies, message, open_store
 
-from runtime.clock import VirtualClock
-from store.disk import FileDisk
+from store.disk import Disk, FileDisk
 from store.memory_disk import MemoryDisk
+from store.message import PutStatus
 from store.message_store import MessageStore
 
 HOUR_MS = 3_600_000
 NOON_MS = 1_700_049_600_000  # 12:00 UTC
 
 
-def aged_store(disk: MemoryDisk, clock: VirtualClock, **changes: object) -> MessageStore:
+def noon() -> SteppedClock:
+    clock = SteppedClock()
+    clock.set_ms(NOON_MS)
+    return clock
+
+
+def aged_store(disk: Disk, clock: SteppedClock, **changes: object) -> MessageStore:
     """Ten messages, one an hour, each filling a file of its own."""
     hour = time.localtime(NOON_MS / 1000).tm_hour
     store = open_store(disk, clock, **({"delete_when": f"{(hour + 9) % 24:02}", "file_reserved_time": 4} | changes))
@@ -24,18 +32,28 @@ def aged_store(disk: MemoryDisk, clock: VirtualClock, **changes: object) -> Mess
         store.dispatch()
         if number < 9:
             clock.advance(HOUR_MS)
+    store.flush_service.flush_log()
     return store
 
 
-def log_files(disk: MemoryDisk) -> int:
-    return len(disk.listdir(f"{ROOT}/commitlog"))
+def delete_removed(store: MessageStore, clock: SteppedClock) -> None:
+    """What the checkpoint thread does in the seconds after."""
+    for _ in range(12):
+        clock.step(0.1)
+        store.checkpoint_service.run_once()
+
+
+def log_files(disk: Disk, directory: str = f"{ROOT}/commitlog") -> int:
+    return len(disk.listdir(directory))
 
 
 def test_expired_files_go_at_the_hour_of_delete_when_and_the_queue_follows() -> None:
-    disk, clock = MemoryDisk(), VirtualClock(NOON_MS)
+    disk, clock = MemoryDisk(), noon()
     store = aged_store(disk, clock)
     # File 4 ends where file 5 begins, four hours ago; whatever began later stays.
-    assert store.clean() == 5 and log_files(disk) == 5
+    assert store.clean() == 5
+    delete_removed(store, clock)
+    assert log_files(disk) == 5
     assert store.min_physical_offset == 5 * (16 << 10)
     assert store.min_offset("T", 0) == 5 and len(bodies(store)) == 5
     assert store.get_message("T", 0, 0, 32).next_begin_offset == 5
@@ -44,7 +62,7 @@ def test_expired_files_go_at_the_hour_of_delete_when_and_the_queue_follows() -> 
 
 
 def test_at_other_hours_nothing_goes_unless_asked() -> None:
-    disk, clock = MemoryDisk(), VirtualClock(NOON_MS)
+    disk, clock = MemoryDisk(), noon()
     store = aged_store(disk, clock, delete_when="")
     assert store.clean() == 0
     assert store.clean(manual=True) == 5
@@ -53,16 +71,18 @@ def test_at_other_hours_nothing_goes_unless_asked() -> None:
 
 
 def test_nothing_young_goes_and_never_the_last_file() -> None:
-    disk, clock = MemoryDisk(), VirtualClock(NOON_MS)
+    disk, clock = MemoryDisk(), noon()
     store = aged_store(disk, clock, file_reserved_time=100)
     assert store.clean(manual=True) == 0
     clock.advance(400 * 24 * HOUR_MS)
-    assert store.clean(manual=True) == 9 and log_files(disk) == 1
+    assert store.clean(manual=True) == 9
+    delete_removed(store, clock)
+    assert log_files(disk) == 1
 
 
 @pytest.mark.parametrize("used, deleted", [(0.75, 0), (0.76, 5), (0.85, 5), (0.86, 9)])
 def test_a_filling_disk_takes_the_expired_first_and_then_the_oldest(used: float, deleted: int) -> None:
-    disk, clock = MemoryDisk(), VirtualClock(NOON_MS)
+    disk, clock = MemoryDisk(), noon()
     store = aged_store(disk, clock, delete_when="")
     disk.usage = lambda path: used  # type: ignore[method-assign]
     assert store.clean() == deleted
@@ -70,21 +90,24 @@ def test_a_filling_disk_takes_the_expired_first_and_then_the_oldest(used: float,
 
 
 def test_at_most_a_batch_of_files_goes_in_one_round() -> None:
-    disk, clock = MemoryDisk(), VirtualClock(NOON_MS)
+    disk, clock = MemoryDisk(), noon()
     store = aged_store(disk, clock, delete_file_batch_max=3)
     clock.advance(24 * HOUR_MS)
     assert [store.clean(manual=True) for _ in range(4)] == [3, 3, 3, 0]
 
 
 def test_what_a_pull_holds_survives_the_deletion_of_its_file(tmp_path: Path) -> None:
-    clock = VirtualClock(NOON_MS)
+    clock = noon()
     store = open_store(FileDisk(), clock, root=str(tmp_path))
     for number in range(3):
         store.put_message(message("T", 0, b"%d" % number + bytes(12_000)))
     store.dispatch()
+    store.flush_service.flush_log()
     held = store.get_message("T", 0, 0, 1)
     clock.advance(400 * 24 * HOUR_MS)
     assert store.clean(manual=True) == 2
+    delete_removed(store, clock)
+    assert log_files(store.disk, f"{tmp_path}/commitlog") == 1
     assert bytes(held.views[0][88:89]) == b"0"
     held.release()
     assert held.views == [] and held.count == 1
@@ -92,10 +115,96 @@ def test_what_a_pull_holds_survives_the_deletion_of_its_file(tmp_path: Path) -> 
 
 
 def test_a_store_whose_beginning_is_gone_opens_again() -> None:
-    disk, clock = MemoryDisk(), VirtualClock(NOON_MS)
+    disk, clock = MemoryDisk(), noon()
     store = aged_store(disk, clock)
     store.clean()
+    delete_removed(store, clock)
     disk._locked.clear()
     store = open_store(disk, clock)
     assert (store.min_offset("T", 0), store.max_offset("T", 0)) == (5, 10)
     assert store.put_message(message()).queue_offset == 10
+
+
+def test_files_are_deleted_one_by_one_and_each_for_good_before_the_next() -> None:
+    disk, clock = PowerCutDisk(), noon()
+    store = aged_store(disk, clock, delete_commit_log_files_interval=1000)
+    store.flush_queues()
+    assert store.clean() == 5 and store.min_physical_offset == 5 * (16 << 10)
+    for left in (9, 8, 7):
+        store.checkpoint_service.run_once()
+        store.checkpoint_service.run_once()
+        assert log_files(disk) == left
+        clock.step(1)
+    cut = disk.power_cut(random.Random(1))
+    assert cut.listdir(f"{ROOT}/commitlog")[0] == f"{3 * (16 << 10):020}", "none of the deleted comes back"
+
+
+def test_a_file_that_cannot_be_deleted_is_tried_again_later() -> None:
+    disk, clock = PowerCutDisk(), noon()
+    store = aged_store(disk, clock, redelete_hanged_file_interval=5000)
+    disk.faults.append(Fault("delete", 1, OSError(16, "Device or resource busy")))
+    assert store.clean() == 5
+    delete_removed(store, clock)
+    assert log_files(disk) == 10 and store.writeable
+    clock.step(5)
+    delete_removed(store, clock)
+    assert log_files(disk) == 5
+
+
+def test_a_stop_deletes_what_is_left() -> None:
+    disk, clock = PowerCutDisk(), noon()
+    store = aged_store(disk, clock)
+    assert store.clean() == 5
+    store.shutdown()
+    assert log_files(disk) == 5
+
+
+def test_service_resumes_as_soon_as_a_deletion_has_made_room() -> None:
+    disk, clock = PowerCutDisk(), noon()
+    store = aged_store(disk, clock)
+    disk.used = 0.95
+    assert store.clean() == 9
+    refused = store.put_message(message())
+    assert all(text in refused.reason for text in (f"{ROOT}/co", "95.0%", "diskSpaceWarningLevelRatio allows 90%"))
+    disk.used = 0.5
+    delete_removed(store, clock)
+    assert store.put_message(message()).status is PutStatus.PUT_OK
+
+
+def test_of_several_disks_with_the_log_the_emptiest_counts() -> None:
+    disk, clock = MemoryDisk(), noon()
+    usages = {"/a": 0.2, "/b": 0.95, "/c": 0.95}
+    disk.usage = lambda path: usages.get(path, 0.1)  # type: ignore[method-assign]
+    paths = {"store_path_commit_log": "/a,/b", "read_only_commit_log_store_paths": "/c"}
+    store = aged_store(disk, clock, delete_when="", **paths)
+    assert store.clean() == 0 and store.writeable
+    assert (log_files(disk, "/a"), log_files(disk, "/b"), log_files(disk, "/c")) == (10, 0, 0), "full ones are left out"
+    usages["/a"] = 0.95
+    assert store.clean() == 9 and not store.writeable
+    assert "/a is used to 95.0%" in store.put_message(message()).reason
+
+
+def test_new_files_go_in_turns_to_the_paths_and_are_found_again() -> None:
+    disk, clock = MemoryDisk(), noon()
+    paths = {"store_path_commit_log": "/b, /a", "read_only_commit_log_store_paths": "/b"}
+    store = aged_store(disk, clock, store_path_commit_log="/b, /a")
+    expected = bodies(store)
+    assert disk.listdir("/a") == [f"{number * (16 << 10):020}" for number in range(0, 10, 2)] and log_files(disk, "/b") == 5
+    store.shutdown()
+    store = open_store(disk, clock, **paths)
+    assert bodies(store) == expected
+    for _ in range(4):
+        store.put_message(message(body=bytes(12_000)))
+    assert log_files(disk, "/b") == 5 and log_files(disk, "/a") == 9
+
+
+def test_what_was_never_synced_is_not_deleted() -> None:
+    disk, clock = PowerCutDisk(), noon()
+    store = aged_store(disk, clock)
+    for _ in range(3):
+        store.put_message(message(body=bytes(12_000)))
+    clock.advance(400 * 24 * HOUR_MS)
+    assert store.clean(manual=True) == 9, "the tenth was not full when the log was synced"
+    assert store.clean(manual=True) == 0
+    store.flush_service.flush_log()
+    assert store.clean(manual=True) == 3

@@ -35,7 +35,21 @@ def test_the_numbers_of_5x_are_carried_over_untouched(tmp_path: Path) -> None:
     assert struct.unpack_from(">qqqqq", path.read_bytes()) == (10, 2, 3, 4_000_000_000, 5_000_000_000)
 
 
-def test_a_file_of_another_size_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "checkpoint").write_bytes(b"\0" * 40)
-    with pytest.raises(OSError, match="40 bytes, 4096 expected"):
-        StoreCheckpoint(FileDisk(), str(tmp_path / "checkpoint"))
+@pytest.mark.parametrize("size", [0, 40, 8192])
+def test_a_file_of_another_size_begins_anew(tmp_path: Path, size: int) -> None:
+    (tmp_path / "checkpoint").write_bytes(b"\x01" * size)
+    checkpoint = StoreCheckpoint(FileDisk(), str(tmp_path / "checkpoint"))
+    assert (checkpoint.min_timestamp_ms, checkpoint.min_timestamp_with_index_ms) == (0, 0)
+    checkpoint.close()
+    assert (tmp_path / "checkpoint").read_bytes() == bytes(4096)
+
+
+def test_setting_back_and_moving_on_are_durable_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    checkpoint = StoreCheckpoint(FileDisk(), str(path))
+    checkpoint.move_on(5000, physic_ms=6000)
+    assert struct.unpack_from(">qqq", path.read_bytes()) == (6000, 5000, 5000)
+    checkpoint.set_back(4000)
+    assert struct.unpack_from(">qqq", path.read_bytes()) == (6000, 4000, 4000)
+    checkpoint.set_back(4500)
+    assert struct.unpack_from(">qqq", path.read_bytes()) == (6000, 4000, 4000)

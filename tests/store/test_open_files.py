@@ -1,0 +1,112 @@
+"""How many files are mapped at once, and how much of them stays in memory."""
+
+import gc
+import os
+import resource
+from pathlib import Path
+
+import pytest
+from stores import message, open_store, records
+
+from store.disk import FileDisk
+from store.mapped_file_queue import MappedFileQueue
+from store.open_files import LOG_TAIL_KEPT, OpenFiles, resident_memory
+
+FILE_SIZE = 8 << 20
+
+
+def rows(folder: Path, open_files: OpenFiles, count: int, file_size: int = 4096) -> list[MappedFileQueue]:
+    return [MappedFileQueue(FileDisk(), f"{folder}/{number}", file_size, open_files=open_files) for number in range(count)]
+
+
+def descriptors() -> int:
+    gc.collect()  # what other tests have left
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_thousands_of_rows_need_few_descriptors_and_lose_nothing(tmp_path: Path) -> None:
+    before, open_files = descriptors(), OpenFiles(20)
+    queues = rows(tmp_path, open_files, 2000)
+    for text in (b"first", b"again"):
+        for number, queue in enumerate(queues):
+            queue.append(text + b" %d" % number)
+    assert len(open_files) == 20 and descriptors() <= before + 20
+    for number, queue in enumerate(queues):
+        assert queue.flush()
+        written = b"first %d" % number + b"again %d" % number
+        assert bytes(queue.view(0, len(written)) or b"") == written
+    assert descriptors() <= before + 20
+    for queue in queues:
+        queue.close()
+    assert len(open_files) == 0 and descriptors() == before
+
+
+def test_what_is_looked_up_stays_and_what_is_pinned(tmp_path: Path) -> None:
+    open_files = OpenFiles(3)
+    pinned, used, *others = rows(tmp_path, open_files, 9)
+    pinned.writable().pinned = True
+    used.append(b"x")
+    mapped = [queue.files[0] for queue in (pinned, used)]
+    views = [file.view for file in mapped]
+    for other in others:
+        used.file_at(0)
+        other.append(b"x")
+    assert [file.view for file in mapped] == views, "they were never mapped again"
+
+
+def test_a_view_outlives_the_mapping_and_sees_what_is_written_through_the_next(tmp_path: Path) -> None:
+    open_files = OpenFiles(1)
+    first, second = rows(tmp_path, open_files, 2)
+    first.append(b"held by a pull")
+    held = first.files[0].view[:24]
+    second.append(b"x")
+    first.append(b", and on")
+    assert bytes(held[:22]) == b"held by a pull, and on"
+
+
+def test_the_limit_of_the_process_holds_too() -> None:
+    soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    assert OpenFiles(1 << 40).count_max <= soft_limit
+
+
+def test_resident_memory_stays_bounded_while_a_log_grows_and_is_read(tmp_path: Path) -> None:
+    open_files = OpenFiles(100)
+    (row,) = rows(tmp_path, open_files, 1, FILE_SIZE)
+    bound = resident_memory() + LOG_TAIL_KEPT + FILE_SIZE
+    highest = 0
+    for _ in range(40):
+        row.append(b"x" * FILE_SIZE)
+        row.flush()
+        open_files.release_memory(row.files, bound)
+        highest = max(highest, resident_memory())
+    for file in row.files:
+        assert file.array.all()
+        open_files.release_memory(row.files, bound)
+        highest = max(highest, resident_memory())
+    assert highest <= bound + FILE_SIZE < 40 * FILE_SIZE
+
+
+def test_queues_go_when_the_log_was_not_enough(tmp_path: Path) -> None:
+    open_files = OpenFiles(100)
+    before = resident_memory()
+    for row in rows(tmp_path, open_files, 8, FILE_SIZE):
+        row.append(b"x" * FILE_SIZE)
+    assert resident_memory() > before + 7 * FILE_SIZE
+    open_files.release_memory((), before + FILE_SIZE)
+    assert resident_memory() < before + FILE_SIZE
+
+
+@pytest.mark.parametrize("open_max", [1, 3])
+def test_a_store_works_with_hardly_any_mappings(tmp_path: Path, open_max: int) -> None:
+    store = open_store(FileDisk(), root=str(tmp_path), mapped_file_open_max=open_max)
+    before = descriptors()
+    for number in range(300):
+        store.put_message(message("T", number % 30, b"%d" % number + bytes(500)))
+        if number % 10 == 9:
+            store.dispatch()
+    # The last file of the log is pinned, and the one just mapped is there in any case.
+    assert len(store.open_files) <= open_max + 1 and descriptors() <= before + open_max + 1
+    for queue_id in range(30):
+        found = [int(record.body.rstrip(b"\0")) for record in records(store, "T", queue_id)]
+        assert found == list(range(queue_id, 300, 30))
+    store.shutdown()
