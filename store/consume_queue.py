@@ -8,7 +8,8 @@ A store may have thousands of queues, of which few are in use: after recovery a 
 mapped when somebody touches it.
 
 A queue whose first record has queue offset q > 0 (older ones are deleted, or its files were) begins in the file that would
-hold q; the units before it are *blank* (physical offset 0, size 0x7FFFFFFF) and lie below `min_offset`.
+hold q; the units before it are *blank* (physical offset 0, size 0x7FFFFFFF) and lie below `min_offset`. A record that was
+lost within the log leaves a *hole*: units that point at the filler in its place, with a tags code that no filter passes.
 """
 
 from bisect import bisect_left
@@ -16,26 +17,35 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from store.disk import Disk
+from store.disk import Disk, StoreError
 from store.layout import (
     CONSUME_QUEUE_UNIT_DTYPE,
     CONSUME_QUEUE_UNIT_SIZE,
     CONSUME_QUEUE_UNIT_STRUCT,
+    HOLE_TAGS_CODE,
     unit_run_struct,
 )
 from store.mapped_file import MappedFile
 from store.mapped_file_queue import MappedFileQueue
+from store.open_files import OpenFiles
 
 # (physical offset, size) -> store time in ms of the record there, negative when it cannot be read.
 StoreTimestamp = Callable[[int, int], int]
+# An array of CONSUME_QUEUE_UNIT_DTYPE.
+Units = npt.NDArray[np.void]
 
-_BLANK_SIZE: Final = 0x7FFFFFFF
-_BLANK_UNIT: Final = CONSUME_QUEUE_UNIT_STRUCT.pack(0, _BLANK_SIZE, 0)
+BLANK_UNIT_SIZE: Final = 0x7FFFFFFF
+_BLANK_UNIT: Final = CONSUME_QUEUE_UNIT_STRUCT.pack(0, BLANK_UNIT_SIZE, 0)
 # Apache looks no further back either (ConsumeQueue.recover): what is older has been synced.
 _FILES_RECOVERED: Final = 3
 _UNITS_SCANNED_AT_ONCE: Final = 4096
 _UNIT_SIZE: Final = CONSUME_QUEUE_UNIT_SIZE
+
+
+class BrokenQueueError(StoreError):
+    """A queue's files are no row, or one of them has lost bytes: it has to be made again from the log."""
 
 
 class ConsumeQueue:
@@ -52,7 +62,15 @@ class ConsumeQueue:
         "topic",
     )
 
-    def __init__(self, disk: Disk, folder: str, file_size: int, topic: str = "", queue_id: int = 0) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        file_size: int,
+        topic: str = "",
+        queue_id: int = 0,
+        open_files: OpenFiles | None = None,
+    ) -> None:
         """`folder` holds this queue's files only. `file_size` must be a multiple of 20."""
         assert file_size % _UNIT_SIZE == 0, f"{file_size} is no multiple of {_UNIT_SIZE}"
         self.topic = topic
@@ -61,7 +79,7 @@ class ConsumeQueue:
         self.max_offset = 0
         # Behind the newest record that is in the queue: what ends at or before it has been appended already.
         self.max_physical_offset = 0
-        self._files = MappedFileQueue(disk, folder, file_size, random_access=True)
+        self._files = MappedFileQueue(disk, folder, file_size, random_access=True, open_files=open_files)
         self._opened = False
         # Physical offset in the unit at `min_offset`, -1 when not looked up; spares opening queues.
         self._min_unit_physical_offset = -1
@@ -101,7 +119,7 @@ class ConsumeQueue:
         if len(data) <= file.size - file.wrote:
             file.append(data)
         else:
-            self._append_over_files(data)
+            self._files.append(data)
         self.max_offset += count
         self.max_physical_offset = values[-3] + values[-2]
         return count
@@ -116,6 +134,43 @@ class ConsumeQueue:
                 return index
         return count
 
+    def append_units(self, queue_offset: int, units: Units) -> int:
+        """As `append`, for a run as an array; how many units were new. Measured: 0.06 us a unit in runs of 1000.
+
+        What is new must begin at `max_offset`, or the queue be empty. Raises OSError when a file cannot be made.
+        """
+        known = self.known_units(queue_offset, units)
+        if known == len(units):
+            return 0
+        if queue_offset == 0 and known == 0 and self.max_offset:
+            self.destroy()
+        queue_offset, units = queue_offset + known, units[known:]
+        if queue_offset > self.max_offset and self.min_offset == self.max_offset:
+            self._blank_until(queue_offset)
+        assert queue_offset == self.max_offset, f"unit {queue_offset} of {self.topic}/{self.queue_id} at {self.max_offset}"
+        self._open()
+        self._files.append(units.tobytes())
+        self.max_offset += len(units)
+        self.max_physical_offset = int(units[-1]["physical_offset"]) + int(units[-1]["size"])
+        return len(units)
+
+    def known_units(self, queue_offset: int, units: Units) -> int:
+        """How many units at the front of a run, from `queue_offset` on, are in the queue already."""
+        by_place = int(np.searchsorted(units["physical_offset"] + units["size"], self.max_physical_offset, "right"))
+        if queue_offset == 0 and by_place == 0:
+            # The topic was deleted and made anew: nothing of its second life is known.
+            return 0
+        return min(max(by_place, self.max_offset - queue_offset), len(units))
+
+    def fill_hole(self, until: int, filler_offset: int, size: int) -> None:
+        """Append units up to queue offset `until` for records that are lost; the filler is at `filler_offset`."""
+        count = until - self.max_offset
+        if count > 0:
+            self._open()
+            self._files.append(CONSUME_QUEUE_UNIT_STRUCT.pack(filler_offset, size, HOLE_TAGS_CODE) * count)
+            self.max_offset = until
+            self.max_physical_offset = max(self.max_physical_offset, filler_offset + size)
+
     def _blank_until(self, queue_offset: int) -> None:
         """Begin an empty queue at `queue_offset`."""
         files = self._open()
@@ -124,14 +179,6 @@ class ConsumeQueue:
         file = files.writable(queue_offset * _UNIT_SIZE)
         file.append(_BLANK_UNIT * (queue_offset - file.start_offset // _UNIT_SIZE))
         self.min_offset = self.max_offset = queue_offset
-
-    def _append_over_files(self, data: bytes) -> None:
-        rest = memoryview(data)
-        while rest:
-            file = self._files.writable()
-            room = file.size - file.wrote
-            file.append(bytes(rest[:room]))
-            rest = rest[room:]
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -199,10 +246,10 @@ class ConsumeQueue:
     def recover(self, *, clean: bool) -> None:
         """Find the end of the queue: the first unit that is none. After a crash the bytes behind it are zeroed.
 
-        Raises StoreError for files of a wrong size, OSError.
+        Raises BrokenQueueError; StoreError when the files have one other size that is a queue's; OSError.
         """
         files = self._files
-        files.load()
+        self._load()
         self._opened = True
         self.max_physical_offset = 0
         for file in files.files[-_FILES_RECOVERED:]:
@@ -223,6 +270,20 @@ class ConsumeQueue:
         self.correct_min_offset(0)
         # All that is asked of most queues is known now; thousands of mapped files would cost as many descriptors.
         self.close()
+
+    def _load(self) -> None:
+        disk, directory = self._files.disk, self._files.directory
+        sizes = {disk.size(f"{directory}/{name}") for name in disk.listdir(directory) if name.isdecimal()}
+        if sizes == {0}:
+            # It may be the left-over of a crash while the queue's first file was made; it may have been a full one.
+            raise BrokenQueueError(f"{directory} has no file but an empty one")
+        try:
+            self._files.load()
+        except StoreError as error:
+            other = sizes.pop()
+            if not sizes and other not in (0, self._files.file_size) and other % _UNIT_SIZE == 0:
+                raise StoreError(f"{error}: mappedFileSizeConsumeQueue is {self._files.file_size}") from error
+            raise BrokenQueueError(str(error)) from error
 
     def correct_min_offset(self, min_physical_offset: int) -> None:
         """Let the queue begin at its first unit whose record is still in the log; at `max_offset` when none is."""
@@ -273,7 +334,7 @@ class ConsumeQueue:
 
         def reached(file: MappedFile, index: int) -> bool:
             found, size, _ = _unit_of(file, index)
-            return found >= physical_offset and (found != 0 or size != _BLANK_SIZE)
+            return found >= physical_offset and (found != 0 or size != BLANK_UNIT_SIZE)
 
         for file in self._open().files:
             count = file.wrote // _UNIT_SIZE
@@ -301,7 +362,6 @@ class ConsumeQueue:
 
     def destroy(self) -> None:
         """Delete the queue's files and folder. Raises OSError."""
-        self._open()
         self._files.destroy()
         self.min_offset = self.max_offset = self.max_physical_offset = 0
         self._min_unit_physical_offset = -1
@@ -332,5 +392,5 @@ def _valid_size(file: MappedFile) -> tuple[int, int]:
     if not count:
         return 0, 0
     physical_offset, size, _ = _unit_of(file, count - 1)
-    blank = physical_offset == 0 and size == _BLANK_SIZE
+    blank = physical_offset == 0 and size == BLANK_UNIT_SIZE
     return count * _UNIT_SIZE, 0 if blank else physical_offset + size

@@ -1,11 +1,18 @@
-"""All ConsumeQueues of a store, by topic and queue id: `<folder>/<topic>/<queue id>/`."""
+"""All ConsumeQueues of a store, by topic and queue id: `<folder>/<topic>/<queue id>/`.
 
-from collections.abc import Callable, Iterator, Set
+Topics of 5.x with queue.type=BatchCQ have their queues in `batchconsumequeue/` instead, where a unit stands for a batch that
+clients unpack. They are neither served nor written here, and keep their files: a ConsumeQueue beside one of those would keep
+5.x from starting at all.
+"""
+
+from collections.abc import Iterator, Set
 from typing import Final
 
-from store.consume_queue import ConsumeQueue
-from store.disk import Disk
+from store.consume_queue import BrokenQueueError, ConsumeQueue
+from store.consume_queue_ext import ConsumeQueueExtStore
+from store.disk import Disk, StoreError
 from store.layout import CONSUME_QUEUE_UNIT_SIZE
+from store.open_files import OpenFiles
 
 QueueKey = tuple[str, int]
 
@@ -16,25 +23,62 @@ FILE_SIZE_DEFAULT: Final = 300_000 * CONSUME_QUEUE_UNIT_SIZE
 class ConsumeQueueStore:
     """`queues` is there to be read; all but `flush` belongs to the thread that dispatches."""
 
-    def __init__(self, disk: Disk, folder: str, file_size: int = FILE_SIZE_DEFAULT) -> None:
-        """`file_size` in bytes is rounded up to whole units, as in Apache."""
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        file_size: int = FILE_SIZE_DEFAULT,
+        ext: ConsumeQueueExtStore | None = None,
+        open_files: OpenFiles | None = None,
+    ) -> None:
+        """`file_size` in bytes is rounded up to whole units, as in Apache. `ext` is flushed and deleted with the queues."""
         self._disk = disk
         self._folder = folder
+        self._open_files = open_files
         self._file_size = -(-file_size // CONSUME_QUEUE_UNIT_SIZE) * CONSUME_QUEUE_UNIT_SIZE
+        self.ext = ext or ConsumeQueueExtStore(disk, folder + "_ext")
+        self.batch_queues: frozenset[QueueKey] = frozenset()
+        """Queues of 5.x topics with queue.type=BatchCQ, which are in a folder of their own."""
+        self.batch_topics: frozenset[str] = frozenset()
         self.queues: dict[QueueKey, ConsumeQueue] = {}
         # Queues with units that may not be synced; filled by the dispatcher, so that a flush looks at these alone.
-        self.dirty: set[ConsumeQueue] = set()
+        # A dict for its order, by which a test can tell which sync fails.
+        self.dirty: dict[ConsumeQueue, None] = {}
+        # Queues with files that are no whole row: nothing may be put into them before `drop_queue`.
+        self.broken: set[QueueKey] = set()
 
     def load(self, *, clean: bool) -> None:
-        """Find the queues on the disk and the end of each. Raises StoreError for a file of a wrong size, OSError."""
+        """Find the queues on the disk and the end of each; those that must be made again are noted as `broken`.
+
+        Raises StoreError when all files have another size than configured, OSError.
+        """
+        other_size: StoreError | None = None
         for topic in self._disk.listdir(self._folder):
             for name in self._disk.listdir(f"{self._folder}/{topic}"):
                 if name.isascii() and name.isdecimal():
                     queue = self._create(topic, int(name))
-                    queue.recover(clean=clean)
+                    try:
+                        queue.recover(clean=clean)
+                    except StoreError as error:
+                        self.broken.add((topic, int(name)))
+                        if not isinstance(error, BrokenQueueError):
+                            other_size = other_size or error
+        # Damage may leave a queue with a size that could have been configured, but not all queues.
+        if other_size is not None and not any(queue.max_offset for queue in self):
+            raise other_size
+        self.ext.load(self.queues)
+        batch_folder = f"{self._folder.rpartition('/')[0]}/batchconsumequeue"
+        self.batch_queues = frozenset(
+            (topic, int(name))
+            for topic in self._disk.listdir(batch_folder)
+            for name in self._disk.listdir(f"{batch_folder}/{topic}")
+            if name.isascii() and name.isdecimal()
+        )
+        self.batch_topics = frozenset(topic for topic, _ in self.batch_queues)
 
     def _create(self, topic: str, queue_id: int) -> ConsumeQueue:
-        queue = ConsumeQueue(self._disk, f"{self._folder}/{topic}/{queue_id}", self._file_size, topic, queue_id)
+        folder = f"{self._folder}/{topic}/{queue_id}"
+        queue = ConsumeQueue(self._disk, folder, self._file_size, topic, queue_id, self._open_files)
         self.queues[topic, queue_id] = queue
         return queue
 
@@ -43,9 +87,14 @@ class ConsumeQueueStore:
         return self.queues.get((topic, queue_id))
 
     def find_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue; a new one has no files until its first unit comes."""
+        """The queue; a new one has no files until its first unit comes. Raises OSError."""
         queue = self.queues.get((topic, queue_id))
-        return queue if queue is not None else self._create(topic, queue_id)
+        if queue is None:
+            # What could not be deleted when the topic was.
+            if self._disk.is_dir(folder := f"{self._folder}/{topic}/{queue_id}"):
+                self._disk.delete_tree(folder)
+            queue = self._create(topic, queue_id)
+        return queue
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         return iter(tuple(self.queues.values()))
@@ -60,7 +109,7 @@ class ConsumeQueueStore:
         for queue in self:
             if queue.max_physical_offset > physical_offset:
                 queue.truncate(physical_offset)
-                self.dirty.add(queue)
+                self.dirty[queue] = None
 
     def correct_min_offsets(self, min_physical_offset: int) -> None:
         """Let each queue begin at its first unit whose record is still in the log."""
@@ -71,7 +120,7 @@ class ConsumeQueueStore:
         """Delete the files of which all records are gone from the log; how many. Corrects the min offsets."""
         deleted = sum(queue.delete_below(min_physical_offset) for queue in self)
         self.correct_min_offsets(min_physical_offset)
-        return deleted
+        return deleted + self.ext.delete_below()
 
     def drop_topics(self, keep: Set[str]) -> list[str]:
         """Delete the queues of all topics but those in `keep`; the topics that went."""
@@ -80,36 +129,43 @@ class ConsumeQueueStore:
             self.drop_topic(topic)
         return dropped
 
+    def drop_queue(self, topic: str, queue_id: int) -> None:
+        """Delete a queue with its files, if there is one."""
+        queue = self.queues.pop((topic, queue_id), None)
+        if queue is not None:
+            self.dirty.pop(queue, None)
+            self.broken.discard((topic, queue_id))
+            queue.destroy()
+
     def drop_topic(self, topic: str) -> None:
         """Delete the queues of `topic` with their files."""
         for key in [key for key in self.queues if key[0] == topic]:
-            queue = self.queues.pop(key)
-            self.dirty.discard(queue)
-            queue.destroy()
+            self.drop_queue(*key)
         path = f"{self._folder}/{topic}"
         if self._disk.is_dir(path):
             self._disk.delete_tree(path)
+        self.ext.drop_topic(topic)
 
-    def flush(self, least_pages: int = 0, between: Callable[[], None] = lambda: None) -> None:
-        """Make units durable: of every dirty queue, or of those with so many dirty pages. For the flush thread.
+    def flush(self, least_pages: int = 0) -> None:
+        """Make units durable: of every dirty queue, or of those with so many dirty pages. For the checkpoint thread.
 
-        `between` is called after each queue: thousands of syncs take seconds, and a group commit must not wait for them all.
-        Raises OSError; what failed is tried again next time.
+        Raises OSError.
         """
+        self.ext.flush()
         for queue in tuple(self.dirty):
             # Taken out first: a unit that comes while the sync runs puts the queue back.
-            self.dirty.discard(queue)
+            self.dirty.pop(queue, None)
             try:
                 if not queue.flush(least_pages) and least_pages and queue.unflushed:
-                    self.dirty.add(queue)
+                    self.dirty[queue] = None
             except OSError:
-                self.dirty.add(queue)
+                self.dirty[queue] = None
                 raise
-            between()
 
     def close(self) -> None:
         """Flush and unmap everything. Raises OSError."""
         self.flush()
+        self.ext.close()
         for queue in self.queues.values():
             queue.close()
 

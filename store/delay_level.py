@@ -51,10 +51,15 @@ class DelayLevels:
         The level is that of the record's DELAY property, as in CommitLog.checkMessageAndReturnSize: a record that somebody
         put into that topic without one keeps the hash.
         """
-        if topic == SCHEDULE_TOPIC and (level := _level(properties.get(DELAY))) > 0:
-            return self.deliver_time_ms(level, store_timestamp_ms)
+        if topic == SCHEDULE_TOPIC and (delay_ms := self.record_delay_ms(properties.get(DELAY))) is not None:
+            return store_timestamp_ms + delay_ms
         tags = properties.get(TAGS)
         return tags_code(tags) if tags else 0
+
+    def record_delay_ms(self, delay: str | None) -> int | None:
+        """How long a record in SCHEDULE_TOPIC_XXXX with this DELAY property waits; None when it names no level."""
+        level = _level(delay)
+        return self.delay_ms(level) if level > 0 else None
 
 
 def _level(text: str | None) -> int:

@@ -1,14 +1,16 @@
 """The index files of a store: from `topic#key` to the physical offsets of the records that carry the key.
 
-Only the newest file is written. When it is full a new one takes over, and the full one waits for the flush thread: once it
-is on disk the checkpoint's index time says so. The unfinished file is synced at a clean stop only, hence after a crash only
-the full files that the checkpoint vouches for are kept, and `indexed_to` tells recovery from which physical offset on the
-log has to be indexed again. (Apache re-indexes only what its log scan happens to touch, and loses the rest.)
+Only the newest file is written. When it is full a new one takes over, and the checkpoint thread syncs both: what the
+checkpoint's index time then vouches for is kept after a crash, of the unfinished file too. (Apache deletes that, re-indexes
+what its log scan happens to touch, and loses the rest.)
 """
 
 import time
 from collections.abc import Iterable
 from typing import Final
+
+import numpy as np
+import numpy.typing as npt
 
 from runtime.clock import Clock
 from store.disk import Disk, StoreError
@@ -37,112 +39,175 @@ class IndexService:
         if slot_count < 1 or index_count_max < 2:
             raise ValueError(f"maxHashSlotNum={slot_count} must be >= 1 and maxIndexNum={index_count_max} >= 2")
         self._disk = disk
-        self._folder = folder
+        self.folder = folder
+        self.file_size = index_file_size(slot_count, index_count_max)
         self._clock = clock
         self._checkpoint = checkpoint
         self._slot_count = slot_count
         self._index_count_max = index_count_max
-        self._files: list[IndexFile] = []
+        self.files: list[IndexFile] = []
         self._unflushed: list[IndexFile] = []
+        # Files were made or deleted, and that may not be on the disk.
+        self._names_changed = False
+        # Records before it are in the index with all their keys.
+        self._known_to = 0
 
     # --- life -------------------------------------------------------------------------------------------------------
 
     def load(self, *, clean: bool) -> None:
-        """Open the files that are there. Without a clean stop those that may be incomplete are deleted.
+        """Open the files that are there; without a clean stop `recover` must follow, and files of a wrong size are deleted.
 
         Raises StoreError for a file of another size than configured.
         """
-        size = index_file_size(self._slot_count, self._index_count_max)
-        for name in self._disk.listdir(self._folder):
+        size = self.file_size
+        for name in self._disk.listdir(self.folder):
             if len(name) != _FILE_NAME_DIGITS or not name.isdigit():
                 continue
-            path = f"{self._folder}/{name}"
+            path = f"{self.folder}/{name}"
             found = self._disk.size(path)
-            if found != size:
-                if not clean:
-                    self._disk.delete(path)
-                    continue
+            if found == size:
+                file = IndexFile(self._disk, path, self._slot_count, self._index_count_max)
+                if clean and file.is_empty:
+                    # Left by an attempt that failed. With no time of its own it would end each search.
+                    file.destroy()
+                else:
+                    self.files.append(file)
+            elif clean and found:
                 raise StoreError(
                     f"index file {path} has {found} bytes, but maxHashSlotNum={self._slot_count} and "
                     f"maxIndexNum={self._index_count_max} ask for {size}: set the two as they were"
                 )
-            self._files.append(IndexFile(self._disk, path, self._slot_count, self._index_count_max))
-        if not clean:
-            self._keep_vouched()
+            else:
+                self._disk.delete(path)
+        if clean and self.files:
+            self._known_to = self.indexed_to + 1
 
-    def _keep_vouched(self) -> None:
-        """After a crash: keep the files that are known to be whole, and remove all from the first doubtful one on.
+    def recover(self, trusted_to: int) -> int:
+        """After a crash: keep the entries of records below the physical offset `trusted_to`, which are on the disk for sure.
 
-        Whole is a full file that ends at or before the checkpoint's index time. A lost header sector reads as zeros or as an
-        earlier, unfinished state. Of several files that end in the same ms the checkpoint vouches for the first only.
+        Answers from which physical offset on the log must be indexed again: `trusted_to`, or less when files prove to be
+        lost or damaged; the caller may have to know more, as the loss of a whole file does not show. Raises OSError.
         """
-        files, kept, newest_ms = self._files, 0, 0
-        for file in files:
-            if not (file.full and newest_ms < file.end_timestamp_ms <= self._checkpoint.index_msg_timestamp_ms):
-                break
-            newest_ms = file.end_timestamp_ms
-            kept += 1
-        for file in files[kept:]:
-            self._remove(file)
+        self._known_to = trusted_to
+        for number, file in enumerate(self.files):
+            kept = file.truncate(trusted_to)
+            if kept and file.full:
+                continue
+            doubtful = self.files[number + kept :]
+            lost = any(other.has_below(trusted_to) for other in doubtful)
+            for other in doubtful:
+                self._remove(other)
+            if lost:
+                self._drop_newest_record()
+            break
         self._vouch()
+        return self._known_to
+
+    def _drop_newest_record(self) -> None:
+        """Index the newest record again: some of its keys may have been in a file that is lost."""
+        self._known_to = self.indexed_to
+        self._truncate(self.indexed_to)
 
     def _vouch(self) -> None:
-        """After files were removed: let the checkpoint vouch for those that are left, which are synced, and no more.
+        """After entries were removed: let the checkpoint vouch for those that are left, which are synced, and no more.
 
         What is indexed again has old times: it would pass for durable before it is.
         """
-        full_ms = max((file.end_timestamp_ms for file in self._files if file.full), default=0)
-        if self._checkpoint.index_msg_timestamp_ms > full_ms:
-            self._checkpoint.index_msg_timestamp_ms = full_ms
+        newest_ms = self.files[-1].end_timestamp_ms if self.files else 0
+        if self._checkpoint.index_msg_timestamp_ms > newest_ms:
+            self._checkpoint.index_msg_timestamp_ms = newest_ms
             self._checkpoint.flush()
 
     @property
     def indexed_to(self) -> int:
-        """Physical offset of the newest record in the index; records before it are never indexed again. 0 without one."""
-        return self._files[-1].end_physical_offset if self._files else 0
+        """Physical offset of the newest record in the index, 0 without one."""
+        return self.files[-1].end_physical_offset if self.files else 0
 
     def truncate(self, physical_offset: int) -> None:
-        """Drop the files that know of records at or beyond `physical_offset`: the log now ends there. Raises OSError."""
-        while self._files and self._files[-1].end_physical_offset >= physical_offset:
-            self._remove(self._files[-1])
+        """Forget the records at or beyond `physical_offset`: the log now ends there. Raises OSError."""
+        self._truncate(physical_offset)
+        self._known_to = min(self._known_to, physical_offset)
         self._vouch()
+
+    def _truncate(self, physical_offset: int) -> None:
+        while self.files and self.files[-1].end_physical_offset >= physical_offset:
+            if self.files[-1].truncate(physical_offset):
+                break
+            self._remove(self.files[-1])
 
     def delete_below(self, physical_offset: int) -> int:
         """Delete the files whose records are all gone from the log, never the newest file; how many were deleted."""
-        expired = [file for file in self._files[:-1] if file.end_physical_offset < physical_offset]
+        expired = [file for file in self.files[:-1] if file.end_physical_offset < physical_offset]
         for file in expired:
             self._remove(file)
         return len(expired)
 
     def flush_full(self) -> None:
-        """Sync the files that filled up and tell the checkpoint. For the flush thread. Raises OSError."""
+        """Sync the files that filled up and tell the checkpoint. For the checkpoint thread. Raises OSError."""
+        self._sync_names()
         for file in tuple(self._unflushed):
             file.flush()
-            self._checkpoint.index_msg_timestamp_ms = file.end_timestamp_ms
-            self._checkpoint.flush()
+            if self._checkpoint.index_msg_timestamp_ms < file.end_timestamp_ms:
+                self._checkpoint.index_msg_timestamp_ms = file.end_timestamp_ms
+                self._checkpoint.flush()
             if file in self._unflushed:
                 self._unflushed.remove(file)
 
+    def flush_current(self) -> int:
+        """Sync all, the unfinished file too; may run beside `put`, in the checkpoint thread. Raises OSError.
+
+        Answers a store time in ms for the checkpoint: the entries of all records *before* it are on the disk, and those of
+        its own ms that were there already; 0 without any. (At an unclean start Apache deletes the index files that end later
+        than the checkpoint says, so it keeps an unfinished one only if nothing came after the last call.)
+        """
+        file = self.files[-1] if self.files else None
+        # Looked at first: what comes while the sync runs is not promised.
+        newest_ms = file.end_timestamp_ms if file is not None else 0
+        self.flush_full()
+        if file is not None:
+            file.flush()
+        return newest_ms
+
+    def release_memory(self) -> None:
+        """Let the pages of all files leave our resident set. For the checkpoint thread too."""
+        for file in tuple(self.files):
+            file.release_memory()
+
+    def flush(self) -> None:
+        """Sync all files. Raises OSError."""
+        self._sync_names()
+        for file in tuple(self.files):
+            file.flush()
+
     def close(self) -> None:
         """Sync all, let the checkpoint (which the caller closes) vouch for the full files, and close. Raises OSError."""
-        for file in self._files:
+        self._sync_names()
+        for file in self.files:
             file.flush()
             if file.full:
-                self._checkpoint.index_msg_timestamp_ms = file.end_timestamp_ms
-        for file in self._files:
+                self._checkpoint.index_msg_timestamp_ms = max(self._checkpoint.index_msg_timestamp_ms, file.end_timestamp_ms)
+        for file in self.files:
             file.close()
-        self._files, self._unflushed = [], []
+        self.files, self._unflushed = [], []
+
+    def _sync_names(self) -> None:
+        if self._names_changed:
+            # First: a file that comes while the sync runs sets it again.
+            self._names_changed = False
+            self._disk.sync_dir(self.folder)
 
     def destroy(self) -> None:
         """Delete every file."""
-        for file in tuple(self._files):
+        for file in tuple(self.files):
             self._remove(file)
+        self._known_to = 0
         self._vouch()
 
     def _remove(self, file: IndexFile) -> None:
-        self._files.remove(file)
+        self.files.remove(file)
         if file in self._unflushed:
             self._unflushed.remove(file)
+        self._names_changed = True
         file.destroy()
 
     # --- writing ----------------------------------------------------------------------------------------------------
@@ -154,10 +219,10 @@ class IndexService:
         """
         keys: list[str] = []
         places: list[Place] = []
-        indexed_to = self.indexed_to
+        known_to = self._known_to
         for request in requests:
             physical_offset = request.physical_offset
-            if physical_offset < indexed_to or request.sys_flag & TRANSACTION_TYPE_MASK == TRANSACTION_ROLLBACK_TYPE:
+            if physical_offset < known_to or request.sys_flag & TRANSACTION_TYPE_MASK == TRANSACTION_ROLLBACK_TYPE:
                 continue
             topic, uniq_key, tokens = request.topic, request.uniq_key, request.keys
             place = (physical_offset, request.store_timestamp_ms)
@@ -171,6 +236,7 @@ class IndexService:
                         places.append(place)
         if keys:
             self._put_hashes(key_hashes(keys), places)
+            self._known_to = places[-1][0] + 1
 
     def _put_hashes(self, hashes: list[int], places: list[Place]) -> None:
         while hashes:
@@ -179,27 +245,43 @@ class IndexService:
                 return
             hashes, places = hashes[taken:], places[taken:]
 
+    def put_many(
+        self,
+        hashes: npt.NDArray[np.int32],
+        physical_offsets: npt.NDArray[np.int64],
+        store_timestamps_ms: npt.NDArray[np.int64],
+    ) -> int:
+        """Index entries in the log's order, whose keys are hashed already; how many were new. Raises OSError."""
+        known = int(np.searchsorted(physical_offsets, self._known_to))
+        start = known
+        while start < len(hashes):
+            start += self._writable().put_many(hashes[start:], physical_offsets[start:], store_timestamps_ms[start:])
+        if start > known:
+            self._known_to = int(physical_offsets[-1]) + 1
+        return start - known
+
     def _writable(self) -> IndexFile:
-        if self._files and not self._files[-1].full:
-            return self._files[-1]
-        after = self._files[-1] if self._files else None
+        if self.files and not self.files[-1].full:
+            return self.files[-1]
+        after = self.files[-1] if self.files else None
         file = IndexFile(self._disk, self._next_path(), self._slot_count, self._index_count_max, after=after)
-        self._disk.sync_dir(self._folder)
-        self._files.append(file)
+        self._names_changed = True
         if after is not None:
+            # In this order: the checkpoint thread must not sync the new file and believe the full one to be synced.
             self._unflushed.append(after)
+        self.files.append(file)
         return file
 
     def _next_path(self) -> str:
         now_ms = self._clock.message_time_ms()
-        newest = self._files[-1].path.rpartition("/")[2] if self._files else ""
+        newest = self.files[-1].path.rpartition("/")[2] if self.files else ""
         while True:
             name = time.strftime("%Y%m%d%H%M%S", time.localtime(now_ms // 1000)) + f"{now_ms % 1000:03}"
             # The order of the names is the order of the files, even when two fill up in one ms or the clock went back.
             if name > newest:
-                return f"{self._folder}/{name}"
+                return f"{self.folder}/{name}"
             if newest[:14] > name[:14]:
-                return f"{self._folder}/{int(newest) + 1:017}"
+                return f"{self.folder}/{int(newest) + 1:017}"
             now_ms += 1
 
     # --- reading ----------------------------------------------------------------------------------------------------
@@ -214,7 +296,7 @@ class IndexService:
             return []
         (key_hash,) = key_hashes((f"{topic}#{key}",))
         found: list[int] = []
-        for file in reversed(self._files):
+        for file in reversed(self.files):
             if file.overlaps(begin_ms, end_ms):
                 found += file.find(key_hash, count_max - len(found), begin_ms, end_ms)
             if file.begin_timestamp_ms < begin_ms or len(found) >= count_max:
@@ -224,6 +306,6 @@ class IndexService:
     @property
     def last_update(self) -> tuple[int, int]:
         """(store time in ms, physical offset) of the newest indexed record; zeros without one."""
-        if not self._files:
+        if not self.files:
             return 0, 0
-        return self._files[-1].end_timestamp_ms, self._files[-1].end_physical_offset
+        return self.files[-1].end_timestamp_ms, self.files[-1].end_physical_offset

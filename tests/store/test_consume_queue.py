@@ -1,11 +1,13 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from store.consume_queue import ConsumeQueue
+from store.consume_queue_store import ConsumeQueueStore
 from store.disk import FileDisk, StoreError
-from store.layout import CONSUME_QUEUE_UNIT_STRUCT
+from store.layout import CONSUME_QUEUE_UNIT_DTYPE, CONSUME_QUEUE_UNIT_STRUCT, HOLE_TAGS_CODE
 
 UNITS_PER_FILE = 10
 FILE_SIZE = UNITS_PER_FILE * 20
@@ -233,6 +235,83 @@ def test_a_file_of_another_size_is_refused_by_name(tmp_path: Path) -> None:
     queue.close()
     with pytest.raises(StoreError, match=r"00000000000000000000 has 200 bytes, but files of 400"):
         ConsumeQueue(FileDisk(), str(tmp_path / "T" / "0"), 400).recover(clean=True)
+
+
+def store_of(tmp_path: Path) -> ConsumeQueueStore:
+    queues = ConsumeQueueStore(FileDisk(), str(tmp_path), FILE_SIZE)
+    queues.load(clean=False)
+    return queues
+
+
+@pytest.mark.parametrize("damage", ["middle gone", "middle empty", "middle short", "last short", "first long", "all empty"])
+def test_a_queue_whose_files_are_no_row_is_reported_and_can_be_made_again(tmp_path: Path, damage: str) -> None:
+    queues = store_of(tmp_path)
+    for queue_id in (0, 1):
+        queues.find_or_create("T", queue_id).append(0, values(0, 25))
+    queues.close()
+    first, middle, last = sorted((tmp_path / "T" / "0").iterdir())
+    if damage == "middle gone":
+        middle.unlink()
+    elif damage == "all empty":
+        for path in (middle, last):
+            path.unlink()
+        first.write_bytes(b"")
+    else:
+        path = {"first": first, "middle": middle, "last": last}[damage.split()[0]]
+        path.write_bytes(bytes({"empty": 0, "short": 100, "long": 400}[damage.split()[1]]))
+    queues = store_of(tmp_path)
+    assert queues.broken == {("T", 0)} and queues.queues["T", 1].max_offset == 25
+    queues.drop_queue("T", 0)
+    assert not queues.broken and not (tmp_path / "T" / "0").exists()
+    queues.find_or_create("T", 0).append(0, values(0, 25))
+    assert tags_codes(queues.queues["T", 0]) == list(range(25))
+
+
+def test_files_that_all_have_one_other_size_name_the_key(tmp_path: Path) -> None:
+    queues = store_of(tmp_path)
+    queues.find_or_create("T", 0).append(0, values(0, 25))
+    queues.close()
+    with pytest.raises(StoreError, match="mappedFileSizeConsumeQueue is 400"):
+        ConsumeQueueStore(FileDisk(), str(tmp_path), 400).load(clean=True)
+    # Where one queue is right, another size is damage.
+    queues.find_or_create("T", 1).append(0, values(0, 25))
+    queues.close()
+    for path in (tmp_path / "T" / "0").iterdir():
+        path.write_bytes(bytes(100))
+    assert store_of(tmp_path).broken == {("T", 0)}
+
+
+@pytest.mark.parametrize("run", [1, 3, 10, 25, 60])
+def test_units_appended_as_arrays_are_the_same_bytes(tmp_path: Path, run: int) -> None:
+    queue = open_queue(tmp_path)
+    other = ConsumeQueue(FileDisk(), str(tmp_path / "other"), FILE_SIZE)
+    # Some begin before the end: they are known.
+    for first in range(0, 60, run):
+        start = max(first - 2, 0)
+        count = min(first + run, 60) - start
+        flat = values(start, count)
+        array = np.array(list(zip(*[iter(flat)] * 3, strict=True)), CONSUME_QUEUE_UNIT_DTYPE)
+        assert queue.append_units(start, array) == other.append(start, flat) == count - (first - start)
+    assert (queue.max_offset, queue.max_physical_offset) == (60, 6000)
+    queue.close()
+    other.close()
+    assert [path.read_bytes() for path in sorted((tmp_path / "other").iterdir())] == [
+        path.read_bytes() for path in sorted((tmp_path / "T" / "0").iterdir())
+    ]
+
+
+def test_a_hole_keeps_the_numbers_of_what_follows(tmp_path: Path) -> None:
+    queue = open_queue(tmp_path)
+    queue.append(0, values(0, 8))
+    queue.fill_hole(13, 850, 91)
+    queue.fill_hole(5, 850, 91)
+    queue.append(13, values(13, 2))
+    again = open_queue(tmp_path)
+    assert again.max_offset == 15 and tags_codes(again) == [*range(8), *[HOLE_TAGS_CODE] * 5, 13, 14]
+    again.truncate(1300)
+    assert again.max_offset == 13
+    again.truncate(850)
+    assert again.max_offset == 8
 
 
 def test_flush_waits_for_enough_pages(tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
+import random
 import struct
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from runtime.clock import VirtualClock
 from store.disk import FileDisk, StoreError
+from store.index_file import IndexFile
 from store.index_service import IndexService
 from store.message import DispatchRequest
 from store.store_checkpoint import StoreCheckpoint
@@ -19,7 +22,8 @@ ALWAYS = (0, 1 << 62)
 class Store:
     """An index and its checkpoint in a folder."""
 
-    def __init__(self, path: Path, *, clean: bool = True, slot_count: int = SLOT_COUNT) -> None:
+    def __init__(self, path: Path, *, trusted_to: int | None = None, slot_count: int = SLOT_COUNT) -> None:
+        """`trusted_to`: opened after a crash."""
         self.folder = path / "index"
         self.checkpoint = StoreCheckpoint(FileDisk(), str(path / "checkpoint"))
         self.clock = VirtualClock(BORN_MS)
@@ -31,7 +35,8 @@ class Store:
             slot_count=slot_count,
             index_count_max=INDEX_COUNT_MAX,
         )
-        self.index.load(clean=clean)
+        self.index.load(clean=trusted_to is None)
+        self.indexed_again_from = 0 if trusted_to is None else self.index.recover(trusted_to)
 
     def names(self) -> list[str]:
         return sorted(path.name for path in self.folder.iterdir())
@@ -150,75 +155,149 @@ def test_a_full_file_is_synced_and_the_checkpoint_told(tmp_path: Path) -> None:
     assert store.checkpoint.index_msg_timestamp_ms == BORN_MS + 18_000
 
 
-def test_after_a_crash_doubtful_files_go_and_the_log_is_indexed_again_from_there(tmp_path: Path) -> None:
+def found_once(store: Store, count: int) -> bool:
+    """Whether each of the first `count` records is found by its key, and once."""
+    return all(store.index.find("T", f"U{n}", 64, *ALWAYS) == [100 * n] for n in range(count))
+
+
+@pytest.mark.parametrize("trusted", [0, 1, 10, 18, 19, 20, 40, 50, 99])
+def test_after_a_crash_entries_that_are_on_the_disk_are_kept_and_no_record_is_indexed_twice(
+    tmp_path: Path, trusted: int
+) -> None:
     store = Store(tmp_path)
-    put_all(store, [record(n) for n in range(50)])
-    store.index.flush_full()
-    store.checkpoint.flush()
-    assert len(store.names()) == 3
+    put_all(store, [record(n, "all") for n in range(50)])
+    store = Store(tmp_path, trusted_to=100 * trusted)
+    assert store.indexed_again_from == 100 * trusted
+    kept = min(trusted, 50)
+    assert found_once(store, kept) and not store.index.find("T", f"U{kept}", 64, *ALWAYS)
+    assert store.index.find("T", "all", 64, *ALWAYS) == [100 * n for n in range(kept)]
+    if kept:
+        assert store.index.last_update == (BORN_MS + 1000 * (kept - 1), 100 * (kept - 1))
+    put_all(store, [record(n, "all") for n in range(50)])
+    expected = [*range(kept), *range(trusted, 50)]
+    assert store.index.find("T", "all", 64, *ALWAYS) == [100 * n for n in expected]
 
-    store = Store(tmp_path, clean=False)
-    assert len(store.names()) == 2
-    assert store.index.indexed_to == 3700
-    put_all(store, [record(n) for n in range(50)])
-    for n in range(50):
-        assert 100 * n in store.index.find("T", f"U{n}", 64, *ALWAYS)
-    assert store.index.find("T", "U3", 64, *ALWAYS).count(300) == 1
+
+def test_what_a_crash_left_of_slots_header_and_later_entries_does_not_matter(tmp_path: Path) -> None:
+    for seed in range(40):
+        chance = random.Random(seed)
+        store = Store(tmp_path / str(seed))
+        put_all(store, [record(n) for n in range(8)])
+        trusted = 8
+        (path,) = store.folder.iterdir()
+        synced = bytearray(path.read_bytes())
+        put_all(store, [record(n) for n in range(8, 15)])
+        newer = path.read_bytes()
+        # Of what changed behind the sync any part is there or not.
+        for at in range(40 + 4 * SLOT_COUNT, len(synced), 20):
+            if chance.random() < 0.5:
+                synced[at : at + 20] = newer[at : at + 20]
+        for at in range(40, 40 + 4 * SLOT_COUNT, 4):
+            if chance.random() < 0.5:
+                synced[at : at + 4] = chance.choice((newer[at : at + 4], bytes(4)))
+        synced[:40] = chance.choice((synced, newer))[:40]
+        path.write_bytes(synced)
+        again = Store(tmp_path / str(seed), trusted_to=100 * trusted)
+        put_all(again, [record(n) for n in range(trusted, 15)])
+        assert found_once(again, 15)
 
 
-@pytest.mark.parametrize(
-    "header",
-    [
-        bytes(40),  # the sector with the header is lost
-        struct.pack(">qqqqii", BORN_MS, BORN_MS + 5_000, 0, 500, 5, 7),  # or as old as an earlier sync of it
-    ],
-)
-def test_after_a_crash_a_file_with_a_lost_or_old_header_goes_and_all_behind_it(tmp_path: Path, header: bytes) -> None:
-    store = Store(tmp_path)
-    put_all(store, [record(n) for n in range(70)])
-    store.index.flush_full()
-    store.checkpoint.flush()
-    path = store.folder / store.names()[1]
+def test_a_kill_between_slot_and_header_loses_no_older_entry_of_that_slot(tmp_path: Path) -> None:
+    store = Store(tmp_path, slot_count=1)
+    put_all(store, [record(n) for n in range(5)])
+    (path,) = store.folder.iterdir()
+    header = path.read_bytes()[:40]
+    put_all(store, [record(5)])
     path.write_bytes(header + path.read_bytes()[40:])
-
-    store = Store(tmp_path, clean=False)
-    assert len(store.names()) == 1 and store.index.indexed_to == 1800
-    put_all(store, [record(n) for n in range(70)])
-    for n in range(70):
-        assert 100 * n in store.index.find("T", f"U{n}", 64, *ALWAYS)
+    store = Store(tmp_path, slot_count=1, trusted_to=500)
+    assert found_once(store, 5) and not store.index.find("T", "U5", 64, *ALWAYS)
 
 
-def test_of_files_that_end_in_the_same_ms_the_checkpoint_vouches_for_the_first(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_file_without_its_header_goes_and_all_behind_it_and_the_caller_is_told(tmp_path: Path, number: int) -> None:
     store = Store(tmp_path)
-    requests = [record(n) for n in range(60)]
-    for request in requests:
-        request.store_timestamp_ms = BORN_MS
-    put_all(store, requests)
-    store.index.flush_full()
-    store.checkpoint.flush()
-    store = Store(tmp_path, clean=False)
-    assert len(store.names()) == 1 and store.index.indexed_to == 1800
+    put_all(store, [record(n, "k") for n in range(30)])
+    path = store.folder / store.names()[number]
+    path.write_bytes(bytes(40) + path.read_bytes()[40:])
+    store = Store(tmp_path, trusted_to=3000)
+    # The first file ends with the first key of record 9: that record is indexed again as a whole.
+    assert len(store.names()) == number and store.indexed_again_from == 900 * number
+    put_all(store, [record(n, "k") for n in range(30)])
+    assert found_once(store, 30) and len(store.index.find("T", "k", 64, *ALWAYS)) == 30
+
+
+@pytest.mark.parametrize("size", [0, 100])
+def test_after_a_crash_a_file_of_a_wrong_size_goes(tmp_path: Path, size: int) -> None:
+    store = Store(tmp_path)
+    put_all(store, [record(n) for n in range(25)])
+    (store.folder / store.names()[1]).write_bytes(bytes(size))
+    store = Store(tmp_path, trusted_to=1900)
+    assert store.indexed_again_from == 1900 and len(store.names()) == 1
+    put_all(store, [record(n) for n in range(25)])
+    assert found_once(store, 25)
+
+
+def test_garbage_is_no_index_file(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    put_all(store, [record(n) for n in range(5)])
+    (path,) = store.folder.iterdir()
+    for seed in range(30):
+        path.write_bytes(random.Random(seed).randbytes(path.stat().st_size))
+        assert Store(tmp_path, trusted_to=1 << 60).index.find("T", "U1", 64, *ALWAYS) == []
+        path.write_bytes(bytes(40 + 4 * SLOT_COUNT + 20 * INDEX_COUNT_MAX))
+
+
+def test_the_time_up_to_which_all_is_on_the_disk(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    assert store.index.flush_current() == 0
+    put_all(store, [record(n) for n in range(25)])
+    assert store.index.flush_current() == BORN_MS + 24_000
+    # The full file was synced with it.
+    assert store.checkpoint.index_msg_timestamp_ms == BORN_MS + 18_000
 
 
 def test_what_is_indexed_again_is_not_vouched_for_by_the_checkpoint_of_the_life_before(tmp_path: Path) -> None:
     store = Store(tmp_path)
     put_all(store, [record(n) for n in range(50)])
     store.index.flush_full()
+    store.index.truncate(1000)
+    assert store.checkpoint.index_msg_timestamp_ms == BORN_MS + 9_000
     store.index.truncate(0)
-    put_all(store, [record(n) for n in range(50)])
-    # Not flushed: a power cut may take any of it.
-    assert Store(tmp_path, clean=False).names() == []
+    assert store.checkpoint.index_msg_timestamp_ms == 0 and store.names() == []
 
 
-def test_a_file_that_knows_of_records_behind_the_end_of_the_log_goes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", [0, 1, 19, 37, 38, 39, 50])
+def test_what_lies_behind_the_end_of_the_log_is_forgotten(tmp_path: Path, end: int) -> None:
     store = Store(tmp_path)
     put_all(store, [record(n) for n in range(50)])
-    store.index.truncate(3800)
-    assert store.index.indexed_to == 3700
-    store.index.truncate(3700)
-    assert store.index.indexed_to == 1800
-    store.index.truncate(0)
-    assert store.index.indexed_to == 0 and store.names() == []
+    store.index.truncate(100 * end)
+    assert store.index.indexed_to == max(100 * end - 100, 0)
+    assert found_once(store, end) and not store.index.find("T", f"U{end}", 64, *ALWAYS)
+    put_all(store, [record(n) for n in range(end, 50)])
+    assert found_once(store, 50)
+
+
+@pytest.mark.parametrize("slot_count", [1, 7, 1000])
+def test_many_entries_at_once_are_the_same_bytes_as_one_by_one(tmp_path: Path, slot_count: int) -> None:
+    hashes = [random.Random(n).choice((0, 7, 2**31 - 1, n * 7919)) for n in range(100)]
+    places = [(50 * n, BORN_MS + 700 * n) for n in range(100)]
+    files: list[bytes] = []
+    for batch in (0, 1, 9, 100):
+        first = IndexFile(FileDisk(), str(tmp_path / f"{batch}-first"), slot_count, 60)
+        second = None
+        at = 0
+        while at < 100:
+            file = second or first
+            size = batch or 10
+            if batch:
+                own, offsets, times = (np.array(part[at : at + size]) for part in (hashes, *zip(*places, strict=True)))
+                at += file.put_many(own.astype(np.int32), offsets, times)
+            else:
+                at += file.put_keys(hashes[at : at + size], places[at : at + size])
+            if first.full and second is None:
+                second = IndexFile(FileDisk(), str(tmp_path / f"{batch}-second"), slot_count, 60, after=first)
+        files.append((tmp_path / f"{batch}-first").read_bytes() + (tmp_path / f"{batch}-second").read_bytes())
+    assert len(set(files)) == 1
 
 
 def test_files_go_with_the_log_but_never_the_newest(tmp_path: Path) -> None:
@@ -235,7 +314,7 @@ def test_files_go_with_the_log_but_never_the_newest(tmp_path: Path) -> None:
 def test_files_that_fill_up_within_a_millisecond_keep_their_order(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.index.put([record(n, "all", uniq=False) for n in range(60)])
-    store.clock.advance(-3_600_000)
+    store.clock.step(-3_600_000)
     store.index.put([record(n, "all", uniq=False) for n in range(60, 90)])
     store.index.close()
     assert len(set(store.names())) == 5

@@ -1,0 +1,121 @@
+"""One record in several queues, and the same queues after a rebuild from the log."""
+
+import pytest
+from stores import ROOT, bodies, message, open_store, records
+
+from store.memory_disk import MemoryDisk
+from store.message import SCHEDULE_TOPIC, Message, PutStatus
+from store.message_store import MessageStore
+from store.multi_dispatch import INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET, MultiDispatch
+from store.properties import decode_properties
+
+LMQ = {"enable_multi_dispatch": True, "enable_lmq": True}
+
+
+def to(queues: str, body: bytes, topic: str = "T", queue_id: int = 3) -> Message:
+    return message(topic, queue_id, body, INNER_MULTI_DISPATCH=queues)
+
+
+def filled(disk: MemoryDisk, **changes: object) -> MessageStore:
+    store = open_store(disk, **(LMQ | changes))
+    for number, queues in enumerate(("%LMQ%a,%LMQ%b", "%LMQ%b", "", "%LMQ%b,Plain")):
+        assert store.put_message(to(queues, b"%d" % number)).status is PutStatus.PUT_OK
+    store.dispatch()
+    return store
+
+
+def check(store: MessageStore) -> None:
+    assert bodies(store, "T", 3) == [b"0", b"1", b"2", b"3"]
+    assert bodies(store, "%LMQ%a") == [b"0"]
+    assert bodies(store, "%LMQ%b") == [b"0", b"1", b"3"]
+    assert bodies(store, "Plain", 3) == [b"3"]
+    found = [decode_properties(record.properties).get(INNER_MULTI_QUEUE_OFFSET) for record in records(store, "T", 3)]
+    assert found == ["0,0", "1", None, "2,0"]
+
+
+def test_each_name_gets_a_unit_and_its_offset_is_stored() -> None:
+    store = filled(MemoryDisk())
+    check(store)
+    assert {(one.topic, one.queue_id) for one in store.queues} == {("T", 3), ("%LMQ%a", 0), ("%LMQ%b", 0), ("Plain", 3)}
+
+
+def test_a_rebuild_makes_the_same_queues() -> None:
+    disk = MemoryDisk()
+    filled(disk).shutdown()
+    disk.delete_tree(f"{ROOT}/consumequeue")
+    store = open_store(disk, **LMQ)
+    check(store)
+    store.put_message(to("%LMQ%b", b"new"))
+    store.dispatch()
+    assert bodies(store, "%LMQ%b") == [b"0", b"1", b"3", b"new"]
+
+
+def test_nothing_happens_while_it_is_off() -> None:
+    store = open_store(MemoryDisk())
+    store.put_message(to("%LMQ%a", b"x"))
+    store.dispatch()
+    assert [queue.topic for queue in store.queues] == ["T"]
+
+
+def test_a_batch_counts_on_in_the_further_queues() -> None:
+    store = open_store(MemoryDisk(), **LMQ)
+    store.put_messages([to("%LMQ%a", b"%d" % number) for number in range(3)])
+    store.dispatch()
+    assert bodies(store, "%LMQ%a") == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a b", "T", "x" * 256])
+def test_a_name_that_cannot_be_a_queue_is_refused_by_name(name: str) -> None:
+    store = open_store(MemoryDisk(), **LMQ)
+    result = store.put_message(to(f"%LMQ%a,{name}", b"x"))
+    assert result.status is PutStatus.MESSAGE_ILLEGAL
+    assert repr(name) in result.reason and INNER_MULTI_DISPATCH in result.reason
+    assert store.put_message(to("%LMQ%a", b"x")).queue_offset == 0
+    store.dispatch()
+    assert bodies(store, "%LMQ%a") == [b"x"]
+
+
+def test_light_queues_are_counted() -> None:
+    store = open_store(MemoryDisk(), max_lmq_consume_queue_num=2, **LMQ)
+    assert store.put_message(to("%LMQ%a,%LMQ%b", b"x")).status is PutStatus.PUT_OK
+    refused = store.put_message(to("%LMQ%c", b"x"))
+    assert refused.status is PutStatus.MESSAGE_ILLEGAL and "maxLmqConsumeQueueNum allows 2" in refused.reason
+    assert store.put_message(to("%LMQ%b", b"x")).status is PutStatus.PUT_OK
+
+
+@pytest.mark.parametrize("topic", [SCHEDULE_TOPIC, "%RETRY%g"])
+def test_what_waits_or_is_retried_is_in_its_own_queue_only(topic: str) -> None:
+    store = open_store(MemoryDisk(), **LMQ)
+    store.put_message(to("%LMQ%a", b"x", topic))
+    store.dispatch()
+    assert [queue.topic for queue in store.queues] == [topic]
+
+
+def test_dropping_topics_leaves_light_queues() -> None:
+    store = filled(MemoryDisk())
+    assert store.drop_topics({"T"}) == ["Plain"]
+    assert bodies(store, "%LMQ%a") == [b"0"]
+
+
+def test_light_queues_that_were_counted_from_0_again_go_on() -> None:
+    disk = MemoryDisk()
+    store = filled(disk)
+    store.commit_log.queue_offsets.pop(("%LMQ%b", 0))  # what 4.9.4 forgets at a restart
+    store.put_message(to("%LMQ%b", b"4"))
+    store.put_message(to("%LMQ%b", b"5"))
+    store.dispatch()
+    store.shutdown()
+    disk.delete_tree(f"{ROOT}/consumequeue")
+    store = open_store(disk, **LMQ)
+    assert bodies(store, "%LMQ%b") == [b"0", b"1", b"3", b"4", b"5"]
+    store.put_message(to("%LMQ%b", b"6"))
+    store.dispatch()
+    assert bodies(store, "%LMQ%b") == [b"0", b"1", b"3", b"4", b"5", b"6"]
+
+
+@pytest.mark.parametrize("offsets", ["", "1", "1,x", "1,2,3"])
+def test_properties_that_do_not_fit_each_other_are_no_units(offsets: str) -> None:
+    units = MultiDispatch(with_lmq=True, lmq_max=9).units_of(
+        {INNER_MULTI_DISPATCH: "%LMQ%a,b", INNER_MULTI_QUEUE_OFFSET: offsets}, 1
+    )
+    assert list(units) == ([(("%LMQ%a", 0), 1)] if offsets == "1,x" else [])

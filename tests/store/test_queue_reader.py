@@ -1,0 +1,80 @@
+"""Pulls over holes: units whose records are gone. What pulls do otherwise is in test_message_store."""
+
+from collections.abc import Callable
+
+import pytest
+from stores import bodies, message, open_store, records
+
+from store.consume_queue import ConsumeQueue
+from store.java_hash import tags_code
+from store.layout import HOLE_TAGS_CODE
+from store.memory_disk import MemoryDisk
+from store.message import GetStatus
+from store.message_store import MessageStore
+from store.time_search import Boundary
+
+BIG = {"mapped_file_size_commit_log": 1 << 20, "mapped_file_size_consume_queue": 20 * 1000}
+Filter = Callable[[int], bool] | None
+
+
+def holed(*holes: int, count: int = 10) -> MessageStore:
+    """Queue T/0 of `count` messages a second apart, of which those in `holes` are gone."""
+    store = open_store(MemoryDisk(), **BIG)
+    for number in range(count):
+        store.clock.advance(1000)  # type: ignore[attr-defined]
+        if number in holes:
+            store.dispatch()
+            filler = store.put_message(message("Filler", body=b"f" * 50))
+            queue = store.queues.find_or_create("T", 0)
+            queue.fill_hole(number + 1, filler.physical_offset, filler.size)
+            store.commit_log.queue_offsets["T", 0] = number + 1
+        else:
+            store.put_message(message("T", 0, b"%d" % number, TAGS="a"))
+    store.dispatch()
+    return store
+
+
+@pytest.mark.parametrize("holes", [(0,), (9,), (4,), (0, 1, 2), (3, 4, 8), tuple(range(9))])
+@pytest.mark.parametrize("matches", [None, lambda code: True, {tags_code("a")}.__contains__])
+def test_pulls_step_over_holes(holes: tuple[int, ...], matches: Filter) -> None:
+    store = holed(*holes)
+    result = store.get_message("T", 0, 0, 32, matches)
+    assert result.status is GetStatus.FOUND
+    assert (result.count, result.next_begin_offset) == (10 - len(holes), 10)
+    assert bodies(store) == [b"%d" % number for number in range(10) if number not in holes]
+
+
+def test_a_hole_at_a_filler_that_lies_between_its_neighbours_is_not_handed_out() -> None:
+    store = open_store(MemoryDisk(), **BIG)
+    store.put_message(message("T", body=b"before"))
+    store.dispatch()
+    filler = store.put_message(message("Filler"))
+    store.dispatch()
+    store.queues.find_or_create("T", 0).fill_hole(2, filler.physical_offset, filler.size)
+    store.commit_log.queue_offsets["T", 0] = 2
+    store.put_message(message("T", body=b"after"))
+    store.dispatch()
+    assert [record.topic for record in records(store)] == [b"T", b"T"]
+    assert bodies(store) == [b"before", b"after"]
+
+
+@pytest.mark.parametrize("matches", [None, {tags_code("a")}.__contains__])
+def test_a_pull_of_nothing_but_holes_moves_on(matches: Filter) -> None:
+    store = holed(*range(3, 10))
+    result = store.get_message("T", 0, 5, 32, matches)
+    assert (result.status, result.next_begin_offset, result.views) == (GetStatus.NO_MATCHED_MESSAGE, 10, [])
+
+
+def test_times_are_found_around_a_hole() -> None:
+    store = holed(4, 5)
+    begin_ms = store.store_timestamp_at("T", 0, 0)
+    assert store.offset_by_time("T", 0, begin_ms + 7000, Boundary.LOWER) == 7
+    assert store.offset_by_time("T", 0, begin_ms + 2000, Boundary.UPPER) == 2
+    assert store.earliest_store_timestamp("T", 0) == begin_ms
+
+
+def test_a_hole_is_what_a_queue_says_it_is() -> None:
+    queue: ConsumeQueue | None = holed(2).queue("T", 0)
+    assert queue is not None
+    unit = queue.unit_at(2)
+    assert unit is not None and unit[2] == HOLE_TAGS_CODE
