@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from stores import ROOT, bodies, message, open_store, small_config
+from stores import ROOT, bodies, message, open_store
 
 from runtime.clock import VirtualClock
 from store.disk import FileDisk, StoreError
@@ -180,11 +180,6 @@ def test_a_second_store_on_the_same_files_is_refused(tmp_path: Path) -> None:
         open_store(FileDisk(), root=str(tmp_path))
     store.shutdown()
     open_store(FileDisk(), root=str(tmp_path)).shutdown()
-
-
-def test_several_commit_log_paths_are_refused() -> None:
-    with pytest.raises(StoreError, match="several paths"):
-        MessageStore(small_config(store_path_commit_log="/a,/b"), MemoryDisk(), VirtualClock())
 
 
 def test_a_stopped_store_comes_back_as_it_was(tmp_path: Path) -> None:

@@ -1,0 +1,129 @@
+"""What we know of a store from the last time that all of it was known: `cleanStop.json`, written at a clean stop and after a
+recovery.
+
+Queues and index are found by looking at their folders, and a folder that somebody deleted is not missed by looking. So
+this file remembers where each queue and each index file ended. It is never more than a *lower bound*: another broker may
+have gone on with the store, or a crash come later. Only after a clean stop, and when the log ends where it ended then, is it
+the truth itself, and nothing needs to be read.
+
+Two more things are kept here because a crash must not make them forgotten: which queues are being made again, and up to
+which physical offset the records of a deleted topic belong to its past.
+"""
+
+import threading
+from collections.abc import Set
+from typing import Final
+
+import msgspec
+
+from store.commit_log import CommitLog
+from store.consume_queue import ConsumeQueue
+from store.consume_queue_store import ConsumeQueueStore
+from store.disk import Disk
+from store.index_file import IndexFile
+from store.index_service import IndexService
+
+FILE_NAME: Final = "cleanStop.json"
+_FORMAT: Final = 1
+# The loop saves when a topic is deleted, the checkpoint thread now and then.
+_saving: Final = threading.Lock()
+
+
+class QueueEnd(msgspec.Struct, frozen=True, array_like=True):
+    """Of one queue: first and next queue offset, and the physical offset behind its newest record."""
+
+    min_offset: int
+    max_offset: int
+    max_physical_offset: int
+
+    @classmethod
+    def of(cls, queue: ConsumeQueue) -> "QueueEnd":
+        return cls(queue.min_offset, queue.max_offset, queue.max_physical_offset)
+
+
+class IndexEnd(msgspec.Struct, frozen=True, array_like=True):
+    """Of one index file: its name, the number of its next entry, and the physical offset of its newest record."""
+
+    name: str
+    index_count: int
+    end_physical_offset: int
+
+    @classmethod
+    def of(cls, file: IndexFile) -> "IndexEnd":
+        return cls(file.path.rpartition("/")[2], file.index_count, file.end_physical_offset)
+
+
+class CleanStop(msgspec.Struct, rename="camel"):
+    """`log_end` is behind the last record, which begins at `last_record` (-1: there is none)."""
+
+    format: int = _FORMAT
+    # Written at a clean stop. Else a broker ran, or runs, on what is said here.
+    clean: bool = False
+    log_begin: int = 0
+    log_end: int = 0
+    last_record: int = -1
+    # Sizes of the files that were configured; 0: nothing is known of the store.
+    log_file_size: int = 0
+    index_file_size: int = 0
+    # Topic -> queue id -> end. JSON has text for keys.
+    queues: dict[str, dict[int, QueueEnd]] = {}
+    # None: there is no index (messageIndexEnable=false).
+    index: list[IndexEnd] | None = None
+    # (topic, queue id) of queues that are being made again from the whole log.
+    rebuilding: list[tuple[str, int]] = []
+    # Topic -> physical offset: its records before that are no part of it any more.
+    dropped: dict[str, int] = {}
+
+    def queue_ends(self) -> dict[tuple[str, int], QueueEnd]:
+        return {(topic, queue_id): end for topic, by_id in self.queues.items() for queue_id, end in by_id.items()}
+
+    def renewed(self, commit_log: CommitLog, queues: ConsumeQueueStore, index: IndexService | None) -> "CleanStop":
+        """The same with what is in queues and index now, not from a clean stop; what is being rebuilt counts as done."""
+        ends: dict[str, dict[int, QueueEnd]] = {}
+        for queue in queues:
+            if queue.max_offset:
+                ends.setdefault(queue.topic, {})[queue.queue_id] = QueueEnd.of(queue)
+        begin, end = commit_log.min_offset, commit_log.max_offset
+        for topic, past_end in tuple(self.dropped.items()):
+            self.dropped[topic] = min(past_end, end)
+            if self.dropped[topic] <= begin:
+                del self.dropped[topic]
+        return CleanStop(
+            log_begin=begin,
+            log_end=self.log_end,
+            last_record=self.last_record,
+            log_file_size=commit_log.mapped_files.file_size,
+            index_file_size=0 if index is None else index.file_size,
+            queues=ends,
+            index=None if index is None else [IndexEnd.of(file) for file in tuple(index.files)],
+            # The same table: a topic that is deleted before this is saved is deleted in it, too.
+            dropped=self.dropped,
+        )
+
+    def save(self, disk: Disk, root: str) -> None:
+        """Replace the file atomically and durably. Any thread may. Raises OSError."""
+        with _saving:
+            disk.replace_file(f"{root}/{FILE_NAME}", msgspec.json.encode(self))
+
+    def drop_topics(self, topics: Set[str], log_end: int, disk: Disk, root: str) -> None:
+        """Let everything of `topics` that the log holds be their past, durably, before their queues are deleted.
+
+        The rest of the file stays as it is: more than that is not known to be on the disk. Raises OSError.
+        """
+        self.dropped.update(dict.fromkeys(topics, log_end))
+        with _saving:
+            saved = load(disk, root) or CleanStop()
+            saved.dropped.update(dict.fromkeys(topics, log_end))
+            disk.replace_file(f"{root}/{FILE_NAME}", msgspec.json.encode(saved))
+
+
+def load(disk: Disk, root: str) -> CleanStop | None:
+    """What was left here; None when there is nothing, or nothing that can be understood. Raises OSError."""
+    path = f"{root}/{FILE_NAME}"
+    if not disk.exists(path):
+        return None
+    try:
+        found = msgspec.json.decode(disk.read_file(path), type=CleanStop)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return found if found.format == _FORMAT else None
