@@ -1,6 +1,8 @@
 # make demo    a name server, a broker, a standard client, Spark over the store: two minutes
 # make test    everything that is tested        make check   format, lint, types, then the tests
 # make bench   PocketMQ beside Apache 4.9.4     make setup   only make .venv
+# make bench-store   how fast a GiB of log is read, recovered and verified
+# make simulate SEEDS=10000   random lives of the store on a disk that forgets and fails
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
@@ -12,11 +14,12 @@ PY := $(VENV)/bin/python
 PYTHON ?=
 TESTS ?= tests
 PYTEST_ARGS ?=
+SEEDS ?= 1000
 
-.PHONY: help setup demo test check bench bench-delay clean
+.PHONY: help setup demo test check simulate bench bench-delay bench-store clean
 
 help:
-	@sed -n 's/^# //p' Makefile | head -n 3
+	@sed -n 's/^# //p' Makefile | head -n 5
 
 # editable_mode=compat: a plain path entry; the other kind's import hook costs every start 0.1 s.
 # pip's lines are many; the packages being fetched are what tells that it is alive.
@@ -58,12 +61,18 @@ check: $(VENV)/.dev
 	@$(PY) -m mypy
 	@$(PY) -m pytest $(TESTS) $(PYTEST_ARGS)
 
+simulate: $(VENV)/.dev
+	@$(PY) tests/store/simulator.py --seeds 0:$(SEEDS) $(SIMULATE_ARGS)
+
 bench: $(VENV)/.spark
 	@$(PY) -m bench.run $(BENCH_ARGS)
 
 bench-delay: $(VENV)/.spark
 	@$(PY) -m bench.run --only delay $(BENCH_ARGS)
 
+bench-store: $(VENV)/.spark
+	@$(PY) -m bench.store $(BENCH_ARGS)
+
 clean:
-	rm -rf $(VENV) build dist demo-store bench/loadgen/loadgen *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist demo-store bench-store bench/loadgen/loadgen *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

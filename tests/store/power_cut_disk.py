@@ -1,13 +1,27 @@
-"""A disk in memory that knows what was synced, and can lose the rest.
+"""A disk in memory that knows what was synced, can lose the rest, and fails where it is told to.
 
-Each file has two images: what the process sees, and what is on the platter. `sync` carries pages from the one to the other,
-`sync_dir` names. `power_cut` makes the disk that a machine would find after the power came back: of each page that was not
-synced, some sectors of 512 bytes hold the new bytes and the others the old ones, all independently; a name that was created,
-renamed or deleted without a `sync_dir` may be as before or as after.
+Each file has what the process *sees* and what is on the *platter*; each directory has the names that are seen and those
+that are durable. `sync` carries pages from the one to the other, `sync_dir` names. `power_cut` makes the disk that a machine
+would find after the power came back:
+
+* of each page that was not synced, some sectors of 512 bytes hold the new bytes and the others the old ones, each page and
+  file for itself; what the kernel wrote back of its own accord (`write_back`) may be from any moment before;
+* a name that was created or deleted, or a directory that was made, without a `sync_dir` may be as before or as after; of a
+  rename both names are as before or both as after;
+* a file whose length was never synced may be empty.
+
+`killed` is the disk that the next process finds: everything that was seen, still not synced. A sync that fails leaves pages
+that the kernel takes for clean although they are not on the platter, as Linux does: later syncs pass them by.
+
+Space is counted in pages that were reserved or written. Writing to a mapped page that nobody reserved is recorded in
+`unreserved`: on a full disk it would have been a SIGBUS. All that happens by chance comes from the `Random` that is passed
+in, in the order of the paths, so that a seed replays byte for byte.
 """
 
 import random
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -16,146 +30,449 @@ from store.disk import Disk, DiskLock, MappedRegion
 
 PAGE_SIZE = 4096
 SECTOR_SIZE = 512
+# Every method that may fail; those in CHANGES alter what is on the disk, and the machine may stop before any of them.
+CHANGES = frozenset(
+    ("create", "reserve", "warm", "sync", "sync_dir", "write_file", "replace_file", "link", "delete", "delete_tree",
+     "rename", "make_dirs")
+)  # fmt: skip
+SYNCS = frozenset(("sync", "sync_dir", "warm"))
+METHODS = CHANGES | {"map", "read_file", "read_range", "listdir", "size", "mtime_ms", "lock", "usage"}
+
+
+class Stopped(BaseException):
+    """The machine or the process ends here: nothing that comes after reaches the disk."""
+
+
+@dataclass
+class Fault:
+    """The `nth` call of `method` from now on raises `error`, and with `forever` all after it too, until it is removed."""
+
+    method: str
+    nth: int
+    error: OSError
+    forever: bool = False
+    path: str = ""  # only calls for paths that hold this text count
+    raised: int = 0
+
+    def call(self, path: str) -> None:
+        if self.path in path:
+            self.nth -= 1
+            if self.nth == 0 or (self.nth < 0 and self.forever):
+                self.raised += 1
+                raise OSError(self.error.errno, self.error.strerror, path)
 
 
 class SimulatedFile:
-    def __init__(self, data: bytes) -> None:
+    """`clean` is what the kernel believes to be on the platter: another image than `synced` only after a failed sync."""
+
+    def __init__(self, data: bytes, *, on_platter: bool) -> None:
         self.seen: npt.NDArray[np.uint8] = np.frombuffer(bytearray(data), np.uint8)
-        self.synced: npt.NDArray[np.uint8] = self.seen.copy()
+        self.synced: npt.NDArray[np.uint8] = self.seen.copy() if on_platter else np.zeros_like(self.seen)
+        self.clean = self.synced
+        self.size_durable = on_platter
+        self.reserved = self.used_pages()
+        self.reserved_durably = self.reserved.copy()
 
-    def sync(self, start: int, end: int) -> None:
-        start -= start % PAGE_SIZE
-        end = min(-(-end // PAGE_SIZE) * PAGE_SIZE, len(self.seen))
-        self.synced[start:end] = self.seen[start:end]
+    def used_pages(self) -> npt.NDArray[np.bool_]:
+        """Which pages hold anything but zeros."""
+        count = -(-len(self.seen) // PAGE_SIZE)
+        padded = np.zeros((count, PAGE_SIZE), np.uint8)
+        padded.reshape(-1)[: len(self.seen)] = self.seen
+        used: npt.NDArray[np.bool_] = padded.any(axis=1)
+        return used
 
-    def after_power_cut(self, rng: random.Random) -> bytes:
+    def pages(self) -> list[slice]:
+        return [slice(at, at + PAGE_SIZE) for at in range(0, len(self.seen), PAGE_SIZE)]
+
+    def dirty_pages(self) -> list[slice]:
+        """What the kernel would still write."""
+        return [page for page in self.pages() if not np.array_equal(self.seen[page], self.clean[page])]
+
+    def sync(self, start: int, end: int, *, all_pages: bool = False) -> None:
+        for page in self.pages() if all_pages else self.dirty_pages():
+            if page.start < end and start < page.stop:
+                self.synced[page] = self.clean[page] = self.seen[page]
+        self.size_durable = True
+        self.reserved_durably |= self.reserved
+
+    def fail_sync(self, rng: random.Random) -> None:
+        """Some pages got there; of the others nobody will hear again."""
+        if self.clean is self.synced:
+            self.clean = self.synced.copy()
+        for page in self.dirty_pages():
+            if rng.random() < 0.5:
+                self.synced[page] = self.seen[page]
+            self.clean[page] = self.seen[page]
+
+    def dirty_again(self, start: int, end: int) -> None:
+        """The pages were written to: the kernel does not take them for clean any more."""
+        for page in self.pages():
+            if page.start < end and start < page.stop:
+                self.clean[page] = self.synced[page]
+
+    def write_back(self, rng: random.Random) -> None:
+        """What the kernel does when it likes: some of the dirty pages reach the platter."""
+        for page in self.dirty_pages():
+            if rng.random() < 0.5:
+                self.synced[page] = self.clean[page] = self.seen[page]
+
+    def after_power_cut(self, rng: random.Random) -> "SimulatedFile":
+        if not self.size_durable and rng.random() < 0.4:
+            return SimulatedFile(b"", on_platter=True)
         image = self.synced.copy()
-        for page in range(0, len(image), PAGE_SIZE):
-            if np.array_equal(self.seen[page : page + PAGE_SIZE], self.synced[page : page + PAGE_SIZE]):
-                continue
-            fate = rng.random()  # a page is lost, written whole, or torn
-            for sector in range(page, min(page + PAGE_SIZE, len(image)), SECTOR_SIZE):
-                if fate > 0.6 or (fate > 0.3 and rng.random() < 0.5):
-                    image[sector : sector + SECTOR_SIZE] = self.seen[sector : sector + SECTOR_SIZE]
-        return image.tobytes()
+        most = rng.choice((0.0, 0.4, 0.4, 1.0))  # how many of the dirty pages reached the platter whole
+        for page in self.dirty_pages():
+            fate = rng.random()
+            for at in range(page.start, min(page.stop, len(image)), SECTOR_SIZE):
+                if fate < most or (fate < most + 0.3 and rng.random() < 0.5):
+                    image[at : at + SECTOR_SIZE] = self.seen[at : at + SECTOR_SIZE]
+        found = SimulatedFile(image.tobytes(), on_platter=True)
+        found.reserved |= self.reserved_durably
+        return found
 
 
 class SimulatedRegion(MappedRegion):
-    def __init__(self, disk: "PowerCutDisk", path: str, file: SimulatedFile) -> None:
+    def __init__(self, disk: "PowerCutDisk", path: str, file: SimulatedFile, read_only: bool) -> None:
         self._disk, self._path, self._file = disk, path, file
         self.array = file.seen
-        self.view = memoryview(file.seen)  # type: ignore[arg-type]
+        if read_only:
+            self.array = file.seen.view()
+            self.array.flags.writeable = False
+        self.view = memoryview(self.array)  # type: ignore[arg-type]
 
     def sync(self, start: int, end: int) -> None:
-        self._disk.before_sync(self._path)
-        self._file.sync(start, end)
+        assert 0 <= start <= end <= len(self._file.seen), f"{self._path}: sync of {start}..{end}"
+        try:
+            self._disk.enter("sync", self._path)
+        except OSError:
+            self._file.fail_sync(self._disk.rng)
+            raise
+        self._disk.note_written(self._path, self._file)
+        # The path is opened for the moment: another file under the same name is not ours.
+        if self._disk.names.get(self._path) is self._file:
+            self._file.sync(start, end)
+
+    def reserve(self, start: int, end: int) -> None:
+        assert 0 <= start <= end <= len(self._file.seen), f"{self._path}: room for {start}..{end}"
+        self._disk.enter("reserve", self._path)
+        self._disk.take_space(self._path, self._file, start, end)
+
+    def warm(self, start: int, end: int) -> None:
+        # Every page counts as written, whatever the kernel believes of it.
+        self._disk.enter("warm", self._path)
+        self._disk.take_space(self._path, self._file, start, end)
+        self._file.sync(start, end, all_pages=True)
+
+    def rewrite(self, start: int, end: int) -> None:
+        super().rewrite(start, end)
+        self._file.dirty_again(start, end)
+
+    def release_memory(self, start: int, end: int) -> None:
+        assert start >= 0 and end <= len(self._file.seen), f"{self._path}: memory of {start}..{end}"
 
 
 class _Lock(DiskLock):
+    def __init__(self, disk: "PowerCutDisk", path: str) -> None:
+        self._disk, self._path = disk, path
+        disk.locked.add(path)
+
     def close(self) -> None:
-        pass
+        self._disk.locked.discard(self._path)
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]
 
 
 class PowerCutDisk(Disk):
-    """`names` is what the process sees, `durable_names` what would be found after a power cut."""
+    """`names` and `dirs` are what the process sees, the `durable_` ones what would be found after a power cut."""
 
-    def __init__(self, files: dict[str, bytes] | None = None) -> None:
-        self.names = {path: SimulatedFile(data) for path, data in (files or {}).items()}
+    def __init__(self, files: dict[str, bytes] | None = None, rng: random.Random | None = None) -> None:
+        self.names = {path: SimulatedFile(data, on_platter=True) for path, data in (files or {}).items()}
         self.durable_names = dict(self.names)
-        # Called before each sync; may raise OSError.
+        self.dirs = {""} | {directory for path in self.names for directory in _parents(path)}
+        self.durable_dirs = set(self.dirs)
+        # Chance while the disk is in use: what a failed sync leaves.
+        self.rng = rng or random.Random(0)
+        self.faults: list[Fault] = []
+        self.calls: Counter[str] = Counter()
+        self.failed_syncs = 0
+        # Called before each sync of a file or directory; may raise OSError.
         self.before_sync: Callable[[str], None] = lambda path: None
-        self.used = 0.0
+        # How many more changes there will be before everything stops; None: no end in sight.
+        self.changes_left: int | None = None
+        self.stopped = False
+        self.capacity: int | None = None
+        self.used = 0.0  # the share that `usage` tells as long as there is no capacity
+        self.unreserved: list[str] = []
+        self.locked: set[str] = set()
+        self.boot = 0
+        self._synced_dirs: set[str] = set()  # as in FileDisk: their names in the directory above were synced by this process
+        self._renamed: dict[str, str] = {}  # new name -> old one, as long as neither is durable
+        self._deleted: set[str] = set()  # names that were deleted since they were durable
 
     # --- what tests do with it -------------------------------------------------------------------------------------
 
     def power_cut(self, rng: random.Random) -> "PowerCutDisk":
         """The disk as it may be found afterwards."""
-        names = {}
+        disk = PowerCutDisk(rng=self.rng)
+        disk.boot, disk.capacity, disk.used = self.boot + 1, self.capacity, self.used
+        for directory in sorted(self.dirs | self.durable_dirs):
+            both = directory in self.dirs and directory in self.durable_dirs
+            survives = both or rng.random() < 0.5
+            if directory == "" or (_parent(directory) in disk.dirs and survives):
+                disk.dirs.add(directory)
+        disk.durable_dirs = set(disk.dirs)
+        fates: dict[str, SimulatedFile | None] = {}
         for path in sorted(self.names.keys() | self.durable_names.keys()):
             before, after = self.durable_names.get(path), self.names.get(path)
-            file = before if before is after or rng.random() < 0.5 else after
-            if file is not None:
-                names[path] = file.after_power_cut(rng)
-        return PowerCutDisk(names)
+            fates[path] = rng.choice((before, after, None if path in self._deleted else after))
+        for new, old in self._renamed.items():
+            if new in fates and fates[new] is self.durable_names.get(new):
+                fates[old] = self.durable_names.get(old)
+            else:
+                fates[old] = self.names.get(old)
+        images: dict[int, SimulatedFile] = {}
+        for path, file in sorted(fates.items()):
+            if file is not None and _parent(path) in disk.dirs:
+                if id(file) not in images:  # two names of one file have one content
+                    images[id(file)] = file.after_power_cut(rng)
+                disk.names[path] = images[id(file)]
+        disk.durable_names = dict(disk.names)
+        return disk
 
     def killed(self) -> "PowerCutDisk":
         """The same disk for the next process, after kill -9: the page cache lives, and is still not synced."""
-        disk = PowerCutDisk()
+        disk = PowerCutDisk(rng=self.rng)
         disk.names, disk.durable_names = dict(self.names), dict(self.durable_names)
+        disk.dirs, disk.durable_dirs = set(self.dirs), set(self.durable_dirs)
+        disk.boot, disk.capacity, disk.used = self.boot, self.capacity, self.used
+        disk._renamed, disk._deleted = dict(self._renamed), set(self._deleted)
         return disk
 
-    def synced_bytes(self, path: str, start: int, end: int) -> bytes | None:
-        """Bytes that a power cut cannot take any more; None when not even the name is durable."""
-        file = self.durable_names.get(path)
-        return None if file is None else file.synced[start:end].tobytes()
+    def write_back(self, rng: random.Random) -> None:
+        """Some files' dirty pages reach the platter although nobody asked for it."""
+        for _, file in sorted(self.names.items()):
+            if rng.random() < 0.3:
+                file.write_back(rng)
 
-    # --- Disk ------------------------------------------------------------------------------------------------------
+    def synced_bytes(self, path: str, start: int, end: int) -> bytes | None:
+        """Bytes that a power cut cannot take any more; None when not even the name or the length is durable."""
+        file = self.durable_names.get(path)
+        directories = set(_parents(path))
+        if file is None or not file.size_durable or not directories <= self.durable_dirs:
+            return None
+        return file.synced[start:end].tobytes()
+
+    def contents(self) -> dict[str, bytes]:
+        """Every file as the process sees it."""
+        return {path: file.seen.tobytes() for path, file in sorted(self.names.items())}
+
+    def heal(self) -> None:
+        """No call fails any more, and there is room."""
+        self.faults.clear()
+        self.capacity = None
+
+    # --- faults and space ------------------------------------------------------------------------------------------
+
+    def enter(self, method: str, path: str) -> None:
+        """What each call begins with."""
+        if self.stopped:
+            raise Stopped
+        self.calls[method] += 1
+        if method in CHANGES and self.changes_left is not None:
+            self.changes_left -= 1
+            if self.changes_left < 0:
+                self.stopped = True
+                raise Stopped
+        if method in ("sync", "sync_dir"):
+            self.before_sync(path)
+        for fault in self.faults:
+            if fault.method == method:
+                try:
+                    fault.call(path)
+                except OSError:
+                    self.failed_syncs += method in SYNCS
+                    raise
+
+    @property
+    def space_used(self) -> int:
+        return (
+            sum(int(file.reserved.sum()) for file in {id(file): file for file in self.names.values()}.values()) * PAGE_SIZE
+        )
+
+    def take_space(self, path: str, file: SimulatedFile, start: int, end: int) -> None:
+        """Reserve the pages of [start, end), or raise ENOSPC and reserve none."""
+        pages = slice(start // PAGE_SIZE, -(-end // PAGE_SIZE))
+        missing = int((~file.reserved[pages]).sum()) * PAGE_SIZE
+        if self.capacity is not None and self.space_used + missing > self.capacity:
+            raise OSError(28, "No space left on device", path)
+        file.reserved[pages] = True
+
+    def note_written(self, path: str, file: SimulatedFile) -> None:
+        holes = file.used_pages() & ~file.reserved
+        if holes.any():
+            self.unreserved.append(f"{path}: page {int(holes.argmax())} written, but nobody has reserved room for it")
+            file.reserved |= holes
+
+    def note_all_written(self) -> None:
+        """Look for pages that were written without room for them; `unreserved` tells which."""
+        for path, file in sorted(self.names.items()):
+            self.note_written(path, file)
+
+    # --- Disk: files -----------------------------------------------------------------------------------------------
 
     def _file(self, path: str) -> SimulatedFile:
         if path not in self.names:
-            raise FileNotFoundError(2, "no such file", path)
+            raise FileNotFoundError(2, "No such file or directory", path)
         return self.names[path]
 
-    def map(self, path: str, size: int, *, create: bool = False, random_access: bool = False) -> MappedRegion:
-        if create and path not in self.names:
-            self.names[path] = SimulatedFile(bytes(size))
+    def map(
+        self, path: str, size: int, *, create: bool = False, random_access: bool = False, read_only: bool = False
+    ) -> MappedRegion:
+        self.enter("map", path)
+        if create:
+            self.make_dirs(_parent(path))
+            if path not in self.names or not len(self.names[path].seen):
+                self.enter("create", path)
+                self.names[path] = SimulatedFile(bytes(size), on_platter=False)
         file = self._file(path)
         if len(file.seen) != size:
             raise OSError(f"{path} has {len(file.seen)} bytes, {size} expected")
-        return SimulatedRegion(self, path, file)
+        return SimulatedRegion(self, path, file, read_only)
 
     def read_file(self, path: str) -> bytes:
+        self.enter("read_file", path)
         return self._file(path).seen.tobytes()
 
+    def read_range(self, path: str, start: int, size: int) -> bytes:
+        self.enter("read_range", path)
+        return self._file(path).seen[start : start + size].tobytes()
+
     def write_file(self, path: str, data: bytes) -> None:
-        self.names[path] = SimulatedFile(data)
+        self.enter("write_file", path)
+        if _parent(path) not in self.dirs:
+            raise FileNotFoundError(2, "No such file or directory", path)
+        self.names[path] = self._written(path, data)
+
+    def _written(self, path: str, data: bytes) -> SimulatedFile:
+        file = SimulatedFile(data, on_platter=False)
+        file.reserved[:] = False
+        self.names[path] = SimulatedFile(b"", on_platter=False)  # what it holds when there is no room for more
+        self.take_space(path, file, 0, len(data))
+        return file
 
     def replace_file(self, path: str, data: bytes) -> None:
+        # The steps of FileDisk, each of which may be the last.
+        new, old = path + ".tmp", path + ".bak"
+        self.make_dirs(_parent(path))
+        self.enter("replace_file", path)
+        file = self.names[new] = self._written(new, data)
+        self.enter("sync", new)
+        file.sync(0, len(data))
         if path in self.names:
-            self.names[path + ".bak"] = self.durable_names[path + ".bak"] = self.names[path]
-        self.names[path] = self.durable_names[path] = SimulatedFile(data)
+            if old in self.names:
+                self.delete(old)
+            self.enter("link", old)
+            self.names[old] = self.names[path]
+        self.rename(new, path)
+        self.sync_dir(_parent(path))
 
     def delete(self, path: str) -> None:
         self._file(path)
+        self.enter("delete", path)
         del self.names[path]
-
-    def delete_tree(self, path: str) -> None:
-        for name in [name for name in self.names if name.startswith(path + "/")]:
-            del self.names[name]
+        self._renamed.pop(path, None)
+        if path in self.durable_names:
+            self._deleted.add(path)
 
     def rename(self, old: str, new: str) -> None:
-        self.names[new] = self._file(old)
+        file = self._file(old)
+        self.enter("rename", old)
+        self.names[new] = file
         del self.names[old]
-
-    def make_dirs(self, path: str) -> None:
-        pass
-
-    def listdir(self, path: str) -> list[str]:
-        start = len(path) + 1
-        return sorted({name[start:].split("/", 1)[0] for name in self.names if name.startswith(path + "/")})
-
-    def exists(self, path: str) -> bool:
-        return path in self.names
-
-    def is_dir(self, path: str) -> bool:
-        return any(name.startswith(path + "/") for name in self.names)
+        self._renamed[new] = old
 
     def size(self, path: str) -> int:
+        self.enter("size", path)
         return len(self._file(path).seen)
 
     def mtime_ms(self, path: str) -> int:
+        self.enter("mtime_ms", path)
+        self._file(path)
         return 0
 
+    # --- Disk: directories -----------------------------------------------------------------------------------------
+
+    def delete_tree(self, path: str) -> None:
+        self.enter("delete_tree", path)
+        if path not in self.dirs:
+            raise FileNotFoundError(2, "No such file or directory", path)
+        for name in sorted(name for name in self.names if name.startswith(path + "/")):
+            self.enter("delete", name)
+            del self.names[name]
+            if name in self.durable_names:
+                self._deleted.add(name)
+        self.dirs -= {name for name in self.dirs if name == path or name.startswith(path + "/")}
+
+    def make_dirs(self, path: str) -> None:
+        for directory in (*_parents(path), path):
+            if directory not in self.dirs:
+                self.enter("make_dirs", directory)
+                self.dirs.add(directory)
+                self._synced_dirs.discard(directory)
+
+    def listdir(self, path: str) -> list[str]:
+        self.enter("listdir", path)
+        start = len(path) + 1
+        return sorted({name[start:] for name in self.names.keys() | self.dirs if name and _parent(name) == path})
+
+    def exists(self, path: str) -> bool:
+        return path in self.names or path in self.dirs
+
+    def is_dir(self, path: str) -> bool:
+        return path in self.dirs
+
     def sync_dir(self, path: str) -> None:
-        self.before_sync(path)
-        for name in [name for name in self.durable_names if name.rpartition("/")[0] == path]:
-            if name not in self.names:
-                del self.durable_names[name]
-        for name in [name for name in self.names if name.rpartition("/")[0] == path]:
+        self.enter("sync_dir", path)
+        if path not in self.dirs:
+            return
+        self._sync_one_dir(path)
+        while path and path not in self._synced_dirs:
+            self._sync_one_dir(_parent(path))
+            self._synced_dirs.add(path)
+            path = _parent(path)
+
+    def _sync_one_dir(self, path: str) -> None:
+        for name in [name for name in self.durable_names if _parent(name) == path and name not in self.names]:
+            del self.durable_names[name]
+        for name in [name for name in self.names if _parent(name) == path]:
             self.durable_names[name] = self.names[name]
+        for directory in [name for name in self.dirs ^ self.durable_dirs if name and _parent(name) == path]:
+            self.durable_dirs ^= {directory}
+        self._renamed = {new: old for new, old in self._renamed.items() if _parent(new) != path}
+        self._deleted = {name for name in self._deleted if _parent(name) != path}
+
+    # --- Disk: the rest --------------------------------------------------------------------------------------------
 
     def lock(self, path: str) -> DiskLock:
-        return _Lock()
+        self.make_dirs(_parent(path))
+        self.enter("lock", path)
+        if path in self.locked:
+            raise BlockingIOError(f"{path} is locked")
+        if not self.exists(path):
+            self.names[path] = self._written(path, b"lock")
+        return _Lock(self, path)
 
     def usage(self, path: str) -> float:
-        return self.used
+        self.enter("usage", path)
+        return self.used if self.capacity is None else self.space_used / self.capacity
+
+    def boot_mark(self, path: str) -> str:
+        return f"boot {self.boot}"
+
+
+def _parents(path: str) -> list[str]:
+    """The directories above, from the top: "/store/config/x" -> ["", "/store", "/store/config"]."""
+    parts = path.split("/")
+    return ["/".join(parts[:count]) for count in range(1, len(parts))]

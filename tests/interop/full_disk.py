@@ -1,0 +1,164 @@
+"""A broker on a small file system of its own that fills up, for real; needs root, to mount one.
+
+    python tests/interop/full_disk.py ext4|xfs|tmpfs [--size-mb 160] [--flush SYNC_FLUSH]
+
+The broker must refuse with the reason, the path and the used share, must not die (SIGBUS), must go on serving pulls, and
+must take messages again once there is room; after a kill on the full disk it must have everything that was acknowledged.
+"""
+
+import argparse
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from servers import Cluster, Pocketmq
+from wire import SEND_MESSAGE_V2, SUCCESS, Connection, send_fields
+
+TOPIC, QUEUES = "Full-topic", 8
+ROOM_DEADLINE_S = 40
+
+
+@contextmanager
+def mounted(kind: str, size_mb: int, folder: Path) -> Iterator[Path]:
+    """A file system of `size_mb` under `folder`."""
+    target, image = folder / "disk", folder / "image"
+    target.mkdir()
+    if kind == "tmpfs":
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size_mb}m", "pocketmq-full", target], check=True)
+    else:
+        with image.open("wb") as file:
+            file.truncate(size_mb << 20)
+        quiet = ["-q", "-F"] if kind == "ext4" else ["-q"]
+        subprocess.run([f"mkfs.{kind}", *quiet, image], check=True)
+        subprocess.run(["mount", "-o", "loop", image, target], check=True)
+    try:
+        yield target
+    finally:
+        subprocess.run(["umount", target], check=True)
+
+
+class Sender:
+    """Sends and remembers what was acknowledged: (queue, queue offset) -> CRC of the body."""
+
+    def __init__(self) -> None:
+        self.acknowledged: dict[tuple[int, int], int] = {}
+        self.refusal = ""
+        self._random = random.Random(3)
+        self._number = 0
+
+    def send(self, connection: Connection) -> bool:
+        self._number += 1
+        queue_id = self._number % QUEUES
+        body = b"%d:" % self._number + self._random.randbytes(self._random.randrange(3000))
+        properties = {"KEYS": f"k{self._number}"}
+        answer = connection.call(SEND_MESSAGE_V2, send_fields(TOPIC, queue_id, properties), body)
+        if answer.code == SUCCESS:
+            self.acknowledged[queue_id, int(answer.ext["queueOffset"])] = zlib.crc32(body)
+        else:
+            self.refusal = f"code {answer.code}: {answer.remark}"
+        return answer.code == SUCCESS
+
+    def audit(self, connection: Connection) -> None:
+        for queue_id in range(QUEUES):
+            found = {record.queue_offset: zlib.crc32(record.body) for record in connection.read_queue(TOPIC, queue_id)}
+            lost = [at for (queue, at), crc in self.acknowledged.items() if queue == queue_id and found.get(at) != crc]
+            assert not lost, f"queue {queue_id}: acknowledged, but not there: {lost[:20]}"
+
+
+def ballast(disk: Path, leave_mb: int) -> Path:
+    """A file that takes all the room but so much."""
+    path, stat = disk / "ballast", os.statvfs(disk)
+    room = stat.f_bavail * stat.f_frsize - (leave_mb << 20)
+    with path.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, max(room, 1))
+    return path
+
+
+def until_accepted(sender: Sender, connection: Connection) -> float:
+    began = time.monotonic()
+    while not sender.send(connection):
+        assert time.monotonic() - began < ROOM_DEADLINE_S, f"room again, but: {sender.refusal}"
+        time.sleep(0.1)
+    return time.monotonic() - began
+
+
+def fill(sender: Sender, connection: Connection) -> None:
+    count = 0
+    while sender.send(connection):
+        count += 1
+    print(f"  {count} taken, then {sender.refusal}")
+    assert "/disk/" in sender.refusal and "is used to" in sender.refusal, "the refusal does not say where, or how full"
+    assert not any(sender.send(connection) for _ in range(300)), "accepted again on a full disk"
+
+
+def run(kind: str, size_mb: int, flush: str, warning_level: int, folder: Path) -> None:
+    with mounted(kind, size_mb, folder) as disk:
+        config = {"flushDiskType": flush, "mappedFileSizeCommitLog": 8 << 20, "maxMessageSize": 1 << 16,
+                  "maxHashSlotNum": 5000, "maxIndexNum": 20_000, "cleanFileForciblyEnable": "false",
+                  "diskSpaceWarningLevelRatio": warning_level}  # fmt: skip
+        cluster, sender = Cluster(disk, Pocketmq(), **config), Sender()
+        try:
+            for leave_mb in (24, 9, 3):
+                cluster.start_broker()
+                with Connection(cluster.broker_address) as connection:
+                    if leave_mb == 24:
+                        connection.create_topic(TOPIC, QUEUES)
+                    until_accepted(sender, connection)
+                    path = ballast(disk, leave_mb)
+                    fill(sender, connection)
+                    sender.audit(connection)
+                    path.unlink()
+                    print(f"  room again: taken after {until_accepted(sender, connection):.1f} s")
+                    path = ballast(disk, 1)
+                    fill(sender, connection)
+                cluster.kill_broker()
+                try:
+                    cluster.start_broker()
+                    with Connection(cluster.broker_address) as connection:
+                        sender.audit(connection)
+                    print("  opens on the full disk, and has everything")
+                    path.unlink()
+                except RuntimeError as error:
+                    print(f"  does not open on the full disk: {str(error).strip().splitlines()[-1]}")
+                    path.unlink()
+                    cluster.start_broker()
+                with Connection(cluster.broker_address) as connection:
+                    until_accepted(sender, connection)
+                    sender.audit(connection)
+                assert cluster.broker is not None
+                cluster.broker.stop()
+            print(f"  {len(sender.acknowledged)} acknowledged, none missing")
+        finally:
+            cluster.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="a broker on a file system that fills up")
+    parser.add_argument("kind", choices=("ext4", "xfs", "tmpfs"))
+    parser.add_argument("--size-mb", type=int, default=160)
+    parser.add_argument("--flush", choices=("SYNC_FLUSH", "ASYNC_FLUSH"))
+    parser.add_argument(
+        "--warning-level", type=int, default=90, help="diskSpaceWarningLevelRatio; with 100 only the device itself refuses"
+    )
+    arguments = parser.parse_args()
+    if os.geteuid() != 0:
+        print("needs root: it mounts a file system", file=sys.stderr)
+        return 2
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # unmounts on the way out
+    for flush in [arguments.flush] if arguments.flush else ["SYNC_FLUSH", "ASYNC_FLUSH"]:
+        print(f"{arguments.kind}, {arguments.size_mb} MB, {flush}")
+        with tempfile.TemporaryDirectory(prefix="full-disk-") as folder:
+            run(arguments.kind, arguments.size_mb, flush, arguments.warning_level, Path(folder))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

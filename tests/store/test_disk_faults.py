@@ -1,0 +1,111 @@
+"""A disk that fails at any one call: a clear refusal, no exception, no acknowledged loss, service again when it heals.
+
+One fixed life of a store is run once to count the calls of each method; then again for each of them, with that call failing
+alone, or with all from that one on until the disk is well again.
+"""
+
+import pytest
+from power_cut_disk import METHODS, Fault
+from simulator import ERROR_TEXTS, Walk
+
+from store.disk import StoreError
+
+# What can say that there is no room; every call can say that the device is broken.
+NEED_ROOM = {"create", "reserve", "warm", "sync", "sync_dir", "write_file", "replace_file", "link", "rename", "make_dirs"}
+
+
+class Life(Walk):
+    """The fixed life; a fault that is due comes about in it."""
+
+    def __init__(self, flush_disk_type: str, fault: Fault | None = None) -> None:
+        super().__init__(7, flush_disk_type, faults=False)
+        self.config.mapped_file_size_commit_log = self.model.log_file_size = 16 << 10
+        self.config.message_index_enable = True
+        self.fault = fault
+
+    def run(self) -> None:
+        if self.fault is not None:
+            self.disk.faults.append(self.fault)
+        self.load()
+        self.live_through((0.1, 0.6))
+        self.restart()
+        self.live_through((2.0, 11.0, 70.0))
+        self.clock.step(4000.0)
+        self.turn()
+        self.clean(manual=True)
+        self.drop_topic()
+        self.clock.step(70.0)
+        self.round()
+        self.disk.note_all_written()
+        assert self.disk.unreserved == []
+
+    def live_through(self, steps_s: tuple[float, ...]) -> None:
+        for seconds in steps_s:
+            self.turn()
+            self.turn()
+            self.clock.step(seconds)
+            self.round()
+
+    def restart(self) -> None:
+        """A kill; the faults go on."""
+        faults, calls = self.disk.faults, self.disk.calls
+        self.disk = self.disk.killed()
+        self.disk.faults, self.disk.calls = faults, calls
+        self.load()
+
+    def load(self) -> None:
+        """As `open`, but the fault stays for the rest of the life if the store opens all the same."""
+        faults = list(self.disk.faults)
+        self.open()
+        if not any(fault.raised for fault in faults):
+            self.disk.faults += faults
+
+    def end(self) -> None:
+        """Well again, a clean stop, and what is found after it."""
+        self.resume()
+        self.stop()
+        self.open()
+        self.resume()
+
+
+def calls() -> list[tuple[str, int]]:
+    """Every call of the life: (method, which)."""
+    life = Life("SYNC_FLUSH")
+    life.run()
+    return [(method, number) for method in sorted(METHODS) for number in range(1, life.disk.calls[method] + 1)]
+
+
+CALLS = calls()
+
+
+def test_the_life_calls_whatever_can_fail() -> None:
+    assert METHODS - {method for method, _ in CALLS} <= {"warm", "read_range", "rename", "replace_file", "link", "mtime_ms"}
+
+
+@pytest.mark.parametrize("forever", [False, True], ids=["once", "until it heals"])
+@pytest.mark.parametrize("method", sorted({method for method, _ in CALLS}))
+def test_each_call_may_fail(method: str, forever: bool) -> None:
+    for number in [number for one, number in CALLS if one == method]:
+        for code in (5, 28) if method in NEED_ROOM else (5,):
+            fault = Fault(method, number, OSError(code, ERROR_TEXTS[code]), forever)
+            life = Life("SYNC_FLUSH" if number % 2 else "ASYNC_FLUSH", fault)
+            try:
+                life.run()
+                life.end()
+            except (AssertionError, OSError, StoreError) as error:
+                story = "\n".join(life.events[-12:])
+                raise AssertionError(f"{method} number {number}: {ERROR_TEXTS[code]}: {error}\n{story}") from error
+
+
+@pytest.mark.parametrize("method", ["sync", "sync_dir", "delete", "write_file", "listdir"])
+def test_a_failing_stop_leaves_a_store_that_opens_whole(method: str) -> None:
+    for number in range(1, 30):
+        life = Life("ASYNC_FLUSH")
+        life.run()
+        fault = Fault(method, number, OSError(5, ERROR_TEXTS[5]))
+        life.disk.faults.append(fault)
+        life.stop()
+        life.open()
+        life.resume()
+        if not fault.raised:
+            break

@@ -1,0 +1,107 @@
+"""A device without room: what is refused, that nothing is lost by it, and that service resumes by itself."""
+
+import errno
+
+import pytest
+from power_cut_disk import Fault, PowerCutDisk
+from stores import ROOT, SteppedClock, bodies, message, open_store
+
+from store.message import PutStatus
+from store.message_store import MessageStore
+
+NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
+
+
+def opened(**changes: object) -> tuple[PowerCutDisk, SteppedClock, MessageStore]:
+    disk, clock = PowerCutDisk(), SteppedClock()
+    return disk, clock, open_store(disk, clock, **changes)
+
+
+def without_room(disk: PowerCutDisk, path: str) -> Fault:
+    fault = Fault("reserve", 1, NO_SPACE, forever=True, path=path)
+    disk.faults.append(fault)
+    return fault
+
+
+def test_a_full_log_disk_refuses_with_the_reason_and_resumes() -> None:
+    disk, clock, store = opened()
+    disk.used = 0.998
+    fault = without_room(disk, "commitlog")
+    for _ in range(100):
+        refused = store.put_message(message())
+        assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert all(text in refused.reason for text in ("CommitLog", f"{ROOT}/commitlog", "99.8%", "No space left"))
+    assert fault.raised == 1, "not every message asks the disk again"
+    assert store.put_messages([message(), message()]).status is PutStatus.SERVICE_NOT_AVAILABLE
+    disk.faults.clear()
+    clock.step(0.3)
+    assert store.put_message(message()).queue_offset == 0
+    store.dispatch()
+    assert bodies(store) == [b"body"] and disk.unreserved == []
+
+
+def test_the_end_of_a_file_needs_room_too() -> None:
+    disk, clock, store = opened()
+    store.put_message(message(body=bytes(12_000)))
+    without_room(disk, f"{16 << 10:020}")
+    assert store.put_message(message(body=bytes(12_000))).status is PutStatus.SERVICE_NOT_AVAILABLE
+    disk.faults.clear()
+    clock.step(0.3)
+    assert store.put_message(message(body=bytes(12_000))).physical_offset == 16 << 10
+    store.dispatch()
+    assert len(bodies(store)) == 2 and disk.unreserved == []
+
+
+@pytest.mark.parametrize("path", ["consumequeue/T/0", "consumequeue/U", "index"])
+def test_what_is_in_the_log_and_finds_no_room_in_queue_or_index_comes_later(path: str) -> None:
+    disk, clock, store = opened()
+    without_room(disk, path)
+    for number in range(3):
+        for topic in ("S", "T", "U"):
+            store.put_message(message(topic, 0, b"%d" % number, KEYS=f"k{number}"))
+    assert store.dispatch() == []
+    refused = store.put_message(message())
+    assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE and not store.writeable
+    assert "queues and index" in refused.reason and "No space left" in refused.reason
+    clock.step(61)
+    store.flush_service.run_once()
+    store.checkpoint_service.run_once()
+    logics = disk.synced_bytes(f"{ROOT}/checkpoint", 8, 16)
+    assert logics == bytes(8), "the checkpoint does not vouch for what waits"
+    disk.faults.clear()
+    clock.step(0.3)
+    arrivals = store.dispatch()
+    assert sorted((arrival.topic, arrival.queue_offset) for arrival in arrivals) == [("S", 3), ("T", 3), ("U", 3)]
+    assert store.writeable and store.put_message(message()).status is PutStatus.PUT_OK
+    for topic in ("S", "T", "U"):
+        assert bodies(store, topic)[:3] == [b"0", b"1", b"2"]
+        assert len(store.query_message(topic, "k1", 9, 0, 1 << 60).views) == 1
+
+
+def test_a_run_over_two_queue_files_is_not_put_twice() -> None:
+    disk, clock, store = opened()  # files of 20 units
+    for number in range(15):
+        store.put_message(message(body=b"%d" % number))
+    store.dispatch()
+    without_room(disk, f"consumequeue/T/0/{400:020}")
+    for number in range(15, 30):
+        store.put_message(message(body=b"%d" % number))
+    for _ in range(3):
+        assert store.dispatch() == [] and store.max_offset("T", 0) == 15
+        clock.step(0.3)
+    disk.faults.clear()
+    (arrival,) = store.dispatch()
+    assert arrival.queue_offset == 30 and len(arrival.tags_codes) == 15
+    assert bodies(store) == [b"%d" % number for number in range(30)]
+
+
+def test_a_stop_while_something_waits_loses_nothing() -> None:
+    disk, clock, store = opened()
+    without_room(disk, "consumequeue")
+    end_offset = store.put_message(message()).end_offset
+    store.dispatch()
+    store.shutdown()
+    assert store.flushed_offset == end_offset and disk.exists(f"{ROOT}/abort")
+    disk.faults.clear()
+    disk.locked.clear()
+    assert bodies(open_store(disk, clock)) == [b"body"]

@@ -1,0 +1,72 @@
+"""Some hundred seeds of the simulator, and whether it would notice a store that does not keep its word."""
+
+from collections.abc import Callable
+
+import pytest
+from simulator import Walk, walk
+
+from store.flush import FlushService
+from store.mapped_file import MappedFile
+from store.mapped_file_queue import MappedFileQueue
+
+SEEDS = 300
+MODES = pytest.mark.parametrize("flush_disk_type", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@MODES
+def test_the_store_keeps_its_promises(flush_disk_type: str) -> None:
+    results = [walk(seed, flush_disk_type) for seed in range(SEEDS)]
+    failed = [
+        f"python tests/store/simulator.py --seeds {seed} --flush {flush_disk_type}: {why}"
+        for seed, why, *_ in results
+        if why
+    ]
+    assert not failed, "\n".join(failed)
+    assert sum(lost for *_, lost, _ in results) > SEEDS, "the disk lost next to nothing: a missing sync would not be noticed"
+    assert sum(restarts for *_, restarts in results) > 3 * SEEDS
+
+
+@MODES
+def test_a_seed_replays_byte_for_byte(flush_disk_type: str) -> None:
+    for seed in range(12):
+        walks = [Walk(seed, flush_disk_type) for _ in range(2)]
+        for one in walks:
+            one.run()
+        assert walks[0].events == walks[1].events
+        assert walks[0].digest == walks[1].digest
+
+
+def _says_so_without_a_sync(service: FlushService, least_pages: int = 0) -> None:
+    service.flushed_offset = service._commit_log.max_offset
+
+
+def _leaves_names(queue: MappedFileQueue) -> None:
+    pass
+
+
+def _leaves_what_is_behind(file: MappedFile, position: int) -> None:
+    file.wrote = position
+    file.flushed = min(file.flushed, position)
+
+
+def _flushes_nothing(file: MappedFile) -> None:
+    file.flushed = file.wrote
+
+
+@MODES
+@pytest.mark.parametrize(
+    "owner, name, broken",
+    [
+        (FlushService, "flush_log", _says_so_without_a_sync),
+        (MappedFileQueue, "sync_names", _leaves_names),
+        (MappedFile, "truncate", _leaves_what_is_behind),
+        (MappedFile, "flush", _flushes_nothing),
+    ],
+)
+def test_a_store_that_breaks_its_word_is_found_out(
+    monkeypatch: pytest.MonkeyPatch, owner: type, name: str, broken: Callable[..., None], flush_disk_type: str
+) -> None:
+    monkeypatch.setattr(owner, name, broken)
+    assert any(walk(seed, flush_disk_type)[1] for seed in range(200))
