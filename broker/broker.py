@@ -10,6 +10,7 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from broker import foreign_tables, lost_tables
 from broker.client_registry import ClientRegistry
 from broker.config import BrokerConfig, advertised_host, check
 from broker.consumer_offset import ConsumerOffsetManager
@@ -18,6 +19,7 @@ from broker.long_polling import PullRequestHoldService
 from broker.ports import reserve_ports
 from broker.put import MessagePutter
 from broker.rebalance_lock import RebalanceLock
+from broker.recovery_progress import RecoveryProgress
 from broker.registration import Registration
 from broker.route_wait import RouteWait
 from broker.schedule import ScheduleMessageService
@@ -90,7 +92,10 @@ class Broker:
             port = int(reserved[0].getsockname()[1])
             try:
                 store = self._store = MessageStore(self.store_config, self._disk, self._clock)
-                store.load()
+                with RecoveryProgress() as progress:
+                    report = store.load(progress)
+                for line in report.lines():
+                    log.log(logging.INFO if report.clean and not report.repairs else logging.WARNING, line)
                 services = self._build(store, host.name, host.address, config.advertised_port or port)
             except (StoreError, ValueError, OSError) as error:
                 raise StartError(str(error)) from error
@@ -114,13 +119,20 @@ class Broker:
 
         broker_address = f"{host}:{advertised_port}"
         store_host = pack_host(address, advertised_port)
-        topics = TopicConfigManager(config, file("topics"), clock)
-        groups = SubscriptionGroupManager(config, file("subscriptionGroup"), clock)
-        offsets = ConsumerOffsetManager(file("consumerOffset"), clock)
+        with_lmq = self.store_config.enable_lmq
+        topics = TopicConfigManager(config, file("topics"), clock, with_lmq=with_lmq)
+        groups = SubscriptionGroupManager(config, file("subscriptionGroup"), clock, with_lmq=with_lmq)
+        offsets_file = file("lmqConsumerOffset" if with_lmq else "consumerOffset")
+        offsets = ConsumerOffsetManager(offsets_file, clock, with_lmq=with_lmq)
         stats = BrokerStats(config.broker_cluster_name, clock)
         schedule = ScheduleMessageService(store, store.delay_levels, file("delayOffset"), timers, turn)
         for manager in (topics, groups, offsets, schedule):
             manager.load()
+        if with_lmq and offsets.file.is_missing:
+            offsets.decode(file("consumerOffset").load())  # what was committed before light queues were enabled
+        lost_tables.make_again(store, topics, groups, offsets, schedule)
+        foreign_tables.refuse_batch_topics(store, topics)
+        foreign_tables.warn_of_rocksdb(self._disk, self.store_config.store_path_root_dir)
         self._client = RemotingClient(turn, timers)
         registration = Registration(config, topics, self._client, timers, broker_address)
         holds = PullRequestHoldService(timers)
@@ -192,6 +204,8 @@ class Broker:
             self.services.store.clean()
         except OSError:
             log.exception("cannot clean the store; trying again")
+        # What found no room in a queue is dispatched with the turn; there may be no other for long.
+        self.services.turn.arm()
 
     # --- stop -------------------------------------------------------------------------------------------------------
 

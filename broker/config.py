@@ -14,6 +14,7 @@ from runtime.config import setting
 from runtime.lifecycle import StartError
 from store.config import IGNORED_KEYS as STORE_IGNORED_KEYS
 from store.config import MessageStoreConfig
+from store.record import SECTOR_SIZE
 
 
 def _host_name() -> str:
@@ -99,40 +100,8 @@ FIXED_KEYS: Final = {
 }
 """Keys that have one value here: it is what GET_BROKER_CONFIG answers (tools fail without some of them)."""
 
-_THREADS: Final = "there is one thread and no queue before it"
-_OTHER_IGNORED: Final = {
-    "mapedFileSizeCommitLog": "4.9.4 ignores this spelling too; the key is mappedFileSizeCommitLog (bytes)",
-    "mapedFileSizeConsumeQueue": "4.9.4 ignores this spelling too; the key is mappedFileSizeConsumeQueue (bytes, not units)",
-    "storePathConsumeQueue": "always consumequeue under storePathRootDir, as in 4.9.4",
-    "storePathIndex": "always index under storePathRootDir, as in 4.9.4",
-    "storeCheckpoint": "always checkpoint under storePathRootDir, as in 4.9.4",
-    "abortFile": "always abort under storePathRootDir, as in 4.9.4",
-    "rocketmqHome": "nothing is read from there",
-    "rejectPullConsumerEnable": "pull consumers are served",
-    "transferMsgByHeap": "messages are sent from the mapped files",
-    "disableConsumeIfConsumerReadSlowly": "slow consumers are served",
-    "consumerFallbehindThreshold": "slow consumers are served",
-    "fetchNamesrvAddrByAddressServer": "name servers are given by namesrvAddr",
-    "enableDetailStat": "statistics by queue cost nothing extra here",
-    "enableCalcFilterBitMap": "SQL92 filters do not exist yet",
-    "expectConsumerNumUseFilter": "SQL92 filters do not exist yet",
-    "maxErrorRateOfBloomFilter": "SQL92 filters do not exist yet",
-    "filterDataCleanTimeSpan": "SQL92 filters do not exist yet",
-    "filterSupportRetry": "SQL92 filters do not exist yet",
-    "transactionTimeOut": "transactions do not exist yet",
-    "transactionCheckMax": "transactions do not exist yet",
-    "transactionCheckInterval": "transactions do not exist yet",
-    "commercialEnable": "there are no commercial statistics",
-    "highSpeedMode": "it does nothing in 4.9.4 either",
-    "serverSocketBacklog": "the backlog is 1024",
-    "useEpollNativeSelector": "the event loop is uvloop",
-    "serverPooledByteBufAllocatorEnable": "there are no pooled buffers",
-    "timerWheelEnable": "arbitrary delays do not exist yet",
-}
-IGNORED_KEYS: Final[dict[str, str]] = {
-    **dict.fromkeys(STORE_IGNORED_KEYS, "it has no meaning for this store"),
-    **dict.fromkeys(
-        """
+_WITHOUT_EFFECT: Final = {
+    "there is one thread and no queue before it": """
         adminBrokerThreadPoolNums brokerFastFailureEnable clientManagerThreadPoolNums clientManageThreadPoolNums
         clientManagerThreadPoolQueueCapacity clientWorkerThreads consumerManageThreadPoolNums
         consumerManagerThreadPoolQueueCapacity endTransactionPoolQueueCapacity endTransactionThreadPoolNums
@@ -141,12 +110,30 @@ IGNORED_KEYS: Final[dict[str, str]] = {
         putMessageFutureThreadPoolNums queryMessageThreadPoolNums queryThreadPoolQueueCapacity
         replyThreadPoolQueueCapacity sendMessageThreadPoolNums sendThreadPoolQueueCapacity serverAsyncSemaphoreValue
         serverCallbackExecutorThreads serverOnewaySemaphoreValue serverSelectorThreads serverWorkerThreads
-        waitTimeMillsInHeartbeatQueue waitTimeMillsInPullQueue waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue
-        """.split(),  # noqa: SIM905
-        _THREADS,
-    ),
+        waitTimeMillsInHeartbeatQueue waitTimeMillsInPullQueue waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue""",
+    "4.9.4 ignores this spelling too; the key is mappedFileSizeCommitLog (bytes)": "mapedFileSizeCommitLog",
+    "4.9.4 ignores this spelling too; the key is mappedFileSizeConsumeQueue (bytes, not units)": "mapedFileSizeConsumeQueue",
+    "nothing is read from there": "rocketmqHome",
+    "pull consumers are served": "rejectPullConsumerEnable",
+    "messages are sent from the mapped files": "transferMsgByHeap",
+    "slow consumers are served": "disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold",
+    "name servers are given by namesrvAddr": "fetchNamesrvAddrByAddressServer",
+    "statistics by queue cost nothing extra here": "enableDetailStat",
+    "SQL92 filters do not exist yet": """
+        enableCalcFilterBitMap expectConsumerNumUseFilter maxErrorRateOfBloomFilter filterDataCleanTimeSpan
+        filterSupportRetry""",
+    "transactions do not exist yet": "transactionTimeOut transactionCheckMax transactionCheckInterval",
+    "there are no commercial statistics": "commercialEnable",
+    "it does nothing in 4.9.4 either": "highSpeedMode",
+    "the backlog is 1024": "serverSocketBacklog",
+    "the event loop is uvloop": "useEpollNativeSelector",
+    "there are no pooled buffers": "serverPooledByteBufAllocatorEnable",
+    "arbitrary delays do not exist yet": "timerWheelEnable",
+}
+IGNORED_KEYS: Final[dict[str, str]] = {
+    **STORE_IGNORED_KEYS,
     **{key: f"always {value}: {why}" for key, (value, why) in FIXED_KEYS.items()},
-    **_OTHER_IGNORED,
+    **{key: why for why, keys in _WITHOUT_EFFECT.items() for key in keys.split()},
 }
 """Keys that Apache has and this broker does not follow -> why."""
 
@@ -205,5 +192,13 @@ def check(config: BrokerConfig, store_config: MessageStoreConfig) -> None:
         raise StartError(f"brokerRole={role}: {reason}; use ASYNC_MASTER or SYNC_MASTER")
     if config.broker_id != 0:
         raise StartError(f"brokerId={config.broker_id}: a master has id 0, and replication does not exist yet")
+    log_file_size = store_config.mapped_file_size_commit_log
+    if log_file_size % SECTOR_SIZE:
+        raise StartError(f"mappedFileSizeCommitLog={log_file_size}: expected a multiple of {SECTOR_SIZE}")
+    if set(store_config.commit_log_directories) == set(store_config.read_only_commit_log_directories):
+        raise StartError("readOnlyCommitLogStorePaths names all of storePathCommitLog: no file of the log could be made")
+    hours = [text.strip() for text in store_config.delete_when.split(";") if text.strip()]
+    if not all(hour.isascii() and hour.isdecimal() and int(hour) < 24 for hour in hours):
+        raise StartError(f"deleteWhen={store_config.delete_when}: expected hours from 00 to 23, several with ; between")
     if store_config.flush_disk_type not in ("ASYNC_FLUSH", "SYNC_FLUSH"):
         raise StartError(f"flushDiskType={store_config.flush_disk_type}: use ASYNC_FLUSH or SYNC_FLUSH")

@@ -6,6 +6,7 @@ write would take it from the broker that somebody goes back to.
 
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any, TypeVar
 
@@ -55,9 +56,11 @@ class ConfigManager(ABC):
         self.data_version.counter += 1
         self.data_version.timestamp = self.clock.message_time_ms()
 
-    def version_document(self) -> dict[str, int]:
+    def version_document(self) -> dict[str, Any]:
         """`dataVersion` as the files of all versions have it."""
-        return {name: value for name, value in msgspec.to_builtins(self.data_version).items() if value is not None}
+        found = self.file.found.get("dataVersion")
+        known = {name: value for name, value in msgspec.to_builtins(self.data_version).items() if value is not None}
+        return {**found, **known} if isinstance(found, dict) else known
 
     @abstractmethod
     def encode(self) -> dict[str, Any]:
@@ -71,9 +74,13 @@ class ConfigManager(ABC):
 class CarryingTable(dict[str, S]):
     """Name -> declared struct, and what else stood beside its fields in the file."""
 
-    def __init__(self, declared: type[S]) -> None:
+    def __init__(self, declared: type[S], problem_of: Callable[[str], str | None]) -> None:
+        """`problem_of` says what is wrong with a name, if anything is."""
         super().__init__()
         self._declared = declared
+        self._problem_of = problem_of
+        # What could not be read is not ours to delete.
+        self._unread: dict[str, Any] = {}
         self._known = {field.encode_name for field in msgspec.structs.fields(declared)}
         self._extras: dict[str, dict[str, Any]] = {}
 
@@ -81,18 +88,27 @@ class CarryingTable(dict[str, S]):
         """Add the rows of a document; one that does not fit is left out and logged."""
         for name, row in rows.items():
             try:
+                problem = self._problem_of(name)
+                if problem is not None:
+                    raise ValueError(problem)
                 plain = {key: value for key, value in row.items() if value is not None}
                 self[name] = msgspec.convert(plain, self._declared, strict=False)
-            except (msgspec.ValidationError, AttributeError) as error:
-                log.error("%s %r in the config file: %s; left out", self._declared.__name__, name, error)
+            except (ValueError, AttributeError) as error:
+                log.error("%s %r in the config file: %s; left alone", self._declared.__name__, name, error)
+                self._unread[name] = row
                 continue
             extras = {key: value for key, value in row.items() if key not in self._known}
             if extras:
                 self._extras[name] = extras
 
+    def forget(self, name: str) -> bool:
+        """Delete a row with all that was carried beside it. False when there is none."""
+        self._extras.pop(name, None)
+        return self.pop(name, None) is not None
+
     def encode(self) -> dict[str, dict[str, Any]]:
         """All rows in plain values, None left out."""
-        rows = {}
+        rows = {name: row for name, row in self._unread.items() if name not in self}
         for name, value in self.items():
             row = {key: item for key, item in msgspec.to_builtins(value).items() if item is not None}
             rows[name] = {**self._extras.get(name, {}), **row}

@@ -4,12 +4,16 @@ Commits change memory only; the file follows every `flushConsumerOffsetInterval`
 consumers back by some seconds: they see messages again, never too few.
 """
 
+import logging
 from concurrent.futures import Executor
 from typing import Any, Final
 
 from broker.config_manager import ConfigManager
 from runtime.clock import Clock
 from store.config_file import ConfigFile
+from store.multi_dispatch import LMQ_PREFIX
+
+log = logging.getLogger("broker")
 
 TOPIC_GROUP_SEPARATOR: Final = "@"
 
@@ -17,9 +21,12 @@ TOPIC_GROUP_SEPARATOR: Final = "@"
 class ConsumerOffsetManager(ConfigManager):
     """Consumer offsets by `topic@group`, then queue id."""
 
-    def __init__(self, file: ConfigFile, clock: Clock) -> None:
+    def __init__(self, file: ConfigFile, clock: Clock, *, with_lmq: bool = False) -> None:
+        """`with_lmq` (enableLmq): `file` is lmqConsumerOffset.json, where groups %LMQ%... have a table of their own."""
         super().__init__(file, clock)
         self.table: dict[str, dict[int, int]] = {}
+        self._with_lmq = with_lmq
+        self._unread: dict[str, Any] = {}
         self._is_dirty = False
 
     def commit(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
@@ -70,9 +77,25 @@ class ConsumerOffsetManager(ConfigManager):
             super().persist_in(executor)
 
     def encode(self) -> dict[str, Any]:
-        return {"offsetTable": {key: dict(queues) for key, queues in self.table.items()}}
+        table = {key: dict(queues) for key, queues in self.table.items()}
+        if not self._with_lmq:
+            return {"offsetTable": self._unread | table}
+        light = {key: table.pop(key)[0] for key in [key for key, queues in table.items() if _is_light(key) and 0 in queues]}
+        return {"lmqOffsetTable": light, "offsetTable": self._unread | table}
 
     def decode(self, document: dict[str, Any]) -> None:
-        for key, queues in (document.get("offsetTable") or {}).items():
-            if TOPIC_GROUP_SEPARATOR in key:
+        rows = dict(document.get("offsetTable") or {})
+        if self._with_lmq:
+            rows.update({key: {0: found} for key, found in (document.get("lmqOffsetTable") or {}).items()})
+        for key, queues in rows.items():
+            try:
+                if TOPIC_GROUP_SEPARATOR not in key:
+                    raise ValueError("it is no topic@group")
                 self.table[key] = {int(queue_id): int(consumer_offset) for queue_id, consumer_offset in queues.items()}
+            except (AttributeError, TypeError, ValueError) as error:
+                log.error("%s: offsets of %r: %s; left alone", self.file.path, key, error)
+                self._unread[key] = queues
+
+
+def _is_light(key: str) -> bool:
+    return key.partition(TOPIC_GROUP_SEPARATOR)[2].startswith(LMQ_PREFIX)

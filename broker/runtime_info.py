@@ -72,25 +72,30 @@ def _rates(services: Services) -> dict[str, str]:
 
 def _files(services: Services) -> dict[str, str]:
     store = services.store
-    path = store.config.commit_log_directory
-    try:
-        ratio = f"{store.disk.usage(path):.2f}"
-    except OSError:
-        ratio = "0.00"
+    paths = store.config.commit_log_directories
+    ratios = {path: _usage(services, path) for path in paths}
     first = store.message_at(store.min_physical_offset)
     return {
         "commitLogMinOffset": str(store.min_physical_offset),
         "commitLogMaxOffset": str(store.max_physical_offset),
-        "commitLogDiskRatio": ratio,
-        f"commitLogDiskRatio_{path}": ratio,
-        "consumeQueueDiskRatio": ratio,
-        "commitLogDirCapacity": _capacity(path),
+        "commitLogDiskRatio": min(ratios.values()),
+        **{f"commitLogDiskRatio_{path}": ratio for path, ratio in ratios.items()},
+        "consumeQueueDiskRatio": _usage(services, store.config.store_path("consumequeue")),
+        "commitLogDirCapacity": _capacity(paths[0]),
         "earliestMessageTimeStamp": str(-1 if first is None else store_timestamp_of(first)),
         "remainHowManyDataToFlush": _size(max(store.max_physical_offset - store.flushed_offset, 0)),
         "remainTransientStoreBufferNumbs": "2147483647",
         "dispatchMaxBuffer": "0",
         "dispatchBehindBytes": "0",
     }
+
+
+def _usage(services: Services, path: str) -> str:
+    """Used share of a file system, 0..1."""
+    try:
+        return f"{services.store.disk.usage(path):.2f}"
+    except OSError:
+        return "0.00"
 
 
 def _capacity(path: str) -> str:

@@ -20,16 +20,18 @@ from concurrent.futures import Executor
 from typing import Any, Final
 
 from broker.config_manager import ConfigManager
+from broker.put import STALE_IN_COPIES
 from broker.topic_config import TRANS_HALF_TOPIC
 from runtime.timers import Timer, Timers
 from runtime.turn import Turn
 from store.config_file import ConfigFile
+from store.consume_queue_ext import EXT_ADDRESS_MAX
 from store.delay_level import DelayLevels
-from store.layout import CONSUME_QUEUE_UNIT_STRUCT
-from store.message import SCHEDULE_TOPIC, Arrival, Message, PutStatus
+from store.layout import CONSUME_QUEUE_UNIT_STRUCT, HOLE_TAGS_CODE
+from store.message import SCHEDULE_TOPIC, Arrival, Message, PutStatus, folder_problem
 from store.message_store import MessageStore
-from store.properties import DELAY, REAL_QID, REAL_TOPIC, decode_properties
-from store.record import BadRecordError, Record, decode_record, store_timestamp_of
+from store.properties import DELAY, REAL_QID, REAL_TOPIC, decode_properties, encode_properties, is_odd
+from store.record import BadRecordError, Record, decode_record
 
 log = logging.getLogger("broker")
 
@@ -37,10 +39,9 @@ BATCH_MAX: Final = 128
 """Messages delivered in one turn of the loop (about 2 ms); others have their turn before the next."""
 UNITS_READ: Final = 32
 RETRY_AFTER_S: Final = 0.1
-EXT_ADDRESS_MAX: Final = -(2**31) - 1
-"""Tags codes up to this are addresses in Apache's ConsumeQueueExt, not times."""
 _UNSTORABLE: Final = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
 _WAIT: Final = "WAIT"
+_QUEUE_ID_MAX: Final = 2**31 - 1
 
 
 class _Level:
@@ -65,9 +66,8 @@ class ScheduleMessageService(ConfigManager):
         self._store = store
         self._timers = timers
         self._turn = turn
-        self._rows: dict[int, _Level] = {}
-        for level in range(1, levels.level_max + 1):
-            self._rows[level] = _Level(level, levels.delay_ms(level))
+        self._rows = {level: _Level(level, levels.delay_ms(level)) for level in range(1, levels.level_max + 1)}
+        self._in_file: set[int] = set()
         self._heads: list[tuple[int, int]] = []  # (due ms, level)
         self._timer: Timer | None = None
         self._is_running = False
@@ -82,7 +82,7 @@ class ScheduleMessageService(ConfigManager):
         for queue in self._store.queues:
             if queue.topic == SCHEDULE_TOPIC:
                 # Also where the table no longer has that level: what waits there is delivered at its time.
-                self._rows.setdefault(queue.queue_id + 1, _Level(queue.queue_id + 1, None))
+                self._row(queue.queue_id + 1)
         self._is_running = True
         for level, row in self._rows.items():
             self._correct(level, row)
@@ -94,6 +94,12 @@ class ScheduleMessageService(ConfigManager):
         self._is_running = False
         if self._timer is not None:
             self._timer.cancel()
+
+    def _row(self, level: int) -> _Level:
+        row = self._rows.get(level)
+        if row is None:
+            row = self._rows[level] = _Level(level, None)
+        return row
 
     def _correct(self, level: int, row: _Level) -> None:
         queue = self._store.queue(SCHEDULE_TOPIC, row.queue_id)
@@ -110,9 +116,7 @@ class ScheduleMessageService(ConfigManager):
         for arrival in arrivals:
             if arrival.topic == SCHEDULE_TOPIC and self._is_running:
                 level = arrival.queue_id + 1
-                row = self._rows.get(level)
-                if row is None:
-                    row = self._rows[level] = _Level(level, None)
+                row = self._row(level)
                 if not row.is_queued:
                     self._queue_head(level, row)
                     found = True
@@ -120,25 +124,31 @@ class ScheduleMessageService(ConfigManager):
             self._arm()
 
     def _queue_head(self, level: int, row: _Level) -> None:
-        """Put the level's first message into the heap, if it has one."""
-        if not row.units:
-            queue = self._store.queue(SCHEDULE_TOPIC, row.queue_id)
-            if queue is None:
-                return
-            if row.next_offset < queue.min_offset:
-                row.next_offset = queue.min_offset  # retention was faster than the delay
-            row.units = list(CONSUME_QUEUE_UNIT_STRUCT.iter_unpack(queue.units(row.next_offset, UNITS_READ)))
-            row.units.reverse()
-            if not row.units:
-                return
+        """Put the level's first message into the heap, if it has one. Units without a record are stepped over."""
+        while not row.units or row.units[-1][2] == HOLE_TAGS_CODE:
+            if row.units:
+                row.units.pop()
+                row.next_offset += 1
+            else:
+                self._read_ahead(row)
+                if not row.units:
+                    return
         row.is_queued = True
         heapq.heappush(self._heads, (self._due_ms(row), level))
+
+    def _read_ahead(self, row: _Level) -> None:
+        queue = self._store.queue(SCHEDULE_TOPIC, row.queue_id)
+        if queue is None:
+            return
+        if row.next_offset < queue.min_offset:
+            row.next_offset = queue.min_offset  # retention was faster than the delay
+        row.units = list(CONSUME_QUEUE_UNIT_STRUCT.iter_unpack(queue.units(row.next_offset, UNITS_READ)))
+        row.units.reverse()
 
     def _due_ms(self, row: _Level) -> int:
         physical_offset, _, tags_code = row.units[-1]
         if tags_code <= EXT_ADDRESS_MAX:
-            record = self._store.message_at(physical_offset)
-            tags_code = 0 if record is None else store_timestamp_of(record) + (row.delay_ms or 0)
+            tags_code = self._store.reader.tags_code(SCHEDULE_TOPIC, row.queue_id, tags_code, physical_offset)
         # The clock was set back, or the level made shorter: nobody waits longer than the level says, counted from now.
         # Apache delivers at once here, which after a step back of one ms is a whole delay early.
         if row.delay_ms is not None:
@@ -232,14 +242,17 @@ class ScheduleMessageService(ConfigManager):
             self._unwritten = (self._delivered_end, self.encode())
 
     def encode(self) -> dict[str, Any]:
-        return {"offsetTable": {level: row.next_offset for level, row in self._rows.items() if row.next_offset}}
+        rows = self._rows.items()
+        return {"offsetTable": {level: row.next_offset for level, row in rows if row.next_offset or level in self._in_file}}
+
+    def begin_at(self, level: int, next_offset: int) -> None:
+        """Let `level` go on at `next_offset`. To be called before `start`."""
+        self._row(level).next_offset = next_offset
 
     def decode(self, document: dict[str, Any]) -> None:
         for level, next_offset in (document.get("offsetTable") or {}).items():
-            row = self._rows.get(int(level))
-            if row is None:
-                row = self._rows[int(level)] = _Level(int(level), None)
-            row.next_offset = int(next_offset)
+            self.begin_at(int(level), int(next_offset))
+            self._in_file.add(int(level))
 
 
 def delivered_message(record: Record) -> Message:
@@ -248,8 +261,16 @@ def delivered_message(record: Record) -> Message:
     topic, queue_id = properties.get(REAL_TOPIC), properties.get(REAL_QID)
     if not topic or queue_id is None:
         raise ValueError(f"it has no {REAL_TOPIC} and {REAL_QID}")
+    problem = folder_problem(topic)
+    if problem is not None or not 0 <= int(queue_id) <= _QUEUE_ID_MAX:
+        raise ValueError(problem or f"{REAL_QID}={queue_id} is no queue id")
     if topic == TRANS_HALF_TOPIC:
         raise ValueError(f"{topic} is not a topic to deliver to")
+    stored = record.properties
+    for name in STALE_IN_COPIES:
+        properties.pop(name, None)
+    if 0 in stored or is_odd(str(stored, "utf-8", "replace"), properties):  # another broker's, which stores what it is given
+        stored = encode_properties(properties).encode()
     properties.pop(DELAY, None)
     properties[_WAIT] = "false"
     return Message(
@@ -264,5 +285,5 @@ def delivered_message(record: Record) -> Message:
         reconsume_times=record.reconsume_times,
         prepared_transaction_offset=record.prepared_transaction_offset,
         properties=properties,
-        properties_bytes=record.properties,
+        properties_bytes=stored,
     )

@@ -1,13 +1,17 @@
 """SubscriptionGroupManager: the consumer groups of this broker, in `config/subscriptionGroup.json`."""
 
 import logging
+from collections.abc import Callable
 from typing import Any, Final
 
 from broker.config import BrokerConfig
 from broker.config_manager import CarryingTable, ConfigManager
+from broker.topic_config import RETRY_PREFIX
 from remoting.bodies import SubscriptionGroupConfig
 from runtime.clock import Clock
 from store.config_file import ConfigFile
+from store.message import folder_problem
+from store.multi_dispatch import LMQ_PREFIX
 
 log = logging.getLogger("broker")
 
@@ -23,36 +27,54 @@ BUILT_IN_GROUPS: Final = (
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
 
+def group_problem(group: str) -> str | None:
+    """Why a group cannot have this name, or None: its retry topic and its dead-letter topic could not be stored."""
+    return folder_problem(RETRY_PREFIX + group)
+
+
 class SubscriptionGroupManager(ConfigManager):
     """`table` by name is for listing; look-ups go through `find`, which makes an unknown group where that is allowed."""
 
-    def __init__(self, config: BrokerConfig, file: ConfigFile, clock: Clock) -> None:
+    def __init__(self, config: BrokerConfig, file: ConfigFile, clock: Clock, *, with_lmq: bool = False) -> None:
+        """`with_lmq` (enableLmq): each name %LMQ%... counts as a group, in no table."""
         super().__init__(file, clock)
         self._config = config
-        self.table: CarryingTable[SubscriptionGroupConfig] = CarryingTable(SubscriptionGroupConfig)
-        self.get = self.table.get
-        """`get(group) -> SubscriptionGroupConfig | None`: never makes one."""
+        self.table: CarryingTable[SubscriptionGroupConfig] = CarryingTable(SubscriptionGroupConfig, group_problem)
+        self.get: Callable[[str], SubscriptionGroupConfig | None] = self._get_with_lmq if with_lmq else self.table.get
+        """The group's config, or None: never makes one."""
         for group in BUILT_IN_GROUPS:
             self.table[group] = SubscriptionGroupConfig(group)
 
+    def _get_with_lmq(self, group: str) -> SubscriptionGroupConfig | None:
+        is_light = group.startswith(LMQ_PREFIX) and group_problem(group) is None
+        return SubscriptionGroupConfig(group) if is_light else self.table.get(group)
+
     def find(self, group: str) -> SubscriptionGroupConfig | None:
         """The config of `group`, made with the defaults at first use unless autoCreateSubscriptionGroup is off."""
-        found = self.table.get(group)
-        if found is None and (self._config.auto_create_subscription_group or group.startswith(SYSTEM_GROUP_PREFIX)):
-            found = SubscriptionGroupConfig(group)
-            log.info("consumer group %s is created at its first use", group)
-            self.update(found)
+        found = self.get(group)
+        if found is not None or not (self._config.auto_create_subscription_group or group.startswith(SYSTEM_GROUP_PREFIX)):
+            return found
+        problem = group_problem(group)
+        if problem is not None:
+            log.warning("a consumer group is not created: its retry %s", problem)
+            return None
+        found = SubscriptionGroupConfig(group)
+        log.info("consumer group %s is created at its first use", group)
+        self.update(found)
         return found
 
     def update(self, group_config: SubscriptionGroupConfig) -> None:
-        """Create or replace a group."""
+        """Create or replace a group. Raises ValueError for a name that its retry topic cannot have."""
+        problem = group_problem(group_config.group_name)
+        if problem is not None:
+            raise ValueError(f"its retry {problem}")
         self.table[group_config.group_name] = group_config
         self.next_version()
         self.persist()
 
     def delete(self, group: str) -> bool:
         """Forget `group`. False when it did not exist."""
-        if self.table.pop(group, None) is None:
+        if not self.table.forget(group):
             return False
         self.next_version()
         self.persist()

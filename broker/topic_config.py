@@ -14,7 +14,8 @@ from broker.config_manager import CarryingTable, ConfigManager
 from remoting.bodies import TopicConfig
 from runtime.clock import Clock
 from store.config_file import ConfigFile
-from store.message import SCHEDULE_TOPIC
+from store.message import SCHEDULE_TOPIC, folder_problem
+from store.multi_dispatch import LMQ_PREFIX
 
 log = logging.getLogger("broker")
 
@@ -41,21 +42,6 @@ RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 SYSTEM_PREFIX: Final = "rmq_sys_"
 
-SYSTEM_TOPICS: Final = frozenset(
-    (
-        AUTO_CREATE_TOPIC_KEY_TOPIC,
-        SCHEDULE_TOPIC,
-        BENCHMARK_TOPIC,
-        TRANS_HALF_TOPIC,
-        TRACE_TOPIC,
-        TRANS_OP_HALF_TOPIC,
-        TRANS_CHECK_MAX_TIME_TOPIC,
-        SELF_TEST_TOPIC,
-        OFFSET_MOVED_EVENT,
-    )
-)
-"""Reserved everywhere (Java: TopicValidator). A broker adds those named after itself and its cluster."""
-
 NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
     (
         SCHEDULE_TOPIC,
@@ -66,6 +52,8 @@ NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
         OFFSET_MOVED_EVENT,
     )
 )
+SYSTEM_TOPICS: Final = NOT_ALLOWED_SEND_TOPICS | {AUTO_CREATE_TOPIC_KEY_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
+"""Reserved everywhere (Java: TopicValidator). A broker adds those named after itself and its cluster."""
 
 
 def topic_name_problem(topic: str) -> str | None:
@@ -82,12 +70,13 @@ def topic_name_problem(topic: str) -> str | None:
 class TopicConfigManager(ConfigManager):
     """`table` by name is for looking up; changes go through the methods, which persist and tell the name servers."""
 
-    def __init__(self, config: BrokerConfig, file: ConfigFile, clock: Clock) -> None:
+    def __init__(self, config: BrokerConfig, file: ConfigFile, clock: Clock, *, with_lmq: bool = False) -> None:
+        """`with_lmq` (enableLmq): each name %LMQ%... counts as a topic of one queue, in no table."""
         super().__init__(file, clock)
         self._config = config
-        self.table: CarryingTable[TopicConfig] = CarryingTable(TopicConfig)
-        self.get = self.table.get
-        """`get(topic) -> TopicConfig | None`."""
+        self.table: CarryingTable[TopicConfig] = CarryingTable(TopicConfig, folder_problem)
+        self.get: Callable[[str], TopicConfig | None] = self._get_with_lmq if with_lmq else self.table.get
+        """The topic's config, or None."""
         self.system_topics = SYSTEM_TOPICS | {
             config.broker_cluster_name,
             config.broker_name,
@@ -118,6 +107,10 @@ class TopicConfigManager(ConfigManager):
         for topic, queue_nums, perm in rows:
             self.table[topic] = TopicConfig(topic, queue_nums, queue_nums, perm)
 
+    def _get_with_lmq(self, topic: str) -> TopicConfig | None:
+        is_light = topic.startswith(LMQ_PREFIX) and folder_problem(topic) is None
+        return TopicConfig(topic, 1, 1) if is_light else self.table.get(topic)
+
     def is_system_topic(self, topic: str) -> bool:
         """Whether users may neither create nor delete `topic`."""
         return topic in self.system_topics or topic.startswith(SYSTEM_PREFIX)
@@ -144,27 +137,33 @@ class TopicConfigManager(ConfigManager):
         return self._put(created)
 
     def create_on_send_back(self, topic: str, queue_nums: int, perm: int = 6, topic_sys_flag: int = 0) -> TopicConfig:
-        """The `%RETRY%` or `%DLQ%` topic of a group, made when it is not there."""
+        """The `%RETRY%` or `%DLQ%` topic of a group, made when it is not there. Raises ValueError for an impossible name."""
         existing = self.table.get(topic)
         if existing is not None:
             return existing
         return self._put(TopicConfig(topic, queue_nums, queue_nums, perm, topic_sys_flag=topic_sys_flag))
 
     def update(self, topic_config: TopicConfig) -> None:
-        """Create the topic, or replace its config; what the present one has and `topic_config` lacks stays."""
+        """Create the topic, or replace its config; what the present one has and `topic_config` lacks stays.
+
+        Raises ValueError for an impossible name.
+        """
         present = self.table.get(topic_config.topic_name)
         if present is not None and topic_config.attributes is None:
             topic_config.attributes = present.attributes
         self._put(topic_config)
 
     def _put(self, topic_config: TopicConfig) -> TopicConfig:
+        problem = folder_problem(topic_config.topic_name)
+        if problem is not None:
+            raise ValueError(problem)
         self.table[topic_config.topic_name] = topic_config
         self._changed(topic_config.topic_name)
         return topic_config
 
     def delete(self, topic: str) -> bool:
         """Forget `topic`; its queues are the store's matter. False when it did not exist."""
-        if self.table.pop(topic, None) is None:
+        if not self.table.forget(topic):
             return False
         self._changed(topic)
         return True
@@ -193,4 +192,5 @@ class TopicConfigManager(ConfigManager):
         # Made at each start: their numbers follow the config, not the file.
         if self._config.auto_create_topic_enable:
             queue_nums = self._config.default_topic_queue_nums
-            self.table[AUTO_CREATE_TOPIC_KEY_TOPIC] = TopicConfig(AUTO_CREATE_TOPIC_KEY_TOPIC, queue_nums, queue_nums, 7)
+            default = self.table[AUTO_CREATE_TOPIC_KEY_TOPIC]
+            default.read_queue_nums, default.write_queue_nums, default.perm = queue_nums, queue_nums, 7

@@ -12,6 +12,7 @@ from remoting.headers.offset import (
     TimestampResponseHeader,
     UpdateConsumerOffsetRequestHeader,
 )
+from store.time_search import Boundary
 
 
 def query_consumer_offset(services: Services, request: Request[QueryConsumerOffsetRequestHeader]) -> Response:
@@ -47,11 +48,14 @@ def update_consumer_offset(services: Services, request: Request[UpdateConsumerOf
 
 
 def search_offset_by_timestamp(services: Services, request: Request[SearchOffsetRequestHeader]) -> Response:
-    """By 4.9.4's rule, which knows no boundary: the exact hit, else the nearer neighbour."""
+    """By 5.x's rule for a client that names a boundary; else by 4.9.4's, which knows none: the nearest message."""
     header = request.header
-    return Response(
-        header=OffsetResponseHeader(services.store.offset_by_time(header.topic, header.queue_id, header.timestamp))
-    )
+    boundary = None
+    if header.boundary_type is not None:
+        # As in 5.x, whatever is not UPPER is LOWER.
+        boundary = Boundary.UPPER if header.boundary_type.upper() == "UPPER" else Boundary.LOWER
+    found = services.store.offset_by_time(header.topic, header.queue_id, header.timestamp, boundary)
+    return Response(header=OffsetResponseHeader(found))
 
 
 def get_max_offset(services: Services, request: Request[QueueRequestHeader]) -> Response:

@@ -86,6 +86,8 @@ def _read(services: Services, header: PullMessageRequestHeader, matches: Matches
     services.stats.get_missed()
     code = _CODES.get(status)
     if code is None:
+        if topic in services.store.commit_log.refused_topics:
+            _forbid(services.store.commit_log.refused_topics[topic])
         # A queue without messages, or one that nobody wrote to yet: in Apache the look-up makes it.
         code = ResponseCode.PULL_OFFSET_MOVED if queue_offset else ResponseCode.PULL_NOT_FOUND
         status = GetStatus.NO_MESSAGE_IN_QUEUE

@@ -46,8 +46,7 @@ def send_message(services: Services, request: Request[SendMessageRequestHeader])
     queue_id = header.queue_id
     if queue_id < 0:
         queue_id = random.randrange(max(topic_config.write_queue_nums, 1))
-    text = header.properties
-    properties = split_properties(text)
+    properties, text = split_properties(header.properties)
     if TRAN_MSG in properties:
         _refuse_transaction(properties)
     message = Message(
@@ -162,7 +161,7 @@ def _send_batch(
     """Store the members of a batch as messages of their own, behind each other in one queue."""
     header, putter = request.header, services.putter
     topic, sys_flag = header.topic, header.sys_flag
-    batch_properties = split_properties(header.properties)
+    batch_properties, _ = split_properties(header.properties)
     if topic.startswith(RETRY_PREFIX):
         raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {topic}")
     if sys_flag & TRANSACTION_TYPE_MASK or TRAN_MSG in batch_properties:
@@ -176,6 +175,7 @@ def _send_batch(
         queue_id = random.randrange(max(topic_config.write_queue_nums, 1))
     born_host, store_host = request.channel.host_bytes, services.store_host
     born_timestamp_ms, reconsume_times = header.born_timestamp, header.reconsume_times or 0
+    of_member = putter.stored_properties.of_member
     messages = [
         Message(
             topic,
@@ -188,10 +188,10 @@ def _send_batch(
             born_timestamp_ms,
             reconsume_times,
             0,
-            split_properties(text),
-            putter.stored_properties.of_member(text, header.properties),
+            properties,
+            of_member(text, properties, batch_properties),
         )
-        for flag, body, text in decode_batch(request.body)
+        for flag, body, (properties, text) in decode_batch(request.body)
     ]
     result = putter.put_batch(messages)
     assert result.physical_offsets is not None
@@ -207,10 +207,10 @@ def _send_batch(
     return services.route_wait.when_routed(answer, topic)
 
 
-def decode_batch(body: bytes) -> list[tuple[int, memoryview, str]]:
-    """(flag, body, property string) of each member. Raises RemotingError naming what does not fit."""
+def decode_batch(body: bytes) -> list[tuple[int, memoryview, tuple[dict[str, str], str]]]:
+    """(flag, body, what `split_properties` gives) of each member. Raises RemotingError naming what does not fit."""
     view, position, end = memoryview(body), 0, len(body)
-    members: list[tuple[int, memoryview, str]] = []
+    members: list[tuple[int, memoryview, tuple[dict[str, str], str]]] = []
     while position < end:
         try:
             size, _, _, flag, body_size = _BATCH_MEMBER_HEAD.unpack_from(view, position)
@@ -223,7 +223,7 @@ def decode_batch(body: bytes) -> list[tuple[int, memoryview, str]]:
         if body_size < 0 or member_end > end or size != member_end - position:
             raise _bad_member(len(members), f"total size {size}, body {body_size}, properties {properties_size} do not fit")
         text = str(view[properties_start:member_end], "utf-8", "replace")
-        members.append((flag, view[start : start + body_size], text))
+        members.append((flag, view[start : start + body_size], split_properties(text)))
         position = member_end
     if not members:
         raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, "the message is illegal: the batch has no message")

@@ -8,7 +8,7 @@ import random
 from typing import Final
 
 from broker.message_id import encode_message_id
-from broker.put import CLUSTER, WAIT
+from broker.put import CLUSTER, STALE_IN_COPIES, WAIT
 from broker.services import Services
 from broker.topic_config import DLQ_PREFIX, PERM_WRITE, RETRY_PREFIX, TOPIC_SYS_FLAG_UNIT_SUB
 from remoting.codes import RequestCode, ResponseCode
@@ -51,6 +51,8 @@ def consumer_send_msg_back(services: Services, request: Request[ConsumerSendMsgB
         reconsume_times_max = header.max_reconsume_times
 
     properties = decode_properties(record.properties)
+    for name in STALE_IN_COPIES:
+        properties.pop(name, None)
     properties.setdefault(RETRY_TOPIC, record.topic.decode())
     properties.setdefault(ORIGIN_MESSAGE_ID, encode_message_id(record.store_host, record.physical_offset))
     properties.setdefault(CLUSTER, services.config.broker_cluster_name)

@@ -70,7 +70,9 @@ def clean_unused_topic(services: Services, request: Request[NoHeader]) -> Respon
 
 
 def _drop_unknown_topics(services: Services) -> None:
-    services.store.drop_topics(set(services.topics.table) | {TRANS_OP_HALF_TOPIC})
+    # Not those of system topics: what another version of the broker keeps there may be in no table.
+    system = {topic for topic, _ in services.store.queues.queues if services.topics.is_system_topic(topic)}
+    services.store.drop_topics(set(services.topics.table) | {TRANS_OP_HALF_TOPIC} | system)
 
 
 def get_all_topic_config(services: Services, request: Request[NoHeader]) -> Response:

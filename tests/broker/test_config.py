@@ -14,6 +14,7 @@ from remoting.headers.send import SendMessageRequestHeaderV2
 from runtime import command_line
 from runtime.config import items_of
 from runtime.lifecycle import StartError
+from store.config import IGNORED_KEYS as STORE_IGNORED_KEYS
 from store.config import MessageStoreConfig
 
 EXAMPLES = {
@@ -125,6 +126,82 @@ def test_the_annotated_file_mentions_every_key_with_its_default(tmp_path: Path) 
     broker, store = configure(defaults, tmp_path)
     broker.broker_name = BrokerConfig().broker_name
     assert (broker, store) == (BrokerConfig(), MessageStoreConfig())
+
+
+def test_the_annotated_file_says_which_store_keys_have_no_effect() -> None:
+    text = (Path(__file__).parents[2] / "conf" / "broker.conf").read_text()
+    assert [key for key in STORE_IGNORED_KEYS if not key.startswith("ha") and not re.search(rf"\b{key}\b", text)] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("mappedFileSizeCommitLog=1000", "a whole number from 4096 to "),
+        ("mappedFileSizeCommitLog=4100", "a multiple of 512"),
+        ("mappedFileSizeConsumeQueue=0", "a whole number from 20 to "),
+        ("mappedFileSizeConsumeQueueExt=9999999999", "a whole number from 64 to "),
+        ("mappedFileOpenMax=0", "a whole number not below 1"),
+        ("flushIntervalCommitLog=0", "a whole number not below 1"),
+        ("diskSpaceWarningLevelRatio=0.9", "a whole number from 1 to 100"),
+        ("fileReservedTime=-1", "a whole number not below 0"),
+        ("maxIndexNum=1", "a whole number from 2 to "),
+        ("deleteWhen=4am", "hours from 00 to 23"),
+        ("deleteWhen=04;24", "hours from 00 to 23"),
+        ("flushDiskType=SYNC", "use ASYNC_FLUSH or SYNC_FLUSH"),
+        ("storePathCommitLog=/a,/b\nreadOnlyCommitLogStorePaths=/b,/a", "no file of the log could be made"),
+    ],
+)
+def test_what_a_store_cannot_be_is_said_with_key_value_and_limit(
+    line: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        check(*configure(line, tmp_path))
+    except StartError as error:
+        said = str(error)
+    except SystemExit:
+        said = capsys.readouterr().err
+    else:
+        said = ""
+    assert expected in said and line.rpartition("\n")[2].partition("=")[0] in said
+    assert "\n" in line or line in said
+
+
+def test_a_queue_file_has_room_for_whole_units(tmp_path: Path) -> None:
+    assert configure("mappedFileSizeConsumeQueue=3000001", tmp_path)[1].mapped_file_size_consume_queue == 3_000_020
+
+
+async def test_keys_of_the_store_reach_the_files(tmp_path: Path) -> None:
+    text = f"""
+storePathRootDir={tmp_path}/store
+storePathCommitLog={tmp_path}/a,{tmp_path}/b
+mappedFileSizeCommitLog=8192
+mappedFileSizeConsumeQueue=1001
+enableConsumeQueueExt=true
+mappedFileSizeConsumeQueueExt=500
+enableLmq=true
+enableMultiDispatch=true
+maxHashSlotNum=10
+maxIndexNum=20
+transientStorePoolEnable=true
+"""
+    broker = Broker(*configure(text, tmp_path, "--port", "0"))
+    await broker.start()
+    try:
+        async with connected() as client:
+            for _ in range(5):
+                header = SendMessageRequestHeaderV2("pg", "T", "TBW102", 1, 0, 0, 0, 0)
+                header.properties = "INNER_MULTI_DISPATCH\x01%LMQ%x\x02KEYS\x01k"
+                assert (await ask(client, broker, RequestCode.SEND_MESSAGE_V2, header, bytes(3000))).code == 0
+            broker.services.offsets.commit("%LMQ%g", "%LMQ%x", 0, 3)
+    finally:
+        await broker.stop()
+    sizes = {str(path.relative_to(tmp_path)): path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()}
+    assert sizes["a/00000000000000000000"] == sizes["b/00000000000000008192"] == sizes["a/00000000000000016384"] == 8192
+    assert sizes["store/consumequeue/T/0/00000000000000000000"] == 1020
+    assert sizes["store/consumequeue/%LMQ%x/0/00000000000000000000"] == 1020
+    assert sizes["store/consumequeue_ext/T/0/00000000000000000000"] == 500
+    assert 40 + 10 * 4 + 20 * 20 in [size for name, size in sizes.items() if name.startswith("store/index/")]
+    assert "store/config/lmqConsumerOffset.json" in sizes and "store/config/consumerOffset.json" not in sizes
 
 
 def test_every_key_has_one_place() -> None:

@@ -211,6 +211,63 @@ def test_offsets_are_written_only_when_there_are_new_ones() -> None:
     assert json.loads(disk.read_file(path)) == {"offsetTable": {"T@g": {"0": 9}}}
 
 
+def test_light_groups_have_a_table_of_their_own() -> None:
+    disk = MemoryDisk()
+    manager = ConsumerOffsetManager(file(disk, "lmqConsumerOffset"), VirtualClock(), with_lmq=True)
+    manager.load()
+    manager.commit("%LMQ%g", "%LMQ%x", 0, 7)
+    manager.commit("g", "T", 1, 8)
+    manager.persist()
+    document = json.loads(disk.read_file("/store/config/lmqConsumerOffset.json"))
+    assert document == {"lmqOffsetTable": {"%LMQ%x@%LMQ%g": 7}, "offsetTable": {"T@g": {"1": 8}}}
+    again = ConsumerOffsetManager(file(disk, "lmqConsumerOffset"), VirtualClock(), with_lmq=True)
+    again.load()
+    assert (again.query("%LMQ%g", "%LMQ%x", 0), again.query("g", "T", 1)) == (7, 8)
+
+
+@pytest.mark.parametrize("with_lmq", [True, False])
+def test_light_topics_and_groups_need_no_table(with_lmq: bool) -> None:
+    disk = MemoryDisk()
+    topic_manager = TopicConfigManager(config(), file(disk, "topics"), VirtualClock(), with_lmq=with_lmq)
+    group_manager = SubscriptionGroupManager(
+        config(auto_create_subscription_group=False), file(disk, "subscriptionGroup"), VirtualClock(), with_lmq=with_lmq
+    )
+    found = topic_manager.get("%LMQ%x")
+    assert (found is not None) is with_lmq and (found is None or found.read_queue_nums == 1)
+    assert (group_manager.find("%LMQ%g") is not None) is with_lmq
+    assert "%LMQ%x" not in topic_manager.table and "%LMQ%g" not in group_manager.table
+    assert topic_manager.get("TBW102") is not None
+
+
+@pytest.mark.parametrize("name", ["../../up", "a/b", "a\0b", "n" * 249, "é" * 125])
+def test_names_that_no_folder_can_have_are_no_groups_and_no_topics(name: str) -> None:
+    disk = MemoryDisk()
+    rows = {name: {"topicName": name}, "T": {"topicName": "T"}}
+    disk.write_file("/store/config/topics.json", json.dumps({"topicConfigTable": rows}).encode())
+    light_groups = SubscriptionGroupManager(config(), file(disk, "subscriptionGroup"), VirtualClock(), with_lmq=True)
+    light_topics = TopicConfigManager(config(), file(disk, "topics"), VirtualClock(), with_lmq=True)
+    light_topics.load()
+    light_topics.update(TopicConfig("New"))
+    assert (name in light_topics.table) is (len(name.encode()) <= 255 and "/" not in name and "\0" not in name)
+    assert json.loads(disk.read_file("/store/config/topics.json"))["topicConfigTable"].keys() >= {name, "T", "New"}
+    assert light_groups.find(name) is None and light_groups.find("%LMQ%" + name) is None
+    assert light_topics.get("%LMQ%" + "l" * 9 + name) is None
+    with pytest.raises(ValueError, match="no folder can have|at most 255"):
+        light_topics.create_on_send_back("%RETRY%" + name, 1)
+    with pytest.raises(ValueError, match="no folder can have|at most 255"):
+        light_groups.update(SubscriptionGroupConfig(name))
+    assert light_groups.find("%LMQ%plain") is not None and light_groups.find("n" * 248) is not None
+
+
+def test_what_was_carried_for_a_topic_goes_with_it() -> None:
+    disk = MemoryDisk()
+    disk.write_file("/store/config/topics.json", b'{"topicConfigTable":{"T":{"topicName":"T","theirs":1}}}')
+    manager = topics(disk)
+    manager.delete("T")
+    manager.update(TopicConfig("T"))
+    assert "theirs" not in json.loads(disk.read_file("/store/config/topics.json"))["topicConfigTable"]["T"]
+
+
 # --- Apache's files -------------------------------------------------------------------------------------------------
 
 

@@ -36,7 +36,7 @@ async def test_a_new_group_begins_at_0_while_message_0_is_in_memory(path, queue_
 
 
 async def test_a_new_group_on_an_old_queue_chooses_itself(path, monkeypatch):
-    monkeypatch.setattr(path.services.store, "_in_memory_bytes", 0)
+    monkeypatch.setattr(path.services.store.reader, "in_memory_bytes", 0)
     answer = query(path, "new")
     assert answer.code == ResponseCode.QUERY_NOT_FOUND
     assert "V3_0_6_SNAPSHOT" in answer.remark
@@ -61,4 +61,18 @@ async def test_the_ends_of_a_queue(path, code, queue_id, name, value):
 @pytest.mark.parametrize(("after_ms", "queue_offset"), [(-1000, 0), (100, 1), (149, 1), (151, 2), (9999, 2)])
 async def test_the_offset_of_a_time(path, after_ms, queue_offset):
     header = SearchOffsetRequestHeader(TOPIC, 0, 1_700_000_000_000 + after_ms)
+    assert path.call(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header).ext == {"offset": str(queue_offset)}
+
+
+@pytest.mark.parametrize("boundary", ["LOWER", "lower", "", "whatever"])
+@pytest.mark.parametrize(("after_ms", "queue_offset"), [(-1000, 0), (0, 0), (1, 1), (100, 1), (101, 2), (9999, 3)])
+async def test_the_offset_of_a_time_from_there_on(path, boundary, after_ms, queue_offset):
+    header = SearchOffsetRequestHeader(TOPIC, 0, 1_700_000_000_000 + after_ms, boundary)
+    assert path.call(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header).ext == {"offset": str(queue_offset)}
+
+
+@pytest.mark.parametrize("boundary", ["UPPER", "Upper"])
+@pytest.mark.parametrize(("after_ms", "queue_offset"), [(-1000, 0), (0, 0), (99, 0), (100, 1), (9999, 2)])
+async def test_the_offset_of_a_time_up_to_there(path, boundary, after_ms, queue_offset):
+    header = SearchOffsetRequestHeader(TOPIC, 0, 1_700_000_000_000 + after_ms, boundary)
     assert path.call(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header).ext == {"offset": str(queue_offset)}

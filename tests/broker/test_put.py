@@ -7,15 +7,60 @@ from hypothesis import strategies as st
 
 from broker.put import StoredProperties, split_properties, waits_for_store
 from remoting.codes import RequestCode, ResponseCode
-from store.properties import decode_properties, encode_properties
+from remoting.headers.send import ConsumerSendMsgBackRequestHeader
+from store.properties import decode_properties, encode_properties, is_odd
 
 stored = StoredProperties("C")
-text = st.text(st.characters(blacklist_characters="\x01\x02", blacklist_categories=("Cs",)), max_size=5)
+text = st.text(st.characters(blacklist_characters="\0\x01\x02", blacklist_categories=("Cs",)), max_size=5)
 
 
 @given(st.text(st.sampled_from("a=\x01\x02"), max_size=20))
 def test_the_quick_reading_equals_the_store_s(properties):
-    assert split_properties(properties) == decode_properties(properties)
+    found, text = split_properties(properties)
+    assert found == decode_properties(properties) == decode_properties(text)
+    assert not is_odd(text, found)
+
+
+@pytest.mark.parametrize("entry", ["no separator", "\x01no name", "no value\x01", "two\x01three\x01parts", "a\x01twice", ""])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_an_odd_string_is_stored_as_what_it_means(entry, place):
+    entries = ["a\x01b", "c\x01d"]
+    entries.insert(place, entry)
+    given_text = "\x02".join(entries)
+    properties, kept = split_properties(given_text)
+    bytes_stored = stored(kept, properties)
+    assert decode_properties(bytes_stored) == decode_properties(given_text) | {"CLUSTER": "C"}
+    assert len(bytes_stored.split(b"\x02")) == len(decode_properties(bytes_stored))
+    member = stored.of_member(kept, properties, {"batch": "x", "a": "batch wins"})
+    assert decode_properties(member) == properties | {"CLUSTER": "C", "batch": "x", "a": "batch wins"}
+    assert len(member.split(b"\x02")) == len(decode_properties(member))
+
+
+@pytest.mark.parametrize("text_with_zero", ["a\x01b\x02KEYS\x01k\0", "KEYS\x01\0", "a\x01b\x02KEYS\0\x01k"])
+async def test_a_zero_byte_in_the_properties_is_refused_by_key(text_with_zero):
+    path = DataPath()
+    answer = path.call(RequestCode.SEND_MESSAGE_V2, send_header(text_with_zero), b"x")
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "zero byte" in answer.remark and "KEYS" in answer.remark
+    assert path.store.max_physical_offset == 0
+
+
+@pytest.mark.parametrize("name", ["%LMQ%a\0b", "%RETRY%a/b", "%DLQ%" + "n" * 300, "a\0b", "t" * 128])
+async def test_a_topic_that_cannot_be_stored_is_refused(name):
+    path = DataPath()
+    answer = path.call(RequestCode.SEND_MESSAGE_V2, send_header(topic=name), b"x")
+    assert answer.code == ResponseCode.SYSTEM_ERROR and "The specified topic" in answer.remark
+    assert path.store.max_physical_offset == 0
+
+
+@pytest.mark.parametrize("group", ["a\0b", "../up", "n" * 300])
+async def test_a_group_whose_retry_topic_could_not_be_stored_stops_nobody(group):
+    path = DataPath()
+    path.send()
+    header = ConsumerSendMsgBackRequestHeader(0, group, -1)
+    answer = path.call(RequestCode.CONSUMER_SEND_MSG_BACK, header)
+    assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    assert path.send().code == ResponseCode.SUCCESS and len(path.stored()) == 2
 
 
 @given(
@@ -29,7 +74,8 @@ def test_stored_properties_have_cluster_and_no_wait(properties, wait, position, 
     if wait is not None:
         entries.insert(position, ("WAIT", wait))
     given_text = encode_properties(dict(entries)) + ("\x02" if entries and ends_with_separator else "")
-    bytes_stored = stored(given_text, split_properties(given_text))
+    properties_given, given_text = split_properties(given_text)
+    bytes_stored = stored(given_text, properties_given)
     kept = {name: value for name, value in entries if name != "WAIT"}
     assert decode_properties(bytes_stored) == kept | {"CLUSTER": "C"}
     assert not bytes_stored.endswith(b"\x02")
@@ -37,8 +83,8 @@ def test_stored_properties_have_cluster_and_no_wait(properties, wait, position, 
 
 def test_the_order_of_a_java_client_s_entries_stays():
     java = "KEYS\x01k\x02UNIQ_KEY\x01u\x02WAIT\x01true\x02TAGS\x01t"
-    assert stored(java, split_properties(java)) == b"KEYS\x01k\x02UNIQ_KEY\x01u\x02TAGS\x01t\x02CLUSTER\x01C"
-    assert stored(None, {}) == b"CLUSTER\x01C"
+    assert stored(java, split_properties(java)[0]) == b"KEYS\x01k\x02UNIQ_KEY\x01u\x02TAGS\x01t\x02CLUSTER\x01C"
+    assert stored("", {}) == b"CLUSTER\x01C"
 
 
 @pytest.mark.parametrize(

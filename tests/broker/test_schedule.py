@@ -39,7 +39,7 @@ class InlineExecutor(Executor):
 class Scheduled:
     """A store and its schedule service, which can be stopped cleanly or dropped and built again on the same disk."""
 
-    def __init__(self, disk: MemoryDisk | None = None, clock: Any = None, levels: str = "1s 5s 10s") -> None:
+    def __init__(self, disk: MemoryDisk | None = None, clock: Any = None, levels: str = "1s 5s 10s", **store: Any) -> None:
         loop = asyncio.get_running_loop()
         self.disk, self.clock = disk or MemoryDisk(), clock or VirtualClock()
         config = MessageStoreConfig(
@@ -48,6 +48,7 @@ class Scheduled:
             max_hash_slot_num=100,
             max_index_num=1000,
             message_delay_level=levels,
+            **store,
         )
         self.store = MessageStore(config, self.disk, self.clock)
         self.store.load()
@@ -276,14 +277,17 @@ async def test_a_store_that_refuses_is_tried_again(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(
     "properties",
-    [{"REAL_QID": "x"}, {"REAL_TOPIC": ""}, {"REAL_TOPIC": "RMQ_SYS_TRANS_HALF_TOPIC"}, {"REAL_TOPIC": "t" * 40_000}],
-    ids=["queue id", "no topic", "half topic", "topic too long to store"],
+    [
+        *({"REAL_QID": queue_id} for queue_id in ("x", "-1", str(2**31))),
+        *({"REAL_TOPIC": topic} for topic in ("", "RMQ_SYS_TRANS_HALF_TOPIC", "t" * 256, "t" * 40_000, "../up", "a\0b")),
+    ],
+    ids=lambda properties: "{}={:.20}".format(*next(iter(properties.items()))).replace("\0", "zero"),
 )
 async def test_a_message_that_can_never_be_delivered_does_not_stop_the_next(properties: dict[str, str]) -> None:
     s = Scheduled()
     real = {"DELAY": "1", "REAL_TOPIC": "T", "REAL_QID": "2", **properties}
     bad = Message(SCHEDULE_TOPIC, 0, b"bad", HOST, HOST, properties=real)
-    bad.properties_bytes = encode_properties(real).encode()[:32_000]
+    bad.properties_bytes = "\x02".join(f"{name}\x01{value}" for name, value in real.items()).encode()[:32_000]
     assert s.store.put_message(bad).status is PutStatus.PUT_OK
     s.delay("good", 1)
     await s.advance(1_000)
@@ -310,3 +314,45 @@ async def test_a_step_back_of_the_clock_delivers_nothing_early() -> None:
     assert s.bodies() == ["a"]
     await s.advance(1)
     assert s.bodies() == ["a", "b"]
+
+
+# --- queues of other shapes -------------------------------------------------------------------------------------------
+
+
+async def test_units_without_a_record_are_stepped_over() -> None:
+    s = Scheduled()
+    s.delay("first", 1)
+    s.delay("elsewhere", 2)
+    unit = s.store.queues.queues[SCHEDULE_TOPIC, 1].unit_at(0)
+    assert unit is not None
+    s.store.queues.queues[SCHEDULE_TOPIC, 0].fill_hole(40, unit[0], unit[1])
+    s.store.commit_log.queue_offsets[SCHEDULE_TOPIC, 0] = 40
+    s.delay("behind", 1)
+    await s.advance(1000)
+    await until(lambda: s.bodies() == ["first", "behind"])
+    assert s.service.progress()[1] == (41, 41)
+
+
+async def test_due_times_may_lie_in_consumequeue_ext() -> None:
+    s = Scheduled(enable_consume_queue_ext=True)
+    s.delay("x", 2)
+    unit = s.store.queues.queues[SCHEDULE_TOPIC, 1].unit_at(0)
+    assert unit is not None and unit[2] < 0
+    await s.advance(4999)
+    assert s.bodies() == []
+    await s.advance(1)
+    await until(lambda: s.bodies() == ["x"])
+
+
+@pytest.mark.parametrize(
+    "tail", [b"\x02no separator\x02empty\x01", b"\x02INNER_MULTI_QUEUE_OFFSET\x017", b"\x02__CRC32#\x014413297771\x02"]
+)
+async def test_a_copy_has_nothing_odd_and_nothing_untrue(tail: bytes) -> None:
+    s = Scheduled()
+    properties = {"DELAY": "1", "REAL_TOPIC": "T", "REAL_QID": "2"}
+    odd = encode_properties(properties).encode() + tail
+    s.store.put_message(Message(SCHEDULE_TOPIC, 0, b"x", HOST, HOST, properties=properties, properties_bytes=odd))
+    s.turn.run()
+    await s.advance(1000)
+    await until(lambda: s.bodies() == ["x"])
+    assert s.records()[0].properties == encode_properties(properties).encode()
