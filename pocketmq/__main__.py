@@ -1,4 +1,4 @@
-"""`pocketmq`: name server and broker in one process, and two quick ways to send and to receive.
+"""`pocketmq`: name server and broker in one process, two quick ways to send and to receive, and the store's tools.
 
 Each command imports what it needs when it runs, so that `pocketmq --help` answers at once.
 """
@@ -13,6 +13,7 @@ _EPILOG = """examples:
   pocketmq up --memory                         a RocketMQ to try things with; Ctrl-C ends it
   pocketmq produce TopicTest hello --tag a     send one message
   pocketmq consume TopicTest --from-start      show what comes
+  pocketmq store verify pocketmq-store         is everything in a store sound?
 """
 NAMESRV_DEFAULT = "127.0.0.1:9876"
 
@@ -63,6 +64,8 @@ def _parser() -> argparse.ArgumentParser:
     consume.add_argument(
         "--timeout", type=float, metavar="S", help="end after S seconds without a message; exit code 1 if --count is not met"
     )
+    # What follows it is parsed by pocketmq.store: only who wants it imports it.
+    commands.add_parser("store", help="look at a store's files: verify, dump, explain, repair, export, import")
     return parser
 
 
@@ -74,10 +77,12 @@ def _namesrv(parser: argparse.ArgumentParser) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a command; the process ends with its exit code."""
-    options = _parser().parse_args(argv)
-    command = importlib.import_module(f"pocketmq.{options.command}")
+    arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        sys.exit(command.run(options))
+        if arguments[:1] == ["store"]:
+            sys.exit(importlib.import_module("pocketmq.store").main(arguments[1:]))
+        options = _parser().parse_args(arguments)
+        sys.exit(importlib.import_module(f"pocketmq.{options.command}").run(options))
     except KeyboardInterrupt:
         sys.exit(130)
 

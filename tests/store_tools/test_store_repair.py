@@ -1,0 +1,91 @@
+"""`repair` makes a store sound again, says what it does, and does nothing unasked."""
+
+import io
+import shutil
+from pathlib import Path
+
+import pytest
+from made_stores import GOLDEN_STORES, flip, made, overwrite, unpacked, verified
+from rich.console import Console
+
+from store.layout import QUEUE_OFFSET_POSITION
+from store_tools.repair import EXIT_REFUSED, Repair
+from store_tools.selection import Damage, Selection, select
+from store_tools.store_files import StoreFiles
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return made(tmp_path / "store", 100)
+
+
+def repaired(
+    root: Path, *, queues: bool = True, index: bool = True, quarantine: bool = False, is_agreed: bool = True
+) -> tuple[int, str]:
+    out = io.StringIO()
+    job = Repair(StoreFiles(str(root)), Console(file=out, width=300))
+    return job.run(queues=queues, index=index, quarantine=quarantine, is_agreed=is_agreed), out.getvalue()
+
+
+@pytest.mark.parametrize("name", GOLDEN_STORES)
+def test_stores_of_apache_are_sound_afterwards(name: str, tmp_path: Path) -> None:
+    root = unpacked(name, tmp_path)
+    before = verified(root)
+    exit_code, text = repaired(root)
+    assert exit_code == 0, text
+    assert verified(root).records == before.records
+
+
+def test_everything_derived_may_be_gone(root: Path) -> None:
+    before = verified(root)
+    for name in ("consumequeue", "index"):
+        shutil.rmtree(root / name)
+    (root / "checkpoint").unlink()
+    exit_code, text = repaired(root)
+    after = verified(root)
+    assert exit_code == 0 and "deleted and made again" in text
+    assert (after.records, after.units, after.index_entries) == (before.records, before.units, before.index_entries)
+
+
+def test_only_the_index(root: Path) -> None:
+    shutil.rmtree(root / "index")
+    unit = root / "consumequeue" / "Topic1" / "1" / f"{0:020}"
+    stamp = unit.read_bytes()
+    exit_code, text = repaired(root, queues=False)
+    assert exit_code == 0 and "the index is deleted and made again" in text, text
+    assert unit.read_bytes() == stamp
+
+
+def test_damage_is_put_aside_only_when_asked(root: Path) -> None:
+    victim = list(select(StoreFiles(str(root)), Selection(topic="Topic1"), Damage()))[10]
+    path, position = root / "commitlog" / f"{victim.physical_offset // 16384 * 16384:020}", victim.physical_offset % 16384
+    damaged = b"\xaa" * victim.total_size
+    overwrite(path, position, damaged)
+    before = path.read_bytes()
+    exit_code, text = repaired(root)
+    assert exit_code == EXIT_REFUSED and "nothing is done" in text and "--quarantine" in text
+    assert path.read_bytes() == before
+    exit_code, text = repaired(root, quarantine=True)
+    assert exit_code == 0, text
+    assert any(saved.read_bytes() == damaged for saved in (root / "quarantine").iterdir())
+    after = verified(root)
+    # The filler is a record; the hole in the queue keeps the others' queue offsets.
+    assert (after.records, after.units, after.holes) == (120, 119, 1)
+
+
+def test_a_wrong_queue_offset_is_set_right(root: Path) -> None:
+    path = root / "commitlog" / f"{0:020}"
+    before = path.read_bytes()
+    flip(path, QUEUE_OFFSET_POSITION + 7)
+    assert verified(root).exit_code == 1
+    exit_code, text = repaired(root)
+    assert exit_code == 0 and "1 records whose queue offset is wrong" in text, text
+    assert path.read_bytes() == before
+
+
+def test_nothing_is_done_without_a_yes(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flip(root / "consumequeue" / "Topic1" / "1" / f"{0:020}", 3)
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    exit_code, text = repaired(root, is_agreed=False)
+    assert exit_code == EXIT_REFUSED and "say --yes" in text
+    assert verified(root).exit_code == 2

@@ -1,0 +1,96 @@
+"""`export` and `import`: what comes back is what went, but for offsets."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_stores import GOLDEN_STORES, HOST_V6, NOW_MS, made, message, opened, unpacked, verified
+
+from runtime.clock import VirtualClock
+from store_tools.dump import export_records
+from store_tools.selection import Damage, Selection, select
+from store_tools.store_files import StoreFiles
+from store_tools.transfer import ImportResult, import_records
+
+
+def exported(root: Path) -> str:
+    out = io.StringIO()
+    export_records(select(StoreFiles(str(root)), Selection(), Damage()), out)
+    return out.getvalue()
+
+
+def imported(root: Path, text: str, *, keep_times: bool = True) -> ImportResult:
+    return import_records(str(root), io.StringIO(text), None, keep_times=keep_times)
+
+
+def without(text: str, *names: str) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in text.splitlines()]
+    return [{name: value for name, value in row.items() if name not in names} for row in rows]
+
+
+@pytest.mark.parametrize("name", GOLDEN_STORES)
+def test_a_round_trip_changes_offsets_only(name: str, tmp_path: Path) -> None:
+    first = exported(unpacked(name, tmp_path))
+    result = imported(tmp_path / "copy", first)
+    assert (result.imported, result.refused, result.raised) == (len(first.splitlines()), 0, 0)
+    second = exported(tmp_path / "copy")
+    assert without(second, "physicalOffset", "queueOffset") == without(first, "physicalOffset", "queueOffset")
+    assert verified(tmp_path / "copy").exit_code == 0
+    imported(tmp_path / "new", first, keep_times=False)
+    names = ("physicalOffset", "queueOffset", "storeTimestamp")
+    assert without(exported(tmp_path / "new"), *names) == without(first, *names)
+
+
+def test_odd_records(tmp_path: Path) -> None:
+    store = opened(tmp_path / "store", VirtualClock(NOW_MS))
+    for properties in (b"a\x01b\x02", b"a\x01b\x02a\x01c", b"empty\x01", b"\xff\xfe\x01v", "ключ\x01значение".encode(), b""):
+        odd = message("T" * 200, 3, bytes(range(256)), host=HOST_V6, sys_flag=0x8, KEYS="k")
+        odd.properties_bytes, odd.flag, odd.reconsume_times, odd.prepared_transaction_offset = properties, -7, 2, 99
+        store.put_message(odd)
+    store.put_message(message("T", 1, b"rolled back", sys_flag=0xC))
+    store.shutdown()
+    first = exported(tmp_path / "store")
+    imported(tmp_path / "copy", first)
+    names = ("physicalOffset", "queueOffset")
+    assert without(exported(tmp_path / "copy"), *names) == without(first, *names)
+
+
+def test_import_appends_to_a_store_and_keeps_its_sizes(tmp_path: Path) -> None:
+    root, other = made(tmp_path / "store", 40), made(tmp_path / "other", 30)
+    before = exported(root)
+    result = imported(root, exported(other), keep_times=True)
+    # The records are older than the store's last ones: times cannot go back.
+    assert result.imported == 36 and result.raised > 0 and "raised" in str(result)
+    assert exported(root).startswith(before)
+    after = verified(root)
+    assert (after.exit_code, after.records) == (0, 84)
+    assert {path.stat().st_size for path in (root / "commitlog").iterdir()} == {16384}
+
+
+def test_topics_that_a_broker_would_not_know_are_added(tmp_path: Path) -> None:
+    result = imported(tmp_path / "copy", exported(made(tmp_path / "store", 10)))
+    assert result.topics_added == ["SCHEDULE_TOPIC_XXXX", "Topic0", "Topic1"]
+    table = json.loads((tmp_path / "copy" / "config" / "topics.json").read_text())["topicConfigTable"]
+    assert (table["Topic0"]["perm"], table["Topic0"]["readQueueNums"]) == (6, 3)
+
+
+def test_lines_that_are_no_records_are_refused_one_by_one(tmp_path: Path) -> None:
+    row = json.loads(exported(made(tmp_path / "store", 1)).splitlines()[0])
+    bad: list[tuple[Any, str]] = [
+        ("nonsense", "no JSON"),
+        (json.dumps([1]), "a JSON object is expected, not list"),
+        (json.dumps({**row, "topic": None}), "topic is missing"),
+        (json.dumps({**row, "topic": ""}), "topic has 0 bytes"),
+        (json.dumps({**row, "queueId": "1"}), "queueId is '1', not a whole number"),
+        (json.dumps({**row, "queueId": 1 << 40}), "does not fit 32 bits"),
+        (json.dumps({**row, "bornHost": "here"}), "bornHost is 'here', not an address"),
+        (json.dumps({**row, "bodyBase64": "*"}), "bodyBase64 is no base64"),
+        (json.dumps({**row, "properties": {"a": 1}}), "properties must be an object of texts"),
+        (json.dumps({**row, "properties": {"a": "b" * 40_000}}), "at most 32767"),
+    ]
+    result = imported(tmp_path / "copy", "\n".join([*(line for line, _ in bad), "", json.dumps(row)]))
+    assert (result.imported, result.refused) == (1, len(bad))
+    for number, ((_, why), said) in enumerate(zip(bad, result.refusals, strict=True), 1):
+        assert said.startswith(f"line {number} refused") and why in said
