@@ -22,7 +22,8 @@ TEST_TIMEOUT_S = 1200  # the first run downloads
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("interop")
     group.addoption("--server", choices=sorted(FLAVOURS), default="pocketmq", help="whom the real clients talk to")
-    group.addoption("--kill-cycles", type=int, default=50, help="how often the broker is killed under load")
+    group.addoption("--exchange-rounds", type=int, default=1, help="how often a store goes from Apache to us and back")
+    group.addoption("--kill-cycles", type=int, default=20, help="how often the broker is killed under load")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,5 +1,5 @@
-"""A name server and a broker as two processes of their own: PocketMQ's, or Apache 4.9.4's to show that a test asks for what
-the real one does.
+"""A name server and a broker as two processes of their own: PocketMQ's, or Apache's to show that a test asks for what the
+real one does, and to exchange stores with it.
 
 PocketMQ takes its ports from the kernel. Apache's broker opens three that hang together (listenPort, -2, +1) and cannot say
 which it got, so there a free triple is looked for.
@@ -106,12 +106,17 @@ class Pocketmq:
 
 
 class Apache:
+    """Name server and broker of 4.9.4, or the broker of 5.5.0."""
+
     name = "apache"
+
+    def __init__(self, version: str = "4.9.4") -> None:
+        self.version = version
 
     def start_namesrv(self, folder: Path) -> tuple[ServerProcess, str]:
         port = _free_port(beside=())
         config = _write_config(folder / "namesrv.conf", {"listenPort": port})
-        process = _java_server(folder, "namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", "-c", str(config))
+        process = self._start(folder, "namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", config)
         process.wait_ready()
         return process, f"127.0.0.1:{port}"
 
@@ -123,7 +128,7 @@ class Apache:
                 port = _free_port(APACHE_BESIDE)  # a broker that moved: its clients learn it from the route
             items = {**config, "listenPort": port, "namesrvAddr": namesrv_address}
             path = _write_config(folder / "broker.conf", items)
-            process = _java_server(folder, "broker", "org.apache.rocketmq.broker.BrokerStartup", "-c", str(path))
+            process = self._start(folder, "broker", "org.apache.rocketmq.broker.BrokerStartup", path)
             try:
                 process.wait_ready()
                 return process, f"127.0.0.1:{port}"
@@ -132,6 +137,16 @@ class Apache:
                     raise
                 port = None
         raise AssertionError("not reached")
+
+    def _start(self, folder: Path, name: str, main_class: str, config: Path) -> ServerProcess:
+        write_logback(folder, name, self.version)
+        is_4 = self.version.startswith("4.")
+        class_path = f"{folder / 'conf'}:{jars(self.version if is_4 else f'{self.version}-broker')}/*"
+        heap = ("-Xms512m", "-Xmx512m") if name == "broker" else ("-Xms64m", "-Xmx128m")
+        command = ["java", *JAVA_OPTIONS, *heap, f"-Duser.home={folder}",
+                   f"-Drmq.logback.configurationFile={folder}/conf/logback_{name}.xml",
+                   "-cp", class_path, main_class, "-c", str(config)]  # fmt: skip
+        return ServerProcess(command, folder / f"{name}.log", {**os.environ, "ROCKETMQ_HOME": str(folder)})
 
 
 FLAVOURS: dict[str, type[Pocketmq] | type[Apache]] = {"pocketmq": Pocketmq, "apache": Apache}
@@ -193,19 +208,13 @@ def _write_config(path: Path, items: dict[str, object]) -> Path:
     return path
 
 
-def _java_server(folder: Path, name: str, main_class: str, *arguments: str) -> ServerProcess:
-    write_logback(folder, name)
-    class_path = f"{folder / 'conf'}:{jars('4.9.4')}/*"
-    heap = ("-Xms512m", "-Xmx512m") if name == "broker" else ("-Xms64m", "-Xmx128m")
-    command = ["java", *JAVA_OPTIONS, *heap, f"-Duser.home={folder}", "-cp", class_path, main_class, *arguments]
-    return ServerProcess(command, folder / f"{name}.log", {**os.environ, "ROCKETMQ_HOME": str(folder)})
-
-
-def write_logback(home: Path, name: str) -> None:
-    """RocketMQ 4.x reads its log settings from ``$ROCKETMQ_HOME/conf`` and does not start without."""
+def write_logback(home: Path, name: str, version: str = "4.9.4") -> None:
+    """Warnings and errors into ``<name>-server.log``. 4.x reads its settings from ``$ROCKETMQ_HOME/conf`` and does not start
+    without; 5.x is told where they are, and has logback under a name of its own."""
+    package = "ch.qos.logback" if version.startswith("4.") else "org.apache.rocketmq.logging.ch.qos.logback"
     (home / "conf").mkdir(parents=True, exist_ok=True)
     (home / "conf" / f"logback_{name}.xml").write_text(
-        '<configuration><appender name="F" class="ch.qos.logback.core.FileAppender">'
+        f'<configuration><appender name="F" class="{package}.core.FileAppender">'
         f"<file>{home}/{name}-server.log</file><encoder><pattern>%d %p %m%n</pattern></encoder></appender>"
         '<root level="WARN"><appender-ref ref="F"/></root></configuration>\n'
     )

@@ -1,6 +1,6 @@
 """The remoting protocol by hand, with nothing of ours in it: what the tests believe is the bytes on the wire.
 
-Only what the tests need: JSON headers, one request at a time on a blocking connection, V1 records with IPv4 hosts.
+Only what the tests need: JSON headers on a blocking connection, one request at a time or many at once; records of V1 and V2.
 """
 
 import json
@@ -11,16 +11,28 @@ from dataclasses import dataclass
 from typing import Any
 
 SEND_MESSAGE_V2 = 310
+SEND_BATCH_MESSAGE = 320
 PULL_MESSAGE = 11
+QUERY_MESSAGE = 12
 QUERY_CONSUMER_OFFSET = 14
+UPDATE_CONSUMER_OFFSET = 15
 UPDATE_AND_CREATE_TOPIC = 17
+GET_ALL_TOPIC_CONFIG = 21
+SEARCH_OFFSET_BY_TIMESTAMP = 29
 GET_MAX_OFFSET = 30
 GET_MIN_OFFSET = 31
 HEART_BEAT = 34
+CONSUMER_SEND_MSG_BACK = 36
+END_TRANSACTION = 37
 GET_ROUTE = 105
 SUCCESS = 0
 
-_RECORD_HEAD = struct.Struct(">iiiiiqqiq8sq8siqi")  # up to and with the body's length
+MAGIC_V2 = -626843477  # 5.x, for topics of more than 127 bytes: two bytes of topic length
+BORN_HOST_V6, STORE_HOST_V6 = 0x10, 0x20
+_IN_FLIGHT = 256
+
+_RECORD_HEAD = struct.Struct(">iiiiiqqiq")  # up to and with the born time
+_RECORD_TAIL = struct.Struct(">iqi")  # behind the store host, up to and with the body's length
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +47,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Record:
+    raw: bytes
     topic: str
     queue_id: int
     queue_offset: int
@@ -68,28 +81,51 @@ def decode(frame: bytes) -> Answer:
     )
 
 
-def send_fields(topic: str, queue_id: int, properties: dict[str, str] | None = None) -> dict[str, object]:
+def properties_text(properties: dict[str, str]) -> str:
+    return "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
+
+
+def send_fields(topic: str, queue_id: int, properties: dict[str, str] | None = None, sys_flag: int = 0) -> dict[str, object]:
     """The header of SEND_MESSAGE_V2, under its letters."""
-    text = "".join(f"{name}\x01{value}\x02" for name, value in (properties or {}).items())
-    return {"a": "wire-producer", "b": topic, "c": "TBW102", "d": 4, "e": queue_id, "f": 0,
-            "g": int(time.time() * 1000), "h": 0, "i": text, "j": 0, "k": "false", "m": "false"}  # fmt: skip
+    return {"a": "wire-producer", "b": topic, "c": "TBW102", "d": 4, "e": queue_id, "f": sys_flag,
+            "g": int(time.time() * 1000), "h": 0, "i": properties_text(properties or {}), "j": 0, "k": "false",
+            "m": "false"}  # fmt: skip
+
+
+def batch_body(messages: list[tuple[bytes, dict[str, str]]]) -> bytes:
+    """The body of SEND_BATCH_MESSAGE."""
+    parts = []
+    for body, properties in messages:
+        text = properties_text(properties).encode()
+        parts.append(struct.pack(">iiiii", 22 + len(body) + len(text), 0, 0, 0, len(body)) + body)
+        parts.append(struct.pack(">h", len(text)) + text)
+    return b"".join(parts)
+
+
+def record(data: bytes, at: int = 0) -> Record:
+    """The record that begins at ``at``."""
+    size, magic, _, queue_id, _, queue_offset, physical_offset, sys_flag, _ = _RECORD_HEAD.unpack_from(data, at)
+    raw = data[at : at + size]
+    store_time_at = _RECORD_HEAD.size + (20 if sys_flag & BORN_HOST_V6 else 8)
+    tail_at = store_time_at + 8 + (20 if sys_flag & STORE_HOST_V6 else 8)
+    reconsume_times, _, body_size = _RECORD_TAIL.unpack_from(raw, tail_at)
+    body_at = tail_at + _RECORD_TAIL.size
+    topic_at = body_at + body_size + (2 if magic == MAGIC_V2 else 1)
+    topic_size = int.from_bytes(raw[body_at + body_size : topic_at], "big")
+    pairs = raw[topic_at + topic_size + 2 :].decode().split("\x02")
+    return Record(
+        raw, raw[topic_at : topic_at + topic_size].decode(), queue_id, queue_offset, physical_offset, sys_flag,
+        int.from_bytes(raw[store_time_at : store_time_at + 8], "big"), reconsume_times, raw[body_at : body_at + body_size],
+        dict(pair.split("\x01", 1) for pair in pairs if "\x01" in pair),
+    )  # fmt: skip
 
 
 def records(body: bytes) -> list[Record]:
     """The records of a pull answer."""
     found, at = [], 0
     while at < len(body):
-        head = _RECORD_HEAD.unpack_from(body, at)
-        size, queue_id, queue_offset, physical_offset, sys_flag = head[0], head[3], head[5], head[6], head[7]
-        rest = body[at + _RECORD_HEAD.size : at + size]
-        body_size = head[-1]
-        topic_size = rest[body_size]
-        topic = rest[body_size + 1 : body_size + 1 + topic_size].decode()
-        pairs = rest[body_size + 1 + topic_size + 2 :].decode().split("\x02")
-        properties = dict(pair.split("\x01", 1) for pair in pairs if pair)
-        found.append(Record(topic, queue_id, queue_offset, physical_offset, sys_flag, head[10], head[12],
-                            rest[:body_size], properties))  # fmt: skip
-        at += size
+        found.append(record(body, at))
+        at += len(found[-1].raw)
     return found
 
 
@@ -111,26 +147,78 @@ class Connection:
             if answer.flag & 1 and answer.opaque == self._opaque:  # else a notice from the broker
                 return answer
 
+    def ask_many(self, requests: list[tuple[int, dict[str, object], bytes]]) -> list[Answer]:
+        """Calls that must succeed, many in flight; the answers in the order of the requests."""
+        answers: list[Answer] = []
+        for start in range(0, len(requests), _IN_FLIGHT):
+            part = requests[start : start + _IN_FLIGHT]
+            first = self._opaque + 1
+            self._opaque += len(part)
+            self._socket.sendall(b"".join(encode(code, first + n, ext, body) for n, (code, ext, body) in enumerate(part)))
+            came: dict[int, Answer] = {}
+            while len(came) < len(part):
+                answer = decode(self._file.read(int.from_bytes(self._file.read(4), "big")))
+                if answer.flag & 1:
+                    assert answer.code == SUCCESS, answer
+                    came[answer.opaque] = answer
+            answers += [came[first + n] for n in range(len(part))]
+        return answers
+
     def ask(self, code: int, ext: dict[str, object], body: bytes = b"") -> Answer:
         """A call that must succeed."""
         answer = self.call(code, ext, body)
         assert answer.code == SUCCESS, (code, ext, answer)
         return answer
 
-    def create_topic(self, topic: str, queues: int) -> None:
+    def create_topic(self, topic: str, queues: int, **extra: str) -> None:
         self.ask(UPDATE_AND_CREATE_TOPIC, {
             "topic": topic, "defaultTopic": "TBW102", "readQueueNums": queues, "writeQueueNums": queues, "perm": 6,
-            "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false",
+            "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false", **extra,
         })  # fmt: skip
 
-    def send(self, topic: str, queue_id: int, body: bytes, properties: dict[str, str] | None = None) -> Answer:
-        return self.ask(SEND_MESSAGE_V2, send_fields(topic, queue_id, properties), body)
+    def send(
+        self, topic: str, queue_id: int, body: bytes, properties: dict[str, str] | None = None, sys_flag: int = 0
+    ) -> Answer:
+        return self.ask(SEND_MESSAGE_V2, send_fields(topic, queue_id, properties, sys_flag), body)
+
+    def send_batch(self, topic: str, queue_id: int, messages: list[tuple[bytes, dict[str, str]]]) -> Answer:
+        return self.ask(SEND_BATCH_MESSAGE, {**send_fields(topic, queue_id), "m": "true"}, batch_body(messages))
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         return int(self.ask(GET_MIN_OFFSET, {"topic": topic, "queueId": queue_id}).ext["offset"])
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         return int(self.ask(GET_MAX_OFFSET, {"topic": topic, "queueId": queue_id}).ext["offset"])
+
+    def offset_by_time(self, topic: str, queue_id: int, time_ms: int, **extra: str) -> int:
+        fields = {"topic": topic, "queueId": queue_id, "timestamp": time_ms, **extra}
+        return int(self.ask(SEARCH_OFFSET_BY_TIMESTAMP, fields).ext["offset"])
+
+    def query(self, topic: str, key: str) -> list[Record]:
+        """The records found by a key, the unique one too."""
+        fields = {"topic": topic, "key": key, "maxNum": 64, "beginTimestamp": 0, "endTimestamp": 1 << 62}
+        answer = self.call(QUERY_MESSAGE, fields)
+        return records(answer.body) if answer.code == SUCCESS else []
+
+    def topic_table(self) -> dict[str, dict[str, Any]]:
+        """Every topic's configuration."""
+        table: dict[str, dict[str, Any]] = json.loads(self.ask(GET_ALL_TOPIC_CONFIG, {}).body)["topicConfigTable"]
+        return table
+
+    def commit(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
+        fields = {"consumerGroup": group, "topic": topic, "queueId": queue_id, "commitOffset": consumer_offset}
+        self.ask(UPDATE_CONSUMER_OFFSET, fields)
+
+    def send_back(self, group: str, sent: Record, delay_level: int) -> None:
+        """A consumer could not do it: into the retry topic after the delay, at level -1 among the dead letters."""
+        self.ask(CONSUMER_SEND_MSG_BACK, {"offset": sent.physical_offset, "group": group, "delayLevel": delay_level,
+                 "originMsgId": "", "originTopic": sent.topic, "unitMode": "false", "maxReconsumeTimes": 16})  # fmt: skip
+
+    def end_transaction(self, producer_group: str, half: Record, sys_flag: int) -> None:
+        self.ask(END_TRANSACTION, {"producerGroup": producer_group, "tranStateTableOffset": half.queue_offset,
+                 "commitLogOffset": half.physical_offset, "commitOrRollback": sys_flag, "fromTransactionCheck": "false",
+                 "msgId": half.properties["UNIQ_KEY"], "topic": half.properties["REAL_TOPIC"],
+                 "transactionId": half.properties["UNIQ_KEY"]})  # fmt: skip
 
     def consumer_offset(self, group: str, topic: str, queue_id: int) -> int:
         fields = {"consumerGroup": group, "topic": topic, "queueId": queue_id}
@@ -146,22 +234,29 @@ class Connection:
         beat = {"clientID": f"wire-{group}", "consumerDataSet": [consumer], "producerDataSet": []}
         self.ask(HEART_BEAT, {}, json.dumps(beat).encode())
 
-    def pull(self, group: str, topic: str, queue_id: int, queue_offset: int, count: int = 32) -> Answer:
+    def pull(
+        self, group: str, topic: str, queue_id: int, queue_offset: int, count: int = 32, expression: str = "*"
+    ) -> Answer:
         return self.call(PULL_MESSAGE, {
             "consumerGroup": group, "topic": topic, "queueId": queue_id, "queueOffset": queue_offset,
-            "maxMsgNums": count, "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*",
+            "maxMsgNums": count, "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": expression,
             "subVersion": 0, "expressionType": "TAG",
         })  # fmt: skip
 
-    def read_queue(self, topic: str, queue_id: int, group: str = "wire-reader") -> list[Record]:
-        """Every record of a queue, from its minimum offset to its maximum."""
+    def read_queue(
+        self, topic: str, queue_id: int, group: str = "wire-reader", count: int = 32, expression: str = "*"
+    ) -> list[Record]:
+        """Every record of a queue that the tags let through, from its minimum offset to its maximum."""
         self.subscribe(group, topic)
         found: list[Record] = []
         at, end = self.min_offset(topic, queue_id), self.max_offset(topic, queue_id)
         while at < end:
-            answer = self.pull(group, topic, queue_id, at)
-            assert answer.code == SUCCESS, (topic, queue_id, at, end, answer)
-            found += records(answer.body)
+            answer = self.pull(group, topic, queue_id, at, count, expression)
+            if answer.code == SUCCESS:
+                found += records(answer.body)
+            else:
+                assert expression != "*", (topic, queue_id, at, end, answer)
+            assert int(answer.ext["nextBeginOffset"]) > at, (topic, queue_id, at, end, answer)
             at = int(answer.ext["nextBeginOffset"])
         return found
 

@@ -1,0 +1,51 @@
+"""The stores in `tests/golden` that Apache's own brokers wrote, for brokers to run on."""
+
+import gzip
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+from served import Records, document
+from wire import record
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+_OF_THE_MACHINE = {"listenPort", "namesrvAddr", "storePathRootDir", "storePathCommitLog", "enablePropertyFilter"}
+
+
+def unpack(name: str, folder: Path) -> dict[str, object]:
+    """Unpacks a store into `folder`/store; the settings of its broker."""
+    with tarfile.open(GOLDEN / name / "store.tar.gz") as archive:
+        for member in archive:
+            archive.extract(member, folder)
+    lines = (folder / "broker.conf").read_text().splitlines()
+    pairs = [line.split("=", 1) for line in lines if "=" in line]
+    return {key: value for key, value in pairs if key not in _OF_THE_MACHINE}
+
+
+def expected_records(name: str, store: Path) -> Records:
+    """What Apache's own classes find in the queues; to be read before a broker runs on the store."""
+    log = {int(path.name): path.read_bytes() for path in (store / "commitlog").iterdir()}
+    file_size = len(log[0])
+    topics = document((store / "config" / "topics.json").read_bytes())["topicConfigTable"]
+    found: Records = {}
+    for row in _rows(name, "expected_cq"):
+        if row["topic"] not in topics:  # cannot be pulled
+            continue
+        found[row["topic"], row["queueId"]] = [
+            record(log[offset // file_size * file_size], offset % file_size) for offset, _, _ in row["units"]
+        ]
+    return found
+
+
+def expected_by_key(name: str) -> list[tuple[str, str, set[int]]]:
+    """(topic, key, physical offsets of the records that have it), by Apache's own index."""
+    return [
+        (row["topic"], row["key"], {int(msg_id[-16:], 16) for msg_id in row["keyReallyMatches"]})
+        for row in _rows(name, "expected_index")
+    ]
+
+
+def _rows(name: str, file: str) -> list[dict[str, Any]]:
+    with gzip.open(GOLDEN / name / f"{file}.jsonl.gz", "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]

@@ -1,0 +1,176 @@
+"""What a broker serves from a store, to be held against what another broker served, or what lies on the disk.
+
+The same records byte for byte under the same queue offsets, by key, by tag and by time; what came meanwhile stands behind.
+"""
+
+import bisect
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from wire import Connection, Record
+
+Queue = tuple[str, int]
+Records = dict[Queue, list[Record]]
+
+_PULLED_AT_ONCE = 500
+_KEYS_ASKED, _TIMES_ASKED = 60, 12
+_BARE_KEY = re.compile(r'("(?:[^"\\]|\\.)*")|([{,]\s*)(-?\d+)(?=\s*:)')
+_OF_A_RUN = {"abort", "abort.bak"}
+
+
+def queues_on_disk(store: Path) -> list[Queue]:
+    """Every queue that has a file. (Asked for one that has none, Apache makes it.)"""
+    folders = {path.parent for path in (store / "consumequeue").glob("*/*/*")}
+    return sorted((folder.parent.name, int(folder.name)) for folder in folders)
+
+
+def read_all(connection: Connection, queues: Iterable[Queue]) -> Records:
+    """Every record of the queues, from the first offset to the last. Topics without a configuration cannot be pulled."""
+    found, topics = {}, connection.topic_table()
+    for topic, queue_id in queues:
+        if topic not in topics:
+            continue
+        records = connection.read_queue(topic, queue_id, count=_PULLED_AT_ONCE)
+        first = connection.min_offset(topic, queue_id)
+        assert [record.queue_offset for record in records] == [*range(first, first + len(records))], (topic, queue_id)
+        found[topic, queue_id] = records
+    return found
+
+
+def check_begins_with(served: Records, earlier: Records) -> None:
+    """What was there is there, byte for byte; what came since stands behind it."""
+    for queue, records in earlier.items():
+        raw = [record.raw for record in served.get(queue, [])[: len(records)]]
+        same = sum(1 for mine, theirs in zip(raw, records, strict=False) if mine == theirs.raw)
+        assert same == len(records), f"{queue}: {len(records)} records were there, {len(raw)} come, {same} are the same"
+
+
+def check_by_key(connection: Connection, records: Records) -> int:
+    """Each of a sample of records is found by its first key and by its unique one. Returns the number of questions."""
+    keyed = [record for queue in records.values() for record in queue if record.properties.get("KEYS")]
+    asked = keyed[:: max(1, len(keyed) // _KEYS_ASKED)]
+    for record in asked:
+        for key in (record.properties["KEYS"].split(" ")[0], record.properties.get("UNIQ_KEY")):
+            if key:
+                found = connection.query(record.topic, key)
+                assert record.raw in [one.raw for one in found], (record.topic, key, record.physical_offset)
+    return len(asked)
+
+
+def check_by_tag(connection: Connection, records: Records) -> int:
+    """A pull with one tag gives every record that has it, and none with another of the tags. Returns what came."""
+    count = 0
+    for (topic, queue_id), queue in records.items():
+        tags = sorted({record.properties.get("TAGS", "") for record in queue})
+        if topic == "SCHEDULE_TOPIC_XXXX" or len(tags) < 2:  # its units hold the time of delivery in the tag's place
+            continue
+        came = connection.read_queue(topic, queue_id, count=_PULLED_AT_ONCE, expression=tags[-1])
+        assert {_hash(record.properties.get("TAGS", "")) for record in came} == {_hash(tags[-1])}
+        # More may have come to the queue since.
+        wanted = [record.raw for record in queue if _hash(record.properties.get("TAGS", "")) == _hash(tags[-1])]
+        assert [record.raw for record in came[: len(wanted)]] == wanted, (topic, queue_id, tags[-1])
+        count += len(came)
+    return count
+
+
+def _hash(tag: str) -> int:
+    """All that a queue knows of a tag: Java's hash of the string."""
+    code = 0
+    for char in tag:
+        code = (31 * code + ord(char)) & 0xFFFFFFFF
+    return code
+
+
+def check_by_time(connection: Connection, records: Records, version: str, store: Path) -> int:
+    """Queue offsets by store time, by the rule of that version. Returns the number of questions."""
+    count = 0
+    for (topic, queue_id), queue in records.items():
+        files = len([*(store / "consumequeue" / topic / str(queue_id)).iterdir()])
+        if not queue or version == "4.9.4" and files > 1:  # there it looks into one file only, chosen by the file's own time
+            continue
+        first = queue[0].queue_offset
+        times = [record.store_timestamp_ms for record in queue]
+        for time_ms in times[:: max(1, len(times) // _TIMES_ASKED)]:
+            for asked in (time_ms - 1, time_ms, time_ms + 1):
+                answers = (
+                    {"": connection.offset_by_time(topic, queue_id, asked)}
+                    if version == "4.9.4"
+                    else {
+                        bound: connection.offset_by_time(topic, queue_id, asked, boundaryType=bound)
+                        for bound in ("LOWER", "UPPER")
+                    }
+                )
+                for bound, answer in answers.items():
+                    wanted = {first + index for index in indexes_by_time(times, asked, bound)}
+                    assert answer in wanted, (topic, queue_id, asked, bound, answer, wanted)
+                    count += 1
+    return count
+
+
+def indexes_by_time(times: list[int], asked: int, bound: str) -> set[int]:
+    """The indexes that answer: 5.x has LOWER and UPPER, 4.9.4 ("") the nearest, and the last one when all are later."""
+    left, right = bisect.bisect_left(times, asked), bisect.bisect_right(times, asked)
+    if bound == "LOWER":
+        return {left}
+    if bound == "UPPER":
+        return {max(right - 1, 0)}
+    if left < right:
+        return {*range(left, right)}
+    if left == 0:
+        return {0}
+    if left == len(times):
+        return {len(times) - 1}
+    before, after = asked - times[left - 1], times[left] - asked
+    return {left - 1} if before <= after else {left}
+
+
+# --- what else lies in a store --------------------------------------------------------------------------------------
+
+
+def files(store: Path) -> dict[str, bytes]:
+    """Every file but those of the log, the queues and the index, which grow and are cut."""
+    kinds = ("commitlog", "consumequeue", "index")
+    paths = [path for path in store.rglob("*") if path.is_file() and path.relative_to(store).parts[0] not in kinds]
+    return {str(path.relative_to(store)): path.read_bytes() for path in paths}
+
+
+def document(data: bytes) -> Any:
+    """A file of `config/`: JSON whose keys may be bare numbers."""
+    return json.loads(_BARE_KEY.sub(lambda m: m[1] or f'{m[2]}"{m[3]}"', data.decode()))
+
+
+def check_carried(before: dict[str, bytes], after: dict[str, bytes]) -> None:
+    """No file is gone; JSON documents have every key that they had; what is not JSON is untouched, but the checkpoint."""
+    assert before.keys() - after.keys() <= _OF_A_RUN
+    for name, data in before.items():
+        if name.endswith(".json"):
+            missing = [*_missing(document(data), document(after[name]))]
+            assert not missing, f"{name} has lost {missing}"
+        elif name not in {*_OF_A_RUN, "checkpoint", "lock"} and not name.endswith(".bak"):
+            assert after[name] == data, f"{name} has changed"
+
+
+def _missing(before: Any, after: Any, path: str = "") -> Iterable[str]:
+    """Paths of the keys that one document has and another has not. A progress of 0 is as good as none."""
+    if isinstance(before, dict):
+        for key, value in before.items():
+            if key not in after and value == 0 and path.startswith("/offsetTable"):
+                continue
+            if not isinstance(after, dict) or key not in after:
+                yield f"{path}/{key}"
+            else:
+                yield from _missing(value, after[key], f"{path}/{key}")
+
+
+def complaints(log: Path) -> dict[str, int]:
+    """The warnings and errors of Apache's log: level and text -> how often."""
+    counts: dict[str, int] = defaultdict(int)
+    for line in log.read_text(errors="replace").splitlines():
+        found = re.match(r"[\d-]+ [\d:,]+ (WARN|ERROR) (.*)", line)
+        if found:
+            counts[f"{found[1]} {found[2]}"] += 1
+    return dict(counts)
