@@ -1,0 +1,214 @@
+"""Timer log, wheel and checkpoint, each for itself."""
+
+import random
+import struct
+
+import numpy as np
+import pytest
+from power_cut_disk import PowerCutDisk
+
+from store.layout import TIMER_LOG_UNIT_DTYPE, TIMER_WHEEL_SLOT_DTYPE
+from store.memory_disk import MemoryDisk
+from store.timer_checkpoint import TimerCheckpoint, TimerState
+from store.timer_log import TimerLog, Units, joined
+from store.timer_wheel import TimerSlot, TimerWheel
+
+PER_FILE = 5
+FILE_SIZE = PER_FILE * 52 + 16 + 30  # one more unit would have room, but not its blank
+NOW = 1_800_000_000_000
+
+
+def units_for(times: list[int], physical_offset: int = 100) -> Units:
+    units = np.zeros(len(times), TIMER_LOG_UNIT_DTYPE)
+    units["size"], units["magic"], units["previous_position"], units["record_size"] = 52, 1, -1, 300
+    units["write_time_ms"] = times
+    units["physical_offset"] = physical_offset + np.arange(len(times))
+    return units
+
+
+def opened_log(disk: PowerCutDisk | MemoryDisk) -> TimerLog:
+    log = TimerLog(disk, "/store/timerlog", FILE_SIZE)
+    log.load()
+    return log
+
+
+# --- the log --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("portion", [1, 3, 5, 7, 23])
+def test_units_lie_where_they_were_foretold_and_files_end_with_a_blank(portion: int) -> None:
+    disk = MemoryDisk()
+    log = opened_log(disk)
+    units = units_for(list(range(NOW, NOW + 23)))
+    foretold: list[int] = []
+    for begin in range(0, 23, portion):
+        part = units[begin : begin + portion]
+        assert log.next_position == log.positions_of_next(1)[0]
+        foretold += log.positions_of_next(len(part)).tolist()
+        log.append(part.tobytes())
+    assert foretold == [number // PER_FILE * FILE_SIZE + number % PER_FILE * 52 for number in range(23)]
+    assert [bytes(log.unit_at(position) or b"") for position in foretold] == [unit.tobytes() for unit in units]
+    for file_number in range(4):
+        data = disk.read_file(f"/store/timerlog/{file_number * FILE_SIZE:020d}")
+        assert data[PER_FILE * 52 :][:16] == struct.pack(">iqi", 46, 0, -875286124)
+    assert joined(part for _, part in log.windows()).tobytes() == units.tobytes()
+    assert joined(part for _, part in log.windows(foretold[7], foretold[12])).tobytes() == units[7:12].tobytes()
+    again = opened_log(disk)
+    assert again.sound_end(1 << 40, 1 << 60) == log.end == foretold[-1] + 52
+    assert again.sound_end(100 + 7, 1 << 60) == again.sound_end(1 << 40, NOW + 7) == foretold[7]
+
+
+@pytest.mark.parametrize("torn_at", range(4, 44, 4))
+def test_a_unit_of_which_a_sector_is_missing_ends_the_log(torn_at: int) -> None:
+    for front_is_missing in (False, True):
+        disk = MemoryDisk()
+        log = opened_log(disk)
+        units = units_for([NOW, NOW + 1])
+        units["topic_hash"], units["previous_position"][1] = 7, 0
+        log.append(units.tobytes())
+        array = disk.map(f"/store/timerlog/{0:020d}", FILE_SIZE).array
+        array[52:][slice(0, torn_at) if front_is_missing else slice(torn_at, 52)] = 0
+        # What is only the hash of the topic tells nobody where a message is.
+        assert opened_log(disk).sound_end(1 << 40, 1 << 60) == (104 if torn_at == 40 and not front_is_missing else 52)
+
+
+def test_files_go_when_every_unit_is_read_or_its_record_is_gone() -> None:
+    log = opened_log(MemoryDisk())
+    times = [NOW + 1000 * number for number in range(17)]
+    times[2] = NOW + 7000
+    log.append(units_for(times).tobytes())
+    assert log.delete_unneeded(NOW + 7000, 0) == 0
+    assert log.delete_unneeded(NOW + 7001, 0) == 1
+    assert log.begin == FILE_SIZE
+    assert log.delete_unneeded(NOW + 7001, 100 + 9) == 0
+    assert log.delete_unneeded(NOW + 7001, 100 + 10) == 1
+    # Never the last: it tells where the log goes on.
+    assert log.delete_unneeded(NOW + 10**9, 10**9) == 1
+    assert log.file_count == 1 and log.begin == 3 * FILE_SIZE
+
+
+def test_starting_over_never_gives_a_position_again() -> None:
+    disk = PowerCutDisk()
+    log = opened_log(disk)
+    log.append(units_for([NOW] * 7).tobytes())
+    end = log.end
+    log.start_over(end)
+    assert log.begin == log.end == log.next_position == 2 * FILE_SIZE > end
+    log.flush()
+    assert opened_log(disk).begin == 2 * FILE_SIZE
+
+
+def test_an_append_without_room_changes_nothing() -> None:
+    disk = PowerCutDisk()
+    log = opened_log(disk)
+    log.append(units_for([NOW] * 4).tobytes())
+    disk.capacity = disk.space_used + 4096
+    end = log.end
+    with pytest.raises(OSError, match="No space left"):
+        log.append(units_for([NOW] * 20).tobytes())
+    assert (log.end, sum(len(part) for _, part in log.windows())) == (end, 4)
+    disk.capacity = None
+    log.append(units_for([NOW] * 20).tobytes())
+    assert sum(len(part) for _, part in log.windows()) == 24
+    disk.note_all_written()
+    assert not disk.unreserved
+
+
+# --- the wheel ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slot_count", [200, 256, 1000])
+def test_the_wheel_does_as_a_plain_dictionary_does(slot_count: int) -> None:
+    rng = random.Random(5)
+    wheel, model = TimerWheel(MemoryDisk(), "/store/timerwheel", slot_count, 1000), dict[int, TimerSlot]()
+    wheel.clear_from(0)
+    span = 1000 * slot_count
+    position, begin = 0, NOW
+    for _ in range(300):
+        begin += 1000 * rng.randrange(30)
+        times = [begin + rng.randrange(span) for _ in range(rng.choice((1, 2, 30)))]
+        positions = [position + 52 * number for number in range(len(times))]
+        position += 52 * len(times)
+        counts = [rng.choice((1, 1, 1, -1)) for _ in times]
+        previous, numbers, slots = wheel.hung(np.array(times), np.array(positions), np.array(counts))
+        wheel.set_slots(numbers, slots)
+        for time, own, count, before in zip(times, positions, counts, previous.tolist(), strict=True):
+            slot = model.get(time // 1000, TimerSlot(-1, -1, 0, 0))
+            assert before == slot.last_position
+            first = own if slot.first_position < 0 else slot.first_position
+            model[time // 1000] = TimerSlot(first, own, slot.message_count + count, 0)
+            model.pop(time // 1000 - slot_count, None)
+            assert wheel.slot_at(time - span) == (-1, -1, 0, 0)
+        low = begin + 1000 * rng.randrange(-100, 200)
+        high = low + 1000 * rng.choice((1, 10, 150, slot_count))
+        wanted = min((1000 * time for time in model if low <= 1000 * time < high), default=None)
+        assert wheel.next_time_ms(low, high) == wanted
+        assert wheel.slot_at(begin) == model.get(begin // 1000, (-1, -1, 0, 0))
+    wheel.clear_from(begin)
+    assert wheel.next_time_ms(begin, begin + span) is None
+
+
+def test_the_wheel_takes_room_before_it_writes() -> None:
+    disk = PowerCutDisk()
+    wheel = TimerWheel(disk, "/store/timerwheel", 20_000, 1000)
+    times = np.array([NOW, NOW + 1000, NOW + 5_000_000, NOW + 5_100_000])
+    wheel.reserve(times)
+    wheel.reserve_one(NOW + 9_000_000)
+    assert disk.space_used == 3 * 4096
+    _, numbers, slots = wheel.hung(times, np.arange(4) * 52, np.ones(4, np.int64))
+    wheel.set_slots(numbers, slots)
+    wheel.set_slot(NOW + 9_000_000, TimerSlot(208, 208, 1, 0))
+    disk.note_all_written()
+    assert not disk.unreserved
+    disk.capacity = disk.space_used
+    with pytest.raises(OSError, match="No space left"):
+        wheel.reserve_one(NOW + 2_500_000)
+
+
+def test_a_wheel_of_another_size_is_made_anew() -> None:
+    disk = MemoryDisk()
+    TimerWheel(disk, "/store/timerwheel", 200, 1000).set_slot(NOW, TimerSlot(0, 0, 1, 0))
+    assert TimerWheel(disk, "/store/timerwheel", 300, 1000).slot_at(NOW) == (-1, -1, 0, 0)
+    assert disk.size("/store/timerwheel") == 300 * TIMER_WHEEL_SLOT_DTYPE.itemsize
+
+
+# --- the checkpoint -------------------------------------------------------------------------------------------------
+
+PATH = "/store/config/timercheck"
+DURABLE, MARKED = TimerState(NOW, 520, 10, NOW - 5, 7), TimerState(NOW + 3000, 572, 11, NOW + 3000, 9)
+
+
+def test_a_killed_process_goes_on_at_its_mark_and_a_power_cut_at_what_was_flushed() -> None:
+    disk = PowerCutDisk()
+    checkpoint = TimerCheckpoint(disk, PATH)
+    assert not checkpoint.sealed and checkpoint.state == (0, 0, 0, 1, 0)
+    checkpoint.flush(DURABLE, NOW)
+    checkpoint.mark(MARKED)
+    for seed in range(20):
+        after = TimerCheckpoint(disk.power_cut(random.Random(seed)), PATH)
+        assert after.sealed and after.state == DURABLE
+    killed = TimerCheckpoint(disk.killed(), PATH)
+    assert killed.sealed and (killed.state, killed.durable_state) == (MARKED, DURABLE)
+
+
+def test_what_another_broker_wrote_is_neither_sealed_nor_marked() -> None:
+    disk = MemoryDisk()
+    checkpoint = TimerCheckpoint(disk, PATH)
+    checkpoint.flush(DURABLE, NOW)
+    checkpoint.mark(MARKED)
+    # 5.5.0 writes its 56 bytes, and nothing behind them.
+    theirs = struct.pack(">7q", NOW + 9000, 104, 12, 12, 3, NOW, 5)
+    disk.map(PATH, 4096).view[:56] = theirs
+    found = TimerCheckpoint(disk, PATH)
+    assert not found.sealed and found.state == (NOW + 9000, 104, 12, NOW + 9001, 0)
+    found.flush(TimerState(NOW + 9000, 104, 13, 0, 0), NOW + 1)
+    # Where Apache's master begins is never behind; its data version goes on.
+    assert struct.unpack(">7q", disk.read_range(PATH, 0, 56)) == (NOW + 9000, 104, 13, 13, 3, NOW + 1, 6)
+    assert TimerCheckpoint(disk, PATH).sealed
+
+
+def test_a_checkpoint_of_another_length_begins_anew() -> None:
+    disk = MemoryDisk()
+    disk.write_file(PATH, b"\1" * 56)
+    assert TimerCheckpoint(disk, PATH).state == (0, 0, 0, 1, 0)
+    assert disk.size(PATH) == 4096

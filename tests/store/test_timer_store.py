@@ -1,0 +1,409 @@
+"""The timers' files as one: what is entered is delivered in its slot, through rolls, kills, power cuts and full disks."""
+
+import random
+
+import numpy as np
+import pytest
+from power_cut_disk import PowerCutDisk, Stopped
+
+from store.disk import Disk
+from store.layout import TIMER_MAGIC_DELETE, TIMER_MAGIC_ROLL
+from store.memory_disk import MemoryDisk
+from store.timer_log import Units, joined, unit_dues
+from store.timer_store import RecoveredTimers, TimerStore
+
+NOW = 1_800_000_000_000
+SECOND, HOUR, DAY = 1000, 3_600_000, 86_400_000
+PER_FILE = 20
+LOG = "/store/timerlog"
+WHEEL = "/store/timerwheel"
+CHECKPOINT = "/store/config/timercheck"
+
+
+def opened(disk: Disk, **settings: int) -> TimerStore:
+    """A wheel of 400 s, a roll window of 60 s, files of 20 units."""
+    small = {"log_file_size": PER_FILE * 52 + 16, "roll_window_slots": 60, "slots_total": 200}
+    return TimerStore(disk, wheel_path=WHEEL, log_directory=LOG, checkpoint_path=CHECKPOINT, **(small | settings))
+
+
+def offsets(units: Units) -> list[int]:
+    found: list[int] = units["physical_offset"].tolist()
+    return found
+
+
+class Service:
+    """The least that a broker's timer service does: enter what is in the timer queue, deliver what is due.
+
+    `queue` is the truth: due times by queue offset, the record of each at physical offset 100 * (queue offset + 1).
+    """
+
+    def __init__(self, disk: Disk, queue: list[int], now_ms: int, rng: random.Random) -> None:
+        self.disk, self.queue, self.now_ms, self.rng = disk, queue, now_ms, rng
+        self.delivered: list[tuple[int, int]] = []  # physical offset, when
+        self.timers = opened(disk)
+        self.recovered = self.timers.recover(now_ms, 100 * len(queue) + 100, len(queue))
+        self.queue_offset = self.recovered.queue_offset
+        # How much of queue and deliveries the CommitLog has synced; how many deliveries the last mark and flush knew.
+        self.synced, self.synced_deliveries, self.marked, self.flushed = len(queue), 0, 0, 0
+        if not self.recovered.complete:
+            self.enter_again(self.recovered)
+        self.timers.mark(0, self.queue_offset)
+        assert self.timers.state is not None
+        self.flush()
+
+    def enter_again(self, recovered: RecoveredTimers) -> None:
+        entered = max(recovered.entered_to // 100, 0)
+        for queue_offset in range(entered, recovered.queue_offset):
+            if self.queue[queue_offset] >= recovered.delivered_before[0]:
+                self.timers.put(self.queue[queue_offset], self.now_ms, 100 * (queue_offset + 1), 90, 7)
+            self.timers.mark(0, queue_offset + 1)
+        self.queue_offset = max(entered, recovered.queue_offset)
+
+    def enter(self) -> None:
+        if self.rng.random() < 0.5:
+            while self.queue_offset < len(self.queue):
+                self.timers.put(self.queue[self.queue_offset], self.now_ms, 100 * (self.queue_offset + 1), 90, 7)
+                self.queue_offset += 1
+        else:
+            dues = self.queue[self.queue_offset :]
+            self.timers.put_many(dues, self.now_ms, 100 * np.arange(self.queue_offset + 1, len(self.queue) + 1), 90, 7)
+            self.queue_offset = len(self.queue)
+        self.timers.mark(0, self.queue_offset)
+
+    def deliver(self) -> None:
+        while (time_ms := self.timers.next_time_ms(self.now_ms)) is not None:
+            found = self.timers.units_at(time_ms)
+            assert not len(found.marks) and len(found.messages)
+            assert len(set(offsets(found.messages))) == len(found.messages), "a message is in a slot twice"
+            rolled = found.messages["magic"] & TIMER_MAGIC_ROLL != 0
+            early = rolled & (unit_dues(found.messages) >= self.now_ms)
+            for physical_offset in offsets(found.messages[~early]):
+                assert self.queue[physical_offset // 100 - 1] <= self.now_ms
+                self.delivered.append((physical_offset, self.now_ms))
+            self.timers.roll(found.messages[early], self.now_ms)
+            self.timers.mark(time_ms + SECOND, self.queue_offset)
+            self.marked = len(self.delivered)
+
+    def flush(self) -> None:
+        state = self.timers.state
+        self.synced, self.synced_deliveries = len(self.queue), len(self.delivered)  # the CommitLog goes first
+        self.timers.flush(state, self.now_ms)
+        self.flushed = len(self.delivered)
+        self.timers.clean(0)
+
+    def turn(self) -> None:
+        for _ in range(self.rng.choice((0, 1, 3, 30))):
+            self.queue.append(self.now_ms + SECOND * self.rng.choice((1, 2, 30, 59, 60, 79, 80, 81, 300, 1500)))
+        self.enter()
+        self.now_ms += self.rng.choice((SECOND, 3 * SECOND, 40 * SECOND))
+        self.deliver()
+        if self.rng.random() < 0.4:
+            self.flush()
+
+    def run_out(self) -> None:
+        """No further messages; all that there are come due."""
+        self.enter()
+        while sum(map(len, self.timers.pending())):
+            time_ms = self.timers.next_time_ms(self.timers.read_time_ms + 400 * SECOND)
+            assert time_ms is not None
+            self.now_ms = max(self.now_ms, time_ms + SECOND)
+            self.deliver()
+
+
+# --- without an accident --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_each_message_comes_once_in_its_slot_and_log_files_go(seed: int) -> None:
+    disk = MemoryDisk()
+    service = Service(disk, [], NOW, random.Random(seed))
+    for _ in range(60):
+        service.turn()
+    file_count = len(disk.listdir(LOG))
+    service.run_out()
+    assert sorted(offset for offset, _ in service.delivered) == [100 * number + 100 for number in range(len(service.queue))]
+    for physical_offset, when_ms in service.delivered:
+        assert service.queue[physical_offset // 100 - 1] < when_ms
+    service.flush()
+    assert len(disk.listdir(LOG)) == 1 < file_count
+
+
+@pytest.mark.parametrize("due_s", [59, 60, 79, 80, 120, 150, 100_000])
+def test_one_by_one_and_many_at_once_choose_the_same_slot(due_s: int) -> None:
+    disks = MemoryDisk(), MemoryDisk()
+    stores = [opened(disk) for disk in disks]
+    for store in stores:
+        store.recover(NOW, 0, 0)
+    times = [stores[0].put(NOW + due_s * SECOND, NOW + 999, 100 + index, 9, 7, 5) for index in range(25)]
+    stores[1].put_many([NOW + due_s * SECOND] * 25, NOW + 999, 100 + np.arange(25), 9, 7, 5)
+    ahead_s = (times[0] - NOW) // SECOND
+    # 5.5.0's rule: the whole window, or half of it when less than a third would be left over.
+    assert ahead_s == (due_s if due_s < 60 else 30 if due_s < 80 else 60)
+    for name in disks[0].listdir(LOG):
+        assert disks[0].read_file(f"{LOG}/{name}") == disks[1].read_file(f"{LOG}/{name}")
+    assert disks[0].read_file(WHEEL) == disks[1].read_file(WHEEL)
+
+
+def test_marks_stand_apart_until_they_are_in_the_slot_of_their_victim() -> None:
+    timers = opened(MemoryDisk())
+    timers.recover(NOW, 0, 0)
+    timers.mark(NOW, 0)
+    timers.flush(timers.state, NOW)
+    due = NOW + 100 * SECOND
+    timers.put_many([due, due, due], NOW, [100, 200, 300], 9, 7, [1, 5, 1])
+    on_the_way = timers.units_at(NOW + 60 * SECOND)
+    assert (offsets(on_the_way.messages), offsets(on_the_way.marks)) == ([100, 200, 300], [])
+    assert timers.roll(on_the_way.messages, NOW + 60 * SECOND).tolist() == [due] * 3
+    there = timers.units_at(due)
+    assert (offsets(there.messages), offsets(there.marks)) == ([100, 300], [200])
+    assert timers.units_at(NOW + 60 * SECOND).messages.tobytes() == on_the_way.messages.tobytes()
+
+
+def test_a_slot_whose_units_lie_far_apart_is_read_along_its_chain() -> None:
+    timers = opened(MemoryDisk(), log_file_size=1 << 20)
+    timers.recover(NOW, 0, 0)
+    for number in range(3):
+        timers.put(NOW + 5 * SECOND, NOW, 10 * number, 9, 7)
+        timers.put_many([NOW + 6 * SECOND] * 5000, NOW, np.arange(5000), 9, 7)
+    assert offsets(timers.units_at(NOW + 5 * SECOND).messages) == [0, 10, 20]
+    assert offsets(timers.units_at(NOW + 6 * SECOND).messages) == [*range(5000)] * 3
+
+
+def test_what_is_late_goes_into_the_slot_that_is_being_read() -> None:
+    timers = opened(MemoryDisk())
+    timers.recover(NOW, 0, 0)
+    timers.mark(NOW + 10 * SECOND, 0)
+    assert timers.put(NOW - 30 * DAY, NOW, 100, 9, 7) == NOW + 10 * SECOND
+    assert timers.put_many([NOW - 30 * DAY], NOW, [200], 9, 7).tolist() == [NOW + 10 * SECOND]
+    # A clock that went back two months.
+    assert timers.put(NOW - 59 * DAY, NOW - 60 * DAY, 300, 9, 7) == NOW + 10 * SECOND
+    assert timers.put(NOW + 10 * SECOND, NOW + 60 * DAY, 400, 9, 7) == NOW + 10 * SECOND
+    assert offsets(timers.units_at(NOW + 10 * SECOND).messages) == [100, 200, 300, 400]
+
+
+def test_what_the_wheel_cannot_reach_yet_waits_in_its_last_slot() -> None:
+    for many in (False, True):
+        timers = opened(MemoryDisk())
+        timers.recover(NOW, 0, 0)
+        timers.mark(NOW, 0)
+        timers.flush(timers.state, NOW)
+        # Nothing was delivered for long, and the wheel holds 400 s: less a minute, as 5.5.0 would never fill.
+        due, now_ms, last = NOW + 401 * SECOND, NOW + 400 * SECOND, NOW + 340 * SECOND
+        if many:
+            assert timers.put_many([due, last], now_ms, [100, 200], 9, 7).tolist() == [last, last]
+        else:
+            assert [timers.put(due, now_ms, 100, 9, 7), timers.put(last, now_ms, 200, 9, 7)] == [last, last]
+        waiting = timers.units_at(last).messages
+        assert (waiting["magic"] & TIMER_MAGIC_ROLL != 0).tolist() == [True, False]
+        assert unit_dues(waiting).tolist() == [due, last]
+        timers.mark(last, 0)
+        assert timers.roll(waiting[:1], now_ms).tolist() == [due]
+        assert timers.next_time_ms(due + SECOND, last + SECOND) == due
+
+
+def test_pending_by_hour_of_the_due_time_and_below_a_physical_offset() -> None:
+    rng = np.random.default_rng(3)
+    timers = opened(MemoryDisk(), slots_total=7 * 86_400, roll_window_slots=172_800)
+    timers.recover(NOW, 0, 0)
+    timers.mark(NOW, 0)
+    dues = NOW + SECOND * rng.integers(1, 400 * 86_400, 500)
+    magics = np.where(rng.random(500) < 0.1, 1 | TIMER_MAGIC_DELETE, 1)
+    timers.put_many(dues, NOW, np.arange(500) * 10, 9, 7, magics)
+    expected: dict[int, tuple[int, int]] = {}
+    for due, magic in sorted(zip(dues.tolist(), magics.tolist(), strict=True)):
+        messages, marks = expected.get(due // HOUR * HOUR, (0, 0))
+        expected[due // HOUR * HOUR] = (messages, marks + 1) if magic != 1 else (messages + 1, marks)
+    assert timers.counts_by_hour() == expected and list(timers.counts_by_hour()) == sorted(expected)
+    assert offsets(joined(timers.pending(2000))) == list(range(0, 2000, 10))
+    timers.mark(NOW + DAY, 0)
+    found = joined(timers.pending())
+    assert offsets(found) == [10 * index for index in range(500) if dues[index] >= NOW + DAY]
+
+
+# --- accidents ------------------------------------------------------------------------------------------------------
+
+
+def accident(seed: int, kills: tuple[bool, ...]) -> None:
+    """Five lives of a broker, of which all but the last end with a kill or a power cut, at any step."""
+    rng = random.Random(seed)
+    disk = PowerCutDisk(rng=rng)
+    queue: list[int] = []
+    now_ms = NOW
+    delivered: set[int] = set()  # by copies that are still there
+    vouched: set[int] = set()  # and known to the state on disk
+    marked: set[int] = set()  # or to the mark
+    for last in (False, False, False, False, True):
+        service = None
+        disk.changes_left = None if last or rng.random() < 0.2 else rng.randrange(3, 60)
+        killed = rng.choice(kills)
+        try:
+            service = Service(disk, queue, now_ms, rng)
+            # A state was flushed before this process had a chance to do anything: there is always one to come back to.
+            assert service.recovered.complete or not delivered
+            vouched |= marked
+            for _ in range(0 if last else 25):
+                service.turn()
+                if rng.random() < 0.2:
+                    disk.write_back(rng)
+            if last:
+                service.run_out()
+        except Stopped:
+            pass
+        if service is not None:
+            found = [offset for offset, _ in service.delivered]
+            assert len(set(found)) == len(found) and not vouched & set(found)
+            now_ms = service.now_ms
+            delivered |= set(found if killed or last else found[: service.synced_deliveries])
+            vouched |= set(found[: service.flushed])
+            marked = set(found[: service.marked])
+        if killed:
+            disk = disk.killed()
+        elif not last:
+            disk, marked = disk.power_cut(rng), set()
+            # The CommitLog too loses what was not synced.
+            if service is not None:
+                del queue[rng.randrange(service.synced, len(queue) + 1) :]
+            delivered = {offset for offset in delivered if offset <= 100 * len(queue)}
+        now_ms += rng.choice((0, 5, 100)) * SECOND
+    disk.note_all_written()
+    assert not disk.unreserved
+    assert delivered == set(range(100, 100 * len(queue) + 100, 100))
+
+
+@pytest.mark.parametrize("kills", [(True,), (False,), (True, False)], ids=["kills", "power cuts", "both"])
+@pytest.mark.parametrize("seed", range(40))
+def test_nothing_is_lost_or_in_a_slot_twice(seed: int, kills: tuple[bool, ...]) -> None:
+    accident(seed, kills)
+
+
+def test_a_killed_process_delivers_nothing_again_that_it_had_marked() -> None:
+    disk = PowerCutDisk()
+    service = Service(disk, [], NOW, random.Random(1))
+    for _ in range(30):
+        service.turn()
+    assert service.delivered
+    after = Service(disk.killed(), service.queue, service.now_ms, random.Random(2))
+    assert after.recovered.complete and after.recovered.queue_offset == len(service.queue)
+    after.run_out()
+    assert sorted(offset for offset, _ in service.delivered + after.delivered) == [
+        100 * number + 100 for number in range(len(service.queue))
+    ]
+
+
+def pending_store() -> tuple[PowerCutDisk, Service, list[int]]:
+    """A store with some delivered, and many pending in several log files, flushed; the offsets of these."""
+    disk = PowerCutDisk()
+    service = Service(disk, [NOW + SECOND * (3 + 2 * number) for number in range(90)], NOW, random.Random(1))
+    service.enter()
+    service.now_ms += 20 * SECOND
+    service.deliver()
+    service.flush()
+    return disk, service, [100 * number + 100 for number in range(90) if number > 8]
+
+
+@pytest.mark.parametrize("lost", ["log", "wheel", "log file", "bytes of the log", "wheel bytes", "log and wheel"])
+def test_the_files_are_a_cache_that_can_be_lost(lost: str) -> None:
+    disk, service, pending = pending_store()
+    service.timers.close()
+    names = disk.listdir(LOG)
+    assert len(names) == 5
+    if lost.startswith("log and") or lost == "log":
+        disk.delete_tree(LOG)
+    if lost == "log file":
+        disk.delete(f"{LOG}/{names[2]}")
+    if lost in ("wheel", "log and wheel"):
+        disk.delete(WHEEL)
+    if lost == "bytes of the log":
+        disk.map(f"{LOG}/{names[1]}", PER_FILE * 52 + 16).view[60:70] = bytes(10)
+    if lost == "wheel bytes":
+        disk.map(WHEEL, 400 * 32).array[:] = np.random.default_rng(1).integers(0, 255, 400 * 32)
+    after = Service(disk, service.queue, service.now_ms, random.Random(2))
+    assert after.recovered.complete is (lost in ("wheel", "wheel bytes"))
+    assert bool(after.recovered.problem) is not after.recovered.complete
+    assert sorted(offsets(joined(after.timers.pending()))) == pending
+    after.run_out()
+    assert sorted(offset for offset, _ in after.delivered) == pending
+
+
+def test_a_rebuild_that_is_cut_short_begins_again() -> None:
+    disk, service, pending = pending_store()
+    recovered = service.timers.wipe()
+    assert (recovered.complete, recovered.queue_offset, recovered.entered_to) == (False, 90, -1)
+    for queue_offset in range(9, 60):
+        service.timers.put(service.queue[queue_offset], service.now_ms, 100 * queue_offset + 100, 90, 7)
+        service.timers.mark(0, queue_offset + 1)
+    assert service.timers.state is None
+    service.timers.flush(service.timers.state, NOW)
+    after = Service(disk.killed(), service.queue, service.now_ms, random.Random(2))
+    assert not after.recovered.complete
+    assert sorted(offsets(joined(after.timers.pending()))) == pending
+    after.flush()
+    assert opened(disk_after := after.disk).recover(service.now_ms, 1 << 40, 90).complete and disk_after.exists(LOG)
+
+
+def test_a_commit_log_that_ends_before_the_units_is_believed() -> None:
+    disk, service, _ = pending_store()
+    after = Service(disk.killed(), service.queue[:50], service.now_ms, random.Random(2))
+    assert not after.recovered.complete and after.recovered.queue_offset == 50
+    assert sorted(offsets(joined(after.timers.pending()))) == [100 * number + 100 for number in range(9, 50)]
+
+
+def test_what_another_broker_wrote_behind_its_checkpoint_is_kept() -> None:
+    disk, service, _ = pending_store()
+    # As 5.5.0 leaves it when it is killed: newer units in the log, a checkpoint from before, and no seal.
+    checkpoint = disk.map(CHECKPOINT, 4096).view
+    checkpoint[56:64] = bytes(8)
+    service.queue.append(service.now_ms + 5 * SECOND)
+    service.enter()
+    after = Service(disk.killed(), service.queue, service.now_ms, random.Random(2))
+    assert after.recovered.queue_offset == 90 and after.recovered.entered_to == 9100
+    after.queue_offset = 91
+    assert sorted(offsets(joined(after.timers.pending()))) == [100 * number + 100 for number in range(9, 91)]
+
+
+def test_what_was_due_while_the_broker_was_away_for_long_comes_at_once() -> None:
+    disk, service, pending = pending_store()
+    service.timers.close()
+    # Longer than the wheel goes back; Apache's broker would begin behind it.
+    after = Service(disk, service.queue, service.now_ms + 30 * DAY, random.Random(2))
+    assert after.recovered.complete
+    after.timers.put(after.now_ms + 50 * SECOND, after.now_ms, 9100, 90, 7)
+    after.queue.append(after.now_ms + 50 * SECOND)
+    after.queue_offset = 91
+    after.deliver()
+    assert sorted(offset for offset, _ in after.delivered) == pending
+    after.run_out()
+    assert after.delivered[-1][0] == 9100
+
+
+def test_a_wheel_of_another_precision_is_filled_anew() -> None:
+    disk = MemoryDisk()
+    queue = [NOW + SECOND * number for number in range(1, 60, 7)]
+    service = Service(disk, queue, NOW, random.Random(1))
+    service.enter()
+    service.flush()
+    finer = opened(disk, precision_ms=100)
+    # Its 400 slots are 40 s, and units lie behind that.
+    recovered = finer.recover(NOW, 1 << 40, 9)
+    assert (recovered.complete, recovered.entered_to, recovered.queue_offset) == (False, -1, 9)
+    finer.put_many(queue, NOW, 100 + 100 * np.arange(9), 9, 7)
+    finer.mark(NOW, 9)
+    expected = [100 * number + 100 for number in range(9)]
+    assert sorted(offsets(joined(finer.pending()))) == expected
+    assert sum(messages for messages, _ in finer.counts_by_hour().values()) == 9
+    assert {int(due) for units in finer.pending() for due in unit_dues(units)} == set(queue)
+
+
+def test_no_room_is_an_error_that_changes_nothing() -> None:
+    disk, service, pending = pending_store()
+    disk.capacity = disk.space_used
+    with pytest.raises(OSError, match="No space left"):
+        service.timers.put_many([service.now_ms + 59 * SECOND] * 50, service.now_ms, np.arange(50) + 9100, 9, 7)
+    assert offsets(joined(service.timers.pending())) == pending
+    with pytest.raises(OSError, match="No space left"):
+        for number in range(PER_FILE + 1):
+            service.timers.put(service.now_ms + 59 * SECOND, service.now_ms, 9100 + number, 9, 7)
+    found = offsets(joined(service.timers.pending()))
+    assert found[: len(pending)] == pending and set(found[len(pending) :]) <= set(range(9100, 9200))
+    disk.note_all_written()
+    assert not disk.unreserved
