@@ -113,7 +113,7 @@ class ConsumeQueue:
                 values, count, queue_offset = values[3 * skipped :], count - skipped, queue_offset + skipped
         files = self._files if self._opened else self._open()
         if queue_offset > self.max_offset and self.min_offset == self.max_offset:
-            self._blank_until(queue_offset)
+            self.begin_at(queue_offset)
         data = unit_run_struct(count).pack(*values)
         file = files.writable()
         if len(data) <= file.size - file.wrote:
@@ -146,7 +146,7 @@ class ConsumeQueue:
             self.destroy()
         queue_offset, units = queue_offset + known, units[known:]
         if queue_offset > self.max_offset and self.min_offset == self.max_offset:
-            self._blank_until(queue_offset)
+            self.begin_at(queue_offset)
         assert queue_offset == self.max_offset, f"unit {queue_offset} of {self.topic}/{self.queue_id} at {self.max_offset}"
         self._open()
         self._files.append(units.tobytes())
@@ -171,7 +171,7 @@ class ConsumeQueue:
             self.max_offset = until
             self.max_physical_offset = max(self.max_physical_offset, filler_offset + size)
 
-    def _blank_until(self, queue_offset: int) -> None:
+    def begin_at(self, queue_offset: int) -> None:
         """Begin an empty queue at `queue_offset`."""
         files = self._open()
         while files.files:

@@ -82,6 +82,8 @@ class Recovery:
         # Records of the window read last.
         self._last_window: list[int] = []
         self._lost_records = LostRecords(queues, delay_levels)
+        # Of queues that were deleted to be made from the log's beginning on: the queue offset that would have come there.
+        self._past_ends: dict[QueueKey, int] = {}
         # Queues that must be made again from the whole log.
         self._suspects: set[QueueKey] = set()
         self._is_unchanged = False
@@ -114,6 +116,7 @@ class Recovery:
         else:
             self._recover()
         self._make_again()
+        self._keep_counting()
         self._commit_log.recovered(self._last_store_timestamp_ms)
         self._queues.correct_min_offsets(self._commit_log.min_offset)
         self._finish()
@@ -221,7 +224,7 @@ class Recovery:
         self._report.repairs.append(f"all queues and the index are made again from the log: {why}")
         self._set_back(0)
         self._suspects.clear()
-        self._queues.destroy()
+        self._drop_queues()
         if self._index is not None:
             self._index.destroy()
         self._carry(self._files.min_offset)
@@ -239,6 +242,24 @@ class Recovery:
         self.known.clean = False
         self.known.save(self._disk, self._root)
 
+    def _drop_queues(self) -> None:
+        """Delete all queues, to be made from the log's beginning on."""
+        begin = self._files.min_offset
+        if begin:
+            self._queues.truncate(begin)
+            for queue in self._queues:
+                if queue.max_offset and queue.max_physical_offset > self.known.dropped.get(queue.topic, -1):
+                    self._past_ends[queue.topic, queue.queue_id] = queue.max_offset
+        self._queues.destroy()
+
+    def _keep_counting(self) -> None:
+        """Let queues whose records are all deleted go on where they were: consumers' offsets would be beyond them."""
+        for key, next_offset in self._past_ends.items():
+            queue = self._queues.find_or_create(*key)
+            if not queue.max_offset:
+                queue.begin_at(next_offset)
+                self._queues.dirty[queue] = None
+
     # --- reading ---------------------------------------------------------------------------------------------------
 
     def _carry(self, start: int) -> None:
@@ -246,7 +267,7 @@ class Recovery:
         if start > self._files.min_offset:
             self._queues.truncate(start)
         else:
-            self._queues.destroy()
+            self._drop_queues()
         if self._index is not None and (lacking_from := self._index.recover(start)) < start:
             self._report.repairs.append(f"index files are damaged: what is from {lacking_from} on is indexed again")
             if recovery_start.record_at(self._files, lacking_from) is None:

@@ -90,6 +90,7 @@ async def load_until_killed(cluster: Cluster, load: Load, seconds: float) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(5400)  # hundreds of cycles are asked for now and then
 async def test_kill_minus_9_under_load(killed: Cluster, pytestconfig: pytest.Config) -> None:
     cycles = pytestconfig.getoption("--kill-cycles", default=20)
     load, rng, began = Load(), random.Random(5), time.monotonic()

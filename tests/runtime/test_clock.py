@@ -1,5 +1,7 @@
 import time
 
+import pytest
+
 from runtime.clock import SystemClock, VirtualClock
 
 
@@ -24,3 +26,16 @@ def test_liveness_does_not_follow_message_time() -> None:
     before = clock.monotonic()
     clock.advance(1_000_000)
     assert 0 <= clock.monotonic() - before < 100
+
+
+def test_steady_time_passes_with_message_time_but_cannot_be_set() -> None:
+    clock = VirtualClock(1000)
+    began = clock.steady_ms()
+    clock.advance(50)
+    clock.step(-60_000)
+    clock.set_ms(7)
+    assert (clock.message_time_ms(), clock.steady_ms() - began) == (7, 50)
+    with pytest.raises(ValueError, match="by -1 ms; `step`"):
+        clock.advance(-1)
+    before = SystemClock().steady_ms()
+    assert 0 <= SystemClock().steady_ms() - before < 10_000

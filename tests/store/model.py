@@ -111,10 +111,13 @@ class Model:
 
     # --- what must be there ----------------------------------------------------------------------------------------
 
-    def restarted(self, store: MessageStore, *, all_kept: bool, synced_timestamp_ms: int) -> int:
+    def restarted(self, store: MessageStore, *, all_kept: bool, synced_timestamp_ms: int, is_harmed: bool = False) -> int:
         """Hold a store that was opened again against what was promised; how many records are gone.
 
-        Of what is older than `synced_timestamp_ms` the store has said that it is all there. Afterwards the model knows what was lost, and goes on from there.
+        Of what is older than `synced_timestamp_ms` the store has said that it is all there. `is_harmed`:
+        somebody has deleted or cut files, so that queues whose records are all deleted may begin at 0 again.
+
+        Afterwards the model knows what was lost, and goes on from there.
         """
         end_offset = store.max_physical_offset
         kept = self.puts[: bisect_left(self.puts, end_offset + 1, key=lambda put: put.end_offset)]
@@ -140,10 +143,10 @@ class Model:
         for queue in sorted(self.undeleted):
             if not store.max_offset(*queue):
                 self._drop(queue)
-        self.check(store, restarted=True)
+        self.check(store, may_recount=is_harmed or not all_kept)
         return len(lost)
 
-    def check(self, store: MessageStore, *, restarted: bool = False) -> None:
+    def check(self, store: MessageStore, *, may_recount: bool = False) -> None:
         """Log, queues, index and times say what was put."""
         min_offset = store.min_physical_offset
         self.deleted_offset = max(self.deleted_offset, min_offset)
@@ -163,14 +166,14 @@ class Model:
             if put.queued:
                 by_queue[put.queue].append(put)
         for queue, puts in sorted(by_queue.items()):
-            self._check_queue(store, queue, puts, restarted)
+            self._check_queue(store, queue, puts, may_recount)
         if store.index is not None:
             self._check_index(store, there)
         files = store.commit_log.mapped_files.files
         if files:
             assert not files[-1].array[files[-1].wrote :].any(), "stale bytes stand behind the end of the log"
 
-    def _check_queue(self, store: MessageStore, queue: QueueKey, puts: list[Put], restarted: bool) -> None:
+    def _check_queue(self, store: MessageStore, queue: QueueKey, puts: list[Put], may_recount: bool) -> None:
         life = self.lives.get(queue, 0)
         present = [put for put in puts if put.life == life]
         if puts and not present and life:
@@ -200,7 +203,7 @@ class Model:
         else:
             next_offset = store.max_offset(*queue)
             known = self.queue_offsets.get(queue, 0)
-            assert restarted or next_offset == known, f"{queue}: the next is {next_offset}, {known} expected"
+            assert may_recount or next_offset == known, f"{queue}: the next is {next_offset}, {known} expected"
         self.queue_offsets[queue] = next_offset
 
     def _adopt_old_life(self, store: MessageStore, queue: QueueKey, puts: list[Put]) -> None:

@@ -44,16 +44,6 @@ FAULTS = (
 ERROR_TEXTS = {5: "Input/output error", 24: "Too many open files", 28: "No space left on device"}
 
 
-class OrderedSet(dict[object, None]):
-    """A set whose order does not hang on addresses, or a seed would not replay."""
-
-    def add(self, item: object) -> None:
-        self[item] = None
-
-    def discard(self, item: object) -> None:
-        self.pop(item, None)
-
-
 class Walk:
     """One seed."""
 
@@ -79,6 +69,7 @@ class Walk:
         self.lost = 0
         self.restarts = 0
         self.in_round = False
+        self.is_harmed = False
         self.events: list[str] = []
 
     def note(self, event: str) -> None:
@@ -124,8 +115,6 @@ class Walk:
             raise AssertionError("not opened after ten attempts")
         self.disk.changes_left = None
         self.store.on_flushed = self.flushed
-        if isinstance(getattr(self.store.queues, "dirty", None), set):
-            self.store.queues.dirty = OrderedSet()  # type: ignore[assignment]
         self.note(f"opened: {report}")
         self.restarts += 1
         self.disk.heal()
@@ -136,7 +125,10 @@ class Walk:
         if synced_ms is None:
             # All that was written is there; unless a start that was broken off has found an end before.
             synced_ms = FAR_MS if attempt == 0 else 0
-        self.lost += self.model.restarted(self.store, all_kept=all_kept, synced_timestamp_ms=synced_ms)
+        self.lost += self.model.restarted(
+            self.store, all_kept=all_kept, synced_timestamp_ms=synced_ms, is_harmed=self.is_harmed
+        )
+        self.is_harmed = False
         now = self.clock.monotonic()
         self.round_due = now + self.config.flush_interval_commit_log / 1000
         self.thorough_due = now + self.config.flush_commit_log_thorough_interval / 1000
@@ -398,6 +390,7 @@ class Walk:
                 names[path] = self.disk.durable_names[path] = type(names[path])(b"", on_platter=True)
             else:
                 continue
+            self.is_harmed = True
             self.note(f"harmed {path}")
 
 

@@ -94,7 +94,7 @@ def test_flush_looks_only_at_queues_that_grew_and_forgets_them(store: Store) -> 
     store.queues.flush(least_pages=2)
     assert {queue.topic for queue in store.queues.dirty} == {"A", "B"}
     store.queues.flush()
-    assert store.queues.dirty == set()
+    assert not store.queues.dirty
 
 
 def test_deleted_topics_leave_nothing(store: Store, tmp_path: Path) -> None:

@@ -95,6 +95,30 @@ def test_a_run_over_two_queue_files_is_not_put_twice() -> None:
     assert bodies(store) == [b"%d" % number for number in range(30)]
 
 
+def test_a_log_that_is_nothing_but_an_empty_file_goes_on_where_it_was() -> None:
+    disk, clock, store = opened(file_reserved_time=1, clean_file_forcibly_enable=True)
+    for _ in range(3):
+        store.put_message(message(body=bytes(12_000)))
+    store.dispatch()
+    without_room(disk, f"{3 * (16 << 10):020}")
+    assert store.put_message(message(body=bytes(12_000))).status is PutStatus.SERVICE_NOT_AVAILABLE
+    store.flush_queues()
+    disk.used = 0.99
+    assert store.clean() == 3
+    store.shutdown()
+    disk.used = 0.0
+    disk.faults.clear()
+
+    for _ in range(2):
+        store = open_store(disk, clock)
+        assert store.max_offset("T", 0) == 3 and store.max_physical_offset == 3 * (16 << 10)
+        store.shutdown()
+    store = open_store(disk, clock)
+    assert store.put_message(message(body=b"new")).physical_offset == 3 * (16 << 10)
+    store.dispatch()
+    assert store.min_offset("T", 0) == 3 and bodies(store) == [b"new"]
+
+
 def test_a_stop_while_something_waits_loses_nothing() -> None:
     disk, clock, store = opened()
     without_room(disk, "consumequeue")

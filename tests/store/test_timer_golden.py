@@ -29,7 +29,7 @@ NAMES = ["v5_clean", "v5_kill9"]
 def unpacked(name: str, root: Path) -> Path:
     with tarfile.open(GOLDEN / name / "store.tar.gz") as archive:
         members = [member for member in archive if "/timer" in member.name and not member.name.endswith(".bak")]
-        archive.extractall(root, members, filter="data")
+        archive.extractall(root, members)
     return root / "store"
 
 
