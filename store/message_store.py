@@ -4,7 +4,7 @@ All methods belong to the loop's thread. `on_flushed` alone is called from the f
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -383,6 +383,10 @@ class MessageStore:
     def clean(self, manual: bool = False) -> int:
         """Remove what is expired and see whether the disk is full; to be called every `cleanResourceInterval`."""
         return self._retention.clean(manual)
+
+    def ask_before_removing(self, may_remove: Callable[[int], bool]) -> None:
+        """Have no CommitLog file go unless `may_remove(physical offset behind it)`; asked again in each round."""
+        self._retention.may_remove = may_remove
 
     def drop_topics(self, keep: set[str]) -> list[str]:
         """Delete the queues of all topics but `keep`; their queue offsets begin at 0 again. Raises OSError.

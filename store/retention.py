@@ -14,6 +14,7 @@ there is never a gap.
 import logging
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 
 from runtime.clock import Clock
@@ -60,6 +61,8 @@ class Retention:
         self._deleted_below = 0
         self._removed: deque[MappedFile] = deque()
         self._delete_due = clock.monotonic()
+        # Asked before a file goes, with the physical offset behind it: is nothing in it needed any more?
+        self.may_remove: Callable[[int], bool] = lambda end_offset: True
 
     def clean(self, manual: bool = False) -> int:
         """One round: look at the disks and remove what is due; how many CommitLog files were removed. Raises OSError."""
@@ -148,6 +151,8 @@ class Retention:
             if files.files[0].flushed < files.file_size:
                 break
             if not at_once and self._last_message_ms() > expired_before_ms:
+                break
+            if not self.may_remove(files.files[0].start_offset + files.file_size):
                 break
             self._removed.append(files.take_first())
             removed += 1
