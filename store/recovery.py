@@ -254,6 +254,10 @@ class Recovery:
 
     def _keep_counting(self) -> None:
         """Let queues whose records are all deleted go on where they were: consumers' offsets would be beyond them."""
+        for key, end in self.known.queue_ends().items():
+            # A run before this one may have been killed behind the deletion.
+            if self._files.min_offset >= end.max_physical_offset > self.known.dropped.get(key[0], -1):
+                self._past_ends.setdefault(key, end.max_offset)
         for key, next_offset in self._past_ends.items():
             queue = self._queues.find_or_create(*key)
             if not queue.max_offset:
@@ -494,4 +498,6 @@ class Recovery:
                 # One that is empty may have lost what came later.
                 if 0 < queue.max_physical_offset <= past_end:
                     self._queues.drop_queue(topic, queue.queue_id)
-                    self._suspects.discard((topic, queue.queue_id))
+                    # One that was being made again may not have come to its topic's next life.
+                    if (topic, queue.queue_id) not in self.known.rebuilding:
+                        self._suspects.discard((topic, queue.queue_id))
