@@ -12,12 +12,16 @@ from typing import Final
 
 from broker import foreign_tables, lost_tables
 from broker.client_registry import ClientRegistry
+from broker.clock_steps import ClockSteps
 from broker.config import BrokerConfig, advertised_host, check
 from broker.consumer_offset import ConsumerOffsetManager
+from broker.delay_cancelled import DelayCancelled
+from broker.delay_query import DelayQuery, NoTimers
+from broker.delivery_time import DeliveryTimes
 from broker.handlers import ROUTES
 from broker.long_polling import PullRequestHoldService
 from broker.ports import reserve_ports
-from broker.put import MessagePutter
+from broker.put import CLUSTER, MessagePutter
 from broker.rebalance_lock import RebalanceLock
 from broker.recovery_progress import RecoveryProgress
 from broker.registration import Registration
@@ -26,6 +30,7 @@ from broker.schedule import ScheduleMessageService
 from broker.services import Services
 from broker.stats import SAMPLE_STEP_S, BrokerStats
 from broker.subscription_group import SubscriptionGroupManager
+from broker.timer_service import TimerMessageService
 from broker.topic_config import TopicConfigManager
 from remoting.bodies import DataVersion
 from remoting.client import RemotingClient
@@ -39,6 +44,7 @@ from store.config import MessageStoreConfig
 from store.config_file import ConfigFile
 from store.disk import Disk, FileDisk, StoreError
 from store.message_store import MessageStore
+from store.timer_store import TimerStore
 
 log = logging.getLogger("broker")
 
@@ -48,6 +54,8 @@ FLUSH_POLL_S: Final = 0.005
 PULL_AGAIN_S: Final = 0.1
 """How long a client may take from the answer to its held pull to the next one: a round trip."""
 FLUSH_TIMEOUT_S: Final = 10.0
+LOOK_AT_CLOCKS_S: Final = 0.05
+"""How soon it is noticed that somebody set the calendar."""
 ROUTE_WAIT_MAX_S: Final = 2.0
 """A name server that hangs holds nobody's first send longer than this; clients give up after 3 s."""
 VIP_PORT_REFUSED: Final = frozenset((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE))
@@ -97,6 +105,9 @@ class Broker:
                 for line in report.lines():
                     log.log(logging.INFO if report.clean and not report.repairs else logging.WARNING, line)
                 services = self._build(store, host.name, host.address, config.advertised_port or port)
+                if self.store_config.timer_wheel_enable:
+                    with RecoveryProgress() as progress:
+                        services.timer_messages.recover(progress)
             except (StoreError, ValueError, OSError) as error:
                 raise StartError(str(error)) from error
             store.start()
@@ -106,6 +117,8 @@ class Broker:
                 held.close()
         self._is_serving = True
         services.schedule.start()
+        if self.store_config.timer_wheel_enable:
+            services.timer_messages.start()
         self._keep_house(services)
         await services.registration.start()
 
@@ -125,18 +138,24 @@ class Broker:
         offsets_file = file("lmqConsumerOffset" if with_lmq else "consumerOffset")
         offsets = ConsumerOffsetManager(offsets_file, clock, with_lmq=with_lmq)
         stats = BrokerStats(config.broker_cluster_name, clock)
-        schedule = ScheduleMessageService(store, store.delay_levels, file("delayOffset"), timers, turn)
-        for manager in (topics, groups, offsets, schedule):
+        cancelled = DelayCancelled(file("delayCancelled"), clock, lambda: store.flushed_offset)
+        steps = ClockSteps(clock)
+        schedule = ScheduleMessageService(store, store.delay_levels, file("delayOffset"), timers, turn, cancelled, steps)
+        for manager in (topics, groups, offsets, schedule, cancelled):
             manager.load()
         if with_lmq and offsets.file.is_missing:
             offsets.decode(file("consumerOffset").load())  # what was committed before light queues were enabled
         lost_tables.make_again(store, topics, groups, offsets, schedule)
+        cancelled.passed(schedule.progress())
         foreign_tables.refuse_batch_topics(store, topics)
         foreign_tables.warn_of_rocksdb(self._disk, self.store_config.store_path_root_dir)
         self._client = RemotingClient(turn, timers)
         registration = Registration(config, topics, self._client, timers, broker_address)
         holds = PullRequestHoldService(timers)
-        putter = MessagePutter(config, store, store_host, timers, loop)
+        timer_messages = self._timer_messages(store, steps, timers, turn)
+        times = self._delivery_times(timer_messages)
+        waiting = timer_messages if times.is_enabled else NoTimers()
+        putter = MessagePutter(config, store, store_host, timers, loop, times)
         route_wait = RouteWait(
             registration, timers, min(config.register_broker_timeout_mills / 1000, ROUTE_WAIT_MAX_S), putter.is_immediate
         )
@@ -152,6 +171,10 @@ class Broker:
             holds=holds,
             putter=putter,
             schedule=schedule,
+            timer_messages=timer_messages,
+            delivery_times=times,
+            delay_query=DelayQuery(store, waiting, schedule, cancelled, clock, times.precision_ms, steps.shift_ms),
+            delay_cancelled=cancelled,
             registration=registration,
             route_wait=route_wait,
             stats=stats,
@@ -163,17 +186,46 @@ class Broker:
             broker_address=broker_address,
         )
 
+        store.ask_before_removing(lambda end: schedule.may_remove(end) and timer_messages.may_remove(end))
+        self._add_steps(services)
+        return services
+
+    @staticmethod
+    def _add_steps(services: Services) -> None:
+        """What is done at the end of each turn of the loop."""
+        store, turn = services.store, services.turn
+        listeners = (services.stats, services.holds, services.schedule, services.timer_messages)
+
         def dispatch() -> None:
             arrivals = store.dispatch()
             if arrivals:
-                stats.arrived(arrivals)
-                holds.arrived(arrivals)
-                schedule.arrived(arrivals)
+                for listener in listeners:
+                    listener.arrived(arrivals)
 
         turn.add(Phase.DISPATCH, dispatch)
         turn.add(Phase.FLUSH, services.putter.request_sync)
-        turn.add(Phase.WAKE, holds.wake)
-        return services
+        turn.add(Phase.WAKE, services.holds.wake)
+
+    def _timer_messages(self, store: MessageStore, steps: ClockSteps, timers: Timers, turn: Turn) -> TimerMessageService:
+        config = self.store_config
+        files = TimerStore(
+            self._disk, wheel_path=config.store_path("timerwheel"), log_directory=config.store_path("timerlog"),
+            checkpoint_path=config.store_path("config/timercheck"), log_file_size=config.mapped_file_size_timer_log,
+            precision_ms=config.timer_precision_ms, roll_window_slots=config.timer_roll_window_slot,
+            open_files=store.open_files,
+        )  # fmt: skip
+        return TimerMessageService(
+            store, files, steps, timers, turn, precision_ms=config.timer_precision_ms,
+            stop_enter=config.timer_stop_enqueue, stop_deliver=config.timer_stop_dequeue,
+        )  # fmt: skip
+
+    def _delivery_times(self, timer_messages: TimerMessageService) -> DeliveryTimes:
+        config = self.store_config
+        return DeliveryTimes(
+            self._clock, timer_messages, cluster=(CLUSTER, self.config.broker_cluster_name),
+            is_enabled=config.timer_wheel_enable, precision_ms=config.timer_precision_ms,
+            delay_max_s=config.timer_max_delay_sec, congestion_max=config.timer_congest_num_each_slot,
+        )  # fmt: skip
 
     async def _listen(self, services: Services, port: int, with_fast_port: bool) -> None:
         config = self.config
@@ -191,13 +243,21 @@ class Broker:
         offsets_s = self.config.flush_consumer_offset_interval / 1000
         self._housekeeping = [
             every(offsets_s, lambda: services.offsets.persist_in(self._writer), OFFSETS_FIRST_S),
-            every(self.store_config.flush_delay_offset_interval / 1000, lambda: services.schedule.persist_in(self._writer)),
+            every(self.store_config.flush_delay_offset_interval / 1000, self._persist_delays),
+            every(
+                self.store_config.timer_flush_interval_ms / 1000, lambda: services.timer_messages.persist_in(self._writer)
+            ),
             every(self.store_config.clean_resource_interval / 1000, self._clean),
             every(CLIENT_SCAN_S, services.clients.scan),
             every(CLIENT_SCAN_S, services.locks.expire),
             every(SAMPLE_STEP_S, services.stats.sample),
             every(1.0, services.stats.sample_tps),
         ]
+
+    def _persist_delays(self) -> None:
+        # First what is cancelled: behind progress that passed over it, it is no longer asked for.
+        self.services.delay_cancelled.persist_in(self._writer)
+        self.services.schedule.persist_in(self._writer)
 
     def _clean(self) -> None:
         try:
@@ -216,6 +276,7 @@ class Broker:
         if self._is_serving:
             await self.services.registration.stop()
             self.services.schedule.stop()
+            self.services.timer_messages.stop()
             await self._release_pulls()
             await self._flush()
         if self._client is not None:
@@ -226,7 +287,9 @@ class Broker:
         if self._store is not None:
             if self._is_serving:
                 self.services.offsets.persist()
+                self.services.delay_cancelled.persist()
                 self.services.schedule.persist()
+                self.services.timer_messages.close()
             self._store.shutdown()
         self._is_serving = False
 

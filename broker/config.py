@@ -58,6 +58,9 @@ class BrokerConfig:
     flush_consumer_offset_interval: int = setting(5_000, low=1)
     start_accept_send_request_time_stamp: int = 0
 
+    recall_message_enable: bool = True  # Apache's default is false
+    allow_recall_when_broker_not_writeable: bool = True
+
     long_polling_enable: bool = True
     lite_pull_message_enable: bool = True
     short_polling_time_mills: int = setting(1_000, low=1)
@@ -81,7 +84,7 @@ UPDATABLE_KEYS: Final = frozenset(
     defaultQueryMaxNum deleteWhen diskMaxUsedSpaceRatio fileReservedTime litePullMessageEnable longPollingEnable
     maxMsgsNumBatch maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory maxTransferCountOnMessageInDisk
     maxTransferCountOnMessageInMemory notifyConsumerIdsChangedEnable shortPollingTimeMills
-    startAcceptSendRequestTimeStamp traceOn
+    recallMessageEnable startAcceptSendRequestTimeStamp traceOn
     """.split()  # noqa: SIM905
 )
 """What UPDATE_BROKER_CONFIG may change: never a path, an address or an identity."""
@@ -128,7 +131,6 @@ _WITHOUT_EFFECT: Final = {
     "the backlog is 1024": "serverSocketBacklog",
     "the event loop is uvloop": "useEpollNativeSelector",
     "there are no pooled buffers": "serverPooledByteBufAllocatorEnable",
-    "arbitrary delays do not exist yet": "timerWheelEnable",
 }
 IGNORED_KEYS: Final[dict[str, str]] = {
     **STORE_IGNORED_KEYS,

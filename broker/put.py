@@ -1,9 +1,10 @@
 """What happens to a message between its header and the log, and between the log and its answer.
 
-On the way in: properties are read once and their stored form is made; a message with a delay level is put aside into
-SCHEDULE_TOPIC_XXXX. On the way out: with SYNC_FLUSH the answer waits for the disk. A turn asks for one sync, of the highest
-end offset that was put in it; the flush thread tells once a round how far the log is durable, and all answers up to there
-leave together.
+On the way in: properties are read once and their stored form is made; a message that is due later is put aside, with a delay
+level into SCHEDULE_TOPIC_XXXX, else into the timer topic (`broker.delivery_time`).
+
+On the way out: with SYNC_FLUSH the answer waits for the disk. A turn asks for one sync, of the highest end offset that was
+put in it; the flush thread tells once a round how far the log is durable, and all answers up to there leave together.
 
 Stored are the properties that 4.9.4 would store, whether or not a separator ended what came: entries without name or value
 are left out, of a name given twice the last one counts, CLUSTER is added, WAIT is left out. The string is never empty, and
@@ -18,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from broker.config import BrokerConfig
+from broker.delivery_time import DELAYING_PROPERTIES, TIMER_PROPERTIES, DeliveryTimes
 from broker.message_id import message_id_template
 from remoting.codes import ResponseCode
 from remoting.command import Response
@@ -25,9 +27,7 @@ from remoting.dispatch import Deferred, RemotingError
 from runtime.timers import Timer, Timers
 from store.message import (
     SCHEDULE_TOPIC,
-    TRANSACTION_COMMIT_TYPE,
-    TRANSACTION_NOT_TYPE,
-    TRANSACTION_TYPE_MASK,
+    TRANSACTION_UNQUEUED_FLAG,
     Message,
     PutResult,
     PutStatus,
@@ -128,7 +128,9 @@ class MessagePutter:
         store_host: bytes,
         timers: Timers,
         loop: asyncio.AbstractEventLoop,
+        times: DeliveryTimes,
     ) -> None:
+        self._times = times
         self._config = config
         self._store = store
         self._put_message = store.put_message
@@ -151,8 +153,12 @@ class MessagePutter:
 
     def put(self, message: Message) -> PutResult:
         """Store one message, or its delayed form. Raises RemotingError when the store refuses it."""
-        if DELAY in message.properties:
+        if not DELAYING_PROPERTIES.isdisjoint(message.properties):
             self._delay(message)
+        return self.put_at_once(message)
+
+    def put_at_once(self, message: Message) -> PutResult:
+        """Store one message as it is. Raises RemotingError when the store refuses it."""
         result = self._put_message(message)
         if result.status is not _PUT_OK:
             raise self._refusal(result)
@@ -168,18 +174,24 @@ class MessagePutter:
         return result
 
     def _delay(self, message: Message) -> None:
-        """Turn a message with a delay level into its form in SCHEDULE_TOPIC_XXXX (CommitLog.asyncPutMessage of 4.9.4).
+        """Turn a message that is due later into its form in SCHEDULE_TOPIC_XXXX (CommitLog.asyncPutMessage of 4.9.4) or in
+        the timer topic. A level counts before a time.
 
         The stored string is made anew from all properties, so delivered copies show DELAY, REAL_TOPIC and REAL_QID.
         """
         properties = message.properties
         try:
-            level = int(properties[DELAY])
+            level = int(properties.get(DELAY, 0))
         except ValueError:
             remark = f"property {DELAY}={properties[DELAY]!r} is not a delay level"
             raise RemotingError(ResponseCode.SYSTEM_ERROR, remark) from None
-        if level <= 0 or message.sys_flag & TRANSACTION_TYPE_MASK not in (TRANSACTION_NOT_TYPE, TRANSACTION_COMMIT_TYPE):
+        if message.sys_flag & TRANSACTION_UNQUEUED_FLAG:
             return
+        if level <= 0:
+            self._times.put_aside(message)
+            return
+        for name in TIMER_PROPERTIES:
+            properties.pop(name, None)
         level = self._store.delay_levels.clamp(level)
         properties.setdefault(CLUSTER, self._config.broker_cluster_name)
         properties[DELAY] = str(level)

@@ -1,4 +1,4 @@
-"""The table of GET_BROKER_RUNTIME_INFO: every key that 4.9.4 answers, and 5.x's spelling of one.
+"""The table of GET_BROKER_RUNTIME_INFO: every key that 4.9.4 answers, 5.x's spelling of one, and its timers.
 
 Tools index into it without asking whether a key is there; what has no meaning here (thread pools, a page cache lock) is
 answered with the value of an idle broker.
@@ -8,6 +8,7 @@ import shutil
 from typing import Final
 
 from broker.services import Services
+from broker.timer_figures import timer_lines
 from remoting.codes import VERSION, VERSION_NAME
 from store.record import store_timestamp_of
 
@@ -27,7 +28,10 @@ _DISTRIBUTION: Final = (
 
 def runtime_info(services: Services) -> dict[str, str]:
     """All keys with their present values as text."""
-    return {**_IDLE_POOLS, **_identity(services), **_rates(services), **_files(services), **_schedule(services)}
+    return {
+        **_IDLE_POOLS, **_identity(services), **_rates(services), **_files(services), **_schedule(services),
+        **timer_lines(services),
+    }  # fmt: skip
 
 
 def _identity(services: Services) -> dict[str, str]:

@@ -17,9 +17,11 @@ import heapq
 import logging
 from collections.abc import Iterable
 from concurrent.futures import Executor
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from broker.clock_steps import ClockSteps
 from broker.config_manager import ConfigManager
+from broker.delay_cancelled import DelayCancelled
 from broker.put import STALE_IN_COPIES
 from broker.topic_config import TRANS_HALF_TOPIC
 from runtime.timers import Timer, Timers
@@ -39,6 +41,8 @@ BATCH_MAX: Final = 128
 """Messages delivered in one turn of the loop (about 2 ms); others have their turn before the next."""
 UNITS_READ: Final = 32
 RETRY_AFTER_S: Final = 0.1
+FAILED_MAX: Final = 8
+"""With so many messages that cannot be put, no other is tried."""
 _UNSTORABLE: Final = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
 _WAIT: Final = "WAIT"
 _QUEUE_ID_MAX: Final = 2**31 - 1
@@ -57,11 +61,28 @@ class _Level:
         self.units: list[tuple[int, int, int]] = []
 
 
+class _Failed(NamedTuple):
+    level: int
+    queue_offset: int
+    physical_offset: int
+
+
 class ScheduleMessageService(ConfigManager):
     """Delivers delayed messages when they are due."""
 
-    def __init__(self, store: MessageStore, levels: DelayLevels, file: ConfigFile, timers: Timers, turn: Turn) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        levels: DelayLevels,
+        file: ConfigFile,
+        timers: Timers,
+        turn: Turn,
+        cancelled: DelayCancelled,
+        steps: ClockSteps | None = None,
+    ) -> None:
         super().__init__(file, timers.clock)
+        self._cancelled = cancelled
+        self._steps = steps or ClockSteps(timers.clock)
         self.levels = levels
         self._store = store
         self._timers = timers
@@ -70,6 +91,9 @@ class ScheduleMessageService(ConfigManager):
         self._in_file: set[int] = set()
         self._heads: list[tuple[int, int]] = []  # (due ms, level)
         self._timer: Timer | None = None
+        # What could not be put and is tried again beside the others; of so much of it no more is tried.
+        self._failed: list[_Failed] = []
+        self._retry_timer: Timer | None = None
         self._is_running = False
         # Behind the newest copy delivered, and what waits for being synced up to there: (end offset, document).
         self._delivered_end = 0
@@ -84,6 +108,8 @@ class ScheduleMessageService(ConfigManager):
                 # Also where the table no longer has that level: what waits there is delivered at its time.
                 self._row(queue.queue_id + 1)
         self._is_running = True
+        self._steps.subscribe(self._calendar_set)
+        self.clock.subscribe(lambda now_ms: self.look())
         for level, row in self._rows.items():
             self._correct(level, row)
             self._queue_head(level, row)
@@ -92,8 +118,21 @@ class ScheduleMessageService(ConfigManager):
     def stop(self) -> None:
         """Deliver no more."""
         self._is_running = False
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._retry_timer):
+            if timer is not None:
+                timer.cancel()
+
+    def look(self) -> None:
+        """Has somebody set the calendar? To be called some times a second."""
+        commit_log = self._store.commit_log
+        self._steps.note(commit_log.max_offset, commit_log.last_store_timestamp_ms)
+
+    def _calendar_set(self) -> None:
+        """All due times have changed."""
+        if self._is_running:
+            self._heads = [(self._due_ms(self._rows[level]), level) for _, level in self._heads]
+            heapq.heapify(self._heads)
+            self._arm()
 
     def _row(self, level: int) -> _Level:
         row = self._rows.get(level)
@@ -115,6 +154,8 @@ class ScheduleMessageService(ConfigManager):
         found = False
         for arrival in arrivals:
             if arrival.topic == SCHEDULE_TOPIC and self._is_running:
+                if not found:
+                    self.look()
                 level = arrival.queue_id + 1
                 row = self._row(level)
                 if not row.is_queued:
@@ -149,11 +190,11 @@ class ScheduleMessageService(ConfigManager):
         physical_offset, _, tags_code = row.units[-1]
         if tags_code <= EXT_ADDRESS_MAX:
             tags_code = self._store.reader.tags_code(SCHEDULE_TOPIC, row.queue_id, tags_code, physical_offset)
-        # The clock was set back, or the level made shorter: nobody waits longer than the level says, counted from now.
-        # Apache delivers at once here, which after a step back of one ms is a whole delay early.
-        if row.delay_ms is not None:
-            return min(tags_code, self.clock.message_time_ms() + row.delay_ms)
-        return tags_code
+        # By the steady clock, however the calendar was set since (Apache's guard delivers at once after a step back).
+        delay_ms = row.delay_ms or 0
+        due_ms = tags_code + self._steps.shift_ms(physical_offset, tags_code - delay_ms)
+        # Set back while nobody looked, or the level made shorter: nobody waits longer than the level says, from now on.
+        return min(due_ms, self.clock.message_time_ms() + delay_ms) if delay_ms else due_ms
 
     def _arm(self) -> None:
         """Have the timer set for the earliest head, and for nothing else."""
@@ -173,16 +214,19 @@ class ScheduleMessageService(ConfigManager):
         self._timer = None
         if not self._is_running:
             return
+        self.look()
         heads, rows = self._heads, self._rows
         now_ms = self.clock.message_time_ms()
         delivered = 0
-        while heads and heads[0][0] <= now_ms and delivered < BATCH_MAX:
+        while heads and heads[0][0] <= now_ms and delivered < BATCH_MAX and len(self._failed) < FAILED_MAX:
             level = heads[0][1]
             row = rows[level]
             physical_offset = row.units[-1][0]
-            if not self._deliver(level, physical_offset):
-                self._timer = self._timers.after(RETRY_AFTER_S, self._run)
-                break
+            cancelled_end = self._cancelled.end_of(level, row.next_offset)
+            if cancelled_end is not None:
+                self._delivered_end = max(self._delivered_end, cancelled_end)
+            elif not self._deliver(level, physical_offset):
+                self._failed.append(_Failed(level, row.next_offset, physical_offset))
             heapq.heappop(heads)
             row.units.pop()
             row.next_offset += 1
@@ -191,10 +235,24 @@ class ScheduleMessageService(ConfigManager):
             delivered += 1
         if delivered:
             self._turn.arm()
-        if self._timer is None and delivered == BATCH_MAX:
+        if self._failed and self._retry_timer is None:
+            self._retry_timer = self._timers.after(RETRY_AFTER_S, self._retry)
+        if len(self._failed) >= FAILED_MAX:
+            return  # `_retry` goes on
+        if delivered == BATCH_MAX:
             self._timer = self._timers.after(0, self._run)  # behind everything else that is ready
-        elif self._timer is None:
+        else:
             self._arm()
+
+    def _retry(self) -> None:
+        """Try again what could not be put."""
+        self._retry_timer = None
+        if self._is_running:
+            self._failed = [failed for failed in self._failed if not self._deliver(failed.level, failed.physical_offset)]
+            self._turn.arm()
+            if self._timer is not None:
+                self._timer.cancel()
+            self._run()
 
     def _deliver(self, level: int, physical_offset: int) -> bool:
         """Put the copy. False: try again later. What can never be delivered is logged and left behind."""
@@ -217,7 +275,18 @@ class ScheduleMessageService(ConfigManager):
         self._delivered_end = result.end_offset
         return True
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is to be done before a time comes."""
+        return self._timer is None or self._timer.is_cancelled or self._timer.when_ms > 0
+
     # --- what others ask --------------------------------------------------------------------------------------------
+
+    def may_remove(self, end_offset: int) -> bool:
+        """Whether nothing that waits for its level's delay lies in the CommitLog before `end_offset`."""
+        failed = (failed.physical_offset for failed in self._failed)
+        heads = (row.units[-1][0] for row in self._rows.values() if row.is_queued)
+        return all(physical_offset >= end_offset for physical_offset in (*failed, *heads))
 
     def progress(self) -> dict[int, tuple[int, int]]:
         """Level -> (next queue offset, max queue offset) of levels ever used."""
@@ -242,8 +311,10 @@ class ScheduleMessageService(ConfigManager):
             self._unwritten = (self._delivered_end, self.encode())
 
     def encode(self) -> dict[str, Any]:
-        rows = self._rows.items()
-        return {"offsetTable": {level: row.next_offset for level, row in rows if row.next_offset or level in self._in_file}}
+        offsets = {level: row.next_offset for level, row in self._rows.items()}
+        for failed in self._failed:
+            offsets[failed.level] = min(offsets[failed.level], failed.queue_offset)
+        return {"offsetTable": {level: offset for level, offset in offsets.items() if offset or level in self._in_file}}
 
     def begin_at(self, level: int, next_offset: int) -> None:
         """Let `level` go on at `next_offset`. To be called before `start`."""

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from broker.client_registry import ClientRegistry
     from broker.config import BrokerConfig
     from broker.consumer_offset import ConsumerOffsetManager
+    from broker.delay_cancelled import DelayCancelled
+    from broker.delay_query import DelayQuery
+    from broker.delivery_time import DeliveryTimes
     from broker.long_polling import PullRequestHoldService
     from broker.put import MessagePutter
     from broker.rebalance_lock import RebalanceLock
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from broker.schedule import ScheduleMessageService
     from broker.stats import BrokerStats
     from broker.subscription_group import SubscriptionGroupManager
+    from broker.timer_service import TimerMessageService
     from broker.topic_config import TopicConfigManager
     from remoting.bodies import DataVersion
     from runtime.clock import Clock
@@ -41,6 +45,10 @@ class Services:
     holds: "PullRequestHoldService"
     putter: "MessagePutter"
     schedule: "ScheduleMessageService"
+    timer_messages: "TimerMessageService"
+    delivery_times: "DeliveryTimes"
+    delay_query: "DelayQuery"
+    delay_cancelled: "DelayCancelled"
     registration: "Registration"
     route_wait: "RouteWait"
     stats: "BrokerStats"

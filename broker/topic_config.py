@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from broker.config import BrokerConfig
 from broker.config_manager import CarryingTable, ConfigManager
+from broker.delivery_time import TIMER_TOPIC
 from remoting.bodies import TopicConfig
 from runtime.clock import Clock
 from store.config_file import ConfigFile
@@ -45,6 +46,7 @@ SYSTEM_PREFIX: Final = "rmq_sys_"
 NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
     (
         SCHEDULE_TOPIC,
+        TIMER_TOPIC,  # 5.5.0 lets clients send there
         TRANS_HALF_TOPIC,
         TRANS_OP_HALF_TOPIC,
         TRANS_CHECK_MAX_TIME_TOPIC,
@@ -98,6 +100,7 @@ class TopicConfigManager(ConfigManager):
             (OFFSET_MOVED_EVENT, 1, 6),
             (SCHEDULE_TOPIC, 18, 6),
             (TRANS_HALF_TOPIC, 1, 6),
+            (TIMER_TOPIC, 1, 6),
             (config.broker_cluster_name + REPLY_TOPIC_SUFFIX, 1, 6),
         ]
         if config.auto_create_topic_enable:

@@ -63,6 +63,8 @@ class RequestCode(IntEnum):
     UNLOCK_BATCH_MQ = 42
     GET_ALL_CONSUMER_OFFSET = 43
     GET_ALL_DELAY_OFFSET = 45
+    GET_TIMER_CHECK_POINT = 60
+    GET_TIMER_METRICS = 61
     CHECK_CLIENT_CONFIG = 46
     PUT_KV_CONFIG = 100
     GET_KV_CONFIG = 101
@@ -113,6 +115,14 @@ class RequestCode(IntEnum):
     GET_TOPIC_CONFIG = 351
     GET_SUBSCRIPTIONGROUP_CONFIG = 352
     LITE_PULL_MESSAGE = 361
+    RECALL_MESSAGE = 370
+    # Ours alone, far from Apache's: what delayed messages are pending (docs/delay.md), and the clock of tests.
+    QUERY_DELAYED = 70_000
+    COUNT_DELAYED = 70_001
+    CANCEL_DELAYED = 70_002
+    DELIVER_DELAYED_NOW = 70_003
+    READ_CLOCK = 70_010
+    ADVANCE_CLOCK = 70_011
 
 
 class ResponseCode(IntEnum):
@@ -141,3 +151,4 @@ class ResponseCode(IntEnum):
     CONSUMER_NOT_ONLINE = 206
     CONSUME_MSG_TIMEOUT = 207
     NO_MESSAGE = 208
+    ILLEGAL_OPERATION = 604

@@ -9,10 +9,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from runtime import properties_file
 from runtime.config import ConfigError, bind, print_items
+
+TEST_CLOCK_HELP: Final = "for tests: message time stands still until `pocketmq clock advance 30m`"
 
 
 @dataclass
@@ -24,10 +26,14 @@ class Arguments:
     port: int | None
     print_all: bool
     print_important: bool
+    test_clock: bool = False
 
 
-def parse(program: str, description: str, argv: Sequence[str] | None = None) -> Arguments:
-    """Parse `argv` (default: the process's). Ends the process with code 2 when it is wrong, with 0 after `-h`."""
+def parse(program: str, description: str, argv: Sequence[str] | None = None, *, with_test_clock: bool = False) -> Arguments:
+    """Parse `argv` (default: the process's). Ends the process with code 2 when it is wrong, with 0 after `-h`.
+
+    `with_test_clock`: there is an option --test-clock.
+    """
     parser = argparse.ArgumentParser(prog=program, description=description)
     parser.add_argument("-c", "--configFile", metavar="FILE", type=Path, help="config file, key=value lines")
     parser.add_argument(
@@ -38,8 +44,17 @@ def parse(program: str, description: str, argv: Sequence[str] | None = None) -> 
     parser.add_argument(
         "-m", "--printImportantConfig", action="store_true", help="print the important config items and exit"
     )
+    if with_test_clock:
+        parser.add_argument("--test-clock", action="store_true", help=TEST_CLOCK_HELP)
     found = parser.parse_args(argv)
-    return Arguments(found.configFile, found.namesrvAddr, found.port, found.printConfigItem, found.printImportantConfig)
+    return Arguments(
+        found.configFile,
+        found.namesrvAddr,
+        found.port,
+        found.printConfigItem,
+        found.printImportantConfig,
+        with_test_clock and found.test_clock,
+    )
 
 
 def configure(

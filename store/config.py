@@ -105,6 +105,17 @@ class MessageStoreConfig:
     max_msgs_num_batch: int = _setting(64, 1)
     default_query_max_num: int = _setting(32, 1)
 
+    timer_wheel_enable: bool = True  # 5.x keys from here on
+    timer_precision_ms: int = _setting(1000, 1)
+    timer_max_delay_sec: int = 400 * 86_400  # Apache's default is 3 days
+    timer_congest_num_each_slot: int = (1 << 31) - 1
+    timer_roll_window_slot: int = _setting(172_800, 2)
+    timer_flush_interval_ms: int = _setting(1000, 1)
+    timer_stop_enqueue: bool = False
+    timer_stop_dequeue: bool = False
+    mapped_file_size_timer_log: int = _setting(100 << 20, 68, _INT_MAX)  # a unit of 52 bytes and a mark of 16
+    append_topic_for_timer_delete_key: bool = False
+
     message_delay_level: str = DEFAULT_MESSAGE_DELAY_LEVEL
     flush_delay_offset_interval: int = _setting(10_000, 1)
 

@@ -10,20 +10,18 @@ a sync into a sector of its own, and counts only as long as the kernel and mount
 (`Disk.boot_mark`): after a power cut it may promise what never reached the disk.
 """
 
-import struct
 import zlib
 from typing import Final, NamedTuple
 
 from store.disk import Disk
 from store.layout import (
     TIMER_CHECKPOINT_FILE_SIZE,
+    TIMER_CHECKPOINT_SEAL_STRUCT,
     TIMER_CHECKPOINT_SIZE,
     TIMER_CHECKPOINT_STRUCT,
     TIMER_MARK_POSITION,
+    TIMER_MARK_STRUCT,
 )
-
-TIMER_CHECKPOINT_SEAL_STRUCT = struct.Struct(">qqq")
-TIMER_MARK_STRUCT = struct.Struct(">qqqqqqq")
 
 _SEAL_BASE: Final = 0x504D5154 << 32  # "PMQT": a file of zeros has no seal
 _SEALED_SIZE: Final = TIMER_CHECKPOINT_SIZE + TIMER_CHECKPOINT_SEAL_STRUCT.size
@@ -66,7 +64,7 @@ class TimerCheckpoint:
         # Of the slots before the read time the last messages are due at just that time.
         before = read_time_ms + 1, 0
         if self.sealed:
-            *before, _ = TIMER_CHECKPOINT_SEAL_STRUCT.unpack_from(view, TIMER_CHECKPOINT_SIZE)
+            before = TIMER_CHECKPOINT_SEAL_STRUCT.unpack_from(view, TIMER_CHECKPOINT_SIZE)[:2]
         self.durable_state = self.state = TimerState(read_time_ms, log_end, queue_offset, *before)
         if self.sealed and _is_sealed(view[TIMER_MARK_POSITION:][: TIMER_MARK_STRUCT.size]):
             boot, *numbers, _ = TIMER_MARK_STRUCT.unpack_from(view, TIMER_MARK_POSITION)

@@ -326,29 +326,31 @@ class TimerStore:
 
     # --- what is pending --------------------------------------------------------------------------------------------
 
-    def pending(self, below_physical_offset: int | None = None, from_ms: int = 0) -> Iterator[Units]:
+    def pending(
+        self, below_physical_offset: int | None = None, from_ms: int = 0, from_physical_offset: int = 0
+    ) -> Iterator[Units]:
         """All units in slots that are still to come, or those from `from_ms` on, in parts and in the log's order; copies.
 
-        With `below_physical_offset` only those whose record lies before it.
+        Only those whose record lies in the range of physical offsets.
         """
         from_ms = max(from_ms, self.read_time_ms)
         for _, units in self._log.windows(times_from=from_ms):
-            wanted = unit_times(units) >= from_ms
+            wanted = (unit_times(units) >= from_ms) & (units["physical_offset"] >= from_physical_offset)
             if below_physical_offset is not None:
                 wanted &= units["physical_offset"] < below_physical_offset
             if wanted.any():
                 yield units[wanted]
         self._log.release_memory()
 
-    def counts_by_hour(self, from_ms: int = 0) -> dict[int, tuple[int, int]]:
+    def counts_by_hour(self, from_ms: int = 0, from_physical_offset: int = 0) -> dict[int, tuple[int, int]]:
         """By the hour of the due time (epoch ms of its beginning): (messages, units that cancel some), ascending.
 
-        Of slots that are still to come, or those from `from_ms` on.
+        Of the same units as `pending` with these arguments.
 
         A message that is cancelled counts until its slot is read.
         """
         counts: dict[int, tuple[int, int]] = {}
-        for units in self.pending(from_ms=from_ms):
+        for units in self.pending(None, from_ms, from_physical_offset):
             hours, numbers = np.unique(unit_dues(units) // _HOUR_MS, return_inverse=True)
             marks = np.bincount(numbers, units["magic"] & TIMER_MAGIC_DELETE != 0, len(hours))
             totals = np.bincount(numbers, minlength=len(hours))

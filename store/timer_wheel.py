@@ -89,6 +89,11 @@ class TimerWheel:
         """The first time in [begin_ms, end_ms), at most the wheel's span, whose slot holds anything."""
         begin, end = begin_ms // self.precision_ms, -(-end_ms // self.precision_ms)
         first = begin % self.slot_count
+        # Mostly it is near.
+        times = self._slots["time"][first : first // _SLOTS_PER_PAGE * _SLOTS_PER_PAGE + _SLOTS_PER_PAGE]
+        found = times[(times >= begin) & (times < end)]
+        if len(found):
+            return int(found.min()) * self.precision_ms
         # The page of `begin` comes first and, for its slots before that, last.
         pages = (first // _SLOTS_PER_PAGE + np.arange(len(self._newest) + 1)) % len(self._newest)
         for turn in np.flatnonzero(self._newest[pages] >= begin).tolist():

@@ -1,9 +1,42 @@
 """What the broker answers: a module a family of request codes, and here their tables in one."""
 
-from broker.handlers import admin, client, group, lock, offset, pull, query, relay, send, send_back, topic
+from broker.handlers import (
+    admin,
+    client,
+    clock,
+    delay,
+    group,
+    lock,
+    offset,
+    pull,
+    query,
+    recall,
+    relay,
+    send,
+    send_back,
+    topic,
+)
 from remoting.dispatch import routes
 
 ROUTES = routes(
-    *(module.ROUTES.values() for module in (send, pull, offset, query, client, lock, send_back, topic, group, admin, relay))
+    *(
+        module.ROUTES.values()
+        for module in (
+            send,
+            pull,
+            offset,
+            query,
+            client,
+            lock,
+            send_back,
+            recall,
+            delay,
+            topic,
+            group,
+            admin,
+            relay,
+            clock,
+        )
+    )
 )
 """Request code -> route; a code that two modules claim is an import error."""

@@ -5,6 +5,7 @@ import logging
 from broker.config import FIXED_KEYS, UPDATABLE_KEYS
 from broker.runtime_info import runtime_info
 from broker.services import Services
+from broker.timer_figures import timer_checkpoint, timer_metrics
 from remoting import fastjson
 from remoting.bodies import KVTable, encode_body
 from remoting.codes import RequestCode, ResponseCode
@@ -79,6 +80,16 @@ def get_all_delay_offset(services: Services, request: Request[NoHeader]) -> Resp
     return Response(body=fastjson.dumps({"offsetTable": fastjson.object_map(rows)}))
 
 
+def get_timer_check_point(services: Services, request: Request[NoHeader]) -> Response:
+    """What a slave of 5.x asks for: the 56 bytes of `config/timercheck`."""
+    return Response(body=timer_checkpoint(services))
+
+
+def get_timer_metrics(services: Services, request: Request[NoHeader]) -> Response:
+    """What a slave of 5.x asks for: how many messages wait, by topic."""
+    return Response(body=encode_body(timer_metrics(services)))
+
+
 def query_consume_queue(services: Services, request: Request[QueryConsumeQueueRequestHeader]) -> Response:
     """Units of a queue as they are on the disk."""
     header = request.header
@@ -121,6 +132,8 @@ ROUTES = routes(
     Route(RequestCode.GET_BROKER_RUNTIME_INFO, NoHeader, get_broker_runtime_info),
     Route(RequestCode.VIEW_BROKER_STATS_DATA, BrokerStatsRequestHeader, view_broker_stats_data),
     Route(RequestCode.GET_ALL_DELAY_OFFSET, NoHeader, get_all_delay_offset),
+    Route(RequestCode.GET_TIMER_CHECK_POINT, NoHeader, get_timer_check_point),
+    Route(RequestCode.GET_TIMER_METRICS, NoHeader, get_timer_metrics),
     Route(RequestCode.QUERY_CONSUME_QUEUE, QueryConsumeQueueRequestHeader, query_consume_queue),
     Route(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, NoHeader, clean_expired_consume_queue),
     Route(RequestCode.DELETE_EXPIRED_COMMITLOG, NoHeader, delete_expired_commit_log),

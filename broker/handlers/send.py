@@ -9,7 +9,9 @@ import random
 import struct
 from typing import Final
 
+from broker.delivery_time import DELAYING_PROPERTIES, TIMER_OUT_MS, TIMER_TOPIC
 from broker.put import split_properties
+from broker.recall_handle import RecallHandle
 from broker.services import Services
 from broker.topic_config import (
     DLQ_PREFIX,
@@ -23,11 +25,17 @@ from remoting.bodies import TopicConfig
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Request, Response
 from remoting.dispatch import Deferred, RemotingError, Route, routes
-from remoting.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2, SendMessageResponseHeader
+from remoting.headers.send import (
+    RecallableSendMessageResponseHeader,
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
+)
 from store.message import MULTI_TAGS_FLAG, TRANSACTION_TYPE_MASK, Message
-from store.properties import DELAY
+from store.properties import UNIQ_KEY
 
 TRAN_MSG: Final = "TRAN_MSG"
+_RARE_PROPERTIES: Final = DELAYING_PROPERTIES | {TRAN_MSG}
 _SUCCESS: Final = ResponseCode.SUCCESS  # 0.05 us less than by way of the enum (3.11)
 
 _MAX_RECONSUME_VERSION: Final = 121
@@ -47,8 +55,6 @@ def send_message(services: Services, request: Request[SendMessageRequestHeader])
     if queue_id < 0:
         queue_id = random.randrange(max(topic_config.write_queue_nums, 1))
     properties, text = split_properties(header.properties)
-    if TRAN_MSG in properties:
-        _refuse_transaction(properties)
     message = Message(
         header.topic,
         queue_id,
@@ -67,7 +73,9 @@ def send_message(services: Services, request: Request[SendMessageRequestHeader])
         message.sys_flag |= MULTI_TAGS_FLAG
     if header.topic[0] == "%":
         _redirect_to_dlq(services, request, message)
-    result = putter.put(message)
+    if not _RARE_PROPERTIES.isdisjoint(properties):
+        return _send_rare(services, message, queue_id)
+    result = putter.put_at_once(message)
     config = services.config
     response = Response(
         _SUCCESS,
@@ -79,6 +87,24 @@ def send_message(services: Services, request: Request[SendMessageRequestHeader])
         return response
     answer = putter.when_safe(result.end_offset, properties, response)
     return services.route_wait.when_routed(answer, header.topic, message.topic)
+
+
+def _send_rare(services: Services, message: Message, queue_id: int) -> Response | Deferred:
+    """Store a message that is, or may be, due later. The answer tells of its record in the topic where it waits."""
+    putter, config, topic, properties = services.putter, services.config, message.topic, message.properties
+    if TRAN_MSG in properties:
+        _refuse_transaction(properties)
+    result = putter.put(message)
+    handle = None
+    if message.topic == TIMER_TOPIC and UNIQ_KEY in properties and not topic.startswith(RETRY_PREFIX):
+        timestamp = str(int(properties[TIMER_OUT_MS]) + 1)
+        handle = RecallHandle(topic, config.broker_name, timestamp, properties[UNIQ_KEY]).encode()
+    message_id = putter.message_id(result.physical_offset)
+    answer = RecallableSendMessageResponseHeader(
+        message_id, queue_id, result.queue_offset, None, config.region_id, config.trace_on, handle
+    )
+    safe = putter.when_safe(result.end_offset, properties, Response(_SUCCESS, answer))
+    return services.route_wait.when_routed(safe, topic, message.topic)
 
 
 def _admit(services: Services, request: Request[SendMessageRequestHeader]) -> TopicConfig:
@@ -166,8 +192,9 @@ def _send_batch(
         raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {topic}")
     if sys_flag & TRANSACTION_TYPE_MASK or TRAN_MSG in batch_properties:
         raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, "the message is illegal: a batch cannot be part of a transaction")
-    if DELAY in batch_properties:
-        raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, "the message is illegal: a batch cannot be delayed")
+    members = decode_batch(request.body)
+    for properties in (batch_properties, *(properties for _, _, (properties, _) in members)):
+        _refuse_delay(properties)
     if topic_config.topic_filter_type != "SINGLE_TAG":
         sys_flag |= MULTI_TAGS_FLAG
     queue_id = header.queue_id
@@ -191,7 +218,7 @@ def _send_batch(
             properties,
             of_member(text, properties, batch_properties),
         )
-        for flag, body, (properties, text) in decode_batch(request.body)
+        for flag, body, (properties, text) in members
     ]
     result = putter.put_batch(messages)
     assert result.physical_offsets is not None
@@ -205,6 +232,14 @@ def _send_batch(
         return response
     answer = putter.when_safe(result.end_offset, batch_properties, response)
     return services.route_wait.when_routed(answer, topic)
+
+
+def _refuse_delay(properties: dict[str, str]) -> None:
+    """Apache delivers delayed members of a batch at once, which is never what their sender wants."""
+    if not DELAYING_PROPERTIES.isdisjoint(properties):
+        name = next(name for name in properties if name in DELAYING_PROPERTIES)
+        remark = f"the message is illegal: a batch cannot be delayed ({name}={properties[name]})"
+        raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, remark)
 
 
 def decode_batch(body: bytes) -> list[tuple[int, memoryview, tuple[dict[str, str], str]]]:

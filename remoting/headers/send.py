@@ -38,6 +38,12 @@ class SendMessageResponseHeader(CommandHeader):
     trace_on: bool = field(name="TRACE_ON", default=True)
 
 
+class RecallableSendMessageResponseHeader(SendMessageResponseHeader):
+    """The answer to a message that waits in the timer topic: with recallHandle it can be taken back (5.3 and later)."""
+
+    recall_handle: str | None = None
+
+
 class ConsumerSendMsgBackRequestHeader(CommandHeader):
     """physical_offset is called `offset` on the wire."""
 

@@ -5,8 +5,12 @@ import itertools
 from typing import Any
 
 from broker.client_registry import ClientRegistry
+from broker.clock_steps import ClockSteps
 from broker.config import BrokerConfig
 from broker.consumer_offset import ConsumerOffsetManager
+from broker.delay_cancelled import DelayCancelled
+from broker.delay_query import DelayQuery
+from broker.delivery_time import DeliveryTimes
 from broker.handlers import ROUTES
 from broker.long_polling import PullRequestHoldService
 from broker.put import MessagePutter
@@ -17,6 +21,7 @@ from broker.schedule import ScheduleMessageService
 from broker.services import Services
 from broker.stats import BrokerStats
 from broker.subscription_group import SubscriptionGroupManager
+from broker.timer_service import TimerMessageService
 from broker.topic_config import TopicConfigManager
 from remoting.bodies import DataVersion, TopicConfig
 from remoting.client import RemotingClient
@@ -35,6 +40,7 @@ from store.config_file import ConfigFile
 from store.memory_disk import MemoryDisk
 from store.message_store import MessageStore
 from store.record import Record, bounds, decode_record
+from store.timer_store import TimerStore
 
 STORE_HOST = pack_host("127.0.0.1", 10911)
 TOPIC = "T"
@@ -118,7 +124,17 @@ class DataPath:
         groups = SubscriptionGroupManager(config, file("subscriptionGroup"), clock)
         stats = BrokerStats(config.broker_cluster_name, clock)
         registration = Registration(config, topics, RemotingClient(self._turn, timers), timers, "127.0.0.1:10911")
-        putter = MessagePutter(config, self.store, STORE_HOST, timers, loop)
+        timer_store = TimerStore(
+            disk, wheel_path="/store/timerwheel", log_directory="/store/timerlog", checkpoint_path="/store/config/timercheck"
+        )
+        timer_messages = TimerMessageService(self.store, timer_store, ClockSteps(clock), timers, self._turn)
+        timer_messages.recover()
+        times = DeliveryTimes(clock, timer_messages, cluster=("CLUSTER", config.broker_cluster_name))
+        putter = MessagePutter(config, self.store, STORE_HOST, timers, loop, times)
+        cancelled = DelayCancelled(file("delayCancelled"), clock, lambda: self.store.flushed_offset)
+        schedule = ScheduleMessageService(
+            self.store, self.store.delay_levels, file("delayOffset"), timers, self._turn, cancelled
+        )
         self.services = Services(
             config=config,
             store=self.store,
@@ -129,7 +145,11 @@ class DataPath:
             locks=RebalanceLock(clock),
             holds=PullRequestHoldService(timers),
             putter=putter,
-            schedule=ScheduleMessageService(self.store, self.store.delay_levels, file("delayOffset"), timers, self._turn),
+            schedule=schedule,
+            timer_messages=timer_messages,
+            delivery_times=times,
+            delay_query=DelayQuery(self.store, timer_messages, schedule, cancelled, clock),
+            delay_cancelled=cancelled,
             registration=registration,
             route_wait=RouteWait(registration, timers, 6.0, putter.is_immediate),
             stats=stats,
@@ -142,6 +162,7 @@ class DataPath:
         )
         self.services.topics.update(TopicConfig(TOPIC, 4, 4))
         self.services.schedule.start()
+        self.services.timer_messages.start()
         self._turn.add(Phase.DISPATCH, self._dispatch)
         self._turn.add(Phase.FLUSH, self.services.putter.request_sync)
         self._turn.add(Phase.WAKE, self.services.holds.wake)
@@ -153,6 +174,7 @@ class DataPath:
         arrivals = self.store.dispatch()
         self.services.holds.arrived(arrivals)
         self.services.schedule.arrived(arrivals)
+        self.services.timer_messages.arrived(arrivals)
 
     def turn(self) -> None:
         """End a loop turn: dispatch, flush, wake."""

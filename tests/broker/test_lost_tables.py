@@ -61,7 +61,7 @@ async def test_a_new_store_has_lost_nothing(caplog: pytest.LogCaptureFixture) ->
 async def test_topics_and_groups_come_from_the_queues(caplog: pytest.LogCaptureFixture) -> None:
     disk = MemoryDisk()
     async with running_broker(disk=disk) as broker:
-        for topic, queue_id in (("T", 0), ("T", 6), ("%RETRY%g", 1), ("%DLQ%h", 0), ("rmq_sys_wheel_timer", 0)):
+        for topic, queue_id in (("T", 0), ("T", 6), ("%RETRY%g", 1), ("%DLQ%h", 0), ("rmq_sys_sync_other", 0)):
             put(broker, topic, queue_id)
         broker.services.offsets.commit("reader", "T", 9, 1)
     lose(disk, "topics", "subscriptionGroup")
@@ -70,7 +70,7 @@ async def test_topics_and_groups_come_from_the_queues(caplog: pytest.LogCaptureF
         numbers = {name: (topics[name].read_queue_nums, topics[name].write_queue_nums, topics[name].perm) for name in topics}
         assert numbers["T"] == (10, 10, 6), "the offset table knows of a queue that has no files"
         assert numbers["%RETRY%g"] == (2, 2, 6) and numbers["%DLQ%h"] == (1, 1, 6)
-        assert "rmq_sys_wheel_timer" not in topics, "whoever uses it makes it"
+        assert "rmq_sys_sync_other" not in topics, "whoever uses it makes it"
         assert groups["g"].retry_queue_nums == 2 and {"h", "reader"} <= set(groups)
         assert broker.services.store.max_offset("T", 6) == 1
     said = told(caplog)
@@ -186,12 +186,12 @@ async def test_retries_of_one_message_are_told_apart() -> None:
 async def test_files_that_we_do_not_use_are_left_as_they_are() -> None:
     disk = MemoryDisk()
     names = ("consumerFilter.json", "consumerOrderInfo.json", "messageRequestMode.json", "topicQueueMapping.json")
-    for name in (*names, "timercheck", "timermetrics", "transactionMetrics"):
+    for name in (*names, "timermetrics", "transactionMetrics"):
         disk.write_file(f"{CONFIG}/{name}", b"as it was: " + name.encode())
     async with running_broker(disk=disk) as broker:
         put(broker, "T", 0)
         broker.services.offsets.commit("g", "T", 0, 1)
-    for name in (*names, "timercheck", "timermetrics", "transactionMetrics"):
+    for name in (*names, "timermetrics", "transactionMetrics"):
         assert disk.read_file(f"{CONFIG}/{name}") == b"as it was: " + name.encode()
         assert not disk.exists(f"{CONFIG}/{name}.bak")
 

@@ -58,6 +58,7 @@ def test_topics_that_every_broker_has() -> None:
         ("OFFSET_MOVED_EVENT", 1, 1, 6),
         ("SCHEDULE_TOPIC_XXXX", 18, 18, 6),
         ("RMQ_SYS_TRANS_HALF_TOPIC", 1, 1, 6),
+        ("rmq_sys_wheel_timer", 1, 1, 6),
         ("c_REPLY_TOPIC", 1, 1, 6),
     }
 

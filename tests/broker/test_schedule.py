@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from broker.delay_cancelled import DelayCancelled
 from broker.schedule import BATCH_MAX, ScheduleMessageService
 from runtime.clock import SystemClock, VirtualClock
 from runtime.timers import Timers
@@ -55,7 +56,8 @@ class Scheduled:
         self.turn = Turn(loop)
         self.timers = Timers(self.clock, loop)
         file = ConfigFile(self.disk, "/store/config/delayOffset.json")
-        self.service = ScheduleMessageService(self.store, self.store.delay_levels, file, self.timers, self.turn)
+        cancelled = DelayCancelled(ConfigFile(self.disk, "/store/config/delayCancelled.json"), self.clock, lambda: 0)
+        self.service = ScheduleMessageService(self.store, self.store.delay_levels, file, self.timers, self.turn, cancelled)
         self.arrivals: list[Arrival] = []
         self.turn.add(Phase.DISPATCH, self._dispatch)
         self.service.load()
@@ -356,3 +358,38 @@ async def test_a_copy_has_nothing_odd_and_nothing_untrue(tail: bytes) -> None:
     await s.advance(1000)
     await until(lambda: s.bodies() == ["x"])
     assert s.records()[0].properties == encode_properties(properties).encode()
+
+
+@pytest.mark.parametrize("step", [-60_000, 60_000])
+async def test_a_delay_passes_on_the_steady_clock_however_the_calendar_is_set(step: int) -> None:
+    s = Scheduled()
+    s.delay("x", 3)
+    await s.advance(4_000)
+    s.clock.step(step)
+    await s.advance(5_999)
+    assert s.bodies() == []
+    await s.advance(1)
+    assert s.bodies() == ["x"]
+
+
+async def test_a_message_that_cannot_be_put_does_not_stop_its_level_and_is_not_passed_over() -> None:
+    s = Scheduled()
+    put, fails = s.store.put_message, True
+
+    def put_unless_bad(message: Message) -> PutResult:
+        if message.topic == "bad" and fails:
+            return PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED, reason="no room for it")
+        return put(message)
+
+    s.store.put_message = put_unless_bad  # type: ignore[method-assign]
+    s.delay("a", 1)
+    s.delay("b", 1, topic="bad")
+    s.delay("c", 1)
+    await s.advance(1_000)
+    assert s.bodies() == ["a", "c"]
+    assert s.service.encode() == {"offsetTable": {1: 1}}
+    assert not s.service.may_remove(s.store.max_physical_offset)
+    fails = False
+    await until(lambda: s.bodies("bad") == ["b"])
+    assert s.service.encode() == {"offsetTable": {1: 3}}
+    assert s.service.may_remove(s.store.max_physical_offset)

@@ -1,0 +1,98 @@
+"""How far the calendar was set since a record was stored.
+
+Message time is the calendar, and somebody may set it. The steady clock only runs. As long as nobody sets the calendar, the
+*difference* between the two stays the same; so a delay of a record that was stored under one difference, and is looked at
+under another, ends on today's calendar at
+
+    nominal due time (store time + delay) + difference now - difference then
+
+which is the moment at which the delay has passed on the steady clock, whichever way the calendar jumped.
+
+Which difference a record was stored under, its physical offset tells: what is noted is the log's end at each change. It is
+noticed a little after it happened; whether a record in between came before or after a jump forward, its store time tells. A
+jump back the log does not follow: its store times stand still until the calendar has come up to them, and in that time the
+difference of store time and steady clock falls as the steady clock runs. It is noted in steps. Where there is a doubt,
+the lesser difference is taken: a delay may then end a little late, never early.
+
+After a restart nothing is known of what was before: it counts as stored under the difference of the start.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Final
+
+from runtime.clock import Clock
+
+# The two clocks are read one after the other, in whole ms.
+_STEP_MIN_MS: Final = 2
+# While store times stand still: by how much the difference may be taken too low; a larger jump back is noted more coarsely.
+_FALL_STEP_MS: Final = 20
+_FALL_STEPS: Final = 4096
+
+
+class ClockSteps:
+    """`difference` is the present one, in ms: message time less steady time."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.difference = clock.message_time_ms() - clock.steady_ms()
+        # From physical offset `_starts[i]` on, and of what has a store time beyond `_after_ms[i]`, `_differences[i]` holds.
+        self._starts = [0]
+        self._differences = [self.difference]
+        self._after_ms = [0]
+        self._noted_end = self._noted_store_ms = 0
+        self._listeners: list[Callable[[], None]] = []
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """Call `listener` when the calendar was set: due times of delays have changed."""
+        self._listeners.append(listener)
+
+    def note(self, log_end: int, last_store_timestamp_ms: int) -> None:
+        """Look at the clocks. To be called now and then, and before what was put is looked at.
+
+        `log_end` is the physical offset behind the last record, whose store time is the other number.
+        """
+        now_ms, steady_ms = self._clock.message_time_ms(), self._clock.steady_ms()
+        jumped = abs(now_ms - steady_ms - self.difference) >= _STEP_MIN_MS
+        if jumped:
+            self.difference = now_ms - steady_ms
+        behind_ms = max(last_store_timestamp_ms - now_ms, 0)
+        newest, stored = self._differences[-1], self.difference + behind_ms
+        if stored < newest:
+            fall_step_ms = max(_FALL_STEP_MS, behind_ms // _FALL_STEPS) if behind_ms else 0
+            self._add(stored - fall_step_ms, 0)
+        elif not behind_ms and stored > newest:
+            # What was stored before has no later store time; while those stood still, that of the last record.
+            self._add(stored, max(newest + steady_ms + _STEP_MIN_MS, self._noted_store_ms))
+        self._noted_end, self._noted_store_ms = log_end, last_store_timestamp_ms
+        if jumped:
+            for listener in self._listeners:
+                listener()
+
+    def _add(self, difference: int, after_ms: int) -> None:
+        self._starts.append(self._noted_end)
+        self._differences.append(difference)
+        self._after_ms.append(after_ms)
+
+    def difference_at(self, physical_offset: int, store_timestamp_ms: int) -> int:
+        """The difference under which a record was stored, or a lesser one."""
+        row = bisect_right(self._starts, physical_offset) - 1
+        while store_timestamp_ms <= self._after_ms[row]:
+            row -= 1
+        return self._differences[row]
+
+    def shift_ms(self, physical_offset: int, store_timestamp_ms: int) -> int:
+        """What is to be added to the nominal due time of a record's delay."""
+        return self.difference - self.difference_at(physical_offset, store_timestamp_ms)
+
+    @property
+    def ahead_ms(self) -> int:
+        """How far ahead of now a nominal due time may be that has come."""
+        return max(max(self._differences) - self.difference, 0) if len(self._differences) > 1 else 0
+
+    def forget(self, min_physical_offset: int) -> None:
+        """Records before `min_physical_offset` are gone."""
+        row = bisect_right(self._starts, min_physical_offset) - 1
+        while self._after_ms[row]:
+            row -= 1
+        del self._starts[:row], self._differences[:row], self._after_ms[:row]

@@ -1,0 +1,60 @@
+"""The broker's message time: read it; move it, where the broker was started for tests (`--test-clock`)."""
+
+import logging
+from functools import partial
+from typing import Final
+
+from broker.services import Services
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import Request, Response
+from remoting.dispatch import Deferred, RemotingError, Route, routes
+from remoting.header import NoHeader
+from remoting.headers.delay import AdvanceClockRequestHeader, ClockResponseHeader
+from runtime.clock import VirtualClock
+
+log = logging.getLogger("broker")
+
+ADVANCE_MAX_MS: Final = 100 * 365 * 86_400_000
+"""A century at once."""
+_LOOK_AGAIN_S: Final = 0.001
+_SETTLE_MAX_S: Final = 20.0
+
+
+def read_clock(services: Services, request: Request[NoHeader]) -> Response:
+    """What time it is for messages."""
+    return _answer(services)
+
+
+def advance_clock(services: Services, request: Request[AdvanceClockRequestHeader]) -> Response | Deferred:
+    """Let message time pass. Answered when all that came due is in its topic, so that a test need not wait for it."""
+    clock, ms = services.clock, request.header.ms
+    if not isinstance(clock, VirtualClock):
+        remark = "this broker's time is the machine's: only one that was started with --test-clock can be advanced"
+        raise RemotingError(ResponseCode.NO_PERMISSION, remark)
+    if not 0 <= ms <= ADVANCE_MAX_MS:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"ms={ms}: time passes by 0 to {ADVANCE_MAX_MS} ms at once")
+    log.info("%s lets %d ms pass", request.channel.remote_address, ms)
+    clock.advance(ms)
+    answer = Deferred()
+    services.timers.after(0, partial(_answer_when_settled, services, answer, clock.monotonic() + _SETTLE_MAX_S))
+    return answer
+
+
+def _answer_when_settled(services: Services, answer: Deferred, deadline_s: float) -> None:
+    timers_idle = services.timer_messages.is_idle or not services.delivery_times.is_enabled
+    if not (timers_idle and services.schedule.is_idle) and services.clock.monotonic() < deadline_s:
+        services.timers.after(_LOOK_AGAIN_S, partial(_answer_when_settled, services, answer, deadline_s))
+    else:
+        services.turn.run()  # to the queues, and to whoever waits for them
+        answer.complete(_answer(services))
+
+
+def _answer(services: Services) -> Response:
+    clock = services.clock
+    return Response(header=ClockResponseHeader(clock.message_time_ms(), isinstance(clock, VirtualClock)))
+
+
+ROUTES = routes(
+    Route(RequestCode.READ_CLOCK, NoHeader, read_clock),
+    Route(RequestCode.ADVANCE_CLOCK, AdvanceClockRequestHeader, advance_clock),
+)

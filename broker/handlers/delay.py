@@ -1,0 +1,128 @@
+"""Our own requests about delayed messages: see them, count them, cancel one, have one delivered now.
+
+A message is named by the physical offset of its record, which QUERY_DELAYED tells. Cancelled is a timer message by another
+message, as a recall does it, and a message of a level by a note in `config/delayCancelled.json`.
+"""
+
+import logging
+
+from broker.delay_query import DETAILED_MAX, PAGE_MAX, Pending, Place, Wanted, parse_cursor
+from broker.delivery_time import delete_key
+from broker.schedule import delivered_message
+from broker.services import Services
+from broker.timer_record import PMQ_COPY_OF, due_copy
+from remoting.bodies import encode_body
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import Request, Response
+from remoting.delay_bodies import DelayedMessages
+from remoting.dispatch import Deferred, RemotingError, Route, routes
+from remoting.headers.delay import (
+    CountDelayedRequestHeader,
+    CursorResponseHeader,
+    DelayedMessageRequestHeader,
+    DelayedMessageResponseHeader,
+    QueryDelayedRequestHeader,
+)
+from store.message import PutResult
+from store.properties import UNIQ_KEY
+
+log = logging.getLogger("broker")
+
+
+def query_delayed(services: Services, request: Request[QueryDelayedRequestHeader]) -> Response:
+    """Some messages by due time, and the cursor to go on with; the last answer has none."""
+    header, query = request.header, services.delay_query
+    wanted = Wanted(header.topic, header.key, header.msg_id, header.begin_timestamp, min(header.end_timestamp, 1 << 62))
+    count_max = min(max(header.max_num, 1), DETAILED_MAX if header.detailed else PAGE_MAX)
+    found, cursor = query.page(wanted, _cursor(header.cursor), count_max)
+    body = DelayedMessages([query.describe(pending, header.detailed) for pending in found])
+    return Response(header=_cursor_header(cursor), body=encode_body(body))
+
+
+def count_delayed(services: Services, request: Request[CountDelayedRequestHeader]) -> Response:
+    """Messages by the hour in which they are due."""
+    header = request.header
+    wanted = Wanted(header.topic, None, None, header.begin_timestamp, min(header.end_timestamp, 1 << 62))
+    counts, cursor = services.delay_query.count(wanted, _cursor(header.cursor))
+    return Response(header=_cursor_header(cursor), body=encode_body(counts))
+
+
+def _cursor(text: str | None) -> Place | None:
+    try:
+        return parse_cursor(text)
+    except ValueError as error:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+
+
+def _cursor_header(cursor: Place | None) -> CursorResponseHeader:
+    return CursorResponseHeader(None if cursor is None else str(cursor))
+
+
+def cancel_delayed(services: Services, request: Request[DelayedMessageRequestHeader]) -> Response | Deferred:
+    """One message is never delivered; known to be so when this is answered, whatever happens to the broker then."""
+    pending = _pending(services, request.header.physical_offset)
+    entry, answer = pending.entry, Response(header=DelayedMessageResponseHeader(pending.msg_id))
+    log.info("%s cancels %s of %s", request.channel.remote_address, pending.msg_id, pending.topic)
+    if entry.level:
+        try:
+            services.delay_cancelled.cancel(entry.level, entry.queue_offset)
+        except OSError as error:
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR, f"config/delayCancelled.json cannot be written: {error}"
+            ) from error
+        return answer
+    result = _put_cancelling(services, pending, request.channel.host_bytes)
+    return services.putter.when_safe(result.end_offset, {}, answer)
+
+
+def deliver_delayed_now(services: Services, request: Request[DelayedMessageRequestHeader]) -> Response | Deferred:
+    """One message is delivered now, and not again when it is due. A crash in between may deliver it twice, never not."""
+    pending = _pending(services, request.header.physical_offset)
+    entry = pending.entry
+    log.info("%s has %s of %s delivered now", request.channel.remote_address, pending.msg_id, pending.topic)
+    try:
+        if entry.level:
+            copy = delivered_message(pending.record)
+        else:
+            copy = due_copy(pending.record, services.clock.message_time_ms(), services.delivery_times.precision_ms)
+    except ValueError as error:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"the message can never be delivered: {error}") from None
+    result = services.putter.put_at_once(copy)
+    if entry.level:
+        services.delay_cancelled.delivered(entry.level, entry.queue_offset, result.end_offset)
+    else:
+        result = _put_cancelling(services, pending, request.channel.host_bytes)
+    return services.putter.when_safe(result.end_offset, {}, Response(header=DelayedMessageResponseHeader(pending.msg_id)))
+
+
+def _pending(services: Services, physical_offset: int) -> Pending:
+    pending = services.delay_query.find(physical_offset)
+    if pending is None:
+        remark = (
+            f"no message is pending at physical offset {physical_offset}: it is delivered or cancelled, or never was there"
+        )
+        raise RemotingError(ResponseCode.QUERY_NOT_FOUND, remark)
+    return pending
+
+
+def _put_cancelling(services: Services, pending: Pending, host: bytes) -> PutResult:
+    """Put what cancels a timer message. One without a unique key is named by its place, which only this broker knows."""
+    properties = pending.properties
+    unique_key = properties.get(UNIQ_KEY)
+    if unique_key:
+        key = delete_key(pending.topic, unique_key, with_topic=services.store.config.append_topic_for_timer_delete_key)
+    else:
+        key = f"@{properties.get(PMQ_COPY_OF, pending.record.physical_offset)}"
+    out_ms = pending.entry.place.out_ms
+    message = services.delivery_times.cancelling(pending.topic, key, unique_key, out_ms, None, host, services.store_host)
+    result = services.putter.put_at_once(message)
+    services.timer_messages.cancel_near(out_ms, key)
+    return result
+
+
+ROUTES = routes(
+    Route(RequestCode.QUERY_DELAYED, QueryDelayedRequestHeader, query_delayed),
+    Route(RequestCode.COUNT_DELAYED, CountDelayedRequestHeader, count_delayed),
+    Route(RequestCode.CANCEL_DELAYED, DelayedMessageRequestHeader, cancel_delayed),
+    Route(RequestCode.DELIVER_DELAYED_NOW, DelayedMessageRequestHeader, deliver_delayed_now),
+)

@@ -1,0 +1,128 @@
+"""The messages that are due soon, by when they are due.
+
+A *nominal* due time is what message or store time say. When the calendar was set meanwhile, a delay is due at another time
+of today's calendar (`broker.clock_steps`), by which the heap is ordered. Progress is told by nominal times, as a restart
+knows no others: `floor` is a pair (nominal due time, physical offset) below which nothing is left.
+"""
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+_FEW: Final = 1000
+
+
+class NearTimer(NamedTuple):
+    """Times in epoch ms. Sorted by due time, then by arrival."""
+
+    due_ms: int
+    physical_offset: int
+    nominal_ms: int
+    slot_ms: int
+    """The slot in whose chain the unit is."""
+    out_ms: int
+    difference: int | None
+    """Of a delay: the difference of calendar and steady clock under which it was stored."""
+
+
+class NearHeap:
+    """Cancelling is by keys, which are looked at when a message is delivered and its record is read anyway."""
+
+    def __init__(self) -> None:
+        self._heap: list[NearTimer] = []
+        # What is due later than nominally: (nominal due time, physical offset), and which of them are no more.
+        self._held: list[tuple[int, int]] = []
+        self._released: set[tuple[int, int]] = set()
+        self._slot_counts: dict[int, int] = defaultdict(int)
+        self._slots: list[int] = []
+        self._cancelled: dict[int, set[str]] = {}
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def __iter__(self) -> Iterator[NearTimer]:
+        return iter(self._heap)
+
+    # --- in ---------------------------------------------------------------------------------------------------------
+
+    def push(self, timer: NearTimer) -> None:
+        """Add one."""
+        heapq.heappush(self._heap, timer)
+        if timer.due_ms > timer.nominal_ms:
+            pair = (timer.nominal_ms, timer.physical_offset)
+            if pair in self._released:
+                self._released.discard(pair)
+            else:
+                heapq.heappush(self._held, pair)
+        slot_ms = timer.slot_ms
+        if slot_ms not in self._slot_counts:
+            heapq.heappush(self._slots, slot_ms)
+        self._slot_counts[slot_ms] += 1
+
+    def cancel(self, out_ms: int, key: str) -> None:
+        """Let messages with this TIMER_OUT_MS and key never come."""
+        self._cancelled.setdefault(out_ms, set()).add(key)
+
+    def cancelled_at(self, out_ms: int) -> set[str]:
+        """The keys that are cancelled."""
+        return self._cancelled.get(out_ms, set())
+
+    def set_difference(self, difference: int) -> None:
+        """The calendar was set: order by what is due when now."""
+        timers, self._heap, self._held = self._heap, [], []
+        self._released.clear()
+        self._slot_counts.clear()
+        self._slots.clear()
+        for timer in timers:
+            due_ms = timer.nominal_ms if timer.difference is None else timer.nominal_ms + difference - timer.difference
+            self.push(timer._replace(due_ms=due_ms))
+
+    # --- out --------------------------------------------------------------------------------------------------------
+
+    @property
+    def due_ms(self) -> int | None:
+        """When the first is due."""
+        return self._heap[0].due_ms if self._heap else None
+
+    def pop(self) -> NearTimer:
+        """Take the first."""
+        timer = heapq.heappop(self._heap)
+        if timer.due_ms > timer.nominal_ms:
+            self._released.add((timer.nominal_ms, timer.physical_offset))
+        self._slot_counts[timer.slot_ms] -= 1
+        return timer
+
+    def put_back(self, timer: NearTimer, due_ms: int) -> None:
+        """Have one that was taken come again, no earlier than `due_ms`."""
+        self.push(timer._replace(due_ms=due_ms))
+
+    # --- how far ----------------------------------------------------------------------------------------------------
+
+    @property
+    def floor(self) -> tuple[int, int] | None:
+        """Nothing that is left has a lesser (nominal due time, physical offset); None when nothing is left."""
+        if not self._heap:
+            self._held.clear()
+            self._released.clear()
+            return None
+        while self._held and self._held[0] in self._released:
+            self._released.discard(heapq.heappop(self._held))
+        first = self._heap[0]
+        found = (min(first.due_ms, first.nominal_ms), first.physical_offset)
+        return min(found, self._held[0]) if self._held else found
+
+    @property
+    def oldest_slot_ms(self) -> int | None:
+        """The earliest slot of what is left."""
+        while self._slots and not self._slot_counts[self._slots[0]]:
+            slot_ms = heapq.heappop(self._slots)
+            del self._slot_counts[slot_ms]
+        return self._slots[0] if self._slots else None
+
+    def forget_cancelled(self, before_ms: int) -> None:
+        """Forget what was cancelled in slots that are done; those from `before_ms` on are not."""
+        if self._cancelled and len(self._heap) < _FEW:
+            before_ms = min((before_ms, *(timer.out_ms for timer in self._heap)))
+            for out_ms in [one for one in self._cancelled if one < before_ms]:
+                del self._cancelled[out_ms]

@@ -1,0 +1,158 @@
+"""From the wheel's slots into the heap of what is due soon.
+
+A slot is a second; to know the ms in which a message is due, its record must be read. So slots are loaded a little before
+their time, some records at a time. What is only on its way is rolled into its next slot.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import numpy as np
+
+from broker.clock_steps import ClockSteps
+from broker.near_heap import NearHeap, NearTimer
+from broker.timer_record import TimerRecord, superseded_key
+from store.layout import TIMER_MAGIC_ROLL
+from store.timer_log import Numbers, Units, unit_dues
+from store.timer_store import TimerStore
+
+log = logging.getLogger("broker")
+
+RECORDS_AT_ONCE: Final = 64
+UNITS_ROLLED_AT_ONCE: Final = 8192
+_NOTHING: Final = (0, 0)
+
+ReadRecord = Callable[[int], TimerRecord | None]
+"""The record at a physical offset; None when it is gone."""
+
+
+class SlotLoader:
+    """`loaded_to_ms`: the slots before it are loaded, or (`loading_ms`, the last of them) being loaded."""
+
+    def __init__(
+        self, timers: TimerStore, near: NearHeap, steps: ClockSteps, read_record: ReadRecord, precision_ms: int
+    ) -> None:
+        self.loaded_to_ms = 0
+        self.loading_ms: int | None = None
+        self._timers = timers
+        self._near = near
+        self._steps = steps
+        self._read_record = read_record
+        self._precision_ms = precision_ms
+        self._parts: Iterator[Units] = iter(())
+        self._rolling: Units | None = None
+        self._waiting: list[int] = []
+        self._seen: list[Numbers] = []
+        # Of what had been entered up to that physical offset, what is before that pair was delivered by an earlier process.
+        self._delivered_before, self._entered_to = _NOTHING, -1
+
+    def begin(self, delivered_before: tuple[int, int], entered_to: int) -> None:
+        """Begin with the slot of the read time: late messages go there."""
+        self._delivered_before, self._entered_to = delivered_before, entered_to
+        self._begin(self._timers.read_time_ms)
+
+    def _begin(self, time_ms: int) -> None:
+        self.loading_ms = time_ms
+        self.loaded_to_ms = time_ms + self._precision_ms
+        self._parts = self._timers.parts_at(time_ms)
+        self._seen.clear()
+
+    def step(self, until_ms: int, now_ms: int) -> bool:
+        """Do a part of the work, about 1 ms; False when all slots up to that of `until_ms` are loaded. Raises OSError."""
+        if self._waiting:
+            for physical_offset in self._waiting[: -RECORDS_AT_ONCE - 1 : -1]:
+                self._take_at(physical_offset, self.loaded_to_ms - self._precision_ms)
+            del self._waiting[-RECORDS_AT_ONCE:]
+        elif self._rolling is not None:
+            self._roll(self._rolling, now_ms)
+        elif self.loading_ms is not None:
+            units = next(self._parts, None)
+            if units is None:
+                self.loading_ms = None
+                self._seen.clear()
+            else:
+                self._take_part(units)
+        else:
+            return self._next_slot(until_ms)
+        return True
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether what is loaded must be delivered before any more can be: only after weeks without a delivery."""
+        return self.loaded_to_ms >= self._timers.last_time_ms
+
+    def finish(self, now_ms: int) -> None:
+        """Load the slot whole that is being loaded. Raises OSError."""
+        while self.loading_ms is not None:
+            self.step(0, now_ms)
+
+    def _next_slot(self, until_ms: int) -> bool:
+        # Further units may still be hung into the last slot of all.
+        until_ms = min(until_ms + self._precision_ms - until_ms % self._precision_ms, self._timers.last_time_ms)
+        time_ms = self._timers.next_time_ms(until_ms, self.loaded_to_ms)
+        if time_ms is None:
+            self.loaded_to_ms = max(self.loaded_to_ms, until_ms)
+            return False
+        self._begin(time_ms)
+        return True
+
+    def _take_part(self, units: Units) -> None:
+        # A slot was being loaded when the process ended: what it had rolled was rolled again.
+        if len(units) > 1:
+            units = units[np.sort(np.unique(units["physical_offset"], return_index=True)[1])]
+        for seen in self._seen:
+            units = units[~np.isin(units["physical_offset"], seen)]
+        self._seen.append(units["physical_offset"].astype(np.int64))
+        rolled = units["magic"] & TIMER_MAGIC_ROLL != 0
+        if rolled.any():
+            dues = unit_dues(units)
+            theirs = rolled & (units["rolled_due_ms"] == 0)
+            for row in np.flatnonzero(theirs).tolist():
+                record = self._read_record(int(units["physical_offset"][row]))
+                # The time of this slot, for what is gone: it will be found to be so.
+                dues[row] = self.loaded_to_ms if record is None else record.out_ms
+            units["rolled_due_ms"] = np.where(rolled, dues, units["rolled_due_ms"])
+            rolled &= dues >= self.loaded_to_ms
+            if rolled.any():
+                self._rolling = units[rolled]
+            units = units[~rolled]
+        self._waiting = units["physical_offset"][::-1].tolist()
+
+    def _roll(self, units: Units, now_ms: int) -> None:
+        part = units[:UNITS_ROLLED_AT_ONCE]
+        # What cannot be rolled now, as there is no room, stays.
+        times = self._timers.roll(part, now_ms)
+        self._rolling = units[len(part) :] if len(part) < len(units) else None
+        # Into a slot that is loaded already: only after a large step back of the calendar.
+        for row in np.flatnonzero(times < self.loaded_to_ms).tolist():
+            self._take_at(int(part["physical_offset"][row]), int(times[row]))
+
+    def _take_at(self, physical_offset: int, slot_ms: int) -> None:
+        record = self._read_record(physical_offset)
+        if record is not None and not self._is_delivered(record, physical_offset):
+            self.take(record, physical_offset, slot_ms)
+
+    def _is_delivered(self, record: TimerRecord, physical_offset: int) -> bool:
+        return (
+            physical_offset <= self._entered_to
+            and (record.due_ms, physical_offset) < self._delivered_before
+            and record.cancels is None
+        )
+
+    def take(self, record: TimerRecord, physical_offset: int, slot_ms: int) -> None:
+        """Let a message be delivered when it is due, or cancel what it cancels. Its slot is loaded, or being loaded."""
+        near, out_ms = self._near, record.out_ms
+        if record.cancels is not None:
+            near.cancel(out_ms, record.cancels)
+            return
+        if record.copy_of is not None:
+            key = superseded_key(record.copy_of)
+            if key in near.cancelled_at(out_ms):
+                return  # a second copy
+            near.cancel(out_ms, key)
+        due_ms, difference = record.due_ms, None
+        if record.is_relative:
+            difference = self._steps.difference_at(physical_offset, record.store_timestamp_ms)
+            due_ms += self._steps.difference - difference
+        near.push(NearTimer(due_ms, physical_offset, record.due_ms, slot_ms, out_ms, difference))

@@ -1,0 +1,350 @@
+"""TimerMessageService: delivers messages of the timer topic at the millisecond at which they are due.
+
+The way of a message. It is put into the timer topic (`broker.delivery_time`). With the turn it is *entered*: its record is
+read once, and a unit hung into the slot of its second (`store.timer_store`). Shortly before that second comes, the slot is
+*loaded* (`broker.slot_loader`) into a heap by exact due time (`broker.near_heap`), where a message of the next seconds goes
+at once. From there it is *delivered*: a copy goes to the real topic, in due order, some milliseconds' worth a turn, so that
+sends and pulls have theirs.
+
+What is promised. The CommitLog has the message, so nothing is lost. A mark in the page cache, made after each batch, says
+how far entering and delivering have come: a process that is killed repeats at most the batch under way. Once a second the
+mark goes to the disk, behind all that it speaks of; a power cut repeats what was delivered since.
+
+Nothing comes early. A time follows the calendar; a delay has passed on the steady clock, however the calendar was set
+(`broker.clock_steps`).
+"""
+
+import logging
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor, Future
+from typing import Final
+
+from broker.clock_steps import ClockSteps
+from broker.delivery_time import TIMER_TOPIC
+from broker.near_heap import NearHeap, NearTimer
+from broker.slot_loader import SlotLoader
+from broker.timer_carry import TimerCarry
+from broker.timer_entry import Progress, TimerEntry, TimerReader
+from broker.timer_list import PendingTimer, TimerList
+from broker.timer_record import due_copy, timer_record
+from runtime.timers import Timer, Timers
+from runtime.turn import Turn
+from store.message import Arrival, PutResult, PutStatus
+from store.message_store import MessageStore
+from store.record import BadRecordError, decode_record
+from store.timer_checkpoint import TimerState
+from store.timer_store import TimerStore
+
+log = logging.getLogger("broker")
+
+LOADED_AHEAD_MS: Final = 2000
+BUDGET_S: Final = 0.002
+"""How long one turn of the loop delivers."""
+RETRY_AFTER_MS: Final = 100
+FAILED_MAX: Final = 8
+"""After so many failed puts in a row no other is tried for a while."""
+_PUT_OK: Final = PutStatus.PUT_OK
+_UNSTORABLE: Final = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
+
+
+class TimerMessageService:
+    """All of it belongs to the loop; only the mark's way to the disk is another thread's."""
+
+    def __init__(
+        self, store: MessageStore, timer_store: TimerStore, steps: ClockSteps, timers: Timers, turn: Turn, *,
+        precision_ms: int = 1000, stop_enter: bool = False, stop_deliver: bool = False,
+    ) -> None:  # fmt: skip
+        """`stop_enter` and `stop_deliver` are timerStopEnqueue and timerStopDequeue."""
+        self._store = store
+        self._timer_store = timer_store
+        self._steps = steps
+        self._timers = timers
+        self._clock = timers.clock
+        self._turn = turn
+        self._precision_ms = precision_ms
+        self._stop_enter = stop_enter
+        self._stop_deliver = stop_deliver
+        self._near = NearHeap()
+        reader = TimerReader(store, precision_ms)
+        self._loader = SlotLoader(timer_store, self._near, steps, reader.read, precision_ms)
+        self._entry = TimerEntry(store, timer_store, self._loader, reader, self._clock)
+        self._carry = TimerCarry(store, timer_store, self._near, self._loader, steps, timers, turn, precision_ms)
+        self._list = TimerList(timer_store, self._near, self._loader, reader, self._clock, self._begin_offset)
+        # What is before this due time and physical offset, and not in the heap, is delivered. It never goes back.
+        self._done = (0, 0)
+        self._timer: Timer | None = None
+        self._is_running = False
+        # Waits for the log to be synced up to there, then for the disk.
+        self._unwritten: tuple[int, TimerState] | None = None
+        self._writing: Future[None] | None = None
+        self._write_failed = False
+        self._failed_in_a_row = 0
+        self._failure = ""
+        self._roll_refusal: str | None = None
+
+    @property
+    def refusal(self) -> str | None:
+        """Why no timer message can be taken now."""
+        return self._entry.refusal or self._roll_refusal or self._carry.refusal
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    def recover(self, progress: Progress | None = None) -> None:
+        """Come back to where the last process was, and enter what is behind. Raises OSError, also when there is no room."""
+        store, timer_store = self._store, self._timer_store
+        now_ms = self._clock.message_time_ms()
+        recovered = timer_store.recover(now_ms, store.max_physical_offset, store.max_offset(TIMER_TOPIC, 0))
+        self._entry.queue_offset = recovered.queue_offset
+        before = recovered.delivered_before
+        self._done = before
+        if not recovered.complete:
+            self._entry.enter_again(recovered, progress)
+        self._loader.begin(before, recovered.entered_to if recovered.complete else -1)
+        while self._loader.step(max(now_ms, before[0]), now_ms):
+            pass
+        while self._enter():
+            pass
+        if self.refusal is not None:
+            raise OSError(self.refusal)
+        self._mark()
+        if not recovered.complete:
+            # From here on it is known what is delivered.
+            timer_store.flush(timer_store.state, now_ms)
+
+    def start(self) -> None:
+        """Deliver from now on."""
+        self._is_running = True
+        self._steps.subscribe(self._calendar_set)
+        self._clock.subscribe(lambda now_ms: self._look())
+        self._run()
+
+    def stop(self) -> None:
+        """Deliver no more."""
+        self._is_running = False
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def close(self) -> None:
+        """Write what is known to be so, once the store has synced its log, and unmap the files. Raises OSError."""
+        if self._writing is not None:
+            self._writing.exception()
+        state = self._timer_store.state
+        if not self._write_failed and self._store.flushed_offset >= self._store.max_physical_offset:
+            self._timer_store.flush(state, self._clock.message_time_ms())
+        self._timer_store.close()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is to be done before a time comes."""
+        return self._timer is not None and self._timer.when_ms > 0
+
+    # --- entering ---------------------------------------------------------------------------------------------------
+
+    def arrived(self, arrivals: Iterable[Arrival]) -> None:
+        """Queues grew: enter what came into the timer queue. To be called after each dispatch."""
+        if self._is_running and any(arrival.topic == TIMER_TOPIC for arrival in arrivals):
+            self._look()
+            more = self._enter()
+            self._mark()
+            self._arm(at_once=more)
+
+    def _enter(self) -> bool:
+        return not self._stop_enter and self._entry.enter()
+
+    # --- delivery ---------------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        commit_log = self._store.commit_log
+        self._steps.note(commit_log.max_offset, commit_log.last_store_timestamp_ms)
+
+    def _calendar_set(self) -> None:
+        self._near.set_difference(self._steps.difference)
+        self._arm(at_once=True)
+
+    def _run(self) -> None:
+        """Load and deliver for a while."""
+        self._timer = None
+        if not self._is_running:
+            return
+        try:
+            self._look()
+            more = self._enter()
+            more |= self._go_on()
+            self._mark()
+            self._near.forget_cancelled(self._timer_store.read_time_ms)
+            if self._failed_in_a_row < FAILED_MAX:
+                self._arm(at_once=more)
+        finally:
+            if self._timer is None:
+                self._failed_in_a_row = 0
+                self._timer = self._timers.after(RETRY_AFTER_MS / 1000, self._run)
+
+    def _go_on(self) -> bool:
+        """Deliver what is due and load what comes soon; whether there is more of it than there was time."""
+        clock, near = self._clock, self._near
+        now_ms, end_s = clock.message_time_ms(), clock.monotonic() + BUDGET_S
+        until_ms = now_ms + LOADED_AHEAD_MS + self._steps.ahead_ms
+        count = 0
+        try:
+            while self._failed_in_a_row < FAILED_MAX and (due := self._due_or_loaded(now_ms, until_ms)) is not None:
+                if due:
+                    timer = near.pop()
+                    try:
+                        self._deliver(timer, now_ms)
+                    except BaseException:
+                        near.put_back(timer, now_ms + RETRY_AFTER_MS)
+                        raise
+                    count += 1
+                if (not due or count & 7 == 0) and clock.monotonic() >= end_s:
+                    return True
+            self._roll_refusal = None
+        except OSError as error:
+            if self._roll_refusal is None:
+                log.error("timers cannot be rolled: %s; trying again", error)
+            self._roll_refusal = f"timers cannot be rolled: {error}"
+        finally:
+            if count:
+                self._turn.arm()
+        return False
+
+    def _due_or_loaded(self, now_ms: int, until_ms: int) -> bool | None:
+        """True: one is due. False: a part of a slot was loaded. None: nothing is to be done now."""
+        due_ms, loading_ms = self._near.due_ms, self._loader.loading_ms
+        if due_ms is not None and due_ms <= now_ms and not self._stop_deliver:
+            # Behind the beginning of a slot that is not loaded whole, others may be due before.
+            if loading_ms is None or due_ms <= loading_ms:
+                return True
+        elif due_ms is not None and due_ms <= now_ms:
+            return None
+        return False if self._loader.step(until_ms, now_ms) else None
+
+    def _deliver(self, timer: NearTimer, now_ms: int) -> None:
+        """Put the copy, or try again later. What can never be delivered is logged and left behind."""
+        physical_offset = timer.physical_offset
+        file = self._store.commit_log.mapped_files.file_at(physical_offset)
+        try:
+            if file is None:
+                raise BadRecordError("there is no such record any more")
+            record = decode_record(file.view, physical_offset - file.start_offset)
+            cancelled = self._near.cancelled_at(timer.out_ms)
+            if cancelled and not cancelled.isdisjoint(timer_record(record, self._precision_ms).keys(physical_offset)):
+                return
+            message = due_copy(record, now_ms, self._precision_ms)
+        except ValueError as error:
+            log.error("the timer message at %d is lost: %s", physical_offset, error)
+            return
+        try:
+            result = self._store.put_message(message)
+        except OSError as error:
+            result = PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=str(error))
+        if result.status is _PUT_OK:
+            self._failed_in_a_row, self._failure = 0, ""
+            return
+        reason = f"a timer message cannot be delivered to {message.topic}: {result.reason or result.status.name}"
+        if result.status in _UNSTORABLE:
+            log.error("%s; it is lost", reason)
+            return
+        self._failed_in_a_row += 1
+        if reason != self._failure:
+            self._failure = reason
+            log.error("%s; trying again", reason)
+        self._near.put_back(timer, now_ms + RETRY_AFTER_MS)
+
+    def _arm(self, *, at_once: bool = False) -> None:
+        """Have the timer set for what comes next, and for nothing else."""
+        if not self._is_running:
+            return
+        if at_once or self.refusal is not None:
+            when_ms = 0
+        else:
+            due_ms = self._near.due_ms
+            load_ms = self._loader.loaded_to_ms - LOADED_AHEAD_MS - self._steps.ahead_ms
+            when_ms = load_ms if due_ms is None or self._stop_deliver else min(due_ms, load_ms)
+        if self._timer is not None:
+            if not self._timer.is_cancelled and self._timer.when_ms <= when_ms:
+                return
+            self._timer.cancel()
+        if self.refusal is not None or (not at_once and self._loader.is_held_up):
+            self._timer = self._timers.after(RETRY_AFTER_MS / 1000, self._run)
+        elif at_once:
+            self._timer = self._timers.after(0, self._run)  # behind everything else that is ready
+        else:
+            self._timer = self._timers.at_ms(when_ms, self._run)
+
+    # --- how far ----------------------------------------------------------------------------------------------------
+
+    def _mark(self) -> None:
+        """Note what is entered and delivered."""
+        loader, now_ms = self._loader, self._clock.message_time_ms()
+        loaded_to_ms = loader.loaded_to_ms - (0 if loader.loading_ms is None else self._precision_ms)
+        # No further than now: what arrives later is due later.
+        self._done = max(self._done, (min(loaded_to_ms, now_ms) + 1, 0))
+        before = min(self._done, self._near.floor or self._done)
+        read_time_ms = min(loaded_to_ms, loader.loaded_to_ms - self._precision_ms, now_ms)
+        oldest_ms = self._near.oldest_slot_ms
+        if oldest_ms is not None:
+            read_time_ms = min(read_time_ms, oldest_ms)
+        self._timer_store.mark(read_time_ms, self._entry.queue_offset, before)
+
+    def persist_in(self, executor: Executor) -> None:
+        """Carry the mark to the disk, in another thread, when all that it speaks of is there. To be called every second."""
+        if self._write_failed or (self._writing is not None and not self._writing.done()):
+            return
+        try:
+            self._timer_store.clean(self._store.min_physical_offset)
+        except OSError as error:
+            log.warning("a file of the timer log cannot be deleted: %s; trying again", error)
+        self._steps.forget(self._store.min_physical_offset)
+        state = self._timer_store.state
+        if self._unwritten is None and state is not None:
+            self._unwritten = self._store.max_physical_offset, state
+        if self._unwritten is not None and self._unwritten[0] <= self._store.flushed_offset:
+            self._writing = executor.submit(self._write, self._unwritten[1])
+            self._unwritten = None
+
+    def _write(self, state: TimerState) -> None:
+        try:
+            self._timer_store.flush(state, self._clock.message_time_ms())
+        except OSError as error:
+            # What was written since the last time may be lost, and nobody would say so a second time.
+            self._write_failed = True
+            log.error("the timers' files cannot be synced: %s; after a crash timers are entered again", error)
+
+    # --- what others ask --------------------------------------------------------------------------------------------
+
+    def count_at(self, out_ms: int) -> int:
+        """How many units are in the slot of a TIMER_OUT_MS."""
+        return self._timer_store.count_at(out_ms)
+
+    def cancel_near(self, out_ms: int, key: str) -> None:
+        """Let a cancelling message that was put just now count at once; it would with the turn.
+
+        `key` is TIMER_DEL_UNIQKEY: the unique key, `topic+unique key`, or `@<physical offset of the record>`.
+        """
+        if out_ms < self._loader.loaded_to_ms:
+            self._near.cancel(out_ms, key)
+
+    def may_remove(self, end_offset: int) -> bool:
+        """Whether nothing that is pending lies in the CommitLog before `end_offset`; what does is copied from now on."""
+        return not self._is_running or self._carry.may_remove(end_offset)
+
+    def pending(self, begin_ms: int = 0, end_ms: int = 1 << 62, topic: str | None = None) -> Iterator[PendingTimer]:
+        """Messages with out_ms in [begin_ms, end_ms), by out_ms and then arrival; of a topic, or one with its hash.
+
+        What is cancelled is left out. Nothing may be entered or delivered before the last is taken.
+        """
+        return self._list.pending(begin_ms, end_ms, topic)
+
+    def _begin_offset(self) -> int:
+        return max(self._store.min_physical_offset, self._carry.carried_to)
+
+    def counts_by_hour(self) -> dict[int, tuple[int, int]]:
+        """By the hour of the due time (epoch ms of its beginning): (messages, units that cancel some), ascending.
+
+        What is cancelled counts until its slot comes.
+        """
+        return self._list.counts_by_hour()
+
+    def counts_by_topic_hash(self) -> dict[int, int]:
+        """How many messages are pending for each Java hash of a topic, as `counts_by_hour` counts them."""
+        return self._list.counts_by_topic_hash()

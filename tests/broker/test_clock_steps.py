@@ -1,0 +1,117 @@
+"""What a set calendar does to delays that are under way: nothing."""
+
+import random
+
+import pytest
+from timed import DAY, MINUTE, SECOND, Timed
+
+from broker.clock_steps import ClockSteps
+from runtime.clock import VirtualClock
+
+
+class Log:
+    """Records of 100 bytes: when they were stored, on the calendar as the log tells it and on the steady clock."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.steps = ClockSteps(self.clock)
+        self.stored: list[tuple[int, int]] = []
+
+    @property
+    def last_ms(self) -> int:
+        return self.stored[-1][0] if self.stored else 0
+
+    def put(self) -> None:
+        self.stored.append((max(self.clock.message_time_ms(), self.last_ms), self.clock.steady_ms()))
+
+    def note(self) -> None:
+        self.steps.note(100 * len(self.stored), self.last_ms)
+
+    def late_ms(self) -> list[int]:
+        """For each record how much later than due a delay would end, by the steady clock."""
+        now_ms, steady_ms = self.clock.message_time_ms(), self.clock.steady_ms()
+        return [
+            stored_ms + self.steps.shift_ms(100 * row, stored_ms) - now_ms - (stored_steady_ms - steady_ms)
+            for row, (stored_ms, stored_steady_ms) in enumerate(self.stored)
+        ]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_never_early_and_hardly_late_whatever_is_set(seed: int) -> None:
+    rng, log = random.Random(seed), Log()
+    for _ in range(400):
+        for _ in range(rng.choice((0, 1, 5))):
+            log.put()
+            log.clock.advance(rng.choice((0, 0, 1)))
+        if rng.random() < 0.03:
+            log.clock.step(rng.choice((-1, 1)) * rng.choice((3, 500, MINUTE)))
+        log.note()
+        log.clock.advance(rng.choice((0, 1, 10, 1000)))
+        # The service looks some times a second.
+        log.note()
+    late = log.late_ms()
+    assert min(late) >= -1
+    assert max(late) <= 150 and sorted(late)[len(late) // 2] <= 20
+
+
+@pytest.mark.parametrize("step", [-MINUTE, MINUTE, -5, 5, -DAY, DAY])
+def test_a_step_between_two_turns_is_seen_to_the_millisecond(step: int) -> None:
+    log = Log()
+    for _ in range(3):
+        log.put()
+        log.note()
+        log.clock.advance(10)
+    log.note()
+    log.clock.step(step)
+    assert log.steps.shift_ms(0, log.stored[0][0]) == 0
+    log.note()
+    assert log.late_ms() == [0, 0, 0]
+    assert log.steps.ahead_ms == max(-step, 0)
+    if step > 0:
+        log.put()
+        log.note()
+        assert log.late_ms() == [0, 0, 0, 0]
+
+
+def test_what_is_gone_is_forgotten() -> None:
+    log = Log()
+    for step in (MINUTE, -MINUTE, MINUTE, -MINUTE, 0):
+        log.put()
+        log.clock.step(step)
+        log.note()
+        log.clock.advance(2 * MINUTE)
+        log.note()
+    assert log.steps.ahead_ms == MINUTE and log.late_ms() == [0] * 5
+    log.steps.forget(300)
+    assert log.late_ms()[3:] == [0, 0]
+    log.steps.forget(10_000)
+    assert log.steps.ahead_ms == 0
+
+
+@pytest.mark.parametrize("step", [-MINUTE, MINUTE])
+async def test_times_follow_the_calendar_and_delays_do_not(step: int) -> None:
+    t = Timed()
+    now = t.clock.message_time_ms()
+    t.put("delay", TIMER_DELAY_SEC=90)
+    t.put("time", TIMER_DELIVER_MS=now + 90 * SECOND)
+    await t.advance(SECOND)
+    t.clock.step(step)
+    await t.settle()
+    await t.advance(89 * SECOND - 1)
+    assert ("delay" in t.bodies(), "time" in t.bodies()) == (False, step > 0)
+    await t.advance(1)
+    assert "delay" in t.bodies()
+    await t.advance(MINUTE)
+    assert sorted(t.bodies()) == ["delay", "time"]
+
+
+async def test_a_delay_after_a_step_back_is_no_longer() -> None:
+    t = Timed()
+    t.put("before", TIMER_DELAY_MS=5000)
+    t.clock.step(-MINUTE)
+    # The log's store times stand still for a minute.
+    t.put("after", TIMER_DELAY_MS=5000)
+    await t.advance(4999)
+    assert t.bodies() == []
+    await t.advance(21)
+    assert sorted(t.bodies()) == ["after", "before"]

@@ -1,0 +1,195 @@
+"""Timers through kills and power cuts at any step: nothing is lost or early, and only what was under way comes twice."""
+
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from timed import DAY, MINUTE, SECOND, InlineExecutor, Timed
+
+from runtime.clock import VirtualClock
+
+sys.path.append(str(Path(__file__).parents[1] / "store"))
+from power_cut_disk import PowerCutDisk, Stopped  # noqa: E402
+
+DELAYS_MS = (1, 3, 700, 999, 1000, 1001, 2500, 30 * SECOND, 59 * SECOND, 61 * SECOND, 200 * SECOND, 1000 * SECOND, DAY)
+
+
+class HandLoop:
+    """An event loop that runs when told, and lets a stop of the machine through."""
+
+    def __init__(self) -> None:
+        self.ready: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+        self.later: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> "HandLoop":
+        self.ready.append((callback, args))
+        return self
+
+    def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> "HandLoop":
+        (self.later if delay_s else self.ready).append((callback, args))
+        return self
+
+    def cancel(self) -> None:
+        pass
+
+    def run(self) -> None:
+        ready, self.ready = self.ready, []
+        for callback, args in ready:
+            callback(*args)
+
+    def wait(self) -> None:
+        self.ready += self.later
+        self.later = []
+        self.run()
+
+
+class Life:
+    """One process. `delivered` are its copies; of these the last mark and the last flush know so many."""
+
+    def __init__(self, walk: "Walk") -> None:
+        self.walk, self.loop = walk, HandLoop()
+        self.delivered: list[str] = []
+        self.marked = self.flushed = 0
+        self.stop_after = -1
+        # A service that is being opened marks and delivers too.
+        self.timed = Timed(walk.disk, walk.clock, self.loop, self.watch, **walk.settings)
+
+    def watch(self, timed: Timed) -> None:
+        put, mark = timed.store.put_message, timed.timer_store.mark
+
+        def watched_put(message: Any) -> Any:
+            result = put(message)
+            if message.topic == "T" and result.physical_offset >= 0:
+                body = bytes(message.body).decode()
+                self.delivered.append(body)
+                assert self.walk.due[body] <= self.walk.clock.message_time_ms(), f"{body} is early"
+                self.stop_after -= 1
+                if self.stop_after == 0:
+                    raise Stopped
+            return result
+
+        def watched_mark(*args: Any) -> None:
+            mark(*args)
+            self.marked = len(self.delivered)
+
+        timed.store.put_message = watched_put  # type: ignore[method-assign]
+        timed.timer_store.mark = watched_mark  # type: ignore[method-assign]
+
+    def settle(self) -> None:
+        for _ in range(3):
+            while self.loop.ready:
+                self.loop.run()
+            if self.timed.service.refusal is not None:
+                self.loop.wait()
+
+    def persist(self) -> None:
+        known = self.marked
+        self.timed.store.flush_service.flush_log()
+        self.timed.service.persist_in(InlineExecutor())
+        self.flushed = known
+
+
+class Walk:
+    def __init__(self, seed: int, kills: tuple[bool, ...]) -> None:
+        self.rng = random.Random(seed)
+        self.kills = kills
+        self.disk = PowerCutDisk(rng=self.rng)
+        self.clock = VirtualClock(1_800_000_000_000)
+        file_size = self.rng.choice((52 * 20 + 16, 1 << 14))
+        self.settings = {"slots_total": 200, "roll_window_slots": self.rng.choice((60, 140)), "log_file_size": file_size}
+        self.due: dict[str, int] = {}
+        self.cancelled: set[str] = set()
+        # Copies that the mark on the disk does not know of; and which might be made again, when a process ended.
+        self.unflushed: list[str] = []
+        self.unknown: Counter[str] = Counter()
+
+    def run(self) -> None:
+        for _ in range(4):
+            self.disk.changes_left = None if self.rng.random() < 0.3 else self.rng.randrange(80)
+            self.live()
+        self.disk.changes_left = None
+        self.check()
+
+    def live(self) -> None:
+        rng = self.rng
+        killed, life = rng.choice(self.kills), None
+        try:
+            life = Life.__new__(Life)
+            life.__init__(self)  # type: ignore[misc]
+            life.stop_after = rng.choice((-1, -1, rng.randrange(1, 60)))
+            for _ in range(rng.randrange(1, 30)):
+                self.step(life)
+        except Stopped:
+            pass
+        self.unflushed = life.delivered[life.flushed :] if life.flushed else self.unflushed + life.delivered
+        self.unknown.update(life.delivered[life.marked :] if killed else self.unflushed)
+        self.disk = self.disk.killed() if killed else self.disk.power_cut(rng)
+        # Another one: that of the ended process has its listeners.
+        away_ms = rng.choice((0, 1, 500, 5 * SECOND, 300 * SECOND))
+        self.clock = VirtualClock(self.clock.message_time_ms() + away_ms)
+
+    def step(self, life: Life) -> None:
+        rng, kind = self.rng, self.rng.random()
+        if kind < 0.45:
+            for _ in range(rng.choice((1, 1, 3, 40))):
+                self.put(life)
+            life.timed.turn.run()
+        elif kind < 0.5 and self.due:
+            self.cancel(life, rng.choice(list(self.due)))
+        elif kind < 0.85:
+            self.clock.advance(rng.choice((1, 1, 10, 500, 1000, 3 * SECOND, 40 * SECOND)))
+        elif kind < 0.95:
+            life.persist()
+        else:
+            self.disk.write_back(rng)
+        if rng.random() < 0.8:
+            life.settle()
+
+    def put(self, life: Life) -> None:
+        body, now_ms = f"{len(self.due)}", self.clock.message_time_ms()
+        delay_ms = self.rng.choice(DELAYS_MS)
+        self.due[body] = now_ms + delay_ms
+        if self.rng.random() < 0.5:
+            life.timed.put(body, turn=False, TIMER_DELAY_MS=delay_ms)
+        else:
+            life.timed.put(body, turn=False, TIMER_DELIVER_MS=now_ms + delay_ms)
+
+    def cancel(self, life: Life, body: str) -> None:
+        if self.due[body] > self.clock.message_time_ms() + SECOND:
+            self.cancelled.add(body)
+            life.timed.cancel(body, (self.due[body] - 1) // SECOND * SECOND)
+
+    def check(self) -> None:
+        """Let all come due, and see what is in the log."""
+        life = Life.__new__(Life)
+        life.__init__(self)  # type: ignore[misc]
+        life.settle()
+        for _ in range(2 * DAY // (30 * MINUTE)):
+            self.clock.advance(30 * MINUTE)
+            life.settle()
+        assert life.timed.service.counts_by_hour() == {}
+        self.disk.note_all_written()
+        assert not [text for text in self.disk.unreserved if "timer" in text]
+        stored, cancelled = set(), set()
+        for record in life.timed.records("rmq_sys_wheel_timer", 0):
+            if record.body == b"0" and b"TIMER_DEL_UNIQKEY" in record.properties:
+                cancelled.add(record.properties.partition(b"id-")[2].partition(b"\x02")[0].decode())
+            elif record.topic == b"rmq_sys_wheel_timer":  # or the filler of a hole
+                stored.add(record.body.decode())
+        copies = Counter(life.timed.bodies())
+        assert stored - copies.keys() <= cancelled, "lost"
+        assert not (copies.keys() - self.unknown.keys()) & (cancelled & stored), "cancelled, and came all the same"
+        for body, at in life.timed.arrivals():
+            assert at >= self.due[body], f"{body} is early"
+        for body, count in copies.items():
+            assert count <= 1 + self.unknown[body], f"{body} came {count} times, of which {self.unknown[body]} may be again"
+
+
+@pytest.mark.parametrize("kills", [(True,), (False,), (True, False)], ids=["kills", "power cuts", "both"])
+@pytest.mark.parametrize("seed", range(25))
+def test_nothing_is_lost_or_early_and_little_comes_twice(seed: int, kills: tuple[bool, ...]) -> None:
+    Walk(seed, kills).run()

@@ -1,0 +1,255 @@
+"""Messages due at any time: on the ms, in order, once; over restarts, lost files, set clocks and disks that fail."""
+
+import asyncio
+import random
+
+import pytest
+from timed import DAY, HOUR, MINUTE, SECOND, Timed
+
+from remoting.dispatch import RemotingError
+from store.message import Message, PutResult, PutStatus
+from store.properties import decode_properties
+
+
+async def test_each_kind_of_time_is_met_on_the_millisecond() -> None:
+    t = Timed()
+    now = t.clock.message_time_ms()
+    t.put("sec", TIMER_DELAY_SEC=2)
+    t.put("ms", TIMER_DELAY_MS=1234)
+    t.put("at", TIMER_DELIVER_MS=now + 777)
+    t.put("start", __STARTDELIVERTIME=now + 61_001)
+    due = {"sec": now + 2000, "ms": now + 1234, "at": now + 777, "start": now + 61_001}
+    for body, at in sorted(due.items(), key=lambda item: item[1]):
+        await t.advance(at - 1 - t.clock.message_time_ms())
+        assert body not in t.bodies()
+        await t.advance(1)
+        assert t.bodies()[-1] == body
+    await t.advance(DAY)
+    assert t.arrivals() == sorted(due.items(), key=lambda item: item[1])
+
+
+async def test_the_copy_is_what_the_message_was_and_shows_what_apaches_shows() -> None:
+    t = Timed()
+    now = t.clock.message_time_ms()
+    t.put("x", TIMER_DELAY_MS=1500, KEYS="k", TAGS="a")
+    await t.advance(1500)
+    (record,) = t.records()
+    assert (record.queue_id, record.flag, record.born_timestamp_ms, record.reconsume_times) == (2, 0, 7, 3)
+    assert decode_properties(record.properties) == {
+        "UNIQ_KEY": "id-x", "TIMER_DELAY_MS": "1500", "KEYS": "k", "TAGS": "a", "CLUSTER": "c", "REAL_TOPIC": "T",
+        "REAL_QID": "2", "TIMER_OUT_MS": str(now + 1000), "TIMER_ENQUEUE_MS": str(now),
+        "TIMER_DEQUEUE_MS": str(now + 1500),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_many_come_in_the_order_of_their_times_and_of_arrival(seed: int) -> None:
+    rng = random.Random(seed)
+    t = Timed(slots_total=200, roll_window_slots=60)
+    due: dict[str, int] = {}
+    for number in range(300):
+        due[f"{number}"] = (
+            t.clock.message_time_ms()
+            + rng.choice((1, 500, 999, 1000, 1001, 59_999, 60_000, 200_000, 500_000))
+            + rng.randrange(3)
+        )
+        t.put(f"{number}", TIMER_DELIVER_MS=due[f"{number}"], turn=rng.random() < 0.1)
+        if rng.random() < 0.02:
+            await t.advance(1)
+    t.turn.run()
+    while len(t.bodies()) < 300:
+        await t.advance(rng.choice((1, 10, 500, 30_000)))
+    await t.advance(HOUR)
+    arrived = t.arrivals()
+    assert len(arrived) == 300
+    assert all(at >= due[body] for body, at in arrived)
+    assert [body for body, _ in arrived] == sorted(due, key=lambda body: (due[body], int(body)))
+
+
+async def test_far_ones_roll_and_come_at_their_time() -> None:
+    t = Timed()
+    now = t.clock.message_time_ms()
+    times = [now + days * DAY + 321 for days in (1, 3, 9, 30, 399)]
+    for number, at in enumerate(times):
+        t.put(f"{number}", TIMER_DELIVER_MS=at)
+    for number, at in enumerate(times):
+        while t.clock.message_time_ms() < at - 1:
+            await t.advance(min(11 * HOUR, at - 1 - t.clock.message_time_ms()))
+        assert len(t.bodies()) == number
+        await t.advance(1)
+        assert t.arrivals()[number:] == [(f"{number}", at)]
+
+
+async def test_a_leap_of_400_days_delivers_all_that_is_due_in_order() -> None:
+    t = Timed()
+    now = t.clock.message_time_ms()
+    rng = random.Random(1)
+    due = {f"{number}": now + 1 + rng.randrange(500 * DAY) for number in range(200)}
+    t.times.delay_max_ms = 500 * DAY
+    for body, at in due.items():
+        t.put(body, TIMER_DELIVER_MS=at)
+    await t.advance(400 * DAY)
+    expected = sorted((body for body, at in due.items() if at <= now + 400 * DAY), key=due.__getitem__)
+    assert t.bodies() == expected
+    t.put("soon", TIMER_DELAY_SEC=5)
+    await t.advance(5 * SECOND)
+    assert t.bodies() == [*expected, "soon"]
+    await t.advance(100 * DAY)
+    assert sorted(t.bodies()) == sorted([*due, "soon"])
+
+
+async def test_cancelled_ones_never_come_whether_near_or_far() -> None:
+    t = Timed()
+    now = t.clock.message_time_ms()
+    for body, at in (("near", 900), ("kept", 901), ("far", HOUR), ("far kept", HOUR), ("rolled", 10 * DAY)):
+        t.put(body, TIMER_DELIVER_MS=now + at)
+    for body, at in (("near", 900), ("far", HOUR), ("rolled", 10 * DAY)):
+        t.cancel(body, (now + at - 1) // SECOND * SECOND)
+    assert [(timer.out_ms - now) // SECOND for timer in t.service.pending()] == [0, HOUR // SECOND - 1]
+    await t.advance(11 * DAY)
+    assert t.bodies() == ["kept", "far kept"]
+    assert list(t.service.pending()) == [] and t.service.counts_by_hour() == {}
+
+
+async def test_what_is_pending_is_listed_by_time_and_topic() -> None:
+    t = Timed()
+    now = t.clock.message_time_ms()
+    for number in range(50):
+        t.put(f"{number}", topic="T" if number % 5 else "U", TIMER_DELIVER_MS=now + 10 * DAY - number * HOUR // 5)
+    t.put("near", topic="U", TIMER_DELAY_MS=5)
+    everything = list(t.service.pending())
+    assert [timer.out_ms for timer in everything] == sorted(timer.out_ms for timer in everything) and len(everything) == 51
+    assert len(list(t.service.pending(topic="U"))) == 11
+    assert len(list(t.service.pending(now + 10 * DAY - HOUR, now + 11 * DAY))) == 5
+    assert sum(messages for messages, _ in t.service.counts_by_hour().values()) == 51
+    await t.advance(5)
+    assert len(list(t.service.pending(topic="U"))) == 10
+    assert sum(messages for messages, _ in t.service.counts_by_hour().values()) == 50
+
+
+async def test_a_restart_goes_on_where_it_was() -> None:
+    t = Timed()
+    now = t.clock.message_time_ms()
+    for number in range(40):
+        t.put(f"{number}", TIMER_DELIVER_MS=now + 50 + number * 100)
+    await t.advance(1000)
+    for _ in range(5):
+        t = t.again()
+        await t.advance(700)
+    assert t.bodies() == [f"{number}" for number in range(40)]
+
+
+@pytest.mark.parametrize("lost", [("timerwheel",), ("timerlog",), ("config/timercheck",), ("timerwheel", "timerlog")])
+async def test_the_timers_files_are_a_cache(lost: tuple[str, ...]) -> None:
+    t = Timed()
+    now = t.clock.message_time_ms()
+    for number in range(40):
+        t.put(f"{number}", TIMER_DELIVER_MS=now + 1 + number * MINUTE)
+    await t.advance(20 * MINUTE)
+    t.stop()
+    for name in lost:
+        if name == "timerlog":
+            t.disk.delete_tree("/store/timerlog")
+        else:
+            t.disk.delete(f"/store/{name}")
+    t = Timed(t.disk, t.clock)
+    await t.advance(HOUR)
+    again = t.bodies()[20:]
+    # Without the checkpoint nobody knows what was delivered.
+    assert again == [f"{number}" for number in range(0 if "config/timercheck" in lost else 20, 40)]
+
+
+async def test_what_is_pending_is_copied_forward_before_its_file_goes() -> None:
+    t = Timed(commit_log_file_size=16 << 10)
+    now = t.clock.message_time_ms()
+    for number in range(20):
+        t.put(f"{number}", TIMER_DELAY_MS=30 * DAY + number * 10)
+    t.put("recalled", TIMER_DELIVER_MS=now + 30 * DAY)
+    t.cancel("recalled", now + 30 * DAY - SECOND)
+    begin = 0
+    for _ in range(3):
+        # Each time the whole log is replaced, and the process too.
+        for _ in range(100):
+            t.put("x" * 300, topic="fills")
+        await t.remove_files()
+        assert t.store.min_physical_offset >= begin + (32 << 10)
+        begin = t.store.min_physical_offset
+        assert len(list(t.service.pending())) == 20
+        t = t.again()
+    await t.advance(30 * DAY - 1)
+    assert t.bodies() == []
+    await t.advance(1)
+    assert t.bodies() == ["0"]
+    await t.advance(300)
+    assert t.bodies() == [f"{number}" for number in range(20)]
+    assert all(b"PMQ_" not in record.properties for record in t.records())
+
+
+async def test_a_copy_and_its_original_never_both_come() -> None:
+    t = Timed(commit_log_file_size=16 << 10)
+    for number in range(20):
+        t.put(f"{number}", TIMER_DELAY_MS=3 * DAY)
+    for _ in range(60):
+        t.put("x" * 300, topic="fills")
+    for _ in range(2):
+        # Copied, and then the process ends, with the file still there.
+        assert not t.service.may_remove(16 << 10)
+        await t.settle()
+        assert t.store.min_physical_offset == 0
+        t = t.again()
+    await t.advance(3 * DAY)
+    assert sorted(t.bodies(), key=int) == [f"{number}" for number in range(20)]
+
+
+async def test_without_room_for_the_copies_the_file_stays_and_sends_are_refused() -> None:
+    t = Timed(commit_log_file_size=16 << 10)
+    t.put("kept", TIMER_DELAY_MS=3 * DAY)
+    for _ in range(100):
+        t.put("x" * 300, topic="fills")
+    t.store.commit_log.refuse("here", "the disk is full")
+    await t.remove_files()
+    assert t.store.min_physical_offset == 0
+    assert t.service.refusal is not None and "the disk is full" in t.service.refusal
+    with pytest.raises(RemotingError, match="cannot be copied out of a file that is to be deleted: the disk is full"):
+        t.put("more", TIMER_DELAY_MS=1)
+    t.store.commit_log.refuse("here", None)
+    await t.remove_files()
+    assert t.store.min_physical_offset > 0 and t.service.refusal is None
+    await t.advance(3 * DAY)
+    assert t.bodies() == ["kept"]
+
+
+async def test_what_cannot_be_put_is_tried_again_and_stops_nothing_else() -> None:
+    t = Timed()
+    put, refused = t.store.put_message, []
+
+    def put_unless_large(message: Message) -> PutResult:
+        if message.topic == "T" and len(message.body) > 10 and len(refused) < 5:
+            refused.append(message)
+            return PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED, reason="no room for so much")
+        return put(message)
+
+    t.store.put_message = put_unless_large  # type: ignore[method-assign]
+    for number in range(6):
+        t.put("large" * (3 - number % 2 * 3) + f"{number}", TIMER_DELAY_MS=10 + number)
+    await t.advance(20)
+    assert t.bodies() == ["1", "3", "5"]
+    while len(t.bodies()) < 6:
+        await t.advance(100)
+    assert sorted(body[-1] for body in t.bodies()) == ["0", "1", "2", "3", "4", "5"] and len(refused) == 5
+
+
+async def test_a_store_that_takes_nothing_is_asked_again_until_it_does() -> None:
+    t = Timed()
+    for number in range(50):
+        t.put(f"{number}", TIMER_DELAY_MS=10)
+    t.store.commit_log.refuse("here", "the disk is full")
+    t.clock.advance(20)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert t.bodies() == []
+    t.store.commit_log.refuse("here", None)
+    async with asyncio.timeout(20):
+        while len(t.bodies()) < 50:
+            await t.advance(100)
+    assert sorted(t.bodies(), key=int) == [f"{number}" for number in range(50)]
