@@ -4,6 +4,7 @@ async with Producer("127.0.0.1:9876", "orders") as producer:
     await producer.send(Message("TopicTest", b"hello", tags="a", delay_level=3))
 """
 
+import base64
 import itertools
 import time
 from collections.abc import Callable, Sequence
@@ -18,7 +19,8 @@ from remoting.bodies import MessageQueue
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.dispatch import RemotingError
-from remoting.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2, SendMessageResponseHeader
+from remoting.headers.delay import RecallMessageRequestHeader, RecallMessageResponseHeader
+from remoting.headers.send import RecallableSendMessageResponseHeader, SendMessageRequestHeader, SendMessageRequestHeaderV2
 from remoting.headers.topic import CreateTopicRequestHeader
 
 RETRIES: Final = 2
@@ -49,6 +51,8 @@ class SendResult(msgspec.Struct):
     offset_msg_id: str
     queue: MessageQueue
     queue_offset: int
+    recall_handle: str | None = None
+    """With it a message that is due later (TIMER_DELAY_MS and the like, not a delay level) can be taken back."""
 
 
 Select = Callable[[Sequence[MessageQueue]], MessageQueue]
@@ -105,6 +109,18 @@ class Producer:
         address = self.instance.routes.address(queue.broker_name)
         await self.instance.remoting.invoke_oneway(address, RequestCode.SEND_MESSAGE_V2, header, message.body)
 
+    async def recall(self, topic: str, recall_handle: str, timeout_s: float = SEND_TIMEOUT_S) -> str:
+        """Take back a message that is not delivered yet; its unique key. Raises RemotingError when it is too late."""
+        try:
+            broker_name = base64.urlsafe_b64decode(recall_handle + "=" * (-len(recall_handle) % 4)).decode().split(" ")[2]
+        except (ValueError, IndexError):
+            raise ValueError(f"{recall_handle!r} is no recall handle") from None
+        await self.instance.routes.route(topic)
+        address = self.instance.routes.address(broker_name)
+        header = RecallMessageRequestHeader(topic, recall_handle, self.group)
+        answer = await self.instance.remoting.call(address, RequestCode.RECALL_MESSAGE, header, b"", timeout_s)
+        return answer.header(RecallMessageResponseHeader).msg_id
+
     async def create_topic(self, topic: str, queues: int = 4) -> None:
         """Make a topic on every broker that takes new ones, or change its number of queues. Raises as `send` does."""
         header = CreateTopicRequestHeader(topic, DEFAULT_TOPIC, queues, queues, READ | WRITE, "SINGLE_TAG")
@@ -145,11 +161,12 @@ class Producer:
                 await self.instance.routes.refresh(topic)
 
     async def _result(self, answer: RemotingCommand, msg_id: str, queue: MessageQueue) -> SendResult:
-        stored = answer.header(SendMessageResponseHeader)
+        stored = answer.header(RecallableSendMessageResponseHeader)
         if queue.topic not in self.instance.routes.topics:  # it was made just now
             await self._learn_route(queue.topic)
         placed = MessageQueue(queue.broker_name, stored.queue_id, queue.topic)
-        return SendResult(STORED[ResponseCode(answer.code)], msg_id, stored.msg_id, placed, stored.queue_offset)
+        status = STORED[ResponseCode(answer.code)]
+        return SendResult(status, msg_id, stored.msg_id, placed, stored.queue_offset, stored.recall_handle)
 
     async def _learn_route(self, topic: str) -> None:
         try:

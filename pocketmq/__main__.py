@@ -9,10 +9,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from runtime.command_line import TEST_CLOCK_HELP
+
 _EPILOG = """examples:
   pocketmq up --memory                         a RocketMQ to try things with; Ctrl-C ends it
   pocketmq produce TopicTest hello --tag a     send one message
   pocketmq consume TopicTest --from-start      show what comes
+  pocketmq delay ls --to +1h                   what is to be delivered within the hour
   pocketmq store verify pocketmq-store         is everything in a store sound?
 """
 NAMESRV_DEFAULT = "127.0.0.1:9876"
@@ -43,6 +46,8 @@ def _parser() -> argparse.ArgumentParser:
         help="the address by which clients on other machines reach the broker; both servers then listen on all addresses",
     )
 
+    up.add_argument("--test-clock", action="store_true", help=TEST_CLOCK_HELP)
+
     produce = commands.add_parser("produce", help="send messages: the ones given, or each line of standard input")
     produce.add_argument("topic", metavar="TOPIC")
     produce.add_argument("messages", nargs="*", metavar="MESSAGE")
@@ -50,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     produce.add_argument("--tag", help="the messages' tag")
     produce.add_argument("--key", help="the messages' keys, apart by spaces")
     produce.add_argument("--delay-level", type=int, default=0, metavar="1..18", help="1: 1 s, 2: 5 s, ... 18: 2 h")
+    produce.add_argument("--delay", metavar="DURATION", help="deliver after 250ms, 30m, 1h30m, 400d")
     produce.add_argument("--count", type=int, default=1, metavar="N", help="send each message N times")
 
     consume = commands.add_parser("consume", help="show the messages of a topic as they come")
@@ -64,7 +70,12 @@ def _parser() -> argparse.ArgumentParser:
     consume.add_argument(
         "--timeout", type=float, metavar="S", help="end after S seconds without a message; exit code 1 if --count is not met"
     )
-    # What follows it is parsed by pocketmq.store: only who wants it imports it.
+    clock = commands.add_parser("clock", help="what time it is for messages; with `up --test-clock`: let time pass")
+    clock.add_argument("action", nargs="?", choices=["read", "advance"], default="read")
+    clock.add_argument("duration", nargs="?", metavar="DURATION", help="30m, 1h30m, 400d, 250ms")
+    _namesrv(clock)
+    # What follows them is parsed by pocketmq.delay and pocketmq.store: only who wants them imports them.
+    commands.add_parser("delay", help="delayed messages: ls, show, count, cancel, now")
     commands.add_parser("store", help="look at a store's files: verify, dump, explain, repair, export, import")
     return parser
 
@@ -81,6 +92,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         if arguments[:1] == ["store"]:
             sys.exit(importlib.import_module("pocketmq.store").main(arguments[1:]))
+        if arguments[:1] == ["delay"]:
+            sys.exit(importlib.import_module("pocketmq.delay").main(arguments[1:], NAMESRV_DEFAULT))
         options = _parser().parse_args(arguments)
         sys.exit(importlib.import_module(f"pocketmq.{options.command}").run(options))
     except KeyboardInterrupt:

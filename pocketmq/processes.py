@@ -61,6 +61,11 @@ def start_broker(folder: Path, namesrv_address: str, settings: Mapping[str, str]
     return _start("broker", folder, "--port", "0", "-n", namesrv_address, "-c", path)
 
 
+def start_up(folder: Path, *arguments: str) -> Server:
+    """Start `pocketmq up`, both servers on free ports; the address is the name server's. Raises NotReady."""
+    return _start("pocketmq", folder, "up", "--port", "0", *arguments)
+
+
 def _write_config(path: Path, config: Mapping[str, str]) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{key}={value}\n" for key, value in config.items()))

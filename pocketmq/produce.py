@@ -6,6 +6,7 @@ import sys
 
 from client.message import Message
 from client.producer import Producer
+from pocketmq.clock import parse_duration_ms
 from remoting.dispatch import RemotingError
 
 DELAY_LEVEL_MAX = 18
@@ -19,19 +20,26 @@ def run(options: argparse.Namespace) -> int:
     if options.count < 1:
         print(f"pocketmq produce: --count is 1 or more, not {options.count}", file=sys.stderr)
         return 2
+    properties = {}
+    if options.delay is not None:
+        try:
+            properties["TIMER_DELAY_MS"] = str(parse_duration_ms(options.delay))
+        except ValueError as wrong:
+            print(f"pocketmq produce: --delay: {wrong}", file=sys.stderr)
+            return 2
     try:
-        return asyncio.run(_send(options))
+        return asyncio.run(_send(options, properties))
     except (OSError, TimeoutError, RemotingError, ValueError) as failure:
         print(f"pocketmq produce: {failure}", file=sys.stderr)
         return 1
 
 
-async def _send(options: argparse.Namespace) -> int:
+async def _send(options: argparse.Namespace, properties: dict[str, str]) -> int:
     async with Producer(options.namesrv, "pocketmq-produce") as producer:
         for text in options.messages or (line.rstrip("\n") for line in sys.stdin):
             for _ in range(options.count):
                 body = text.encode(errors="surrogateescape")
-                message = Message(options.topic, body, options.tag, options.key, options.delay_level)
+                message = Message(options.topic, body, options.tag, options.key, options.delay_level, properties)
                 result = await producer.send(message)
                 where = f"{result.queue.broker_name} queue {result.queue.queue_id} @ {result.queue_offset}"
                 print(f"{result.status} {result.msg_id} {where}", flush=True)

@@ -9,6 +9,7 @@ from broker.config import BrokerConfig
 from namesrv.config import NamesrvConfig
 from namesrv.namesrv import NameServer
 from runtime import lifecycle, log
+from runtime.clock import Clock, SystemClock, VirtualClock
 from runtime.lifecycle import StartError
 from store.config import MessageStoreConfig
 from store.disk import Disk
@@ -25,8 +26,14 @@ class Both:
     """The two servers as one service: the name server first, so that the broker finds it; stopped in reverse order."""
 
     def __init__(
-        self, namesrv: NameServer, broker_config: BrokerConfig, store: MessageStoreConfig, disk: Disk | None
+        self,
+        namesrv: NameServer,
+        broker_config: BrokerConfig,
+        store: MessageStoreConfig,
+        disk: Disk | None,
+        clock: Clock | None = None,
     ) -> None:
+        self._clock = clock
         self.namesrv = namesrv
         self.broker: Broker | None = None
         self._broker_config = broker_config
@@ -42,7 +49,7 @@ class Both:
     async def start(self) -> None:
         await self.namesrv.start()
         self._broker_config.namesrv_addr = self.namesrv_address
-        self.broker = Broker(self._broker_config, self._store, disk=self._disk)
+        self.broker = Broker(self._broker_config, self._store, disk=self._disk, clock=self._clock)
         await self.broker.start()
 
     async def stop(self) -> None:
@@ -72,7 +79,8 @@ def run(options: argparse.Namespace) -> int:
             kv_config_path=kept,
         )
     )
-    both = Both(namesrv, broker_config, store, MemoryDisk() if options.memory else None)
+    clock = VirtualClock(SystemClock().message_time_ms()) if options.test_clock else None
+    both = Both(namesrv, broker_config, store, MemoryDisk() if options.memory else None, clock)
     return lifecycle.run(both, "pocketmq up", lambda service: _say_ready(service, "memory" if options.memory else str(root)))
 
 

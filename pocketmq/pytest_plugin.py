@@ -1,0 +1,95 @@
+"""A pytest fixture: a name server and a broker whose time passes when the test says so.
+
+    def test_an_unpaid_order_is_cancelled(pocketmq_cluster):
+        shop = Shop(namesrv=pocketmq_cluster.namesrv_address)      any RocketMQ client, in any process
+        shop.order("A1")
+        pocketmq_cluster.advance("30m")
+        ...
+
+The store is in memory, so each test begins with nothing. Message time stands still until `advance`; heartbeats, time-outs
+and long polls go by real time, or the clients would lose their connections.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import pytest
+
+if TYPE_CHECKING:
+    from pocketmq.cluster_admin import ClusterAdmin
+
+T = TypeVar("T")
+
+
+class VirtualCluster:
+    """A running `pocketmq up --memory --test-clock`, on ports that the kernel gives. Times in epoch ms."""
+
+    def __init__(self, folder: Path) -> None:
+        """Start it, with what it prints in `folder`. Raises pocketmq.processes.NotReady."""
+        from pocketmq.processes import start_up
+
+        self._server = start_up(folder, "--memory", "--test-clock")
+        self.namesrv_address = self._server.address
+        # Of their own: a test may run in a loop, and wait for the answer without awaiting.
+        self._threads = ThreadPoolExecutor(1, "pocketmq-cluster")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop both servers; what they held is gone."""
+        self._threads.shutdown()
+        self._server.stop()
+
+    @property
+    def now_ms(self) -> int:
+        """What time it is for messages."""
+        return self._run(self._read())
+
+    def advance(self, duration: str | int | timedelta) -> int:
+        """Let time pass: `30m`, `1h30m`, ms, or a timedelta. All that becomes due is in its topic then; the new time."""
+        return self._run(self._advance(_ms(duration)))
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._threads.submit(asyncio.run, work).result()
+
+    async def _read(self) -> int:
+        from pocketmq.clock import read_clock
+
+        async with self._admin() as admin:
+            (address,) = admin.brokers.values()
+            return (await read_clock(admin, address)).now
+
+    async def _advance(self, ms: int) -> int:
+        from pocketmq.clock import advance_clock
+
+        async with self._admin() as admin:
+            (address,) = admin.brokers.values()
+            return (await advance_clock(admin, address, ms)).now
+
+    def _admin(self) -> "ClusterAdmin":
+        from pocketmq.cluster_admin import ClusterAdmin
+
+        return ClusterAdmin(self.namesrv_address)
+
+
+def _ms(duration: str | int | timedelta) -> int:
+    from pocketmq.clock import parse_duration_ms
+
+    if isinstance(duration, timedelta):
+        return duration // timedelta(milliseconds=1)
+    return parse_duration_ms(duration) if isinstance(duration, str) else duration
+
+
+@pytest.fixture
+def pocketmq_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCluster]:
+    """A name server and a broker in a process of their own, with a clock that the test advances."""
+    with VirtualCluster(tmp_path_factory.mktemp("pocketmq")) as cluster:
+        yield cluster
