@@ -37,6 +37,7 @@ class Sent:
     queue_offset: int
     sent_at_ms: int
     acked_at: float
+    recall_handle: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,10 @@ class Driver:
         """Sends in order. ``kind``: sync (default), async, oneway, batch; ``queueId`` chooses the queue by a selector."""
         result = self.call("send", producer=producer, topic=topic, body=list(bodies), **options)
         return [Sent(**item) for item in result]
+
+    def recall(self, producer: str, topic: str, handle: str) -> str:
+        """Takes a timer message back; its unique key. Java 5.5.0 only."""
+        return str(self.call("recall", producer=producer, topic=topic, handle=handle))
 
     def start_consumer(self, name: str, group: str, topic: str, **options: object) -> None:
         """Starts a push consumer, from the first offset, all tags; what it gets is read by `received` and `wait_for`."""

@@ -1,6 +1,7 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.reflect.InvocationTargetException;
 import java.net.URLDecoder;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
@@ -38,8 +39,10 @@ import org.apache.rocketmq.common.message.MessageQueue;
  *
  * <pre>
  * producer  name [group namespace compressOver]
- * send      producer topic body... [kind=sync|async|oneway|batch queueId tags... keys... delayLevel size property.NAME]
+ * send      producer topic body... [kind=sync|async|oneway|batch queueId tags... keys... delayLevel size property.NAME
+ *           delayTimeSec delayTimeMs deliverTimeMs (5.x)]
  *           tags and keys: one for all, or one for each body; size: the body's text is repeated up to that many bytes
+ * recall    producer topic handle (5.3 and later)
  * push      name group topic [expression model=CLUSTERING|BROADCASTING orderly from=first|last namespace maxReconsume
  *           fail... (bodies whose consumption fails, failTimes times or always) delayLevel (of a retry)]
  * pull      topic queueId queueOffset count broker [group expression block]
@@ -121,7 +124,8 @@ public final class Driver {
             answer.put("result", perform(request));
         } catch (Throwable error) {
             error.printStackTrace();
-            answer.put("error", error.getClass().getSimpleName() + ": " + error.getMessage());
+            Throwable cause = error instanceof InvocationTargetException ? error.getCause() : error;
+            answer.put("error", cause.getClass().getSimpleName() + ": " + cause.getMessage());
         }
         print(answer);
     }
@@ -130,6 +134,10 @@ public final class Driver {
         switch (request.text("op")) {
             case "producer": return startProducer(request);
             case "send": return send(request);
+            case "recall":
+                // By name: 4.9.4 has neither this nor the setters of times.
+                return DefaultMQProducer.class.getMethod("recallMessage", String.class, String.class)
+                    .invoke(producer(request), request.text("topic"), request.text("handle"));
             case "push": return startPush(request);
             case "pull": return pull(request);
             case "lite": return startLite(request);
@@ -176,7 +184,7 @@ public final class Driver {
         return values.isEmpty() ? "" : values.get(Math.min(index, values.size() - 1));
     }
 
-    private static Message message(Request request, int index, String body) {
+    private static Message message(Request request, int index, String body) throws Exception {
         byte[] bytes = body.getBytes(StandardCharsets.UTF_8);
         int size = request.number("size", -1);
         if (size >= 0) {
@@ -190,6 +198,12 @@ public final class Driver {
             request.text("topic"), forOne(request.all("tags"), index), forOne(request.all("keys"), index), bytes);
         if (request.fields.containsKey("delayLevel")) {
             message.setDelayTimeLevel(request.number("delayLevel", 0));
+        }
+        for (String time : List.of("delayTimeSec", "delayTimeMs", "deliverTimeMs")) {
+            if (request.fields.containsKey(time)) {
+                String setter = "set" + Character.toUpperCase(time.charAt(0)) + time.substring(1);
+                Message.class.getMethod(setter, long.class).invoke(message, Long.parseLong(request.text(time)));
+            }
         }
         request.fields.forEach((name, values) -> {
             if (name.startsWith("property.")) {
@@ -378,7 +392,16 @@ public final class Driver {
         sent.put("queue_offset", result == null ? -1 : result.getQueueOffset());
         sent.put("sent_at_ms", sentAt);
         sent.put("acked_at", System.nanoTime() / 1e6);
+        sent.put("recall_handle", recallHandle(result));
         return sent;
+    }
+
+    private static Object recallHandle(SendResult result) {
+        try {
+            return result == null ? null : SendResult.class.getMethod("getRecallHandle").invoke(result);
+        } catch (ReflectiveOperationException olderThan53) {
+            return null;
+        }
     }
 
     private static List<Object> describe(Collection<MessageExt> messages) {
