@@ -98,6 +98,8 @@ class Recovery:
         kernel believes of its pages: a sync had failed.
         """
         self._rewrite = rewrite
+        # What another broker deleted is not known.
+        known = CleanStop() if kind is StartKind.CLEAN and not self.known.clean else self.known
         began = self._clock.monotonic()
         report = self._report = RecoveryReport(kind)
         self._queues_end = self._queues.max_physical_offset
@@ -116,7 +118,7 @@ class Recovery:
         else:
             self._recover()
         self._make_again()
-        self._keep_counting()
+        self._keep_counting(known)
         self._commit_log.recovered(self._last_store_timestamp_ms)
         self._queues.correct_min_offsets(self._commit_log.min_offset)
         self._finish()
@@ -244,23 +246,20 @@ class Recovery:
 
     def _drop_queues(self) -> None:
         """Delete all queues, to be made from the log's beginning on."""
-        begin = self._files.min_offset
-        if begin:
-            self._queues.truncate(begin)
-            for queue in self._queues:
-                if queue.max_offset and queue.max_physical_offset > self.known.dropped.get(queue.topic, -1):
-                    self._past_ends[queue.topic, queue.queue_id] = queue.max_offset
+        if self._files.min_offset:
+            # A start that was killed may have deleted them before; what another broker deleted is not known.
+            known = CleanStop(dropped=self.known.dropped) if self._report.clean else self.known
+            self._past_ends = recovery_start.past_ends(self._files, self._queues, known) | self._past_ends
         self._queues.destroy()
 
-    def _keep_counting(self) -> None:
+    def _keep_counting(self, known: CleanStop) -> None:
         """Let queues whose records are all deleted go on where they were: consumers' offsets would be beyond them."""
-        for key, end in self.known.queue_ends().items():
-            # A run before this one may have been killed behind the deletion.
+        for key, end in known.queue_ends().items():
+            # The queue itself may be lost, with all that told where it was.
             if self._files.min_offset >= end.max_physical_offset > self.known.dropped.get(key[0], -1):
                 self._past_ends.setdefault(key, end.max_offset)
         for key, next_offset in self._past_ends.items():
-            queue = self._queues.find_or_create(*key)
-            if not queue.max_offset:
+            if not (queue := self._queues.find_or_create(*key)).max_offset:
                 queue.begin_at(next_offset)
                 self._queues.dirty[queue] = None
 
@@ -337,8 +336,7 @@ class Recovery:
 
     def _release_memory(self) -> None:
         """Let what was read of the log leave our resident set: it is as large as the log."""
-        file = self._files.file_at(self._last_record)
-        if file is not None:
+        if (file := self._files.file_at(self._last_record)) is not None:
             file.release_memory(self._last_record - file.start_offset)
 
     def _note_last(self, physical_offset: int) -> None:
@@ -406,8 +404,7 @@ class Recovery:
         self.known = self.known.renewed(self._commit_log, self._queues, self._index)
         # First: a queue that the checkpoint vouches for would not be missed without.
         self._save_known()
-        newest_ms = self._last_store_timestamp_ms
-        self._checkpoint.move_on(newest_ms, physic_ms=newest_ms)
+        self._checkpoint.move_on(self._last_store_timestamp_ms, physic_ms=self._last_store_timestamp_ms)
 
     # --- the end of the log ----------------------------------------------------------------------------------------
 

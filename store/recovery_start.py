@@ -7,9 +7,9 @@ searching is believed only when a queue confirms it.
 
 from typing import Final
 
-from store.clean_stop import CleanStop
+from store.clean_stop import CleanStop, QueueEnd
 from store.consume_queue import ConsumeQueue
-from store.consume_queue_store import ConsumeQueueStore
+from store.consume_queue_store import ConsumeQueueStore, QueueKey
 from store.disk import Disk
 from store.index_service import IndexService
 from store.layout import BLANK_SIZE, HOLE_TAGS_CODE, INDEX_HEADER_SIZE, INDEX_SLOT_SIZE
@@ -121,6 +121,18 @@ def is_newest_sound(files: MappedFileQueue, queue: ConsumeQueue) -> bool:
         return file is not None and bounds(file.view, unit[0] - file.start_offset)[0] == unit[1]
     except BadRecordError:
         return False
+
+
+def past_ends(files: MappedFileQueue, queues: ConsumeQueueStore, known: CleanStop) -> dict[QueueKey, int]:
+    """The queue offsets at which queues stood when the log's first record that is still there was put.
+
+    Queues lose their later units by that. Deleted topics are left out.
+    """
+    begin, dropped = files.min_offset, known.dropped
+    queues.truncate(begin)
+    ends = {key: end for key, end in known.queue_ends().items() if end.max_physical_offset <= begin}
+    ends |= {(queue.topic, queue.queue_id): QueueEnd.of(queue) for queue in queues if queue.max_offset}
+    return {key: end.max_offset for key, end in ends.items() if end.max_physical_offset > dropped.get(key[0], -1)}
 
 
 # --- the index ------------------------------------------------------------------------------------------------------

@@ -379,6 +379,7 @@ def hold_damage(disk: MemoryDisk, placed: list[tuple[int, bytes]], physical_offs
     del found, store
 
 
+@pytest.mark.timeout(7200 if EVERY_BYTE else 300)
 def test_any_byte_flipped_or_cut_leaves_a_store_that_opens() -> None:
     disk, placed = damaged_log()
     disk._locked.clear()

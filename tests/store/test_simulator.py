@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from simulator import Walk, walk
 
+from store.consume_queue_store import ConsumeQueueStore
 from store.flush import FlushService
 from store.mapped_file import MappedFile
 from store.mapped_file_queue import MappedFileQueue
@@ -51,6 +52,10 @@ def _leaves_what_is_behind(file: MappedFile, position: int) -> None:
     file.flushed = min(file.flushed, position)
 
 
+def _syncs_nothing(queues: ConsumeQueueStore, least_pages: int = 0) -> None:
+    pass
+
+
 def _flushes_nothing(file: MappedFile) -> None:
     file.flushed = file.wrote
 
@@ -63,6 +68,7 @@ def _flushes_nothing(file: MappedFile) -> None:
         (MappedFileQueue, "sync_names", _leaves_names),
         (MappedFile, "truncate", _leaves_what_is_behind),
         (MappedFile, "flush", _flushes_nothing),
+        (ConsumeQueueStore, "flush", _syncs_nothing),
     ],
 )
 def test_a_store_that_breaks_its_word_is_found_out(
