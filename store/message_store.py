@@ -231,6 +231,9 @@ class MessageStore:
             self.queues.close()
             self.checkpoint.close()
             self.commit_log.close()
+        except OSError as error:
+            self.flush_service.fail(error)
+            raise
         finally:
             self._lock.close()
             self._lock = None
@@ -394,7 +397,7 @@ class MessageStore:
         The schedule topic's stay, and those of light queues, which are in no topic table.
         """
         log = self.commit_log
-        topics = {topic for topic, _ in self.queues.queues}
+        topics = {topic for topic, _ in self.queues.queues} | {request.topic for request in log.undispatched}
         kept = keep | {SCHEDULE_TOPIC} | {topic for topic in topics if topic.startswith(LMQ_PREFIX)}
         if topics - kept:
             # Or recovery could make the queues again from records that are still in the log. On a full disk that must do.
@@ -404,7 +407,7 @@ class MessageStore:
             self.queues.drop_topics(kept)
         finally:
             # Also when a file could not be deleted: a queue that is gone counts from 0 again.
-            dropped = topics - {topic for topic, _ in self.queues.queues}
+            dropped = topics - kept - {topic for topic, _ in self.queues.queues}
             for key in [key for key in log.queue_offsets if key[0] not in kept and key not in self.queues.queues]:
                 del log.queue_offsets[key]
             for request in log.undispatched:

@@ -350,11 +350,11 @@ class Recovery:
         The log is synced in its order. So the bad one had been synced if those before it are all older than the newest that
         had.
         """
-        synced_ms = self._report.synced_timestamp_ms
+        synced_ms, file_size = self._report.synced_timestamp_ms, self._files.file_size
         if synced_ms is not None and self._last_store_timestamp_ms >= synced_ms:
             return None
-        # Nearer than the smallest record no other can begin: what looks like one is part of the bad one.
-        nearest = position + quarantine.FILLER_SIZE_MIN
+        # Nearer than the smallest record no other can begin in a file: what looks like one is part of the bad one.
+        nearest = min(position + quarantine.FILLER_SIZE_MIN, position - position % file_size + file_size)
         return self._behind_sizes(position) or next_sound_record(self._files, nearest - 1)
 
     def _behind_sizes(self, position: int) -> int | None:

@@ -174,6 +174,17 @@ def test_dropped_topics_are_gone_and_begin_anew() -> None:
     assert store.put_message(message("keep")).queue_offset == 1
 
 
+def test_a_topic_may_be_dropped_before_its_messages_came_into_a_queue() -> None:
+    store = open_store(MemoryDisk())
+    for topic in ("keep", "drop"):
+        store.put_message(message(topic))
+    assert store.drop_topics({"keep"}) == ["drop"]
+    store.put_message(message("drop", body=b"next life"))
+    store.put_message(message("keep"))
+    store.dispatch()
+    assert bodies(store, "drop") == [b"next life"] and store.max_offset("keep", 0) == 2
+
+
 def test_a_second_store_on_the_same_files_is_refused(tmp_path: Path) -> None:
     store = open_store(FileDisk(), root=str(tmp_path))
     with pytest.raises(StoreError, match="in use by another broker"):

@@ -161,14 +161,19 @@ def test_after_a_failed_sync_nothing_is_acknowledged_any_more() -> None:
     assert not store.writeable, "free disk space does not make up for a failed sync"
 
 
-def test_what_is_acknowledged_after_a_failed_sync_and_a_new_process_survives_a_power_cut() -> None:
+@pytest.mark.parametrize("at_stop", [False, True])
+def test_what_is_acknowledged_after_a_failed_sync_and_a_new_process_survives_a_power_cut(at_stop: bool) -> None:
     for seed in range(20):
         disk = PowerCutDisk(rng=random.Random(seed))
         store = opened(disk)
         store.put_message(message("Unacknowledged", body=bytes(range(256)) * 20))
         disk.faults.append(Fault("sync", 1, EIO))
-        store.request_sync(store.max_physical_offset)
-        store.flush_service.run_once()
+        if at_stop:
+            with pytest.raises(OSError, match="Input/output error"):
+                store.shutdown()
+        else:
+            store.request_sync(store.max_physical_offset)
+            store.flush_service.run_once()
         assert store.flush_service.error is not None
         # The same kernel: it takes the pages for clean, and the records are still to be seen.
         disk = disk.killed()
