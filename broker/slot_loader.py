@@ -1,10 +1,12 @@
 """From the wheel's slots into the heap of what is due soon.
 
 A slot is a second; to know the ms in which a message is due, its record must be read. So slots are loaded a little before
-their time, some records at a time. What is only on its way is rolled into its next slot.
+their time, some records at a time. What is only on its way is rolled into its next slot once its second is over: then the
+read time may go on too. (Before, an Apache broker that takes the store over would find it in both slots.)
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -41,7 +43,8 @@ class SlotLoader:
         self._read_record = read_record
         self._precision_ms = precision_ms
         self._parts: Iterator[Units] = iter(())
-        self._rolling: Units | None = None
+        # What is to be rolled, with its slot.
+        self._unrolled: deque[tuple[int, Units]] = deque()
         self._waiting: list[int] = []
         self._seen: list[Numbers] = []
         # Of what had been entered up to that physical offset, what is before that pair was delivered by an earlier process.
@@ -64,8 +67,8 @@ class SlotLoader:
             for physical_offset in self._waiting[: -RECORDS_AT_ONCE - 1 : -1]:
                 self._take_at(physical_offset, self.loaded_to_ms - self._precision_ms)
             del self._waiting[-RECORDS_AT_ONCE:]
-        elif self._rolling is not None:
-            self._roll(self._rolling, now_ms)
+        elif self._unrolled and self._unrolled[0][0] + self._precision_ms <= now_ms:
+            self._roll_some(now_ms)
         elif self.loading_ms is not None:
             units = next(self._parts, None)
             if units is None:
@@ -82,10 +85,17 @@ class SlotLoader:
         """Whether what is loaded must be delivered before any more can be: only after weeks without a delivery."""
         return self.loaded_to_ms >= self._timers.last_time_ms
 
+    @property
+    def unrolled_ms(self) -> int | None:
+        """The first slot that holds what is still to be rolled."""
+        return self._unrolled[0][0] if self._unrolled else None
+
     def finish(self, now_ms: int) -> None:
-        """Load the slot whole that is being loaded. Raises OSError."""
+        """Have nothing in the slots before `loaded_to_ms` that is still to be loaded or rolled. Raises OSError."""
         while self.loading_ms is not None:
             self.step(0, now_ms)
+        while self._unrolled:
+            self._roll_some(now_ms)
 
     def _next_slot(self, until_ms: int) -> bool:
         # Further units may still be hung into the last slot of all.
@@ -115,15 +125,18 @@ class SlotLoader:
             units["rolled_due_ms"] = np.where(rolled, dues, units["rolled_due_ms"])
             rolled &= dues >= self.loaded_to_ms
             if rolled.any():
-                self._rolling = units[rolled]
+                self._unrolled.append((self.loaded_to_ms - self._precision_ms, units[rolled]))
             units = units[~rolled]
         self._waiting = units["physical_offset"][::-1].tolist()
 
-    def _roll(self, units: Units, now_ms: int) -> None:
+    def _roll_some(self, now_ms: int) -> None:
+        slot_ms, units = self._unrolled[0]
         part = units[:UNITS_ROLLED_AT_ONCE]
         # What cannot be rolled now, as there is no room, stays.
         times = self._timers.roll(part, now_ms)
-        self._rolling = units[len(part) :] if len(part) < len(units) else None
+        self._unrolled.popleft()
+        if len(part) < len(units):
+            self._unrolled.appendleft((slot_ms, units[len(part) :]))
         # Into a slot that is loaded already: only after a large step back of the calendar.
         for row in np.flatnonzero(times < self.loaded_to_ms).tolist():
             self._take_at(int(part["physical_offset"][row]), int(times[row]))

@@ -99,6 +99,9 @@ class TimerMessageService:
         self._done = before
         if not recovered.complete:
             self._entry.enter_again(recovered, progress)
+            # Nothing may be rolled before.
+            timer_store.mark(0, self._entry.queue_offset)
+            timer_store.flush(timer_store.state, now_ms)
         self._loader.begin(before, recovered.entered_to if recovered.complete else -1)
         while self._loader.step(max(now_ms, before[0]), now_ms):
             pass
@@ -281,9 +284,9 @@ class TimerMessageService:
         self._done = max(self._done, (min(loaded_to_ms, now_ms) + 1, 0))
         before = min(self._done, self._near.floor or self._done)
         read_time_ms = min(loaded_to_ms, loader.loaded_to_ms - self._precision_ms, now_ms)
-        oldest_ms = self._near.oldest_slot_ms
-        if oldest_ms is not None:
-            read_time_ms = min(read_time_ms, oldest_ms)
+        for oldest_ms in (self._near.oldest_slot_ms, loader.unrolled_ms):
+            if oldest_ms is not None:
+                read_time_ms = min(read_time_ms, oldest_ms)
         self._timer_store.mark(read_time_ms, self._entry.queue_offset, before)
 
     def persist_in(self, executor: Executor) -> None:
@@ -298,9 +301,15 @@ class TimerMessageService:
         state = self._timer_store.state
         if self._unwritten is None and state is not None:
             self._unwritten = self._store.max_physical_offset, state
-        if self._unwritten is not None and self._unwritten[0] <= self._store.flushed_offset:
-            self._writing = executor.submit(self._write, self._unwritten[1])
+        if self._unwritten is None:
+            return
+        end_offset, state = self._unwritten
+        if end_offset <= self._store.flushed_offset:
+            self._writing = executor.submit(self._write, state)
             self._unwritten = None
+        else:
+            # A log that is synced by the clock leaves a few pages for ten seconds.
+            self._store.request_sync(end_offset)
 
     def _write(self, state: TimerState) -> None:
         try:

@@ -23,6 +23,7 @@ from store.layout import (
     TIMER_MARK_STRUCT,
 )
 
+_NO_MASTER: Final = (1 << 63) - 1
 _SEAL_BASE: Final = 0x504D5154 << 32  # "PMQT": a file of zeros has no seal
 _SEALED_SIZE: Final = TIMER_CHECKPOINT_SIZE + TIMER_CHECKPOINT_SEAL_STRUCT.size
 
@@ -81,8 +82,9 @@ class TimerCheckpoint:
         """Vouch for `state`, whose log is on disk. Any thread may, one at a time. Raises OSError."""
         if state != self.durable_state or not self.sealed:
             self._counter, self._timestamp_ms = self._counter + 1, now_ms
-        # The queue offset twice: Apache's master begins no later than at masterTimerQueueOffset.
-        numbers = (*state[:3], state.queue_offset, self._state_version, self._timestamp_ms, self._counter)
+        # Apache's broker goes on behind the message of the log's last unit, but not behind masterTimerQueueOffset: after a
+        # kill the log has more than is vouched for here.
+        numbers = (*state[:3], _NO_MASTER, self._state_version, self._timestamp_ms, self._counter)
         data = bytearray(TIMER_CHECKPOINT_STRUCT.pack(*numbers))
         data += TIMER_CHECKPOINT_SEAL_STRUCT.pack(*state[3:], 0)
         _set_seal(data)

@@ -11,6 +11,9 @@ the files are not what the checkpoint vouches for, the log starts over, and the 
 A message that is due beyond the *roll window* is put into a slot on the way (5.5.0's rule), with the ROLL bit. When its turn
 comes, 5.5.0 writes the message to the CommitLog again; here only the unit goes into its next slot, with its due time, so
 the CommitLog is not asked. A unit that is late goes into the slot that is being read.
+
+Of the timer queue 5.5.0 takes for entered what is before the message of the log's last unit. So that this is not one that
+was rolled, rolled units are followed by a *pointer*: a unit of the message that was entered last, in a slot long past.
 """
 
 import logging
@@ -42,6 +45,8 @@ _BLANK_SLOTS: Final = 60
 _HOUR_MS: Final = 3_600_000
 # A slot's units that lie together are read in one piece if there are no more others among them than this.
 _OTHERS_READ: Final = 4096
+# A slot that is read by nobody, nor shared with a time to come: of the wheel's two weeks only the second is.
+_POINTER_SLOTS: Final = 3 * 86_400
 # More is no delay of a unit: only a clock that was set, or a broker that was away for weeks, comes to that.
 _DELAY_MAX: Final = 2**31 - 1
 
@@ -104,6 +109,8 @@ class TimerStore:
         self.state: TimerState | None = None
         # No state before this queue offset is one to come back to: the units before it are being entered again.
         self._whole_from = 0
+        # Of the message that was entered last: physical offset, record size, topic hash.
+        self._newest = (-1, 0, 0)
 
     # --- recovery ---------------------------------------------------------------------------------------------------
 
@@ -147,10 +154,9 @@ class TimerStore:
     def _recover_wheel(self, read_time_ms: int) -> int:
         """Make the wheel's slots from the log; the highest physical offset in it, -1 none."""
         self._wheel.clear_from(self.read_time_ms)
-        entered_to = -1
         overdue: list[Units] = []
         for position, units in self._log.windows():
-            entered_to = max(entered_to, int(units["physical_offset"].max()))
+            self._note_newest(units)
             times = unit_times(units)
             # What was due before the wheel's first slot, Apache loses. Here it goes into that slot.
             behind = (times < self.read_time_ms) & (times >= self._slot_ms(read_time_ms))
@@ -166,7 +172,12 @@ class TimerStore:
         for units in overdue:
             times = np.full(len(units), self.read_time_ms)
             self._append(times, unit_dues(units), units["write_time_ms"].astype(np.int64), units["magic"], units)
-        return entered_to
+        return self._newest[0]
+
+    def _note_newest(self, units: Units) -> None:
+        newest = units[int(units["physical_offset"].argmax())]
+        if int(newest["physical_offset"]) > self._newest[0]:
+            self._newest = int(newest["physical_offset"]), int(newest["record_size"]), int(newest["topic_hash"])
 
     def wipe(self) -> RecoveredTimers:
         """Forget all units, for a rebuild from the CommitLog. Raises OSError."""
@@ -174,7 +185,7 @@ class TimerStore:
         self._wheel.clear_from(0)
         self._whole_from = max(self.queue_offset, self._whole_from)
         before = (min(self.read_time_ms, self._late_due_ms), 0) if self.state is None else self.state[3:]
-        self.queue_offset, self.state = 0, None
+        self.queue_offset, self.state, self._newest = 0, None, (-1, 0, 0)
         return RecoveredTimers(self._whole_from, False, -1, before, "wiped")
 
     # --- entering ---------------------------------------------------------------------------------------------------
@@ -205,6 +216,7 @@ class TimerStore:
             )
         )  # fmt: skip
         first = slot.first_position if slot.first_position >= 0 else position
+        self._newest = physical_offset, record_size, topic_hash
         count = slot.message_count + (-1 if magic & TIMER_MAGIC_DELETE else 1)
         self._wheel.set_slot(time_ms, TimerSlot(first, position, count, slot.magic))
         return time_ms
@@ -228,7 +240,10 @@ class TimerStore:
         units["physical_offset"] = physical_offsets
         units["record_size"] = record_sizes
         units["topic_hash"] = topic_hashes
-        return self._put(dues, write_time_ms, np.broadcast_to(np.asarray(magics, np.int64), dues.shape), units)
+        times = self._put(dues, write_time_ms, np.broadcast_to(np.asarray(magics, np.int64), dues.shape), units)
+        if len(units):
+            self._note_newest(units)
+        return times
 
     def roll(self, units: Units, write_time_ms: int, dues_ms: npt.ArrayLike | None = None) -> Numbers:
         """Enter units of a slot, which are due later, into their next slots; `dues_ms` where Apache's do not tell.
@@ -238,7 +253,18 @@ class TimerStore:
         assert self._checkpoint.sealed, "an earlier state would find the units in both slots"
         assert dues_ms is not None or units["rolled_due_ms"].all(), "a unit that Apache rolled does not tell when it is due"
         dues = unit_dues(units) if dues_ms is None else np.asarray(dues_ms, np.int64)
-        return self._put(dues, write_time_ms, units["magic"] & ~TIMER_MAGIC_ROLL, units)
+        times = self._put(dues, write_time_ms, units["magic"] & ~TIMER_MAGIC_ROLL, units)
+        self._append_pointer()
+        return times
+
+    def _append_pointer(self) -> None:
+        long_past_ms = self.read_time_ms - _POINTER_SLOTS * self._precision_ms
+        if self._newest[0] < 0 or long_past_ms <= 0:
+            return
+        pointer = TIMER_LOG_UNIT_STRUCT.pack(
+            TIMER_LOG_UNIT_SIZE, -1, TIMER_MAGIC_DEFAULT, long_past_ms, 0, *self._newest, 0
+        )  # fmt: skip
+        self._log.append(pointer)
 
     def _put(self, dues: Numbers, write_time_ms: int, magics: npt.NDArray[Any], units: Units) -> Numbers:
         if not len(dues):

@@ -90,7 +90,7 @@ NOTES: Final[dict[str, dict[str, str]]] = {
         "read_time_ms": "the slots before are done",
         "log_end": "the timer log is on disk up to here: a byte of its row",
         "queue_offset": "the queue of rmq_sys_wheel_timer is entered up to here",
-        "master_queue_offset": "the same of the master, for a slave",
+        "master_queue_offset": "5.x: the same of the master, for a slave; ours: 2^63 - 1, so that nobody stops there",
         "state_version": "5.x: of its data version",
         "timestamp_ms": "of its data version: when it last changed",
         "counter": "of its data version: how often it changed",

@@ -6,11 +6,13 @@ which it got, so there a free triple is looked for.
 """
 
 import os
+import random
 import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Protocol
@@ -25,6 +27,9 @@ STOP_TIMEOUT_S = 60
 COMMIT_LOG_FILE_SIZE = 16 << 20
 APACHE_BESIDE = (-2, 1)  # its fast port and its HA port
 PORT_ATTEMPTS = 5
+_PORTS = (15_000, 32_000)
+_ports_given: set[int] = set()
+_ports_lock = threading.Lock()
 JAVA_OPTIONS = (
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
@@ -45,6 +50,10 @@ class ServerProcess:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=ROOT, env=env
             )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def wait_ready(self) -> str:
         """The line with ``boot success``, as soon as it is there."""
@@ -221,13 +230,17 @@ def write_logback(home: Path, name: str, version: str = "4.9.4") -> None:
 
 
 def _free_port(beside: tuple[int, ...]) -> int:
-    """A port that is free, as are those at the given distances from it."""
+    """A port that is free, as are those at the given distances from it, and that nobody else here was given.
+
+    Below those that the kernel hands out: between this and the bind of a Java that starts it may be some seconds.
+    """
     for _ in range(1000):
-        with socket.socket() as probe:
-            probe.bind(("", 0))
-            port = int(probe.getsockname()[1])
-        if all(_is_free(port + distance) for distance in beside):
-            return port
+        port = random.randrange(*_PORTS)
+        wanted = {port + distance for distance in (0, *beside)}
+        with _ports_lock:
+            if wanted.isdisjoint(_ports_given) and all(_is_free(one) for one in wanted):
+                _ports_given.update(wanted)
+                return port
     raise RuntimeError("no free group of ports found")
 
 

@@ -136,7 +136,7 @@ class Exchange:
             if self.progress >= 0:
                 assert connection.consumer_offset(GROUP, PLAIN, 0) == self.progress
             for life in self.lives:
-                wait_for_bodies(connection, store, life.due_in(flavour))
+                wait_for_bodies(connection, store, life.due)
                 if life.half is not None and flavour.name == "apache":
                     commit_half(connection, life.half)
                     wait_for_bodies(connection, store, {life.half.body.decode(): PLAIN})

@@ -25,6 +25,7 @@ HEART_BEAT = 34
 CONSUMER_SEND_MSG_BACK = 36
 END_TRANSACTION = 37
 GET_ROUTE = 105
+RECALL_MESSAGE = 370
 SUCCESS = 0
 
 MAGIC_V2 = -626843477  # 5.x, for topics of more than 127 bytes: two bytes of topic length

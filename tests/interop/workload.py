@@ -9,7 +9,6 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from servers import Flavour
 from wire import SEND_MESSAGE_V2, Connection, Record, send_fields
 
 GROUP = "Exchange-group"
@@ -31,10 +30,6 @@ class Life:
     name: str
     due: dict[str, str] = field(default_factory=dict)  # body -> the topic that it is to arrive in, some seconds later
     half: Record | None = None  # a transaction that nobody has ended
-
-    def due_in(self, flavour: Flavour) -> dict[str, str]:
-        """What that broker delivers: TIMER messages are left to Apache."""
-        return {body: topic for body, topic in self.due.items() if topic != TIMER or flavour.name == "apache"}
 
 
 def let_in_long_group(store: Path) -> None:

@@ -361,6 +361,33 @@ def test_what_another_broker_wrote_behind_its_checkpoint_is_kept() -> None:
     assert sorted(offsets(joined(after.timers.pending()))) == [100 * number + 100 for number in range(9, 91)]
 
 
+def test_the_last_unit_of_the_log_tells_another_broker_what_was_entered_last() -> None:
+    disk = MemoryDisk()
+    timers = opened(disk)
+    timers.recover(NOW, 0, 0)
+    for physical_offset, after_s in ((100, 90), (200, 5), (300, 10)):
+        timers.put(NOW + after_s * SECOND, NOW, physical_offset, 9, physical_offset)
+    timers.mark(NOW + 30 * SECOND, 3)
+    timers.flush(timers.state, NOW)
+    timers.roll(timers.units_at(NOW + 60 * SECOND).messages, NOW + 60 * SECOND)
+    *_, (_, units) = timers._log.windows()
+    last = units[-1]
+    assert (last["physical_offset"], last["topic_hash"], last["magic"]) == (300, 300, 1)
+    # In a slot that no time to come has: the wheel of 5.5.0 holds two weeks, of which one is to come.
+    assert last["write_time_ms"] + last["delay_ms"] == NOW + 30 * SECOND - 3 * DAY
+    timers.mark(NOW + 61 * SECOND, 3)
+    timers.flush(timers.state, NOW)
+    del units, last
+    timers.close()
+
+    again = opened(disk)
+    assert again.recover(NOW, 400, 3).entered_to == 300
+    assert offsets(joined(again.pending())) == [100]
+    again.roll(again.units_at(NOW + 90 * SECOND).messages, NOW + 61 * SECOND, [NOW + 90 * SECOND])
+    *_, (_, units) = again._log.windows()
+    assert offsets(units)[-2:] == [100, 300]
+
+
 def test_what_was_due_while_the_broker_was_away_for_long_comes_at_once() -> None:
     disk, service, pending = pending_store()
     service.timers.close()
