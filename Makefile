@@ -1,6 +1,7 @@
 # make demo    a name server, a broker, a standard client, Spark over the store: two minutes
 # make test    everything that is tested        make check   format, lint, types, then the tests
 # make bench   PocketMQ beside Apache 4.9.4     make setup   only make .venv
+# make bench-delay   how late delayed messages come, beside Apache 5.5.0
 # make bench-store   how fast a GiB of log is read, recovered and verified
 # make simulate SEEDS=10000   random lives of the store on a disk that forgets and fails
 SHELL := /bin/bash
@@ -19,7 +20,7 @@ SEEDS ?= 1000
 .PHONY: help setup demo test check simulate bench bench-delay bench-store clean
 
 help:
-	@sed -n 's/^# //p' Makefile | head -n 5
+	@sed -n 's/^# //p' Makefile | head -n 6
 
 # editable_mode=compat: a plain path entry; the other kind's import hook costs every start 0.1 s.
 # pip's lines are many; the packages being fetched are what tells that it is alive.
@@ -68,7 +69,7 @@ bench: $(VENV)/.spark
 	@$(PY) -m bench.run $(BENCH_ARGS)
 
 bench-delay: $(VENV)/.spark
-	@$(PY) -m bench.run --only delay $(BENCH_ARGS)
+	@$(PY) -m bench.delay $(BENCH_ARGS)
 
 bench-store: $(VENV)/.spark
 	@$(PY) -m bench.store $(BENCH_ARGS)

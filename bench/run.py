@@ -1,4 +1,4 @@
-"""PocketMQ beside Apache's broker: CPU a message, messages a second, start time, idle memory, lateness of delays.
+"""PocketMQ beside Apache's broker: CPU a message, messages a second, start time, idle memory.
 
 The load is bench/loadgen (Go), which speaks the wire itself, so the broker is what is measured. Rounds alternate between
 the two brokers; only one runs at a time, each from an empty store and warmed up alike; the table shows every round and the
@@ -54,7 +54,6 @@ LOADS = {
 SYNC_LOADS = [Load("SYNC_FLUSH send (64 x 1)", ("-conns", "64", "-window", "1"), 1.0, 1.0)]
 BOOT_SECONDS_MAX = 0.6
 IDLE_MB_MAX = 60.0
-DELAY_P50_MS_MAX, DELAY_P99_MS_MAX = 5.0, 25.0
 
 
 @dataclass
@@ -193,50 +192,19 @@ def compare(bench: Bench, version: str, rounds: int, loads: list[Load], flush_di
     console.print(table)
 
 
-def delay(bench: Bench, versions: list[str]) -> None:
-    """Level 1 (1 s) at 1,000 messages a second: lost, early, late."""
-    table = Table(title=f"delay level 1, 1,000 msg/s for {bench.seconds:g} s; targets for PocketMQ: none early, none lost")
-    for column in ("broker", "sent", "lost", "dup", "early", "p50 ms late", "p99 ms late", "max ms late", "CPU us/msg"):
-        table.add_column(column, justify="left" if column == "broker" else "right", no_wrap=True)
-    runs: list[Callable[[Path], Running]] = [start_ours]
-    runs += [lambda folder, version=version: start_apache(version, folder) for version in versions]  # type: ignore[misc]
-    for start in runs:
-        folder = Path(tempfile.mkdtemp(dir=bench.scratch))
-        broker = start(folder)
-        try:
-            wire.create_topic(broker.address, TOPIC, QUEUES)
-            got = bench.run(broker, "-mode", "delay", "-delay", "1", "-ms", "1000", "-rate", "1000")
-        finally:
-            broker.stop()
-            shutil.rmtree(folder, ignore_errors=True)
-        ours = broker.name == "PocketMQ"
-        p50, p99 = got["late_p50_ms"], got["late_p99_ms"]
-        table.add_row(
-            broker.name,
-            *(str(got[key]) for key in ("sent", "lost", "dup", "early")),
-            verdict(p50, DELAY_P50_MS_MAX, True) if ours else f"{p50:.1f}",
-            verdict(p99, DELAY_P99_MS_MAX, True) if ours else f"{p99:.1f}",
-            f"{got['late_max_ms']:.1f}",
-            f"{got['broker_cpu_us_per_msg']:.1f}",
-        )
-    console.print(table)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.run", description=__doc__.split("\n\n")[0])
     parser.add_argument("--rounds", type=int, default=3, help="alternating rounds (3)")
     parser.add_argument("--secs", type=float, default=8, help="measured seconds a load, after 2 s of warm-up (8)")
     parser.add_argument("--warm-secs", type=float, default=6, help="seconds of sending before the first load (6)")
-    parser.add_argument("--only", choices=["send", "pull", "sync", "delay", "start"], help="a part of it")
-    parser.add_argument("--apache", metavar="VERSION", help="the peer (4.9.4); with --only delay: measure it too")
+    parser.add_argument("--only", choices=["send", "pull", "sync", "start"], help="a part of it")
+    parser.add_argument("--apache", metavar="VERSION", help="the peer (4.9.4)")
     parser.add_argument("--scratch", type=Path, help="where the stores go while they are measured (the temporary folder)")
     options = parser.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="pocketmq-bench-", dir=options.scratch))
     try:
         bench = Bench(build_loadgen(), scratch, options.secs, options.warm_secs)
-        if options.only == "delay":
-            delay(bench, [options.apache] if options.apache else [])
-        elif options.only == "sync":
+        if options.only == "sync":
             compare(bench, options.apache or "4.9.4", options.rounds, SYNC_LOADS, "SYNC_FLUSH")
         else:
             parts = {None: ["send", "pull"], "start": []}.get(options.only, [options.only])

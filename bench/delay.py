@@ -1,0 +1,156 @@
+"""Delayed messages, PocketMQ beside Apache's broker: how late they come, and whether one is lost, early or there twice.
+
+    make bench-delay
+
+The load is bench/loadgen. Messages that are not delayed come first: the path that all of them take, on this machine and at
+this hour. Then the delay levels, timers (TIMER_DELIVER_MS) and __STARTDELIVERTIME, which Apache does not know, at 1,000 and
+5,000 messages a second; and 50,000 timers that are due in one instant, while others send undelayed messages. On a busy
+machine what counts is how much later delayed messages come than those that are not.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from bench import apache, wire
+from bench.run import QUEUES, Bench, Running, build_loadgen, console, start_apache, start_ours, verdict
+
+PEER = "5.5.0"
+RATES = (1000, 5000)
+P50_MS_MAX, P99_MS_MAX, MAX_MS_MAX = 2.0, {1000: 10.0, 5000: 20.0}, 50.0
+BEYOND_UNDELAYED_MS = (2.0, 5.0)  # at p50 and p99, on a busy machine
+BURST, BURST_SECONDS, BURST_PER_S_MIN = 50_000, 10, 20_000
+BESIDE_RATE = 200
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Load:
+    """One line of the table."""
+
+    name: str
+    how: str
+    delay_ms: int
+    rate: int
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return ("-mode", "delay", "-how", self.how, "-delay", "1", "-ms", str(self.delay_ms), "-rate", str(self.rate))
+
+
+LOADS = [
+    Load(f"{name}, {rate:,} msg/s", how, delay_ms, rate)
+    for rate in RATES
+    for name, how, delay_ms in (
+        ("not delayed", "now", 0),
+        ("level 1", "level", 1000),
+        ("timer", "timer", 2000),
+        ("__STARTDELIVERTIME", "start", 2000),
+    )
+]
+BURST_LOAD = Load(f"{BURST:,} in one instant", "burst", 3000, BURST // BURST_SECONDS)
+BESIDE_LOAD = Load("not delayed, beside them", "now", 0, BESIDE_RATE)
+
+
+def measure(bench: Bench, start: Callable[[Path], Running]) -> dict[str, Result]:
+    """All loads, each with a topic of its own, on a fresh broker."""
+    folder = Path(tempfile.mkdtemp(dir=bench.scratch))
+    broker = start(folder)
+    results: dict[str, Result] = {}
+
+    def run(load: Load, seconds: float | None = None) -> None:
+        topic = f"Bench-{len(topics)}"
+        topics.append(topic)
+        wire.create_topic(broker.address, topic, QUEUES)
+        results[load.name] = bench.run(broker, *load.arguments, "-topic", topic, seconds=seconds)
+
+    topics: list[str] = []
+    try:
+        run(Load("warm-up", "now", 0, 1000), bench.warm_seconds)
+        for load in LOADS:
+            if load.how == "start" and broker.name != "PocketMQ":
+                continue
+            console.print(f"[dim]{broker.name}: {load.name} (load average: {os.getloadavg()[0]:.1f}) ...[/]")
+            run(load)
+        console.print(f"[dim]{broker.name}: {BURST_LOAD.name} ...[/]")
+        run(Load("beside, quiet", "now", 0, BESIDE_RATE))
+        with ThreadPoolExecutor(2) as threads:
+            both = [threads.submit(run, BURST_LOAD, BURST_SECONDS), threads.submit(run, BESIDE_LOAD, BURST_SECONDS + 5)]
+            for one in both:
+                one.result()
+    finally:
+        broker.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+    return results
+
+
+def show(ours: dict[str, Result], theirs: dict[str, Result] | None) -> None:
+    """The table; targets are PocketMQ's alone."""
+    table = Table(title=f"how late delayed messages come, ms; {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}")
+    for column in ("load", "broker", "sent", "lost", "dup", "early", "p50", "p99", "max", "CPU us/msg"):
+        table.add_column(column, justify="left" if column in ("load", "broker") else "right", no_wrap=True)
+    for load in (*LOADS, BURST_LOAD, BESIDE_LOAD):
+        for name, results in (("PocketMQ", ours), (f"Apache {PEER}", theirs or {})):
+            if (got := results.get(load.name)) is None:
+                continue
+            figures = [f"{got[key]:.1f}" for key in ("late_p50_ms", "late_p99_ms", "late_max_ms")]
+            if name == "PocketMQ":
+                figures = judged(load, got, ours)
+            counts = [f"{got[key]:,}" for key in ("sent", "lost", "dup", "early")]
+            # Of the two that run at once the processor time is not told apart.
+            cpu = "" if load in (BURST_LOAD, BESIDE_LOAD) else f"{got['broker_cpu_us_per_msg']:.0f}"
+            table.add_row(load.name, name, *counts, *figures, cpu)
+    console.print(table)
+    for name, measured in (("PocketMQ", ours), (f"Apache {PEER}", theirs)):
+        if measured is not None:
+            drained = BURST / max(measured[BURST_LOAD.name]["late_max_ms"], 1) * 1000
+            told = verdict(drained, BURST_PER_S_MIN, False) if measured is ours else f"{drained:,.0f}"
+            console.print(f"{name}: the {BURST:,} come at {told} a second")
+
+
+def judged(load: Load, got: Result, ours: dict[str, Result]) -> list[str]:
+    """p50, p99 and the latest, with the limits that hold for them."""
+    p50, p99, latest = got["late_p50_ms"], got["late_p99_ms"], got["late_max_ms"]
+    if load is BESIDE_LOAD:
+        quiet_ms = ours["beside, quiet"]["late_p99_ms"]
+        return [f"{p50:.1f}", verdict(p99, round(2 * quiet_ms, 1), True), f"{latest:.1f}"]
+    if load.how in ("now", "burst"):
+        return [f"{p50:.1f}", f"{p99:.1f}", f"{latest:.1f}"]
+    undelayed = ours[f"not delayed, {load.rate:,} msg/s"]
+    p50_max = max(P50_MS_MAX, round(undelayed["late_p50_ms"] + BEYOND_UNDELAYED_MS[0], 1))
+    p99_max = max(P99_MS_MAX[load.rate], round(undelayed["late_p99_ms"] + BEYOND_UNDELAYED_MS[1], 1))
+    if load.rate != RATES[0]:
+        return [f"{p50:.1f}", verdict(p99, p99_max, True), f"{latest:.1f}"]
+    latest_max = max(MAX_MS_MAX, undelayed["late_max_ms"])
+    return [verdict(p50, p50_max, True), verdict(p99, p99_max, True), verdict(latest, latest_max, True)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.delay", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--secs", type=float, default=8, help="seconds of sending a load (8)")
+    parser.add_argument("--warm-secs", type=float, default=6, help="seconds of sending before the first load (6)")
+    parser.add_argument("--alone", action="store_true", help=f"without Apache {PEER}")
+    parser.add_argument("--scratch", type=Path, help="where the stores go while they are measured (the temporary folder)")
+    options = parser.parse_args()
+    scratch = Path(tempfile.mkdtemp(prefix="pocketmq-bench-", dir=options.scratch))
+    try:
+        bench = Bench(build_loadgen(), scratch, options.secs, options.warm_secs)
+        ours = measure(bench, start_ours)
+        show(ours, None if options.alone else measure(bench, lambda folder: start_apache(PEER, folder)))
+    except (RuntimeError, apache.ApacheError) as wrong:
+        sys.exit(f"bench: {wrong}")
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
