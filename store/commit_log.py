@@ -370,8 +370,10 @@ class CommitLog:
     def prepare_next_file(self) -> None:
         """Create the next file once the last is half full, so that rolling costs the loop nothing. For the flush thread.
 
-        That it cannot be created is for the loop to say, when it needs the file.
+        That it cannot be created is for the loop to say, when it needs the file. Raises OSError when the names of those
+        before cannot be made durable: a power cut could leave its name and take theirs.
         """
+        self.mapped_files.sync_names()
         with self._lock:
             last = self._last
             if last is None or last.wrote * 2 < last.size:
