@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from descriptors import descriptors
 from power_cut_disk import PowerCutDisk
 
 from store.disk import Disk, FileDisk
@@ -43,20 +44,17 @@ def test_views_outlive_a_deleted_file(disk: Disk, tmp_path: Path) -> None:
 
 
 def test_a_mapped_file_keeps_one_descriptor_until_it_is_closed(tmp_path: Path) -> None:
-    def descriptors() -> int:
-        return len(os.listdir("/proc/self/fd"))
-
-    disk, before = FileDisk(), descriptors()
+    disk = FileDisk()
     regions = [disk.map(f"{tmp_path}/{n}", 4096, create=True, random_access=n % 2 == 0) for n in range(50)]
-    assert descriptors() == before + 50
+    assert descriptors(tmp_path) == 50
     for region in regions:
         region.view[0] = 1
         region.sync(0, 1)
         region.clear(0)
-    assert descriptors() == before + 50
+    assert descriptors(tmp_path) == 50
     for region in regions:
         region.close()
-    assert descriptors() == before
+    assert descriptors(tmp_path) == 0
 
 
 def test_syncing_what_the_other_thread_has_deleted_is_no_error(tmp_path: Path) -> None:

@@ -1,11 +1,10 @@
 """How many files are mapped at once, and how much of them stays in memory."""
 
-import gc
-import os
 import resource
 from pathlib import Path
 
 import pytest
+from descriptors import descriptors
 from stores import message, open_store, records
 
 from store.disk import FileDisk
@@ -19,26 +18,21 @@ def rows(folder: Path, open_files: OpenFiles, count: int, file_size: int = 4096)
     return [MappedFileQueue(FileDisk(), f"{folder}/{number}", file_size, open_files=open_files) for number in range(count)]
 
 
-def descriptors() -> int:
-    gc.collect()  # what other tests have left
-    return len(os.listdir("/proc/self/fd"))
-
-
 def test_thousands_of_rows_need_few_descriptors_and_lose_nothing(tmp_path: Path) -> None:
-    before, open_files = descriptors(), OpenFiles(20)
+    open_files = OpenFiles(20)
     queues = rows(tmp_path, open_files, 2000)
     for text in (b"first", b"again"):
         for number, queue in enumerate(queues):
             queue.append(text + b" %d" % number)
-    assert len(open_files) == 20 and descriptors() <= before + 20
+    assert len(open_files) == 20 and 0 < descriptors(tmp_path) <= 20
     for number, queue in enumerate(queues):
         assert queue.flush()
         written = b"first %d" % number + b"again %d" % number
         assert bytes(queue.view(0, len(written)) or b"") == written
-    assert descriptors() <= before + 20
+    assert descriptors(tmp_path) <= 20
     for queue in queues:
         queue.close()
-    assert len(open_files) == 0 and descriptors() == before
+    assert len(open_files) == 0 and descriptors(tmp_path) == 0
 
 
 def test_what_is_looked_up_stays_and_what_is_pinned(tmp_path: Path) -> None:
@@ -99,13 +93,13 @@ def test_queues_go_when_the_log_was_not_enough(tmp_path: Path) -> None:
 @pytest.mark.parametrize("open_max", [1, 3])
 def test_a_store_works_with_hardly_any_mappings(tmp_path: Path, open_max: int) -> None:
     store = open_store(FileDisk(), root=str(tmp_path), mapped_file_open_max=open_max)
-    before = descriptors()
+    before = descriptors(tmp_path)
     for number in range(300):
         store.put_message(message("T", number % 30, b"%d" % number + bytes(500)))
         if number % 10 == 9:
             store.dispatch()
     # The last file of the log is pinned, and the one just mapped is there in any case.
-    assert len(store.open_files) <= open_max + 1 and descriptors() <= before + open_max + 1
+    assert len(store.open_files) <= open_max + 1 and descriptors(tmp_path) <= before + open_max + 1
     for queue_id in range(30):
         found = [int(record.body.rstrip(b"\0")) for record in records(store, "T", queue_id)]
         assert found == list(range(queue_id, 300, 30))
