@@ -246,19 +246,17 @@ class Recovery:
 
     def _drop_queues(self) -> None:
         """Delete all queues, to be made from the log's beginning on."""
-        if self._files.min_offset:
-            # A start that was killed may have deleted them before; what another broker deleted is not known.
-            known = CleanStop(dropped=self.known.dropped) if self._report.clean else self.known
-            self._past_ends = recovery_start.past_ends(self._files, self._queues, known) | self._past_ends
+        if begin := self._files.min_offset:
+            self._queues.truncate(begin)
+            ends = {(queue.topic, queue.queue_id): QueueEnd.of(queue) for queue in self._queues if queue.max_offset}
+            self._past_ends = recovery_start.past_ends(self._files, ends, self.known.dropped) | self._past_ends
         self._queues.destroy()
 
     def _keep_counting(self, known: CleanStop) -> None:
         """Let queues whose records are all deleted go on where they were: consumers' offsets would be beyond them."""
-        for key, end in known.queue_ends().items():
-            # The queue itself may be lost, with all that told where it was.
-            if self._files.min_offset >= end.max_physical_offset > self.known.dropped.get(key[0], -1):
-                self._past_ends.setdefault(key, end.max_offset)
-        for key, next_offset in self._past_ends.items():
+        # Also where the queue itself was lost, or deleted by a start that was killed.
+        lost = recovery_start.past_ends(self._files, known.queue_ends(), self.known.dropped)
+        for key, next_offset in (lost | self._past_ends).items():
             if not (queue := self._queues.find_or_create(*key)).max_offset:
                 queue.begin_at(next_offset)
                 self._queues.dirty[queue] = None

@@ -5,6 +5,7 @@ the middle of a file may look like a record and be the body of one (anybody can 
 searching is believed only when a queue confirms it.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from store.clean_stop import CleanStop, QueueEnd
@@ -123,16 +124,10 @@ def is_newest_sound(files: MappedFileQueue, queue: ConsumeQueue) -> bool:
         return False
 
 
-def past_ends(files: MappedFileQueue, queues: ConsumeQueueStore, known: CleanStop) -> dict[QueueKey, int]:
-    """The queue offsets at which queues stood when the log's first record that is still there was put.
-
-    Queues lose their later units by that. Deleted topics are left out.
-    """
-    begin, dropped = files.min_offset, known.dropped
-    queues.truncate(begin)
-    ends = {key: end for key, end in known.queue_ends().items() if end.max_physical_offset <= begin}
-    ends |= {(queue.topic, queue.queue_id): QueueEnd.of(queue) for queue in queues if queue.max_offset}
-    return {key: end.max_offset for key, end in ends.items() if end.max_physical_offset > dropped.get(key[0], -1)}
+def past_ends(files: MappedFileQueue, ends: Mapping[QueueKey, QueueEnd], dropped: Mapping[str, int]) -> dict[QueueKey, int]:
+    """The next queue offsets of those queues of which no record is left in the log, but for deleted topics."""
+    begin = files.min_offset
+    return {key: end.max_offset for key, end in ends.items() if begin >= end.max_physical_offset > dropped.get(key[0], -1)}
 
 
 # --- the index ------------------------------------------------------------------------------------------------------

@@ -96,10 +96,6 @@ class TimerLog:
         return self._files.max_offset if self._files.files else self._origin
 
     @property
-    def file_count(self) -> int:
-        return len(self._files.files)
-
-    @property
     def next_position(self) -> int:
         """The position that the next unit will get: `end`, or the next file's start if there is no room at the end."""
         end, file_size = self.end, self._files.file_size

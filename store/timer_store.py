@@ -34,7 +34,7 @@ from store.layout import (
 )
 from store.open_files import OpenFiles
 from store.timer_checkpoint import TimerCheckpoint, TimerState
-from store.timer_log import Numbers, TimerLog, Units, joined, unit_dues, unit_times
+from store.timer_log import Numbers, TimerLog, Units, unit_dues, unit_times
 from store.timer_wheel import TimerSlot, TimerWheel
 
 log = logging.getLogger("store")
@@ -64,13 +64,6 @@ class RecoveredTimers(NamedTuple):
     entered_to: int  # -1: nothing is entered
     delivered_before: tuple[int, int]
     problem: str  # why not complete, or empty
-
-
-class SlotUnits(NamedTuple):
-    """Units of a slot, oldest first. `marks` cancel messages of this slot; one with ROLL is among the messages."""
-
-    messages: Units
-    marks: Units
 
 
 class TimerStore:
@@ -178,15 +171,6 @@ class TimerStore:
         newest = units[int(units["physical_offset"].argmax())]
         if int(newest["physical_offset"]) > self._newest[0]:
             self._newest = int(newest["physical_offset"]), int(newest["record_size"]), int(newest["topic_hash"])
-
-    def wipe(self) -> RecoveredTimers:
-        """Forget all units, for a rebuild from the CommitLog. Raises OSError."""
-        self._log.start_over(max(self._checkpoint.state.log_end, self._log.end))
-        self._wheel.clear_from(0)
-        self._whole_from = max(self.queue_offset, self._whole_from)
-        before = (min(self.read_time_ms, self._late_due_ms), 0) if self.state is None else self.state[3:]
-        self.queue_offset, self.state, self._newest = 0, None, (-1, 0, 0)
-        return RecoveredTimers(self._whole_from, False, -1, before, "wiped")
 
     # --- entering ---------------------------------------------------------------------------------------------------
 
@@ -309,12 +293,6 @@ class TimerStore:
     def count_at(self, time_ms: int) -> int:
         """How many messages the slot of a time holds, less the units that cancel some."""
         return self._wheel.slot_at(time_ms).message_count
-
-    def units_at(self, time_ms: int) -> SlotUnits:
-        """Copies of the units in the slot of a time."""
-        units = joined(self.parts_at(time_ms))
-        marks = units["magic"] & (TIMER_MAGIC_DELETE | TIMER_MAGIC_ROLL) == TIMER_MAGIC_DELETE
-        return SlotUnits(units[~marks], units[marks])
 
     def parts_at(self, time_ms: int) -> Iterator[Units]:
         """The units that are in the slot of a time by now, oldest first, in copies of some thousands.

@@ -2,22 +2,19 @@
 
 import gzip
 import json
-import tarfile
 from pathlib import Path
 from typing import Any
 
+from golden_files import GOLDEN, unpack_golden
 from served import Records, document
 from wire import record
 
-GOLDEN = Path(__file__).parents[1] / "golden"
 _OF_THE_MACHINE = {"listenPort", "namesrvAddr", "storePathRootDir", "storePathCommitLog", "enablePropertyFilter"}
 
 
 def unpack(name: str, folder: Path) -> dict[str, object]:
     """Unpacks a store into `folder`/store; the settings of its broker."""
-    with tarfile.open(GOLDEN / name / "store.tar.gz") as archive:
-        for member in archive:
-            archive.extract(member, folder)
+    unpack_golden(name, folder)
     lines = (folder / "broker.conf").read_text().splitlines()
     pairs = [line.split("=", 1) for line in lines if "=" in line]
     return {key: value for key, value in pairs if key not in _OF_THE_MACHINE}

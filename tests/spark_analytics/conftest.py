@@ -3,7 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spark_logs import unpack_golden
+from golden_files import unpack_golden
 
 
 @pytest.fixture(scope="session")

@@ -2,11 +2,11 @@
 
 import gzip
 import json
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from golden_files import GOLDEN
 from pyspark.sql.types import (
     BinaryType,
     DataType,
@@ -26,7 +26,6 @@ from store.message import Message
 from store.properties import encode_properties
 from store.record import encode_record, record_size, topic_part
 
-GOLDEN = Path(__file__).parent.parent / "golden"
 TYPES: dict[str, DataType] = {
     "string": StringType(),
     "int": IntegerType(),
@@ -55,14 +54,6 @@ def rows_of(reader: CommitLogReader) -> Iterator[dict[str, Any]]:
         for batch in reader.read(partition):
             batch.validate(full=True)
             yield from batch.to_pylist()
-
-
-def unpack_golden(name: str, folder: Path) -> Path:
-    with tarfile.open(GOLDEN / name / "store.tar.gz") as archive:
-        # Before 3.11.4 there is no filter, and from 3.12 on none is a warning.
-        archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, path: member)
-        archive.extractall(folder)
-    return folder / "store"
 
 
 def expected_records(name: str) -> list[dict[str, Any]]:

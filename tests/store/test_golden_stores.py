@@ -10,14 +10,13 @@ import gzip
 import hashlib
 import ipaddress
 import json
-import os
-import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from golden_files import GOLDEN, TIMER_FILES, unpack_golden
 
 from runtime.clock import VirtualClock
 from store.config import MessageStoreConfig
@@ -43,12 +42,9 @@ from store.record import (
 from store.recovery import RecoveryReport
 from store.store_checkpoint import StoreCheckpoint
 
-GOLDEN = Path(__file__).parent.parent / "golden"
 STORES = ("v4_clean", "v4_kill9", "v4_torn_body", "v4_torn_props", "v5_clean", "v5_kill9")
 NOW_MS = 1_800_000_000_000
 ALWAYS = (0, (1 << 63) - 1)
-# What a store needs besides: 38 MB of zeros, or files of other versions' parts.
-_LEFT_OUT = ("timerwheel", "timerlog", "rocksdbstore")
 
 
 def rows(name: str, file: str) -> list[dict[str, Any]]:
@@ -58,16 +54,7 @@ def rows(name: str, file: str) -> list[dict[str, Any]]:
 
 def unpack(name: str, folder: Path) -> dict[str, str]:
     """Unpack a store into `folder`/store; the broker's configuration."""
-    with tarfile.open(GOLDEN / name / "store.tar.gz") as archive:
-        for member in archive:
-            if not member.isfile() or any(part in _LEFT_OUT for part in member.name.split("/")):
-                continue
-            path = folder / member.name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            content = archive.extractfile(member)
-            assert content is not None
-            path.write_bytes(content.read())
-            os.utime(path, (member.mtime, member.mtime))
+    unpack_golden(name, folder, (*TIMER_FILES, "rocksdbstore"))
     lines = (folder / "broker.conf").read_text().splitlines()
     return dict(line.split("=", 1) for line in lines if "=" in line)
 

@@ -3,12 +3,13 @@
 import gzip
 import itertools
 import json
-import tarfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from golden_files import GOLDEN, unpack_golden
+from timer_slots import units_at
 
 from store.disk import FileDisk
 from store.layout import (
@@ -21,16 +22,8 @@ from store.layout import (
 from store.timer_log import joined, unit_dues, unit_times
 from store.timer_store import TimerStore
 
-GOLDEN = Path(__file__).parents[1] / "golden"
 FILE_SIZE = 1 << 20
 NAMES = ["v5_clean", "v5_kill9"]
-
-
-def unpacked(name: str, root: Path) -> Path:
-    with tarfile.open(GOLDEN / name / "store.tar.gz") as archive:
-        members = [member for member in archive if "/timer" in member.name and not member.name.endswith(".bak")]
-        archive.extractall(root, members)
-    return root / "store"
 
 
 def opened(store: Path) -> TimerStore:
@@ -61,7 +54,7 @@ def out_times(name: str) -> dict[int, int]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_slots_units_and_checkpoint_read_as_the_real_classes_read_them(name: str, tmp_path: Path) -> None:
-    store, expected = unpacked(name, tmp_path), expected_of(name)
+    store, expected = unpack_golden(name, tmp_path), expected_of(name)
     slots = np.fromfile(store / "timerwheel", TIMER_WHEEL_SLOT_DTYPE)
     assert len(slots) == expected["slotsInFile"]
     assert [
@@ -84,7 +77,7 @@ def test_slots_units_and_checkpoint_read_as_the_real_classes_read_them(name: str
 @pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_puts_make_the_same_bytes(name: str, many: bool, tmp_path: Path) -> None:
-    theirs = unpacked(name, tmp_path / "theirs")
+    theirs = unpack_golden(name, tmp_path / "theirs")
     units = np.frombuffer(
         (theirs / "timerlog" / f"{0:020d}").read_bytes(), TIMER_LOG_UNIT_DTYPE, len(expected_of(name)["timerlog"])
     )
@@ -123,7 +116,7 @@ def test_the_same_puts_make_the_same_bytes(name: str, many: bool, tmp_path: Path
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_5_5_0_left_pending_is_found(name: str, tmp_path: Path) -> None:
-    store, expected = unpacked(name, tmp_path), expected_of(name)
+    store, expected = unpack_golden(name, tmp_path), expected_of(name)
     before = (store / "timerwheel").read_bytes()
     read_time_ms = expected["timercheck"]["lastReadTimeMs"]
     timers = opened(store)
@@ -142,7 +135,7 @@ def test_what_5_5_0_left_pending_is_found(name: str, tmp_path: Path) -> None:
     assert found["physical_offset"].tolist() == [unit["offsetPy"] for unit in wanted]
     assert (unit_dues(found) == unit_times(found)).all()
     for slot in (slot for slot in expected["slots"] if not slot["past"]):
-        units = timers.units_at(slot["timeMs"])
+        units = units_at(timers, slot["timeMs"])
         chain = [unit for unit in wanted if unit["enqueueTime"] + unit["delayedTimeDelta"] == slot["timeMs"]]
         marks = [unit["offsetPy"] for unit in chain if unit["magic"] & 6 == 4]
         assert units.marks["physical_offset"].tolist() == marks

@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pytest
 from power_cut_disk import PowerCutDisk, Stopped
+from timer_slots import units_at
 
 from store.disk import Disk
 from store.layout import TIMER_MAGIC_DELETE, TIMER_MAGIC_ROLL
@@ -72,7 +73,7 @@ class Service:
 
     def deliver(self) -> None:
         while (time_ms := self.timers.next_time_ms(self.now_ms)) is not None:
-            found = self.timers.units_at(time_ms)
+            found = units_at(self.timers, time_ms)
             assert not len(found.marks) and len(found.messages)
             assert len(set(offsets(found.messages))) == len(found.messages), "a message is in a slot twice"
             rolled = found.messages["magic"] & TIMER_MAGIC_ROLL != 0
@@ -151,12 +152,12 @@ def test_marks_stand_apart_until_they_are_in_the_slot_of_their_victim() -> None:
     timers.flush(timers.state, NOW)
     due = NOW + 100 * SECOND
     timers.put_many([due, due, due], NOW, [100, 200, 300], 9, 7, [1, 5, 1])
-    on_the_way = timers.units_at(NOW + 60 * SECOND)
+    on_the_way = units_at(timers, NOW + 60 * SECOND)
     assert (offsets(on_the_way.messages), offsets(on_the_way.marks)) == ([100, 200, 300], [])
     assert timers.roll(on_the_way.messages, NOW + 60 * SECOND).tolist() == [due] * 3
-    there = timers.units_at(due)
+    there = units_at(timers, due)
     assert (offsets(there.messages), offsets(there.marks)) == ([100, 300], [200])
-    assert timers.units_at(NOW + 60 * SECOND).messages.tobytes() == on_the_way.messages.tobytes()
+    assert units_at(timers, NOW + 60 * SECOND).messages.tobytes() == on_the_way.messages.tobytes()
 
 
 def test_a_slot_whose_units_lie_far_apart_is_read_along_its_chain() -> None:
@@ -165,8 +166,8 @@ def test_a_slot_whose_units_lie_far_apart_is_read_along_its_chain() -> None:
     for number in range(3):
         timers.put(NOW + 5 * SECOND, NOW, 10 * number, 9, 7)
         timers.put_many([NOW + 6 * SECOND] * 5000, NOW, np.arange(5000), 9, 7)
-    assert offsets(timers.units_at(NOW + 5 * SECOND).messages) == [0, 10, 20]
-    assert offsets(timers.units_at(NOW + 6 * SECOND).messages) == [*range(5000)] * 3
+    assert offsets(units_at(timers, NOW + 5 * SECOND).messages) == [0, 10, 20]
+    assert offsets(units_at(timers, NOW + 6 * SECOND).messages) == [*range(5000)] * 3
 
 
 def test_what_is_late_goes_into_the_slot_that_is_being_read() -> None:
@@ -178,7 +179,7 @@ def test_what_is_late_goes_into_the_slot_that_is_being_read() -> None:
     # A clock that went back two months.
     assert timers.put(NOW - 59 * DAY, NOW - 60 * DAY, 300, 9, 7) == NOW + 10 * SECOND
     assert timers.put(NOW + 10 * SECOND, NOW + 60 * DAY, 400, 9, 7) == NOW + 10 * SECOND
-    assert offsets(timers.units_at(NOW + 10 * SECOND).messages) == [100, 200, 300, 400]
+    assert offsets(units_at(timers, NOW + 10 * SECOND).messages) == [100, 200, 300, 400]
 
 
 def test_what_the_wheel_cannot_reach_yet_waits_in_its_last_slot() -> None:
@@ -193,7 +194,7 @@ def test_what_the_wheel_cannot_reach_yet_waits_in_its_last_slot() -> None:
             assert timers.put_many([due, last], now_ms, [100, 200], 9, 7).tolist() == [last, last]
         else:
             assert [timers.put(due, now_ms, 100, 9, 7), timers.put(last, now_ms, 200, 9, 7)] == [last, last]
-        waiting = timers.units_at(last).messages
+        waiting = units_at(timers, last).messages
         assert (waiting["magic"] & TIMER_MAGIC_ROLL != 0).tolist() == [True, False]
         assert unit_dues(waiting).tolist() == [due, last]
         timers.mark(last, 0)
@@ -327,13 +328,16 @@ def test_the_files_are_a_cache_that_can_be_lost(lost: str) -> None:
 
 def test_a_rebuild_that_is_cut_short_begins_again() -> None:
     disk, service, pending = pending_store()
-    recovered = service.timers.wipe()
+    service.timers.close()
+    disk.delete_tree(LOG)
+    timers = opened(disk)
+    recovered = timers.recover(service.now_ms, 1 << 40, 90)
     assert (recovered.complete, recovered.queue_offset, recovered.entered_to) == (False, 90, -1)
     for queue_offset in range(9, 60):
-        service.timers.put(service.queue[queue_offset], service.now_ms, 100 * queue_offset + 100, 90, 7)
-        service.timers.mark(0, queue_offset + 1)
-    assert service.timers.state is None
-    service.timers.flush(service.timers.state, NOW)
+        timers.put(service.queue[queue_offset], service.now_ms, 100 * queue_offset + 100, 90, 7)
+        timers.mark(0, queue_offset + 1)
+    assert timers.state is None
+    timers.flush(timers.state, NOW)
     after = Service(disk.killed(), service.queue, service.now_ms, random.Random(2))
     assert not after.recovered.complete
     assert sorted(offsets(joined(after.timers.pending()))) == pending
@@ -369,7 +373,7 @@ def test_the_last_unit_of_the_log_tells_another_broker_what_was_entered_last() -
         timers.put(NOW + after_s * SECOND, NOW, physical_offset, 9, physical_offset)
     timers.mark(NOW + 30 * SECOND, 3)
     timers.flush(timers.state, NOW)
-    timers.roll(timers.units_at(NOW + 60 * SECOND).messages, NOW + 60 * SECOND)
+    timers.roll(units_at(timers, NOW + 60 * SECOND).messages, NOW + 60 * SECOND)
     *_, (_, units) = timers._log.windows()
     last = units[-1]
     assert (last["physical_offset"], last["topic_hash"], last["magic"]) == (300, 300, 1)
@@ -383,7 +387,7 @@ def test_the_last_unit_of_the_log_tells_another_broker_what_was_entered_last() -
     again = opened(disk)
     assert again.recover(NOW, 400, 3).entered_to == 300
     assert offsets(joined(again.pending())) == [100]
-    again.roll(again.units_at(NOW + 90 * SECOND).messages, NOW + 61 * SECOND, [NOW + 90 * SECOND])
+    again.roll(units_at(again, NOW + 90 * SECOND).messages, NOW + 61 * SECOND, [NOW + 90 * SECOND])
     *_, (_, units) = again._log.windows()
     assert offsets(units)[-2:] == [100, 300]
 

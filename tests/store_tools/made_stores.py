@@ -1,8 +1,9 @@
 """Stores on the disk for the tests of this package: Apache's golden ones, and small ones of ours."""
 
 import json
-import tarfile
 from pathlib import Path
+
+from golden_files import TIMER_FILES, unpack_golden
 
 from runtime.clock import VirtualClock
 from store.config import MessageStoreConfig
@@ -13,27 +14,15 @@ from store.properties import encode_properties
 from store_tools.store_files import StoreFiles
 from store_tools.verify import Verification, Verify
 
-GOLDEN = Path(__file__).parent.parent / "golden"
 GOLDEN_STORES = ("v4_clean", "v4_kill9", "v4_torn_body", "v4_torn_props", "v5_clean", "v5_kill9")
 HOST = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")
 HOST_V6 = bytes(15) + b"\x01" + (10911).to_bytes(4, "big")
 NOW_MS = 1_800_000_000_000
-# What a store needs besides: 38 MB of zeros, or files of other versions' parts.
-_LEFT_OUT = ("timerwheel", "timerlog", "rocksdbstore")
 
 
 def unpacked(name: str, folder: Path) -> Path:
     """A golden store's root, as it lay on Apache's disk."""
-    with tarfile.open(GOLDEN / name / "store.tar.gz") as archive:
-        for member in archive:
-            if not member.isfile() or any(part in _LEFT_OUT for part in member.name.split("/")):
-                continue
-            path = folder / member.name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            content = archive.extractfile(member)
-            assert content is not None
-            path.write_bytes(content.read())
-    return folder / "store"
+    return unpack_golden(name, folder, (*TIMER_FILES, "rocksdbstore"))
 
 
 def message(topic: str, queue_id: int, body: bytes, *, host: bytes = HOST, sys_flag: int = 0, **properties: str) -> Message:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_stores import GOLDEN, NOW_MS, flip, made, message, opened, unpacked
+from golden_files import GOLDEN
+from made_stores import NOW_MS, flip, made, message, opened, unpacked
 from rich.console import Console
 
 from runtime.clock import VirtualClock
