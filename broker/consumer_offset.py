@@ -57,13 +57,6 @@ class ConsumerOffsetManager(ConfigManager):
         start = topic + TOPIC_GROUP_SEPARATOR
         return [key[len(start) :] for key in self.table if key.startswith(start)]
 
-    def clone(self, source_group: str, target_group: str, topic: str) -> None:
-        """Give `target_group` the offsets that `source_group` has in `topic`."""
-        queues = self.table.get(f"{topic}@{source_group}")
-        if queues is not None:
-            self.table[f"{topic}@{target_group}"] = dict(queues)
-            self._is_dirty = True
-
     def delete_group(self, group: str) -> None:
         """Forget all offsets of `group`."""
         for topic in self.topics_of(group):

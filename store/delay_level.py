@@ -41,10 +41,6 @@ class DelayLevels:
             return _UNKNOWN_LEVEL_DELAY_MS
         return self.delays_ms[min(level, len(self.delays_ms)) - 1]
 
-    def deliver_time_ms(self, level: int, store_timestamp_ms: int) -> int:
-        """When a message of `level` that was stored at `store_timestamp_ms` is due, in epoch ms."""
-        return store_timestamp_ms + self.delay_ms(level)
-
     def tags_code(self, topic: str, properties: dict[str, str], store_timestamp_ms: int) -> int:
         """Tags code of a record: the hash of its tags, or the due time of a record in SCHEDULE_TOPIC_XXXX.
 

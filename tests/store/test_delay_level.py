@@ -9,9 +9,7 @@ STORED_MS = 1_700_000_000_000
 def test_the_default_levels_are_those_of_rocketmq() -> None:
     levels = DelayLevels()
     assert levels.level_max == 18
-    assert levels.deliver_time_ms(1, STORED_MS) == STORED_MS + 1_000
-    assert levels.deliver_time_ms(5, STORED_MS) == STORED_MS + 60_000
-    assert levels.deliver_time_ms(18, STORED_MS) == STORED_MS + 7_200_000
+    assert (levels.delay_ms(1), levels.delay_ms(5), levels.delay_ms(18)) == (1_000, 60_000, 7_200_000)
 
 
 def test_units_are_seconds_minutes_hours_and_days() -> None:
