@@ -231,14 +231,23 @@ class TimerExchange:
         counts = Counter(_body(record) for record in arrived)
         wanted = Counter(timer.body for timer in self.timers)
         assert (wanted - counts, counts.keys() - wanted.keys()) == ({}, set()), "lost, and come though cancelled"
-        repeats = [f"{_body(r)} at {r.store_timestamp_ms}: {r.properties}" for r in arrived if counts[_body(r)] > 1]
+        unnoted = {_body(record) for record in arrived if self._is_unnoted(record)}
+        twice = [record for record in arrived if counts[_body(record)] > 1 and _body(record) not in unnoted]
+        told = [f"{_body(record)} at {record.store_timestamp_ms}: {record.properties}" for record in twice]
         times = f"the first began at {self.begin_ms}, had noted {self._noted_at_end_ms}, ended at {self.ended_ms}"
-        assert self.may_repeat or not repeats, "\n".join(["come twice", times, *repeats])
+        assert self.may_repeat or not twice, "\n".join(["come twice", times, *told])
         delivered = {_body(record): record for record in arrived}
         wrong = [told for timer in self.timers if (told := self._complaint(timer, delivered[timer.body]))]
         assert not wrong, "\n".join(wrong)
         by_second = [record for record in arrived if record.store_timestamp_ms > self.ready_ms + 1000]
         assert len(by_second) >= len(KINDS), "the second broker was at work too late for anything to be on time"
+
+    def _is_unnoted(self, record: Record) -> bool:
+        """Whether a killed Apache delivered it in the second before its end, for which it has no note: by its own doing it
+        would come again as well."""
+        is_by_first = record.store_timestamp_ms <= self.ended_ms
+        was_killed = self.ending == "kill" and self.first.name == "apache"
+        return was_killed and is_by_first and int(record.properties["TIMER_OUT_MS"]) >= self._noted_at_end_ms
 
     def _complaint(self, timer: Timer, record: Record) -> str:
         """What is wrong with the time at which it was delivered, or an empty text."""
