@@ -247,7 +247,7 @@ class TimerExchange:
         would come again as well."""
         is_by_first = record.store_timestamp_ms <= self.ended_ms
         was_killed = self.ending == "kill" and self.first.name == "apache"
-        return was_killed and is_by_first and int(record.properties["TIMER_OUT_MS"]) >= self._noted_at_end_ms
+        return was_killed and is_by_first and int(record.properties.get("TIMER_OUT_MS", 0)) >= self._noted_at_end_ms
 
     def _complaint(self, timer: Timer, record: Record) -> str:
         """What is wrong with the time at which it was delivered, or an empty text."""
