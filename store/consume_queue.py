@@ -252,7 +252,11 @@ class ConsumeQueue:
         self._load()
         self._opened = True
         self.max_physical_offset = 0
-        for file in files.files[-_FILES_RECOVERED:]:
+        first = max(len(files.files) - _FILES_RECOVERED, 0)
+        # Behind a file that a power cut has left without units the one before may be cut short, too.
+        while first and _is_none(_unit_of(files.files[first], 0)):
+            first -= 1
+        for file in files.files[first:]:
             wrote, physical_end = _valid_size(file)
             self.max_physical_offset = max(self.max_physical_offset, physical_end)
             if not clean:
@@ -297,7 +301,7 @@ class ConsumeQueue:
             self.close()
 
     def truncate(self, physical_offset: int) -> None:
-        """Drop the units of records at or beyond `physical_offset`: the log ends there."""
+        """Drop the units of records at or beyond `physical_offset`: the log ends there, or is read again from there on."""
         if self.max_physical_offset <= physical_offset:
             return
         self._open()
@@ -330,11 +334,14 @@ class ConsumeQueue:
         return deleted
 
     def _first_at_or_beyond(self, physical_offset: int) -> int:
-        """The first queue offset whose unit is no blank and points at or beyond `physical_offset`; else `max_offset`."""
+        """The first queue offset whose unit is no blank and points at or beyond `physical_offset`; else `max_offset`.
+
+        A unit that is none counts as beyond: of what was not synced a power cut may take any page and leave later ones.
+        """
 
         def reached(file: MappedFile, index: int) -> bool:
-            found, size, _ = _unit_of(file, index)
-            return found >= physical_offset and (found != 0 or size != BLANK_UNIT_SIZE)
+            unit = found, size, _ = _unit_of(file, index)
+            return _is_none(unit) or (found >= physical_offset and (found != 0 or size != BLANK_UNIT_SIZE))
 
         for file in self._open().files:
             count = file.wrote // _UNIT_SIZE
@@ -371,6 +378,11 @@ def _unit_of(file: MappedFile, index: int) -> tuple[int, int, int]:
     """Unit `index` of a file, counted from the file's start."""
     physical_offset, size, tags_code = CONSUME_QUEUE_UNIT_STRUCT.unpack_from(file.view, index * _UNIT_SIZE)
     return physical_offset, size, tags_code
+
+
+def _is_none(unit: tuple[int, int, int]) -> bool:
+    """Whether there is no unit in these bytes, by the rule of `_valid_size`."""
+    return unit[0] < 0 or unit[1] <= 0
 
 
 def _valid_size(file: MappedFile) -> tuple[int, int]:
