@@ -452,7 +452,8 @@ class Recovery:
             queue = self._queues.get(*key)
             if known.dropped.get(key[0], 0) >= end.max_physical_offset:
                 continue
-            if files.min_offset < end.max_physical_offset <= files.max_offset and (
+            # Also where it ended beyond the log, which may have lost its end: what comes before that is as likely missing.
+            if files.min_offset < end.max_physical_offset and (
                 queue is None
                 or queue.max_offset < end.max_offset
                 or (known.log_begin == files.min_offset and queue.min_offset > end.min_offset)
@@ -488,11 +489,12 @@ class Recovery:
 
     def _drop_deleted_topics(self) -> None:
         """Delete queues that hold nothing but records of a topic's past, which reading the log has brought back."""
-        for topic, past_end in self.known.dropped.items():
-            for queue in [queue for queue in self._queues if queue.topic == topic]:
-                # One that is empty may have lost what came later.
-                if 0 < queue.max_physical_offset <= past_end:
-                    self._queues.drop_queue(topic, queue.queue_id)
-                    # One that was being made again may not have come to its topic's next life.
-                    if (topic, queue.queue_id) not in self.known.rebuilding:
-                        self._suspects.discard((topic, queue.queue_id))
+        dropped, begin = self.known.dropped, self._files.min_offset
+        for queue in [queue for queue in self._queues if queue.max_physical_offset <= dropped.get(queue.topic, -1)]:
+            key = queue.topic, queue.queue_id
+            # Without units: what came later may be lost, if it is suspect; else only the number has come back.
+            if queue.max_physical_offset or (key not in self._suspects and dropped[queue.topic] > begin):
+                self._queues.drop_queue(*key)
+                # One that was being made again may not have come to its topic's next life.
+                if key not in self.known.rebuilding:
+                    self._suspects.discard(key)
