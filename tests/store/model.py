@@ -4,6 +4,7 @@ No files, no numpy, nothing of the store's own code: the simulator holds a store
 """
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from stores import records
@@ -63,6 +64,7 @@ class Model:
         self.queue_offsets: dict[QueueKey, int] = {}
         self.lives: dict[QueueKey, int] = {}
         self.undeleted: set[QueueKey] = set()
+        self.unnoted: set[QueueKey] = set()
         self.acknowledged_offset = 0
         self.deleted_offset = 0
         self.last_timestamp_ms = 0
@@ -91,15 +93,21 @@ class Model:
         """From here on a restart may find the topic's queues or not."""
         self.undeleted |= {queue for queue in self.queue_offsets if queue[0] == topic}
 
-    def drop_topic(self, topic: str, store: MessageStore) -> None:
-        """Queues that could not be deleted are still there, until a restart deletes them after all."""
+    def drop_topic(self, topic: str, store: MessageStore, noted: Mapping[str, int]) -> None:
+        """Queues that could not be deleted are still there, until a restart deletes them after all.
+
+        `noted`: up to where the disk says that a topic's records are its past. When there was no room to say it, a restart
+        may find the topic's records in the log, or where it stopped counting, and take it for one that was not deleted.
+        """
         for queue in [queue for queue in self.queue_offsets if queue[0] == topic]:
             if store.queue(*queue) is None:
-                self._drop(queue)
+                self._drop(queue, noted)
 
-    def _drop(self, queue: QueueKey) -> None:
+    def _drop(self, queue: QueueKey, noted: Mapping[str, int]) -> None:
         self.lives[queue] = self.lives.get(queue, 0) + 1
         self.undeleted.discard(queue)
+        is_noted = noted.get(queue[0], -1) >= max((put.end_offset for put in self.puts if put.queue == queue), default=0)
+        (self.unnoted.discard if is_noted else self.unnoted.add)(queue)
         del self.queue_offsets[queue]
 
     def _next_file(self, physical_offset: int) -> int:
@@ -111,11 +119,19 @@ class Model:
 
     # --- what must be there ----------------------------------------------------------------------------------------
 
-    def restarted(self, store: MessageStore, *, all_kept: bool, synced_timestamp_ms: int, is_harmed: bool = False) -> int:
+    def restarted(
+        self,
+        store: MessageStore,
+        *,
+        all_kept: bool,
+        synced_timestamp_ms: int,
+        noted: Mapping[str, int],
+        is_harmed: bool = False,
+    ) -> int:
         """Hold a store that was opened again against what was promised; how many records are gone.
 
-        Of what is older than `synced_timestamp_ms` the store has said that it is all there. `is_harmed`:
-        somebody has deleted or cut files, so that queues whose records are all deleted may begin at 0 again.
+        Of what is older than `synced_timestamp_ms` the store has said that it is all there. `noted` as in `drop_topic`.
+        `is_harmed`: somebody has deleted or cut files, so that queues whose records are all deleted may begin at 0 again.
 
         Afterwards the model knows what was lost, and goes on from there.
         """
@@ -142,7 +158,7 @@ class Model:
         self.last_timestamp_ms = kept[-1].record.store_timestamp_ms if kept else 0
         for queue in sorted(self.undeleted):
             if not store.max_offset(*queue):
-                self._drop(queue)
+                self._drop(queue, noted)
         self.check(store, may_recount=is_harmed or not all_kept)
         return len(lost)
 
@@ -176,8 +192,9 @@ class Model:
     def _check_queue(self, store: MessageStore, queue: QueueKey, puts: list[Put], may_recount: bool) -> None:
         life = self.lives.get(queue, 0)
         present = [put for put in puts if put.life == life]
-        if puts and not present and life:
-            # Deleted, nothing new came or what came is lost: the log's records may have brought the old life back.
+        if puts and not present and life and (queue in self.unnoted or puts[-1].end_offset <= self.deleted_offset):
+            # Deleted, nothing new came or what came is lost: the log's records may have brought the old life back, if
+            # nothing on the disk says that it is over, or they had been deleted themselves.
             self._adopt_old_life(store, queue, puts)
             return
         found = records(store, *queue)
@@ -203,7 +220,8 @@ class Model:
         else:
             next_offset = store.max_offset(*queue)
             known = self.queue_offsets.get(queue, 0)
-            assert may_recount or next_offset == known, f"{queue}: the next is {next_offset}, {known} expected"
+            may_be = next_offset == known or queue in self.unnoted or (may_recount and next_offset < known)
+            assert may_be, f"{queue}: the next is {next_offset}, {known} expected"
         self.queue_offsets[queue] = next_offset
 
     def _adopt_old_life(self, store: MessageStore, queue: QueueKey, puts: list[Put]) -> None:

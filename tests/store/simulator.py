@@ -19,6 +19,7 @@ What is promised, and checked:
 
 import argparse
 import hashlib
+import json
 import logging
 import os
 import random
@@ -126,7 +127,11 @@ class Walk:
             # All that was written is there; unless a start that was broken off has found an end before.
             synced_ms = FAR_MS if attempt == 0 else 0
         self.lost += self.model.restarted(
-            self.store, all_kept=all_kept, synced_timestamp_ms=synced_ms, is_harmed=self.is_harmed
+            self.store,
+            all_kept=all_kept,
+            synced_timestamp_ms=synced_ms,
+            noted=self.noted_drops(),
+            is_harmed=self.is_harmed,
         )
         self.is_harmed = False
         now = self.clock.monotonic()
@@ -317,9 +322,16 @@ class Walk:
             assert self.is_failing, f"topic not dropped: {error!r}"
             dropped = [topic]
             self.note(f"topic dropped, though: {error}")
+        noted = self.noted_drops()
         for one in dropped:
-            self.model.drop_topic(one, self.store)
+            assert one in noted or self.is_failing, f"{one} is dropped, but a power cut would make that forgotten"
+            self.model.drop_topic(one, self.store, noted)
         self.note(f"dropped {dropped}")
+
+    def noted_drops(self) -> dict[str, int]:
+        """Of each deleted topic, up to which physical offset the platter says that its records are its past."""
+        found = self.disk.synced_bytes(f"{ROOT}/cleanStop.json", 0, 1 << 20)
+        return json.loads(found)["dropped"] if found else {}
 
     # --- the flush thread ------------------------------------------------------------------------------------------
 

@@ -5,10 +5,12 @@ from collections.abc import Callable
 import pytest
 from simulator import Walk, walk
 
+from store.clean_stop import CleanStop
 from store.consume_queue_store import ConsumeQueueStore
 from store.flush import FlushService
 from store.mapped_file import MappedFile
 from store.mapped_file_queue import MappedFileQueue
+from store.recovery import Recovery
 
 SEEDS = 300
 MODES = pytest.mark.parametrize("flush_disk_type", ["SYNC_FLUSH", "ASYNC_FLUSH"])
@@ -60,6 +62,14 @@ def _flushes_nothing(file: MappedFile) -> None:
     file.flushed = file.wrote
 
 
+def _forgets(known: CleanStop, *arguments: object) -> None:
+    pass
+
+
+def _brings_back(recovery: Recovery) -> None:
+    pass
+
+
 @MODES
 @pytest.mark.parametrize(
     "owner, name, broken",
@@ -69,6 +79,8 @@ def _flushes_nothing(file: MappedFile) -> None:
         (MappedFile, "truncate", _leaves_what_is_behind),
         (MappedFile, "flush", _flushes_nothing),
         (ConsumeQueueStore, "flush", _syncs_nothing),
+        (CleanStop, "drop_topics", _forgets),
+        (Recovery, "_drop_deleted_topics", _brings_back),
     ],
 )
 def test_a_store_that_breaks_its_word_is_found_out(
