@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -162,6 +162,28 @@ def test_truncation_drops_records_from_the_end_of_the_log_on(tmp_path: Path, log
     assert tags_codes(queue) == list(range(left + 3))
     queue.flush()
     assert open_queue(tmp_path, clean=False).max_offset == left + 3
+
+
+@pytest.mark.parametrize("torn", [(8, 9), (9,), (5, 6, 7), (8, 13, 28), (8, *range(10, 34)), range(18, 34)])
+def test_units_that_a_power_cut_took_and_left_later_ones_are_made_again(tmp_path: Path, torn: Sequence[int]) -> None:
+    queue = open_queue(tmp_path)
+    queue.append(0, values(0, 34))
+    queue.close()
+    for queue_offset in torn:
+        path = tmp_path / "T" / "0" / f"{queue_offset // UNITS_PER_FILE * FILE_SIZE:020}"
+        data = bytearray(path.read_bytes())
+        position = queue_offset % UNITS_PER_FILE * 20
+        data[position : position + 20] = bytes(20)
+        path.write_bytes(data)
+
+    queue = open_queue(tmp_path, clean=False)
+    queue.truncate(torn[0] // 2 * RECORD_SIZE)
+    queue.append(torn[0] // 2, values(torn[0] // 2, 34 - torn[0] // 2))
+    queue.flush()
+    for _ in range(2):
+        assert tags_codes(queue) == list(range(34))
+        assert [queue.unit_at(n) for n in torn] == [(n * RECORD_SIZE, RECORD_SIZE, n) for n in torn]
+        queue = open_queue(tmp_path)
 
 
 def test_a_truncated_queue_never_counts_from_zero_again(tmp_path: Path) -> None:

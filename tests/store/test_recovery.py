@@ -121,6 +121,27 @@ def test_deleted_topics_do_not_come_back() -> None:
         assert (store.max_offset("T", 0), bodies(store, "T", 1), store.max_offset("Other", 0)) == (0, [b"anew"], 40)
 
 
+def test_the_number_of_a_deleted_topic_does_not_come_back_without_its_records() -> None:
+    disk = MemoryDisk()
+    store = open_store(disk)
+    for number in range(6):
+        store.put_message(message("T", 0, bytes(500)))
+        if number == 3:
+            store.dispatch()
+            store.flush_queues()
+    store.dispatch()
+    # The process is killed once it has noted the deletion. The queue that a start then finds in the last records it loses
+    # again, in the middle of its recovery, but for the file in which it began.
+    store._known.drop_topics({"T"}, store.max_physical_offset, disk, ROOT)
+    disk.delete_tree(f"{ROOT}/consumequeue/T")
+    store, _ = reopen(disk)
+    assert store.queue("T", 0) is None
+    store.queues.find_or_create("T", 0).begin_at(4)
+    for _ in range(2):
+        store, _ = reopen(disk)
+        assert (store.max_offset("T", 0), store.min_offset("T", 0)) == (0, -1)
+
+
 # --- the end of the log ---------------------------------------------------------------------------------------------
 
 
@@ -226,6 +247,25 @@ def test_a_log_that_lost_its_end_after_a_clean_stop_takes_queues_and_index_along
     assert bodies(store) == expected[:-3]
     assert store.query_message("T", f"k{COUNT - 1}", 64, 0, FAR_MS).views == []
     assert len(store.query_message("T", "k5", 64, 0, FAR_MS).views) == 1
+
+
+def test_a_queue_is_missed_although_it_ended_beyond_a_log_that_lost_its_end() -> None:
+    disk = MemoryDisk()
+    store = open_store(disk)
+    expected = [b"%d" % number for number in range(5)]
+    for body in expected:
+        store.put_message(message("T", 0, body))
+    store.dispatch()
+    store.flush_queues()
+    lost = store.put_message(message("T", 0, b"not synced")).physical_offset
+    store.dispatch()
+    store.checkpoint_service.flush_queues(thorough=True)
+    cut_log(disk, lost)
+    disk.delete_tree(f"{ROOT}/consumequeue/T")
+    crash(disk)
+    store, report = reopen(disk)
+    assert bodies(store) == expected and store.max_offset("T", 0) == 5
+    assert report.end_offset == report.scan_start_offset == lost
 
 
 def test_a_prepared_file_without_a_record_does_no_harm() -> None:
