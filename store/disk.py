@@ -8,7 +8,8 @@ a caller may rely on:
 * a created, renamed or deleted *name* is durable once `sync_dir` of its directory has returned (the names of directories
   that were made on the way there included);
 * writing into a range of a mapped file that `reserve` has returned for cannot fail. Elsewhere it can, and not with an error:
-  the first touch of a hole in a full file system ends the process (SIGBUS).
+  the first write into a hole of a full file system ends the process (SIGBUS; on tmpfs, full or not, SIGSEGV). Reading a hole
+  never fails.
 
 A mapping lives as long as anybody holds a part of it: closing a region only lets go of it. So a pull may still read from a
 file that was unmapped, or deleted, behind its back.
@@ -27,6 +28,8 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+
+from store import disk_holes
 
 _MADV_POPULATE_WRITE: Final = 23  # Linux 5.14; mmap does not name it
 _MLOCK_ONFAULT: Final = 1
@@ -72,12 +75,11 @@ class MappedRegion(ABC):
 
         After a sync that failed it takes pages for clean that are not on the disk. Not beside other writers.
         """
-        block_size = 1 << 20
-        for position in range(start, end, block_size):
-            block = self.array[position : min(position + block_size, end)]
-            # Only a hole or zeros otherwise: nothing that could be lost.
-            if block.any():
-                block[:] = block.copy()
+        for position in range(start - start % mmap.PAGESIZE, end, mmap.PAGESIZE):
+            page = self.array[position : position + mmap.PAGESIZE]
+            # Only zeros otherwise: nothing that could be lost; and a hole has no page to write to.
+            if page.any():
+                page[:] = page.copy()
 
     def release_memory(self, start: int, end: int) -> None:  # noqa: B027
         """Let pages of [start, end) leave our resident set; nothing is lost, they are mapped again when touched."""
@@ -193,12 +195,17 @@ class _FileRegion(MappedRegion):
     def __init__(self, path: str, size: int, random_access: bool, read_only: bool) -> None:
         self._path = path
         with open(path, "rb" if read_only else "r+b", buffering=0) as file:
-            pages = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ if read_only else mmap.ACCESS_WRITE)
-        if random_access:
-            # The first touch of a sparse file of 6 MB costs 13 us so, and 2 to 20 ms of reading ahead without. Not for the
-            # log: going through it costs 0.6 us a record with reading ahead, 2.1 without.
-            pages.madvise(mmap.MADV_RANDOM)
-        self.array = np.frombuffer(pages, np.uint8)
+            descriptor = file.fileno()
+            pages = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ if read_only else mmap.ACCESS_WRITE)
+            if random_access:
+                # The first touch of a sparse file of 6 MB costs 13 us so, and 2 to 20 ms of reading ahead without. Not for
+                # the log: going through it costs 0.6 us a record with reading ahead, 2.1 without.
+                pages.madvise(mmap.MADV_RANDOM)
+            self.array = np.frombuffer(pages, np.uint8)
+            self._has_cover = not read_only and disk_holes.looking_takes_room(descriptor)
+            if self._has_cover:
+                disk_holes.cover(descriptor, self.array.ctypes.data, size)
+        self._is_locked = False
         self.view = memoryview(self.array)  # type: ignore[arg-type]  # an ndarray is a buffer; the stubs say so from 3.12 on
 
     def sync(self, start: int, end: int) -> None:
@@ -215,16 +222,28 @@ class _FileRegion(MappedRegion):
             os.close(descriptor)
 
     def reserve(self, start: int, end: int) -> None:
-        descriptor = os.open(self._path, os.O_RDWR)
+        has_fallocate, descriptor = True, os.open(self._path, os.O_RDWR)
         try:
-            # A file system that knows no fallocate gets a byte written into each block by the C library.
-            os.posix_fallocate(descriptor, start, end - start)
-        except OSError as error:
-            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
-                raise
-            self._populate(start, end)
+            try:
+                # A file system that knows no fallocate gets a byte written into each block by the C library.
+                os.posix_fallocate(descriptor, start, end - start)
+            except OSError as error:
+                if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                    raise OSError(error.errno, error.strerror, self._path) from None
+                has_fallocate = False
+            if self._has_cover:
+                self._uncover(descriptor, start, end)
+            if not has_fallocate:
+                self._populate(start, end)
         finally:
             os.close(descriptor)
+
+    def _uncover(self, descriptor: int, start: int, end: int) -> None:
+        # Closed meanwhile, or the file unmapped: the next mapping is not to take this range for a hole.
+        array = getattr(self, "array", None)
+        disk_holes.uncover(descriptor, None if array is None else array.ctypes.data, start, end)
+        if self._is_locked and array is not None:
+            self._lock(array[start:end])
 
     def _populate(self, start: int, end: int) -> None:
         """Have the pages as if each had been written to, but unchanged. Raises OSError where a write would SIGBUS."""
@@ -262,7 +281,10 @@ class _FileRegion(MappedRegion):
 
     def lock_memory(self, locked: bool = True) -> None:
         # On fault: the file is sparse, and pages that nobody has written to need not be in memory at all.
-        array = self.array
+        self._lock(self.array, locked)
+        self._is_locked = locked
+
+    def _lock(self, array: npt.NDArray[np.uint8], locked: bool = True) -> None:
         address, size = ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(len(array))
         done = _LIBC.mlock2(address, size, _MLOCK_ONFAULT) if locked else _LIBC.munlock(address, size)
         if done != 0:
@@ -280,7 +302,7 @@ class _FileRegion(MappedRegion):
         descriptor = os.open(self._path, os.O_RDONLY)
         try:
             while start < end:
-                start = _seek_data(descriptor, start, end)
+                start = disk_holes.next_data(descriptor, start, end)
                 stop = os.lseek(descriptor, start, os.SEEK_HOLE) if start < end else end
                 if self.array[start:stop].any():
                     self.array[start:stop] = 0
@@ -289,15 +311,6 @@ class _FileRegion(MappedRegion):
         finally:
             os.close(descriptor)
         return cleared
-
-
-def _seek_data(descriptor: int, start: int, end: int) -> int:
-    try:
-        return os.lseek(descriptor, start, os.SEEK_DATA)
-    except OSError as error:
-        if error.errno == errno.ENXIO:
-            return end
-        raise
 
 
 class _FileLock(DiskLock):
@@ -368,16 +381,21 @@ class FileDisk(Disk):
         return f"{boot} mount {mount} device {os.stat(path).st_dev}" if boot else ""
 
     def write_file(self, path: str, data: bytes) -> None:
-        with open(path, "wb") as file:
-            file.write(data)
+        _write(path, data)
 
     def replace_file(self, path: str, data: bytes) -> None:
         new, old = path + ".tmp", path + ".bak"
         self.make_dirs(os.path.dirname(path))
-        with open(new, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            _write(new, data, sync=True)
+        except OSError as error:
+            with suppress(FileNotFoundError):
+                os.unlink(new)
+            if error.errno not in NO_ROOM or not (os.path.exists(path) and os.path.exists(old)):
+                raise
+            # The file itself is whole: on a full disk its predecessor makes room for its successor.
+            os.unlink(old)
+            _write(new, data, sync=True)
         if os.path.exists(path):
             # A hard link, so that there is no moment without a file under the real name.
             if os.path.exists(old):
@@ -451,6 +469,18 @@ class FileDisk(Disk):
         used = stat.f_blocks - stat.f_bfree
         # What root keeps for itself counts as neither used nor free, as in `df`.
         return used / (used + stat.f_bavail) if used + stat.f_bavail else 0.0
+
+
+def _write(path: str, data: bytes, *, sync: bool = False) -> None:
+    try:
+        with open(path, "wb") as file:
+            file.write(data)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+    except OSError as error:
+        # Those of writes do not tell the file by themselves.
+        raise OSError(error.errno, error.strerror, path) from None
 
 
 def _nearest(path: str) -> str:

@@ -100,6 +100,7 @@ def save(files: MappedFileQueue, folder: str, start: int, end: int, why: str, no
         number += 1
         path = f"{name}.{number}"
     region, position = disk.map(path, end - start, create=True), 0
+    region.reserve(0, end - start)
     for file, begin, stop in _parts(files, start, end):
         for at in range(begin, stop, _COPY_SIZE):
             until = min(at + _COPY_SIZE, stop)

@@ -239,6 +239,7 @@ def complete_log_files(files: MappedFileQueue, known_file_size: int) -> list[str
         # An empty one between others is what a power cut leaves of a file whose length was not synced.
         if size == 0 or size < file_size and is_configured:
             region = disk.map(path + ".tmp", file_size, create=True)
+            region.reserve(0, max(size, 1))
             for start in range(0, size, _SEARCHED_MAX):
                 data = disk.read_range(path, start, min(_SEARCHED_MAX, size - start))
                 region.view[start : start + len(data)] = data

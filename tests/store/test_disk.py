@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ def test_a_mapped_file_is_zero_and_keeps_what_is_written(disk: Disk, tmp_path: P
     path = f"{tmp_path}/a/b/file"
     region = disk.map(path, 5000, create=True)
     assert bytes(region.view) == bytes(5000) and disk.size(path) == 5000
+    region.reserve(0, 5000)
     region.view[10:13] = b"abc"
     region.sync(10, 13)
     disk.sync_dir(f"{tmp_path}/a/b")
@@ -36,6 +38,7 @@ def test_a_mapped_file_is_zero_and_keeps_what_is_written(disk: Disk, tmp_path: P
 def test_views_outlive_a_deleted_file(disk: Disk, tmp_path: Path) -> None:
     path = f"{tmp_path}/file"
     region = disk.map(path, 4096, create=True)
+    region.reserve(0, 4096)
     region.view[:3] = b"abc"
     held = region.view[:3]
     region.close()
@@ -48,6 +51,7 @@ def test_a_mapped_file_keeps_one_descriptor_until_it_is_closed(tmp_path: Path) -
     regions = [disk.map(f"{tmp_path}/{n}", 4096, create=True, random_access=n % 2 == 0) for n in range(50)]
     assert descriptors(tmp_path) == 50
     for region in regions:
+        region.reserve(0, 1)
         region.view[0] = 1
         region.sync(0, 1)
         region.clear(0)
@@ -68,6 +72,7 @@ def test_syncing_what_the_other_thread_has_deleted_is_no_error(tmp_path: Path) -
 def test_clear_zeroes_the_rest_and_says_whether_it_had_to(disk: Disk, tmp_path: Path) -> None:
     size = 3 << 20
     region = disk.map(f"{tmp_path}/file", size, create=True)
+    region.reserve(0, size)
     region.view[:10] = b"0123456789"
     region.view[size - 1] = 1
     assert region.clear(4)
@@ -129,7 +134,9 @@ def allocated(path: str) -> int:
 
 def test_a_read_only_mapping_cannot_be_written_to(disk: Disk, tmp_path: Path) -> None:
     path = f"{tmp_path}/file"
-    disk.map(path, 4096, create=True).view[:3] = b"abc"
+    region = disk.map(path, 4096, create=True)
+    region.reserve(0, 4096)
+    region.view[:3] = b"abc"
     region = disk.map(path, 4096, read_only=True)
     assert bytes(region.view[:3]) == b"abc" and region.view.readonly
     with pytest.raises(ValueError, match="read-only"):
@@ -138,7 +145,9 @@ def test_a_read_only_mapping_cannot_be_written_to(disk: Disk, tmp_path: Path) ->
 
 def test_a_range_is_read_as_a_slice(disk: Disk, tmp_path: Path) -> None:
     path = f"{tmp_path}/file"
-    disk.map(path, 5000, create=True).view[4990:] = b"0123456789"
+    region = disk.map(path, 5000, create=True)
+    region.reserve(4990, 5000)
+    region.view[4990:] = b"0123456789"
     assert disk.read_range(path, 4992, 3) == b"234" and disk.read_range(path, 4996, 100) == b"6789"
     with pytest.raises(FileNotFoundError):
         disk.read_range(f"{tmp_path}/none", 0, 1)
@@ -169,11 +178,99 @@ def test_reserved_bytes_have_their_place_and_keep_their_content(
         monkeypatch.setattr(os, "posix_fallocate", unknown)
     path, size = f"{tmp_path}/file", 8 << 20
     region = FileDisk().map(path, size, create=True)
+    region.reserve(5000, 5003)
     region.view[5000:5003] = b"abc"
     before = allocated(path)
     getattr(region, method)(0, 4 << 20)
     assert before < 1 << 20 and 4 << 20 <= allocated(path) < 5 << 20
     assert bytes(region.view[5000:5003]) == b"abc"
+
+
+TMPFS = Path("/dev/shm")
+on_tmpfs = pytest.mark.skipif(not TMPFS.is_dir(), reason="a tmpfs that anybody may write to")
+
+
+@on_tmpfs
+def test_holes_on_tmpfs_can_be_looked_at_without_taking_room() -> None:
+    with tempfile.TemporaryDirectory(dir=TMPFS) as folder:
+        path, size, disk = f"{folder}/file", (16 << 20) + 100, FileDisk()
+        region = disk.map(path, size, create=True)
+        region.reserve(5 << 20, (5 << 20) + 100)
+        region.view[5 << 20 : (5 << 20) + 3] = b"abc"
+        region.reserve(size - 1, size)
+        region.view[size - 1] = 7
+        later = disk.map(path, size)
+        for found in (region, later):
+            assert found.array.nonzero()[0].tolist() == [5 << 20, (5 << 20) + 1, (5 << 20) + 2, size - 1]
+        assert later.clear(6 << 20) and not region.clear(6 << 20) and region.view[size - 1] == 0
+        assert allocated(path) == 2 * 4096
+
+
+@on_tmpfs
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_what_is_reserved_on_tmpfs_may_be_written_by_a_later_mapping(is_closed: bool) -> None:
+    with tempfile.TemporaryDirectory(dir=TMPFS) as folder:
+        path, size, disk = f"{folder}/file", 8 << 20, FileDisk()
+        region = disk.map(path, size, create=True)
+        if is_closed:
+            region.close()
+        region.reserve(5000, 4 << 20)
+        later = disk.map(path, size)
+        later.view[5000 : 4 << 20] = b"x" * ((4 << 20) - 5000)
+        assert disk.read_range(path, 4998, 4) == b"\0\0xx" and allocated(path) == 4096 * ((4 << 20) // 4096 - 1)
+
+
+ON_A_FULL_TMPFS = """
+import os, sys
+from store.disk import FileDisk
+disk, folder = FileDisk(), sys.argv[1]
+region = disk.map(f"{folder}/file", 8 << 20, create=True)
+region.reserve(0, 4096)
+region.view[:3] = b"abc"
+for data in (b"1", b"2"):
+    disk.replace_file(f"{folder}/table", data)
+with open(f"{folder}/ballast", "wb", buffering=0) as file:
+    try:
+        while True:
+            file.write(bytes(4096))
+    except OSError:
+        pass
+for found in (region, disk.map(f"{folder}/file", 8 << 20)):
+    print(bytes(found.view[:3]), found.array.any(), found.array[4096:].any(), found.clear(4096))
+    try:
+        found.reserve(4096, 8192)
+    except OSError as error:
+        print(error.errno, found.array[4096:].any())
+disk.replace_file(f"{folder}/table", b"3")
+print(disk.read_file(f"{folder}/table"), disk.read_file(f"{folder}/table.bak"))
+try:
+    disk.replace_file(f"{folder}/new", b"1")
+except OSError as error:
+    print(error.errno, error.filename == f"{folder}/new.tmp", disk.listdir(folder))
+os.unlink(f"{folder}/ballast")
+region.reserve(4096, 8192)
+region.view[4096] = 1
+print("room again")
+"""
+
+
+def test_a_full_tmpfs_is_an_error_and_ends_no_process(tmp_path: Path) -> None:
+    mount = f"mount -t tmpfs -o size=1m pocketmq-test {tmp_path}"
+    own_mounts = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    try:
+        subprocess.run([*own_mounts, mount], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no file system can be mounted here")
+    script = f'{mount} && exec "$@"'
+    command = [*own_mounts, script, "sh", sys.executable, "-c", ON_A_FULL_TMPFS, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        *["b'abc' True False False", "28 False"] * 2,
+        "b'3' b'2'",
+        "28 True ['ballast', 'file', 'table', 'table.bak']",
+        "room again",
+    ]
 
 
 def test_no_room_is_an_error_with_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,12 +281,13 @@ def test_no_room_is_an_error_with_the_path(tmp_path: Path, monkeypatch: pytest.M
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
         region.reserve(0, 4096)
 
 
 def test_memory_that_is_released_loses_nothing(disk: Disk, tmp_path: Path) -> None:
     region = disk.map(f"{tmp_path}/file", 1 << 20, create=True)
+    region.reserve(0, 1 << 20)
     region.array[:] = 7
     region.release_memory(100, 1 << 20)
     assert (region.array == 7).all()
@@ -259,6 +357,7 @@ def test_a_directory_of_a_killed_process_is_made_durable_by_the_next(
 
 def test_rewritten_bytes_stay_what_they_are(disk: Disk, tmp_path: Path) -> None:
     region = disk.map(f"{tmp_path}/file", 3 << 20, create=True)
+    region.reserve(0, 4096)
     region.view[100:105] = b"first"
     region.rewrite(50, 3 << 20)
     region.sync(0, 3 << 20)

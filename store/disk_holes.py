@@ -1,0 +1,71 @@
+"""Holes of mapped files, where looking at one takes room.
+
+The files of a store are sparse. Elsewhere a look at a hole shows zeros and costs nothing; on tmpfs it takes a page, which
+only a write should. A scan behind the log's end would fill the file system that way, and on a full one end the process
+(SIGBUS). So a mapping on tmpfs shows its holes as pages that are not the file's: zeros that cost nothing and cannot be
+written to. With the room that is taken for a range (`Disk`) its place in the mapping becomes the file's.
+
+The kernel calls pages that fallocate took, and nobody has touched, holes too. They are touched at once: what there is room
+for never looks like a hole to a later mapping.
+"""
+
+import ctypes
+import errno
+import mmap
+import os
+from typing import Final
+
+_TMPFS_MAGIC: Final = 0x01021994
+_MAP_FIXED: Final = 0x10
+_MAP_FAILED: Final = ctypes.c_void_p(-1).value
+_READ_ONLY: Final = (mmap.PROT_READ, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED)
+_OF_FILE: Final = (mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | mmap.MAP_POPULATE)
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+_LIBC.mmap.restype = ctypes.c_void_p
+_LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+
+
+def looking_takes_room(descriptor: int) -> bool:
+    """Whether the file lies on tmpfs."""
+    # A struct statfs begins with the type of the file system.
+    found = (ctypes.c_long * 64)()
+    return _LIBC.fstatfs(descriptor, found) == 0 and found[0] == _TMPFS_MAGIC
+
+
+def cover(descriptor: int, address: int, size: int) -> None:
+    """Show the holes of a file, whose `size` bytes are mapped at `address`, as zeros of nobody's. Raises OSError."""
+    start = 0
+    while start < size:
+        start = os.lseek(descriptor, start, os.SEEK_HOLE)
+        if start >= size:
+            return
+        end = next_data(descriptor, start, size)
+        # Both are multiples of the page size, but for the end of the file.
+        _map(address + start, end - start, *_READ_ONLY, -1, 0)
+        start = end
+
+
+def uncover(descriptor: int, address: int | None, start: int, end: int) -> None:
+    """Give bytes [start, end), for which room is taken, their place in the mapping at `address` (None: not mapped)."""
+    start -= start % mmap.PAGESIZE
+    if address is None:
+        mmap.mmap(descriptor, end - start, _OF_FILE[1], _OF_FILE[0], offset=start).close()
+    else:
+        prot, flags = _OF_FILE
+        _map(address + start, end - start, prot, flags | _MAP_FIXED, descriptor, start)
+
+
+def next_data(descriptor: int, start: int, end: int) -> int:
+    """The first byte in [start, end) that is in no hole; `end` when there is none."""
+    try:
+        return min(os.lseek(descriptor, start, os.SEEK_DATA), end)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return end
+        raise
+
+
+def _map(address: int, size: int, prot: int, flags: int, descriptor: int, start: int) -> None:
+    if _LIBC.mmap(address, size, prot, flags, descriptor, start) == _MAP_FAILED:
+        code = ctypes.get_errno()
+        raise OSError(code, f"mmap of {size} bytes: {os.strerror(code)}")
