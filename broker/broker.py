@@ -42,7 +42,7 @@ from runtime.timers import Timer, Timers
 from runtime.turn import Phase, Turn
 from store.config import MessageStoreConfig
 from store.config_file import ConfigFile
-from store.disk import Disk, FileDisk, StoreError
+from store.disk import NO_ROOM, Disk, FileDisk, StoreError, no_room
 from store.message_store import MessageStore
 from store.timer_store import TimerStore
 
@@ -109,6 +109,9 @@ class Broker:
                     with RecoveryProgress() as progress:
                         services.timer_messages.recover(progress)
             except (StoreError, ValueError, OSError) as error:
+                if isinstance(error, OSError) and error.errno in NO_ROOM:
+                    path = error.filename or self.store_config.store_path_root_dir
+                    raise StartError(no_room(self._disk, path, "files of a start", error)) from error
                 raise StartError(str(error)) from error
             store.start()
             await self._listen(services, port, with_fast_port=len(reserved) > 1)
