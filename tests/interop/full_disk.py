@@ -3,7 +3,8 @@
     python tests/interop/full_disk.py ext4|xfs|tmpfs [--size-mb 160] [--flush SYNC_FLUSH]
 
 The broker must refuse with the reason, the path and the used share, must not die (SIGBUS), must go on serving pulls, and
-must take messages again once there is room; after a kill on the full disk it must have everything that was acknowledged.
+must take messages again once there is room. After a kill it must open without a byte of room, or say what it has no room
+for; and it must have everything that was acknowledged, timed messages too.
 """
 
 import argparse
@@ -16,13 +17,15 @@ import tempfile
 import time
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from servers import Cluster, Pocketmq
 from wire import SEND_MESSAGE_V2, SUCCESS, Connection, send_fields
 
 TOPIC, QUEUES = "Full-topic", 8
+# Each so many messages one that comes when it is due: those go through the timers' files.
+TIMED_TOPIC, TIMED_EACH, DELAY_MAX_S = "Full-timed", 20, 30
 ROOM_DEADLINE_S = 40
 REFUSED_IN_A_ROW = 300
 
@@ -47,10 +50,11 @@ def mounted(kind: str, size_mb: int, folder: Path) -> Iterator[Path]:
 
 
 class Sender:
-    """Sends and remembers what was acknowledged: (queue, queue offset) -> CRC of the body."""
+    """Sends and remembers what was acknowledged: (queue, queue offset) -> CRC of the body; of timed messages the CRC."""
 
     def __init__(self) -> None:
         self.acknowledged: dict[tuple[int, int], int] = {}
+        self.timed: set[int] = set()
         self.refusal = ""
         self._random = random.Random(3)
         self._number = 0
@@ -59,9 +63,14 @@ class Sender:
         self._number += 1
         queue_id = self._number % QUEUES
         body = b"%d:" % self._number + self._random.randbytes(self._random.randrange(3000))
-        properties = {"KEYS": f"k{self._number}"}
-        answer = connection.call(SEND_MESSAGE_V2, send_fields(TOPIC, queue_id, properties), body)
-        if answer.code == SUCCESS:
+        properties, topic = {"KEYS": f"k{self._number}"}, TOPIC
+        if is_timed := self._number % TIMED_EACH == 0:
+            properties["TIMER_DELAY_SEC"] = str(self._random.randrange(1, DELAY_MAX_S))
+            topic, queue_id = TIMED_TOPIC, 0
+        answer = connection.call(SEND_MESSAGE_V2, send_fields(topic, queue_id, properties), body)
+        if answer.code == SUCCESS and is_timed:
+            self.timed.add(zlib.crc32(body))
+        elif answer.code == SUCCESS:
             self.acknowledged[queue_id, int(answer.ext["queueOffset"])] = zlib.crc32(body)
         else:
             self.refusal = f"code {answer.code}: {answer.remark}"
@@ -73,6 +82,12 @@ class Sender:
             lost = [at for (queue, at), crc in self.acknowledged.items() if queue == queue_id and found.get(at) != crc]
             assert not lost, f"queue {queue_id}: acknowledged, but not there: {lost[:20]}"
 
+    def await_timed(self, connection: Connection) -> None:
+        deadline = time.monotonic() + DELAY_MAX_S + ROOM_DEADLINE_S
+        while missing := self.timed - {zlib.crc32(record.body) for record in connection.read_queue(TIMED_TOPIC, 0)}:
+            assert time.monotonic() < deadline, f"{len(missing)} of {len(self.timed)} timed messages never came"
+            time.sleep(1)
+
 
 def ballast(disk: Path, leave_mb: int) -> Path:
     """A file that takes all the room but so much."""
@@ -80,6 +95,15 @@ def ballast(disk: Path, leave_mb: int) -> Path:
     room = stat.f_bavail * stat.f_frsize - (leave_mb << 20)
     with path.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, max(room, 1))
+    return path
+
+
+def take_the_rest(disk: Path) -> Path:
+    """A file that takes what room is left, to the last page."""
+    path = disk / "rest"
+    with path.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
     return path
 
 
@@ -102,18 +126,42 @@ def fill(sender: Sender, connection: Connection) -> None:
     assert "/disk/" in sender.refusal and "is used to" in sender.refusal, "the refusal does not say where, or how full"
 
 
+def restart_on_full(cluster: Cluster, sender: Sender, disk: Path, path: Path) -> None:
+    """Start the killed broker without a byte of room, then make room, by deleting `path` too."""
+    rest = take_the_rest(disk)
+    try:
+        cluster.start_broker()
+    except RuntimeError as error:
+        first, *_, last = str(error).strip().splitlines()
+        assert "ended with 1 " in first and "/disk/" in last and "is used to" in last, error
+        print(f"  does not open without any room: {last}")
+        rest.unlink()
+        path.unlink()
+        cluster.start_broker()
+        return
+    with Connection(cluster.broker_address) as connection:
+        sender.audit(connection)
+        print("  opens without any room, and has everything")
+        fill(sender, connection)  # of the log's last step there may be room
+    rest.unlink()
+    path.unlink()
+
+
 def run(kind: str, size_mb: int, flush: str, warning_level: int, folder: Path) -> None:
     with mounted(kind, size_mb, folder) as disk:
         config = {"flushDiskType": flush, "mappedFileSizeCommitLog": 8 << 20, "maxMessageSize": 1 << 16,
                   "maxHashSlotNum": 5000, "maxIndexNum": 20_000, "cleanFileForciblyEnable": "false",
                   "diskSpaceWarningLevelRatio": warning_level}  # fmt: skip
-        cluster, sender = Cluster(disk, Pocketmq(), **config), Sender()
+        # Elsewhere: what the broker says.
+        cluster, sender = Cluster(folder / "servers", Pocketmq(), **config), Sender()
+        cluster.store = disk / "store"
         try:
             for leave_mb in (24, 9, 3):
                 cluster.start_broker()
                 with Connection(cluster.broker_address) as connection:
                     if leave_mb == 24:
                         connection.create_topic(TOPIC, QUEUES)
+                        connection.create_topic(TIMED_TOPIC, 1)
                     until_accepted(sender, connection)
                     path = ballast(disk, leave_mb)
                     fill(sender, connection)
@@ -123,22 +171,14 @@ def run(kind: str, size_mb: int, flush: str, warning_level: int, folder: Path) -
                     path = ballast(disk, 1)
                     fill(sender, connection)
                 cluster.kill_broker()
-                try:
-                    cluster.start_broker()
-                    with Connection(cluster.broker_address) as connection:
-                        sender.audit(connection)
-                    print("  opens on the full disk, and has everything")
-                    path.unlink()
-                except RuntimeError as error:
-                    print(f"  does not open on the full disk: {str(error).strip().splitlines()[-1]}")
-                    path.unlink()
-                    cluster.start_broker()
+                restart_on_full(cluster, sender, disk, path)
                 with Connection(cluster.broker_address) as connection:
-                    until_accepted(sender, connection)
+                    print(f"  room again: taken after {until_accepted(sender, connection):.1f} s")
                     sender.audit(connection)
+                    sender.await_timed(connection)
                 assert cluster.broker is not None
                 cluster.broker.stop()
-            print(f"  {len(sender.acknowledged)} acknowledged, none missing")
+            print(f"  {len(sender.acknowledged)} and {len(sender.timed)} timed ones acknowledged, none missing")
         finally:
             cluster.close()
 
