@@ -321,7 +321,7 @@ class DelayQuery:
             if entry.level:
                 due_ms, is_delay = entry.due_ms, True
             else:
-                due_ms, is_delay = due_of(record, self._precision_ms, properties)
+                due_ms, is_delay = due_of(properties, record.store_timestamp_ms, self._precision_ms)
         except ValueError:  # BadRecordError too
             return None
         if is_delay:

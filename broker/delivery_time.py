@@ -23,8 +23,7 @@ from remoting.codes import ResponseCode
 from remoting.dispatch import RemotingError
 from runtime.clock import Clock
 from store.message import TRANSACTION_UNQUEUED_FLAG, Message
-from store.properties import DELAY, REAL_QID, REAL_TOPIC, TAGS, UNIQ_KEY, decode_properties, encode_properties
-from store.record import Record
+from store.properties import DELAY, REAL_QID, REAL_TOPIC, TAGS, UNIQ_KEY, encode_properties
 
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
@@ -47,6 +46,7 @@ _BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
 _PRODUCER_GROUP: Final = "PGROUP"
 _RELATIVE_MS: Final = {TIMER_DELAY_SEC: 1000, TIMER_DELAY_MS: 1}
 _NUMBER: Final = re.compile("[+-]?[0-9]{1,19}", re.ASCII)
+_DIGITS_PLAIN: Final = 19  # fewer digits are a number of 64 bits whatever they are
 _INT64: Final = range(-(1 << 63), 1 << 63)
 NO_CONGESTION: Final = (1 << 31) - 1
 """The default of timerCongestNumEachSlot: a slot takes what comes."""
@@ -81,13 +81,11 @@ def asked_property(properties: dict[str, str]) -> str | None:
     return None
 
 
-def due_of(record: Record, precision_ms: int = 1000, properties: dict[str, str] | None = None) -> DueTime:
+def due_of(properties: dict[str, str], store_timestamp_ms: int, precision_ms: int = 1000) -> DueTime:
     """When a record of the timer topic is due: to the ms where that can be known, else at the end of its slot.
 
-    `properties` are the record's, where the caller has decoded them. Raises ValueError for a record that tells nothing.
+    `properties` are the record's. Raises ValueError for a record that tells nothing.
     """
-    if properties is None:
-        properties = decode_properties(record.properties)
     name = asked_property(properties)
     unit_ms = None if name is None else _RELATIVE_MS.get(name)
     is_relative = unit_ms is not None
@@ -98,7 +96,7 @@ def due_of(record: Record, precision_ms: int = 1000, properties: dict[str, str] 
     if asked is not None and unit_ms is None:
         return DueTime(asked, False)
     if asked is not None and unit_ms is not None and TIMER_ROLL_TIMES not in properties:
-        return DueTime(record.store_timestamp_ms + asked * unit_ms, True)
+        return DueTime(store_timestamp_ms + asked * unit_ms, True)
     # Apache stored it again on its way, and the first store time is lost; or the property was never ours to read.
     out_ms = _number(properties.get(TIMER_OUT_MS))
     if out_ms is None:
@@ -232,7 +230,11 @@ class DeliveryTimes:
 
 def _number(text: str | None) -> int | None:
     """A number as Java's Long.parseLong reads it, or None."""
-    if text is None or _NUMBER.fullmatch(text) is None:
+    if text is None:
+        return None
+    if len(text) < _DIGITS_PLAIN and text.isascii() and text.isdecimal():
+        return int(text)
+    if _NUMBER.fullmatch(text) is None:
         return None
     number = int(text)
     return number if number in _INT64 else None

@@ -22,18 +22,16 @@ from typing import Any, Final, NamedTuple
 from broker.clock_steps import ClockSteps
 from broker.config_manager import ConfigManager
 from broker.delay_cancelled import DelayCancelled
-from broker.put import STALE_IN_COPIES
-from broker.topic_config import TRANS_HALF_TOPIC
+from broker.delayed_copy import delivered_message
 from runtime.timers import Timer, Timers
 from runtime.turn import Turn
 from store.config_file import ConfigFile
 from store.consume_queue_ext import EXT_ADDRESS_MAX
 from store.delay_level import DelayLevels
 from store.layout import CONSUME_QUEUE_UNIT_STRUCT, HOLE_TAGS_CODE
-from store.message import SCHEDULE_TOPIC, Arrival, Message, PutStatus, folder_problem
+from store.message import SCHEDULE_TOPIC, Arrival, PutStatus
 from store.message_store import MessageStore
-from store.properties import DELAY, REAL_QID, REAL_TOPIC, decode_properties, encode_properties, is_odd
-from store.record import BadRecordError, Record, decode_record
+from store.record import BadRecordError
 
 log = logging.getLogger("broker")
 
@@ -44,8 +42,7 @@ RETRY_AFTER_S: Final = 0.1
 FAILED_MAX: Final = 8
 """With so many messages that cannot be put, no other is tried."""
 _UNSTORABLE: Final = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
-_WAIT: Final = "WAIT"
-_QUEUE_ID_MAX: Final = 2**31 - 1
+_PUT_OK: Final = PutStatus.PUT_OK
 
 
 class _Level:
@@ -256,12 +253,12 @@ class ScheduleMessageService(ConfigManager):
 
     def _deliver(self, level: int, physical_offset: int) -> bool:
         """Put the copy. False: try again later. What can never be delivered is logged and left behind."""
-        view = self._store.message_at(physical_offset)
+        file = self._store.commit_log.mapped_files.file_at(physical_offset)
         try:
-            if view is None:
+            if file is None:
                 raise BadRecordError("there is no such record any more")
-            message = delivered_message(decode_record(view))
-        except (BadRecordError, ValueError) as error:
+            message = delivered_message(file.view, physical_offset - file.start_offset)
+        except ValueError as error:
             log.error("delay level %d: the message at %d is lost: %s", level, physical_offset, error)
             return True
         try:
@@ -269,7 +266,7 @@ class ScheduleMessageService(ConfigManager):
         except OSError as error:
             log.error("delay level %d: cannot deliver to %s: %s; trying again", level, message.topic, error)
             return False
-        if result.status is not PutStatus.PUT_OK:
+        if result.status is not _PUT_OK:
             log.error("delay level %d: cannot deliver to %s: %s", level, message.topic, result.reason or result.status.name)
             return result.status in _UNSTORABLE
         self._delivered_end = result.end_offset
@@ -324,37 +321,3 @@ class ScheduleMessageService(ConfigManager):
         for level, next_offset in (document.get("offsetTable") or {}).items():
             self.begin_at(int(level), int(next_offset))
             self._in_file.add(int(level))
-
-
-def delivered_message(record: Record) -> Message:
-    """The copy that goes to the real topic. Raises ValueError when the record does not say where that is."""
-    properties = decode_properties(record.properties)
-    topic, queue_id = properties.get(REAL_TOPIC), properties.get(REAL_QID)
-    if not topic or queue_id is None:
-        raise ValueError(f"it has no {REAL_TOPIC} and {REAL_QID}")
-    problem = folder_problem(topic)
-    if problem is not None or not 0 <= int(queue_id) <= _QUEUE_ID_MAX:
-        raise ValueError(problem or f"{REAL_QID}={queue_id} is no queue id")
-    if topic == TRANS_HALF_TOPIC:
-        raise ValueError(f"{topic} is not a topic to deliver to")
-    stored = record.properties
-    for name in STALE_IN_COPIES:
-        properties.pop(name, None)
-    if 0 in stored or is_odd(str(stored, "utf-8", "replace"), properties):  # another broker's, which stores what it is given
-        stored = encode_properties(properties).encode()
-    properties.pop(DELAY, None)
-    properties[_WAIT] = "false"
-    return Message(
-        topic=topic,
-        queue_id=int(queue_id),
-        body=record.body,
-        born_host=record.born_host,
-        store_host=record.store_host,
-        flag=record.flag,
-        sys_flag=record.sys_flag,
-        born_timestamp_ms=record.born_timestamp_ms,
-        reconsume_times=record.reconsume_times,
-        prepared_transaction_offset=record.prepared_transaction_offset,
-        properties=properties,
-        properties_bytes=stored,
-    )

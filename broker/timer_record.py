@@ -1,19 +1,14 @@
-"""What the timers need to know of a record in the timer topic, and the copy of it that is delivered."""
+"""What the timers need to know of a record in the timer topic, and the copy of it that is carried forward."""
 
 from typing import Final, NamedTuple
 
 from broker.delivery_time import PMQ_DUE_MS, TIMER_DEL_UNIQKEY, TIMER_OUT_MS, TIMER_ROLL_TIMES, TIMER_TOPIC, due_of
-from broker.schedule import delivered_message
 from store.message import Message
 from store.properties import REAL_TOPIC, UNIQ_KEY, decode_properties, encode_properties
-from store.record import PROPERTIES_SIZE_MAX, Record, decode_record
+from store.record import Record, bounds, store_timestamp_of
 
-OWN_PROPERTY: Final = "PMQ_"
-"""How the names of properties begin that only we know; no copy shows them."""
 PMQ_COPY_OF: Final = "PMQ_COPY_OF"
 """Own: physical offset of the first record of a message that was copied forward."""
-_ENQUEUE_MS: Final = "TIMER_ENQUEUE_MS"
-_DEQUEUE_MS: Final = "TIMER_DEQUEUE_MS"
 
 
 class TimerRecord(NamedTuple):
@@ -41,46 +36,26 @@ def superseded_key(physical_offset: int) -> str:
     return f"#{physical_offset}"
 
 
-def read_timer_record(view: memoryview, precision_ms: int) -> TimerRecord:
-    """What a whole record says. Raises ValueError when it is none of the timer topic's."""
-    return timer_record(decode_record(view), precision_ms)
-
-
-def timer_record(record: Record, precision_ms: int) -> TimerRecord:
-    """As `read_timer_record`."""
-    properties = decode_properties(record.properties)
-    due_ms, is_relative = due_of(record, precision_ms, properties)
-    out_ms = int(properties[TIMER_OUT_MS]) if TIMER_OUT_MS in properties else due_ms - precision_ms
-    copy_of = properties.get(PMQ_COPY_OF)
+def read_timer_record(view: memoryview, precision_ms: int, position: int = 0) -> TimerRecord:
+    """What the record at `position` says. Raises ValueError when there is none of the timer topic's."""
+    size, _, topic_start, topic_size = bounds(view, position)
+    store_timestamp_ms = store_timestamp_of(view, position)
+    properties = decode_properties(view[topic_start + topic_size + 2 : position + size])
+    due_ms, is_relative = due_of(properties, store_timestamp_ms, precision_ms)
+    get = properties.get
+    out, copy_of = get(TIMER_OUT_MS), get(PMQ_COPY_OF)
+    out_ms = due_ms - precision_ms if out is None else int(out)
     return TimerRecord(
-        record.total_size,
+        size,
         out_ms,
-        max(due_ms, out_ms + 1),
+        due_ms if due_ms > out_ms else out_ms + 1,
         is_relative,
-        record.store_timestamp_ms,
-        properties.get(REAL_TOPIC, ""),
-        properties.get(UNIQ_KEY, ""),
-        properties.get(TIMER_DEL_UNIQKEY),
+        store_timestamp_ms,
+        get(REAL_TOPIC, ""),
+        get(UNIQ_KEY, ""),
+        get(TIMER_DEL_UNIQKEY),
         None if copy_of is None else int(copy_of),
     )
-
-
-def due_copy(record: Record, now_ms: int, precision_ms: int) -> Message:
-    """The copy that goes to the real topic, as TimerMessageStore.convertMessage makes it. Raises ValueError as there."""
-    message = delivered_message(record)
-    stored = message.properties_bytes
-    entered_ms = record.store_timestamp_ms // precision_ms * precision_ms
-    if b"PMQ_" in stored or b"QUEUE_MS\x01" in stored:
-        properties = decode_properties(stored)
-        kept = {name: value for name, value in properties.items() if not name.startswith(OWN_PROPERTY)}
-        kept |= {_ENQUEUE_MS: str(entered_ms), _DEQUEUE_MS: str(now_ms)}
-        added = encode_properties(kept).encode()
-    else:
-        separator = b"" if stored.endswith(b"\x02") else b"\x02"
-        added = b"%b%bTIMER_ENQUEUE_MS\x01%d\x02TIMER_DEQUEUE_MS\x01%d" % (stored, separator, entered_ms, now_ms)
-    if len(added) <= PROPERTIES_SIZE_MAX:
-        message.properties_bytes = added
-    return message
 
 
 def carried_copy(record: Record, due_ms: int) -> Message:

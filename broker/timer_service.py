@@ -21,17 +21,18 @@ from typing import Final
 
 from broker.clock_steps import ClockSteps
 from broker.delivery_time import TIMER_TOPIC
+from broker.delayed_copy import due_copy
 from broker.near_heap import NearHeap, NearTimer
 from broker.slot_loader import SlotLoader
 from broker.timer_carry import TimerCarry
 from broker.timer_entry import Progress, TimerEntry, TimerReader
 from broker.timer_list import PendingTimer, TimerList
-from broker.timer_record import due_copy, timer_record
+from broker.timer_record import read_timer_record
 from runtime.timers import Timer, Timers
 from runtime.turn import Turn
 from store.message import Arrival, PutResult, PutStatus
 from store.message_store import MessageStore
-from store.record import BadRecordError, decode_record
+from store.record import BadRecordError
 from store.timer_checkpoint import TimerState
 from store.timer_store import TimerStore
 
@@ -228,11 +229,13 @@ class TimerMessageService:
         try:
             if file is None:
                 raise BadRecordError("there is no such record any more")
-            record = decode_record(file.view, physical_offset - file.start_offset)
+            view, position = file.view, physical_offset - file.start_offset
             cancelled = self._near.cancelled_at(timer.out_ms)
-            if cancelled and not cancelled.isdisjoint(timer_record(record, self._precision_ms).keys(physical_offset)):
-                return
-            message = due_copy(record, now_ms, self._precision_ms)
+            if cancelled:
+                record = read_timer_record(view, self._precision_ms, position)
+                if not cancelled.isdisjoint(record.keys(physical_offset)):
+                    return
+            message = due_copy(view, position, now_ms, self._precision_ms)
         except ValueError as error:
             log.error("the timer message at %d is lost: %s", physical_offset, error)
             return

@@ -45,7 +45,14 @@ def encode_properties(properties: dict[str, str]) -> str:
     What would not be read back is left out (empty names and values) or becomes U+FFFD (zeros and separators).
     """
     text = _joined(properties)
-    if ZERO in text or text.count(NAME_VALUE_SEPARATOR) != len(properties) or is_odd(text, decode_properties(text)):
+    # With as many separators as entries none is within a name or a value. (To read the text for that: 2 us of 4.)
+    if (
+        ZERO in text
+        or text.count(NAME_VALUE_SEPARATOR) != len(properties)
+        or text.count(PROPERTY_SEPARATOR) != max(len(properties) - 1, 0)
+        or "" in properties
+        or "" in properties.values()
+    ):
         legal = {_NOT_IN_NAME.sub("\ufffd", name): _NOT_IN_VALUE.sub("\ufffd", value) for name, value in properties.items()}
         return _joined({name: value for name, value in legal.items() if name and value})
     return text

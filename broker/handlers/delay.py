@@ -6,11 +6,11 @@ message, as a recall does it, and a message of a level by a note in `config/dela
 
 import logging
 
+from broker.delayed_copy import delivered_message, due_copy
 from broker.delay_query import DETAILED_MAX, PAGE_MAX, Pending, Place, Wanted, parse_cursor
 from broker.delivery_time import delete_key
-from broker.schedule import delivered_message
 from broker.services import Services
-from broker.timer_record import PMQ_COPY_OF, due_copy
+from broker.timer_record import PMQ_COPY_OF
 from remoting.bodies import encode_body
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Request, Response
@@ -80,11 +80,13 @@ def deliver_delayed_now(services: Services, request: Request[DelayedMessageReque
     pending = _pending(services, request.header.physical_offset)
     entry = pending.entry
     log.info("%s has %s of %s delivered now", request.channel.remote_address, pending.msg_id, pending.topic)
+    view = services.store.message_at(pending.record.physical_offset)
+    assert view is not None, "the record was read just now"
     try:
         if entry.level:
-            copy = delivered_message(pending.record)
+            copy = delivered_message(view)
         else:
-            copy = due_copy(pending.record, services.clock.message_time_ms(), services.delivery_times.precision_ms)
+            copy = due_copy(view, 0, services.clock.message_time_ms(), services.delivery_times.precision_ms)
     except ValueError as error:
         raise RemotingError(ResponseCode.SYSTEM_ERROR, f"the message can never be delivered: {error}") from None
     result = services.putter.put_at_once(copy)

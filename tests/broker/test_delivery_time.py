@@ -32,15 +32,10 @@ def message(sys_flag=0, **properties):
     return Message("T", 3, b"x", HOST, HOST, sys_flag=sys_flag, properties=properties)
 
 
-def record(store_ms=NOW_MS, **properties):
-    text = encode_properties(properties).encode()
-    return Record(0, 0, 0, 0, 0, 0, 0, 0, 0, HOST, store_ms, HOST, 0, 0, b"x", TIMER_TOPIC.encode(), text)
-
-
 def due(**properties):
     put = message(**properties)
     assert times().put_aside(put)
-    return due_of(record(**put.properties))
+    return due_of(put.properties, NOW_MS)
 
 
 @pytest.mark.parametrize(
@@ -168,12 +163,12 @@ def test_a_clients_word_about_copies_is_not_believed():
     ],
 )
 def test_records_of_other_origin_are_never_early(properties, expected):
-    assert due_of(record(**properties)) == expected
+    assert due_of(properties, NOW_MS) == expected
 
 
 def test_a_record_that_tells_nothing_is_told_of():
     with pytest.raises(ValueError, match="TIMER_OUT_MS that is a number: 'x'"):
-        due_of(record(TIMER_OUT_MS="x"))
+        due_of({"TIMER_OUT_MS": "x"}, NOW_MS)
 
 
 def test_what_cancels_lies_in_the_same_slot():
