@@ -7,13 +7,14 @@ read time may go on too. (Before, an Apache broker that takes the store over wou
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, Protocol
 
 import numpy as np
 
 from broker.clock_steps import ClockSteps
 from broker.near_heap import NearHeap, NearTimer
+from broker.timer_columns import MANY, TimerColumns
 from broker.timer_record import TimerRecord, superseded_key
 from store.layout import TIMER_MAGIC_ROLL
 from store.timer_log import Numbers, Units, unit_dues
@@ -21,31 +22,37 @@ from store.timer_store import TimerStore
 
 log = logging.getLogger("broker")
 
-RECORDS_AT_ONCE: Final = 64
+RECORDS_AT_ONCE: Final = 256
 UNITS_ROLLED_AT_ONCE: Final = 8192
 _NOTHING: Final = (0, 0)
 
-ReadRecord = Callable[[int], TimerRecord | None]
-"""The record at a physical offset; None when it is gone."""
+
+class ReadsRecords(Protocol):
+    """Where records are read (`broker.timer_entry.TimerReader`)."""
+
+    def read(self, physical_offset: int) -> TimerRecord | None: ...
+
+    def read_many(self, physical_offsets: Numbers, sizes: Numbers) -> TimerColumns: ...
 
 
 class SlotLoader:
     """`loaded_to_ms`: the slots before it are loaded, or (`loading_ms`, the last of them) being loaded."""
 
     def __init__(
-        self, timers: TimerStore, near: NearHeap, steps: ClockSteps, read_record: ReadRecord, precision_ms: int
+        self, timers: TimerStore, near: NearHeap, steps: ClockSteps, reader: ReadsRecords, precision_ms: int
     ) -> None:
         self.loaded_to_ms = 0
         self.loading_ms: int | None = None
         self._timers = timers
         self._near = near
         self._steps = steps
-        self._read_record = read_record
+        self._reader = reader
         self._precision_ms = precision_ms
         self._parts: Iterator[Units] = iter(())
         # What is to be rolled, with its slot.
         self._unrolled: deque[tuple[int, Units]] = deque()
-        self._waiting: list[int] = []
+        # Physical offsets and sizes of records that are to be read.
+        self._waiting: list[tuple[Numbers, Numbers]] = []
         self._seen: list[Numbers] = []
         # Of what had been entered up to that physical offset, what is before that pair was delivered by an earlier process.
         self._delivered_before, self._entered_to = _NOTHING, -1
@@ -64,9 +71,7 @@ class SlotLoader:
     def step(self, until_ms: int, now_ms: int) -> bool:
         """Do a part of the work, about 1 ms; False when all slots up to that of `until_ms` are loaded. Raises OSError."""
         if self._waiting:
-            for physical_offset in self._waiting[: -RECORDS_AT_ONCE - 1 : -1]:
-                self._take_at(physical_offset, self.loaded_to_ms - self._precision_ms)
-            del self._waiting[-RECORDS_AT_ONCE:]
+            self._take_units(*self._waiting.pop())
         elif self._unrolled and self._unrolled[0][0] + self._precision_ms <= now_ms:
             self._roll_some(now_ms)
         elif self.loading_ms is not None:
@@ -119,7 +124,7 @@ class SlotLoader:
             dues = unit_dues(units)
             theirs = rolled & (units["rolled_due_ms"] == 0)
             for row in np.flatnonzero(theirs).tolist():
-                record = self._read_record(int(units["physical_offset"][row]))
+                record = self._reader.read(int(units["physical_offset"][row]))
                 # The time of this slot, for what is gone: it will be found to be so.
                 dues[row] = self.loaded_to_ms if record is None else record.out_ms
             units["rolled_due_ms"] = np.where(rolled, dues, units["rolled_due_ms"])
@@ -127,7 +132,10 @@ class SlotLoader:
             if rolled.any():
                 self._unrolled.append((self.loaded_to_ms - self._precision_ms, units[rolled]))
             units = units[~rolled]
-        self._waiting = units["physical_offset"][::-1].tolist()
+        offsets, sizes = units["physical_offset"].astype(np.int64), units["record_size"].astype(np.int64)
+        starts = range(0, len(units), RECORDS_AT_ONCE)
+        parts = [slice(start, start + RECORDS_AT_ONCE) for start in reversed(starts)]
+        self._waiting = [(offsets[part], sizes[part]) for part in parts]
 
     def _roll_some(self, now_ms: int) -> None:
         slot_ms, units = self._unrolled[0]
@@ -141,8 +149,23 @@ class SlotLoader:
         for row in np.flatnonzero(times < self.loaded_to_ms).tolist():
             self._take_at(int(part["physical_offset"][row]), int(times[row]))
 
+    def _take_units(self, physical_offsets: Numbers, sizes: Numbers) -> None:
+        slot_ms = self.loaded_to_ms - self._precision_ms
+        if len(sizes) < MANY:
+            for physical_offset in physical_offsets.tolist():
+                self._take_at(physical_offset, slot_ms)
+            return
+        columns = self._reader.read_many(physical_offsets, sizes)
+        wanted = columns.found
+        if self._entered_to >= 0:
+            due_ms, place = self._delivered_before
+            delivered = (columns.dues_ms < due_ms) | ((columns.dues_ms == due_ms) & (physical_offsets < place))
+            wanted = wanted & ~(delivered & (physical_offsets <= self._entered_to) & ~columns.cancels())
+        rows = np.flatnonzero(wanted)
+        self.take_rows(columns, rows, physical_offsets[rows], np.full(len(rows), slot_ms))
+
     def _take_at(self, physical_offset: int, slot_ms: int) -> None:
-        record = self._read_record(physical_offset)
+        record = self._reader.read(physical_offset)
         if record is not None and not self._is_delivered(record, physical_offset):
             self.take(record, physical_offset, slot_ms)
 
@@ -169,3 +192,22 @@ class SlotLoader:
             difference = self._steps.difference_at(physical_offset, record.store_timestamp_ms)
             due_ms += self._steps.difference - difference
         near.push(NearTimer(due_ms, physical_offset, record.due_ms, slot_ms, out_ms, difference))
+
+    def take_rows(self, columns: TimerColumns, rows: Numbers, physical_offsets: Numbers, slots_ms: Numbers) -> None:
+        """As `take` for some rows of many records."""
+        push, records, steps = self._near.push, columns.records, self._steps
+        dues, outs, stores, relative = (
+            column[rows].tolist() for column in (columns.dues_ms, columns.outs_ms, columns.stores_ms, columns.is_relative)
+        )
+        places = zip(rows.tolist(), physical_offsets.tolist(), slots_ms.tolist(), strict=True)
+        for (row, physical_offset, slot_ms), nominal_ms, out_ms, store_ms, is_relative in zip(
+            places, dues, outs, stores, relative, strict=True
+        ):
+            if row in records:
+                self.take(records[row], physical_offset, slot_ms)
+            elif is_relative:
+                difference = steps.difference_at(physical_offset, store_ms)
+                due_ms = nominal_ms + steps.difference - difference
+                push(NearTimer(due_ms, physical_offset, nominal_ms, slot_ms, out_ms, difference))
+            else:
+                push(NearTimer(nominal_ms, physical_offset, nominal_ms, slot_ms, out_ms, None))

@@ -2,34 +2,48 @@
 
 import logging
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final, NamedTuple
+
+import numpy as np
 
 from broker.delivery_time import TIMER_TOPIC
 from broker.slot_loader import SlotLoader
+from broker.timer_columns import MANY, Mask, TimerColumns, read_columns
 from broker.timer_record import TimerRecord, read_timer_record
 from runtime.clock import Clock
 from store.java_hash import java_hash
-from store.layout import CONSUME_QUEUE_UNIT_SIZE, CONSUME_QUEUE_UNIT_STRUCT, HOLE_TAGS_CODE
+from store.layout import (
+    CONSUME_QUEUE_UNIT_DTYPE,
+    CONSUME_QUEUE_UNIT_SIZE,
+    CONSUME_QUEUE_UNIT_STRUCT,
+    HOLE_TAGS_CODE,
+)
 from store.layout import TIMER_MAGIC_DEFAULT as MESSAGE
 from store.layout import TIMER_MAGIC_DELETE as CANCELS
 from store.message_store import MessageStore
+from store.record import BadRecordError
+from store.timer_log import Numbers
 from store.timer_store import RecoveredTimers, TimerStore
 
 log = logging.getLogger("broker")
 
 ENTERED_AT_ONCE: Final = 500
-# From here on `put_many` is quicker.
-_MANY: Final = 20
+ENTERED_AGAIN_AT_ONCE: Final = 8192
+RESIDENT_MAX: Final = 100 << 20
+"""How much of the files may be in memory while timers are entered again."""
 
 Progress = Callable[[str, int, int], None]
 """Called with what is done, bytes done and bytes to do."""
 
 
-class _Row(NamedTuple):
-    next_offset: int  # queue offset behind it
-    physical_offset: int
-    size: int
-    record: TimerRecord
+class _Rows(NamedTuple):
+    """Units of the timer queue, and what their records say; a row each."""
+
+    queue_offsets: Numbers
+    physical_offsets: Numbers
+    sizes: Numbers
+    columns: TimerColumns
 
 
 class TimerReader:
@@ -37,20 +51,24 @@ class TimerReader:
 
     def __init__(self, store: MessageStore, precision_ms: int) -> None:
         self._store = store
+        self._files = store.commit_log.mapped_files
         self._precision_ms = precision_ms
 
     def read(self, physical_offset: int) -> TimerRecord | None:
         """The record there; None when it is gone, or none of the timer topic."""
-        view = self._store.message_at(physical_offset)
-        if view is None:
-            if physical_offset >= self._store.min_physical_offset:
-                log.error("the timer message at %d is lost: there is no such record", physical_offset)
-            return None
+        file = self._files.file_at(physical_offset)
         try:
-            return read_timer_record(view, self._precision_ms)
+            if file is None:
+                raise BadRecordError("there is no such record")
+            return read_timer_record(file.view[: file.wrote], self._precision_ms, physical_offset - file.start_offset)
         except ValueError as error:
-            log.error("the timer message at %d is lost: %s", physical_offset, error)
+            if physical_offset >= self._store.min_physical_offset:
+                log.error("the timer message at %d is lost: %s", physical_offset, error)
             return None
+
+    def read_many(self, physical_offsets: Numbers, sizes: Numbers) -> TimerColumns:
+        """Many records of known sizes; what is none of them is told as by `read`."""
+        return read_columns(self._files, physical_offsets, sizes, self.read)
 
 
 class TimerEntry:
@@ -69,17 +87,20 @@ class TimerEntry:
 
     def enter(self) -> bool:
         """Enter some of what is next in the timer queue; whether there is more that can be entered now."""
-        next_offset, rows = self._read_queue()
+        queue_offset, units = self._next_units(ENTERED_AT_ONCE)
         try:
-            self._hang(rows)
+            if len(units) < MANY * CONSUME_QUEUE_UNIT_SIZE:
+                self._enter_few(queue_offset, units)
+            elif (rows := self._read(queue_offset, units)) is not None:
+                self._hang(rows, rows.columns.found)
         except OSError as error:
             if self.refusal is None:
                 log.error("timers cannot be entered: %s; trying again", error)
             self.refusal = f"timers cannot be entered: {error}"
             return False
         self.refusal = None
-        self.queue_offset = next_offset
-        return next_offset < self._store.max_offset(TIMER_TOPIC, 0)
+        self.queue_offset = queue_offset + len(units) // CONSUME_QUEUE_UNIT_SIZE
+        return self.queue_offset < self._store.max_offset(TIMER_TOPIC, 0)
 
     def enter_again(self, recovered: RecoveredTimers, progress: Progress | None) -> None:
         """The files were lost, or another broker's: go through the timer queue for what is not entered and not delivered.
@@ -87,65 +108,67 @@ class TimerEntry:
         Raises OSError when there is no room.
         """
         end = self._store.max_offset(TIMER_TOPIC, 0)
+        due_before_ms, place_before = recovered.delivered_before
         self.queue_offset = 0
-        while (found := self._read_queue())[0] > self.queue_offset:
-            next_offset, rows = found
-            self._hang(
-                [
-                    row
-                    for row in rows
-                    if row.physical_offset > recovered.entered_to
-                    and (
-                        row.next_offset > recovered.queue_offset
-                        or (row.record.due_ms, row.physical_offset) >= recovered.delivered_before
-                        or row.record.cancels is not None
-                    )
-                ]
-            )
-            self.queue_offset = next_offset
-            self._timer_store.mark(0, next_offset)
+        while (next_units := self._next_units(ENTERED_AGAIN_AT_ONCE))[1]:
+            queue_offset, units = next_units
+            if (rows := self._read(queue_offset, units)) is not None:
+                columns, places = rows.columns, rows.physical_offsets
+                pending = (columns.dues_ms > due_before_ms) | ((columns.dues_ms == due_before_ms) & (places >= place_before))
+                pending |= rows.queue_offsets >= recovered.queue_offset
+                pending |= columns.cancels()
+                self._hang(rows, columns.found & pending & (places > recovered.entered_to))
+            self.queue_offset = queue_offset + len(units) // CONSUME_QUEUE_UNIT_SIZE
+            self._timer_store.mark(0, self.queue_offset)
+            self._store.open_files.release_memory(self._store.commit_log.mapped_files.files, RESIDENT_MAX)
             if progress is not None:
-                progress("timers", next_offset * CONSUME_QUEUE_UNIT_SIZE, end * CONSUME_QUEUE_UNIT_SIZE)
+                progress("timers", self.queue_offset * CONSUME_QUEUE_UNIT_SIZE, end * CONSUME_QUEUE_UNIT_SIZE)
 
-    def _read_queue(self) -> tuple[int, list[_Row]]:
-        """What is next in the timer queue; the queue offset behind it."""
+    def _next_units(self, count_max: int) -> tuple[int, memoryview]:
+        """What is next in the timer queue: the first one's queue offset, and the units."""
         queue = self._store.queue(TIMER_TOPIC, 0)
         if queue is None:
-            return self.queue_offset, []
+            return self.queue_offset, memoryview(b"")
         queue_offset = max(self.queue_offset, queue.min_offset)
-        rows: list[_Row] = []
-        units = queue.units(queue_offset, ENTERED_AT_ONCE)
-        for physical_offset, size, code in CONSUME_QUEUE_UNIT_STRUCT.iter_unpack(units):
-            queue_offset += 1
-            if code != HOLE_TAGS_CODE and (record := self._reader.read(physical_offset)) is not None:
-                rows.append(_Row(queue_offset, physical_offset, size, record))
-        return queue_offset, rows
+        return queue_offset, queue.units(queue_offset, count_max)
 
-    def _hang(self, rows: list[_Row]) -> None:
-        """Hang units for the records into their slots; what belongs into one that is loaded comes into the heap too.
+    def _read(self, queue_offset: int, data: memoryview) -> _Rows | None:
+        units = np.frombuffer(data, CONSUME_QUEUE_UNIT_DTYPE)
+        whole = units["tags_code"] != HOLE_TAGS_CODE
+        offsets, sizes = (units[name][whole].astype(np.int64) for name in ("physical_offset", "size"))
+        if not len(offsets):
+            return None
+        return _Rows(queue_offset + np.flatnonzero(whole), offsets, sizes, self._reader.read_many(offsets, sizes))
 
-        Raises OSError when there is no room; the queue offset is behind those that are entered.
+    def _hang(self, rows: _Rows, wanted: Mask) -> None:
+        """Hang units for the wanted rows into their slots; what belongs into one that is loaded comes into the heap too.
+
+        Raises OSError when there is no room; nothing is entered then.
         """
+        columns, numbers = rows.columns, np.flatnonzero(wanted)
+        magics = np.where(columns.cancels(), MESSAGE | CANCELS, MESSAGE)
+        times = self._timer_store.put_many(
+            columns.outs_ms[numbers],
+            self._clock.message_time_ms(),
+            rows.physical_offsets[numbers],
+            rows.sizes[numbers],
+            columns.topic_hashes[numbers],
+            magics[numbers],
+        )
+        near = times < self._loader.loaded_to_ms
+        self._loader.take_rows(columns, numbers[near], rows.physical_offsets[numbers[near]], times[near])
+
+    def _enter_few(self, queue_offset: int, units: memoryview) -> None:
+        """As `_hang` one by one; the queue offset is behind those that are entered."""
         timer_store, loader, now_ms = self._timer_store, self._loader, self._clock.message_time_ms()
-        columns = [
-            (
-                row.record.out_ms,
-                row.physical_offset,
-                row.size,
-                java_hash(row.record.topic),
-                MESSAGE if row.record.cancels is None else MESSAGE | CANCELS,
-            )
-            for row in rows
-        ]
-        if len(rows) < _MANY:
-            for (out_ms, physical_offset, size, topic_hash, magic), row in zip(columns, rows, strict=True):
-                slot_ms = timer_store.put(out_ms, now_ms, physical_offset, size, topic_hash, magic)
-                self.queue_offset = row.next_offset
+        for physical_offset, size, code in CONSUME_QUEUE_UNIT_STRUCT.iter_unpack(units):
+            if code != HOLE_TAGS_CODE and (record := self._reader.read(physical_offset)) is not None:
+                magic = MESSAGE if record.cancels is None else MESSAGE | CANCELS
+                slot_ms = timer_store.put(record.out_ms, now_ms, physical_offset, size, _topic_hash(record.topic), magic)
                 if slot_ms < loader.loaded_to_ms:
-                    loader.take(row.record, physical_offset, slot_ms)
-            return
-        outs, offsets, sizes, hashes, magics = zip(*columns, strict=True)
-        times = timer_store.put_many(outs, now_ms, offsets, sizes, hashes, magics).tolist()
-        for slot_ms, row in zip(times, rows, strict=True):
-            if slot_ms < loader.loaded_to_ms:
-                loader.take(row.record, row.physical_offset, slot_ms)
+                    loader.take(record, physical_offset, slot_ms)
+            queue_offset += 1
+            self.queue_offset = queue_offset
+
+
+_topic_hash = lru_cache(4096)(java_hash)

@@ -7,6 +7,8 @@ from store.message import Message
 from store.properties import REAL_TOPIC, UNIQ_KEY, decode_properties, encode_properties
 from store.record import Record, bounds, store_timestamp_of
 
+_FAR_MS: Final = 1 << 62
+"""Whatever another broker's record says, with what is added to it it is a number of 64 bits."""
 PMQ_COPY_OF: Final = "PMQ_COPY_OF"
 """Own: physical offset of the first record of a message that was copied forward."""
 
@@ -44,11 +46,11 @@ def read_timer_record(view: memoryview, precision_ms: int, position: int = 0) ->
     due_ms, is_relative = due_of(properties, store_timestamp_ms, precision_ms)
     get = properties.get
     out, copy_of = get(TIMER_OUT_MS), get(PMQ_COPY_OF)
-    out_ms = due_ms - precision_ms if out is None else int(out)
+    out_ms = min(max(due_ms - precision_ms if out is None else int(out), 0), _FAR_MS)
     return TimerRecord(
         size,
         out_ms,
-        due_ms if due_ms > out_ms else out_ms + 1,
+        min(due_ms, _FAR_MS + 1) if due_ms > out_ms else out_ms + 1,
         is_relative,
         store_timestamp_ms,
         get(REAL_TOPIC, ""),

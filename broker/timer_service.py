@@ -20,8 +20,8 @@ from concurrent.futures import Executor, Future
 from typing import Final
 
 from broker.clock_steps import ClockSteps
-from broker.delivery_time import TIMER_TOPIC
 from broker.delayed_copy import due_copy
+from broker.delivery_time import TIMER_TOPIC
 from broker.near_heap import NearHeap, NearTimer
 from broker.slot_loader import SlotLoader
 from broker.timer_carry import TimerCarry
@@ -67,7 +67,7 @@ class TimerMessageService:
         self._stop_deliver = stop_deliver
         self._near = NearHeap()
         reader = TimerReader(store, precision_ms)
-        self._loader = SlotLoader(timer_store, self._near, steps, reader.read, precision_ms)
+        self._loader = SlotLoader(timer_store, self._near, steps, reader, precision_ms)
         self._entry = TimerEntry(store, timer_store, self._loader, reader, self._clock)
         self._carry = TimerCarry(store, timer_store, self._near, self._loader, steps, timers, turn, precision_ms)
         self._list = TimerList(timer_store, self._near, self._loader, reader, self._clock, self._begin_offset)

@@ -6,8 +6,8 @@ message, as a recall does it, and a message of a level by a note in `config/dela
 
 import logging
 
-from broker.delayed_copy import delivered_message, due_copy
 from broker.delay_query import DETAILED_MAX, PAGE_MAX, Pending, Place, Wanted, parse_cursor
+from broker.delayed_copy import delivered_message, due_copy
 from broker.delivery_time import delete_key
 from broker.services import Services
 from broker.timer_record import PMQ_COPY_OF

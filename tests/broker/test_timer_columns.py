@@ -1,0 +1,93 @@
+"""Many timer records read at once say what each of them says by itself."""
+
+import random
+
+import numpy as np
+import pytest
+from timed import HOST, Timed
+
+from broker.delivery_time import TIMER_TOPIC
+from broker.timer_columns import TimerColumns, read_columns
+from broker.timer_record import TimerRecord, read_timer_record
+from store.java_hash import java_hash
+from store.message import Message, PutResult
+
+NUMBERS = ("0", "7", "007", "-5", "+9", "1795282779542", "9" * 15, "9" * 16, "9" * 30, "soon", "1e3", "\u0663", "1 2", "")
+NAMES = (
+    "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "__STARTDELIVERTIME", "PMQ_DUE_MS", "TIMER_ROLL_TIMES",
+    "PMQ_COPY_OF", "XTIMER_OUT_MS",
+)  # fmt: skip
+
+
+class Columns(Timed):
+    """Records as they come, whoever made them; what is read singly is noted."""
+
+    def stored(self, properties: str) -> PutResult:
+        raw = properties.encode()
+        self.singly: list[int] = []
+        v6 = HOST if len(raw) % 3 else bytes(16) + HOST[4:]
+        return self.store.put_message(Message(TIMER_TOPIC, 0, raw[:40], v6, HOST, properties_bytes=raw))
+
+    def single(self, physical_offset: int) -> TimerRecord | None:
+        self.singly.append(physical_offset)
+        view = self.store.message_at(physical_offset)
+        try:
+            return None if view is None else read_timer_record(view, 1000)
+        except ValueError:
+            return None
+
+    def many(self, places: list[tuple[int, int]]) -> TimerColumns:
+        offsets, sizes = np.array(places, np.int64).T
+        return read_columns(self.store.commit_log.mapped_files, offsets, sizes, self.single)
+
+
+def row_of(columns: TimerColumns, row: int) -> tuple[int, ...]:
+    names = ("outs_ms", "dues_ms", "stores_ms", "is_relative", "topic_hashes")
+    return tuple(int(getattr(columns, name)[row]) for name in names)
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_a_row_says_what_its_record_says(seed: int) -> None:
+    t = Columns(commit_log_file_size=1 << 14)
+    chance = random.Random(seed)
+    places = []
+    for _ in range(300):
+        entries = [("UNIQ_KEY", str(chance.random())), ("REAL_TOPIC", chance.choice(("T", "Orders", "\u00fcbrig")))]
+        entries += [(name, chance.choice(NUMBERS)) for name in NAMES if chance.random() < 0.2]
+        entries += [("TIMER_OUT_MS", chance.choice(NUMBERS[:7]))] * (chance.random() < 0.9)
+        chance.shuffle(entries)
+        result = t.stored("\x02".join(f"{name}\x01{value}" for name, value in entries) + "\x02" * chance.randrange(2))
+        places.append((result.physical_offset, result.size))
+    chance.shuffle(places)
+    columns = t.many(places)
+    for row, (physical_offset, _) in enumerate(places):
+        record = t.single(physical_offset)
+        assert columns.found[row] == (record is not None)
+        if record is not None:
+            expected = (
+                record.out_ms, record.due_ms, record.store_timestamp_ms, record.is_relative, java_hash(record.topic)
+            )  # fmt: skip
+            assert row_of(columns, row) == expected
+            assert columns.records.get(row, record) == record
+            assert row in columns.records or (record.cancels, record.copy_of) == (None, None)
+
+
+async def test_usual_records_are_not_read_singly_and_those_that_cancel_are_told() -> None:
+    t = Columns()
+    usual = [t.stored(f"TIMER_DELAY_SEC\x01{n}\x02TIMER_OUT_MS\x01{n}000\x02REAL_TOPIC\x01T") for n in range(5)]
+    cancelling = t.stored("TIMER_DELIVER_MS\x014001\x02TIMER_OUT_MS\x014000\x02TIMER_DEL_UNIQKEY\x01k")
+    columns = t.many([(result.physical_offset, result.size) for result in (*usual, cancelling)])
+    assert t.singly == [cancelling.physical_offset]
+    assert columns.cancels().tolist() == [False] * 5 + [True]
+    assert columns.records[5].cancels == "k"
+
+
+async def test_what_is_no_whole_record_is_left_to_who_reads_it_singly() -> None:
+    t = Columns()
+    result = t.stored("TIMER_DELAY_SEC\x017\x02TIMER_OUT_MS\x017000")
+    offset, size = result.physical_offset, result.size
+    places = [(offset, size + 1), (offset + 1, size - 1), (offset, 10), (offset, 1 << 20), (1 << 40, size), (offset, size)]
+    columns = t.many(places)
+    assert sorted(t.singly) == sorted(place for place, _ in places[:5])
+    assert columns.found.tolist() == [True, False, True, True, False, True]
+    assert len({row_of(columns, row) for row in (0, 2, 3, 5)}) == 1
