@@ -69,12 +69,15 @@ def next_sound_record(mapped_files: MappedFileQueue, after: int) -> int | None:
         at = position - file.start_offset
         # The overlap lets a record's mark be seen whole in one of two windows.
         data = file.array[at : at + WINDOW_SIZE + MARK_SIZE - 1]
-        for start in record_candidates(data, position).tolist():
+        # Behind the end of a log that was not finished there are zeros: the rest of a GiB, 10 ms a window to search.
+        is_blank = not data.max()
+        for start in () if is_blank else record_candidates(data, position).tolist():
             try:
                 check_record(file.view, at + start, position + start)
             except BadRecordError:
                 continue
             return position + int(start)
+        file.release_memory(at)
         room = file.size - at
         position += WINDOW_SIZE if room >= WINDOW_SIZE + RECORD_SIZE_MIN else room
     return None
