@@ -9,6 +9,7 @@ machine what counts is how much later delayed messages come than those that are 
 """
 
 import argparse
+import itertools
 import os
 import shutil
 import sys
@@ -68,12 +69,11 @@ def measure(bench: Bench, start: Callable[[Path], Running]) -> dict[str, Result]
     results: dict[str, Result] = {}
 
     def run(load: Load, seconds: float | None = None) -> None:
-        topic = f"Bench-{len(topics)}"
-        topics.append(topic)
+        topic = f"Bench-{next(numbers)}"
         wire.create_topic(broker.address, topic, QUEUES)
         results[load.name] = bench.run(broker, *load.arguments, "-topic", topic, seconds=seconds)
 
-    topics: list[str] = []
+    numbers = itertools.count()  # two loads run at once
     try:
         run(Load("warm-up", "now", 0, 1000), bench.warm_seconds)
         for load in LOADS:

@@ -154,7 +154,7 @@ class MessagePutter:
     def put(self, message: Message) -> PutResult:
         """Store one message, or its delayed form. Raises RemotingError when the store refuses it."""
         if not DELAYING_PROPERTIES.isdisjoint(message.properties):
-            self._delay(message)
+            self.delay(message)
         return self.put_at_once(message)
 
     def put_at_once(self, message: Message) -> PutResult:
@@ -173,9 +173,9 @@ class MessagePutter:
         self._end_offset = result.end_offset
         return result
 
-    def _delay(self, message: Message) -> None:
+    def delay(self, message: Message) -> bool:
         """Turn a message that is due later into its form in SCHEDULE_TOPIC_XXXX (CommitLog.asyncPutMessage of 4.9.4) or in
-        the timer topic. A level counts before a time.
+        the timer topic. A level counts before a time. False: it is to be delivered at once, and is as it was.
 
         The stored string is made anew from all properties, so delivered copies show DELAY, REAL_TOPIC and REAL_QID.
         """
@@ -186,10 +186,9 @@ class MessagePutter:
             remark = f"property {DELAY}={properties[DELAY]!r} is not a delay level"
             raise RemotingError(ResponseCode.SYSTEM_ERROR, remark) from None
         if message.sys_flag & TRANSACTION_UNQUEUED_FLAG:
-            return
+            return False
         if level <= 0:
-            self._times.put_aside(message)
-            return
+            return self._times.put_aside(message)
         for name in TIMER_PROPERTIES:
             properties.pop(name, None)
         level = self._store.delay_levels.clamp(level)
@@ -200,6 +199,7 @@ class MessagePutter:
         message.topic = SCHEDULE_TOPIC
         message.queue_id = level - 1
         message.properties_bytes = encode_properties(properties).encode()
+        return True
 
     def _refusal(self, result: PutResult) -> RemotingError:
         """The error that a client gets, by 4.9.4's table, with the store's reason behind Apache's words."""

@@ -105,15 +105,15 @@ def _read_file(columns: TimerColumns, file: MappedFile, rows: Numbers, starts: N
     for name in _NOT_PLAIN:
         plain &= window.property_spans(name.encode())[0] < 0
     stores_ms = window.fixed("store_timestamp_ms").astype(np.int64)
-    outs_ms, legal = _numbers(window, TIMER_OUT_MS)
+    outs_ms, legal, _ = _numbers(window, TIMER_OUT_MS)
     plain &= legal
     dues_ms, asked = np.zeros(len(window), np.int64), np.zeros(len(window), np.bool_)
     is_relative = np.zeros(len(window), np.bool_)
     for name, unit_ms in _ASKED:
         if asked.all():
             break
-        numbers, legal = _numbers(window, name)
-        counts = ~asked & (window.property_spans(name.encode())[0] >= 0)
+        numbers, legal, present = _numbers(window, name)
+        counts = ~asked & present
         dues_ms = np.where(counts, stores_ms + numbers * unit_ms if unit_ms else numbers, dues_ms)
         plain &= legal | ~counts
         is_relative |= counts & (unit_ms > 0)
@@ -128,11 +128,11 @@ def _read_file(columns: TimerColumns, file: MappedFile, rows: Numbers, starts: N
     columns.found[rows] = True
 
 
-def _numbers(window: RecordWindow, name: str) -> tuple[Numbers, Mask]:
-    """The values of a property that are plain digits, and which are."""
+def _numbers(window: RecordWindow, name: str) -> tuple[Numbers, Mask, Mask]:
+    """The values of a property that are plain digits, which are, and which there are at all."""
     begins, ends = window.property_spans(name.encode())
-    sizes = ends - begins
-    legal = (begins >= 0) & (sizes <= _DIGITS_MAX)
+    sizes, present = ends - begins, begins >= 0
+    legal = present & (sizes <= _DIGITS_MAX)
     numbers = np.zeros(len(begins), np.int64)
     last = len(window.data) - 1
     for place in range(int(sizes[legal].max(initial=0))):
@@ -140,7 +140,7 @@ def _numbers(window: RecordWindow, name: str) -> tuple[Numbers, Mask]:
         within = legal & (sizes > place)
         legal &= (digits <= 9) | ~within
         numbers = np.where(within, numbers * 10 + digits, numbers)
-    return numbers, legal
+    return numbers, legal, present
 
 
 def _topic_hashes(window: RecordWindow, plain: Mask) -> Numbers:

@@ -30,8 +30,6 @@ log = logging.getLogger("broker")
 
 ENTERED_AT_ONCE: Final = 500
 ENTERED_AGAIN_AT_ONCE: Final = 8192
-RESIDENT_MAX: Final = 100 << 20
-"""How much of the files may be in memory while timers are entered again."""
 
 Progress = Callable[[str, int, int], None]
 """Called with what is done, bytes done and bytes to do."""
@@ -109,6 +107,7 @@ class TimerEntry:
         """
         end = self._store.max_offset(TIMER_TOPIC, 0)
         due_before_ms, place_before = recovered.delivered_before
+        resident_max = self._store.config.mapped_memory_resident_max
         self.queue_offset = 0
         while (next_units := self._next_units(ENTERED_AGAIN_AT_ONCE))[1]:
             queue_offset, units = next_units
@@ -120,7 +119,7 @@ class TimerEntry:
                 self._hang(rows, columns.found & pending & (places > recovered.entered_to))
             self.queue_offset = queue_offset + len(units) // CONSUME_QUEUE_UNIT_SIZE
             self._timer_store.mark(0, self.queue_offset)
-            self._store.open_files.release_memory(self._store.commit_log.mapped_files.files, RESIDENT_MAX)
+            self._store.open_files.release_memory(self._store.commit_log.mapped_files.files, resident_max)
             if progress is not None:
                 progress("timers", self.queue_offset * CONSUME_QUEUE_UNIT_SIZE, end * CONSUME_QUEUE_UNIT_SIZE)
 

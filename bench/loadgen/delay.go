@@ -26,7 +26,8 @@ func delayRun(addr, topic, how string, ms int, level int, queues, rate int, secs
 	total := int(float64(rate) * secs)
 	done := make(chan struct{})
 	var once sync.Once
-	hb := `{"clientID":"delaygen","consumerDataSet":[{"consumeFromWhere":"CONSUME_FROM_LAST_OFFSET","consumeType":"CONSUME_PASSIVELY","groupName":"delaygen_c","messageModel":"CLUSTERING","subscriptionDataSet":[{"classFilterMode":false,"codeSet":[],"expressionType":"TAG","subString":"*","subVersion":0,"tagsSet":[],"topic":"` + topic + `"}],"unitMode":false}],"producerDataSet":[]}`
+	group := "delaygen_c-" + topic // its own: of a group all members read the same topics, and two may run at once
+	hb := `{"clientID":"delaygen","consumerDataSet":[{"consumeFromWhere":"CONSUME_FROM_LAST_OFFSET","consumeType":"CONSUME_PASSIVELY","groupName":"` + group + `","messageModel":"CLUSTERING","subscriptionDataSet":[{"classFilterMode":false,"codeSet":[],"expressionType":"TAG","subString":"*","subVersion":0,"tagsSet":[],"topic":"` + topic + `"}],"unitMode":false}],"producerDataSet":[]}`
 	run := strconv.FormatInt(time.Now().UnixNano(), 36)
 	var ready sync.WaitGroup
 	for q := 0; q < queues; q++ {
@@ -58,7 +59,7 @@ func delayRun(addr, topic, how string, ms int, level int, queues, rate int, secs
 			off := ext["offset"]
 			ready.Done()
 			for {
-				c, ext := call(header{Code: 11, Ext: map[string]string{"consumerGroup": "delaygen_c", "topic": topic, "queueId": strconv.Itoa(q),
+				c, ext := call(header{Code: 11, Ext: map[string]string{"consumerGroup": group, "topic": topic, "queueId": strconv.Itoa(q),
 					"queueOffset": off, "maxMsgNums": "32", "sysFlag": "2", "commitOffset": "0", "suspendTimeoutMillis": "3000",
 					"subscription": "*", "subVersion": "0", "expressionType": "TAG"}}, nil)
 				if c == -1 {

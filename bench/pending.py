@@ -1,0 +1,233 @@
+"""A million delayed messages pending over 400 days: `python -m bench.pending [--count 1000000] [--scratch FOLDER]`.
+
+Each step is a broker in a process of its own, on a clock that moves when it is told to. The first puts the messages, by time
+and by delay in turn, and stops cleanly. Then it is started: after that stop, after a kill -9 with more messages put, after
+the deletion of all that the timers keep beside the log. The last one lets 400 days pass in unequal steps and checks what it
+delivered: each message once, and at the first step at which it was due.
+
+CPU seconds are the process's own: other work on the machine changes them less than the seconds. Memory is the most it held:
+its "own", and "resident", which is that and the pages of the store that it had mapped.
+"""
+
+import argparse
+import asyncio
+import bisect
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+
+from broker.broker import Broker
+from broker.config import BrokerConfig
+from runtime.clock import VirtualClock
+from store.config import MessageStoreConfig
+from store.message import Message
+from store.properties import decode_properties, encode_properties
+from store.record import decode_record
+
+TOPIC: Final = "Pending"
+BEGIN_MS: Final = 1_800_000_000_500
+DAY_MS: Final = 86_400_000
+DAYS: Final = 400
+HOST: Final = bytes((127, 0, 0, 1, 0, 0, 0x2A, 0x9F))
+MORE: Final = 20_000  # put before the kill
+EXACT: Final = 5_000  # messages for whose due time, and the ms before it, the clock stops
+START_SECONDS_MAX, RESIDENT_MB_MAX = 5.0, 150.0
+TIMER_FILES: Final = ("timerwheel", "timerlog", "config/timercheck")
+
+
+def dues(count: int) -> list[int]:
+    """When each message is due, by its number."""
+    chance = random.Random(count)
+    return [BEGIN_MS + 1 + chance.randrange(DAYS * DAY_MS - 60_000) for _ in range(count)]
+
+
+def put(broker: Broker, first: int, due_ms: list[int]) -> None:
+    """The messages from number `first` on; every other one asks for a delay."""
+    services = broker.services
+    for number in range(first, len(due_ms)):
+        text = f"order-{number}"
+        asked = {"TIMER_DELIVER_MS": str(due_ms[number])}
+        if number % 2:
+            asked = {"TIMER_DELAY_MS": str(due_ms[number] - services.clock.message_time_ms())}
+        properties = {"UNIQ_KEY": f"C00002024EA86E42538D6AAD{number:08X}", "KEYS": text, **asked}
+        stored = encode_properties(properties).encode()
+        body = f"{number} ".encode() + bytes(100)
+        services.putter.put(Message(TOPIC, number % 4, body, HOST, HOST, properties=properties, properties_bytes=stored))
+        if number % 100 == 0:
+            services.turn.run()
+    services.turn.run()
+
+
+async def started(folder: Path, now_ms: int) -> tuple[Broker, dict[str, Any]]:
+    config = MessageStoreConfig(
+        store_path_root_dir=str(folder), file_reserved_time=24 * 1000, timer_max_delay_sec=(DAYS + 1) * 86_400
+    )
+    broker = Broker(
+        BrokerConfig(listen_port=0, broker_ip1="127.0.0.1", namesrv_addr=None), config, clock=VirtualClock(now_ms)
+    )
+    began, cpu = time.monotonic(), time.process_time()
+    await broker.start()
+    took = {"seconds": time.monotonic() - began, "cpu_s": time.process_time() - cpu, **memory()}
+    pending = sum(messages for messages, _ in broker.services.timer_messages.counts_by_hour().values())
+    return broker, {**took, "pending": pending}
+
+
+def memory() -> dict[str, float]:
+    """In MB: own now, resident now, and the most that was resident."""
+    lines = (line.split() for line in Path("/proc/self/status").read_text().splitlines())
+    sizes = {line[0]: int(line[1]) / 1024 for line in lines if line[0] in ("RssAnon:", "VmRSS:", "VmHWM:")}
+    return {"own_mb": sizes["RssAnon:"], "mb": sizes["VmRSS:"], "peak_mb": sizes["VmHWM:"]}
+
+
+async def fill(folder: Path, count: int) -> dict[str, Any]:
+    """Put them all, and stop."""
+    broker, _ = await started(folder, BEGIN_MS)
+    began, cpu = time.monotonic(), time.process_time()
+    due_ms = dues(count)
+    for first in range(0, count, 2000):
+        put(broker, first, due_ms[: first + 2000])
+        await asyncio.sleep(0)
+    found = {"seconds": time.monotonic() - began, "cpu_s": time.process_time() - cpu, **memory()}
+    await broker.stop()
+    return found
+
+
+async def start(folder: Path, count: int) -> dict[str, Any]:
+    """Start and stop."""
+    broker, found = await started(folder, BEGIN_MS)
+    await broker.stop()
+    return found
+
+
+async def start_and_die(folder: Path, count: int) -> dict[str, Any]:
+    """Start, take some more messages, and be killed."""
+    broker, found = await started(folder, BEGIN_MS)
+    put(broker, count, dues(count) + [BEGIN_MS + DAY_MS + number for number in range(MORE)])
+    print(json.dumps(found), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+    return found
+
+
+async def deliver(folder: Path, count: int) -> dict[str, Any]:
+    """Let the days pass."""
+    broker, found = await started(folder, BEGIN_MS)
+    due_ms = dues(count) + [BEGIN_MS + DAY_MS + number for number in range(MORE)]
+    clock, services = broker.services.clock, broker.services
+    assert isinstance(clock, VirtualClock)
+    chance = random.Random(1)
+    steps = {BEGIN_MS + hour * DAY_MS // 24 for hour in range(1, DAYS * 24 + 1)}
+    for one in chance.sample(due_ms, EXACT):
+        steps |= {one - 1, one}
+    stops = sorted(steps)
+    began, cpu, peak = time.monotonic(), time.process_time(), 0.0
+    for number, stop_ms in enumerate(stops):
+        clock.advance(stop_ms - clock.message_time_ms())
+        while not services.timer_messages.is_idle:
+            await asyncio.sleep(0)
+        if number % 64 == 0:
+            peak = max(peak, memory()["mb"])
+            await asyncio.sleep(0.001)
+    services.turn.run()
+    took = {"seconds": time.monotonic() - began, "cpu_s": time.process_time() - cpu, "steps": len(stops)}
+    wrong, late_ms = check(broker, due_ms, stops)
+    await broker.stop()
+    return {**found, **took, **memory(), "steady_peak_mb": peak, "wrong": wrong, "late_max_ms": late_ms}
+
+
+def check(broker: Broker, due_ms: list[int], stops: list[int]) -> tuple[dict[str, int], int]:
+    """How many are lost, there twice, early or late by the clock's steps; by how many ms the latest was behind its step."""
+    store = broker.services.store
+    wrong, late_max = {"lost": 0, "twice": 0, "early": 0, "late": 0, "out_of_order": 0}, 0
+    seen = bytearray(len(due_ms))
+    for queue_id in range(4):
+        last = (0, 0)
+        for queue_offset in range(store.max_offset(TOPIC, queue_id)):
+            queue = store.queue(TOPIC, queue_id)
+            unit = queue.unit_at(queue_offset) if queue is not None else None
+            view = store.message_at(unit[0]) if unit is not None else None
+            assert view is not None, "a message of a queue can be read"
+            record = decode_record(view)
+            number = int(record.body.split()[0])
+            at_ms = int(decode_properties(record.properties)["TIMER_DEQUEUE_MS"])
+            seen[number] = min(seen[number] + 1, 2)
+            expected = stops[bisect.bisect_left(stops, due_ms[number])]
+            wrong["early"] += at_ms < due_ms[number]
+            wrong["late"] += at_ms > expected
+            late_max = max(late_max, at_ms - expected)
+            wrong["out_of_order"] += (at_ms, due_ms[number]) < last
+            last = (at_ms, due_ms[number])
+    wrong["lost"], wrong["twice"] = seen.count(0), seen.count(2)
+    return wrong, late_max
+
+
+def without_timer_files(folder: Path) -> None:
+    for name in TIMER_FILES:
+        path = folder / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def run(step: str, folder: Path, count: int) -> dict[str, Any]:
+    """One step in a process of its own."""
+    command = [sys.executable, "-m", "bench.pending", "--step", step, "--count", str(count), "--scratch", str(folder)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    if done.returncode not in (0, -signal.SIGKILL):
+        raise RuntimeError(f"{step} failed")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    Console(stderr=True).print(f"[dim]{step}: {found} (load average: {os.getloadavg()[0]:.1f})[/]")
+    return found
+
+
+STEPS: Final = {"fill": fill, "start": start, "die": start_and_die, "deliver": deliver}
+
+
+def measure(count: int, scratch: Path | None) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="pocketmq-pending-", dir=scratch))
+    table = Table(title=f"{count:,} messages pending over {DAYS} days; load average {os.getloadavg()[0]:.1f}")
+    for column in ("", "seconds", "CPU s", "own MB", "resident MB", "at most MB", ""):
+        table.add_column(column, justify="right" if column else "left")
+    try:
+        for name, step in (
+            ("put", "fill"),
+            ("start after a clean stop", "die"),
+            (f"start after kill -9, {MORE:,} more", "start"),
+            ("start without the timers' files", "start"),
+            ("400 days pass", "deliver"),
+        ):
+            if name.endswith("files"):
+                without_timer_files(folder)
+            found = run(step, folder, count)
+            figures = [f"{found[key]:.1f}" for key in ("seconds", "cpu_s", "own_mb", "mb", "peak_mb")]
+            told = f"{found['pending']:,} pending" if "pending" in found else ""
+            if "wrong" in found:
+                told = f"{found['steps']:,} steps; " + ", ".join(f"{value} {key}" for key, value in found["wrong"].items())
+            table.add_row(name, *figures, told)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    Console(width=150).print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.pending", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--count", type=int, default=1_000_000, help="messages (1000000)")
+    parser.add_argument("--scratch", type=Path, help="where the store goes (the temporary folder)")
+    parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.step:
+        print(json.dumps(asyncio.run(STEPS[options.step](options.scratch, options.count))))
+    else:
+        measure(options.count, options.scratch)
+
+
+if __name__ == "__main__":
+    main()
