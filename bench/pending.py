@@ -12,6 +12,7 @@ its "own", and "resident", which is that and the pages of the store that it had 
 import argparse
 import asyncio
 import bisect
+import itertools
 import json
 import os
 import random
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from array import array
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,16 +48,22 @@ START_SECONDS_MAX, RESIDENT_MB_MAX = 5.0, 150.0
 TIMER_FILES: Final = ("timerwheel", "timerlog", "config/timercheck")
 
 
-def dues(count: int) -> list[int]:
-    """When each message is due, by its number."""
+def dues(count: int) -> array[int]:
+    """When each message is due, by its number; then come those that are put before the kill."""
     chance = random.Random(count)
-    return [BEGIN_MS + 1 + chance.randrange(DAYS * DAY_MS - 60_000) for _ in range(count)]
+    return array(
+        "q",
+        itertools.chain(
+            (BEGIN_MS + 1 + chance.randrange(DAYS * DAY_MS - 60_000) for _ in range(count)),
+            (BEGIN_MS + DAY_MS + number for number in range(MORE)),
+        ),
+    )
 
 
-def put(broker: Broker, first: int, due_ms: list[int]) -> None:
-    """The messages from number `first` on; every other one asks for a delay."""
+def put(broker: Broker, numbers: range, due_ms: array[int]) -> None:
+    """Some messages by their numbers; every other one asks for a delay."""
     services = broker.services
-    for number in range(first, len(due_ms)):
+    for number in numbers:
         text = f"order-{number}"
         asked = {"TIMER_DELIVER_MS": str(due_ms[number])}
         if number % 2:
@@ -96,7 +104,7 @@ async def fill(folder: Path, count: int) -> dict[str, Any]:
     began, cpu = time.monotonic(), time.process_time()
     due_ms = dues(count)
     for first in range(0, count, 2000):
-        put(broker, first, due_ms[: first + 2000])
+        put(broker, range(first, min(first + 2000, count)), due_ms)
         await asyncio.sleep(0)
     found = {"seconds": time.monotonic() - began, "cpu_s": time.process_time() - cpu, **memory()}
     await broker.stop()
@@ -113,7 +121,7 @@ async def start(folder: Path, count: int) -> dict[str, Any]:
 async def start_and_die(folder: Path, count: int) -> dict[str, Any]:
     """Start, take some more messages, and be killed."""
     broker, found = await started(folder, BEGIN_MS)
-    put(broker, count, dues(count) + [BEGIN_MS + DAY_MS + number for number in range(MORE)])
+    put(broker, range(count, count + MORE), dues(count))
     print(json.dumps(found), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
     return found
@@ -122,7 +130,7 @@ async def start_and_die(folder: Path, count: int) -> dict[str, Any]:
 async def deliver(folder: Path, count: int) -> dict[str, Any]:
     """Let the days pass."""
     broker, found = await started(folder, BEGIN_MS)
-    due_ms = dues(count) + [BEGIN_MS + DAY_MS + number for number in range(MORE)]
+    due_ms = dues(count)
     clock, services = broker.services.clock, broker.services
     assert isinstance(clock, VirtualClock)
     chance = random.Random(1)
@@ -145,7 +153,7 @@ async def deliver(folder: Path, count: int) -> dict[str, Any]:
     return {**found, **took, **memory(), "steady_peak_mb": peak, "wrong": wrong, "late_max_ms": late_ms}
 
 
-def check(broker: Broker, due_ms: list[int], stops: list[int]) -> tuple[dict[str, int], int]:
+def check(broker: Broker, due_ms: array[int], stops: list[int]) -> tuple[dict[str, int], int]:
     """How many are lost, there twice, early or late by the clock's steps; by how many ms the latest was behind its step."""
     store = broker.services.store
     wrong, late_max = {"lost": 0, "twice": 0, "early": 0, "late": 0, "out_of_order": 0}, 0

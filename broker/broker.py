@@ -17,7 +17,7 @@ from broker.config import BrokerConfig, advertised_host, check
 from broker.consumer_offset import ConsumerOffsetManager
 from broker.delay_cancelled import DelayCancelled
 from broker.delay_query import DelayQuery, NoTimers
-from broker.delivery_time import DeliveryTimes
+from broker.delivery_time import TIMER_TOPIC, DeliveryTimes
 from broker.handlers import ROUTES
 from broker.long_polling import PullRequestHoldService
 from broker.ports import reserve_ports
@@ -30,6 +30,7 @@ from broker.schedule import ScheduleMessageService
 from broker.services import Services
 from broker.stats import SAMPLE_STEP_S, BrokerStats
 from broker.subscription_group import SubscriptionGroupManager
+from broker.timer_figures import DEQUEUE_NUMS
 from broker.timer_service import TimerMessageService
 from broker.topic_config import TopicConfigManager
 from remoting.bodies import DataVersion
@@ -159,6 +160,8 @@ class Broker:
         times = self._delivery_times(timer_messages)
         waiting = timer_messages if times.is_enabled else NoTimers()
         putter = MessagePutter(config, store, store_host, timers, loop, times)
+        putter.on_put_failed = schedule.on_put_failed = timer_messages.on_put_failed = stats.put_failed
+        stats.others[DEQUEUE_NUMS, TIMER_TOPIC] = lambda: timer_messages.delivered_total
         route_wait = RouteWait(
             registration, timers, min(config.register_broker_timeout_mills / 1000, ROUTE_WAIT_MAX_S), putter.is_immediate
         )

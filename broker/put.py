@@ -140,6 +140,7 @@ class MessagePutter:
         self._requested_offset = 0
         self._unsynced: deque[_Unsynced] = deque()
         self._timer: Timer | None = None
+        self.on_put_failed: Callable[[], None] = lambda: None
         self.message_id: Callable[[int], str] = message_id_template(store_host)
         self.stored_properties = StoredProperties(config.broker_cluster_name)
         self.is_sync_flush = store.config.flush_disk_type == "SYNC_FLUSH"
@@ -203,6 +204,7 @@ class MessagePutter:
 
     def _refusal(self, result: PutResult) -> RemotingError:
         """The error that a client gets, by 4.9.4's table, with the store's reason behind Apache's words."""
+        self.on_put_failed()
         reason = f" ({result.reason})" if result.reason else ""
         match result.status:
             case PutStatus.MESSAGE_ILLEGAL | PutStatus.PROPERTIES_SIZE_EXCEEDED:

@@ -15,7 +15,7 @@ it are synced: written earlier, a power cut could lose a message in both places.
 
 import heapq
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from typing import Any, Final, NamedTuple
 
@@ -29,7 +29,7 @@ from store.config_file import ConfigFile
 from store.consume_queue_ext import EXT_ADDRESS_MAX
 from store.delay_level import DelayLevels
 from store.layout import CONSUME_QUEUE_UNIT_STRUCT, HOLE_TAGS_CODE
-from store.message import SCHEDULE_TOPIC, Arrival, PutStatus
+from store.message import SCHEDULE_TOPIC, Arrival, PutResult, PutStatus
 from store.message_store import MessageStore
 from store.record import BadRecordError
 
@@ -91,6 +91,7 @@ class ScheduleMessageService(ConfigManager):
         # What could not be put and is tried again beside the others; of so much of it no more is tried.
         self._failed: list[_Failed] = []
         self._retry_timer: Timer | None = None
+        self.on_put_failed: Callable[[], None] = lambda: None
         self._is_running = False
         # Behind the newest copy delivered, and what waits for being synced up to there: (end offset, document).
         self._delivered_end = 0
@@ -264,9 +265,9 @@ class ScheduleMessageService(ConfigManager):
         try:
             result = self._store.put_message(message)
         except OSError as error:
-            log.error("delay level %d: cannot deliver to %s: %s; trying again", level, message.topic, error)
-            return False
+            result = PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=str(error))
         if result.status is not _PUT_OK:
+            self.on_put_failed()
             log.error("delay level %d: cannot deliver to %s: %s", level, message.topic, result.reason or result.status.name)
             return result.status in _UNSTORABLE
         self._delivered_end = result.end_offset
@@ -274,7 +275,9 @@ class ScheduleMessageService(ConfigManager):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is to be done before a time comes."""
+        """Whether nothing is to be done before a time comes, nor tried again."""
+        if self._failed:
+            return False
         return self._timer is None or self._timer.is_cancelled or self._timer.when_ms > 0
 
     # --- what others ask --------------------------------------------------------------------------------------------

@@ -89,6 +89,8 @@ class BrokerStats:
         self._get_gone = Counter()
         self._misses = 0
         self.put_failed_times = 0
+        # Totals that others count, sampled like those here: (name, key) -> what tells the total.
+        self.others: dict[tuple[str, str], Callable[[], int]] = {}
         self._tps: deque[tuple[float, int, int, int, int]] = deque(maxlen=TPS_WINDOWS_S[-1] + 1)
         self._days = DayTotals()
         self.sample_tps()
@@ -177,6 +179,8 @@ class BrokerStats:
             add("BROKER_GET_NUMS", self.cluster_name, counter.nums, counter.times)
         for (group, topic), counter in self._send_backs.items():
             add("SNDBCK_PUT_NUMS", f"{topic}@{group}", counter.nums, counter.times)
+        for (name, key), total in self.others.items():
+            add(name, key, total(), total())
         return {key: (value, times) for key, (value, times) in sums.items()}
 
     def sample_tps(self) -> None:

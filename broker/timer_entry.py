@@ -30,6 +30,8 @@ log = logging.getLogger("broker")
 
 ENTERED_AT_ONCE: Final = 500
 ENTERED_AGAIN_AT_ONCE: Final = 8192
+RESIDENT_MAX: Final = 64 << 20
+"""How much of the files may be in memory while timers are entered again."""
 
 Progress = Callable[[str, int, int], None]
 """Called with what is done, bytes done and bytes to do."""
@@ -107,7 +109,7 @@ class TimerEntry:
         """
         end = self._store.max_offset(TIMER_TOPIC, 0)
         due_before_ms, place_before = recovered.delivered_before
-        resident_max = self._store.config.mapped_memory_resident_max
+        resident_max = min(RESIDENT_MAX, self._store.config.mapped_memory_resident_max)
         self.queue_offset = 0
         while (next_units := self._next_units(ENTERED_AGAIN_AT_ONCE))[1]:
             queue_offset, units = next_units

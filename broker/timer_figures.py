@@ -8,6 +8,8 @@ from broker.services import Services
 from store.java_hash import java_hash
 from store.layout import TIMER_CHECKPOINT_SIZE, TIMER_CHECKPOINT_STRUCT
 
+DEQUEUE_NUMS: Final = "TIMER_DEQUEUE_NUMS"
+"""Own: the statistic of what was delivered, kept under the timer topic."""
 _PUT_NUMS: Final = "TOPIC_PUT_NUMS"
 
 
@@ -35,18 +37,18 @@ def timer_metrics(services: Services) -> dict[str, object]:
 
 
 def timer_lines(services: Services) -> Mapping[str, str]:
-    """The keys that 5.x has for timers. How many are delivered in a second is not counted."""
+    """The keys that 5.x has for timers; what comes and goes a second is that of the last minute."""
     if not services.delivery_times.is_enabled:
         return dict.fromkeys(("timerReadBehind", "timerOffsetBehind", "timerCongestNum"), "0") | dict.fromkeys(
             ("timerEnqueueTps", "timerDequeueTps"), "0.0"
         )
     read_time_ms, _, queue_offset, *_ = TIMER_CHECKPOINT_STRUCT.unpack(timer_checkpoint(services))
     behind_ms = services.clock.message_time_ms() - read_time_ms if read_time_ms else 0
-    entered = services.stats.item(_PUT_NUMS, TIMER_TOPIC)
+    entered, delivered = (services.stats.item(name, TIMER_TOPIC) for name in (_PUT_NUMS, DEQUEUE_NUMS))
     return {
         "timerReadBehind": str(max(behind_ms, 0) // 1000),
         "timerOffsetBehind": str(max(services.store.max_offset(TIMER_TOPIC, 0) - queue_offset, 0)),
         "timerCongestNum": str(sum(services.timer_messages.counts_by_topic_hash().values())),
         "timerEnqueueTps": f"{entered.minute_tps() if entered is not None else 0.0:.1f}",
-        "timerDequeueTps": "0.0",
+        "timerDequeueTps": f"{delivered.minute_tps() if delivered is not None else 0.0:.1f}",
     }

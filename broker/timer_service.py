@@ -15,7 +15,7 @@ Nothing comes early. A time follows the calendar; a delay has passed on the stea
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from typing import Final
 
@@ -82,6 +82,8 @@ class TimerMessageService:
         self._failed_in_a_row = 0
         self._failure = ""
         self._roll_refusal: str | None = None
+        self.delivered_total = 0
+        self.on_put_failed: Callable[[], None] = lambda: None
 
     @property
     def refusal(self) -> str | None:
@@ -245,7 +247,9 @@ class TimerMessageService:
             result = PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=str(error))
         if result.status is _PUT_OK:
             self._failed_in_a_row, self._failure = 0, ""
+            self.delivered_total += 1
             return
+        self.on_put_failed()
         reason = f"a timer message cannot be delivered to {message.topic}: {result.reason or result.status.name}"
         if result.status in _UNSTORABLE:
             log.error("%s; it is lost", reason)

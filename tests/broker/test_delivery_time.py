@@ -7,8 +7,7 @@ from remoting.codes import ResponseCode
 from remoting.dispatch import RemotingError
 from runtime.clock import VirtualClock
 from store.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE, Message
-from store.properties import decode_properties, encode_properties
-from store.record import Record
+from store.properties import decode_properties
 
 NOW_MS = 1_700_000_000_250
 HOST = bytes(8)

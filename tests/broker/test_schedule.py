@@ -389,7 +389,9 @@ async def test_a_message_that_cannot_be_put_does_not_stop_its_level_and_is_not_p
     assert s.bodies() == ["a", "c"]
     assert s.service.encode() == {"offsetTable": {1: 1}}
     assert not s.service.may_remove(s.store.max_physical_offset)
+    assert not s.service.is_idle
     fails = False
     await until(lambda: s.bodies("bad") == ["b"])
     assert s.service.encode() == {"offsetTable": {1: 3}}
     assert s.service.may_remove(s.store.max_physical_offset)
+    assert s.service.is_idle

@@ -2,12 +2,13 @@
 
 import json
 
-from running import ask, connected, create_topic, running_broker
+from running import ask, connected, create_topic, running_broker, until
 
 from broker.timer_figures import timer_lines
 from remoting.bodies import KVTable, decode_body
-from remoting.codes import RequestCode
+from remoting.codes import RequestCode, ResponseCode
 from remoting.headers.send import SendMessageRequestHeaderV2
+from runtime.clock import VirtualClock
 from store.layout import TIMER_CHECKPOINT_STRUCT
 
 KEYS = {"timerReadBehind", "timerOffsetBehind", "timerCongestNum", "timerEnqueueTps", "timerDequeueTps"}
@@ -35,3 +36,27 @@ async def test_without_a_wheel_the_keys_are_those_of_an_idle_one():
         assert lines.keys() == KEYS and set(lines.values()) == {"0", "0.0"}
         assert json.loads((await ask(client, broker, RequestCode.GET_TIMER_METRICS)).body)["timingCount"] == {}
         assert (await ask(client, broker, RequestCode.COUNT_DELAYED)).code == 0
+
+
+async def test_what_is_delivered_in_a_second_is_told_and_every_put_that_fails_is_counted():
+    clock = VirtualClock()
+    async with running_broker(clock=clock) as broker, connected() as client:
+        services = broker.services
+        await create_topic(client, broker, "T")
+        header = SendMessageRequestHeaderV2("p", "T", "TBW102", 4, 0, 0, 0, 0, "TIMER_DELAY_SEC\x015")
+        for _ in range(20):
+            assert (await ask(client, broker, RequestCode.SEND_MESSAGE_V2, header, b"x")).code == 0
+        services.store.commit_log.refuse("test", "the disk is full")
+        assert (
+            await ask(client, broker, RequestCode.SEND_MESSAGE_V2, header, b"x")
+        ).code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert services.stats.put_failed_times == 1
+        clock.advance(5000)
+        await until(lambda: services.stats.put_failed_times > 1)  # the delivery
+        services.store.commit_log.refuse("test", None)
+        clock.advance(5000)
+        await until(lambda: services.store.max_offset("T", 0) == 20)
+        services.stats.sample()
+        assert float(timer_lines(services)["timerDequeueTps"]) == 2.0  # the first sample looks back 10 s
+        table = decode_body(KVTable, (await ask(client, broker, RequestCode.GET_BROKER_RUNTIME_INFO)).body).table
+        assert table["putMessageFailedTimes"] == str(services.stats.put_failed_times)
