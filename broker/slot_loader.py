@@ -105,6 +105,8 @@ class SlotLoader:
     def _next_slot(self, until_ms: int) -> bool:
         # Further units may still be hung into the last slot of all.
         until_ms = min(until_ms + self._precision_ms - until_ms % self._precision_ms, self._timers.last_time_ms)
+        if until_ms <= self.loaded_to_ms:
+            return False
         time_ms = self._timers.next_time_ms(until_ms, self.loaded_to_ms)
         if time_ms is None:
             self.loaded_to_ms = max(self.loaded_to_ms, until_ms)
