@@ -40,6 +40,8 @@ from store.record import decode_record
 TOPIC: Final = "Pending"
 BEGIN_MS: Final = 1_800_000_000_500
 DAY_MS: Final = 86_400_000
+PUT_AT_ONCE, PUT_EVERY_MS = 100, 50
+FILLED_MS: Final = BEGIN_MS + 600_000
 DAYS: Final = 400
 HOST: Final = bytes((127, 0, 0, 1, 0, 0, 0x2A, 0x9F))
 MORE: Final = 20_000  # put before the kill
@@ -48,19 +50,19 @@ START_SECONDS_MAX, RESIDENT_MB_MAX = 5.0, 150.0
 TIMER_FILES: Final = ("timerwheel", "timerlog", "config/timercheck")
 
 
-def dues(count: int) -> array[int]:
+def dues(count: int) -> "array[int]":
     """When each message is due, by its number; then come those that are put before the kill."""
     chance = random.Random(count)
     return array(
         "q",
         itertools.chain(
-            (BEGIN_MS + 1 + chance.randrange(DAYS * DAY_MS - 60_000) for _ in range(count)),
+            (FILLED_MS + 1 + chance.randrange(DAYS * DAY_MS) for _ in range(count)),
             (BEGIN_MS + DAY_MS + number for number in range(MORE)),
         ),
     )
 
 
-def put(broker: Broker, numbers: range, due_ms: array[int]) -> None:
+def put(broker: Broker, numbers: range, due_ms: "array[int]") -> None:
     """Some messages by their numbers; every other one asks for a delay."""
     services = broker.services
     for number in numbers:
@@ -72,7 +74,7 @@ def put(broker: Broker, numbers: range, due_ms: array[int]) -> None:
         stored = encode_properties(properties).encode()
         body = f"{number} ".encode() + bytes(100)
         services.putter.put(Message(TOPIC, number % 4, body, HOST, HOST, properties=properties, properties_bytes=stored))
-        if number % 100 == 0:
+        if number % PUT_AT_ONCE == 0:
             services.turn.run()
     services.turn.run()
 
@@ -103,8 +105,11 @@ async def fill(folder: Path, count: int) -> dict[str, Any]:
     broker, _ = await started(folder, BEGIN_MS)
     began, cpu = time.monotonic(), time.process_time()
     due_ms = dues(count)
-    for first in range(0, count, 2000):
-        put(broker, range(first, min(first + 2000, count)), due_ms)
+    clock = broker.services.clock
+    assert isinstance(clock, VirtualClock)
+    for first in range(0, count, PUT_AT_ONCE):
+        put(broker, range(first, min(first + PUT_AT_ONCE, count)), due_ms)
+        clock.advance(PUT_EVERY_MS)
         await asyncio.sleep(0)
     found = {"seconds": time.monotonic() - began, "cpu_s": time.process_time() - cpu, **memory()}
     await broker.stop()
@@ -113,14 +118,14 @@ async def fill(folder: Path, count: int) -> dict[str, Any]:
 
 async def start(folder: Path, count: int) -> dict[str, Any]:
     """Start and stop."""
-    broker, found = await started(folder, BEGIN_MS)
+    broker, found = await started(folder, FILLED_MS)
     await broker.stop()
     return found
 
 
 async def start_and_die(folder: Path, count: int) -> dict[str, Any]:
     """Start, take some more messages, and be killed."""
-    broker, found = await started(folder, BEGIN_MS)
+    broker, found = await started(folder, FILLED_MS)
     put(broker, range(count, count + MORE), dues(count))
     print(json.dumps(found), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -129,12 +134,12 @@ async def start_and_die(folder: Path, count: int) -> dict[str, Any]:
 
 async def deliver(folder: Path, count: int) -> dict[str, Any]:
     """Let the days pass."""
-    broker, found = await started(folder, BEGIN_MS)
+    broker, found = await started(folder, FILLED_MS)
     due_ms = dues(count)
     clock, services = broker.services.clock, broker.services
     assert isinstance(clock, VirtualClock)
     chance = random.Random(1)
-    steps = {BEGIN_MS + hour * DAY_MS // 24 for hour in range(1, DAYS * 24 + 1)}
+    steps = {FILLED_MS + hour * DAY_MS // 24 for hour in range(1, DAYS * 24 + 1)}
     for one in chance.sample(due_ms, EXACT):
         steps |= {one - 1, one}
     stops = sorted(steps)
@@ -153,7 +158,7 @@ async def deliver(folder: Path, count: int) -> dict[str, Any]:
     return {**found, **took, **memory(), "steady_peak_mb": peak, "wrong": wrong, "late_max_ms": late_ms}
 
 
-def check(broker: Broker, due_ms: array[int], stops: list[int]) -> tuple[dict[str, int], int]:
+def check(broker: Broker, due_ms: "array[int]", stops: list[int]) -> tuple[dict[str, int], int]:
     """How many are lost, there twice, early or late by the clock's steps; by how many ms the latest was behind its step."""
     store = broker.services.store
     wrong, late_max = {"lost": 0, "twice": 0, "early": 0, "late": 0, "out_of_order": 0}, 0
