@@ -35,8 +35,8 @@ from store.record import BadRecordError
 
 log = logging.getLogger("broker")
 
-BATCH_MAX: Final = 128
-"""Messages delivered in one turn of the loop (about 2 ms); others have their turn before the next."""
+BATCH_MAX: Final = 64
+"""Messages delivered in one turn of the loop (about 1 ms); others have their turn before the next."""
 UNITS_READ: Final = 32
 RETRY_AFTER_S: Final = 0.1
 FAILED_MAX: Final = 8
