@@ -38,6 +38,8 @@ SECTOR_SIZE: Final = 512
 
 _INT16 = struct.Struct(">H")
 _INT64 = struct.Struct(">q")
+_UINT16 = struct.Struct(">H")
+_UINT32 = struct.Struct(">I")
 _FIXED = RECORD_FIXED_STRUCTS
 _FIXED_SIZES: Final = {host_flags: fixed.size for host_flags, fixed in _FIXED.items()}
 _PACK: Final = {host_flags: fixed.pack for host_flags, fixed in _FIXED.items()}
@@ -181,14 +183,16 @@ def bounds(view: memoryview, position: int) -> tuple[int, int, int, int]:
         raise BadRecordError(f"total size {size} is not within {RECORD_SIZE_MIN}..{room}")
     body_start = position + _FIXED_SIZES[view[position + SYS_FLAG_POSITION + 3] & HOST_FLAGS]
     end = position + size
-    topic_start = body_start + int.from_bytes(view[body_start - 4 : body_start], "big") + topic_length_size
+    topic_start = body_start + _UINT32.unpack_from(view, body_start - 4)[0] + topic_length_size
     if topic_start + 2 > end:
         raise BadRecordError(f"body passes the record's end at {end}")
-    topic_size = int.from_bytes(view[topic_start - topic_length_size : topic_start], "big")
+    topic_size = view[topic_start - 1]
+    if topic_length_size == 2:
+        topic_size |= view[topic_start - 2] << 8
     properties_start = topic_start + topic_size + 2
     if properties_start > end:
         raise BadRecordError(f"topic of {topic_size} bytes passes the record's end at {end}")
-    properties_size = int.from_bytes(view[properties_start - 2 : properties_start], "big")
+    properties_size = _UINT16.unpack_from(view, properties_start - 2)[0]
     if properties_start + properties_size != end:
         raise BadRecordError(f"properties of {properties_size} bytes do not end with the record at {end}")
     return size, body_start, topic_start, topic_size
