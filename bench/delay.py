@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
 from rich.table import Table
 
 from bench import apache, wire
@@ -109,7 +110,7 @@ def show(ours: dict[str, Result], theirs: dict[str, Result] | None) -> None:
             # Of the two that run at once the processor time is not told apart.
             cpu = "" if load in (BURST_LOAD, BESIDE_LOAD) else f"{got['broker_cpu_us_per_msg']:.0f}"
             table.add_row(load.name, name, *counts, *figures, cpu)
-    console.print(table)
+    Console(width=170).print(table)
     for name, measured in (("PocketMQ", ours), (f"Apache {PEER}", theirs)):
         if measured is not None:
             drained = BURST / max(measured[BURST_LOAD.name]["late_max_ms"], 1) * 1000
