@@ -14,7 +14,7 @@ import numpy as np
 
 from broker.clock_steps import ClockSteps
 from broker.near_heap import NearHeap, NearTimer
-from broker.timer_columns import MANY, TimerColumns
+from broker.timer_columns import MANY_READ, TimerColumns
 from broker.timer_record import TimerRecord, superseded_key
 from store.layout import TIMER_MAGIC_ROLL
 from store.timer_log import Numbers, Units, unit_dues
@@ -22,7 +22,7 @@ from store.timer_store import TimerStore
 
 log = logging.getLogger("broker")
 
-RECORDS_AT_ONCE: Final = 256
+RECORDS_AT_ONCE: Final = 384
 UNITS_ROLLED_AT_ONCE: Final = 8192
 _NOTHING: Final = (0, 0)
 
@@ -69,7 +69,7 @@ class SlotLoader:
         self._seen.clear()
 
     def step(self, until_ms: int, now_ms: int) -> bool:
-        """Do a part of the work, about 1 ms; False when all slots up to that of `until_ms` are loaded. Raises OSError."""
+        """Do a part of the work, about 2 ms; False when all slots up to that of `until_ms` are loaded. Raises OSError."""
         if self._waiting:
             self._take_units(*self._waiting.pop())
         elif self._unrolled and self._unrolled[0][0] + self._precision_ms <= now_ms:
@@ -153,7 +153,7 @@ class SlotLoader:
 
     def _take_units(self, physical_offsets: Numbers, sizes: Numbers) -> None:
         slot_ms = self.loaded_to_ms - self._precision_ms
-        if len(sizes) < MANY:
+        if len(sizes) < MANY_READ:
             for physical_offset in physical_offsets.tolist():
                 self._take_at(physical_offset, slot_ms)
             return

@@ -273,3 +273,28 @@ async def test_a_store_that_takes_nothing_is_asked_again_until_it_does() -> None
         while len(t.bodies()) < 50:
             await t.advance(100)
     assert sorted(t.bodies(), key=int) == [f"{number}" for number in range(50)]
+
+
+@pytest.mark.parametrize("ahead_ms", [SECOND, MINUTE])  # into a slot that is loaded, and into one that waits
+async def test_hundreds_that_come_together_are_delivered_in_due_order_without_those_cancelled(ahead_ms: int) -> None:
+    t = Timed()
+    now, chance = t.clock.message_time_ms(), random.Random(ahead_ms)
+    dues = {str(number): now + ahead_ms + chance.randrange(3) for number in range(700)}
+    for number, due_ms in dues.items():
+        asked = {"TIMER_DELAY_MS": due_ms - now} if int(number) % 3 else {"TIMER_DELIVER_MS": due_ms}
+        t.put(number, turn=False, **asked)
+    t.turn.run()
+    await t.settle()
+    for number in ("5", "350", "699"):
+        t.cancel(number, (dues.pop(number) - 1) // SECOND * SECOND)
+    await t.advance(ahead_ms + 1)
+    assert t.arrivals() == [
+        (number, now + ahead_ms + 1)
+        for number, due_ms in sorted(dues.items(), key=lambda row: (row[1], int(row[0])))
+        if due_ms <= now + ahead_ms + 1
+    ]
+    await t.advance(1)
+    assert len(t.arrivals()) == len(dues)
+    again = t.again()
+    await again.settle()
+    assert len(again.arrivals()) == len(dues)
