@@ -99,6 +99,10 @@ class MappedRegion(ABC):
                 cleared = True
         return cleared
 
+    def next_data(self, start: int, end: int) -> int:
+        """The first byte in [start, end) that is in no hole of the file; `end` when there is none. Before it are zeros."""
+        return start
+
     def close(self) -> None:
         """Give up the mapping. Slices of `view` that others still hold stay readable and keep the memory until they go."""
         del self.view, self.array
@@ -311,6 +315,13 @@ class _FileRegion(MappedRegion):
         finally:
             os.close(descriptor)
         return cleared
+
+    def next_data(self, start: int, end: int) -> int:
+        descriptor = os.open(self._path, os.O_RDONLY)
+        try:
+            return disk_holes.next_data(descriptor, start, end)
+        finally:
+            os.close(descriptor)
 
 
 class _FileLock(DiskLock):

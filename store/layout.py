@@ -213,10 +213,12 @@ RECORD_FIXED_STRUCTS: Final = {
 }
 RECORD_FIXED_SIZE: Final = 88
 assert [fixed.size for fixed in RECORD_FIXED_STRUCTS.values()] == [88, 100, 100, 112]
+MAGIC_CODE_POSITION: Final = 4
 QUEUE_OFFSET_POSITION: Final = 20
 PHYSICAL_OFFSET_POSITION: Final = 28
 SYS_FLAG_POSITION: Final = 36
 STORE_TIMESTAMP_POSITION: Final = 56  # +12 when the born host is IPv6
+assert field_position(RECORD_FIXED, "magic_code") == MAGIC_CODE_POSITION
 assert field_position(RECORD_FIXED, "queue_offset") == QUEUE_OFFSET_POSITION
 assert field_position(RECORD_FIXED, "physical_offset") == PHYSICAL_OFFSET_POSITION
 assert field_position(RECORD_FIXED, "sys_flag") == SYS_FLAG_POSITION

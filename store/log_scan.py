@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from store.layout import RECORD_SIZE_MIN
+from store.layout import MAGIC_CODE_POSITION, RECORD_SIZE_MIN
 from store.mapped_file_queue import MappedFileQueue
 from store.record import BadRecordError, check_record, is_blank
 from store.record_chain import MARK_SIZE, chained, record_candidates
@@ -66,10 +66,14 @@ def next_sound_record(mapped_files: MappedFileQueue, after: int) -> int | None:
         return None
     position = max(after + 1, files[0].start_offset)
     while (file := mapped_files.file_at(position)) is not None:
+        # Behind the end of a log that was not finished there is a hole, the rest of a GiB: to look at it took 1 to 4 s. (The
+        # first bytes of a record, those of its size, may be zeros in it.)
         at = position - file.start_offset
+        at = max(at, file.next_data(at) - MAGIC_CODE_POSITION)
+        position = file.start_offset + at
         # The overlap lets a record's mark be seen whole in one of two windows.
         data = file.array[at : at + WINDOW_SIZE + MARK_SIZE - 1]
-        # Behind the end of a log that was not finished there are zeros: the rest of a GiB, 10 ms a window to search.
+        # Or zeros, written ahead or reserved: 10 ms a window to search.
         is_blank = not data.max()
         for start in () if is_blank else record_candidates(data, position).tolist():
             try:

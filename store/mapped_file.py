@@ -118,6 +118,10 @@ class MappedFile:
             return
         region.release_memory(0, end)
 
+    def next_data(self, start: int) -> int:
+        """The first byte from `start` on that is in no hole of the file, else its end: zeros that cost something to read."""
+        return self.region.next_data(start, self.size)
+
     # --- writing ---------------------------------------------------------------------------------------------------
 
     @property

@@ -10,6 +10,7 @@ from store.layout import BLANK_MAGIC_CODE, BLANK_STRUCT
 from store.log_scan import LogScan, next_sound_record
 from store.mapped_file_queue import MappedFileQueue
 from store.message import Message
+from store.open_files import resident_memory
 from store.record import BadRecordError, check_record, encode_record, is_blank, record_size, topic_part
 
 FILE_SIZE = 4096
@@ -139,6 +140,24 @@ def test_the_next_sound_record_may_lie_in_a_later_file_and_old_bytes_are_none(tm
     last_of_first = max(start for start in log.starts if start < FILE_SIZE)
     assert next_sound_record(files, last_of_first) == log.starts[log.starts.index(second) + 1]
     assert next_sound_record(files, -5) == 0
+
+
+@pytest.mark.parametrize("before", [0, 1, 2, 3])
+def test_the_next_sound_record_is_found_behind_a_hole_and_with_its_first_bytes_in_it(tmp_path: Path, before: int) -> None:
+    file_size, begin = 1 << 30, (512 << 20) - before
+    record = encode_record(Message("T", 0, bytes(400), bytes(8), bytes(8)), *topic_part(b"T"), 400 + 91 + 1, 0, begin, 7)
+    path = tmp_path / f"{0:020}"
+    with open(path, "wb") as file:
+        # Of its size the first two bytes are zeros, which a file system need not have written.
+        file.seek(begin + min(before, 2))
+        file.write(record[min(before, 2) :])
+        file.truncate(file_size)
+    files = MappedFileQueue(FileDisk(), str(tmp_path), file_size)
+    files.load()
+    resident = resident_memory()
+    assert next_sound_record(files, 88) == begin
+    assert next_sound_record(files, begin) is None
+    assert resident_memory() - resident < 64 << 20, "the hole was read"
 
 
 def test_a_record_in_a_body_is_no_record_of_the_log(tmp_path: Path) -> None:
