@@ -23,7 +23,7 @@ from rich.table import Table
 from bench.spark_read import make_store
 from runtime.clock import SystemClock
 from store.config import MessageStoreConfig
-from store.disk import FileDisk
+from store.file_disk import FileDisk
 from store.message_store import MessageStore
 
 READ_SIZE = 8 << 20

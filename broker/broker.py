@@ -43,7 +43,8 @@ from runtime.timers import Timer, Timers
 from runtime.turn import Phase, Turn
 from store.config import MessageStoreConfig
 from store.config_file import ConfigFile
-from store.disk import NO_ROOM, Disk, FileDisk, StoreError, no_room
+from store.disk import NO_ROOM, Disk, StoreError, no_room
+from store.file_disk import FileDisk
 from store.message_store import MessageStore
 from store.timer_store import TimerStore
 

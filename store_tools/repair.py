@@ -12,7 +12,7 @@ from rich.console import Console
 
 from runtime.clock import SystemClock
 from store.bulk_dispatch import BulkDispatcher
-from store.disk import FileDisk
+from store.file_disk import FileDisk
 from store.layout import QUEUE_OFFSET_POSITION
 from store.log_scan import LogScan
 from store.quarantine import apply

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from store import clean_stop
 from store.config_file import decode_document
-from store.disk import FileDisk
+from store.file_disk import FileDisk
 from store.layout import CHECKPOINT_FILE_SIZE, CHECKPOINT_SIZE, CHECKPOINT_STRUCT
 from store_tools.finding import Finding, Findings, Severity
 from store_tools.store_files import StoreFiles

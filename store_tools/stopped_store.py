@@ -3,7 +3,8 @@
 from runtime.clock import Clock
 from store.config import MessageStoreConfig
 from store.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL, DelayLevels
-from store.disk import FileDisk, StoreError
+from store.disk import StoreError
+from store.file_disk import FileDisk
 from store.layout import CONSUME_QUEUE_UNIT_SIZE
 from store.message_store import MessageStore
 from store_tools.index_files import index_facts

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from runtime.clock import Clock, SystemClock
 from store.config_file import ConfigFile
-from store.disk import FileDisk
+from store.file_disk import FileDisk
 from store.message import PutStatus
 from store.message_store import MessageStore
 from store_tools.documents import DocumentError, message_of

@@ -17,7 +17,7 @@ from remoting.headers.send import SendMessageRequestHeaderV2
 from remoting.headers.topic import TopicRequestHeader
 from runtime.lifecycle import StartError
 from store.config import MessageStoreConfig
-from store.disk import FileDisk
+from store.file_disk import FileDisk
 from store.memory_disk import MemoryDisk
 
 SUSPEND_AND_SUBSCRIPTION = 2 | 4

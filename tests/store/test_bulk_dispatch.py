@@ -12,8 +12,8 @@ from store.bulk_dispatch import BulkDispatcher
 from store.consume_queue_ext import ConsumeQueueExtStore
 from store.consume_queue_store import ConsumeQueueStore
 from store.delay_level import DelayLevels
-from store.disk import FileDisk
 from store.dispatcher import Dispatcher
+from store.file_disk import FileDisk
 from store.index_service import IndexService
 from store.layout import HOLE_TAGS_CODE
 from store.log_scan import LogScan

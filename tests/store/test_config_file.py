@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store.config_file import ConfigFile, carry, decode_document, encode_document
-from store.disk import FileDisk, StoreError
+from store.disk import StoreError
+from store.file_disk import FileDisk
 
 OFFSETS_OF_4_9_4 = b'{\n\t"offsetTable":{\n\t\t"T@G":{0:111,1:127\n\t\t},\n\t\t"%RETRY%G@G":{0:0\n\t\t}\n\t}\n}'
 OFFSETS_OF_5 = b'{"dataVersion":{"stateVersion":7},"offsetTable":{"T@G":{\n\t0:12,\n\t-1 :13}}}'

@@ -6,7 +6,8 @@ import pytest
 
 from store.consume_queue import ConsumeQueue
 from store.consume_queue_store import ConsumeQueueStore
-from store.disk import FileDisk, StoreError
+from store.disk import StoreError
+from store.file_disk import FileDisk
 from store.layout import CONSUME_QUEUE_UNIT_DTYPE, CONSUME_QUEUE_UNIT_STRUCT, HOLE_TAGS_CODE
 
 UNITS_PER_FILE = 10

@@ -10,7 +10,8 @@ import pytest
 from descriptors import descriptors
 from power_cut_disk import PowerCutDisk
 
-from store.disk import Disk, FileDisk
+from store.disk import Disk
+from store.file_disk import FileDisk
 from store.memory_disk import MemoryDisk
 
 
@@ -222,7 +223,7 @@ def test_what_is_reserved_on_tmpfs_may_be_written_by_a_later_mapping(is_closed: 
 
 ON_A_FULL_TMPFS = """
 import os, sys
-from store.disk import FileDisk
+from store.file_disk import FileDisk
 disk, folder = FileDisk(), sys.argv[1]
 region = disk.map(f"{folder}/file", 8 << 20, create=True)
 region.reserve(0, 4096)

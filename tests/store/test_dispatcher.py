@@ -4,8 +4,8 @@ import pytest
 
 from runtime.clock import VirtualClock
 from store.consume_queue_store import ConsumeQueueStore
-from store.disk import FileDisk
 from store.dispatcher import Dispatcher
+from store.file_disk import FileDisk
 from store.index_service import IndexService
 from store.message import Arrival, DispatchRequest
 from store.store_checkpoint import StoreCheckpoint

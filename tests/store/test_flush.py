@@ -7,7 +7,7 @@ from pathlib import Path
 from power_cut_disk import PowerCutDisk
 from stores import ROOT, SteppedClock, message, open_store
 
-from store.disk import FileDisk
+from store.file_disk import FileDisk
 from store.message import PutStatus
 from store.message_store import MessageStore
 

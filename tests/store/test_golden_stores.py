@@ -23,8 +23,8 @@ from store.config import MessageStoreConfig
 from store.config_file import ConfigFile
 from store.consume_queue_store import ConsumeQueueStore
 from store.delay_level import DelayLevels
-from store.disk import FileDisk
 from store.dispatcher import Dispatcher
+from store.file_disk import FileDisk
 from store.index_service import IndexService
 from store.layout import CONSUME_QUEUE_UNIT_STRUCT
 from store.message_store import MessageStore

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from runtime.clock import VirtualClock
-from store.disk import FileDisk, StoreError
+from store.disk import StoreError
+from store.file_disk import FileDisk
 from store.index_file import IndexFile
 from store.index_service import IndexService
 from store.message import DispatchRequest

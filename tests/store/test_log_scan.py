@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from store.disk import FileDisk
+from store.file_disk import FileDisk
 from store.layout import BLANK_MAGIC_CODE, BLANK_STRUCT
 from store.log_scan import LogScan, next_sound_record
 from store.mapped_file_queue import MappedFileQueue

@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from store.disk import FileDisk, MappedRegion, StoreError
+from store.disk import MappedRegion, StoreError
+from store.file_disk import FileDisk
 from store.mapped_file_queue import MappedFileQueue
 from store.memory_disk import MemoryDisk
 

@@ -6,7 +6,8 @@ import pytest
 from stores import ROOT, bodies, message, open_store
 
 from runtime.clock import VirtualClock
-from store.disk import FileDisk, StoreError
+from store.disk import StoreError
+from store.file_disk import FileDisk
 from store.java_hash import tags_code
 from store.memory_disk import MemoryDisk
 from store.message import SCHEDULE_TOPIC, GetStatus, PutStatus

@@ -7,7 +7,7 @@ import pytest
 from descriptors import descriptors
 from stores import message, open_store, records
 
-from store.disk import FileDisk
+from store.file_disk import FileDisk
 from store.mapped_file_queue import MappedFileQueue
 from store.open_files import LOG_TAIL_KEPT, OpenFiles, resident_memory
 

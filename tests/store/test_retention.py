@@ -8,7 +8,8 @@ import pytest
 from power_cut_disk import Fault, PowerCutDisk
 from stores import ROOT, SteppedClock, bodies, message, open_store
 
-from store.disk import Disk, FileDisk
+from store.disk import Disk
+from store.file_disk import FileDisk
 from store.memory_disk import MemoryDisk
 from store.message import PutStatus
 from store.message_store import MessageStore

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from store.disk import FileDisk
+from store.file_disk import FileDisk
 from store.store_checkpoint import StoreCheckpoint
 
 

@@ -11,7 +11,7 @@ import pytest
 from golden_files import GOLDEN, unpack_golden
 from timer_slots import units_at
 
-from store.disk import FileDisk
+from store.file_disk import FileDisk
 from store.layout import (
     TIMER_CHECKPOINT_STRUCT,
     TIMER_LOG_UNIT_DTYPE,

@@ -7,7 +7,7 @@ from golden_files import TIMER_FILES, unpack_golden
 
 from runtime.clock import VirtualClock
 from store.config import MessageStoreConfig
-from store.disk import FileDisk
+from store.file_disk import FileDisk
 from store.message import Message
 from store.message_store import MessageStore
 from store.properties import encode_properties

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from store import layout
-from store.disk import FileDisk
+from store.file_disk import FileDisk
 from store.index_file import IndexFile
 from store.key_hash import key_hashes
 from store.record import BadRecordError, check_record, decode_record, is_blank, physical_offset_of

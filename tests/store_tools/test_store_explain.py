@@ -8,7 +8,7 @@ import pytest
 from made_stores import NOW_MS, flip, made, overwrite, unpacked
 from rich.console import Console
 
-from store.disk import FileDisk
+from store.file_disk import FileDisk
 from store.timer_store import SLOTS_TOTAL, TimerStore
 from store_tools.explain import PlaceError, explain_place
 from store_tools.report import time_text

@@ -1,0 +1,332 @@
+"""The machine's file systems as a `store.disk.Disk`: what Linux does about mapped files, and how it is told."""
+
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+import resource
+import shutil
+from contextlib import suppress
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from store import disk_holes
+from store.disk import NO_ROOM, Disk, DiskLock, MappedRegion
+
+_MADV_POPULATE_WRITE: Final = 23  # Linux 5.14; mmap does not name it
+_MLOCK_ONFAULT: Final = 1
+# The C library's calls by address: mmap's own madvise holds the GIL.
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+
+
+class _FileRegion(MappedRegion):
+    # Python's mmap keeps a descriptor of its own and does not tell it. A second one a file, only to sync with, would be
+    # thousands for thousands of queues: what needs one opens the path for the moment (5 us). An error of the kernel's own
+    # write-back is not lost by that: until somebody was told of it, it waits for the next who opens the file.
+
+    def __init__(self, path: str, size: int, random_access: bool, read_only: bool) -> None:
+        self._path = path
+        with open(path, "rb" if read_only else "r+b", buffering=0) as file:
+            descriptor = file.fileno()
+            pages = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ if read_only else mmap.ACCESS_WRITE)
+            if random_access:
+                # The first touch of a sparse file of 6 MB costs 13 us so, and 2 to 20 ms of reading ahead without. Not for
+                # the log: going through it costs 0.6 us a record with reading ahead, 2.1 without.
+                pages.madvise(mmap.MADV_RANDOM)
+            self.array = np.frombuffer(pages, np.uint8)
+            self._has_cover = not read_only and disk_holes.looking_takes_room(descriptor)
+            if self._has_cover:
+                disk_holes.cover(descriptor, self.array.ctypes.data, size)
+        self._is_locked = False
+        self.view = memoryview(self.array)  # type: ignore[arg-type]  # an ndarray is a buffer; the stubs say so from 3.12 on
+
+    def sync(self, start: int, end: int) -> None:
+        # The kernel writes all dirty pages of the file; a mapped file is written in order, so that is the range asked for.
+        # Not mmap.flush, which holds the GIL for the whole of its msync (measured on 3.11: the loop stood still for 130 ms;
+        # with fdatasync at most 5).
+        try:
+            descriptor = os.open(self._path, os.O_RDWR)
+        except FileNotFoundError:
+            return  # deleted meanwhile by the other thread
+        try:
+            os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def reserve(self, start: int, end: int) -> None:
+        has_fallocate, descriptor = True, os.open(self._path, os.O_RDWR)
+        try:
+            try:
+                # A file system that knows no fallocate gets a byte written into each block by the C library.
+                os.posix_fallocate(descriptor, start, end - start)
+            except OSError as error:
+                if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                    raise OSError(error.errno, error.strerror, self._path) from None
+                has_fallocate = False
+            if self._has_cover:
+                self._uncover(descriptor, start, end)
+            if not has_fallocate:
+                self._populate(start, end)
+        finally:
+            os.close(descriptor)
+
+    def _uncover(self, descriptor: int, start: int, end: int) -> None:
+        # Closed meanwhile, or the file unmapped: the next mapping is not to take this range for a hole.
+        array = getattr(self, "array", None)
+        disk_holes.uncover(descriptor, None if array is None else array.ctypes.data, start, end)
+        if self._is_locked and array is not None:
+            self._lock(array[start:end])
+
+    def _populate(self, start: int, end: int) -> None:
+        """Have the pages as if each had been written to, but unchanged. Raises OSError where a write would SIGBUS."""
+        try:
+            self._advise(start, end, _MADV_POPULATE_WRITE)
+        except OSError as error:
+            if error.errno == errno.EFAULT:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path) from None
+            if error.errno != errno.EINVAL:  # an old kernel: the best that can be done is done
+                raise
+
+    def warm(self, start: int, end: int) -> None:
+        # Not written to: should the log go over to this file meanwhile, its records are safe.
+        self.reserve(start, end)
+        self._populate(start, end)
+        self.sync(start, end)
+        self.release_memory(start, end)
+
+    def release_memory(self, start: int, end: int) -> None:
+        try:
+            self._advise(start, end, mmap.MADV_DONTNEED)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # locked
+                raise
+
+    def _advise(self, start: int, end: int, advice: int) -> None:
+        # Whoever holds the array holds the mapping: another thread may close the region meanwhile. Nothing to do then.
+        array = getattr(self, "array", None)
+        if array is not None and start < end:
+            start -= start % mmap.PAGESIZE
+            address = ctypes.c_void_p(array.ctypes.data + start)
+            if _LIBC.madvise(address, ctypes.c_size_t(end - start), advice) != 0:
+                code = ctypes.get_errno()
+                raise OSError(code, f"madvise {advice}: {os.strerror(code)}", self._path)
+
+    def lock_memory(self, locked: bool = True) -> None:
+        # On fault: the file is sparse, and pages that nobody has written to need not be in memory at all.
+        self._lock(self.array, locked)
+        self._is_locked = locked
+
+    def _lock(self, array: npt.NDArray[np.uint8], locked: bool = True) -> None:
+        address, size = ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(len(array))
+        done = _LIBC.mlock2(address, size, _MLOCK_ONFAULT) if locked else _LIBC.munlock(address, size)
+        if done != 0:
+            code, limit = ctypes.get_errno(), resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+            raise OSError(
+                code,
+                f"cannot lock {len(array)} bytes in memory: {os.strerror(code)}; RLIMIT_MEMLOCK allows {limit} bytes in all "
+                "(ulimit -l, LimitMEMLOCK of systemd)",
+                self._path,
+            )
+
+    def clear(self, start: int) -> bool:
+        # As the base class does, but without a look at the holes: a new file of 1 GiB is nothing else.
+        end, cleared = len(self.array), False
+        descriptor = os.open(self._path, os.O_RDONLY)
+        try:
+            while start < end:
+                start = disk_holes.next_data(descriptor, start, end)
+                stop = os.lseek(descriptor, start, os.SEEK_HOLE) if start < end else end
+                if self.array[start:stop].any():
+                    self.array[start:stop] = 0
+                    cleared = True
+                start = stop
+        finally:
+            os.close(descriptor)
+        return cleared
+
+    def next_data(self, start: int, end: int) -> int:
+        descriptor = os.open(self._path, os.O_RDONLY)
+        try:
+            return disk_holes.next_data(descriptor, start, end)
+        finally:
+            os.close(descriptor)
+
+
+class _FileLock(DiskLock):
+    # POSIX record locks do not exclude within one process, so paths locked here are remembered.
+    _paths: set[str] = set()
+
+    def __init__(self, path: str) -> None:
+        self._path = os.path.realpath(path)
+        if self._path in self._paths:
+            raise BlockingIOError(f"{path} is locked by this process")
+        self._file = open(path, "a+b", buffering=0)  # noqa: SIM115
+        try:
+            # Byte 0, as Java's FileChannel.tryLock(0, 1) in BrokerController does: the two brokers see each other's lock.
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+            if os.fstat(self._file.fileno()).st_size == 0:
+                self._file.write(b"lock")
+        except OSError:
+            self._file.close()
+            raise
+        self._paths.add(self._path)
+
+    def close(self) -> None:
+        self._paths.discard(self._path)
+        self._file.close()
+
+
+class FileDisk(Disk):
+    """The machine's file systems."""
+
+    def __init__(self) -> None:
+        # Directories whose own name in the directory above was synced by this process. Of others that is not known: they may
+        # have been made by one that was killed.
+        self._durable_dirs: set[str] = set()
+
+    def map(
+        self, path: str, size: int, *, create: bool = False, random_access: bool = False, read_only: bool = False
+    ) -> MappedRegion:
+        if create:
+            self.make_dirs(os.path.dirname(path))
+            with open(path, "ab") as file:
+                if file.tell() == 0:
+                    file.truncate(size)
+        if (found := os.path.getsize(path)) != size:
+            raise OSError(f"{path} has {found} bytes, {size} expected")
+        return _FileRegion(path, size, random_access, read_only)
+
+    def read_file(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def read_range(self, path: str, start: int, size: int) -> bytes:
+        with open(path, "rb", buffering=0) as file:
+            return os.pread(file.fileno(), size, start)
+
+    def boot_mark(self, path: str) -> str:
+        path = _nearest(path)
+        try:
+            with open("/proc/sys/kernel/random/boot_id") as file:
+                boot = file.read().strip()
+            descriptor = os.open(path, os.O_PATH)
+            try:
+                with open(f"/proc/self/fdinfo/{descriptor}") as file:
+                    mount = next(line.split()[1] for line in file if line.startswith("mnt_id:"))
+            finally:
+                os.close(descriptor)
+        except (OSError, StopIteration):
+            return ""
+        return f"{boot} mount {mount} device {os.stat(path).st_dev}" if boot else ""
+
+    def write_file(self, path: str, data: bytes) -> None:
+        _write(path, data)
+
+    def replace_file(self, path: str, data: bytes) -> None:
+        new, old = path + ".tmp", path + ".bak"
+        self.make_dirs(os.path.dirname(path))
+        try:
+            _write(new, data, sync=True)
+        except OSError as error:
+            with suppress(FileNotFoundError):
+                os.unlink(new)
+            if error.errno not in NO_ROOM or not (os.path.exists(path) and os.path.exists(old)):
+                raise
+            # The file itself is whole: on a full disk its predecessor makes room for its successor.
+            os.unlink(old)
+            _write(new, data, sync=True)
+        if os.path.exists(path):
+            # A hard link, so that there is no moment without a file under the real name.
+            if os.path.exists(old):
+                os.unlink(old)
+            os.link(path, old)
+        os.replace(new, path)
+        self.sync_dir(os.path.dirname(path))
+
+    def delete(self, path: str) -> None:
+        os.unlink(path)
+
+    def delete_tree(self, path: str) -> None:
+        shutil.rmtree(path)
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(old, new)
+
+    def make_dirs(self, path: str) -> None:
+        missing = []
+        while path and not os.path.isdir(path):
+            missing.append(path)
+            path = os.path.dirname(path)
+        for new in reversed(missing):
+            os.makedirs(new, exist_ok=True)
+            self._durable_dirs.discard(new)
+
+    def listdir(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def is_dir(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def size(self, path: str) -> int:
+        return os.path.getsize(path)
+
+    def mtime_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def sync_dir(self, path: str) -> None:
+        self._sync_one_dir(path)
+        while path and path not in self._durable_dirs and not os.path.ismount(path):
+            above = os.path.dirname(path)
+            # Whoever may not even look into a directory has not made one in it.
+            with suppress(PermissionError):
+                self._sync_one_dir(above)
+            self._durable_dirs.add(path)
+            path = above
+
+    def _sync_one_dir(self, path: str) -> None:
+        try:
+            descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            return  # deleted meanwhile by the other thread
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def lock(self, path: str) -> DiskLock:
+        self.make_dirs(os.path.dirname(path))
+        return _FileLock(path)
+
+    def usage(self, path: str) -> float:
+        stat = os.statvfs(_nearest(path))
+        used = stat.f_blocks - stat.f_bfree
+        # What root keeps for itself counts as neither used nor free, as in `df`.
+        return used / (used + stat.f_bavail) if used + stat.f_bavail else 0.0
+
+
+def _write(path: str, data: bytes, *, sync: bool = False) -> None:
+    try:
+        with open(path, "wb") as file:
+            file.write(data)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+    except OSError as error:
+        # Those of writes do not tell the file by themselves.
+        raise OSError(error.errno, error.strerror, path) from None
+
+
+def _nearest(path: str) -> str:
+    """`path`, or the nearest directory above it that exists."""
+    while not os.path.exists(path):
+        path = os.path.dirname(path) or "."
+    return path
