@@ -118,7 +118,7 @@ def test_a_lock_is_exclusive_until_closed(disk: Disk, tmp_path: Path) -> None:
 def test_a_lock_holds_against_another_process(tmp_path: Path) -> None:
     path = f"{tmp_path}/lock"
     lock = FileDisk().lock(path)
-    try_lock = f"from store.disk import FileDisk; FileDisk().lock({path!r})"
+    try_lock = f"from store.file_disk import FileDisk; FileDisk().lock({path!r})"
     tried = subprocess.run([sys.executable, "-c", try_lock], capture_output=True, text=True)
     lock.close()
     assert tried.returncode != 0 and "BlockingIOError" in tried.stderr
