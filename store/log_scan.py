@@ -74,8 +74,8 @@ def next_sound_record(mapped_files: MappedFileQueue, after: int) -> int | None:
         # The overlap lets a record's mark be seen whole in one of two windows.
         data = file.array[at : at + WINDOW_SIZE + MARK_SIZE - 1]
         # Or zeros, written ahead or reserved: 10 ms a window to search.
-        is_blank = not data.max()
-        for start in () if is_blank else record_candidates(data, position).tolist():
+        has_nothing = not data.max()
+        for start in () if has_nothing else record_candidates(data, position).tolist():
             try:
                 check_record(file.view, at + start, position + start)
             except BadRecordError:

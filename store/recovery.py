@@ -30,7 +30,7 @@ from store.index_service import IndexService
 from store.layout import RECORD_SIZE_MIN
 from store.log_scan import LogScan, next_sound_record
 from store.lost_records import LostRecords, numbered
-from store.record import BadRecordError, bounds, is_blank
+from store.record import BadRecordError, bounds
 from store.record_window import RecordWindow
 from store.recovery_report import RecoveryReport, StartKind
 from store.store_checkpoint import StoreCheckpoint
@@ -114,7 +114,6 @@ class Recovery:
             self._start_over("asked for")
         elif self._ended_cleanly():
             self._is_unchanged = True
-            report.scan_start_offset = report.end_offset = self.known.log_end
         else:
             self._recover()
         self._make_again()
@@ -181,7 +180,9 @@ class Recovery:
         ends = known.queue_ends()
         self._suspects |= {key for key in found.keys() | ends.keys() if found.get(key) != ends.get(key)}
         self._note_last(known.last_record)
-        self._report.log_files_deleted = self._files.truncate(known.log_end)
+        # Never back over a BLANK: that a topic's past reaches behind it may have been noted.
+        self._report.scan_start_offset = self._report.end_offset = recovery_start.past_blank(self._files, known.log_end)
+        self._report.log_files_deleted = self._files.truncate(self._report.end_offset)
         return True
 
     def _recover(self) -> None:
@@ -366,8 +367,7 @@ class Recovery:
             end = position + bounds(file.view, position - file.start_offset)[0]
         except BadRecordError:
             return None
-        if end - file.start_offset < file.size and is_blank(file.view, end - file.start_offset):
-            end = file.start_offset + file.size
+        end = recovery_start.past_blank(self._files, end)
         return end if recovery_start.record_at(self._files, end) is not None else None
 
     def _sync(self, start: int) -> None:

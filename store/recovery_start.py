@@ -48,12 +48,15 @@ def ended_there(files: MappedFileQueue, known: CleanStop) -> bool:
     return last is not None and known.last_record + last[0] == known.log_end
 
 
+def past_blank(files: MappedFileQueue, end: int) -> int:
+    """`end`, or the end of its file if a BLANK fills that."""
+    file = files.file_at(end)
+    return end if file is None or not is_blank(file.view, end - file.start_offset) else file.start_offset + file.size
+
+
 def nothing_behind(files: MappedFileQueue, end: int) -> bool:
     """Whether nothing was appended to the log at `end`."""
-    file = files.file_at(end)
-    if file is not None and is_blank(file.view, end - file.start_offset):
-        end = file.start_offset + file.size
-    behind = files.view(end, BLANK_SIZE)
+    behind = files.view(past_blank(files, end), BLANK_SIZE)
     return behind is None or not any(behind)
 
 

@@ -142,6 +142,25 @@ def test_the_number_of_a_deleted_topic_does_not_come_back_without_its_records() 
         assert (store.max_offset("T", 0), store.min_offset("T", 0)) == (0, -1)
 
 
+def test_what_comes_anew_behind_the_end_of_a_file_is_no_past_of_its_topic() -> None:
+    disk = MemoryDisk()
+    store = open_store(disk)
+    while store.put_message(message("T", 0, bytes(3000))).end_offset < FILE_SIZE:
+        pass
+    store.dispatch()
+    cut_log(disk, FILE_SIZE)
+    crash(disk)
+    store, report = reopen(disk)
+    assert report.end_offset == FILE_SIZE, "a BLANK is the last of it"
+    store.drop_topics(set())
+    store.shutdown()
+    store, _ = reopen(disk)
+    assert store.put_message(message("T", 0, b"anew")).physical_offset == FILE_SIZE
+    crash(disk)
+    store, _ = reopen(disk)
+    assert bodies(store) == [b"anew"]
+
+
 # --- the end of the log ---------------------------------------------------------------------------------------------
 
 
