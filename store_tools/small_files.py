@@ -4,7 +4,7 @@ import os
 from typing import Any, Final
 
 from store import clean_stop
-from store.config_file import decode_document
+from store.config_document import decode_document
 from store.file_disk import FileDisk
 from store.layout import CHECKPOINT_FILE_SIZE, CHECKPOINT_SIZE, CHECKPOINT_STRUCT
 from store_tools.finding import Finding, Findings, Severity

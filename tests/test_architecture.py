@@ -20,6 +20,7 @@ FORMAT_MODULES = {
     "store.java_hash",
     "store.message",
     "store.delay_level",
+    "store.config_document",
 }
 """The modules of the store that say what bytes mean and touch no file."""
 

@@ -9,7 +9,7 @@ import pytest
 from running import running_broker
 
 from remoting.bodies import SubscriptionGroupConfig, TopicConfig
-from store.config_file import decode_document
+from store.config_document import decode_document
 from store.memory_disk import MemoryDisk
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store.config_file import ConfigFile, carry, decode_document, encode_document
+from store.config_document import decode_document, encode_document
+from store.config_file import ConfigFile, carry
 from store.disk import StoreError
 from store.file_disk import FileDisk
 
