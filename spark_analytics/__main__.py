@@ -14,8 +14,8 @@ from typing import Any
 
 from rich.console import Console
 
+from spark_analytics.places import log_files
 from spark_analytics.session import JavaNotFoundError, local_session
-from spark_analytics.splits import log_files
 from store.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL, DelayLevels
 
 

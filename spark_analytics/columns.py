@@ -5,15 +5,16 @@ derived from the declarations in `store.layout`.
 """
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
 
 from spark_analytics.properties import PropertyTable, slices, text
+from store.delay_level import DelayLevels
 from store.layout import (
     BORNHOST_V6_FLAG,
     HOST_SIZE,
@@ -28,23 +29,30 @@ from store.record_window import RecordWindow
 
 # A clock that a client made up may not fit Spark's microseconds.
 TIMESTAMP_MS_MAX: Final = (2**63 - 1) // 1000
+_LEVELS: Final = DelayLevels()
 HEX_PAIRS: Final = np.frombuffer(bytes(range(256)).hex().upper().encode(), "V2")
 
 
 class Records(RecordWindow):
     """The records of a window as Arrow columns, decoded on demand; one row a record."""
 
+    path: str = ""
+    delay_levels: DelayLevels
+    plain: list[bytes | None] | None = None
+    """Bodies of those rows that are compressed, in their order, None for one that cannot be decompressed (`bodies`)."""
+
     @classmethod
-    def of(cls, window: RecordWindow) -> "Records":
-        return cls(window.data, window.physical_offset, window.starts, window.sizes)
+    def of(cls, window: RecordWindow, path: str = "", delay_levels: DelayLevels = _LEVELS) -> "Records":
+        """`path` is the file's."""
+        records = cls(window.data, window.physical_offset, window.starts, window.sizes)
+        records.path, records.delay_levels = path, delay_levels
+        return records
 
-    def damaged(self) -> Positions:
-        """Physical offsets of the records whose lengths do not add up."""
-        return self.physical_offsets[~self.lengths_add_up]
-
-    def sound(self) -> "Records":
-        """Without the damaged rows."""
-        return self.rows(self.lengths_add_up)
+    def rows(self, keep: Any) -> Self:
+        """Only the rows that `keep` marks."""
+        kept = super().rows(keep)
+        kept.path, kept.delay_levels = self.path, self.delay_levels
+        return kept
 
     @property
     def bodies(self) -> Any:
@@ -62,6 +70,15 @@ class Records(RecordWindow):
 
     def timestamps_us(self, name: str) -> Positions:
         return np.clip(self.fixed(name), -TIMESTAMP_MS_MAX, TIMESTAMP_MS_MAX).astype(np.int64) * 1000
+
+    def property_column(self, name: str) -> Any:
+        """The value of one property a row; null where it is absent."""
+        begins, ends = self.property_spans(name.encode())
+        absent = begins < 0
+        if not absent.any():
+            return text(slices(self.data, begins, ends))
+        begins, ends = np.where(absent, self.properties_begins, begins), np.where(absent, self.properties_begins, ends)
+        return text(slices(self.data, begins, ends, absent))
 
     @cached_property
     def properties(self) -> PropertyTable:
@@ -132,7 +149,7 @@ def _host(name: str, field: str, v6_flag: int) -> Column:
 
 
 def _property(name: str, key: str) -> Column:
-    return Column(name, "string", pa.string(), lambda records: records.properties.value_of(key))
+    return Column(name, "string", pa.string(), lambda records: records.property_column(key))
 
 
 # Names as in Java's MessageExt and in rocketmq-spark; this order is the table's.
@@ -161,11 +178,12 @@ COLUMNS: Final = {
         Column("offsetMsgId", "string", pa.string(), Records.offset_msg_ids),
     )
 }
-DDL: Final = ", ".join(f"{column.name} {column.spark_type}" for column in COLUMNS.values())
 
 
-def record_batch(records: Records, names: list[str]) -> Any:
-    """The named columns of the records as an Arrow RecordBatch."""
-    columns = [COLUMNS[name] for name in names]
-    schema = pa.schema([(column.name, column.arrow_type) for column in columns])
-    return pa.RecordBatch.from_arrays([column.decode(records) for column in columns], schema=schema)
+def record_batch(records: Records, columns: Sequence[Column]) -> Any:
+    """Columns of the records as an Arrow RecordBatch."""
+    return pa.RecordBatch.from_arrays([column.decode(records) for column in columns], schema=arrow_schema(columns))
+
+
+def arrow_schema(columns: Sequence[Column]) -> Any:
+    return pa.schema([(column.name, column.arrow_type) for column in columns])

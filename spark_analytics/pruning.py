@@ -1,23 +1,31 @@
-"""What a query's filters allow a reader to leave out.
+"""Which records options and filters leave, and what need not be read for them.
 
-Spark evaluates every filter itself on what it gets: leaving out too little costs time only, so anything not understood is
-simply passed over.
+Options are obeyed to the letter. Of pushed filters Spark evaluates every one itself on what it gets: leaving out too little
+costs time only, so anything not understood is simply passed over.
+
+Store times ascend in a log, as far as the broker's clock did; a clock that was set back by up to CLOCK_STEP is allowed for.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
+import numpy as np
 
 from spark_analytics.columns import Records
-from spark_analytics.splits import Split
+from spark_analytics.options import EPOCH, ReadOptions
+from spark_analytics.places import LogFile, begins_with_record, open_file, read_at
+from spark_analytics.reader import next_candidate
+from store.layout import HOST_V6_SIZE, STORE_TIMESTAMP_POSITION
+from store.record import store_timestamp_of
 
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+CLOCK_STEP_US: Final = 60_000_000
+# A search ends at stretches of this size: to read one costs less than to cut it.
+STRETCH: Final = 1 << 20
+_PROBE_SIZE: Final = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +34,11 @@ class Bounds:
 
     low: int = INT64_MIN
     high: int = INT64_MAX
+
+    @classmethod
+    def of(cls, starting: int | None, ending: int | None) -> "Bounds":
+        """From `starting` up to, but without, `ending`; None is no limit."""
+        return cls(INT64_MIN if starting is None else starting, INT64_MAX if ending is None else ending - 1)
 
     def narrowed(self, comparison: str, value: int) -> "Bounds":
         """Also `x comparison value`, where comparison is the name of Spark's filter class."""
@@ -43,11 +56,22 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """Topics (None: all), physical offsets and store timestamps (us) of the records that a query can want."""
+    """Topics and queues (None: all), physical offsets and store timestamps (us) of the records that a query can want."""
 
     topics: frozenset[str] | None = None
+    queue_ids: frozenset[int] | None = None
     physical_offsets: Bounds = Bounds()
     store_timestamps_us: Bounds = Bounds()
+
+    @classmethod
+    def of(cls, options: ReadOptions) -> "Pruning":
+        """What the options say."""
+        return cls(
+            options.topics,
+            options.queue_ids,
+            Bounds.of(options.starting_offset, options.ending_offset),
+            Bounds.of(options.starting_timestamp_us, options.ending_timestamp_us),
+        )
 
     def narrowed(self, filters: Iterable[Any]) -> "Pruning":
         """Also every one of Spark's `filters` (pyspark.sql.datasource.Filter) that is understood."""
@@ -59,11 +83,17 @@ class Pruning:
     def _narrowed_by(self, comparison: str, filter_: Any) -> "Pruning":
         column = getattr(filter_, "attribute", None)
         value: Any = getattr(filter_, "value", None)
+        is_equality = comparison in ("EqualTo", "EqualNullSafe")
         if column == ("topic",):
-            if comparison in ("EqualTo", "EqualNullSafe") and isinstance(value, str):
-                return self._with_topics({value})
+            if is_equality and isinstance(value, str):
+                return replace(self, topics=_both(self.topics, {value}))
             if comparison == "In" and all(isinstance(topic, str) for topic in value):
-                return self._with_topics(value)
+                return replace(self, topics=_both(self.topics, value))
+        if column == ("queueId",):
+            if is_equality and type(value) is int:
+                return replace(self, queue_ids=_both(self.queue_ids, {value}))
+            if comparison == "In" and all(type(queue_id) is int for queue_id in value):
+                return replace(self, queue_ids=_both(self.queue_ids, value))
         if column == ("physicalOffset",) and type(value) is int:
             return replace(self, physical_offsets=self.physical_offsets.narrowed(comparison, value))
         if column == ("storeTimestamp",) and isinstance(value, datetime) and value.tzinfo is not None:
@@ -71,15 +101,46 @@ class Pruning:
             return replace(self, store_timestamps_us=self.store_timestamps_us.narrowed(comparison, value_us))
         return self
 
-    def _with_topics(self, topics: Iterable[str]) -> "Pruning":
-        wanted = frozenset(topics)
-        return replace(self, topics=wanted if self.topics is None else self.topics & wanted)
+    @property
+    def asks_what_damage_cannot_tell(self) -> bool:
+        """Whether records are chosen by what is not known of damaged bytes."""
+        return self.topics is not None or self.queue_ids is not None or self.store_timestamps_us != Bounds()
 
-    def wants(self, split: Split) -> bool:
-        """Whether a split can hold wanted physical offsets. Splits are taken whole: they are cut where records begin."""
-        begin = split.file.physical_offset + split.begin
-        stop = split.file.physical_offset + split.stop
-        return stop > self.physical_offsets.low and begin <= self.physical_offsets.high
+    def wants(self, physical_offset: int) -> bool:
+        return self.physical_offsets.low <= physical_offset <= self.physical_offsets.high
+
+    # --- files and splits -------------------------------------------------------------------------------------------
+
+    def wants_file(self, file: LogFile, successor: LogFile | None) -> bool:
+        """Whether any record of a file can be wanted, by its offsets, its first record and that of the file behind it."""
+        if file.end <= self.physical_offsets.low or file.physical_offset > self.physical_offsets.high:
+            return False
+        times = self.store_timestamps_us
+        if times.high != INT64_MAX and begins_with_record(file) and store_time_us(file, 0) > times.high + CLOCK_STEP_US:
+            return False
+        return not (
+            times.low != INT64_MIN
+            and successor is not None
+            and begins_with_record(successor)
+            and store_time_us(successor, 0) < times.low - CLOCK_STEP_US
+        )
+
+    def narrow(self, file: LogFile, begin: int, end: int) -> tuple[int, int]:
+        """Positions (begin, end) that enclose the wanted ones of the records that begin in [begin, end).
+
+        Where `begin` moves, it moves to a record's start.
+        """
+        offsets = self.physical_offsets
+        end = min(end, max(offsets.high + 1 - file.physical_offset, begin))
+        if offsets.low - file.physical_offset > begin:
+            found = next_candidate(file, offsets.low - file.physical_offset, end)
+            begin = end if found is None else found
+        times = self.store_timestamps_us
+        if times.high != INT64_MAX:
+            end = position_at(file, begin, end, times.high + CLOCK_STEP_US)[1]
+        if times.low != INT64_MIN:
+            begin = position_at(file, begin, end, times.low - CLOCK_STEP_US)[0]
+        return begin, end
 
     def records(self, records: Records) -> Records:
         """The wanted ones of some records."""
@@ -91,7 +152,36 @@ class Pruning:
         if bounds != Bounds():
             stored = records.timestamps_us("store_timestamp_ms")
             records = records.rows((stored >= bounds.low) & (stored <= bounds.high))
+        if self.queue_ids is not None:
+            records = records.rows(np.isin(records.fixed("queue_id"), sorted(self.queue_ids)))
         if self.topics is not None:
-            wanted = pc.is_in(records.topic_column, value_set=pa.array(sorted(self.topics), pa.string()))
-            records = records.rows(wanted.to_numpy(zero_copy_only=False))
+            names, ids = records.topics()
+            wanted = [str(name, "utf-8", "replace") in self.topics for name in names]
+            records = records.rows(np.array(wanted, bool)[ids])
         return records
+
+
+def _both(own: frozenset[Any] | None, wanted: Iterable[Any]) -> frozenset[Any]:
+    return frozenset(wanted) if own is None else own & frozenset(wanted)
+
+
+def position_at(file: LogFile, begin: int, end: int, time_us: int) -> tuple[int, int]:
+    """(start, stop), at most STRETCH apart: of the records of [begin, end) those before start were stored at or before
+    `time_us`, those from stop on after it. Start is a record's, if `begin` is one.
+    """
+    start, stop = begin, end
+    while stop - start > STRETCH:
+        middle = (start + stop) // 2
+        found = next_candidate(file, middle, stop, _PROBE_SIZE)
+        if found is None or store_time_us(file, found) > time_us:
+            stop = middle
+        else:
+            start = found
+    return start, stop
+
+
+def store_time_us(file: LogFile, position: int) -> int:
+    """Store time (us) of the record at a position."""
+    with open_file(file.path) as stream:
+        data = read_at(stream, position, STORE_TIMESTAMP_POSITION + HOST_V6_SIZE)
+    return store_timestamp_of(memoryview(data.tobytes())) * 1000

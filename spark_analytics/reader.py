@@ -1,4 +1,8 @@
-"""Windows of a CommitLog file, and why the chain of records in it ends (`store.record_chain` follows it).
+"""A split -> windows of records, and the bytes between them that are none.
+
+A split is either scanned, by following the chain of records from its first one (`store.record_chain`), or it names its
+records (`splits.Split.starts`), and then only they are read: into a stretch of memory as long as the file's, at their own
+places, so that what is between them costs neither reading nor, as nobody touches it, memory.
 
 A chain ends in one of two ways: at the BLANK that fills a file, or at bytes that are no record: unwritten, torn, or left
 behind by an earlier truncation. Which of the latter does not matter; nothing behind that point belongs to the log, even
@@ -6,28 +10,36 @@ when it looks like records, and this is why a reader in the middle of a file nee
 it where to stop (`spark_analytics.splits`).
 """
 
+import logging
+import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import BinaryIO, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from store.layout import BLANK_MAGIC_CODE, BLANK_SIZE, BLANK_STRUCT
-from store.record_chain import MARK_SIZE, Bytes, chained, record_candidates
+from spark_analytics.places import LogFile, gap_of, open_file, read_at, read_into
+from store.layout import (
+    BLANK_MAGIC_CODE,
+    BLANK_SIZE,
+    BLANK_STRUCT,
+    MESSAGE_MAGIC_CODE,
+    MESSAGE_MAGIC_CODE_V2,
+    PHYSICAL_OFFSET_POSITION,
+)
+from store.record_chain import MARK_SIZE, Bytes, Positions, chained, field_view, record_candidates
 from store.record_window import RecordWindow
+
+if TYPE_CHECKING:
+    from spark_analytics.splits import Split
+
+log = logging.getLogger(__name__)
 
 # 3 columns decode fastest in windows of 2-4 MiB, all of them in 8-16 MiB; below 4 MiB all columns take half as long again.
 WINDOW_SIZE: Final = 8 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class LogFile:
-    """One file of a CommitLog: `physical_offset` is that of its first byte, `size` its size in bytes."""
-
-    path: str
-    physical_offset: int
-    size: int
+# How much of a file a window of chosen records may extend over.
+SPAN_MAX: Final = 256 << 20
 
 
 class Ending(Enum):
@@ -38,11 +50,17 @@ class Ending(Enum):
     BROKEN = "broken"  # the bytes at this position are no record
 
 
-def read_at(stream: BinaryIO, position: int, size: int) -> Bytes:
-    """Up to `size` bytes of a file from `position` on; fewer only at its end."""
-    data = np.empty(size, np.uint8)
-    stream.seek(position)
-    return data[: stream.readinto(data)]  # type: ignore[attr-defined]
+@dataclass(frozen=True, slots=True)
+class DamagedBytes:
+    """Bytes of a file from position `begin` up to `stop` that are no record, with the log's end still to come."""
+
+    file: LogFile
+    begin: int
+    stop: int
+
+    @property
+    def physical_offset(self) -> int:
+        return self.file.physical_offset + self.begin
 
 
 class Walk:
@@ -60,7 +78,7 @@ class Walk:
         self._window_size = max(window_size, MARK_SIZE)
 
     def __iter__(self) -> Iterator[RecordWindow]:
-        with open(self._file.path, "rb", buffering=0) as stream:
+        with open_file(self._file.path) as stream:
             size = self._window_size
             while self.position < self._stop:
                 data = read_at(stream, self.position, min(size, self._file.size - self.position))
@@ -97,14 +115,94 @@ class Walk:
         return 0
 
 
-def next_candidate(file: LogFile, begin: int, stop: int) -> int | None:
+def next_candidate(file: LogFile, begin: int, stop: int, window_size: int = WINDOW_SIZE) -> int | None:
     """Position of the first place in [begin, stop) that looks like a record, or None."""
-    with open(file.path, "rb", buffering=0) as stream:
-        for position in range(begin, stop, WINDOW_SIZE):
+    with open_file(file.path) as stream:
+        for position in range(begin, stop, window_size):
             # The overlap lets a record's mark be seen whole in one of two windows.
-            size = min(WINDOW_SIZE + MARK_SIZE, file.size - position)
+            size = min(window_size + MARK_SIZE, file.size - position)
             data = read_at(stream, position, size)
             starts = record_candidates(data, file.physical_offset + position)
             if len(starts):
                 return position + int(starts[0]) if position + starts[0] < stop else None
     return None
+
+
+def pieces(split: "Split") -> Iterator[RecordWindow | DamagedBytes]:
+    """What a split holds, in the order of the file. Raises MissingFileError, OSError."""
+    if split.starts is None or split.sizes is None:
+        # A large record may cover all of a split: then there is none that begins in it.
+        begin = 0 if split.begin == 0 else next_candidate(split.file, split.begin, split.stop)
+        yield from _scanned(split.file, begin, split.stop, split.end)
+    else:
+        yield from _picked(split.file, split.starts, split.sizes)
+
+
+def _scanned(file: LogFile, begin: int | None, stop: int, end: int) -> Iterator[RecordWindow | DamagedBytes]:
+    while begin is not None:
+        walk = Walk(file, begin, stop)
+        yield from walk
+        if walk.ending is Ending.BLANK:
+            return
+        if walk.ending is Ending.STOP:
+            # The task behind begins where it sees a record: whether the next one is there has to be seen here.
+            if walk.position < end and not _goes_on(file, walk.position):
+                found = next_candidate(file, walk.position + 1, end)
+                yield DamagedBytes(file, walk.position, end if found is None else found)
+            return
+        begin = next_candidate(file, walk.position + 1, stop)
+        yield DamagedBytes(file, walk.position, stop if begin is None else begin)
+
+
+def _goes_on(file: LogFile, position: int) -> bool:
+    """Whether a record or the BLANK is at a position."""
+    with open_file(file.path) as stream:
+        mark = read_at(stream, position, MARK_SIZE)
+    is_blank = len(mark) >= BLANK_SIZE and BLANK_STRUCT.unpack(mark[:BLANK_SIZE].tobytes())[1] == BLANK_MAGIC_CODE
+    return is_blank or position == file.size or len(record_candidates(mark, file.physical_offset + position)) > 0
+
+
+def _picked(file: LogFile, starts: Positions, sizes: Positions) -> Iterator[RecordWindow | DamagedBytes]:
+    """Only the records at `starts`. Where they are not what was said of them, that stretch of the file is scanned."""
+    gap = gap_of(file.path)
+    read = np.cumsum(sizes)
+    first = 0
+    while first < len(starts):
+        begin = int(starts[first])
+        # At least one record, and no more than fit.
+        by_size = int(np.searchsorted(read, read[first] - sizes[first] + WINDOW_SIZE, "right"))
+        by_span = int(np.searchsorted(starts + sizes, begin + SPAN_MAX, "right"))
+        last = max(min(by_size, by_span), first + 1)
+        own, own_sizes = starts[first:last], sizes[first:last]
+        first = last
+        stop = int(own[-1] + own_sizes[-1])
+        data = _read_picked(file, own, own_sizes, gap)
+        if _are_records(data, file.physical_offset + begin, own - begin, own_sizes):
+            yield RecordWindow(data, file.physical_offset + begin, own - begin, own_sizes)
+        else:
+            log.warning("the queues do not fit %s from %d to %d: read without them", file.path, begin, stop)
+            yield from _scanned(file, next_candidate(file, begin, stop), stop, stop)
+
+
+def _read_picked(file: LogFile, starts: Positions, sizes: Positions, gap: int) -> Bytes:
+    """The file's bytes from the first record to the end of the last; of what lies between, zeros, but for small gaps."""
+    begin, stop = int(starts[0]), int(starts[-1] + sizes[-1])
+    # Not from numpy, which would ask for huge pages and so touch all of it.
+    memory = mmap.mmap(-1, stop - begin)
+    view = memoryview(memory)
+    ends = starts + sizes
+    breaks = np.flatnonzero(starts[1:] - ends[:-1] > gap) + 1
+    run_begins = starts[np.concatenate([[0], breaks])].tolist()
+    run_ends = ends[np.concatenate([breaks - 1, [len(ends) - 1]])].tolist()
+    with open_file(file.path) as stream:
+        for run_begin, run_end in zip(run_begins, run_ends, strict=True):
+            read_into(stream, run_begin, view[run_begin - begin : run_end - begin])
+    return np.frombuffer(memory, np.uint8)
+
+
+def _are_records(data: Bytes, physical_offset: int, starts: Positions, sizes: Positions) -> bool:
+    magic = field_view(data, ">i4")[starts + 4]
+    own = field_view(data, ">i8")[starts + PHYSICAL_OFFSET_POSITION]
+    good = (magic == MESSAGE_MAGIC_CODE) | (magic == MESSAGE_MAGIC_CODE_V2)
+    good &= (own == starts + physical_offset) & (field_view(data, ">i4")[starts] == sizes)
+    return bool(good.all())

@@ -1,44 +1,60 @@
 """`spark.read.format("rocketmq").load(STORE)`: CommitLog files as a table, read straight from disk.
 
-STORE is a store's root, its commitlog folder, one file, or a glob of these. No broker is needed, and one that runs is not
-disturbed: files are only read, and no lock is taken. What the log held when the query was planned is what the query sees.
+STORE is a store's root, its commitlog folder, one file, a glob of these, or a list of all that, of one broker or several; a
+path or an URL. No broker is needed, and one that runs is not disturbed: files are only read, and no lock is taken. What the
+log held when the query was planned is what the query sees.
 
 Spark tells a Python source which filters apply, but not which columns are used, so a schema given by the user is the
-projection: `.schema("topic string, storeTimestamp timestamp")` decodes two columns and nothing else.
+projection: `.schema("topic string, storeTimestamp timestamp")` decodes two columns and nothing else, as does the option
+`columns`. Those of `columns.COLUMNS` are the table; those of `derived_columns` are there when they are named.
 
 Options:
-    maxPartitionBytes   bytes of a task, `128m` unless given; a plain number or with k, m or g
-    pushFilters         true: leave out, while reading, what the query's filters on topic, physicalOffset and storeTimestamp
-                        exclude; needs spark.sql.python.filterPushdown.enabled. Only for a DataFrame that serves one query
-                        with one filter: Spark (4.3) keeps the filters of the first with the loaded table, so a later query
-                        on the same DataFrame would miss rows. Off by default for that reason
+    columns             names of columns with commas between, instead of a schema
+    topic, queueId      only these, several with commas between: read through the ConsumeQueues, where there are any
+    startingTimestamp, endingTimestamp    only what was stored from the one up to (without) the other: ms since 1970, or
+                        ISO 8601, UTC if it names no zone
+    startingOffset, endingOffset          the same of physical offsets
+    bodyAs              stored (default), plain (decompressed), string (the same as text), json (text; null if it is no JSON)
     mode                FAILFAST (default) ends the query at a damaged record with the log's end still to come;
-                        DROPMALFORMED goes on with the next intact one
+                        DROPMALFORMED goes on with the next intact one; PERMISSIVE as well, with a row of nulls for it
+    columnNameOfCorruptRecord             `_corrupt_record` unless given: a binary column of the schema for damaged bytes
+    delayLevel          the broker's messageDelayLevel, for deliverTime
+    maxPartitionBytes   bytes of a task, `128m` unless given; a plain number or with k, m or g
+    ignoreMissingFiles  true: leave out files that retention deletes while the query runs
+    pushFilters         true: leave out, while reading, what the query's filters on topic, queueId, physicalOffset and
+                        storeTimestamp exclude; needs spark.sql.python.filterPushdown.enabled. Only for a DataFrame that
+                        serves one query with one filter: Spark (4.3) keeps the filters of the first with the loaded table,
+                        so a later query on the same DataFrame would miss rows. Off by default for that reason
+    table               another table than `messages`
 """
 
+import importlib
 import logging
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from spark_analytics.columns import COLUMNS, DDL, Records, record_batch
+from spark_analytics.bodies import body_column, portions
+from spark_analytics.columns import COLUMNS, Column, Records, record_batch
+from spark_analytics.damage import Damage, corrupt_record_column
+from spark_analytics.derived_columns import DERIVED_COLUMNS
+from spark_analytics.options import ReadOptions, nearest, read_options
+from spark_analytics.places import MissingFileError, log_files
 from spark_analytics.pruning import Pruning
-from spark_analytics.reader import Ending, Walk, next_candidate
-from spark_analytics.splits import SPLIT_SIZE, Split, first_record, log_files, plan
+from spark_analytics.queue_pruning import plan_log
+from spark_analytics.reader import DamagedBytes, pieces
+from spark_analytics.splits import Split, logs
 
 log = logging.getLogger(__name__)
 
-MODES: Final = ("FAILFAST", "DROPMALFORMED")
-SIZE_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-SIZE_PATTERN: Final = re.compile(r"(\d+)\s*([kmg]?)(?:i?b)?", re.IGNORECASE)
-
-
-class DamagedRecordError(ValueError):
-    """Bytes within the log, in front of its end, that are no intact record."""
+MESSAGES: Final = "messages"
+# Name -> module with DDL and reader(schema, options), options as Spark hands them over.
+TABLES: Final[dict[str, str]] = {}
+# While it is planned, a file that goes had better never been seen; a broker deletes ten at most in one go.
+_PLANNINGS_MAX: Final = 20
 
 
 @dataclass
@@ -49,55 +65,56 @@ class SplitPartition(InputPartition):  # type: ignore[misc]
 
 
 class CommitLogReader(DataSourceReader):  # type: ignore[misc]
-    """Reads the columns of `schema` from the store that `options` name.
+    """Reads the columns of `schema` from the stores that `options` name.
 
     Raises ValueError for a column, type or option that there is not, FileNotFoundError for a store that there is not.
     """
 
-    def __init__(self, schema: StructType, options: dict[str, str]) -> None:
-        self._names = _projection(schema)
-        self._path = options.get("path", "")
-        if not self._path:
-            raise ValueError('no store named: load("/path/of/the/store")')
-        self._split_size = size_option("maxPartitionBytes", options.get("maxPartitionBytes", str(SPLIT_SIZE)))
-        self._mode = options.get("mode", MODES[0]).upper()
-        if self._mode not in MODES:
-            raise ValueError(f"option mode is {self._mode}: it must be one of {', '.join(MODES)}")
-        self._pruning = Pruning()
+    def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
+        self._options = asked = read_options(options)
+        self._columns = projection(schema, asked)
+        self._pruning = Pruning.of(asked)
 
     def partitions(self) -> list[SplitPartition]:
-        """The splits that the filters leave."""
-        splits = plan(log_files(self._path), self._split_size)
-        return [SplitPartition(split) for split in splits if self._pruning.wants(split)]
+        """The splits that options and filters leave."""
+        for _ in range(_PLANNINGS_MAX):
+            try:
+                chains = logs(log_files(self._options.paths))
+                splits = [split for chain in chains for split in plan_log(chain, self._pruning, self._options.split_size)]
+                return [SplitPartition(split) for split in splits]
+            except MissingFileError as error:
+                missing = error
+        raise missing
 
     def read(self, partition: Any) -> Iterator[Any]:
-        """Arrow record batches of a partition, one a window."""
+        """Arrow record batches of a partition, one a window or more."""
         # Spark makes up a partition of its own when there is none.
         if not isinstance(partition, SplitPartition):
             return
-        split = partition.split
-        begin = first_record(split)
-        while begin is not None:
-            walk = Walk(split.file, begin, split.stop)
-            for window in walk:
-                records = Records.of(window)
-                damaged = records.damaged()
-                if len(damaged):
-                    self._damaged(split, int(damaged[0]))
-                    records = records.sound()
-                records = self._pruning.records(records)
-                if len(records):
-                    yield record_batch(records, self._names)
-            if walk.ending is not Ending.BROKEN:
-                return
-            self._damaged(split, split.file.physical_offset + walk.position)
-            begin = next_candidate(split.file, walk.position + 1, split.stop)
+        try:
+            yield from self._batches(partition.split)
+        except MissingFileError as error:
+            if not self._options.ignore_missing_files:
+                raise
+            log.warning("left out: %s", error)
 
-    def _damaged(self, split: Split, physical_offset: int) -> None:
-        message = f"damaged record at physical offset {physical_offset} of {split.file.path}"
-        if self._mode == "FAILFAST":
-            raise DamagedRecordError(f'{message}; .option("mode", "DROPMALFORMED") reads on behind it')
-        log.warning("%s left out", message)
+    def _batches(self, split: Split) -> Iterator[Any]:
+        damage = Damage(self._options.mode, self._columns, self._options.corrupt_record_column, self._pruning)
+        is_plain = self._options.body_as != "stored" and any(column.name == "body" for column in self._columns)
+        for piece in pieces(split):
+            if isinstance(piece, DamagedBytes):
+                row = damage.stretch(piece)
+                if row is not None:
+                    yield row
+                continue
+            records, rows = damage.unsound(Records.of(piece, split.file.path, self._options.delay_levels))
+            if rows is not None:
+                yield rows
+            records = self._pruning.records(records)
+            for part in portions(records) if is_plain else [records]:
+                part = damage.bodies(part)
+                if len(part):
+                    yield record_batch(part, self._columns)
 
 
 class FilteringCommitLogReader(CommitLogReader):
@@ -117,34 +134,60 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
         return "rocketmq"
 
     def schema(self) -> str:
-        return DDL
+        table = self._other_table()
+        if table is not None:
+            return str(table.DDL)
+        options = read_options(self.options)
+        known = known_columns(options)
+        names = options.columns or tuple(COLUMNS)
+        return ", ".join(f"`{name}` {_known(name, known).spark_type}" for name in names)
 
-    def reader(self, schema: StructType) -> CommitLogReader:
+    def reader(self, schema: StructType) -> DataSourceReader:
+        table = self._other_table()
+        if table is not None:
+            reader: DataSourceReader = table.reader(schema, self.options)
+            return reader
         # Spark refuses a reader that takes filters while its own setting is off, and its error names the setting.
-        wanted = self.options.get("pushFilters", "false").lower()
-        if wanted not in ("true", "false"):
-            raise ValueError(f"option pushFilters is {wanted!r}: it must be true or false")
-        kind = FilteringCommitLogReader if wanted == "true" else CommitLogReader
+        kind = FilteringCommitLogReader if read_options(self.options).push_filters else CommitLogReader
         return kind(schema, self.options)
 
+    def _other_table(self) -> Any:
+        """The module of the table that was asked for, None for the messages themselves."""
+        name = self.options.get("table", MESSAGES).strip().lower()
+        if name == MESSAGES:
+            return None
+        if name not in TABLES:
+            known = {table: table for table in (MESSAGES, *TABLES)}
+            raise ValueError(f"option table is {name}: {nearest(name, known)}")
+        return importlib.import_module(TABLES[name])
 
-def _projection(schema: StructType) -> list[str]:
-    """The names of the columns that a user's schema asks for."""
+
+def known_columns(options: ReadOptions) -> dict[str, Column]:
+    """Every column that may be asked for."""
+    corrupt = corrupt_record_column(options.corrupt_record_column)
+    return COLUMNS | DERIVED_COLUMNS | {"body": body_column(options.body_as), corrupt.name: corrupt}
+
+
+def projection(schema: StructType, options: ReadOptions) -> list[Column]:
+    """The columns that a user's schema asks for. Raises ValueError."""
+    known = known_columns(options)
+    columns = []
     for field in schema.fields:
-        if field.name not in COLUMNS:
-            raise ValueError(f"unknown column {field.name}: the columns are {', '.join(COLUMNS)}")
-        own, asked = COLUMNS[field.name].spark_type, field.dataType.simpleString()
-        if own != asked:
-            raise ValueError(f"column {field.name} is {own}, the schema says {asked}: cast it after reading")
-    return [field.name for field in schema.fields]
+        column = _known(field.name, known)
+        asked = field.dataType.simpleString()
+        if column.spark_type != asked:
+            raise ValueError(f"column {field.name} is {column.spark_type}, the schema says {asked}: cast it after reading")
+        columns.append(column)
+    if options.columns and options.columns != tuple(schema.names):
+        raise ValueError(f"option columns is {', '.join(options.columns)}, the schema has others: give one of the two")
+    return columns
 
 
-def size_option(name: str, value: str) -> int:
-    """Bytes of an option such as `128m`. Raises ValueError."""
-    match = SIZE_PATTERN.fullmatch(value.strip())
-    if match is None or not int(match[1]):
-        raise ValueError(f"option {name} is {value!r}: it must be a positive size such as 134217728 or 128m")
-    return int(match[1]) * SIZE_UNITS[match[2].lower()]
+def _known(name: str, known: Mapping[str, Column]) -> Column:
+    if name not in known:
+        near = nearest(name, {column.lower(): column for column in known})
+        raise ValueError(f"unknown column {name}: {near}; the columns are {', '.join(known)}")
+    return known[name]
 
 
 def register(spark: Any) -> None:

@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import logging
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,10 @@ from hypothesis import strategies as st
 from spark_logs import HOST, HOST_V6, LogBuilder, expected_records, physical_offsets, read
 
 from spark_analytics import splits
+from spark_analytics.damage import DamagedRecordError
+from spark_analytics.places import LogFile
 from spark_analytics.properties import PropertyTable
-from spark_analytics.reader import Ending, LogFile, Walk
-from spark_analytics.source import DamagedRecordError
+from spark_analytics.reader import Ending, Walk
 from store.layout import MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2
 from store.message import Message
 from store.properties import decode_properties
@@ -156,15 +156,25 @@ def test_a_record_cut_anywhere_up_to_its_topic_is_left_out(tmp_path: Path) -> No
     assert physical_offsets(store) == log.physical_offsets
 
 
-def test_files_behind_a_break_in_the_log_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("split_size", SPLIT_SIZES)
+@pytest.mark.parametrize("what", ["a record", "the end", "the beginning", "all"])
+def test_damage_in_a_file_that_others_follow_is_no_end(tmp_path: Path, split_size: int, what: str) -> None:
     log = LogBuilder(1000)
-    while len(log.files) < 3:
+    while len(log.files) < 4:
         log.append()
-    broken = log.physical_offsets[3]
-    log.files[0][1][broken : broken + 8] = bytes(8)
-    with caplog.at_level(logging.WARNING):
-        assert physical_offsets(log.write(tmp_path)) == log.physical_offsets[:3]
-    assert f"breaks off at {broken}" in caplog.text
+    own = [offset for offset in log.physical_offsets if 1000 <= offset < 2000]
+    begin, stop = {
+        "a record": (own[3], own[4]),
+        "the end": (own[3], 2000),
+        "the beginning": (1000, own[3]),
+        "all": (1000, 2000),
+    }[what]
+    log.files[1][1][begin - 1000 : stop - 1000] = bytes(stop - begin)
+    store = log.write(tmp_path)
+    with pytest.raises(DamagedRecordError, match=f"physical offset {begin} of .*{1000:020}"):
+        physical_offsets(store, maxPartitionBytes=split_size)
+    left = [offset for offset in log.physical_offsets if not begin <= offset < stop]
+    assert physical_offsets(store, maxPartitionBytes=split_size, mode="DROPMALFORMED") == left
 
 
 def test_files_before_a_gap_and_behind_it_are_read(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from spark_logs import LogBuilder, read, rows_of, spark_schema
 
-from spark_analytics.source import CommitLogReader, FilteringCommitLogReader, RocketMQDataSource, size_option
+from spark_analytics.options import size_option
+from spark_analytics.source import CommitLogReader, FilteringCommitLogReader, RocketMQDataSource
 
 pytestmark = pytest.mark.spark
 
@@ -53,11 +54,13 @@ def at(second: int) -> datetime:
         (GreaterThan(("storeTimestamp",), at(20)), lambda row: row["storeTimestamp"] > at(20)),
         (LessThanOrEqual(("storeTimestamp",), at(20)), lambda row: row["storeTimestamp"] <= at(20)),
         (EqualTo(("storeTimestamp",), at(20)), lambda row: row["storeTimestamp"] == at(20)),
+        (EqualTo(("queueId",), 99), lambda row: False),
+        (In(("queueId",), (3, 99)), lambda row: True),
         # Not understood: everything is read.
         (Not(EqualTo(("topic",), "T1")), lambda row: True),
         (StringStartsWith(("topic",), "T1"), lambda row: True),
         (GreaterThan(("storeTimestamp",), at(20).replace(tzinfo=None)), lambda row: True),
-        (EqualTo(("queueId",), 99), lambda row: True),
+        (EqualTo(("queueOffset",), 99), lambda row: True),
     ],
     ids=str,
 )
@@ -89,10 +92,14 @@ def test_only_the_columns_asked_for_in_their_order(store: Path) -> None:
 @pytest.mark.parametrize(
     ("schema", "options", "says"),
     [
-        (StructType([StructField("topik", StringType())]), {}, "unknown column topik: the columns are topic, queueId"),
+        (
+            StructType([StructField("topik", StringType())]),
+            {},
+            "unknown column topik: did you mean topic",
+        ),
         (StructType([StructField("queueId", LongType())]), {}, "column queueId is int, the schema says bigint"),
         (spark_schema(), {"path": ""}, "no store named"),
-        (spark_schema(), {"mode": "LOUD"}, "option mode is LOUD: it must be one of FAILFAST, DROPMALFORMED"),
+        (spark_schema(), {"mode": "LOUD"}, "option mode is LOUD: it must be one of FAILFAST, PERMISSIVE, DROPMALFORMED"),
         (spark_schema(), {"maxPartitionBytes": "-3"}, "option maxPartitionBytes is '-3': it must be a positive size"),
         (spark_schema(), {"maxPartitionBytes": "0"}, "option maxPartitionBytes is '0'"),
     ],

@@ -1,0 +1,169 @@
+"""Bodies as they were sent: decompressed, as text, as JSON.
+
+A client compresses what is larger than 4 KiB and says so in sysFlag; the broker stores it as it came. Records that are not
+compressed, most of them as a rule, are handled all at once; the others one by one, since each is a stream of its own.
+
+What a body decompresses to is bounded, each and together: a few bytes can stand for gigabytes.
+"""
+
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from isal import isal_zlib
+
+from spark_analytics.columns import Column, Records
+from spark_analytics.properties import slices, text
+from store.message import COMPRESSED_FLAG
+from store.record_chain import Positions
+
+# Clients hold bodies to 4 MiB before they compress them, unless somebody raised maxMessageSize.
+BODY_SIZE_MAX: Final = 64 << 20
+# As many decompressed bytes make a batch of their own.
+PORTION_SIZE: Final = 64 << 20
+COMPRESSION_MASK: Final = 0x700
+LZ4_FLAG: Final = 0x100
+ZSTD_FLAG: Final = 0x200
+_ZSTD_STEP: Final = 1024  # of which no more than 32 MiB can come
+
+
+class BodyError(ValueError):
+    """A body that is not what its sysFlag says of it."""
+
+
+def portions(records: Records) -> Iterator[Records]:
+    """The same records, decompressed (`Records.plain`), in one or more parts."""
+    compressed = compressed_rows(records)
+    first, size, plain = 0, 0, list[bytes | None]()
+    begins, ends = records.body_begins[compressed].tolist(), records.body_ends[compressed].tolist()
+    flags = records.fixed("sys_flag")[compressed].tolist()
+    for row, begin, end, sys_flag in zip(compressed.tolist(), begins, ends, flags, strict=True):
+        try:
+            body = decompress(records.data[begin:end].tobytes(), sys_flag)
+        except BodyError:
+            body = None
+        plain.append(body)
+        size += len(body or b"")
+        if size >= PORTION_SIZE:
+            part = records.rows(slice(first, row + 1))
+            part.plain = plain
+            yield part
+            first, size, plain = row + 1, 0, []
+    if first < len(records):
+        part = records.rows(slice(first, None))
+        part.plain = plain
+        yield part
+
+
+def compressed_rows(records: Records) -> Positions:
+    """The rows whose body is compressed."""
+    return np.flatnonzero((records.fixed("sys_flag") & COMPRESSED_FLAG) != 0)
+
+
+def damaged_rows(records: Records) -> Positions:
+    """The rows whose body did not decompress."""
+    return compressed_rows(records)[[body is None for body in records.plain or ()]]
+
+
+def without_damaged(records: Records) -> Records:
+    """The rows whose body could be decompressed."""
+    keep = np.ones(len(records), bool)
+    keep[damaged_rows(records)] = False
+    kept = records.rows(keep)
+    kept.plain = [body for body in records.plain or () if body is not None]
+    return kept
+
+
+def decompress(body: bytes, sys_flag: int) -> bytes:
+    """A stored body as it was sent. Raises BodyError, ImportError."""
+    if not sys_flag & COMPRESSED_FLAG or not body:
+        return body
+    kind = sys_flag & COMPRESSION_MASK
+    decompressor = {0: _zlib, 0x300: _zlib, LZ4_FLAG: _lz4, ZSTD_FLAG: _zstd}.get(kind)
+    if decompressor is None:
+        raise BodyError(f"sysFlag {sys_flag:#x} names no kind of compression that is known")
+    return decompressor(body)
+
+
+def _zlib(body: bytes) -> bytes:
+    stream = isal_zlib.decompressobj()
+    try:
+        return _whole(stream.decompress(body, BODY_SIZE_MAX + 1), stream.eof)
+    except zlib.error as error:
+        raise BodyError(f"no zlib stream: {error}") from None
+
+
+def _lz4(body: bytes) -> bytes:
+    try:
+        import lz4.frame
+    except ImportError:
+        raise ImportError("a body is compressed by LZ4: pip install lz4, or read bodyAs=stored") from None
+    stream = lz4.frame.LZ4FrameDecompressor()
+    try:
+        return _whole(stream.decompress(body, BODY_SIZE_MAX + 1), stream.eof)
+    except RuntimeError as error:
+        raise BodyError(f"no LZ4 frame: {error}") from None
+
+
+def _zstd(body: bytes) -> bytes:
+    try:
+        import zstandard
+    except ImportError:
+        raise ImportError("a body is compressed by Zstandard: pip install zstandard, or read bodyAs=stored") from None
+    stream = zstandard.ZstdDecompressor().decompressobj()
+    plain = bytearray()
+    try:
+        for begin in range(0, len(body), _ZSTD_STEP):
+            if not stream.eof and len(plain) <= BODY_SIZE_MAX:
+                plain += stream.decompress(body[begin : begin + _ZSTD_STEP])
+    except zstandard.ZstdError as error:
+        raise BodyError(f"no Zstandard frame: {error}") from None
+    return _whole(bytes(plain), stream.eof)
+
+
+def _whole(plain: bytes, is_at_end: bool) -> bytes:
+    if len(plain) > BODY_SIZE_MAX:
+        raise BodyError(f"it decompresses to more than {BODY_SIZE_MAX} bytes")
+    if not is_at_end:
+        raise BodyError("its compressed stream is cut")
+    return plain
+
+
+# --- columns --------------------------------------------------------------------------------------------------------
+
+
+def plain_bodies(records: Records) -> Any:
+    """Bodies decompressed, as an Arrow BinaryArray; null where that was not possible."""
+    stored = slices(records.data, records.body_begins, records.body_ends)
+    if not records.plain:
+        return stored
+    rows = np.arange(len(records))
+    rows[compressed_rows(records)] = len(records) + np.arange(len(records.plain))
+    return pa.concat_arrays([stored, pa.array(records.plain, pa.binary())]).take(pa.array(rows))
+
+
+def _json_bodies(records: Records) -> Any:
+    return pa.array([_json(body) for body in plain_bodies(records).to_pylist()], pa.string())
+
+
+def _json(body: bytes | None) -> str | None:
+    """A body as text if it is one whole JSON value in UTF-8."""
+    try:
+        msgspec.json.decode(body or b"", type=msgspec.Raw)
+        return str(body, "utf-8") if body else None
+    except ValueError:
+        return None
+
+
+def body_column(body_as: str) -> Column:
+    """The column `body` under an option `bodyAs`."""
+    decoders: dict[str, tuple[str, Any, Callable[[Records], Any]]] = {
+        "stored": ("binary", pa.binary(), lambda records: slices(records.data, records.body_begins, records.body_ends)),
+        "plain": ("binary", pa.binary(), plain_bodies),
+        "string": ("string", pa.string(), lambda records: text(plain_bodies(records))),
+        "json": ("string", pa.string(), _json_bodies),
+    }
+    return Column("body", *decoders[body_as])

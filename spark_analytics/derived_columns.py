@@ -1,0 +1,148 @@
+"""Columns that are there only when they are asked for by name: what follows from a record, and where it came from."""
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from isal.isal_zlib import crc32
+
+from spark_analytics.columns import TIMESTAMP, TIMESTAMP_MS_MAX, Column, Records
+from spark_analytics.properties import slices, text
+from store.message import SCHEDULE_TOPIC
+from store.properties import DELAY, REAL_QID, REAL_TOPIC, UNIQ_KEY
+from store.record import CRC_MASK
+from store.record_chain import Positions
+
+Mask = npt.NDArray[np.bool_]
+
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+# Where messages wait that will be another topic's.
+WAITING_TOPICS: Final = (SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC)
+
+# What a record of the timer topic says of its time. PocketMQ's own comes first; of the sender's the first one counts, the
+# delays as long as Apache has not stored the record again on its way; else what the broker made of it, the last whole
+# second before.
+_DUE: Final = "PMQ_DUE_MS"
+_ROLLED: Final = "TIMER_ROLL_TIMES"
+_ASKED: Final = (("TIMER_DELAY_SEC", 1000), ("TIMER_DELAY_MS", 1), ("TIMER_DELIVER_MS", 0), ("__STARTDELIVERTIME", 0))
+_OUT: Final = "TIMER_OUT_MS"
+_PRECISION_MS: Final = 1000
+_NUMBER: Final = r"^-?[0-9]{1,18}$"
+
+
+def is_of_topics(records: Records, topics: tuple[str, ...]) -> Mask:
+    """Which records are of one of some topics."""
+    names, ids = records.topics()
+    wanted = np.array([name in {topic.encode() for topic in topics} for name in names], bool)
+    mask: Mask = wanted[ids]
+    return mask
+
+
+def property_numbers(records: Records, name: str) -> tuple[Positions, Mask]:
+    """(the whole numbers that a property has, clipped to a calendar's; where it has one)."""
+    found = records.property_column(name)
+    valid = pc.fill_null(pc.match_substring_regex(found, _NUMBER), False)
+    numbers = pc.if_else(valid, found, pa.scalar("0")).cast(pa.int64()).to_numpy()
+    return np.clip(numbers, -TIMESTAMP_MS_MAX // 2, TIMESTAMP_MS_MAX // 2), valid.to_numpy(zero_copy_only=False)
+
+
+def _numbers(records: Records, name: str, arrow_type: Any) -> Any:
+    numbers, valid = property_numbers(records, name)
+    limits = np.iinfo(np.int32)
+    valid = valid & (numbers >= limits.min) & (numbers <= limits.max)
+    return pa.array(np.where(valid, numbers, 0), arrow_type, mask=~valid)
+
+
+def _msg_ids(records: Records) -> Any:
+    """As the Java client's getMsgId: the unique key, or where the message lies."""
+    keys = records.property_column(UNIQ_KEY)
+    return pc.coalesce(keys, records.offset_msg_ids()) if keys.null_count else keys
+
+
+def _real_topics(records: Records) -> Any:
+    waiting = is_of_topics(records, WAITING_TOPICS)
+    if not waiting.any():
+        return records.topic_column
+    return pc.if_else(
+        pa.array(waiting), pc.coalesce(records.property_column(REAL_TOPIC), records.topic_column), records.topic_column
+    )
+
+
+def _real_queue_ids(records: Records) -> Any:
+    own = pa.array(records.fixed("queue_id"), pa.int32())
+    waiting = is_of_topics(records, WAITING_TOPICS)
+    if not waiting.any():
+        return own
+    return pc.if_else(pa.array(waiting), pc.coalesce(_numbers(records, REAL_QID, pa.int32()), own), own)
+
+
+def _deliver_times(records: Records) -> Any:
+    due_ms, known = np.zeros(len(records), np.int64), np.zeros(len(records), bool)
+    for topic, due_of in ((SCHEDULE_TOPIC, _scheduled_due), (TIMER_TOPIC, _timer_due)):
+        rows = np.flatnonzero(is_of_topics(records, (topic,)))
+        if len(rows):
+            chosen = np.zeros(len(records), bool)
+            chosen[rows] = True
+            due_ms[rows], known[rows] = due_of(records.rows(chosen))
+    due_us = np.clip(due_ms, -TIMESTAMP_MS_MAX, TIMESTAMP_MS_MAX) * 1000
+    return pa.array(due_us, mask=~known).cast(TIMESTAMP)
+
+
+def _scheduled_due(records: Records) -> tuple[Positions, Mask]:
+    levels, known = property_numbers(records, DELAY)
+    known = known & (levels > 0)
+    delays_ms = np.array(records.delay_levels.delays_ms, np.int64)
+    return _stored_ms(records) + delays_ms[np.clip(levels, 1, len(delays_ms)) - 1], known
+
+
+def _timer_due(records: Records) -> tuple[Positions, Mask]:
+    due_ms, known = property_numbers(records, _DUE)
+    open_ = ~known
+    was_rolled = records.property_column(_ROLLED).is_valid().to_numpy(zero_copy_only=False)
+    for name, unit_ms in _ASKED:
+        asked = records.property_column(name).is_valid().to_numpy(zero_copy_only=False) & open_
+        if asked.any():
+            numbers, valid = property_numbers(records, name)
+            valid = valid & asked & ~(was_rolled & (unit_ms > 0))
+            times_ms = numbers
+            if unit_ms:
+                times_ms = _stored_ms(records) + np.clip(numbers, None, TIMESTAMP_MS_MAX // 2000) * unit_ms
+            due_ms, known = np.where(valid, times_ms, due_ms), known | valid
+            open_ &= ~asked
+    out_ms, has_out = property_numbers(records, _OUT)
+    return np.where(known, due_ms, out_ms + _PRECISION_MS), known | has_out
+
+
+def _stored_ms(records: Records) -> Positions:
+    stored_ms: Positions = records.timestamps_us("store_timestamp_ms") // 1000
+    return np.clip(stored_ms, None, TIMESTAMP_MS_MAX // 2)
+
+
+def _crc_ok(records: Records) -> Any:
+    view = memoryview(records.data)  # type: ignore[arg-type]
+    begins, ends = records.body_begins.tolist(), records.body_ends.tolist()
+    crcs = [crc32(view[begin:end]) for begin, end in zip(begins, ends, strict=True)]
+    return pa.array(np.fromiter(crcs, np.int64, len(crcs)) & CRC_MASK == records.fixed("body_crc"))
+
+
+DERIVED_COLUMNS: Final = {
+    column.name: column
+    for column in (
+        Column("msgId", "string", pa.string(), _msg_ids),
+        Column("delayLevel", "int", pa.int32(), lambda records: _numbers(records, DELAY, pa.int32())),
+        Column("deliverTime", "timestamp", TIMESTAMP, _deliver_times),
+        Column("realTopic", "string", pa.string(), _real_topics),
+        Column("realQueueId", "int", pa.int32(), _real_queue_ids),
+        Column("crcOk", "boolean", pa.bool_(), _crc_ok),
+        Column(
+            "rawProperties",
+            "string",
+            pa.string(),
+            lambda records: text(slices(records.data, records.properties_begins, records.properties_ends)),
+        ),
+        Column("storePath", "string", pa.string(), lambda records: pa.repeat(pa.scalar(records.path), len(records))),
+    )
+}

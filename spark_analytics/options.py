@@ -1,0 +1,192 @@
+"""What a user asked for, checked once: `ReadOptions`.
+
+Spark hands over options as text, with their names in lower case; what load() was given arrives as `path`, a list of several
+as `paths`, a JSON array. Every value that cannot be meant is refused with its option, what is possible, and itself; so is a
+name that is no option, since a filter that is silently left out gives wrong answers.
+"""
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final, TypeVar
+
+from store.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL, DelayLevels
+
+MODES: Final = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
+BODIES: Final = ("stored", "plain", "string", "json")
+OPTIONS: Final = (
+    *("path", "paths", "table", "columns", "topic", "queueId"),
+    *("startingTimestamp", "endingTimestamp", "startingOffset", "endingOffset"),
+    *("bodyAs", "mode", "columnNameOfCorruptRecord", "delayLevel"),
+    *("maxPartitionBytes", "pushFilters", "ignoreMissingFiles"),
+)
+SPLIT_SIZE: Final = "128m"
+INT64_MAX: Final = 2**63 - 1
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+T = TypeVar("T")
+_SIZE_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_SIZE: Final = re.compile(r"(\d+)\s*([kmg]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
+_NUMBER: Final = re.compile(r"\d+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """The options of a reading, each with its default where there is one; None is no limit.
+
+    Offsets are physical ones and times microseconds since 1970, both from `starting` up to but without `ending`.
+    """
+
+    paths: tuple[str, ...]
+    columns: tuple[str, ...]
+    topics: frozenset[str] | None
+    queue_ids: frozenset[int] | None
+    starting_timestamp_us: int | None
+    ending_timestamp_us: int | None
+    starting_offset: int | None
+    ending_offset: int | None
+    body_as: str
+    mode: str
+    corrupt_record_column: str
+    delay_levels: DelayLevels
+    split_size: int
+    push_filters: bool
+    ignore_missing_files: bool
+
+
+def read_options(options: Mapping[str, str], more: Iterable[str] = ()) -> ReadOptions:
+    """Check options as Spark hands them over. `more`: options that somebody else looks at. Raises ValueError."""
+    given = {name.lower(): value for name, value in options.items()}
+    refuse_unknown(given, (*OPTIONS, *more))
+    read = _Reading(given)
+    asked = ReadOptions(
+        paths=read.paths(),
+        columns=tuple(read.names("columns") or ()),
+        topics=_set(read.names("topic")),
+        queue_ids=_set(read.numbers("queueId")),
+        starting_timestamp_us=read.timestamp_us("startingTimestamp"),
+        ending_timestamp_us=read.timestamp_us("endingTimestamp"),
+        starting_offset=read.number("startingOffset"),
+        ending_offset=read.number("endingOffset"),
+        body_as=read.one_of("bodyAs", BODIES),
+        mode=read.one_of("mode", MODES),
+        corrupt_record_column=read.text("columnNameOfCorruptRecord") or "_corrupt_record",
+        delay_levels=DelayLevels(read.text("delayLevel") or DEFAULT_MESSAGE_DELAY_LEVEL),
+        split_size=size_option("maxPartitionBytes", given.get("maxpartitionbytes", SPLIT_SIZE)),
+        push_filters=read.flag("pushFilters"),
+        ignore_missing_files=read.flag("ignoreMissingFiles"),
+    )
+    _check_order("Timestamp", asked.starting_timestamp_us, asked.ending_timestamp_us, given)
+    _check_order("Offset", asked.starting_offset, asked.ending_offset, given)
+    return asked
+
+
+def refuse_unknown(names: Iterable[str], known: Iterable[str]) -> None:
+    """Raise ValueError for the first of `names` (lower case) that is no option, with the nearest that is."""
+    known_by_lower = {name.lower(): name for name in known}
+    for name in names:
+        if name not in known_by_lower:
+            raise ValueError(f"unknown option {name}: {nearest(name, known_by_lower)}")
+
+
+def nearest(name: str, known_by_lower: Mapping[str, str]) -> str:
+    """`did you mean X?`, or all there are when none is near."""
+    found = difflib.get_close_matches(name.lower(), known_by_lower, 1)
+    if found:
+        return f"did you mean {known_by_lower[found[0]]}?"
+    return f"there are {', '.join(known_by_lower.values())}"
+
+
+def size_option(name: str, value: str) -> int:
+    """Bytes of an option such as `128m`. Raises ValueError."""
+    match = _SIZE.fullmatch(value.strip())
+    if match is None or not int(match[1]):
+        raise ValueError(f"option {name} is {value!r}: it must be a positive size such as 134217728 or 128m")
+    return int(match[1]) * _SIZE_UNITS[match[2].lower()]
+
+
+class _Reading:
+    """The values that were given, by kind."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = given
+
+    def text(self, name: str) -> str | None:
+        value = self._given.get(name.lower())
+        return None if value is None else value.strip()
+
+    def paths(self) -> tuple[str, ...]:
+        named = [self._given["path"]] if self._given.get("path") else []
+        several = self._given.get("paths")
+        if several is not None:
+            try:
+                named += json.loads(several)
+            except (ValueError, TypeError):
+                raise ValueError(f"option paths is {several!r}: it must be a JSON array of texts") from None
+        if not named or not all(isinstance(path, str) and path for path in named):
+            raise ValueError('no store named: load("/path/of/the/store"), or a list of several')
+        return tuple(named)
+
+    def names(self, name: str) -> list[str] | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        names = [part.strip() for part in value.split(",")]
+        if not all(names):
+            raise ValueError(f"option {name} is {value!r}: it must be names with commas between")
+        return names
+
+    def numbers(self, name: str) -> list[int] | None:
+        names = self.names(name)
+        return None if names is None else [_whole(name, part) for part in names]
+
+    def number(self, name: str) -> int | None:
+        value = self.text(name)
+        return None if value is None else _whole(name, value)
+
+    def timestamp_us(self, name: str) -> int | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        if _NUMBER.fullmatch(value):
+            return min(_whole(name, value) * 1000, INT64_MAX)
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            raise ValueError(
+                f"option {name} is {value!r}: it must be ms since 1970, or a time such as 2026-11-21T17:39:39.542Z"
+            ) from None
+        return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH) // timedelta(microseconds=1)
+
+    def one_of(self, name: str, values: tuple[str, ...]) -> str:
+        """One of the values, of which the first is the default, in any case."""
+        value = self.text(name) or values[0]
+        for known in values:
+            if value.lower() == known.lower():
+                return known
+        raise ValueError(f"option {name} is {value}: it must be one of {', '.join(values)}")
+
+    def flag(self, name: str) -> bool:
+        value = self.text(name) or "false"
+        if value.lower() not in ("true", "false"):
+            raise ValueError(f"option {name} is {value!r}: it must be true or false")
+        return value.lower() == "true"
+
+
+def _set(values: Iterable[T] | None) -> frozenset[T] | None:
+    return None if values is None else frozenset(values)
+
+
+def _whole(name: str, value: str) -> int:
+    if not _NUMBER.fullmatch(value) or int(value) > INT64_MAX:
+        raise ValueError(f"option {name} is {value!r}: it must be a whole number from 0 to {INT64_MAX}")
+    return int(value)
+
+
+def _check_order(kind: str, starting: int | None, ending: int | None, given: Mapping[str, str]) -> None:
+    if starting is not None and ending is not None and starting > ending:
+        first, second = (given[f"{side}{kind}".lower()] for side in ("starting", "ending"))
+        raise ValueError(f"option starting{kind} is {first}: it must not be behind ending{kind}, {second}")

@@ -1,0 +1,259 @@
+"""Paths, globs, lists and URLs -> the files of logs; and how they are opened.
+
+A store may lie on a local (or mounted) disk, or wherever fsspec has a file system for: `s3://`, `hdfs://`, `gs://`,
+`memory://`. For S3, GCS and HDFS those of PyArrow serve where fsspec's own are not installed. A task gets a file's URL and
+opens it for itself.
+"""
+
+import glob
+import logging
+import os
+import posixpath
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final, Protocol
+
+import numpy as np
+
+from store.layout import PHYSICAL_OFFSET_POSITION
+from store.record_chain import MARK_SIZE, Bytes, record_candidates
+
+log = logging.getLogger(__name__)
+
+FILE_NAME_DIGITS: Final = 20
+_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+# Records of which no more than this lies between are read at once: less than a page costs less than a call.
+GAP_LOCAL: Final = 4 << 10
+GAP_REMOTE: Final = 1 << 20
+
+bytes_read = 0
+"""How many bytes this process has read by `read_at`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """One file of a CommitLog: `physical_offset` is that of its first byte, `size` its size in bytes."""
+
+    path: str
+    physical_offset: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        """The physical offset behind its last byte."""
+        return self.physical_offset + self.size
+
+    @property
+    def folder(self) -> str:
+        return posixpath.dirname(self.path)
+
+
+class MissingFileError(FileNotFoundError):
+    """A file that was there when the query was planned."""
+
+
+class Files(Protocol):
+    """As much of a file system as is needed. Paths are whole ones, URLs where they were URLs."""
+
+    def is_file(self, path: str) -> bool: ...
+
+    def is_folder(self, path: str) -> bool: ...
+
+    def size(self, path: str) -> int: ...
+
+    def names(self, folder: str) -> list[str]: ...
+
+    def glob(self, pattern: str) -> list[str]: ...
+
+    def open(self, path: str) -> BinaryIO: ...
+
+
+class LocalFiles:
+    """What the operating system shows."""
+
+    def is_file(self, path: str) -> bool:
+        return os.path.isfile(path)
+
+    def is_folder(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def size(self, path: str) -> int:
+        return os.path.getsize(path)
+
+    def names(self, folder: str) -> list[str]:
+        return os.listdir(folder)
+
+    def glob(self, pattern: str) -> list[str]:
+        return glob.glob(pattern)
+
+    def open(self, path: str) -> BinaryIO:
+        return open(path, "rb", buffering=0)
+
+
+class RemoteFiles:
+    """An fsspec file system."""
+
+    def __init__(self, file_system: Any) -> None:
+        self._own = file_system
+        self._own.invalidate_cache()
+
+    def is_file(self, path: str) -> bool:
+        return bool(self._own.isfile(path))
+
+    def is_folder(self, path: str) -> bool:
+        return bool(self._own.isdir(path))
+
+    def size(self, path: str) -> int:
+        return int(self._own.size(path))
+
+    def names(self, folder: str) -> list[str]:
+        return [posixpath.basename(name.rstrip("/")) for name in self._own.ls(folder, detail=False)]
+
+    def glob(self, pattern: str) -> list[str]:
+        scheme = pattern.split("://")[0]
+        return [name if "://" in name else f"{scheme}://{name}" for name in self._own.glob(pattern)]
+
+    def open(self, path: str) -> BinaryIO:
+        # Windows are large and read once.
+        stream: BinaryIO = self._own.open(path, "rb", cache_type="none")
+        return stream
+
+
+def files_of(path: str) -> Files:
+    """The file system of a path or URL. Raises ImportError, naming what to install."""
+    url = _URL.match(path)
+    if url is None:
+        return LocalFiles()
+    try:
+        import fsspec
+    except ImportError:
+        raise ImportError(f"{path}: reading {url[1]}:// needs fsspec: pip install fsspec") from None
+    try:
+        return RemoteFiles(fsspec.core.url_to_fs(path)[0])
+    except (ImportError, ValueError) as error:
+        # PyArrow has file systems of its own, and fsspec a coat for them.
+        import pyarrow.fs
+        from fsspec.implementations.arrow import ArrowFSWrapper
+
+        try:
+            return RemoteFiles(ArrowFSWrapper(pyarrow.fs.FileSystem.from_uri(path)[0]))
+        except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError):
+            raise ImportError(f"{path}: {error}") from None
+
+
+def gap_of(path: str) -> int:
+    """Bytes between two wanted stretches of a file that are rather read than left out."""
+    return GAP_REMOTE if _URL.match(path) else GAP_LOCAL
+
+
+def local_path(path: str) -> str:
+    """A path without `file:` and `~`; other URLs as they are."""
+    path = re.sub(r"^file:(//(localhost)?)?(?=/)", "", path)
+    return path if _URL.match(path) else os.path.expanduser(path)
+
+
+def open_file(path: str) -> BinaryIO:
+    """Raises MissingFileError."""
+    try:
+        return files_of(path).open(path)
+    except FileNotFoundError:
+        raise MissingFileError(
+            f"{path} was deleted since the query was planned, as retention does it; "
+            '.option("ignoreMissingFiles", "true") reads what is left'
+        ) from None
+
+
+def read_at(stream: BinaryIO, position: int, size: int) -> Bytes:
+    """Up to `size` bytes of a file from `position` on; fewer only at its end."""
+    data = np.empty(size, np.uint8)
+    return data[: read_into(stream, position, memoryview(data))]  # type: ignore[arg-type]
+
+
+def read_into(stream: BinaryIO, position: int, target: memoryview) -> int:
+    """Fill `target` from `position` on; how many bytes there were."""
+    global bytes_read
+    stream.seek(position)
+    filled = 0
+    while filled < len(target):
+        count = _read_some(stream, target[filled:])
+        if not count:
+            break
+        filled += count
+    bytes_read += filled
+    return filled
+
+
+def _read_some(stream: BinaryIO, target: memoryview) -> int:
+    if hasattr(stream, "readinto"):
+        return int(stream.readinto(target))
+    data = stream.read(len(target))
+    target[: len(data)] = data
+    return len(data)
+
+
+# --- which files make up a log --------------------------------------------------------------------------------------
+
+
+def log_files(paths: str | Iterable[str]) -> list[LogFile]:
+    """The CommitLog files that `paths` name, ascending in folder and physical offset.
+
+    Each is a store's root, a commitlog folder, one file, or a glob of these, as a path or an URL. Raises FileNotFoundError,
+    which says what was looked for, when there is nothing there or no commit log in it. A commit log without files is an
+    empty list.
+    """
+    found: set[LogFile] = set()
+    for asked in (paths,) if isinstance(paths, str) else paths:
+        path = local_path(asked)
+        files = files_of(path)
+        named = [path] if files.is_file(path) or files.is_folder(path) else files.glob(path)
+        if not named:
+            raise FileNotFoundError(f"no store at {path}: no such file or folder")
+        found.update(file for name in named for file in _files_at(files, name.rstrip("/") or "/"))
+    return sorted(found, key=lambda file: (file.folder, file.physical_offset))
+
+
+def _files_at(files: Files, path: str) -> Iterator[LogFile]:
+    if files.is_file(path):
+        yield _named_file(files, path)
+        return
+    folder = posixpath.join(path, "commitlog")
+    if not files.is_folder(folder):
+        folder = path
+    names = [name for name in files.names(folder) if is_row_name(name)]
+    if not names and folder == path and posixpath.basename(path) != "commitlog":
+        raise FileNotFoundError(f"no commit log in {path}: neither a folder `commitlog` nor files named by 20 digits")
+    for name in names:
+        file = posixpath.join(folder, name)
+        try:
+            yield LogFile(file, int(name), files.size(file))
+        except FileNotFoundError:
+            log.info("%s was deleted while the folder was looked through", file)
+
+
+def is_row_name(name: str) -> bool:
+    """Whether a file of a row may have this name."""
+    return len(name) == FILE_NAME_DIGITS and name.isascii() and name.isdigit()
+
+
+def _named_file(files: Files, path: str) -> LogFile:
+    """A file that was asked for by name: under another name than the broker's its first record tells its offset."""
+    name = posixpath.basename(path)
+    if is_row_name(name):
+        return LogFile(path, int(name), files.size(path))
+    with open_file(path) as stream:
+        mark = read_at(stream, 0, MARK_SIZE)
+    physical_offset = int.from_bytes(mark[PHYSICAL_OFFSET_POSITION:].tobytes(), "big")
+    if not len(record_candidates(mark, physical_offset)):
+        raise FileNotFoundError(f"{path} is no CommitLog file: no record at its first byte")
+    return LogFile(path, physical_offset, files.size(path))
+
+
+def begins_with_record(file: LogFile) -> bool:
+    """Whether a file's first bytes are a record's; not of one that has been deleted meanwhile."""
+    try:
+        with open_file(file.path) as stream:
+            return len(record_candidates(read_at(stream, 0, MARK_SIZE), file.physical_offset)) > 0
+    except MissingFileError as error:
+        log.warning("%s", error)
+        return False

@@ -1,0 +1,244 @@
+"""A topic, a queue -> the physical offsets that its ConsumeQueues name.
+
+A broker gives each record of the log to its queue, in the order of the log. So up to the newest unit of all queues each of
+them is complete, and the records of a topic are known without looking at others; what is behind is scanned. While a broker
+runs, or when one has crashed, the queues are trusted up to the checkpoint only: after a power cut one queue may have lost
+what it was told, and another not.
+
+Queues that are missing, or not what they should be, are no reason to fail: the log is then scanned, and a line of the log
+says why.
+"""
+
+import logging
+import posixpath
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from spark_analytics.places import Files, LogFile, begins_with_record, files_of, is_row_name, open_file, read_at
+from spark_analytics.pruning import Pruning, position_at, store_time_us
+from spark_analytics.splits import Split, plan
+from store.layout import (
+    CHECKPOINT_SIZE,
+    CHECKPOINT_STRUCT,
+    CONSUME_QUEUE_UNIT_DTYPE,
+    CONSUME_QUEUE_UNIT_SIZE,
+    HOLE_TAGS_CODE,
+    RECORD_SIZE_MIN,
+)
+from store.record_chain import MARK_SIZE, Positions, record_candidates
+
+log = logging.getLogger(__name__)
+
+Units = npt.NDArray[Any]
+BLANK_UNIT_SIZE: Final = 0x7FFFFFFF
+# The stamps of a checkpoint are taken beside the syncs (StoreCheckpoint.getMinTimestamp).
+_CHECKPOINT_MARGIN_MS: Final = 3000
+# To read more of the queues than this part of the log, by the driver alone, is not worth it.
+UNITS_SHARE_MAX: Final = 100
+# A stretch of which the wanted records make up more is scanned.
+DENSITY_MAX: Final = 0.5
+
+
+class BrokenQueueError(ValueError):
+    """A queue that cannot be relied upon; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFile:
+    """One file of a queue, whose units from number 0 up to `count` are written."""
+
+    path: str
+    begin: int
+    count: int
+    is_full: bool
+
+
+def plan_log(files: list[LogFile], pruning: Pruning, split_size: int) -> list[Split]:
+    """Splits of one log: of the wanted topics' records where queues tell them, of everything where they do not."""
+    if pruning.topics is None:
+        return plan(files, pruning, split_size)
+    root = posixpath.dirname(files[0].folder)
+    try:
+        known = _newest_known(root, files)
+        starts, sizes = _records(root, files, pruning, known)
+    except (BrokenQueueError, OSError) as error:
+        log.warning("%s: the log in %s is scanned as a whole", error, files[0].folder)
+        return plan(files, pruning, split_size)
+    splits = []
+    for file in files:
+        begin, end = np.searchsorted(starts, [file.physical_offset, file.end])
+        if begin < end and pruning.wants_file(file, None):
+            own = starts[begin:end] - file.physical_offset
+            splits += _cut(file, own, sizes[begin:end], pruning, split_size)
+    return splits + plan(files, pruning, split_size, known)
+
+
+def _cut(file: LogFile, starts: Positions, sizes: Positions, pruning: Pruning, split_size: int) -> list[Split]:
+    """Splits of the records of a file that a topic's queues name."""
+    low, high = pruning.narrow(file, int(starts[0]), int(starts[-1]) + 1)
+    begin, end = np.searchsorted(starts, [low, high])
+    starts, sizes = starts[begin:end], sizes[begin:end]
+    splits: list[Split] = []
+    first = last = wanted = 0  # rows first to last are to be read one by one, and make up so many bytes
+
+    def put_together() -> None:
+        if first < last:
+            stop = int(starts[last - 1] + sizes[last - 1])
+            splits.append(Split(file, int(starts[first]), stop, stop, starts[first:last], sizes[first:last]))
+
+    while last < len(starts):
+        # Stretches as long as a split that is scanned; those with few wanted records are put together.
+        behind = int(np.searchsorted(starts, starts[last] + split_size))
+        span, size = int(starts[behind - 1] + sizes[behind - 1] - starts[last]), int(sizes[last:behind].sum())
+        is_dense = size > DENSITY_MAX * span and behind - last > 1
+        if is_dense or wanted + size > split_size:
+            put_together()
+            first, wanted = last, 0
+        if is_dense:
+            stop = int(starts[behind - 1]) + 1
+            splits.append(Split(file, int(starts[last]), stop, stop))
+            first = behind
+        else:
+            wanted += size
+        last = behind
+    put_together()
+    return splits
+
+
+def _newest_known(root: str, files: list[LogFile]) -> int:
+    """Physical offset of a record of the log up to which every queue has all of its units. Raises BrokenQueueError."""
+    folder = posixpath.join(root, "consumequeue")
+    disk = files_of(root)
+    if not disk.is_folder(folder):
+        raise BrokenQueueError(f"{root} has no consumequeue")
+    newest = -1
+    for topic in disk.names(folder):
+        for queue in disk.names(posixpath.join(folder, topic)):
+            last = _last_unit(disk, posixpath.join(folder, topic, queue))
+            newest = max(newest, last)
+    holder = next((file for file in files if file.physical_offset <= newest < file.end), None)
+    if holder is None:
+        raise BrokenQueueError(f"the newest unit of the queues, for {newest}, is beside the log")
+    with open_file(holder.path) as stream:
+        mark = read_at(stream, newest - holder.physical_offset, MARK_SIZE)
+    if not len(record_candidates(mark, newest)):
+        raise BrokenQueueError(f"the newest unit of the queues is for {newest}, where no record is")
+    if disk.is_file(posixpath.join(root, "abort")):
+        return min(newest, _synced(root, files, holder, newest))
+    return newest
+
+
+def _synced(root: str, files: list[LogFile], holder: LogFile, newest: int) -> int:
+    """Physical offset of a record before which the queues are on the disk, as the checkpoint says. Raises OSError."""
+    with open_file(posixpath.join(root, "checkpoint")) as stream:
+        data = read_at(stream, 0, CHECKPOINT_SIZE).tobytes()
+    if len(data) < CHECKPOINT_SIZE:
+        raise BrokenQueueError(f"the checkpoint of {root} is cut")
+    log_ms, queues_ms = CHECKPOINT_STRUCT.unpack(data)[:2]
+    time_us = (min(log_ms, queues_ms) - _CHECKPOINT_MARGIN_MS) * 1000
+    for file in reversed(files[: files.index(holder) + 1]):
+        if begins_with_record(file) and store_time_us(file, 0) <= time_us:
+            end = newest - file.physical_offset if file is holder else file.size
+            return file.physical_offset + position_at(file, 0, end, time_us)[0]
+    return files[0].physical_offset
+
+
+# --- units ----------------------------------------------------------------------------------------------------------
+
+
+def _records(root: str, files: list[LogFile], pruning: Pruning, known: int) -> tuple[Positions, Positions]:
+    """(physical offsets, sizes) of the wanted records before `known`, ascending. Raises BrokenQueueError, OSError."""
+    disk = files_of(root)
+    queues: list[list[QueueFile]] = []
+    for topic in sorted(pruning.topics or ()):
+        folder = posixpath.join(root, "consumequeue", topic)
+        if "/" in topic or not topic or not disk.is_folder(folder):
+            raise BrokenQueueError(f"topic {topic} has no queues in {root}")
+        there = {int(name): name for name in disk.names(folder) if name.isdigit()}
+        if pruning.queue_ids is not None and not pruning.queue_ids <= there.keys():
+            raise BrokenQueueError(f"topic {topic} has not all of the queues {sorted(pruning.queue_ids)} in {root}")
+        for number in sorted(there if pruning.queue_ids is None else pruning.queue_ids):
+            queues.append(_queue_files(disk, posixpath.join(folder, there[number])))
+    log_size = known - files[0].physical_offset
+    units_size = sum(file.count for queue in queues for file in queue) * CONSUME_QUEUE_UNIT_SIZE
+    if units_size > max(log_size // UNITS_SHARE_MAX, 1 << 20):
+        raise BrokenQueueError(f"the queues of {', '.join(sorted(pruning.topics or ()))} name most of the log")
+    found = [_units(file) for queue in queues for file in queue if file.count]
+    if files[0].physical_offset == 0 and any(queue and queue[0].begin for queue in queues):
+        raise BrokenQueueError(f"a queue of {', '.join(sorted(pruning.topics or ()))} has lost its first file")
+    units = np.concatenate(found) if found else np.empty(0, CONSUME_QUEUE_UNIT_DTYPE)
+    starts, sizes = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
+    within = (starts >= files[0].physical_offset) & (starts < known)
+    starts, chosen = np.unique(starts[within], return_index=True)
+    sizes = sizes[within][chosen]
+    ends = starts + sizes
+    bounds = np.array([file.end for file in files])
+    if (sizes < RECORD_SIZE_MIN).any() or (ends[:-1] > starts[1:]).any():
+        raise BrokenQueueError("units of the queues overlap")
+    if len(starts) and (ends > bounds[np.minimum(np.searchsorted(bounds, starts, "right"), len(bounds) - 1)]).any():
+        raise BrokenQueueError("a unit of the queues passes the end of its file")
+    return starts, sizes
+
+
+def _queue_files(disk: Files, folder: str) -> list[QueueFile]:
+    """The files of a queue, in order. Raises BrokenQueueError when they are no row."""
+    paths = [posixpath.join(folder, name) for name in sorted(disk.names(folder)) if is_row_name(name)]
+    queue = [_queue_file(disk, path) for path in paths]
+    for before, file in zip(queue, queue[1:], strict=False):
+        if file.count and not before.is_full:
+            raise BrokenQueueError(f"{file.path} has units, the file before it is not full")
+        if file.begin != before.begin + disk.size(before.path):
+            raise BrokenQueueError(f"{folder} has a gap in front of {file.path}")
+    return queue
+
+
+def _queue_file(disk: Files, path: str) -> QueueFile:
+    capacity = disk.size(path) // CONSUME_QUEUE_UNIT_SIZE
+    # Units are written one behind the other; what is unwritten is zero, and no unit is.
+    low, high = 0, capacity
+    with open_file(path) as stream:
+        while low < high:
+            # The last unit of a full file tells at once.
+            middle = high - 1 if high == capacity else (low + high) // 2
+            if _is_written(stream, middle):
+                low = middle + 1
+            else:
+                high = middle
+        # What is lost reads as zeros too, by pages or more: look for units behind it.
+        ahead = 1
+        while low + ahead < capacity:
+            if _is_written(stream, low + ahead):
+                raise BrokenQueueError(f"{path} has lost units")
+            ahead *= 2
+    return QueueFile(path, int(posixpath.basename(path)), low, low == capacity)
+
+
+def _is_written(stream: BinaryIO, number: int) -> bool:
+    return bool(np.any(read_at(stream, number * CONSUME_QUEUE_UNIT_SIZE, CONSUME_QUEUE_UNIT_SIZE)))
+
+
+def _units(file: QueueFile) -> Units:
+    """The units of a file that name records. Raises BrokenQueueError."""
+    with open_file(file.path) as stream:
+        data = read_at(stream, 0, file.count * CONSUME_QUEUE_UNIT_SIZE)
+    units = data.view(CONSUME_QUEUE_UNIT_DTYPE)
+    if (units["size"] <= 0).any():
+        raise BrokenQueueError(f"{file.path} has lost units")
+    chosen: Units = units[(units["size"] != BLANK_UNIT_SIZE) & (units["tags_code"] != HOLE_TAGS_CODE)]
+    return chosen
+
+
+def _last_unit(disk: Files, folder: str) -> int:
+    """Physical offset of the newest unit of a queue, -1 without one."""
+    for name in sorted((name for name in disk.names(folder) if is_row_name(name)), reverse=True):
+        file = _queue_file(disk, posixpath.join(folder, name))
+        if file.count:
+            with open_file(file.path) as stream:
+                data = read_at(stream, (file.count - 1) * CONSUME_QUEUE_UNIT_SIZE, CONSUME_QUEUE_UNIT_SIZE)
+            unit = data.view(CONSUME_QUEUE_UNIT_DTYPE)[0]
+            if unit["size"] != BLANK_UNIT_SIZE:
+                return int(unit["physical_offset"])
+    return -1
