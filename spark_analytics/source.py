@@ -25,7 +25,8 @@ Options:
                         storeTimestamp exclude; needs spark.sql.python.filterPushdown.enabled. Only for a DataFrame that
                         serves one query with one filter: Spark (4.3) keeps the filters of the first with the loaded table,
                         so a later query on the same DataFrame would miss rows. Off by default for that reason
-    table               another table than `messages`
+    table               another table than `messages`: consumequeue, index, topics, groups, offsets, delays, transactions
+                        (`spark_analytics.tables`)
 """
 
 import importlib
@@ -52,7 +53,15 @@ log = logging.getLogger(__name__)
 
 MESSAGES: Final = "messages"
 # Name -> module with DDL and reader(schema, options), options as Spark hands them over.
-TABLES: Final[dict[str, str]] = {}
+TABLES: Final = {
+    "consumequeue": "spark_analytics.tables.consume_queue",
+    "index": "spark_analytics.tables.index",
+    "topics": "spark_analytics.tables.topics",
+    "groups": "spark_analytics.tables.groups",
+    "offsets": "spark_analytics.tables.offsets",
+    "delays": "spark_analytics.tables.delays",
+    "transactions": "spark_analytics.tables.transactions",
+}
 # While it is planned, a file that goes had better never been seen; a broker deletes ten at most in one go.
 _PLANNINGS_MAX: Final = 20
 

@@ -1,0 +1,50 @@
+"""Rows of the JSON tables in `config/`: small, so one task reads a store's, and Python does it row by row."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from pyspark.sql.types import StructType
+
+from spark_analytics.tables.store_folder import DamagedFileError, StoreFolder
+from spark_analytics.tables.table import Rows, Table, TableReader
+
+Row = dict[str, Any]
+
+
+class DocumentTable:
+    """`rows_of` makes the rows of a store, without the column `store`. Its module calls `reader` by that name."""
+
+    def __init__(self, ddl: str, rows_of: Callable[[StoreFolder], Iterator[Row]]) -> None:
+        self.ddl = ddl
+        self._rows_of = rows_of
+
+    def reader(self, schema: StructType, options: Mapping[str, str]) -> TableReader:
+        """The table as Spark reads it."""
+        return TableReader(self._table, schema, options)
+
+    @property
+    def _table(self) -> Table:
+        return Table(self.ddl, _parts, self._rows)
+
+    def _rows(self, store: StoreFolder) -> Iterator[Rows]:
+        found = list(self._rows_of(store))
+        names = [name for name in self._table.spark_types if name != "store"]
+        yield Rows(len(found), {name: [row.get(name) for row in found] for name in names} | {"store": store.root})
+
+
+def _parts(store: StoreFolder) -> list[StoreFolder]:
+    return [store]
+
+
+def typed(path: str, value: Any, kind: type | tuple[type, ...], place: str) -> Any:
+    """`value` if it is of a kind, or None. Raises DamagedFileError, which names the file and the place."""
+    is_wrong = not isinstance(value, kind) or (kind is int and isinstance(value, bool))
+    if value is not None and is_wrong:
+        raise DamagedFileError(f"{path}: {place} is {value!r}")
+    return value
+
+
+def attributes(path: str, fields: Mapping[str, Any], place: str) -> dict[str, str]:
+    """The attributes that 5.x keeps; none in 4.9.4."""
+    found = typed(path, fields.get("attributes"), dict, f"{place}.attributes") or {}
+    return {name: str(value) for name, value in found.items()}

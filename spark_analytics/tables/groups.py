@@ -1,0 +1,49 @@
+"""The table `groups`, of config/subscriptionGroup.json: a row for each consumer group that the broker knows.
+
+group
+consumeEnable, consumeFromMinEnable, consumeBroadcastEnable
+consumeMessageOrderly           5.x
+retryQueueNums, retryMaxTimes
+brokerId, whichBrokerWhenConsumeSlowly      from which broker it reads, and from which when it is far behind
+notifyConsumerIdsChangedEnable
+attributes                      5.x
+store                           the store's folder
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from spark_analytics.tables.document import DocumentTable, Row, attributes, typed
+from spark_analytics.tables.store_folder import StoreFolder
+
+DDL: Final = (
+    "group string, consumeEnable boolean, consumeFromMinEnable boolean, consumeBroadcastEnable boolean, "
+    "consumeMessageOrderly boolean, retryQueueNums int, retryMaxTimes int, brokerId bigint, "
+    "whichBrokerWhenConsumeSlowly bigint, notifyConsumerIdsChangedEnable boolean, attributes map<string,string>, "
+    "store string"
+)
+FILE: Final = "subscriptionGroup.json"
+_FLAGS: Final = (
+    "consumeEnable",
+    "consumeFromMinEnable",
+    "consumeBroadcastEnable",
+    "consumeMessageOrderly",
+    "notifyConsumerIdsChangedEnable",
+)
+_NUMBERS: Final = ("retryQueueNums", "retryMaxTimes", "brokerId", "whichBrokerWhenConsumeSlowly")
+
+
+def rows(store: StoreFolder) -> Iterator[Row]:
+    """A row a group."""
+    path = store.path("config", FILE)
+    for group, fields in store.table(FILE, "subscriptionGroupTable").items():
+        fields = typed(path, fields, dict, group) or {}
+        yield {
+            "group": group,
+            **{name: typed(path, fields.get(name), bool, f"{group}.{name}") for name in _FLAGS},
+            **{name: typed(path, fields.get(name), int, f"{group}.{name}") for name in _NUMBERS},
+            "attributes": attributes(path, fields, group),
+        }
+
+
+reader: Final = DocumentTable(DDL, rows).reader

@@ -1,0 +1,43 @@
+"""Records of the log that other files name."""
+
+import logging
+from collections.abc import Iterator
+
+import numpy as np
+
+from spark_analytics.columns import Records
+from spark_analytics.places import LogFile
+from spark_analytics.reader import DamagedBytes, pieces
+from spark_analytics.splits import Split
+from spark_analytics.tables.store_folder import StoreFolder
+from store.record_chain import Positions
+
+log = logging.getLogger(__name__)
+
+
+def records_at(store: StoreFolder, physical_offsets: Positions, sizes: Positions) -> Iterator[Records]:
+    """The records at some physical offsets, in windows and in the order of the log.
+
+    Those that are not there are left out: before a broker's recovery, queues may know more than the log.
+    """
+    offsets, chosen = np.unique(physical_offsets, return_index=True)
+    sizes = np.asarray(sizes, np.int64)[chosen]
+    found = 0
+    for row_file in store.row("commitlog"):
+        own = (offsets >= row_file.start) & (offsets + sizes <= row_file.end)
+        if not own.any():
+            continue
+        starts = offsets[own] - row_file.start
+        split = Split(LogFile(*row_file), int(starts[0]), int(starts[-1] + sizes[own][-1]), starts, sizes[own])
+        for piece in pieces(split):
+            if isinstance(piece, DamagedBytes):
+                continue
+            records = Records.of(piece, row_file.path)
+            records = records.rows(records.lengths_add_up & np.isin(records.physical_offsets, offsets))
+            found += len(records)
+            if len(records):
+                yield records
+    if found < len(offsets):
+        log.warning(
+            "%d of %d records that files of %s name are not in the log", len(offsets) - found, len(offsets), store.root
+        )

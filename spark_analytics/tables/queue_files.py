@@ -1,0 +1,164 @@
+"""The units of a ConsumeQueue, read from its files as they are.
+
+A queue ends where its units do: the rest of its last file is zero. In front of its first record there may be blank units,
+and units of records that retention has taken: a queue begins behind both.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from spark_analytics.places import open_file, read_at
+from spark_analytics.tables.store_folder import DamagedFileError, RowFile, StoreFolder
+from store.layout import (
+    CONSUME_QUEUE_EXT_FIXED,
+    CONSUME_QUEUE_UNIT_DTYPE,
+    CONSUME_QUEUE_UNIT_SIZE,
+    dtype_of,
+)
+from store.record_chain import field_view
+
+Units = npt.NDArray[Any]  # of CONSUME_QUEUE_UNIT_DTYPE
+Numbers = npt.NDArray[np.int64]
+
+BLANK_UNIT_SIZE: Final = 0x7FFFFFFF
+# A code up to this is no tags code but the place of a unit in consumequeue_ext, counted from the smallest long.
+EXT_ADDRESS_MAX: Final = -(2**31) - 1
+EXT_ADDRESS_BASE: Final = -(2**63)
+UNITS_READ: Final = 1 << 16
+_UNIT: Final = CONSUME_QUEUE_UNIT_SIZE
+_EXT_DTYPE: Final = dtype_of(CONSUME_QUEUE_EXT_FIXED)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFile:
+    """One file of a queue. `is_last`: no other follows, so that it may end before its size says so."""
+
+    topic: str
+    queue_id: int
+    file: RowFile
+    is_last: bool
+
+    def units(self, from_queue_offset: int = 0) -> Iterator[tuple[int, Units]]:
+        """(queue offset of the first, units) from a queue offset on, in portions, up to the queue's end; blank ones too.
+
+        Raises DamagedFileError when units are missing in front of others.
+        """
+        first = self.file.start // _UNIT
+        count = self.file.size // _UNIT
+        with open_file(self.file.path) as stream:
+            number = max(from_queue_offset - first, 0)
+            while number < count:
+                data = read_at(stream, number * _UNIT, min(UNITS_READ, count - number) * _UNIT)
+                units = data[: len(data) // _UNIT * _UNIT].view(CONSUME_QUEUE_UNIT_DTYPE)
+                written = _written(units)
+                if written:
+                    yield first + number, units[:written]
+                number += written
+                if written < UNITS_READ:
+                    break
+        if number < count and not self.is_last:
+            raise DamagedFileError(
+                f"{self.file.path} has no unit at byte {number * _UNIT}, though the queue goes on in the next file"
+            )
+
+    def end(self) -> int:
+        """Queue offset behind the last unit."""
+        first, low, high = self.file.start // _UNIT, 0, self.file.size // _UNIT
+        with open_file(self.file.path) as stream:
+            while low < high:
+                middle = (low + high) // 2
+                unit = read_at(stream, middle * _UNIT, _UNIT).view(CONSUME_QUEUE_UNIT_DTYPE)
+                low, high = (middle + 1, high) if _written(unit) else (low, middle)
+        return first + low
+
+
+def _written(units: Units) -> int:
+    """How many units there are before the first that is none."""
+    good = (units["size"] > 0) & (units["physical_offset"] >= 0)
+    return len(units) if good.all() else int(np.argmin(good))
+
+
+def queue_keys(store: StoreFolder) -> list[tuple[str, int]]:
+    """(topic, queue id) of every queue that has a folder."""
+    topics = store.names("consumequeue")
+    found = [(topic, name) for topic in topics for name in store.names("consumequeue", topic)]
+    return sorted((topic, int(name)) for topic, name in found if name.isascii() and name.isdecimal())
+
+
+def queue_files(store: StoreFolder, topic: str, queue_id: int) -> list[QueueFile]:
+    """The files of a queue, ascending. Raises DamagedFileError for one whose size is no multiple of a unit's."""
+    row = store.row("consumequeue", topic, str(queue_id))
+    for file in row:
+        if file.size % _UNIT:
+            raise DamagedFileError(f"{file.path} has {file.size} bytes, which is no multiple of {_UNIT}")
+    for file, successor in pairwise(row):
+        if successor.start != file.end:
+            raise DamagedFileError(f"{successor.path} does not begin where {file.path} ends: a file is missing between them")
+    return [QueueFile(topic, queue_id, file, file is row[-1]) for file in row]
+
+
+def is_live(units: Units, log_begin: int) -> npt.NDArray[np.bool_]:
+    """Which units are those of a record that is still there."""
+    blank = (units["size"] == BLANK_UNIT_SIZE) & (units["physical_offset"] == 0)
+    live: npt.NDArray[np.bool_] = ~blank & (units["physical_offset"] >= log_begin)
+    return live
+
+
+def live_units(
+    store: StoreFolder, topic: str, queue_id: int, from_queue_offset: int = 0, log_begin: int | None = None
+) -> Iterator[tuple[Numbers, Units]]:
+    """(queue offsets, units) of a queue's records from a queue offset on, in portions."""
+    begin = store.log_begin() if log_begin is None else log_begin
+    for file in queue_files(store, topic, queue_id):
+        if file.file.end // _UNIT <= from_queue_offset:
+            continue
+        for first, units in file.units(from_queue_offset):
+            live = is_live(units, begin)
+            if live.any():
+                yield first + np.flatnonzero(live), units[live]
+
+
+def queue_range(store: StoreFolder, topic: str, queue_id: int, log_begin: int) -> tuple[int, int] | None:
+    """(min, max) queue offset, max being that of the next unit; None without files."""
+    files = queue_files(store, topic, queue_id)
+    if not files:
+        return None
+    end = files[-1].end()
+    for file in files:
+        for first, units in file.units():
+            live = is_live(units, log_begin)
+            if live.any():
+                return first + int(np.argmax(live)), end
+    return end, end
+
+
+def tags_codes(store: StoreFolder, topic: str, queue_id: int, units: Units) -> tuple[Numbers, Numbers]:
+    """(tags codes, store times) of units, with those of consumequeue_ext looked up; -1 for a time that is not known.
+
+    Raises DamagedFileError for an address at which no unit is.
+    """
+    codes = units["tags_code"].astype(np.int64)
+    times = np.full(len(units), -1, np.int64)
+    addressed = np.flatnonzero(codes <= EXT_ADDRESS_MAX)
+    if not len(addressed):
+        return codes, times
+    offsets = codes[addressed] - EXT_ADDRESS_BASE
+    found = np.zeros(len(addressed), np.bool_)
+    for file in store.row("consumequeue_ext", topic, str(queue_id)):
+        within = np.flatnonzero((offsets >= file.start) & (offsets <= file.end - _EXT_DTYPE.itemsize))
+        if len(within):
+            at = offsets[within] - file.start
+            data = file.read(int(at.min()), int(at.max() - at.min()) + _EXT_DTYPE.itemsize)
+            ext = field_view(data, _EXT_DTYPE)[at - at.min()]
+            codes[addressed[within]] = ext["tags_code"]
+            times[addressed[within]] = ext["store_timestamp_ms"]
+            found[within] = (ext["bitmap_size"] >= 0) & (ext["size"] == ext["bitmap_size"] + _EXT_DTYPE.itemsize)
+    if not found.all():
+        offset = int(offsets[~found][0])
+        raise DamagedFileError(f"{store.path('consumequeue_ext', topic, str(queue_id))} has no unit at offset {offset}")
+    return codes, times

@@ -1,0 +1,133 @@
+"""A store's folder as companion tables need it: rows of files, bytes, and the documents of `config/`.
+
+Nothing is locked and nothing is written. What is not there is empty, as a broker takes it; what is there but makes no sense
+is a DamagedFileError, which names the file and the place.
+"""
+
+import logging
+import posixpath
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from spark_analytics.places import Files, files_of, is_row_name, local_path, open_file, read_at
+from store.config_document import Document, decode_document
+from store.record_chain import Bytes
+
+log = logging.getLogger(__name__)
+
+PARTS: Final = ("commitlog", "consumequeue", "config", "index")
+
+
+class DamagedFileError(ValueError):
+    """A file of a store that cannot be what it is named."""
+
+
+class RowFile(NamedTuple):
+    """One file of a row; `start` is the offset of its first byte, as its name says."""
+
+    path: str
+    start: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.size
+
+    def read(self, position: int, size: int) -> Bytes:
+        """Up to `size` bytes from `position` on. Raises FileNotFoundError."""
+        with open_file(self.path) as stream:
+            return read_at(stream, position, max(min(size, self.size - position), 0))
+
+
+class StoreFolder(NamedTuple):
+    """The folder that has `commitlog`, `consumequeue`, `config` and `index` in it, or some of them."""
+
+    root: str
+
+    @property
+    def files(self) -> Files:
+        return files_of(self.root)
+
+    def path(self, *names: str) -> str:
+        return posixpath.join(self.root, *names)
+
+    def names(self, *names: str) -> list[str]:
+        """What is in a folder, in order; nothing where there is none."""
+        path = self.path(*names)
+        return sorted(self.files.names(path)) if self.files.is_folder(path) else []
+
+    def row(self, *names: str) -> list[RowFile]:
+        """The files of a row, ascending; those without a byte, which a crash leaves, are left out."""
+        found = []
+        for name in filter(is_row_name, self.names(*names)):
+            path = self.path(*names, name)
+            try:
+                found.append(RowFile(path, int(name), self.files.size(path)))
+            except FileNotFoundError:
+                continue  # retention was quicker
+        return [file for file in found if file.size]
+
+    def log_begin(self) -> int:
+        """Physical offset at which the log begins; 0 without one."""
+        files = self.row("commitlog")
+        return files[0].start if files else 0
+
+    def bytes_of(self, *names: str) -> bytes | None:
+        """A small file, whole; None where there is none."""
+        path = self.path(*names)
+        try:
+            with open_file(path) as stream:
+                return read_at(stream, 0, self.files.size(path)).tobytes()
+        except FileNotFoundError:
+            return None
+
+    def document(self, name: str) -> Document:
+        """A document of `config/`, as a broker loads it: its `.bak` where it is missing, blank or unreadable; `{}` without.
+
+        Raises DamagedFileError when there is something, but nothing readable.
+        """
+        problem = None
+        for file in (name, f"{name}.bak"):
+            data = self.bytes_of("config", file)
+            if data is None or not data.strip(b"\0 \t\r\n"):
+                continue
+            try:
+                return decode_document(data)
+            except (ValueError, RecursionError) as error:
+                problem = problem or DamagedFileError(f"{self.path('config', file)} is no readable JSON: {error}")
+                log.warning("%s", problem)
+        if problem is not None:
+            raise problem
+        return {}
+
+    def table(self, file: str, *keys: str) -> dict[str, Any]:
+        """The object under `keys` of a document of `config/`; empty where it or the file is not. Raises DamagedFileError."""
+        found: Any = self.document(file)
+        for depth, key in enumerate(keys, 1):
+            found = found.get(key)
+            if found is None:
+                return {}
+            if not isinstance(found, dict):
+                raise DamagedFileError(f"{self.path('config', file)}: {'.'.join(keys[:depth])} is no object: {found!r}")
+        table: dict[str, Any] = found
+        return table
+
+
+def store_folders(paths: Iterable[str]) -> list[StoreFolder]:
+    """The stores that `paths` name: each a root, a commitlog folder in one, or a glob of these.
+
+    Raises FileNotFoundError, which says what was looked for.
+    """
+    roots = []
+    for asked in paths:
+        path = local_path(asked).rstrip("/")
+        files = files_of(path)
+        named = [path] if files.is_folder(path) or files.is_file(path) else sorted(files.glob(path))
+        if not named:
+            raise FileNotFoundError(f"no store at {path}: no such file or folder")
+        for name in named:
+            root = posixpath.dirname(name) if posixpath.basename(name) == "commitlog" else name
+            if not any(files.is_folder(posixpath.join(root, part)) for part in PARTS):
+                raise FileNotFoundError(f"no store at {root}: there is none of {', '.join(PARTS)} in it")
+            roots.append(root)
+    return [StoreFolder(root) for root in dict.fromkeys(roots)]

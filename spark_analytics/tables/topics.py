@@ -1,0 +1,51 @@
+"""The table `topics`, of config/topics.json: a row for each topic that the broker knows.
+
+topic
+readQueueNums, writeQueueNums
+perm                    4 read, 2 write, 1 inherit; their sum
+order                   whether it is an order topic
+topicSysFlag
+topicFilterType         SINGLE_TAG or MULTI_TAG
+attributes              5.x: `message.type` and others; empty in 4.9.4
+store                   the store's folder
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from spark_analytics.tables.document import DocumentTable, Row, attributes, typed
+from spark_analytics.tables.store_folder import StoreFolder
+
+DDL: Final = (
+    "topic string, readQueueNums int, writeQueueNums int, perm int, order boolean, topicSysFlag int, topicFilterType "
+    "string, attributes map<string,string>, store string"
+)
+FILE: Final = "topics.json"
+_KINDS: Final[dict[str, type]] = {
+    "readQueueNums": int,
+    "writeQueueNums": int,
+    "perm": int,
+    "order": bool,
+    "topicSysFlag": int,
+    "topicFilterType": str,
+}
+
+
+def topic_table(store: StoreFolder) -> dict[str, Any]:
+    """Topic -> its fields. Raises DamagedFileError."""
+    return store.table(FILE, "topicConfigTable")
+
+
+def rows(store: StoreFolder) -> Iterator[Row]:
+    """A row a topic."""
+    path = store.path("config", FILE)
+    for topic, fields in topic_table(store).items():
+        fields = typed(path, fields, dict, topic) or {}
+        yield {
+            "topic": topic,
+            **{name: typed(path, fields.get(name), kind, f"{topic}.{name}") for name, kind in _KINDS.items()},
+            "attributes": attributes(path, fields, topic),
+        }
+
+
+reader: Final = DocumentTable(DDL, rows).reader

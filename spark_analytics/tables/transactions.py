@@ -1,0 +1,159 @@
+"""The table `transactions`: a row for each half message, and what became of it.
+
+    topic, queueId          where the message goes if it is committed
+    producerGroup           who is asked about it
+    uniqKey
+    halfQueueOffset         of the half message in its queue of RMQ_SYS_TRANS_HALF_TOPIC
+    physicalOffset          of its record
+    bornTimestamp, storeTimestamp
+    checkTimes              how often the broker had asked the producer when this was stored
+    state                   pending; resolved: an op message names it; putBack: the broker asked about it and stored it
+                            again, as a later row; givenUp: it asked too often, and put it into TRANS_CHECK_MAX_TIME_TOPIC
+    outcome                 committed: the message is in its topic (or waits for its delay); rolledBack: it is resolved, and
+                            is not there; null: still open, or the log cannot tell, since the topic is gone
+    store                   the store's folder
+
+The op messages of 4.9 have one queue offset each, those of 5.x many; 5.x writes them up to 3 s late, so that something may
+be committed and pending at once.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import StructType
+
+from spark_analytics.columns import COLUMNS, Records
+from spark_analytics.derived_columns import DERIVED_COLUMNS, HALF_TOPIC, TIMER_TOPIC, property_numbers
+from spark_analytics.tables.log_records import records_at
+from spark_analytics.tables.queue_files import Numbers, live_units, queue_keys
+from spark_analytics.tables.store_folder import StoreFolder
+from spark_analytics.tables.table import Rows, Table, TableReader
+from spark_analytics.tables.topics import topic_table
+from store.message import SCHEDULE_TOPIC
+
+DDL: Final = (
+    "topic string, queueId int, producerGroup string, uniqKey string, halfQueueOffset bigint, physicalOffset bigint, "
+    "bornTimestamp timestamp, storeTimestamp timestamp, checkTimes int, state string, outcome string, store string"
+)
+OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
+FIRST_HALF: Final = "TRAN_PREPARED_QUEUE_OFFSET"
+STATES: Final = np.array(["pending", "resolved", "putBack", "givenUp"])
+# A committed message that is delayed waits here first, with the offset of its half message.
+WAITING_TOPICS: Final = (SCHEDULE_TOPIC, TIMER_TOPIC)
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One queue of half messages."""
+
+    store: StoreFolder
+    queue_id: int
+
+
+def parts(store: StoreFolder) -> list[Part]:
+    """A part a queue, of which brokers have one."""
+    return [Part(store, queue_id) for topic, queue_id in queue_keys(store) if topic == HALF_TOPIC]
+
+
+def rows(part: Part) -> Iterator[Rows]:
+    """The half messages of a queue."""
+    found = list(_halves(part))
+    if not found:
+        return
+    halves: dict[str, Any] = {name: pa.concat_arrays([columns[name] for columns in found]) for name in found[0]}
+    own, queue_offsets = halves["physicalOffset"].to_numpy(), halves["halfQueueOffset"].to_numpy()
+    resolved = np.isin(queue_offsets, _op_offsets(part))
+    put_back = _is_put_back(halves["uniqKey"], halves.pop("isCopy").to_numpy(False))
+    given_up = pc.fill_null(pc.is_in(halves["uniqKey"], value_set=_given_up(part.store)), False).to_numpy(False)
+    states = np.select([resolved, put_back, given_up], [1, 2, 3], 0)
+    queues = sorted(set(zip(halves["topic"].to_pylist(), halves["queueId"].to_pylist(), strict=True)))
+    committed = np.isin(own, _prepared_offsets(part.store, queues, int(own.min())))
+    known = set(topic_table(part.store)) | {topic for topic, _ in queue_keys(part.store)}
+    is_known = pc.is_in(halves["topic"], value_set=pa.array(sorted(known), pa.string())).to_numpy(False)
+    outcomes = np.select([committed, (states == 1) & is_known], ["committed", "rolledBack"], "")
+    yield Rows(
+        len(own),
+        {
+            **halves,
+            "state": pa.array(STATES[states]),
+            "outcome": pa.array(outcomes, pa.string(), mask=outcomes == ""),
+            "store": part.store.root,
+        },
+    )
+
+
+def _records(store: StoreFolder, topic: str, queue_id: int, after: int = 0) -> Iterator[Records]:
+    """The records of a queue, those behind physical offset `after`."""
+    for _, units in live_units(store, topic, queue_id, log_begin=max(store.log_begin(), after)):
+        yield from records_at(store, units["physical_offset"].astype(np.int64), units["size"])
+
+
+def _halves(part: Part) -> Iterator[dict[str, Any]]:
+    for records in _records(part.store, HALF_TOPIC, part.queue_id):
+        queue_offsets = records.fixed("queue_offset")
+        times, has_times = property_numbers(records, CHECK_TIMES)
+        _, has_first = property_numbers(records, FIRST_HALF)
+        yield {
+            "topic": DERIVED_COLUMNS["realTopic"].decode(records),
+            "queueId": DERIVED_COLUMNS["realQueueId"].decode(records),
+            "producerGroup": records.property_column("PGROUP"),
+            "uniqKey": COLUMNS["uniqKey"].decode(records),
+            "halfQueueOffset": pa.array(queue_offsets, pa.int64()),
+            "checkTimes": pa.array(np.where(has_times, times, 0).astype(np.int32)),
+            "isCopy": pa.array(has_times | has_first),
+            **{name: COLUMNS[name].decode(records) for name in ("physicalOffset", "bornTimestamp", "storeTimestamp")},
+        }
+
+
+def _is_put_back(keys: Any, is_copy: Mask) -> Mask:
+    """Which half messages were stored again: those with a copy of the same unique key behind them."""
+    encoded = keys.dictionary_encode()
+    codes = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(False)
+    last_copy = np.full(len(encoded.dictionary) + 1, -1)
+    numbers = np.arange(len(codes))
+    np.maximum.at(last_copy, codes[is_copy], numbers[is_copy])
+    last_copy[-1] = -1  # without a key nobody can tell
+    found: Mask = numbers < last_copy[codes]
+    return found
+
+
+def _op_offsets(part: Part) -> list[int]:
+    """The queue offsets that op messages name: `17` in 4.9, `17,18,` in 5.x."""
+    found: list[int] = []
+    for records in _records(part.store, OP_TOPIC, part.queue_id):
+        for body in records.bodies.to_pylist():
+            found += [int(number) for number in body.split(b",") if number.isdigit()]
+    return found
+
+
+def _given_up(store: StoreFolder) -> Any:
+    keys: list[str] = []
+    for topic, queue_id in queue_keys(store):
+        if topic == GIVEN_UP_TOPIC:
+            for records in _records(store, topic, queue_id):
+                keys += records.property_column("UNIQ_KEY").drop_null().to_pylist()
+    return pa.array(keys, pa.string())
+
+
+def _prepared_offsets(store: StoreFolder, queues: list[tuple[str, int]], after: int) -> Numbers:
+    """Of the messages in some queues behind physical offset `after`: of which half message each is the commit."""
+    waiting = [key for key in queue_keys(store) if key[0] in WAITING_TOPICS]
+    found = [np.empty(0, np.int64)]
+    for topic, queue_id in (*queues, *waiting):
+        for records in _records(store, topic, queue_id, after):
+            offsets = records.fixed("prepared_transaction_offset").astype(np.int64)
+            found.append(offsets[offsets >= after])
+    return np.unique(np.concatenate(found))
+
+
+def reader(schema: StructType, options: Mapping[str, str]) -> TableReader:
+    """The table as Spark reads it."""
+    return TableReader(Table(DDL, parts, rows), schema, options)
