@@ -6,7 +6,6 @@ compressed, most of them as a rule, are handled all at once; the others one by o
 What a body decompresses to is bounded, each and together: a few bytes can stand for gigabytes.
 """
 
-import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 from isal import isal_zlib
+from isal.igzip_lib import IsalError
 
 from spark_analytics.columns import Column, Records
 from spark_analytics.properties import slices, text
@@ -92,7 +92,7 @@ def _zlib(body: bytes) -> bytes:
     stream = isal_zlib.decompressobj()
     try:
         return _whole(stream.decompress(body, BODY_SIZE_MAX + 1), stream.eof)
-    except zlib.error as error:
+    except IsalError as error:  # type: ignore[misc]
         raise BodyError(f"no zlib stream: {error}") from None
 
 

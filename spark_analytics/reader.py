@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 
 # 3 columns decode fastest in windows of 2-4 MiB, all of them in 8-16 MiB; below 4 MiB all columns take half as long again.
 WINDOW_SIZE: Final = 8 << 20
+# As much behind the end of a split is read along with it, for the rest of its last record.
+OVERLAP: Final = 64 << 10
 # How much of a file a window of chosen records may extend over.
 SPAN_MAX: Final = 256 << 20
 
@@ -79,8 +81,10 @@ class Walk:
 
     def __iter__(self) -> Iterator[RecordWindow]:
         with open_file(self._file.path) as stream:
-            size = self._window_size
+            wanted = MARK_SIZE
             while self.position < self._stop:
+                # A short last split is not worth a whole window.
+                size = max(min(self._window_size, self._stop - self.position + OVERLAP), wanted)
                 data = read_at(stream, self.position, min(size, self._file.size - self.position))
                 physical_offset = self._file.physical_offset + self.position
                 starts, sizes = chained(data, physical_offset)
@@ -94,7 +98,6 @@ class Walk:
                 wanted = self._next_size(data[consumed:], at_end=len(data) < size)
                 if wanted == 0:
                     return
-                size = max(self._window_size, wanted)
 
     def _next_size(self, rest: Bytes, at_end: bool) -> int:
         """How many bytes the next window needs at least; 0, with `ending` set, when the chain ends here."""

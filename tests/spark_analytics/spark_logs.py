@@ -9,6 +9,7 @@ from typing import Any
 from golden_files import GOLDEN
 from pyspark.sql.types import (
     BinaryType,
+    BooleanType,
     DataType,
     IntegerType,
     LongType,
@@ -20,8 +21,9 @@ from pyspark.sql.types import (
 )
 
 from spark_analytics.columns import COLUMNS
+from spark_analytics.derived_columns import DERIVED_COLUMNS
 from spark_analytics.source import CommitLogReader
-from store.layout import BLANK_MAGIC_CODE, BLANK_SIZE, BLANK_STRUCT
+from store.layout import BLANK_MAGIC_CODE, BLANK_SIZE, BLANK_STRUCT, CONSUME_QUEUE_UNIT_STRUCT
 from store.message import Message
 from store.properties import encode_properties
 from store.record import encode_record, record_size, topic_part
@@ -32,15 +34,19 @@ TYPES: dict[str, DataType] = {
     "bigint": LongType(),
     "timestamp": TimestampType(),
     "binary": BinaryType(),
+    "boolean": BooleanType(),
     "map<string,string>": MapType(StringType(), StringType()),
 }
+QUEUE_FILE_SIZE = 20 * 1000
 HOST = bytes([10, 0, 0, 7]) + (10911).to_bytes(4, "big")
 HOST_V6 = bytes.fromhex("20010db8000000000000000000000001") + (10911).to_bytes(4, "big")
 
 
 def spark_schema(*names: str) -> StructType:
-    """The named columns, or all."""
-    return StructType([StructField(name, TYPES[COLUMNS[name].spark_type]) for name in names or COLUMNS])
+    """The named columns, or the table's. Behind a column's name its type may stand: `body string`."""
+    every = COLUMNS | DERIVED_COLUMNS
+    typed = [(*name.split(), "") if " " in name else (name, every[name].spark_type) for name in names or COLUMNS]
+    return StructType([StructField(name, TYPES[spark_type]) for name, spark_type, *_ in typed])
 
 
 def read(store: Path | str, *names: str, **options: Any) -> list[dict[str, Any]]:
@@ -119,3 +125,19 @@ class LogBuilder:
 
 def physical_offsets(store: Path, **options: Any) -> list[int]:
     return [row["physicalOffset"] for row in read(store, "physicalOffset", **options)]
+
+
+def write_queues(store: Path, up_to: int | None = None, **options: Any) -> Path:
+    """Write the ConsumeQueues of a log that is there, for records up to a physical offset; `options` are for reading it."""
+    units: dict[tuple[str, int], bytes] = {}
+    for row in read(store, "topic", "queueId", "physicalOffset", "storeSize", **options):
+        if up_to is None or row["physicalOffset"] < up_to:
+            queue = (row["topic"], row["queueId"])
+            unit = CONSUME_QUEUE_UNIT_STRUCT.pack(row["physicalOffset"], row["storeSize"], 0)
+            units[queue] = units.get(queue, b"") + unit
+    for (topic, queue_id), content in units.items():
+        folder = store / "consumequeue" / topic / str(queue_id)
+        folder.mkdir(parents=True)
+        for begin in range(0, len(content), QUEUE_FILE_SIZE):
+            (folder / f"{begin:020}").write_bytes(content[begin : begin + QUEUE_FILE_SIZE].ljust(QUEUE_FILE_SIZE, b"\0"))
+    return store

@@ -17,8 +17,9 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 from pyspark.sql.types import LongType, StringType, StructField, StructType
-from spark_logs import LogBuilder, read, rows_of, spark_schema
+from spark_logs import LogBuilder, physical_offsets, read, rows_of, spark_schema
 
+from spark_analytics import places, pruning, splits
 from spark_analytics.options import size_option
 from spark_analytics.source import CommitLogReader, FilteringCommitLogReader, RocketMQDataSource
 
@@ -102,6 +103,21 @@ def test_only_the_columns_asked_for_in_their_order(store: Path) -> None:
         (spark_schema(), {"mode": "LOUD"}, "option mode is LOUD: it must be one of FAILFAST, PERMISSIVE, DROPMALFORMED"),
         (spark_schema(), {"maxPartitionBytes": "-3"}, "option maxPartitionBytes is '-3': it must be a positive size"),
         (spark_schema(), {"maxPartitionBytes": "0"}, "option maxPartitionBytes is '0'"),
+        (spark_schema(), {"topics": "T"}, "unknown option topics: did you mean topic"),
+        (spark_schema(), {"xyz": "T"}, "unknown option xyz: there are path, paths, table, columns"),
+        (spark_schema(), {"topic": "a,,b"}, "option topic is 'a,,b': it must be names with commas between"),
+        (spark_schema(), {"queueId": "1,x"}, "option queueId is 'x': it must be a whole number from 0 to"),
+        (spark_schema(), {"startingOffset": "-1"}, "option startingOffset is '-1': it must be a whole number from 0 to"),
+        (
+            spark_schema(),
+            {"endingTimestamp": "noon"},
+            "option endingTimestamp is 'noon': it must be ms since",
+        ),
+        (spark_schema(), {"startingOffset": "7", "endingOffset": "6"}, "startingOffset is 7: it must not be behind .*, 6"),
+        (spark_schema(), {"bodyAs": "text"}, "option bodyAs is text: it must be one of stored, plain, string, json"),
+        (spark_schema(), {"delayLevel": "1s 5x"}, "messageDelayLevel: level 2 is '5x': its unit must be one of s m h d"),
+        (spark_schema(), {"paths": "/a"}, "option paths is '/a': it must be a JSON array of texts"),
+        (spark_schema(), {"ignoreMissingFiles": "1"}, "option ignoreMissingFiles is '1': it must be true or false"),
     ],
 )
 def test_bad_schemas_and_options_are_named(schema: StructType, options: dict[str, str], says: str) -> None:
@@ -132,3 +148,56 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("no record")
     with pytest.raises(FileNotFoundError, match="notes is no CommitLog file"):
         read(tmp_path / "notes")
+
+
+@pytest.mark.parametrize(
+    ("options", "matches"),
+    [
+        ({"TOPIC": "T1, T2"}, lambda row: row["topic"] in ("T1", "T2")),
+        ({"queueId": "3"}, lambda row: True),
+        ({"queueId": "1,2"}, lambda row: False),
+        ({"startingOffset": 970}, lambda row: row["physicalOffset"] >= 970),
+        ({"startingOffset": 971, "endingOffset": 3200}, lambda row: 971 <= row["physicalOffset"] < 3200),
+        ({"endingOffset": 0}, lambda row: False),
+        ({"startingTimestamp": T0_MS + 20_000}, lambda row: row["storeTimestamp"] >= at(20)),
+        ({"endingTimestamp": "2026-01-01T00:00:20"}, lambda row: row["storeTimestamp"] < at(20)),
+        ({"endingTimestamp": "2026-01-01T01:00:20+01:00"}, lambda row: row["storeTimestamp"] < at(20)),
+        ({"startingTimestamp": "2026-01-01", "endingTimestamp": "2026-01-02"}, lambda row: True),
+        ({"startingTimestamp": "2026-01-02"}, lambda row: False),
+    ],
+    ids=str,
+)
+def test_what_the_options_exclude_is_not_given(store: Path, options: dict[str, Any], matches: Any) -> None:
+    names = ("topic", "physicalOffset", "storeTimestamp")
+    rows = read(store, *names, maxPartitionBytes=500, **options)
+    assert rows == [row for row in read(store, *names) if matches(row)]
+
+
+def test_times_are_looked_for_and_not_read_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pruning, "STRETCH", 2000)
+    monkeypatch.setattr(pruning, "_PROBE_SIZE", 500)
+    monkeypatch.setattr(splits, "FULL_FILE_TAIL", 5000)
+    log = LogBuilder(200_000)
+    second_ms = 1000
+    for number in range(6000):
+        # Of two records the later one was stored before the other, by a clock that was set back.
+        log.append(store_timestamp_ms=T0_MS + (number ^ 1) * second_ms)
+    assert len(log.files) > 2
+    store = log.write(tmp_path)
+    asked = {"startingTimestamp": T0_MS + 4001 * second_ms, "endingTimestamp": T0_MS + 4100 * second_ms}
+    before = places.bytes_read
+    rows = read(store, "storeTimestamp", **asked)
+    assert places.bytes_read - before < 0.2 * len(log.files) * 200_000
+    assert sorted(row["storeTimestamp"] for row in rows) == [at(second) for second in range(4001, 4100)]
+
+
+@pytest.mark.parametrize("first", [0, 1, 700, 1400, 1999])
+@pytest.mark.parametrize("count", [1, 50, 1999])
+def test_times_are_found_to_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int, count: int) -> None:
+    monkeypatch.setattr(pruning, "STRETCH", 300)
+    monkeypatch.setattr(pruning, "_PROBE_SIZE", 100)
+    log = LogBuilder(50_000)
+    for number in range(2000):
+        log.append(b"b" * (number % 70), store_timestamp_ms=T0_MS + number * 120_000)
+    asked = {"startingTimestamp": T0_MS + first * 120_000, "endingTimestamp": T0_MS + (first + count) * 120_000}
+    assert physical_offsets(log.write(tmp_path), **asked) == log.physical_offsets[first : first + count]

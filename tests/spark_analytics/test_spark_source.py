@@ -76,6 +76,43 @@ def test_pushed_filters_leave_the_answer_as_it_is(spark: Any, golden_stores: dic
     spark.conf.unset(PUSHDOWN)
 
 
+def test_filters_stay_with_a_loaded_frame(spark: Any, golden_stores: dict[str, Path]) -> None:
+    """Why pushFilters is off unless asked for. When this fails Spark has changed, and it may become the default."""
+    spark.conf.set(PUSHDOWN, "true")
+    frame = spark.read.format("rocketmq").option("pushFilters", "true").load(str(golden_stores["v4_clean"]))
+    assert frame.filter("topic = 'GoldenDelay'").count() == 24
+    assert frame.filter("topic = 'GoldenRaw'").count() == 0
+    spark.conf.unset(PUSHDOWN)
+
+
+def test_options_reach_the_tasks(spark: Any, golden_stores: dict[str, Path]) -> None:
+    source = spark.read.format("rocketmq").option("columns", "topic,body,storePath,deliverTime").option("bodyAs", "string")
+    frame = source.option("topic", "GoldenDelay,V5Timer").load(
+        [str(golden_stores[name]) for name in ("v4_clean", "v5_clean")]
+    )
+    assert frame.dtypes == [
+        *(("topic", "string"), ("body", "string"), ("storePath", "string"), ("deliverTime", "timestamp")),
+    ]
+    counts = {row["topic"]: row["count"] for row in frame.groupBy("topic").count().collect()}
+    assert counts == {"GoldenDelay": 24, "V5Timer": 19}
+
+
+def test_damaged_bytes_in_a_column(spark: Any, tmp_path: Path) -> None:
+    log = LogBuilder(20_000)
+    while len(log.files) < 2:
+        log.append()
+    log.files[0][1][log.physical_offsets[9] : log.physical_offsets[10]] = b"x" * 97
+    store = str(log.write(tmp_path))
+    source = spark.read.format("rocketmq").schema("physicalOffset bigint, topic string, _corrupt_record binary")
+    with pytest.raises(PySparkException, match="damaged record at physical offset 873"):
+        source.load(store).count()
+    shown = source.option("mode", "PERMISSIVE").load(store)
+    assert shown.count() == len(log.physical_offsets)
+    (row,) = shown.filter("_corrupt_record is not null").collect()
+    assert (row.physicalOffset, row.topic, bytes(row._corrupt_record)) == (873, None, b"x" * 97)
+    assert source.option("mode", "DROPMALFORMED").load(store).count() == len(log.physical_offsets) - 1
+
+
 def test_an_empty_store_is_an_empty_table(spark: Any, tmp_path: Path) -> None:
     assert spark.read.format("rocketmq").load(str(LogBuilder(4096).write(tmp_path))).count() == 0
 

@@ -1,0 +1,108 @@
+"""Stores on other file systems than the local one, several at once, and files that go while they are read."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spark_logs import LogBuilder, physical_offsets, read, rows_of, spark_schema
+
+from spark_analytics import places
+from spark_analytics.places import MissingFileError, log_files
+from spark_analytics.source import CommitLogReader
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def memory_store(golden_stores: dict[str, Path]) -> Iterator[str]:
+    """A golden store in fsspec's memory file system."""
+    fsspec: Any = pytest.importorskip("fsspec")
+    files = fsspec.filesystem("memory")
+    files.put(str(golden_stores["v4_clean"]), "/stores/a", recursive=True)
+    yield "memory://stores/a"
+    files.rm("/stores", recursive=True)
+
+
+@pytest.mark.parametrize("options", [{}, {"topic": "GoldenDelay"}, {"maxPartitionBytes": "300k"}], ids=str)
+def test_a_store_behind_an_url(golden_stores: dict[str, Path], memory_store: str, options: dict[str, str]) -> None:
+    expected = read(golden_stores["v4_clean"], **options)
+    assert read(memory_store, **options) == expected
+    assert read(memory_store + "/commitlog", **options) == expected
+    assert read("memory://stores/*", **options) == expected
+    first = read(f"{memory_store}/commitlog/{0:020}", "storePath")[0]
+    assert first["storePath"].endswith(f"/stores/a/commitlog/{0:020}")
+
+
+def test_what_is_not_there_behind_an_url_is_named(memory_store: str) -> None:
+    with pytest.raises(FileNotFoundError, match="no store at memory://stores/b"):
+        log_files("memory://stores/b")
+
+
+def test_a_scheme_that_nobody_knows() -> None:
+    pytest.importorskip("fsspec")
+    with pytest.raises(ImportError, match="nosuch://bucket/store: .*nosuch"):
+        log_files("nosuch://bucket/store")
+
+
+def test_without_fsspec_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(ImportError, match="s3://bucket/store: reading s3:// needs fsspec: pip install fsspec"):
+        log_files("s3://bucket/store")
+
+
+@pytest.mark.parametrize("prefix", ["file:", "file://", "file://localhost"])
+def test_file_urls_are_local_paths(tmp_path: Path, prefix: str) -> None:
+    log = LogBuilder(1000)
+    log.append()
+    log.write(tmp_path)
+    assert [file.path for file in log_files(f"{prefix}{tmp_path}")] == [str(tmp_path / "commitlog" / f"{0:020}")]
+
+
+def test_several_stores_in_one_table(golden_stores: dict[str, Path]) -> None:
+    paths = [str(golden_stores["v4_kill9"]), str(golden_stores["v5_kill9"])]
+    reader = CommitLogReader(spark_schema("storePath", "topic"), {"paths": json.dumps(paths)})
+    rows = list(rows_of(reader))
+    assert len(rows) == 521 + 297
+    assert {os.path.dirname(os.path.dirname(row["storePath"])) for row in rows} == set(paths)
+
+
+def test_a_file_that_retention_deletes_meanwhile(tmp_path: Path) -> None:
+    log = LogBuilder(1000)
+    while len(log.files) < 3:
+        log.append()
+    store = log.write(tmp_path)
+    schema = spark_schema("physicalOffset")
+    for ignored in ("false", "true"):
+        reader = CommitLogReader(schema, {"path": str(store), "ignoreMissingFiles": ignored})
+        partitions = reader.partitions()
+        first = store / "commitlog" / f"{0:020}"
+        content = first.read_bytes()
+        first.unlink()
+        if ignored == "false":
+            with pytest.raises(MissingFileError, match="was deleted since the query was planned, .*ignoreMissingFiles"):
+                [list(reader.read(partition)) for partition in partitions]
+        else:
+            rows = [row for partition in partitions for batch in reader.read(partition) for row in batch.to_pylist()]
+            assert [row["physicalOffset"] for row in rows] == [own for own in log.physical_offsets if own >= 1000]
+        first.write_bytes(content)
+
+
+def test_a_file_that_goes_while_it_is_planned_was_never_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = LogBuilder(1000)
+    while len(log.files) < 3:
+        log.append()
+    store = log.write(tmp_path)
+    opened = places.open_file
+
+    def open_once(path: str) -> Any:
+        if path.endswith(f"{0:020}"):
+            Path(path).unlink(missing_ok=True)
+        return opened(path)
+
+    for module in ("splits", "reader", "places"):
+        monkeypatch.setattr(f"spark_analytics.{module}.open_file", open_once)
+    assert physical_offsets(store) == [own for own in log.physical_offsets if own >= 1000]

@@ -1,0 +1,173 @@
+"""Reading a topic through its queues: the same rows as without, of few bytes, whatever the queues are like."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spark_logs import LogBuilder, expected_records, read, write_queues
+
+from spark_analytics import places, queue_pruning
+from store.layout import CHECKPOINT_FILE_SIZE, CHECKPOINT_STRUCT, CONSUME_QUEUE_UNIT_SIZE
+
+pytestmark = pytest.mark.spark
+
+T0_MS = 1_700_000_000_000
+NAMES = ("topic", "queueId", "physicalOffset", "body")
+FILE_SIZE = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def small_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The logs of these tests are small, and what bounds the cost of looking is not.
+    monkeypatch.setattr(places, "GAP_LOCAL", 256)
+
+
+def rare_log() -> LogBuilder:
+    """10,000 records, of which every hundredth is of the topic Rare."""
+    log = LogBuilder(FILE_SIZE)
+    for number in range(10_000):
+        log.append(
+            b"%d" % number * 20, "Rare" if number % 100 == 50 else f"T{number % 3}", store_timestamp_ms=T0_MS + number
+        )
+    return log
+
+
+@pytest.fixture(scope="module")
+def rare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    log = rare_log()
+    assert len(log.files) > 1
+    # Else most would be read of what is not written yet: a window in which the end of the log is looked for is larger.
+    base, data = log.files[-1]
+    log.files[-1] = (base, data[: log.position])
+    return write_queues(log.write(tmp_path_factory.mktemp("rare")))
+
+
+def counted(store: Path, **options: Any) -> tuple[list[dict[str, Any]], int]:
+    """(rows, bytes that were read for them)"""
+    before = places.bytes_read
+    rows = read(store, *NAMES, **options)
+    return rows, places.bytes_read - before
+
+
+def rows_of_topic(store: Path, topic: str) -> list[dict[str, Any]]:
+    return [row for row in read(store, *NAMES) if row["topic"] == topic]
+
+
+def test_a_rare_topic_costs_few_bytes(rare: Path) -> None:
+    rows, size = counted(rare, topic="Rare")
+    assert rows == rows_of_topic(rare, "Rare")
+    assert len(rows) == 100
+    log_size = sum(path.stat().st_size for path in (rare / "commitlog").iterdir())
+    assert size < 0.05 * log_size
+
+
+@pytest.mark.parametrize("split_size", [1000, 50_000, 1 << 30])
+def test_topics_together_with_other_choices(rare: Path, split_size: int) -> None:
+    every = read(rare, *NAMES, "storeTimestamp")
+    middle = every[5000]
+    options: dict[str, Any] = {
+        "topic": "Rare, T1",
+        "startingOffset": middle["physicalOffset"],
+        "maxPartitionBytes": split_size,
+    }
+    options |= {"endingTimestamp": T0_MS + 9000}
+    rows = read(rare, *NAMES, **options)
+    assert sorted(row["physicalOffset"] for row in rows) == [
+        row["physicalOffset"] for row in every[5000:9000] if row["topic"] in ("Rare", "T1")
+    ]
+
+
+@pytest.mark.parametrize("name", ["v4_clean", "v4_kill9", "v5_clean", "v5_kill9"])
+def test_every_topic_of_the_golden_stores(golden_stores: dict[str, Path], name: str) -> None:
+    records = expected_records(name)
+    for topic in {record["topic"] for record in records}:
+        rows = read(golden_stores[name], "physicalOffset", topic=topic)
+        assert sorted(row["physicalOffset"] for row in rows) == [
+            record["physicalOffset"] for record in records if record["topic"] == topic
+        ]
+
+
+def test_a_queue_of_a_topic(golden_stores: dict[str, Path]) -> None:
+    rows = read(golden_stores["v4_clean"], "topic", "queueId", topic="GoldenOrder", queueId="1,2")
+    assert {row["queueId"] for row in rows} == {1, 2}
+    every = [r for r in expected_records("v4_clean") if r["topic"] == "GoldenOrder" and r["queueId"] in (1, 2)]
+    assert len(rows) == len(every)
+
+
+def test_what_the_queues_do_not_know_yet_is_scanned(tmp_path: Path) -> None:
+    log = LogBuilder(FILE_SIZE)
+    for number in range(1000):
+        log.append(topic="Rare" if number % 50 == 0 else "T")
+    store = write_queues(log.write(tmp_path), up_to=log.physical_offsets[700])
+    assert [row["physicalOffset"] for row in read(store, "physicalOffset", topic="Rare")] == log.physical_offsets[::50]
+
+
+def test_behind_a_crash_queues_are_trusted_up_to_the_checkpoint(tmp_path: Path) -> None:
+    log = LogBuilder(FILE_SIZE)
+    for number in range(1000):
+        log.append(topic="Rare" if number % 50 == 0 else "T", store_timestamp_ms=T0_MS + number * 100)
+    store = write_queues(log.write(tmp_path))
+    # The newest units of one queue did not get to the disk, those of the other did.
+    path = store / "consumequeue" / "Rare" / "3" / f"{0:020}"
+    units = path.read_bytes()
+    path.write_bytes(units[: 15 * CONSUME_QUEUE_UNIT_SIZE].ljust(len(units), b"\0"))
+    (store / "abort").touch()
+    stamps = CHECKPOINT_STRUCT.pack(T0_MS + 70_000, T0_MS + 70_000, 0, 0, 0)
+    (store / "checkpoint").write_bytes(stamps.ljust(CHECKPOINT_FILE_SIZE, b"\0"))
+    assert [row["physicalOffset"] for row in read(store, "physicalOffset", topic="Rare")] == log.physical_offsets[::50]
+
+
+def _remove(path: Path) -> None:
+    path.unlink()
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:40])
+
+
+def _hole(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:200] + bytes(300) + data[500:])
+
+
+def _noise(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[207] ^= 0xFF
+    data[430] ^= 0xFF
+    path.write_bytes(bytes(data))
+
+
+def _elsewhere(path: Path) -> None:
+    path.rename(path.with_name(f"{40:020}"))
+
+
+@pytest.mark.parametrize("damage", [_remove, _hole, _noise, _elsewhere])
+def test_damaged_queues_are_not_relied_upon(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = write_queues(rare_log().write(tmp_path))
+    damage(store / "consumequeue" / "Rare" / "3" / f"{0:020}")
+    if damage is _remove:
+        (store / "consumequeue" / "Rare" / "3").rmdir()
+        (store / "consumequeue" / "Rare").rmdir()
+    with caplog.at_level(logging.WARNING):
+        rows = read(store, *NAMES, topic="Rare")
+    assert sorted(rows, key=lambda row: row["physicalOffset"]) == rows_of_topic(store, "Rare")
+    assert "scanned as a whole" in caplog.text or "read without them" in caplog.text
+
+
+def test_a_topic_that_is_most_of_the_log_is_scanned(rare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, size = counted(rare, topic="T0")
+    monkeypatch.setattr(queue_pruning, "DENSITY_MAX", 0.01)
+    scanned, _ = counted(rare, topic="T0")
+    assert rows == scanned == rows_of_topic(rare, "T0")
+
+
+def test_damage_beside_the_wanted_records_is_not_met(tmp_path: Path) -> None:
+    log = rare_log()
+    base, data = log.files[0]
+    data[log.physical_offsets[20] : log.physical_offsets[21]] = bytes(log.physical_offsets[21] - log.physical_offsets[20])
+    store = log.write(tmp_path)
+    write_queues(store, mode="DROPMALFORMED")
+    assert len(read(store, *NAMES, topic="Rare")) == 100
