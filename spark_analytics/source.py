@@ -23,10 +23,9 @@ Options:
     ignoreMissingFiles  true: leave out files that retention deletes while the query runs
     pushFilters         true: leave out, while reading, what the query's filters on topic, queueId, physicalOffset and
                         storeTimestamp exclude; needs spark.sql.python.filterPushdown.enabled. Only for a DataFrame that
-                        serves one query with one filter: Spark (4.3) keeps the filters of the first with the loaded table,
-                        so a later query on the same DataFrame would miss rows. Off by default for that reason
-    table               another table than `messages`: consumequeue, index, topics, groups, offsets, delays, transactions
-                        (`spark_analytics.tables`)
+                        is filtered once: Spark (4.3) keeps the filters with the loaded table, so that a later query
+                        without any, or the other half of a union or join, misses rows. Off by default for that reason
+    table               another table than `messages`
 """
 
 import importlib

@@ -81,7 +81,7 @@ def test_filters_stay_with_a_loaded_frame(spark: Any, golden_stores: dict[str, P
     spark.conf.set(PUSHDOWN, "true")
     frame = spark.read.format("rocketmq").option("pushFilters", "true").load(str(golden_stores["v4_clean"]))
     assert frame.filter("topic = 'GoldenDelay'").count() == 24
-    assert frame.filter("topic = 'GoldenRaw'").count() == 0
+    assert frame.count() == 24, "and not 2280"
     spark.conf.unset(PUSHDOWN)
 
 
@@ -101,15 +101,16 @@ def test_damaged_bytes_in_a_column(spark: Any, tmp_path: Path) -> None:
     log = LogBuilder(20_000)
     while len(log.files) < 2:
         log.append()
-    log.files[0][1][log.physical_offsets[9] : log.physical_offsets[10]] = b"x" * 97
+    size = log.physical_offsets[1]
+    log.files[0][1][9 * size : 10 * size] = b"x" * size
     store = str(log.write(tmp_path))
     source = spark.read.format("rocketmq").schema("physicalOffset bigint, topic string, _corrupt_record binary")
-    with pytest.raises(PySparkException, match="damaged record at physical offset 873"):
+    with pytest.raises(PySparkException, match="damaged record at physical offset 864 "):
         source.load(store).count()
     shown = source.option("mode", "PERMISSIVE").load(store)
     assert shown.count() == len(log.physical_offsets)
     (row,) = shown.filter("_corrupt_record is not null").collect()
-    assert (row.physicalOffset, row.topic, bytes(row._corrupt_record)) == (873, None, b"x" * 97)
+    assert (row.physicalOffset, row.topic, bytes(row._corrupt_record)) == (9 * size, None, b"x" * size)
     assert source.option("mode", "DROPMALFORMED").load(store).count() == len(log.physical_offsets) - 1
 
 
