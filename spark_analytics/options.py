@@ -23,6 +23,8 @@ OPTIONS: Final = (
     *("bodyAs", "mode", "columnNameOfCorruptRecord", "delayLevel"),
     *("maxPartitionBytes", "pushFilters", "ignoreMissingFiles"),
 )
+# Of readStream only.
+STREAM_OPTIONS: Final = ("startingOffsets", "maxBytesPerTrigger", "failOnDataLoss")
 SPLIT_SIZE: Final = "128m"
 INT64_MAX: Final = 2**63 - 1
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -34,14 +34,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from spark_analytics.bodies import body_column, portions
 from spark_analytics.columns import COLUMNS, Column, Records, record_batch
 from spark_analytics.damage import Damage, corrupt_record_column
 from spark_analytics.derived_columns import DERIVED_COLUMNS
-from spark_analytics.options import ReadOptions, nearest, read_options
+from spark_analytics.options import STREAM_OPTIONS, ReadOptions, nearest, read_options
 from spark_analytics.places import MissingFileError, log_files
 from spark_analytics.pruning import Pruning
 from spark_analytics.queue_pruning import plan_log
@@ -145,7 +145,7 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
         table = self._other_table()
         if table is not None:
             return str(table.DDL)
-        options = read_options(self.options)
+        options = read_options(self.options, STREAM_OPTIONS)
         known = known_columns(options)
         names = options.columns or tuple(COLUMNS)
         return ", ".join(f"`{name}` {_known(name, known).spark_type}" for name in names)
@@ -158,6 +158,11 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
         # Spark refuses a reader that takes filters while its own setting is off, and its error names the setting.
         kind = FilteringCommitLogReader if read_options(self.options).push_filters else CommitLogReader
         return kind(schema, self.options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        streaming = importlib.import_module("spark_analytics.streaming")
+        reader: DataSourceStreamReader = streaming.CommitLogStreamReader(schema, self.options)
+        return reader
 
     def _other_table(self) -> Any:
         """The module of the table that was asked for, None for the messages themselves."""

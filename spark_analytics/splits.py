@@ -73,7 +73,7 @@ def plan(files: list[LogFile], pruning: Pruning, split_size: int, begin: int = 0
             continue
         start = max(begin - file.physical_offset, 0)
         if successor is not None:
-            end = _full_end(file, start)
+            end = full_end(file, start)
             cuts = [*range(start, end, split_size), end]
         else:
             cuts = _followed_cuts(file, start, split_size)
@@ -111,7 +111,7 @@ def _followed_cuts(file: LogFile, begin: int, split_size: int) -> list[int]:
     return [cut for cut in cuts if cut < end] + [end]
 
 
-def _full_end(file: LogFile, begin: int) -> int:
+def full_end(file: LogFile, begin: int) -> int:
     """Where the records of a file that another one follows end: at its BLANK, or, if that is damaged, anywhere."""
     if file.size - begin > FULL_FILE_TAIL:
         end = _blank_behind(file, file.size - FULL_FILE_TAIL)

@@ -28,7 +28,8 @@ def records_at(store: StoreFolder, physical_offsets: Positions, sizes: Positions
         if not own.any():
             continue
         starts = offsets[own] - row_file.start
-        split = Split(LogFile(*row_file), int(starts[0]), int(starts[-1] + sizes[own][-1]), starts, sizes[own])
+        end = int(starts[-1] + sizes[own][-1])
+        split = Split(LogFile(*row_file), int(starts[0]), end, end, starts, sizes[own])
         for piece in pieces(split):
             if isinstance(piece, DamagedBytes):
                 continue

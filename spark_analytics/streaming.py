@@ -1,0 +1,233 @@
+"""`spark.readStream.format("rocketmq").load(STORE)`: a store's log, followed while a broker writes it.
+
+A query's progress is a physical offset, `{"physicalOffset": N}`: everything before it was given out, the next record begins
+there. Of several stores (a list or a glob) each has its own, by its commitlog folder. A micro-batch is made of the same
+splits and columns as a batch read; only where the log ends is looked at again and again (`spark_analytics.log_tail`). One
+that is planned again after a crash has the same bounds and so the same rows.
+
+Options, besides those of a batch read that choose rows and columns:
+    startingOffsets     earliest (default), latest, or a physical offset; only for a query without a checkpoint
+    maxBytesPerTrigger  about so many bytes of the log in a micro-batch, in all stores together: `512m`
+    failOnDataLoss      true (default) ends the query when records are gone before it read them: retention has deleted them,
+                        or the log was cut. false goes on where the log begins
+
+Set a trigger: without one Spark looks for new records a hundred times a second.
+"""
+
+import glob
+import logging
+import re
+from collections.abc import Mapping
+from itertools import groupby, pairwise
+from typing import Any, Final
+
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from spark_analytics.log_tail import LogTail, is_boundary
+from spark_analytics.options import STREAM_OPTIONS, read_options, size_option
+from spark_analytics.places import LogFile, log_files
+from spark_analytics.pruning import Pruning
+from spark_analytics.reader import next_candidate
+from spark_analytics.source import CommitLogReader, SplitPartition
+from spark_analytics.splits import Split, full_end
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError:
+    raise ImportError("following a store needs PySpark 4.2 or newer") from None
+
+log = logging.getLogger(__name__)
+
+# By folder; the one store of a query that has one store is "".
+Offsets = dict[str, int]
+PHYSICAL_OFFSET: Final = "physicalOffset"
+
+
+class LostRecordsError(ValueError):
+    """Records that the query has not read are gone."""
+
+
+class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """Follows the logs of the stores that `options` name. Raises as CommitLogReader does."""
+
+    def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
+        given = {name.lower(): value.strip() for name, value in options.items()}
+        own = {name.lower(): given.pop(name.lower(), None) for name in STREAM_OPTIONS}
+        if given.get("table", "messages").lower() != "messages":
+            raise ValueError(f"option table is {given['table']}: only messages can be followed")
+        self._fails_on_loss = _flag("failOnDataLoss", own["failondataloss"] or "true")
+        if not self._fails_on_loss:
+            given["ignoremissingfiles"] = "true"
+        self._starting = _starting(own["startingoffsets"] or "earliest")
+        size = own["maxbytespertrigger"]
+        self._bytes_max = None if size is None else size_option("maxBytesPerTrigger", size)
+        self._options = read_options(given)
+        self._reader = CommitLogReader(schema, given)
+        self._pruning = Pruning.of(self._options)
+        self._is_one = len(self._options.paths) == 1 and not glob.has_magic(self._options.paths[0])
+        self._tails: dict[str, LogTail] = {}
+        self._latest: Offsets = {}
+        self._target: Offsets | None = None
+
+    # --- what Spark asks for ----------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a query without a checkpoint begins."""
+        offsets: Offsets = {"": 0} if self._is_one else {}
+        for key, files in self._logs().items():
+            begin, end = files[0].physical_offset, self._follow(key, files)
+            if isinstance(self._starting, int):
+                offsets[key] = _first_from(files, self._starting, end)
+            else:
+                offsets[key] = end if self._starting == "latest" else begin
+        return _encoded(offsets)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """What the option maxBytesPerTrigger says."""
+        return ReadAllAvailable() if self._bytes_max is None else ReadMaxBytes(self._bytes_max)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Where the next micro-batch ends, no earlier than `start`. Raises LostRecordsError."""
+        begins, ends = _decoded(start), dict(_decoded(start))
+        logs = self._logs()
+        for key, files in logs.items():
+            begin = begins.setdefault(key, files[0].physical_offset)
+            end = self._follow(key, files, begin)
+            if end < begin:
+                self._lost(files, begin, f"the log ends at {end}: it was cut", "there once the log is longer again")
+            elif begin < files[0].physical_offset:
+                self._deleted(files, begin)
+            if self._target is not None:
+                end = min(end, self._target.get(key, begin))
+            ends[key] = max(end, begin)
+        if isinstance(limit, ReadMaxBytes):
+            behind = [key for key in logs if ends[key] > begins[key]]
+            for key in behind:
+                share = max(limit.max_bytes // len(behind), 1)
+                begin = max(begins[key], logs[key][0].physical_offset)
+                if begin + share < ends[key]:
+                    ends[key] = _first_from(logs[key], begin + share, ends[key])
+        return _encoded(ends)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """What is there now is all that the query will read."""
+        self._target = {key: self._tail(key).settled(files) for key, files in self._logs().items()}
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Where the logs ended at the last look."""
+        return _encoded(self._latest) if self._latest else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[SplitPartition]:
+        """The splits between two offsets. Raises LostRecordsError."""
+        begins, logs = _decoded(start), self._logs()
+        splits: list[Split] = []
+        for key, stop in _decoded(end).items():
+            files = logs.get(key, [])
+            begin = begins.get(key, files[0].physical_offset if files else stop)
+            if begin < stop:
+                self._check(files, begin, stop)
+                splits += self._splits(files, begin, stop)
+        return [SplitPartition(split) for split in splits]
+
+    def read(self, partition: Any) -> Any:
+        """Arrow record batches of a split."""
+        return self._reader.read(partition)
+
+    # --- files ------------------------------------------------------------------------------------------------------
+
+    def _logs(self) -> dict[str, list[LogFile]]:
+        """The files of each store, ascending."""
+        files = log_files(self._options.paths)
+        return {"" if self._is_one else folder: list(own) for folder, own in groupby(files, lambda file: file.folder)}
+
+    def _follow(self, key: str, files: list[LogFile], known: int = -1) -> int:
+        self._latest[key] = end = self._tail(key).follow(files, known)
+        return end
+
+    def _tail(self, key: str) -> LogTail:
+        return self._tails.setdefault(key, LogTail())
+
+    def _splits(self, files: list[LogFile], begin: int, end: int) -> list[Split]:
+        splits = []
+        for file in files:
+            start = max(begin - file.physical_offset, 0)
+            if file.physical_offset >= end or start >= file.size:
+                continue
+            stop = full_end(file, start) if end >= file.end else end - file.physical_offset
+            low, high = self._pruning.narrow(file, start, stop)
+            cuts = [*range(low, high, self._options.split_size), high]
+            splits += [Split(file, cut, next_cut, stop) for cut, next_cut in pairwise(cuts)]
+        return splits
+
+    # --- what is not there ------------------------------------------------------------------------------------------
+
+    def _check(self, files: list[LogFile], begin: int, end: int) -> None:
+        """Whether everything between two offsets is there, and a record at the first."""
+        position = begin
+        for file in files:
+            if file.end <= begin or file.physical_offset >= end:
+                continue
+            if file.physical_offset > position:
+                self._deleted([file], position)
+            elif position == begin and not is_boundary(file, begin - file.physical_offset):
+                self._lost(files, begin, "no record begins there any more: the log was cut", "at the next record")
+            position = file.end
+        if position < end:
+            self._lost(files, position, "they were deleted", "without them")
+
+    def _deleted(self, files: list[LogFile], begin: int) -> None:
+        where = files[0].physical_offset
+        self._lost(files, begin, f"the log begins at {where}: retention has deleted them", f"at {where}")
+
+    def _lost(self, files: list[LogFile], physical_offset: int, why: str, where: str) -> None:
+        folder = files[0].folder if files else ", ".join(self._options.paths)
+        message = f"records of {folder} from physical offset {physical_offset} on are lost: {why}"
+        if self._fails_on_loss:
+            raise LostRecordsError(f'{message}; .option("failOnDataLoss", "false") goes on {where}')
+        log.warning("%s", message)
+
+
+def _first_from(files: list[LogFile], physical_offset: int, end: int) -> int:
+    """Physical offset of the first record at or behind one, or `end`, where the log ends."""
+    for file in files:
+        start = max(physical_offset - file.physical_offset, 0)
+        if file.physical_offset >= end or start >= file.size:
+            continue
+        # Behind the BLANK of a full file there may be what was a record once.
+        stop = full_end(file, 0) if end >= file.end else end - file.physical_offset
+        found = next_candidate(file, start, stop) if start < stop else None
+        if found is not None:
+            return file.physical_offset + found
+    return end
+
+
+def _encoded(offsets: Offsets) -> dict[str, Any]:
+    if set(offsets) == {""}:
+        return {PHYSICAL_OFFSET: offsets[""]}
+    return {key: {PHYSICAL_OFFSET: offset} for key, offset in offsets.items()}
+
+
+def _decoded(offsets: dict[str, Any]) -> Offsets:
+    if PHYSICAL_OFFSET in offsets:
+        return {"": int(offsets[PHYSICAL_OFFSET])}
+    return {key: int(offset[PHYSICAL_OFFSET]) for key, offset in offsets.items()}
+
+
+def _starting(value: str) -> str | int:
+    if value.lower() in ("earliest", "latest"):
+        return value.lower()
+    if not re.fullmatch(r"\d{1,18}", value, re.ASCII):
+        raise ValueError(f"option startingOffsets is {value!r}: it must be earliest, latest or a physical offset")
+    return int(value)
+
+
+def _flag(name: str, value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise ValueError(f"option {name} is {value!r}: it must be true or false")
+    return value.lower() == "true"
