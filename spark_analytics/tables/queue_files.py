@@ -30,6 +30,8 @@ BLANK_UNIT_SIZE: Final = 0x7FFFFFFF
 EXT_ADDRESS_MAX: Final = -(2**31) - 1
 EXT_ADDRESS_BASE: Final = -(2**63)
 UNITS_READ: Final = 1 << 16
+# Most queues of a store are short, and of some only the begin is asked for.
+UNITS_READ_FIRST: Final = 256
 _UNIT: Final = CONSUME_QUEUE_UNIT_SIZE
 _EXT_DTYPE: Final = dtype_of(CONSUME_QUEUE_EXT_FIXED)
 
@@ -50,17 +52,19 @@ class QueueFile:
         """
         first = self.file.start // _UNIT
         count = self.file.size // _UNIT
+        wanted = UNITS_READ_FIRST
         with open_file(self.file.path) as stream:
             number = max(from_queue_offset - first, 0)
             while number < count:
-                data = read_at(stream, number * _UNIT, min(UNITS_READ, count - number) * _UNIT)
+                data = read_at(stream, number * _UNIT, min(wanted, count - number) * _UNIT)
                 units = data[: len(data) // _UNIT * _UNIT].view(CONSUME_QUEUE_UNIT_DTYPE)
                 written = _written(units)
                 if written:
                     yield first + number, units[:written]
                 number += written
-                if written < UNITS_READ:
+                if written < wanted:
                     break
+                wanted = UNITS_READ
         if number < count and not self.is_last:
             raise DamagedFileError(
                 f"{self.file.path} has no unit at byte {number * _UNIT}, though the queue goes on in the next file"

@@ -178,9 +178,11 @@ def soak(
     assert writer.stdin is not None and writer.stdout is not None
     assert writer.stdout.readline() == "ready\n"
     portions = [messages // (kills + 1)] * kills
+    followers: list[Follower] = []
     try:
         for count in portions:
             follower = Follower(store, work, bytes_per_trigger)
+            followers.append(follower)
             follower.wait_for_start()
             print(count, file=writer.stdin, flush=True)
             follower.wait_for_batches(2)
@@ -188,8 +190,11 @@ def soak(
             writer.stdout.readline()
         print(messages - sum(portions), file=writer.stdin, flush=True)
         end = int(writer.stdout.readline())
-        Follower(store, work, "1g", until_done=True).wait()
+        followers.append(Follower(store, work, "1g", until_done=True))
+        followers[-1].wait()
     finally:
+        for follower in followers:
+            follower.kill()
         writer.stdin.close()
         writer.wait(60)
     seconds = time.monotonic() - begun
