@@ -17,16 +17,16 @@ Set a trigger: without one Spark looks for new records a hundred times a second.
 import glob
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import groupby, pairwise
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from spark_analytics.log_tail import LogTail, is_boundary
 from spark_analytics.options import STREAM_OPTIONS, read_options, size_option
-from spark_analytics.places import LogFile, log_files
+from spark_analytics.places import LogFile, MissingFileError, log_files
 from spark_analytics.pruning import Pruning
 from spark_analytics.reader import next_candidate
 from spark_analytics.source import CommitLogReader, SplitPartition
@@ -47,6 +47,8 @@ log = logging.getLogger(__name__)
 # By folder; the one store of a query that has one store is "".
 Offsets = dict[str, int]
 PHYSICAL_OFFSET: Final = "physicalOffset"
+_PLANNINGS_MAX: Final = 20
+T = TypeVar("T")
 
 
 class LostRecordsError(ValueError):
@@ -94,6 +96,9 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Where the next micro-batch ends, no earlier than `start`. Raises LostRecordsError."""
+        return _planned(lambda: self._next_end(start, limit))
+
+    def _next_end(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begins, ends = _decoded(start), dict(_decoded(start))
         logs = self._logs()
         for key, files in logs.items():
@@ -125,6 +130,9 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[SplitPartition]:
         """The splits between two offsets. Raises LostRecordsError."""
+        return [SplitPartition(split) for split in _planned(lambda: self._splits_between(start, end))]
+
+    def _splits_between(self, start: dict[str, Any], end: dict[str, Any]) -> list[Split]:
         begins, logs = _decoded(start), self._logs()
         splits: list[Split] = []
         for key, stop in _decoded(end).items():
@@ -133,7 +141,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if begin < stop:
                 self._check(files, begin, stop)
                 splits += self._splits(files, begin, stop)
-        return [SplitPartition(split) for split in splits]
+        return splits
 
     def read(self, partition: Any) -> Any:
         """Arrow record batches of a split."""
@@ -191,6 +199,16 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if self._fails_on_loss:
             raise LostRecordsError(f'{message}; .option("failOnDataLoss", "false") goes on {where}')
         log.warning("%s", message)
+
+
+def _planned(plan: Callable[[], T]) -> T:
+    """What `plan` gives, with the files that are there: one that goes meanwhile had better never been seen."""
+    for _ in range(_PLANNINGS_MAX):
+        try:
+            return plan()
+        except MissingFileError as error:
+            missing = error
+    raise missing
 
 
 def _first_from(files: list[LogFile], physical_offset: int, end: int) -> int:

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 from spark_logs import LogBuilder, spark_schema
 from stream_soak import soak
 
-from spark_analytics import log_tail, places
+from spark_analytics import log_tail, places, streaming
 from spark_analytics.damage import DamagedRecordError
 from spark_analytics.log_tail import LogTail
 from spark_analytics.places import log_files
@@ -42,7 +42,10 @@ class LiveLog:
             if part is not None and base <= self.builder.physical_offsets[-1] < base + FILE_SIZE:
                 position = self.builder.physical_offsets[-1] - base
                 shown[position + part :] = bytes(len(shown) - position - part)
-            self.path(base).write_bytes(shown)
+            # In place: a file of a log is never shorter for a moment.
+            descriptor = os.open(self.path(base), os.O_WRONLY | os.O_CREAT)
+            os.pwrite(descriptor, shown, 0)
+            os.close(descriptor)
 
     def path(self, base: int) -> Path:
         return self.store / "commitlog" / f"{base:020}"
@@ -261,6 +264,22 @@ def test_a_file_that_goes_between_plan_and_task(live: LiveLog) -> None:
     assert [row["physicalOffset"] for row in rows] == [o for o in live.builder.physical_offsets if o >= FILE_SIZE]
 
 
+def test_a_file_that_goes_while_a_batch_is_planned(live: LiveLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = live.append(150)
+    query = Query(live.store, failOnDataLoss="false", maxBytesPerTrigger="100k")
+    own = streaming.full_end
+
+    def deleted(file: Any, begin: int) -> int:
+        live.path(0).unlink(missing_ok=True)
+        return own(file, begin)
+
+    monkeypatch.setattr(streaming, "full_end", deleted)
+    found = []
+    while batch := query.batch():
+        found += batch
+    assert found == [offset for offset in written if offset >= FILE_SIZE]
+
+
 def test_a_log_that_was_cut_ends_the_query(live: LiveLog) -> None:
     live.append(20)
     query = Query(live.store)
@@ -358,4 +377,3 @@ def test_a_killed_query_gives_each_row_once(quick_jvm: None, tmp_path: Path) -> 
     result = soak(tmp_path, messages=20_000, kills=3, file_size=1 << 20, bytes_per_trigger="200k", per_second=2_000)
     assert result.kills == 3
     assert (result.rows, result.distinct, result.missing) == (20_000, 20_000, 0)
-    assert os.listdir(tmp_path)
