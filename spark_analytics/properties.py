@@ -16,6 +16,7 @@ from store.record_chain import Bytes, Positions
 
 NAME_VALUE: Final = ord(NAME_VALUE_SEPARATOR)
 PROPERTY: Final = ord(PROPERTY_SEPARATOR)
+NAMES_USUAL: Final = 48
 
 
 def slices(data: Bytes, begins: Positions, ends: Positions, absent: Any = None) -> Any:
@@ -61,7 +62,10 @@ class PropertyTable:
         dividers = at[codes == NAME_VALUE]
         entry_begins, entry_ends = marks + 1, np.append(marks[1:], len(self._data))
         divider, valid = self._dividers(dividers, entry_begins, entry_ends)
-        rows = np.searchsorted(first[1:], marks, "right")
+        # Each string begins with a mark.
+        is_first = np.zeros(len(self._data), bool)
+        is_first[first[:-1]] = True
+        rows = np.cumsum(is_first[marks]) - 1
         self._begins, self._dividers_at, self._ends = entry_begins[valid], divider[valid], entry_ends[valid]
         self.rows = rows[valid]
         self._keep_last()
@@ -80,7 +84,15 @@ class PropertyTable:
         """Drop all but the last entry of a name within a row."""
         if not len(self.rows):
             return
-        pair = self.rows * (int(self._codes.max()) + 1) + self._codes
+        codes = self._codes
+        count = int(codes.max()) + 1
+        if count <= NAMES_USUAL:
+            # A bit for each name: where none comes twice, adding a row's bits gives the same as combining them.
+            bits = np.left_shift(1, codes)
+            starts = np.flatnonzero(np.diff(self.rows, prepend=-1))
+            if (np.add.reduceat(bits, starts) == np.bitwise_or.reduceat(bits, starts)).all():
+                return
+        pair = self.rows * count + codes
         if len(np.unique(pair)) == len(pair):
             return
         _, reversed_first = np.unique(pair[::-1], return_index=True)

@@ -27,6 +27,7 @@ from store.layout import (
     MESSAGE_MAGIC_CODE,
     MESSAGE_MAGIC_CODE_V2,
     PHYSICAL_OFFSET_POSITION,
+    RECORD_SIZE_MIN,
 )
 from store.record_chain import MARK_SIZE, Bytes, Positions, chained, field_view, record_candidates
 from store.record_window import RecordWindow
@@ -36,10 +37,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# 3 columns decode fastest in windows of 2-4 MiB, all of them in 8-16 MiB; below 4 MiB all columns take half as long again.
-WINDOW_SIZE: Final = 8 << 20
+# 3 columns decode fastest in windows of 1-4 MiB, all of them in 4-16 MiB; below that all columns take half as long again.
+WINDOW_SIZE: Final = 4 << 20
 # As much behind the end of a split is read along with it, for the rest of its last record.
 OVERLAP: Final = 64 << 10
+# Records that are smaller than this are found quicker by their magic than by following them.
+SMALL_RECORD: Final = 600
+SAMPLE_SIZE: Final = 32 << 10
 # How much of a file a window of chosen records may extend over.
 SPAN_MAX: Final = 256 << 20
 
@@ -65,11 +69,27 @@ class DamagedBytes:
         return self.file.physical_offset + self.begin
 
 
+def linked(data: Bytes, physical_offset: int) -> tuple[Positions, Positions]:
+    """As `record_chain.chained`, in half the time where records are small."""
+    starts, sizes = chained(data[:SAMPLE_SIZE], physical_offset)
+    if len(starts) * SMALL_RECORD < SAMPLE_SIZE <= len(data) or len(data) <= SAMPLE_SIZE:
+        return (starts, sizes) if len(data) <= SAMPLE_SIZE else chained(data, physical_offset)
+    # Whatever looks like a record is one, if each ends where the next begins.
+    starts = record_candidates(data, physical_offset)
+    sizes = field_view(data, ">i4")[starts].astype(np.int64)
+    ends = starts + sizes
+    if starts[0] != 0 or (ends[:-1] != starts[1:]).any() or sizes[-1] < RECORD_SIZE_MIN:
+        return chained(data, physical_offset)
+    whole = len(starts) if ends[-1] <= len(data) else len(starts) - 1
+    return starts[:whole], sizes[:whole]
+
+
 class Walk:
     """Iterates over the windows of a file from the record at position `begin` to the last that begins before `stop`.
 
     Positions count from the file's first byte. Afterwards `position` is the first byte behind the records seen and `ending`
-    says why it went no further. Raises OSError when the file cannot be read.
+    says why it went no further. A window is good until the next one is asked for: they share their memory. Raises OSError
+    when the file cannot be read.
     """
 
     def __init__(self, file: LogFile, begin: int, stop: int, window_size: int = WINDOW_SIZE) -> None:
@@ -82,12 +102,16 @@ class Walk:
     def __iter__(self) -> Iterator[RecordWindow]:
         with open_file(self._file.path) as stream:
             wanted = MARK_SIZE
+            buffer = np.empty(0, np.uint8)
             while self.position < self._stop:
                 # A short last split is not worth a whole window.
                 size = max(min(self._window_size, self._stop - self.position + OVERLAP), wanted)
-                data = read_at(stream, self.position, min(size, self._file.size - self.position))
+                size_there = min(size, self._file.size - self.position)
+                if len(buffer) < size_there:
+                    buffer = np.empty(size_there, np.uint8)
+                data = buffer[: read_into(stream, self.position, memoryview(buffer)[:size_there])]  # type: ignore[arg-type]
                 physical_offset = self._file.physical_offset + self.position
-                starts, sizes = chained(data, physical_offset)
+                starts, sizes = linked(data, physical_offset)
                 within = int(np.searchsorted(starts, self._stop - self.position))
                 consumed = int(starts[within - 1] + sizes[within - 1]) if within else 0
                 if within:
