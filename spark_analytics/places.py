@@ -142,15 +142,20 @@ def files_of(path: str) -> Files:
             raise ImportError(f"{path}: {error}") from None
 
 
+def is_remote(path: str) -> bool:
+    """Whether a path is an URL, where every reading is a request."""
+    return _URL.match(path) is not None
+
+
 def gap_of(path: str) -> int:
     """Bytes between two wanted stretches of a file that are rather read than left out."""
-    return GAP_REMOTE if _URL.match(path) else GAP_LOCAL
+    return GAP_REMOTE if is_remote(path) else GAP_LOCAL
 
 
 def local_path(path: str) -> str:
     """A path without `file:` and `~`; other URLs as they are."""
     path = re.sub(r"^file:(//(localhost)?)?(?=/)", "", path)
-    return path if _URL.match(path) else os.path.expanduser(path)
+    return path if is_remote(path) else os.path.expanduser(path)
 
 
 def open_file(path: str) -> BinaryIO:

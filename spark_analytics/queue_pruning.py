@@ -17,7 +17,16 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 import numpy.typing as npt
 
-from spark_analytics.places import Files, LogFile, begins_with_record, files_of, is_row_name, open_file, read_at
+from spark_analytics.places import (
+    Files,
+    LogFile,
+    begins_with_record,
+    files_of,
+    is_remote,
+    is_row_name,
+    open_file,
+    read_at,
+)
 from spark_analytics.pruning import Pruning, position_at, store_time_us
 from spark_analytics.splits import Split, plan
 from store.layout import (
@@ -58,9 +67,9 @@ class QueueFile:
 
 def plan_log(files: list[LogFile], pruning: Pruning, split_size: int) -> list[Split]:
     """Splits of one log: of the wanted topics' records where queues tell them, of everything where they do not."""
-    if pruning.topics is None:
-        return plan(files, pruning, split_size)
     root = posixpath.dirname(files[0].folder)
+    if pruning.topics is None:
+        return plan(files, pruning, split_size, known=_known_or_nothing(root, files))
     try:
         known = _newest_known(root, files)
         starts, sizes = _records(root, files, pruning, known)
@@ -74,6 +83,17 @@ def plan_log(files: list[LogFile], pruning: Pruning, split_size: int) -> list[Sp
             own = starts[begin:end] - file.physical_offset
             splits += _cut(file, own, sizes[begin:end], pruning, split_size)
     return splits + plan(files, pruning, split_size, known)
+
+
+def _known_or_nothing(root: str, files: list[LogFile]) -> int:
+    """As `_newest_known`, for a log that is read whole: it saves the driver a walk over the last file."""
+    if is_remote(root):
+        return 0  # it takes many small readings
+    try:
+        return _newest_known(root, files)
+    except (BrokenQueueError, OSError) as error:
+        log.info("%s: the end of the log in %s is looked for from the beginning of its last file", error, root)
+        return 0
 
 
 def _cut(file: LogFile, starts: Positions, sizes: Positions, pruning: Pruning, split_size: int) -> list[Split]:

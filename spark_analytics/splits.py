@@ -58,16 +58,17 @@ def logs(files: list[LogFile]) -> Iterator[list[LogFile]]:
         yield chain
 
 
-def plan(files: list[LogFile], pruning: Pruning, split_size: int, begin: int = 0) -> list[Split]:
+def plan(files: list[LogFile], pruning: Pruning, split_size: int, begin: int = 0, known: int = 0) -> list[Split]:
     """Cut one log into splits of about `split_size` bytes.
 
-    `begin`: leave out what is before this physical offset, that of a record which belongs to the log for sure. Raises
-    OSError.
+    `begin` and `known` are physical offsets of records that belong to the log for sure: what is before `begin` is left
+    out, and behind `known` the end is looked for. Raises OSError.
     """
     splits: list[Split] = []
-    known = next((index for index, file in enumerate(files) if file.end > begin), len(files))
-    last = next((index for index in reversed(range(len(files))) if index == known or begins_with_record(files[index])), -1)
-    for index, file in enumerate(files[known : last + 1], known):
+    first = next((index for index, file in enumerate(files) if file.end > begin), len(files))
+    known = max(begin, known)
+    last = next((index for index in reversed(range(len(files))) if index == first or begins_with_record(files[index])), -1)
+    for index, file in enumerate(files[first : last + 1], first):
         successor = files[index + 1] if index < last else None
         if not pruning.wants_file(file, successor):
             continue
@@ -76,7 +77,8 @@ def plan(files: list[LogFile], pruning: Pruning, split_size: int, begin: int = 0
             end = full_end(file, start)
             cuts = [*range(start, end, split_size), end]
         else:
-            cuts = _followed_cuts(file, start, split_size)
+            sure = known - file.physical_offset if file.physical_offset <= known < file.end else start
+            cuts = [*range(start, sure, split_size), *_followed_cuts(file, sure, split_size)]
         end = cuts[-1]
         low, high = pruning.narrow(file, cuts[0], end)
         cuts = [low, *(cut for cut in cuts if low < cut < high), high]

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spark_logs import LogBuilder, expected_records, read, write_queues
+from spark_logs import LogBuilder, expected_records, read, spark_schema, write_queues
 
 from spark_analytics import places, queue_pruning
+from spark_analytics.source import CommitLogReader
 from store.layout import CHECKPOINT_FILE_SIZE, CHECKPOINT_STRUCT, CONSUME_QUEUE_UNIT_SIZE
 
 pytestmark = pytest.mark.spark
@@ -171,3 +172,22 @@ def test_damage_beside_the_wanted_records_is_not_met(tmp_path: Path) -> None:
     store = log.write(tmp_path)
     write_queues(store, mode="DROPMALFORMED")
     assert len(read(store, *NAMES, topic="Rare")) == 100
+
+
+def test_queues_spare_the_driver_a_walk(tmp_path: Path) -> None:
+    log = LogBuilder(FILE_SIZE)
+    for _ in range(5000):
+        log.append()
+    store = log.write(tmp_path)
+    every = read(store, *NAMES)
+    planned = []
+    for _ in range(2):
+        before = places.bytes_read
+        CommitLogReader(spark_schema("topic"), {"path": str(store)}).partitions()
+        planned.append(places.bytes_read - before)
+        if len(planned) == 1:
+            write_queues(store)
+    assert planned[0] >= FILE_SIZE
+    assert planned[1] < FILE_SIZE - log.position + 10_000
+    for split_size in (100, 5000, 1 << 30):
+        assert read(store, *NAMES, maxPartitionBytes=split_size) == every
