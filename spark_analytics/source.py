@@ -25,7 +25,8 @@ Options:
                         storeTimestamp exclude; needs spark.sql.python.filterPushdown.enabled. Only for a DataFrame that
                         is filtered once: Spark (4.3) keeps the filters with the loaded table, so that a later query
                         without any, or the other half of a union or join, misses rows. Off by default for that reason
-    table               another table than `messages`
+    table               another table than `messages`: consumequeue, index, topics, groups, offsets, delays, transactions
+                        (`spark_analytics.tables`)
 """
 
 import importlib

@@ -48,7 +48,7 @@ def write(folder: str, file_size: int, per_second: int) -> None:
     """Put as many messages as each line of standard input says, at a pace, and say when that is done."""
     from runtime.clock import SystemClock
     from store.config import MessageStoreConfig
-    from store.disk import FileDisk
+    from store.file_disk import FileDisk
     from store.message import Message
     from store.message_store import MessageStore
     from store.properties import encode_properties
