@@ -1,0 +1,103 @@
+"""Volume, sizes and latency by one pass: the log's records counted in cells, which are few and kept.
+
+A cell is a topic, an hour, a sender, a broker, and a bucket of size and of latency. Buckets are quarters of an octave, so that
+what is read from them is right within 19 %: bucket b holds [2^(b/4), 2^((b+1)/4)).
+
+Latency is store time - born time, of messages that came straight from a client: not of what waited for its delay, a retry
+or its transaction. The two times are of two clocks.
+"""
+
+from typing import Any, Final
+
+from spark_analytics.derived_columns import TIMER_TOPIC
+from spark_analytics.pipelines.stores import DLQ_PREFIX, INNER_TOPICS, RETRY_PREFIX, Stores, has_property, quoted
+from store.message import SCHEDULE_TOPIC
+
+BUCKETS_AN_OCTAVE: Final = 4
+# Less than no time, by clocks that differ; and less than a millisecond, which has no logarithm.
+NEGATIVE_BUCKET: Final = -2
+ZERO_BUCKET: Final = -1
+
+# The second half: what a broker has put there for a client, later than it came.
+_IS_STRAIGHT: Final = f"""
+  topic IN ('{SCHEDULE_TOPIC}', '{TIMER_TOPIC}') AND reconsumeTimes = 0
+  OR NOT (reconsumeTimes > 0 OR sysFlag & 12 = 8 OR topic IN ({quoted(INNER_TOPICS)}) OR startswith(topic, '{RETRY_PREFIX}')
+          OR startswith(topic, '{DLQ_PREFIX}') OR {has_property("DELAY")} OR {has_property("TIMER_OUT_MS")})
+"""
+_CELLS: Final = f"""
+SELECT topic, hour, sender, broker, size_bucket, latency_bucket,
+       count(*) AS messages, sum(storeSize) AS bytes, max(storeSize) AS size_max, max(latency_ms) AS latency_max_ms
+FROM (
+  SELECT topic, date_trunc('hour', storeTimestamp) AS hour,
+         -- The address without its port, which is another for each connection.
+         left(bornHost, length(bornHost) - length(substring_index(bornHost, ':', -1)) - 1) AS sender,
+         storeHost AS broker, storeSize, latency_ms,
+         CAST(floor(log2(storeSize) * {BUCKETS_AN_OCTAVE}) AS INT) AS size_bucket,
+         CASE WHEN latency_ms < 0 THEN {NEGATIVE_BUCKET} WHEN latency_ms = 0 THEN {ZERO_BUCKET}
+              ELSE CAST(floor(log2(latency_ms) * {BUCKETS_AN_OCTAVE}) AS INT) END AS latency_bucket
+  FROM (SELECT *, CASE WHEN {_IS_STRAIGHT} THEN unix_millis(storeTimestamp) - unix_millis(bornTimestamp) END AS latency_ms
+        FROM {{log}})
+)
+GROUP BY ALL
+"""
+_VOLUME: Final = """
+SELECT topic, hour, sum(messages) AS messages, sum(bytes) AS bytes FROM {cells} GROUP BY topic, hour ORDER BY topic, hour
+"""
+_HOSTS: Final = """
+SELECT sender, broker, sum(messages) AS messages, sum(bytes) AS bytes, count(DISTINCT topic) AS topics
+FROM {cells} GROUP BY sender, broker ORDER BY messages DESC, sender, broker
+"""
+# A quantile is read from the buckets' upper ends, and is no more than the greatest there was.
+_UPPER: Final = f"power(2, ({{bucket}} + 1) / {BUCKETS_AN_OCTAVE}D)"
+_SIZES: Final = f"""
+SELECT topic, sum(messages) AS messages, sum(bytes) / sum(messages) AS mean,
+       least(percentile({_UPPER.format(bucket="size_bucket")}, 0.5, messages), max(size_max)) AS p50,
+       least(percentile({_UPPER.format(bucket="size_bucket")}, 0.99, messages), max(size_max)) AS p99,
+       max(size_max) AS max, sum(bytes) AS bytes
+FROM {{cells}} GROUP BY topic ORDER BY bytes DESC, topic
+"""
+_UPPER_MS: Final = f"if(latency_bucket < 0, 0, {_UPPER.format(bucket='latency_bucket')})"
+_LATENCY: Final = f"""
+SELECT topic, sum(messages) AS messages,
+       greatest(0, least(percentile({_UPPER_MS}, 0.5, messages), max(latency_max_ms))) AS p50_ms,
+       greatest(0, least(percentile({_UPPER_MS}, 0.99, messages), max(latency_max_ms))) AS p99_ms,
+       max(latency_max_ms) AS max_ms, sum(if(latency_bucket = {NEGATIVE_BUCKET}, messages, 0)) AS before_born
+FROM {{cells}} WHERE latency_bucket IS NOT NULL GROUP BY topic ORDER BY p99_ms DESC, topic
+"""
+_BUCKETS: Final = """
+SELECT {bucket:name} AS bucket, sum(messages) AS messages FROM {cells} WHERE {bucket:name} IS NOT NULL GROUP BY 1 ORDER BY 1
+"""
+
+
+def cells(stores: Stores) -> Any:
+    """The one pass over the log."""
+    log = stores.messages(
+        *("topic", "storeSize", "sysFlag", "bornTimestamp", "storeTimestamp", "bornHost", "storeHost"),
+        *("reconsumeTimes", "rawProperties"),
+    )
+    return stores.sql(_CELLS, log=log)
+
+
+def volume(stores: Stores, cells: Any) -> Any:
+    """Messages and bytes by topic and hour."""
+    return stores.sql(_VOLUME, cells=cells)
+
+
+def hosts(stores: Stores, cells: Any) -> Any:
+    """Messages and bytes by sender and broker."""
+    return stores.sql(_HOSTS, cells=cells)
+
+
+def sizes(stores: Stores, cells: Any) -> Any:
+    """How large the records of each topic are."""
+    return stores.sql(_SIZES, cells=cells)
+
+
+def latency(stores: Stores, cells: Any) -> Any:
+    """Of each topic, how long messages took from their birth in a client into the log."""
+    return stores.sql(_LATENCY, cells=cells)
+
+
+def buckets(stores: Stores, cells: Any, name: str) -> Any:
+    """How many messages are in each `size_bucket` or `latency_bucket`."""
+    return stores.sql(_BUCKETS.replace("{bucket:name}", name), cells=cells)

@@ -1,0 +1,58 @@
+"""Keys that come more than once in a topic: unique keys (the same message, stored again) and business keys (KEYS).
+
+One pass counts hashes of 64 bits, so that no key's text is shuffled; only where something is there twice a second pass looks
+up the texts of the worst. Copies that brokers make (delays, retries, transactions) have topics of their own, and are left out.
+"""
+
+from typing import Any, Final
+
+from spark_analytics.pipelines.stores import DLQ_PREFIX, INNER_TOPICS, RETRY_PREFIX, Stores, quoted
+
+WORST: Final = 50
+_OWN: Final = f"""
+topic NOT IN ({quoted(INNER_TOPICS)})
+AND NOT (startswith(topic, '{RETRY_PREFIX}') OR startswith(topic, '{DLQ_PREFIX}') OR startswith(topic, 'rmq_sys_'))
+"""
+_KEYS: Final = f"""
+SELECT topic, physicalOffset, storeTimestamp, entry.kind, entry.text FROM {{log}}
+LATERAL VIEW explode(concat(
+  if(uniqKey IS NULL, array(), array(named_struct('kind', 'unique key', 'text', uniqKey))),
+  if(keys IS NULL, array(), transform(split(keys, ' '), part -> named_struct('kind', 'key', 'text', part)))
+)) AS entry
+WHERE {_OWN} AND entry.text <> ''
+"""
+_REPEATED: Final = """
+SELECT topic, kind, xxhash64(text) AS hash, count(*) AS messages, min(storeTimestamp) AS first, max(storeTimestamp) AS last
+FROM {keys} GROUP BY topic, kind, hash HAVING messages > 1
+"""
+_SUMMARY: Final = """
+SELECT topic, kind, count(*) AS keys, sum(messages) AS messages, sum(messages) - count(*) AS superfluous,
+       max(messages) AS messages_max FROM {repeated} GROUP BY topic, kind ORDER BY superfluous DESC, topic, kind
+"""
+_WORST: Final = f"SELECT * FROM {{repeated}} ORDER BY messages DESC, topic, kind, hash LIMIT {WORST}"
+_TEXTS: Final = """
+SELECT topic, kind, any_value(text) AS text, any_value(messages) AS messages,
+       any_value(first) AS first, any_value(last) AS last
+FROM (SELECT *, xxhash64(text) AS hash FROM {keys}) JOIN {worst} USING (topic, kind, hash)
+GROUP BY topic, kind, hash ORDER BY messages DESC, topic, kind, text
+"""
+
+
+def _keys(stores: Stores, **options: str) -> Any:
+    log = stores.messages("topic", "physicalOffset", "storeTimestamp", "keys", "uniqKey", **options)
+    return stores.sql(_KEYS, log=log)
+
+
+def repeated(stores: Stores) -> Any:
+    """A row for each key, as its hash, that comes more than once in its topic; to be kept, as two queries read it."""
+    return stores.sql(_REPEATED, keys=_keys(stores))
+
+
+def summary(stores: Stores, repeated: Any) -> Any:
+    """By topic and kind: how many keys come again, in how many messages."""
+    return stores.sql(_SUMMARY, repeated=repeated)
+
+
+def worst(stores: Stores, repeated: Any) -> Any:
+    """The keys that come most often."""
+    return stores.sql(_TEXTS, keys=_keys(stores), worst=stores.sql(_WORST, repeated=repeated))

@@ -1,0 +1,115 @@
+"""How late delayed messages came.
+
+A delayed message is stored twice: in SCHEDULE_TOPIC_XXXX (a level) or rmq_sys_wheel_timer (any time) when it was sent, and
+under its real topic when it was delivered. Both copies carry what they were asked for and the key that the client gave them,
+so the log itself tells the lateness: when the delivered copy was stored, less when it was due. A consumer that failed sends a
+message through the schedule topic again, under another real topic, level and count of reconsumptions: each such journey is
+one of its own. Copies alike in all of these (a producer's retry, a delivery repeated after a crash) are paired in the order
+in which they were stored.
+
+Of the columns, `pending` counts scheduled copies not delivered yet, `early` deliveries before their time, `repeated`
+deliveries of what had been delivered already, `unpaired` those whose scheduled copy is no longer in the log. Timers have
+level null.
+"""
+
+from typing import Any, Final
+
+from spark_analytics.derived_columns import TIMER_TOPIC
+from spark_analytics.pipelines.stores import DLQ_PREFIX, RETRY_PREFIX, Stores, has_property, property_of
+from store.message import SCHEDULE_TOPIC
+
+OFFENDERS: Final = 20
+LATE_BUCKETS_AN_OCTAVE: Final = 2
+# Clients without a unique key: the same message has the same birth and keys.
+_MESSAGE: Final = "coalesce(uniqKey, concat(unix_millis(bornTimestamp), ' ', bornHost, ' ', coalesce(keys, '')))"
+_JOURNEYS: Final = f"""
+SELECT topic = '{SCHEDULE_TOPIC}' AS is_scheduled, real_topic, least(greatest(coalesce(delayLevel, 1), 1), :level_max) AS level,
+       CAST(NULL AS BIGINT) AS due_ms, unix_millis(storeTimestamp) AS stored_ms,
+       {_MESSAGE} AS message, reconsumeTimes, physicalOffset, CAST(NULL AS STRING) AS cancels
+FROM (SELECT *, {property_of("REAL_TOPIC")} AS real_topic FROM {{log}} WHERE {has_property("DELAY")})
+WHERE topic IN ('{SCHEDULE_TOPIC}', real_topic) AND {property_of("DELAY")} IS NOT NULL
+UNION ALL
+SELECT topic = '{TIMER_TOPIC}', if(topic = '{TIMER_TOPIC}', {property_of("REAL_TOPIC")}, topic), 0,
+       unix_millis(deliverTime), unix_millis(storeTimestamp),
+       {_MESSAGE}, reconsumeTimes, physicalOffset,
+       -- 5.3 puts the topic in front.
+       substring_index({property_of("TIMER_DEL_UNIQKEY")}, '+', -1)
+FROM {{log}}
+WHERE (topic = '{TIMER_TOPIC}' OR {has_property("TIMER_OUT_MS")})
+      -- Stored again on the way, or sent on by a consumer that failed.
+      AND NOT ({has_property("TIMER_ROLL_TIMES")} OR {has_property("PMQ_COPY_OF")})
+      AND NOT (startswith(topic, '{RETRY_PREFIX}') OR startswith(topic, '{DLQ_PREFIX}') OR topic = '{SCHEDULE_TOPIC}')
+"""
+# One row a journey and repetition: its scheduled copy, its delivered copy, or both.
+_PAIRS: Final = """
+SELECT *, if(level = 0, NULL, element_at({delays_ms}, level)) AS delay_ms,
+       delivered_ms - if(level = 0, due_ms, scheduled_ms + element_at({delays_ms}, level)) AS late_ms
+FROM (
+  SELECT real_topic, level, message,
+         min(stored_ms) FILTER (WHERE is_scheduled) AS scheduled_ms,
+         min(due_ms) FILTER (WHERE is_scheduled) AS due_ms,
+         min(stored_ms) FILTER (WHERE NOT is_scheduled) AS delivered_ms,
+         min(physicalOffset) FILTER (WHERE is_scheduled) AS scheduled_offset,
+         min(physicalOffset) FILTER (WHERE NOT is_scheduled) AS delivered_offset,
+         bool_or(NOT is_scheduled AND nth > 1) AS is_repeated
+  FROM (
+    SELECT *, row_number() OVER (
+      PARTITION BY is_scheduled, real_topic, level, message, reconsumeTimes ORDER BY physicalOffset
+    ) AS nth FROM {journeys} WHERE cancels IS NULL AND NOT (level = 0 AND startswith(real_topic, 'rmq_sys_'))
+  )
+  GROUP BY real_topic, level, message, reconsumeTimes, nth
+)
+-- What was cancelled in time was neither delivered nor is it pending.
+WHERE delivered_ms IS NOT NULL OR level > 0
+      OR NOT EXISTS (SELECT 1 FROM {journeys} AS other WHERE other.cancels = message)
+"""
+_LATENESS: Final = """
+SELECT real_topic AS topic, nullif(level, 0) AS level, any_value(delay_ms) AS delay_ms,
+       count(scheduled_ms) AS scheduled,
+       count(late_ms) AS delivered,
+       count_if(delivered_ms IS NULL) AS pending,
+       count_if(late_ms < 0) AS early,
+       count_if(scheduled_ms IS NULL AND is_repeated) AS repeated,
+       count_if(scheduled_ms IS NULL AND NOT is_repeated) AS unpaired,
+       percentile(late_ms, 0.5) AS late_p50_ms,
+       percentile(late_ms, 0.99) AS late_p99_ms,
+       max(late_ms) AS late_max_ms
+FROM {pairs} GROUP BY real_topic, pairs.level ORDER BY pairs.level = 0, pairs.level, topic
+""".replace("pairs.level", "{pairs}.level")
+_DISTRIBUTION: Final = f"""
+SELECT CASE WHEN late_ms < 0 THEN -2 WHEN late_ms = 0 THEN -1
+            ELSE CAST(floor(log2(late_ms) * {LATE_BUCKETS_AN_OCTAVE}) AS INT) END AS bucket, count(*) AS messages
+FROM {{pairs}} WHERE late_ms IS NOT NULL GROUP BY 1 ORDER BY 1
+"""
+_OFFENDERS: Final = f"""
+SELECT real_topic AS topic, nullif(level, 0) AS level, message, timestamp_millis(scheduled_ms) AS sent,
+       timestamp_millis(delivered_ms - late_ms) AS due, timestamp_millis(delivered_ms) AS delivered, late_ms, delivered_offset
+FROM {{pairs}} WHERE late_ms IS NOT NULL ORDER BY late_ms DESC, delivered_offset LIMIT {OFFENDERS}
+"""
+
+
+def pairs(stores: Stores) -> Any:
+    """One row for each delayed message: when it was sent, due and delivered. One pass; three queries read it."""
+    log = stores.messages(
+        *("topic", "physicalOffset", "bornTimestamp", "storeTimestamp", "bornHost", "reconsumeTimes", "keys", "uniqKey"),
+        *("delayLevel", "deliverTime", "rawProperties"),
+        delayLevel=" ".join(f"{delay_ms // 1000}s" for delay_ms in stores.levels.delays_ms),
+    )
+    journeys = stores.sql(_JOURNEYS, {"level_max": stores.levels.level_max}, log=log)
+    delays_ms = f"array({', '.join(f'{delay_ms}L' for delay_ms in stores.levels.delays_ms)})"
+    return stores.sql(_PAIRS.replace("{delays_ms}", delays_ms), journeys=journeys)
+
+
+def lateness(stores: Stores, pairs: Any) -> Any:
+    """By topic and level: how many were scheduled and delivered, and how late."""
+    return stores.sql(_LATENESS, pairs=pairs)
+
+
+def distribution(stores: Stores, pairs: Any) -> Any:
+    """How many came how late: bucket b is [2^(b/2), 2^((b+1)/2)) ms, -1 on time, -2 early."""
+    return stores.sql(_DISTRIBUTION, pairs=pairs)
+
+
+def offenders(stores: Stores, pairs: Any) -> Any:
+    """The latest."""
+    return stores.sql(_OFFENDERS, pairs=pairs)

@@ -1,0 +1,63 @@
+"""What consumers failed to consume: retries by group, and a post-mortem of the dead letters.
+
+A message that a consumer gives back is stored again in %RETRY%GROUP, after a delay, with `reconsumeTimes` one higher; when that
+exceeds the group's retryMaxTimes, or the consumer asks for it, in %DLQ%GROUP. RETRY_TOPIC names the topic it came from and
+ORIGIN_MESSAGE_ID the record that was consumed first.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from spark_analytics.pipelines.stores import DLQ_PREFIX, RETRY_PREFIX, Stores, property_of
+
+DEAD_LETTERS: Final = 200
+_COLUMNS: Final = (
+    *("topic", "msgId", "keys", "tags", "reconsumeTimes", "bornTimestamp", "storeTimestamp", "physicalOffset"),
+    *("queueOffset", "storeSize", "rawProperties"),
+)
+_RETRIES: Final = f"""
+SELECT substring(topic, {len(RETRY_PREFIX) + 1}) AS group, {property_of("RETRY_TOPIC")} AS topic, reconsumeTimes AS times,
+       count(*) AS deliveries, count(DISTINCT msgId) AS messages, min(storeTimestamp) AS first, max(storeTimestamp) AS last
+FROM {{retried}} GROUP BY ALL ORDER BY group, topic, times
+"""
+_DEAD: Final = f"""
+SELECT group, origin_topic AS topic,
+       CASE WHEN retry_max IS NULL THEN 'unknown group'
+            WHEN times > retry_max THEN concat('all ', retry_max, ' retries failed')
+            ELSE concat('given up after ', times - 1, ' of ', retry_max, ' retries') END AS reason,
+       msgId AS message, keys, tags, times, bornTimestamp AS born, storeTimestamp AS died,
+       unix_millis(storeTimestamp) - unix_millis(bornTimestamp) AS lived_ms, origin, queueOffset AS dlq_offset, physicalOffset
+FROM (
+  SELECT *, substring(dead.topic, {len(DLQ_PREFIX) + 1}) AS of_group, reconsumeTimes AS times,
+         coalesce({property_of("RETRY_TOPIC")}, {property_of("DLQ_ORIGIN_TOPIC")}) AS origin_topic,
+         coalesce({property_of("ORIGIN_MESSAGE_ID")}, {property_of("DLQ_ORIGIN_MESSAGE_ID")}) AS origin
+  FROM {{dead}} AS dead
+)
+LEFT JOIN (SELECT group AS name, max(retryMaxTimes) AS retry_max FROM {{groups}} GROUP BY 1) ON name = of_group
+ORDER BY died DESC, physicalOffset DESC
+""".replace("SELECT group, origin_topic", "SELECT of_group AS group, origin_topic")
+_CAUSES: Final = """
+SELECT group, topic, reason, count(*) AS messages, min(died) AS first, max(died) AS last FROM {dead}
+GROUP BY ALL ORDER BY messages DESC, group, topic, reason
+"""
+
+
+def _of_topics(stores: Stores, topics: Iterable[str], prefix: str) -> Any:
+    named = [topic for topic in topics if topic.startswith(prefix)]
+    # Through their queues; a name that the option could not carry is of no broker's making.
+    return stores.messages(*_COLUMNS, topic=",".join(name for name in named if "," not in name) or prefix)
+
+
+def retries(stores: Stores, topics: Iterable[str]) -> Any:
+    """By group, topic and how often: retries that were delivered. `topics`: all that the log has."""
+    return stores.sql(_RETRIES, retried=_of_topics(stores, topics, RETRY_PREFIX))
+
+
+def dead_letters(stores: Stores, topics: Iterable[str]) -> Any:
+    """Every dead letter, the newest first. `lived_ms`: from its birth until it was given up."""
+    return stores.sql(_DEAD, dead=_of_topics(stores, topics, DLQ_PREFIX), groups=stores.table("groups"))
+
+
+def causes(stores: Stores, dead: Any) -> Any:
+    """Dead letters by group, topic and reason."""
+    return stores.sql(_CAUSES, dead=dead)

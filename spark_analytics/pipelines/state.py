@@ -1,0 +1,38 @@
+"""What the companion tables answer by themselves: pending delays, consumer lag, outcomes of transactions."""
+
+from typing import Any, Final
+
+from spark_analytics.pipelines.stores import Stores
+
+_PENDING: Final = """
+SELECT date_trunc('hour', dueTime) AS hour, kind, topic, count(*) AS messages, min(dueTime) AS first, max(dueTime) AS last
+FROM {delays} GROUP BY ALL ORDER BY hour, kind, topic
+"""
+_LAG: Final = """
+SELECT group, topic, sum(lag) AS lag, max(lag) AS queue_lag_max, count(*) AS queues,
+       count_if(lag > 0) AS queues_behind, sum(consumerOffset) AS consumed,
+       count_if(consumerOffset < minOffset) AS queues_with_loss
+FROM {offsets} WHERE maxOffset IS NOT NULL AND NOT startswith(group, 'CID_RMQ_SYS_')
+GROUP BY group, topic ORDER BY lag DESC, group, topic
+"""
+_TRANSACTIONS: Final = """
+SELECT topic, producerGroup AS producer_group, coalesce(outcome, state) AS outcome, count(*) AS messages,
+       max(checkTimes) AS checks_max, min(storeTimestamp) AS first, max(storeTimestamp) AS last
+FROM {transactions} WHERE state <> 'putBack'
+GROUP BY ALL ORDER BY topic, producer_group, outcome
+"""
+
+
+def pending(stores: Stores) -> Any:
+    """Delayed messages that wait, by the hour in which they are due."""
+    return stores.sql(_PENDING, delays=stores.table("delays"))
+
+
+def lag(stores: Stores) -> Any:
+    """How far each group is behind in each topic; `queues_with_loss`: retention has deleted what it had not consumed."""
+    return stores.sql(_LAG, offsets=stores.table("offsets"))
+
+
+def transactions(stores: Stores) -> Any:
+    """What became of half messages: committed, rolledBack, pending, resolved (the log cannot tell how), givenUp."""
+    return stores.sql(_TRANSACTIONS, transactions=stores.table("transactions"))
