@@ -1,16 +1,15 @@
-"""What a store holds: messages and bytes by topic and hour, and how late its delayed messages came.
+"""What stores hold, by all pipelines: as tables on the terminal, in CSV and Parquet, and as one HTML page.
 
-A delayed message is stored twice: in SCHEDULE_TOPIC_XXXX when it was sent, and under its real topic when it was delivered.
-Both copies carry DELAY, REAL_TOPIC and the key that the client gave it, so the log itself tells the lateness: when the
-delivered copy was stored, less when the scheduled copy was stored, less the level's delay. A consumer that failed sends a
-message through the schedule topic again, under another real topic, level and count of reconsumptions: each such journey is
-one of its own. Copies alike in all of these (a producer's retry, a delivery repeated after a crash) are paired in the order
-in which they were stored.
+The log is passed over four times: for volume, sizes and latency together (`cells`), for delays, for keys that come twice,
+and for the audit, which reads every body. What a first pass makes and several questions need is kept meanwhile; it is small
+beside the log.
 """
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,9 +20,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from spark_analytics.pipelines import cells, consistency, duplicates, lateness, retries, state
+from spark_analytics.pipelines.stores import DLQ_PREFIX, RETRY_PREFIX, Stores
+from spark_analytics.tables.store_folder import store_folders
 from store.delay_level import DelayLevels
-from store.message import SCHEDULE_TOPIC
-from store.properties import DELAY, REAL_TOPIC
 
 ROWS_SHOWN: Final = 40
 RARE: Final = ("early", "repeated", "unpaired")
@@ -31,103 +31,133 @@ RARE: Final = ("early", "repeated", "unpaired")
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Two pyarrow Tables, and how many records and bytes they tell of.
+    """pyarrow Tables by name (as in `page.SECTIONS`), and how many records and bytes they tell of.
 
-    Of the lateness' columns, `pending` counts scheduled copies not delivered yet, `early` deliveries before their time,
-    `repeated` deliveries of what had been delivered already, `unpaired` those whose scheduled copy is no longer in the log.
+    `tables` lacks those that were not asked for, and those of companion tables where single log files were read; `why_not`
+    then says so.
     """
 
     rows: int
     size: int
-    volume: Any  # topic, hour, messages, bytes
-    lateness: Any  # topic, level, delay_ms, scheduled, delivered, pending, early, repeated, unpaired, late_{p50,p99,max}_ms
+    tables: dict[str, Any] = field(default_factory=dict)
+    why_not: str = ""
+
+    @property
+    def volume(self) -> Any:
+        """topic, hour, messages, bytes"""
+        return self.tables["volume"]
+
+    @property
+    def lateness(self) -> Any:
+        """See `pipelines.lateness`."""
+        return self.tables["lateness"]
 
 
-def make_report(spark: Any, store: str, levels: DelayLevels, on_step: Callable[[str], None] = lambda step: None) -> Report:
-    """Read the store twice (once for sizes, once for delayed messages) and sum up. Raises what the data source raises."""
-    on_step("messages and bytes")
-    volume = _volume(spark, store)
+def make_report(
+    spark: Any,
+    paths: str | Sequence[str],
+    levels: DelayLevels,
+    on_step: Callable[[str], None] = lambda step: None,
+) -> Report:
+    """Ask all questions. Raises what the data source raises; records that are damaged are left out, and counted."""
+    stores = Stores(spark, (paths,) if isinstance(paths, str) else tuple(paths), levels)
+    found: dict[str, Any] = {}
+    on_step("messages, sizes, latency")
+    with _kept(cells.cells(stores)) as own:
+        found["volume"] = cells.volume(stores, own).toArrow()
+        found["hosts"] = cells.hosts(stores, own).toArrow()
+        found["sizes"] = cells.sizes(stores, own).toArrow()
+        found["latency"] = cells.latency(stores, own).toArrow()
+        for name in ("size_buckets", "latency_buckets"):
+            found[name] = cells.buckets(stores, own, name.removesuffix("s")).toArrow()
     on_step("lateness of delayed messages")
-    lateness = _lateness(spark, store, levels)
-    rows = sum(volume.column("messages").to_pylist())
-    return Report(rows, sum(volume.column("bytes").to_pylist()), volume, lateness)
+    with _kept(lateness.pairs(stores)) as own:
+        found["lateness"] = lateness.lateness(stores, own).toArrow()
+        found["late_buckets"] = lateness.distribution(stores, own).toArrow()
+        found["late_worst"] = lateness.offenders(stores, own).toArrow()
+    on_step("keys that come again")
+    with _kept(duplicates.repeated(stores)) as own:
+        found["duplicates"] = duplicates.summary(stores, own).toArrow()
+        if found["duplicates"].num_rows:
+            found["duplicate_keys"] = duplicates.worst(stores, own).toArrow()
+        else:
+            found["duplicate_keys"] = found["duplicates"].slice(0, 0)
+    why_not = _why_no_tables(stores)
+    if not why_not:
+        found |= _of_whole_stores(stores, sorted(set(found["volume"].column("topic").to_pylist())), on_step)
+    volume = found["volume"]
+    messages, sizes = (sum(volume.column(name).to_pylist()) for name in ("messages", "bytes"))
+    return Report(messages, sizes, found, why_not)
 
 
-def _volume(spark: Any, store: str) -> Any:
-    from pyspark.sql import functions as F
-
-    log = spark.read.format("rocketmq").schema("topic string, storeTimestamp timestamp, storeSize int").load(store)
-    hours = log.groupBy("topic", F.date_trunc("hour", "storeTimestamp").alias("hour"))
-    return hours.agg(F.count("*").alias("messages"), F.sum("storeSize").alias("bytes")).orderBy("topic", "hour").toArrow()
-
-
-JOURNEYS: Final = f"""
-SELECT topic = '{SCHEDULE_TOPIC}' AS is_scheduled,
-       properties['{REAL_TOPIC}'] AS real_topic,
-       least(greatest(coalesce(try_cast(properties['{DELAY}'] AS INT), 1), 1), :level_max) AS level,
-       unix_millis(storeTimestamp) AS stored_ms,
-       -- Clients without a unique key: the same message has the same birth and keys.
-       coalesce(uniqKey, concat(unix_millis(bornTimestamp), ' ', bornHost, ' ', coalesce(keys, ''))) AS message,
-       reconsumeTimes,
-       physicalOffset
-FROM {{log}}
-WHERE properties['{DELAY}'] IS NOT NULL AND topic IN ('{SCHEDULE_TOPIC}', properties['{REAL_TOPIC}'])
-"""
-# One row a journey and repetition: its scheduled copy, its delivered copy, or both.
-PAIRS: Final = """
-SELECT real_topic, level,
-       min(stored_ms) FILTER (WHERE is_scheduled) AS scheduled_ms,
-       min(stored_ms) FILTER (WHERE NOT is_scheduled) AS delivered_ms,
-       bool_or(NOT is_scheduled AND nth > 1) AS is_repeated
-FROM (
-  SELECT *, row_number() OVER (
-    PARTITION BY is_scheduled, real_topic, level, message, reconsumeTimes ORDER BY physicalOffset
-  ) AS nth FROM {journeys}
-)
-GROUP BY real_topic, level, message, reconsumeTimes, nth
-"""
-LATENESS: Final = """
-SELECT real_topic AS topic, level, any_value(delay_ms) AS delay_ms,
-       count(scheduled_ms) AS scheduled,
-       count(late_ms) AS delivered,
-       count_if(delivered_ms IS NULL) AS pending,
-       count_if(late_ms < 0) AS early,
-       count_if(scheduled_ms IS NULL AND is_repeated) AS repeated,
-       count_if(scheduled_ms IS NULL AND NOT is_repeated) AS unpaired,
-       percentile(late_ms, 0.5) AS late_p50_ms,
-       percentile(late_ms, 0.99) AS late_p99_ms,
-       max(late_ms) AS late_max_ms
-FROM (
-  SELECT *, element_at({delays_ms}, level) AS delay_ms,
-         delivered_ms - scheduled_ms - element_at({delays_ms}, level) AS late_ms
-  FROM {pairs}
-)
-GROUP BY real_topic, level ORDER BY level, topic
-"""
+def _of_whole_stores(stores: Stores, topics: list[str], on_step: Callable[[str], None]) -> dict[str, Any]:
+    """What needs companion tables."""
+    found: dict[str, Any] = {}
+    on_step("pending delays, consumer lag, transactions")
+    for name, question in (("pending", state.pending), ("lag", state.lag), ("transactions", state.transactions)):
+        found[name] = question(stores).toArrow()
+    on_step("retries and dead letters")
+    nothing = pa.table({"group": pa.array([], pa.string())})
+    found["retries"] = found["dead_letters"] = found["dead_causes"] = nothing
+    if any(topic.startswith(RETRY_PREFIX) for topic in topics):
+        found["retries"] = retries.retries(stores, topics).toArrow()
+    if any(topic.startswith(DLQ_PREFIX) for topic in topics):
+        with _kept(retries.dead_letters(stores, topics)) as own:
+            found["dead_letters"] = own.limit(retries.DEAD_LETTERS).toArrow()
+            found["dead_causes"] = retries.causes(stores, own).toArrow()
+    on_step("bodies against their CRC, queues against the log")
+    found["queues"] = consistency.queues(stores).toArrow()
+    findings = consistency.findings(stores, found["queues"])
+    found["findings"] = pa.table({"severity": pa.array([], pa.string())}) if findings is None else findings.toArrow()
+    return found
 
 
-def _lateness(spark: Any, store: str, levels: DelayLevels) -> Any:
-    log = (
-        spark.read.format("rocketmq")
-        .schema(
-            "topic string, physicalOffset bigint, bornTimestamp timestamp, storeTimestamp timestamp, bornHost string, "
-            "reconsumeTimes int, properties map<string,string>, keys string, uniqKey string"
-        )
-        .load(store)
-    )
-    journeys = spark.sql(JOURNEYS, {"level_max": levels.level_max}, log=log)
-    pairs = spark.sql(PAIRS, journeys=journeys)
-    delays_ms = f"array({', '.join(f'{delay_ms}L' for delay_ms in levels.delays_ms)})"
-    return spark.sql(LATENESS.replace("{delays_ms}", delays_ms), pairs=pairs).toArrow()
+@contextmanager
+def _kept(frame: Any) -> Iterator[Any]:
+    frame.persist()
+    yield frame
+    # Not after an error or a signal, amid which the JVM may not be asked anything: it ends soon.
+    frame.unpersist()
+
+
+def _why_no_tables(stores: Stores) -> str:
+    try:
+        store_folders(stores.paths)
+    except FileNotFoundError as error:
+        return f"Only of whole stores: {error}."
+    return ""
 
 
 def print_report(report: Report, console: Console) -> None:
-    """Both tables on the terminal, of each the first rows."""
+    """Volume and lateness on the terminal, of each the first rows, and what else there is in a line each."""
     console.print(_table("Messages and bytes by topic and hour (UTC)", report.volume))
     if report.lateness.num_rows:
         console.print(_table("Delayed messages, and how late they came (ms)", report.lateness))
     else:
         console.print("No delayed messages in this log.")
+    for line in remarks(report):
+        console.print(line, markup=False)
+
+
+def remarks(report: Report) -> list[str]:
+    """What deserves a look, a line each."""
+    told = summary(report, "")
+    lines = []
+    if told.get("consumer_lag"):
+        worst = report.tables["lag"].slice(0, 1).to_pylist()[0]
+        lines.append(f"{told['consumer_lag']:,} messages are not consumed yet, {worst['lag']:,} of them {worst['topic']}"
+                     f" by {worst['group']}")  # fmt: skip
+    if told.get("dead_letters"):
+        lines.append(f"{told['dead_letters']:,} dead letters")
+    if told.get("stored_twice"):
+        lines.append(f"{told['stored_twice']:,} messages are stored again under a unique key that their topic has already")
+    for severity in ("error", "note"):
+        if told.get(f"{severity}s"):
+            first = next(row for row in report.tables["findings"].to_pylist() if row["severity"] == severity)
+            lines.append(
+                f"{told[f'{severity}s']:,} {severity}s of consistency, the first: {first['kind']}: {first['detail']}"
+            )
+    return lines
 
 
 def _table(title: str, content: Any) -> Table:
@@ -150,19 +180,26 @@ def _cell(value: Any) -> str:
         return "-"
     if hasattr(value, "strftime"):
         return str(value.strftime("%Y-%m-%d %H:00"))
-    return f"{value:,.0f}" if isinstance(value, int | float) else str(value)
+    # Of somebody else's making: no markup.
+    return f"{value:,.0f}" if isinstance(value, int | float) else str(value).replace("[", r"\[")
 
 
-def write_report(report: Report, store: str, folder: Path) -> list[Path]:
-    """Write volume and lateness as CSV and Parquet, and a summary as JSON; returns the paths. Raises OSError."""
+def write_report(report: Report, stores: str | Sequence[str], folder: Path, made_at: datetime | None = None) -> list[Path]:
+    """Write each table as CSV and Parquet, a summary as JSON, and the page; returns the paths. Raises OSError."""
+    from spark_analytics.page import page  # a second of imports
+
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for name, table in (("volume", report.volume), ("lateness", report.lateness)):
+    for name, table in report.tables.items():
         paths += [folder / f"{name}.csv", folder / f"{name}.parquet"]
         pyarrow.csv.write_csv(table, paths[-2])
         pyarrow.parquet.write_table(table, paths[-1])
-    paths.append(folder / "report.json")
-    paths[-1].write_text(json.dumps(summary(report, store), indent=2) + "\n")
+    named = [stores] if isinstance(stores, str) else list(stores)
+    told = summary(report, ", ".join(named))
+    paths += [folder / "report.json", folder / "report.html"]
+    paths[-2].write_text(json.dumps(told, indent=2) + "\n")
+    shown = page(report.tables, named, _tiles(report, told), made_at or datetime.now(UTC), report.why_not)
+    paths[-1].write_text(shown, encoding="utf-8")
     return paths
 
 
@@ -170,7 +207,8 @@ def summary(report: Report, store: str) -> dict[str, Any]:
     """The report's totals, for programs."""
     lateness = report.lateness.to_pylist()
     late_max_ms = [row["late_max_ms"] for row in lateness if row["late_max_ms"] is not None]
-    return {
+    rows = {name: table.to_pylist() for name, table in report.tables.items() if name in _TOLD}
+    told = {
         "store": store,
         "rows": report.rows,
         "bytes": report.size,
@@ -180,3 +218,35 @@ def summary(report: Report, store: str) -> dict[str, Any]:
         "delayed_early": sum(row["early"] for row in lateness),
         "late_max_ms": max(late_max_ms, default=None),
     }
+    if "lag" in rows:
+        told["consumer_lag"] = sum(max(row["lag"], 0) for row in rows["lag"])
+        told["dead_letters"] = sum(row["messages"] for row in rows["dead_causes"])
+        told["stored_twice"] = sum(row["superfluous"] for row in rows["duplicates"] if row["kind"] == "unique key")
+        for severity in ("error", "note"):
+            told[f"{severity}s"] = sum(row["severity"] == severity for row in rows["findings"])
+    return told
+
+
+_TOLD: Final = ("lag", "dead_causes", "duplicates", "findings")
+
+
+def _tiles(report: Report, told: dict[str, Any]) -> list[tuple[str, str, bool]]:
+    """(what, how much, whether that is bad) for the head of the page."""
+    from spark_analytics.page import byte_size, duration
+
+    tiles = [
+        ("messages", f"{report.rows:,}", False),
+        ("in the log", byte_size(report.size), False),
+        ("topics", f"{told['topics']:,}", False),
+    ]
+    if told["late_max_ms"] is not None:
+        tiles.append(("latest delayed message", duration(told["late_max_ms"]), False))
+    if told["delayed_early"]:
+        tiles.append(("early", f"{told['delayed_early']:,}", True))
+    if "consumer_lag" in told:
+        tiles += [
+            ("not consumed yet", f"{told['consumer_lag']:,}", False),
+            ("dead letters", f"{told['dead_letters']:,}", bool(told["dead_letters"])),
+            ("errors of consistency", f"{told['errors']:,}", bool(told["errors"])),
+        ]
+    return tiles

@@ -1,7 +1,7 @@
 """Volume, sizes and latency by one pass: the log's records counted in cells, which are few and kept.
 
-A cell is a topic, an hour, a sender, a broker, and a bucket of size and of latency. Buckets are quarters of an octave, so that
-what is read from them is right within 19 %: bucket b holds [2^(b/4), 2^((b+1)/4)).
+A cell is a topic, an hour, a sender, a broker, and a bucket of size and of latency. Buckets are quarters of an octave, so
+that what is read from them is right within 19 %: bucket b holds [2^(b/4), 2^((b+1)/4)).
 
 Latency is store time - born time, of messages that came straight from a client: not of what waited for its delay, a retry
 or its transaction. The two times are of two clocks.

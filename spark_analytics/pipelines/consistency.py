@@ -5,8 +5,9 @@ summed up: how many, and the XOR of a hash of queue offset, physical offset and 
 queues that differ are joined, in a second pass, to say where. Records of prepared or rolled back transactions (sysFlag) are
 never dispatched, and light queues (%LMQ%) hold units of other topics' records.
 
-What a broker's next start puts right by itself is a note, all else an error: records behind all that any queue knows are
-dispatched then, and units behind the log's end are cut off.
+Queues are read before the log, so that on a running broker a unit without its record is none that came meanwhile. Records
+behind all that any queue knew are a note: they are dispatched soon, or at a broker's next start. All else is an error; so is
+a unit behind the log's end, which a start cuts off: the log has lost what it named, or is damaged there.
 """
 
 from dataclasses import replace
@@ -27,11 +28,16 @@ SELECT store, topic, queueId,
        count_if(is_dispatched) AS records, min(queueOffset) FILTER (WHERE is_dispatched) AS first_record,
        max(queueOffset) FILTER (WHERE is_dispatched) AS last_record,
        bit_xor({_HASH.format(size="storeSize")}) FILTER (WHERE is_dispatched) AS record_hash,
-       count_if(crcOk = false) AS wrong_crc, count_if(topic IS NULL) AS damaged, 
+       count_if(crcOk = false) AS wrong_crc, count_if(topic IS NULL) AS damaged,
        min(physicalOffset) AS log_begin, max(physicalOffset + storeSize) AS log_end
 FROM {{records}} GROUP BY store, topic, queueId
 """
-_QUEUES: Final = f"""
+_OWN_QUEUES: Final = f"""
+SELECT store, topic, queueId, count(*) AS units, min(queueOffset) AS first_unit, max(queueOffset) AS last_unit,
+       bit_xor({_HASH.format(size="size")}) AS unit_hash, max(physicalOffset) AS last_dispatched
+FROM {{units}} GROUP BY store, topic, queueId
+"""
+_QUEUES: Final = """
 SELECT coalesce(log.store, own.store) AS store, coalesce(log.topic, own.topic) AS topic,
        coalesce(log.queueId, own.queueId) AS queueId,
        coalesce(records, 0) AS records, coalesce(units, 0) AS units, first_record, last_record, first_unit, last_unit,
@@ -39,35 +45,30 @@ SELECT coalesce(log.store, own.store) AS store, coalesce(log.topic, own.topic) A
        coalesce(wrong_crc, 0) AS wrong_crc, coalesce(damaged, 0) AS damaged,
        coalesce(records, 0) = coalesce(units, 0) AND coalesce(record_hash, 0) = coalesce(unit_hash, 0) AS agrees,
        log_begin, log_end, last_dispatched
-FROM {{log_queues}} AS log FULL JOIN (
-  SELECT store, topic, queueId, count(*) AS units, min(queueOffset) AS first_unit, max(queueOffset) AS last_unit,
-         bit_xor({_HASH.format(size="size")}) AS unit_hash, max(physicalOffset) AS last_dispatched
-  FROM {{units}} GROUP BY store, topic, queueId
-) AS own ON log.store = own.store AND log.topic = own.topic AND log.queueId = own.queueId
+FROM {log_queues} AS log FULL JOIN {own_queues} AS own
+  ON log.store = own.store AND log.topic = own.topic AND log.queueId = own.queueId
 ORDER BY store, topic, queueId
 """
 _ENDS: Final = """
-SELECT store, min(log_begin) AS log_begin, max(log_end) AS log_end, max(last_dispatched) AS last_dispatched FROM {queues} GROUP BY store
+SELECT store, min(log_begin) AS log_begin, max(log_end) AS log_end, max(last_dispatched) AS last_dispatched
+FROM {queues} GROUP BY store
 """
 _DAMAGED: Final = f"""
 SELECT store, '{ERROR}' AS severity, if(topic IS NULL, 'damaged bytes', 'wrong CRC') AS kind, topic, queueId, queueOffset,
        physicalOffset,
-       CASE WHEN topic IS NULL THEN 'these bytes are no intact record'
-            WHEN physicalOffset + storeSize = log_end THEN 'the body differs from its CRC; the last record: a start cuts it off'
-            ELSE 'the body differs from its CRC' END AS detail
-FROM {{records}} JOIN {{ends}} USING (store) WHERE topic IS NULL OR crcOk = false
+       if(topic IS NULL, 'these bytes are no intact record', 'the body differs from its CRC') AS detail
+FROM {{records}} WHERE topic IS NULL OR crcOk = false
 """
-# A start of a broker dispatches what is behind all that any queue knows, and cuts off what is behind the log.
 _IS_NEW: Final = "unit_at IS NULL AND physicalOffset > coalesce(last_dispatched, -1)"
 _IS_BEYOND: Final = "record_at IS NULL AND physicalOffset >= coalesce(log_end, 0)"
 _DIFFERENCES: Final = f"""
-SELECT store, if({_IS_NEW} OR {_IS_BEYOND}, '{NOTE}', '{ERROR}') AS severity,
+SELECT store, if({_IS_NEW}, '{NOTE}', '{ERROR}') AS severity,
        CASE WHEN unit_at IS NULL THEN 'record without unit' WHEN record_at IS NULL THEN 'unit without record'
             ELSE 'unit differs' END AS kind,
        topic, queueId, coalesce(record_offset, unit_offset) AS queueOffset, physicalOffset,
-       CASE WHEN {_IS_NEW} THEN 'not dispatched yet: a start does it'
+       CASE WHEN {_IS_NEW} THEN 'not dispatched yet'
             WHEN unit_at IS NULL THEN 'no consumer gets this record'
-            WHEN {_IS_BEYOND} THEN 'behind the end of the log: a start cuts it off'
+            WHEN {_IS_BEYOND} THEN 'behind the end of the log, which lost its end or is damaged there: a start cuts both off'
             WHEN record_at IS NULL THEN 'no record begins where the unit says'
             ELSE concat('the unit says queue offset ', unit_offset, ' and ', unit_size, ' bytes, the record ', record_offset,
                         ' and ', record_size) END AS detail
@@ -76,7 +77,8 @@ FROM (SELECT store, topic, queueId, physicalOffset, physicalOffset AS record_at,
       FROM {{records}} LEFT SEMI JOIN {{wrong}} USING (store, topic, queueId) WHERE is_dispatched)
 FULL JOIN (SELECT store, topic, queueId, physicalOffset, physicalOffset AS unit_at, queueOffset AS unit_offset,
                   size AS unit_size
-           FROM {{units}} LEFT SEMI JOIN {{wrong}} USING (store, topic, queueId))
+           FROM {{units}} LEFT SEMI JOIN {{wrong}} USING (store, topic, queueId)
+           JOIN {{ends}} USING (store) WHERE physicalOffset <= last_dispatched)
 USING (store, topic, queueId, physicalOffset)
 JOIN {{ends}} USING (store)
 WHERE unit_at IS NULL OR record_at IS NULL OR record_offset <> unit_offset OR record_size <> unit_size
@@ -113,8 +115,10 @@ def _units(stores: Stores) -> Any:
 
 def queues(stores: Stores) -> Any:
     """A row a queue: what log and units say of it, and whether they agree. One pass over both, with the CRC of each body."""
+    # Now, and not when the log is read.
+    own_queues = stores.spark.createDataFrame(stores.sql(_OWN_QUEUES, units=_units(stores)).toArrow())
     log_queues = stores.sql(_LOG_QUEUES, records=_records(stores))
-    return stores.sql(_QUEUES, log_queues=log_queues, units=_units(stores))
+    return stores.sql(_QUEUES, log_queues=log_queues, own_queues=own_queues)
 
 
 def findings(stores: Stores, queues: Any, *, with_index: bool = False) -> Any:
@@ -128,7 +132,7 @@ def findings(stores: Stores, queues: Any, *, with_index: bool = False) -> Any:
         told = stores.spark.createDataFrame(queues)
         ends = stores.sql(_ENDS, queues=told)
         if any(row["wrong_crc"] or row["damaged"] for row in rows):
-            parts.append(stores.sql(_DAMAGED, records=_records(stores), ends=ends))
+            parts.append(stores.sql(_DAMAGED, records=_records(stores)))
         if not all(row["agrees"] for row in rows if row["topic"] is not None):
             wrong = told.where("NOT agrees AND topic IS NOT NULL").select("store", "topic", "queueId")
             parts.append(stores.sql(_DIFFERENCES, records=_records(stores), units=_units(stores), wrong=wrong, ends=ends))

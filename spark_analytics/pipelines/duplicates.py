@@ -1,7 +1,7 @@
 """Keys that come more than once in a topic: unique keys (the same message, stored again) and business keys (KEYS).
 
 One pass counts hashes of 64 bits, so that no key's text is shuffled; only where something is there twice a second pass looks
-up the texts of the worst. Copies that brokers make (delays, retries, transactions) have topics of their own, and are left out.
+up the texts of the worst. Copies that brokers make (delays, retries, transactions) have topics of their own: left out.
 """
 
 from typing import Any, Final

@@ -1,9 +1,9 @@
 """How late delayed messages came.
 
 A delayed message is stored twice: in SCHEDULE_TOPIC_XXXX (a level) or rmq_sys_wheel_timer (any time) when it was sent, and
-under its real topic when it was delivered. Both copies carry what they were asked for and the key that the client gave them,
-so the log itself tells the lateness: when the delivered copy was stored, less when it was due. A consumer that failed sends a
-message through the schedule topic again, under another real topic, level and count of reconsumptions: each such journey is
+under its real topic when it was delivered. Both copies carry what they were asked for and the key that the client gave,
+so the log itself tells the lateness: when the delivered copy was stored, less when it was due. A consumer that failed sends
+a message through the schedule topic again, under another real topic, level and count of reconsumptions: each such journey is
 one of its own. Copies alike in all of these (a producer's retry, a delivery repeated after a crash) are paired in the order
 in which they were stored.
 
@@ -23,7 +23,8 @@ LATE_BUCKETS_AN_OCTAVE: Final = 2
 # Clients without a unique key: the same message has the same birth and keys.
 _MESSAGE: Final = "coalesce(uniqKey, concat(unix_millis(bornTimestamp), ' ', bornHost, ' ', coalesce(keys, '')))"
 _JOURNEYS: Final = f"""
-SELECT topic = '{SCHEDULE_TOPIC}' AS is_scheduled, real_topic, least(greatest(coalesce(delayLevel, 1), 1), :level_max) AS level,
+SELECT topic = '{SCHEDULE_TOPIC}' AS is_scheduled, real_topic,
+       least(greatest(coalesce(delayLevel, 1), 1), :level_max) AS level,
        CAST(NULL AS BIGINT) AS due_ms, unix_millis(storeTimestamp) AS stored_ms,
        {_MESSAGE} AS message, reconsumeTimes, physicalOffset, CAST(NULL AS STRING) AS cancels
 FROM (SELECT *, {property_of("REAL_TOPIC")} AS real_topic FROM {{log}} WHERE {has_property("DELAY")})
@@ -83,7 +84,8 @@ FROM {{pairs}} WHERE late_ms IS NOT NULL GROUP BY 1 ORDER BY 1
 """
 _OFFENDERS: Final = f"""
 SELECT real_topic AS topic, nullif(level, 0) AS level, message, timestamp_millis(scheduled_ms) AS sent,
-       timestamp_millis(delivered_ms - late_ms) AS due, timestamp_millis(delivered_ms) AS delivered, late_ms, delivered_offset
+       timestamp_millis(delivered_ms - late_ms) AS due, timestamp_millis(delivered_ms) AS delivered, late_ms,
+       delivered_offset
 FROM {{pairs}} WHERE late_ms IS NOT NULL ORDER BY late_ms DESC, delivered_offset LIMIT {OFFENDERS}
 """
 
@@ -93,7 +95,7 @@ def pairs(stores: Stores) -> Any:
     log = stores.messages(
         *("topic", "physicalOffset", "bornTimestamp", "storeTimestamp", "bornHost", "reconsumeTimes", "keys", "uniqKey"),
         *("delayLevel", "deliverTime", "rawProperties"),
-        delayLevel=" ".join(f"{delay_ms // 1000}s" for delay_ms in stores.levels.delays_ms),
+        delayLevel=stores.level_option,
     )
     journeys = stores.sql(_JOURNEYS, {"level_max": stores.levels.level_max}, log=log)
     delays_ms = f"array({', '.join(f'{delay_ms}L' for delay_ms in stores.levels.delays_ms)})"

@@ -1,7 +1,7 @@
 """What consumers failed to consume: retries by group, and a post-mortem of the dead letters.
 
-A message that a consumer gives back is stored again in %RETRY%GROUP, after a delay, with `reconsumeTimes` one higher; when that
-exceeds the group's retryMaxTimes, or the consumer asks for it, in %DLQ%GROUP. RETRY_TOPIC names the topic it came from and
+A message that a consumer gives back is stored again in %RETRY%GROUP, after a delay, with `reconsumeTimes` one higher; when
+that exceeds the group's retryMaxTimes, or the consumer asks for it, in %DLQ%GROUP. RETRY_TOPIC names the topic it came from,
 ORIGIN_MESSAGE_ID the record that was consumed first.
 """
 
@@ -21,21 +21,22 @@ SELECT substring(topic, {len(RETRY_PREFIX) + 1}) AS group, {property_of("RETRY_T
 FROM {{retried}} GROUP BY ALL ORDER BY group, topic, times
 """
 _DEAD: Final = f"""
-SELECT group, origin_topic AS topic,
+SELECT of_group AS group, origin_topic AS topic,
        CASE WHEN retry_max IS NULL THEN 'unknown group'
             WHEN times > retry_max THEN concat('all ', retry_max, ' retries failed')
             ELSE concat('given up after ', times - 1, ' of ', retry_max, ' retries') END AS reason,
        msgId AS message, keys, tags, times, bornTimestamp AS born, storeTimestamp AS died,
-       unix_millis(storeTimestamp) - unix_millis(bornTimestamp) AS lived_ms, origin, queueOffset AS dlq_offset, physicalOffset
+       unix_millis(storeTimestamp) - unix_millis(bornTimestamp) AS lived_ms, origin, queueOffset AS dlq_offset,
+       physicalOffset
 FROM (
-  SELECT *, substring(dead.topic, {len(DLQ_PREFIX) + 1}) AS of_group, reconsumeTimes AS times,
+  SELECT *, substring(topic, {len(DLQ_PREFIX) + 1}) AS of_group, reconsumeTimes AS times,
          coalesce({property_of("RETRY_TOPIC")}, {property_of("DLQ_ORIGIN_TOPIC")}) AS origin_topic,
          coalesce({property_of("ORIGIN_MESSAGE_ID")}, {property_of("DLQ_ORIGIN_MESSAGE_ID")}) AS origin
-  FROM {{dead}} AS dead
+  FROM {{dead}}
 )
 LEFT JOIN (SELECT group AS name, max(retryMaxTimes) AS retry_max FROM {{groups}} GROUP BY 1) ON name = of_group
 ORDER BY died DESC, physicalOffset DESC
-""".replace("SELECT group, origin_topic", "SELECT of_group AS group, origin_topic")
+"""
 _CAUSES: Final = """
 SELECT group, topic, reason, count(*) AS messages, min(died) AS first, max(died) AS last FROM {dead}
 GROUP BY ALL ORDER BY messages DESC, group, topic, reason

@@ -25,6 +25,11 @@ class Stores:
     levels: DelayLevels = DelayLevels()
     mode: str = "DROPMALFORMED"
 
+    @property
+    def level_option(self) -> str:
+        """The levels as the data source's option delayLevel takes them."""
+        return " ".join(f"{delay_ms // 1000}s" for delay_ms in self.levels.delays_ms)
+
     def messages(self, *columns: str, **options: str) -> Any:
         """The log, of it the named columns; `options` are the data source's."""
         reader = self.spark.read.format("rocketmq").option("columns", ",".join(columns))

@@ -1,4 +1,5 @@
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,3 +35,18 @@ def spark(quick_jvm: None) -> Iterator[Any]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture
+def command(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
+    """`python -m spark_analytics ...` in the session of all tests, which it does not end; returns the exit code."""
+    from spark_analytics import __main__
+
+    class Lasting:
+        def __getattr__(self, name: str) -> Any:
+            return (lambda: None) if name == "stop" else getattr(spark, name)
+
+    monkeypatch.setattr(__main__, "local_session", lambda *arguments, **settings: Lasting())
+    before = signal.getsignal(signal.SIGTERM)
+    yield lambda *arguments: __main__.main([str(argument) for argument in arguments])
+    signal.signal(signal.SIGTERM, before)

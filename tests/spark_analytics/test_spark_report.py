@@ -3,19 +3,23 @@
 import csv
 import io
 import json
+import re
 import signal
 import subprocess
 import sys
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from xml.dom import minidom
 
 import pyarrow.parquet
 import pytest
 from rich.console import Console
-from spark_logs import LogBuilder, expected_records
+from spark_logs import LogBuilder, expected_records, write_queues
 
 from spark_analytics.__main__ import main
+from spark_analytics.page import SECTIONS
 from spark_analytics.report import make_report, print_report, write_report
 from store.delay_level import DelayLevels
 from store.message import SCHEDULE_TOPIC
@@ -99,9 +103,9 @@ def test_lateness_of_delayed_messages(spark: Any, tmp_path: Path) -> None:
     assert (rows[2]["late_max_ms"], rows[3]["late_max_ms"], rows[6]["late_max_ms"]) == (7, 10, -1)
 
     paths = write_report(report, "the store", tmp_path / "out")
-    assert sorted(path.name for path in paths) == [
-        *("lateness.csv", "lateness.parquet", "report.json", "volume.csv", "volume.parquet")
-    ]
+    names = {path.name for path in paths}
+    assert names >= {"lateness.csv", "lateness.parquet", "volume.csv", "volume.parquet", "report.json", "report.html"}
+    assert names == {path.name for path in (tmp_path / "out").iterdir()}
     with open(tmp_path / "out" / "lateness.csv") as lines:
         assert [row["pending"] for row in csv.DictReader(lines)] == ["0", "0", "0", "0", "1", "0", "1"]
     assert pyarrow.parquet.read_table(tmp_path / "out" / "volume.parquet").equals(report.volume)
@@ -159,3 +163,77 @@ def test_sigterm_ends_the_report(golden_stores: dict[str, Path], tmp_path: Path)
         assert process.wait(60) == 128 + signal.SIGTERM
     assert "Traceback" not in rest
     assert not (tmp_path / "out").exists()
+
+
+def svgs(page: str) -> list[str]:
+    return re.findall("<svg.*?</svg>", page, re.DOTALL)
+
+
+def test_page_of_a_golden_store(spark: Any, golden_stores: dict[str, Path], tmp_path: Path) -> None:
+    store = str(golden_stores["v4_clean"])
+    report = make_report(spark, store, DelayLevels())
+    made_at = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
+    page = [path for path in write_report(report, store, tmp_path, made_at) if path.suffix == ".html"][0].read_text()
+    assert "2026-01-02 03:04" in page
+    tables = {name: table.to_pylist() for name, table in report.tables.items()}
+    for section in SECTIONS:
+        assert f'<section id="{section.name}">' in page
+        assert section.nothing not in page, section.name  # there is something of everything in this store
+    assert [(row["group"], row["topic"], row["lag"]) for row in tables["lag"][:2]] == [
+        ("GoldenPartGroup", "GoldenNormal", 217),
+        ("GoldenConsumerGroup", "%RETRY%GoldenConsumerGroup", 0),
+    ]
+    assert {row["outcome"]: row["messages"] for row in tables["transactions"]} == {
+        "committed": 8,
+        "rolledBack": 8,
+        "givenUp": 2,
+    }
+    assert [(row["topic"], row["messages"]) for row in tables["pending"]] == [("GoldenDelay", 4)]
+    assert [(row["times"], row["deliveries"]) for row in tables["retries"]] == [(1, 8), (2, 4)]
+    assert {(row["topic"], row["reason"]) for row in tables["dead_letters"]} == {
+        ("GoldenConsume", "given up after 2 of 16 retries")
+    }
+    assert "7F000001000049DF000000000028F8E5" in {row["origin"] for row in tables["dead_letters"]}
+    assert {(row["text"], row["messages"]) for row in tables["duplicate_keys"][:2]} == {("shared-0", 90), ("shared-5", 90)}
+    assert tables["findings"] == [] and all(row["agrees"] for row in tables["queues"])
+    assert len(svgs(page)) == 11
+    for svg in svgs(page):
+        minidom.parseString(svg)
+        assert "var(--ink)" in svg and "#fe0" not in svg
+    assert not re.search(r"<script|<link|<img|src=|url\((?!#)|@import", page)
+    again = write_report(report, store, tmp_path / "again", made_at)[-1].read_text()
+    assert again == page
+
+
+def test_timers_of_a_golden_store(spark: Any, golden_stores: dict[str, Path]) -> None:
+    report = make_report(spark, str(golden_stores["v5_clean"]), DelayLevels())
+    (timers,) = (row for row in report.lateness.to_pylist() if row["level"] is None)
+    assert (timers["topic"], timers["delivered"], timers["early"], timers["pending"]) == ("V5Timer", 18, 0, 0)
+    assert 0 <= timers["late_p50_ms"] <= timers["late_max_ms"] < 1000
+
+
+def test_hostile_names_are_only_text(spark: Any, tmp_path: Path) -> None:
+    hostile = "<img src=x onerror=alert(1)>&$\\frac$\x1b[31m"
+    log = LogBuilder(10_000)
+    log.append(topic=hostile, properties={"KEYS": "</td><script>alert(2)</script>", "UNIQ_KEY": "'\""})
+    log.append(topic=hostile, properties={"KEYS": "</td><script>alert(2)</script>", "UNIQ_KEY": "'\""})
+    store = write_queues(log.write(tmp_path / "<b>store</b>"))
+    report = make_report(spark, str(store), DelayLevels())
+    page = write_report(report, str(store), tmp_path / "out")[-1].read_text()
+    assert not re.search("<(img|script|b)\\b", page) and "\x1b" not in page
+    assert "&lt;img src=x onerror=alert(1)&gt;" in page and "&lt;script&gt;alert(2)" in page
+    for svg in svgs(page):
+        minidom.parseString(svg)
+    # What there is nothing of says so.
+    assert "No transactions in this log." in page and "No delayed message waits." in page
+    assert (report.rows, report.tables["duplicates"].to_pylist()[0]["superfluous"]) == (2, 1)
+    shown = io.StringIO()
+    print_report(report, Console(width=80, file=shown))
+    assert "1 messages are stored again" in shown.getvalue()
+
+
+def test_report_of_one_log_file(spark: Any, golden_stores: dict[str, Path], tmp_path: Path) -> None:
+    file = sorted((golden_stores["v4_clean"] / "commitlog").iterdir())[0]
+    report = make_report(spark, str(file), DelayLevels())
+    assert "lag" not in report.tables and 0 < report.rows < 2280
+    assert "Only of whole stores" in write_report(report, str(file), tmp_path)[-1].read_text()

@@ -1,0 +1,156 @@
+"""Plots as SVG that stands inside a page: small, the same for the same numbers, in the page's own font and colours.
+
+Matplotlib knows no colours by name of a page's style sheet: it is given stand-ins, which become `var(--...)` afterwards, so
+that one picture serves light and dark. Labels are other people's texts: none is read as mathematics, and what XML has no
+place for is replaced.
+"""
+
+import io
+import re
+import unicodedata
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import matplotlib
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+WIDTH_IN: Final = 6.4
+SERIES: Final = 8
+LABEL_LENGTH_MAX: Final = 36
+INK, FAINT = "#fe0100", "#fe0101"
+_STAND_IN: Final = re.compile("#fe00([0-9a-f]{2})|#fe01(00|01)")
+_SETTINGS: Final[Any] = {
+    "font.size": 9,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "rocketmq",
+    "text.parse_math": False,
+    "text.color": INK,
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.5,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+}
+
+
+def series(number: int) -> str:
+    """The stand-in of a series' colour; there are SERIES of them, and then they begin anew."""
+    return f"#fe00{number % SERIES:02x}"
+
+
+@contextmanager
+def _axes(name: str, height_in: float) -> Iterator[tuple[Any, list[str]]]:
+    """(axes to draw on, where the SVG is put when that is done)."""
+    made: list[str] = []
+    with matplotlib.rc_context(_SETTINGS), warnings.catch_warnings():
+        # Texts are measured in a font of Matplotlib's that has not every letter; a browser will have.
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
+        figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
+        FigureCanvasSVG(figure)
+        figure.patch.set_alpha(0)
+        axes = figure.add_subplot()
+        axes.patch.set_alpha(0)
+        yield axes, made
+        written = io.StringIO()
+        figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
+    made.append(_inline(written.getvalue(), name))
+
+
+def _inline(svg: str, name: str) -> str:
+    """Without what only a file of its own needs; identifiers begin with `name`, since a page has many pictures."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'\b(id="|xlink:href="#|url\(#)', rf"\g<1>{name}-", svg)
+    head, rest = svg.split(">", 1)
+    head = re.sub(r' (width|height)="[^"]*"', "", head) + f' role="img" aria-label="{name}"'
+
+    def variable(found: re.Match[str]) -> str:
+        return f"var(--series-{int(found[1], 16)})" if found[1] else ("var(--ink)" if found[2] == "00" else "var(--faint)")
+
+    return head + ">" + _STAND_IN.sub(variable, rest)
+
+
+def label(text: Any) -> str:
+    """A text of somebody else's, printable and not too long."""
+    shown = "".join(char if unicodedata.category(char)[0] != "C" else "\N{REPLACEMENT CHARACTER}" for char in str(text))
+    return shown if len(shown) <= LABEL_LENGTH_MAX else shown[: LABEL_LENGTH_MAX - 1] + "…"
+
+
+def amount(value: float, position: int = 0) -> str:
+    """1200000 -> 1.2 M."""
+    for size, unit in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if abs(value) >= size:
+            return f"{value / size:.3g}{unit}"
+    return f"{value:.3g}"
+
+
+def bars(name: str, rows: Sequence[tuple[str, Sequence[float]]], kinds: Sequence[str], unit: str) -> str:
+    """A bar a row, of a stretch for each of `kinds`."""
+    with _axes(name, 0.6 + 0.24 * max(len(rows), 2)) as (axes, made):
+        places = range(len(rows))
+        begins = [0.0] * len(rows)
+        for number, kind in enumerate(kinds):
+            values = [row[1][number] for row in rows]
+            axes.barh(places, values, left=begins, color=series(number), height=0.7, label=label(kind))
+            begins = [begin + value for begin, value in zip(begins, values, strict=True)]
+        axes.set_yticks(places, [label(row[0]) for row in rows])
+        axes.invert_yaxis()
+        axes.grid(False, axis="y")
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.xaxis.set_major_formatter(FuncFormatter(amount))
+        axes.set_xlabel(unit)
+        if len(kinds) > 1:
+            axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0.2)
+    return made[0]
+
+
+def hours(name: str, times: Sequence[datetime], values: Sequence[tuple[str, Sequence[float]]], unit: str) -> str:
+    """A column an hour, of a stretch for each of `values`: (what it is, its value in each hour)."""
+    with _axes(name, 2.6) as (axes, made):
+        below = [0.0] * len(times)
+        for number, (kind, own) in enumerate(values):
+            # Eight are coloured; what is left is faint.
+            colour = series(number) if number < SERIES else FAINT
+            axes.bar(times, own, bottom=below, width=0.92 / 24, align="edge", color=colour, label=label(kind))
+            below = [low + value for low, value in zip(below, own, strict=True)]
+        locator = AutoDateLocator(minticks=2, maxticks=7)
+        # A lone hour would be as wide as the plot.
+        axes.set_xlim(times[0] - timedelta(hours=2), max(times[-1], times[0] + timedelta(hours=12)) + timedelta(hours=2))
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+        axes.grid(False, axis="x")
+        axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+        axes.yaxis.set_major_formatter(FuncFormatter(amount))
+        axes.set_ylabel(unit)
+        if len(values) > 1:
+            axes.legend(loc="upper left", bbox_to_anchor=(1, 1), borderaxespad=0)
+    return made[0]
+
+
+def histogram(name: str, counts: Sequence[tuple[str, float]], unit: str, told: str) -> str:
+    """A column for each bucket, which stand side by side in the order given; `told` is what the buckets are of."""
+    with _axes(name, 2.3) as (axes, made):
+        axes.bar(range(len(counts)), [count for _, count in counts], width=0.92, color=series(0))
+        step = max(1, -(-len(counts) // 12))
+        axes.set_xticks(range(0, len(counts), step), [label(text) for text, _ in counts[::step]])
+        axes.grid(False, axis="x")
+        axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+        axes.yaxis.set_major_formatter(FuncFormatter(amount))
+        axes.set_ylabel(unit)
+        axes.set_xlabel(told)
+    return made[0]
