@@ -1,0 +1,79 @@
+"""Is a store sound? Bodies against CRC, records against each other, queues against the log, the index if it is asked for."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from spark_analytics.pipelines import consistency
+from spark_analytics.pipelines.stores import Stores
+
+ROWS_SHOWN: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """`queues` and `findings` as rows of `pipelines.consistency`."""
+
+    queues: list[dict[str, Any]]
+    findings: list[dict[str, Any]]
+
+    @property
+    def is_sound(self) -> bool:
+        """Notes do not count: a broker puts them right by itself."""
+        return not any(finding["severity"] == consistency.ERROR for finding in self.findings)
+
+
+def make_audit(
+    spark: Any, paths: Sequence[str], *, with_index: bool = False, on_step: Callable[[str], None] = lambda step: None
+) -> Audit:
+    """Raises what the data source raises."""
+    stores = Stores(spark, tuple(paths))
+    on_step("bodies against their CRC, queues against the log")
+    queues = consistency.queues(stores).toArrow()
+    on_step("where they differ")
+    findings = consistency.findings(stores, queues, with_index=with_index)
+    return Audit(queues.to_pylist(), [] if findings is None else findings.toArrow().to_pylist())
+
+
+def print_audit(audit: Audit, console: Console) -> None:
+    """The findings, and a last line that says how it stands."""
+    if audit.findings:
+        table = Table(box=SIMPLE_HEAD, padding=0, collapse_padding=True)
+        for heading in ("", "kind", "topic", "queue", "queue offset", "physical offset", "what"):
+            is_number = heading in ("queue", "queue offset", "physical offset")
+            table.add_column(heading, justify="right" if is_number else "left", overflow="fold")
+        for row in audit.findings[:ROWS_SHOWN]:
+            names = ("severity", "kind", "topic", "queueId", "queueOffset", "physicalOffset", "detail")
+            cells = ("-" if row[name] is None else str(row[name]) for name in names)
+            table.add_row(*(cell.replace("[", r"\[") for cell in cells))
+        if len(audit.findings) > ROWS_SHOWN:
+            table.caption = f"the first {ROWS_SHOWN} of {len(audit.findings)}; --json has all"
+        console.print(table)
+    console.print(_last_line(audit), markup=False)
+
+
+def _last_line(audit: Audit) -> str:
+    known = [row for row in audit.queues if row["topic"] is not None]
+    seen = f"{sum(row['records'] for row in known):,} records in {len(known):,} queues"
+    counts = Counter(finding["severity"] for finding in audit.findings)
+    told = ", ".join(
+        f"{counts[severity]:,} {severity}s" for severity in (consistency.ERROR, consistency.NOTE) if counts[severity]
+    )
+    return f"{'sound' if audit.is_sound else 'NOT SOUND'}: {seen}" + (f"; {told}" if told else "")
+
+
+def audit_json(audit: Audit) -> str:
+    """For programs: `sound`, `records`, `queues`, `findings`."""
+    told = {
+        "sound": audit.is_sound,
+        "records": sum(row["records"] for row in audit.queues),
+        "queues": sum(row["topic"] is not None for row in audit.queues),
+        "findings": audit.findings,
+    }
+    return json.dumps(told, indent=2)

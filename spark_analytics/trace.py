@@ -1,0 +1,219 @@
+"""The life of a message, from all of its copies: sent, delayed, prepared, delivered, retried, dead.
+
+Copies of a message carry its unique key and its keys along. A key may be several messages': each has a life of its own. Only
+an op message, which ends a transaction, names what it is about by queue offset, in its body.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from spark_analytics.derived_columns import HALF_TOPIC, TIMER_TOPIC
+from spark_analytics.pipelines.stores import DLQ_PREFIX, RETRY_PREFIX, STORE_OF_FILE, Stores
+from spark_analytics.tables.transactions import CHECK_TIMES, GIVEN_UP_TOPIC, OP_TOPIC
+from store.delay_level import DelayLevels
+from store.message import SCHEDULE_TOPIC
+
+COPIES_MAX: Final = 1000
+_COPIES: Final = f"""
+SELECT *, {STORE_OF_FILE} AS store FROM {{log}}
+WHERE uniqKey IN (:names) OR array_contains(split(keys, ' '), :key) OR offsetMsgId = upper(:key)
+ORDER BY storeTimestamp, physicalOffset LIMIT {COPIES_MAX}
+"""
+_COLUMNS: Final = (
+    *("topic", "queueId", "queueOffset", "physicalOffset", "storeSize", "sysFlag", "bornTimestamp", "storeTimestamp"),
+    *("bornHost", "reconsumeTimes", "preparedTransactionOffset", "keys", "uniqKey", "offsetMsgId", "deliverTime"),
+    *("realTopic", "properties", "storePath"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened to a message; the offsets are those of the record that tells of it."""
+
+    at: datetime
+    what: str
+    topic: str | None = None
+    queue_id: int | None = None
+    queue_offset: int | None = None
+    physical_offset: int | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """`message` is its unique key, or where its first copy lies."""
+
+    store: str
+    message: str
+    keys: str
+    events: tuple[Event, ...]
+
+
+def make_trace(
+    spark: Any, paths: Sequence[str], key: str, levels: DelayLevels, on_step: Callable[[str], None] = lambda step: None
+) -> list[Life]:
+    """The lives of all messages that have this key, unique key or id, the oldest first."""
+    stores = Stores(spark, tuple(paths), levels)
+    on_step("the log, for its copies")
+    copies = _copies(stores, key, (key,))
+    named = {row["uniqKey"] for row in copies if row["uniqKey"]}
+    if any(row["offsetMsgId"] == key.upper() for row in copies) and named:
+        # An id is one copy's; the others have its unique key.
+        on_step("the log, for the other copies")
+        copies = _copies(stores, key, (key, *sorted(named)))
+    lives: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in copies:
+        lives.setdefault((row["store"], row["uniqKey"] or _birth(row)), []).append(row)
+    halves = {row["queueOffset"] for row in copies if row["topic"] == HALF_TOPIC}
+    ops = []
+    if halves:
+        on_step("the ends of transactions")
+        ops = _ops(stores)
+    on_step("consumer offsets")
+    offsets = stores.table("offsets").toArrow().to_pylist()
+    return [_life(store, rows, ops, offsets) for (store, _), rows in lives.items()]
+
+
+def _copies(stores: Stores, key: str, names: Sequence[str]) -> list[dict[str, Any]]:
+    log = stores.messages(*_COLUMNS, delayLevel=stores.level_option)
+    marks = ", ".join(f":name{number}" for number in range(len(names)))
+    parameters = {"key": key} | {f"name{number}": name for number, name in enumerate(names)}
+    found = stores.sql(_COPIES.replace(":names", marks), parameters, log=log).toArrow().to_pylist()
+    return [row | {"properties": dict(row["properties"])} for row in found]
+
+
+def _ops(stores: Stores) -> list[dict[str, Any]]:
+    """Op messages with the queue offsets that they name."""
+    log = stores.messages(
+        *("queueId", "queueOffset", "physicalOffset", "storeTimestamp", "body", "storePath"), topic=OP_TOPIC, bodyAs="string"
+    )
+    rows = stores.sql(f"SELECT *, {STORE_OF_FILE} AS store FROM {{log}}", log=log).toArrow().to_pylist()
+    return [row | {"named": {int(part) for part in (row["body"] or "").split(",") if part.isdigit()}} for row in rows]
+
+
+def _birth(row: dict[str, Any]) -> str:
+    return f"{row['bornHost']} {row['bornTimestamp']} {row['keys']}"
+
+
+def _life(store: str, rows: list[dict[str, Any]], ops: list[dict[str, Any]], offsets: list[dict[str, Any]]) -> Life:
+    first = rows[0]
+    events = [Event(first["bornTimestamp"], "born", detail=f"by {first['bornHost']}")]
+    due = None
+    for row in rows:
+        events.append(_event(row, due))
+        if row["deliverTime"] is not None:
+            due = row["deliverTime"]
+        if row["topic"] == HALF_TOPIC:
+            for op in ops:
+                if op["store"] == store and op["queueId"] == row["queueId"] and row["queueOffset"] in op["named"]:
+                    place = (OP_TOPIC, op["queueId"], op["queueOffset"], op["physicalOffset"])
+                    detail = f"the half message at queue offset {row['queueOffset']} is done with"
+                    events.append(Event(op["storeTimestamp"], "resolved", *place, detail))
+    events[1:] = sorted(events[1:], key=lambda event: (event.at, event.physical_offset or 0))
+    events = [_with_consumers(store, event, offsets) for event in events]
+    return Life(store, first["uniqKey"] or first["offsetMsgId"], first["keys"] or "", tuple(events))
+
+
+def _event(row: dict[str, Any], due: datetime | None) -> Event:
+    what, detail = _told(row, row["properties"], due)
+    place = (row["topic"], row["queueId"], row["queueOffset"], row["physicalOffset"])
+    return Event(row["storeTimestamp"], what, *place, detail)
+
+
+def _told(row: dict[str, Any], properties: dict[str, str], due: datetime | None) -> tuple[str, str]:
+    """(what happened, what is to know of it)"""
+    topic, times = row["topic"], row["reconsumeTimes"]
+    if topic == HALF_TOPIC:
+        checks = properties.get(CHECK_TIMES)
+        group = properties.get("PGROUP")
+        return ("asked about", f"{group}, check {checks}") if checks else ("prepared", f"half message of {group}")
+    if topic == GIVEN_UP_TOPIC:
+        return "given up", "its producer was asked too often"
+    if topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
+        if "TIMER_DEL_UNIQKEY" in properties:
+            return "cancelled", f"{properties['TIMER_DEL_UNIQKEY']} is not to be delivered"
+        when = f" until {clock(row['deliverTime'])}" if row["deliverTime"] else ""
+        level = f", level {properties['DELAY']}" if topic == SCHEDULE_TOPIC and "DELAY" in properties else ""
+        what = f"waits for retry {times}" if times else "waits"
+        if "TIMER_ROLL_TIMES" in properties:
+            what = "waits on"
+        return what, f"for {row['realTopic']}{when}{level}"
+    if topic.startswith(DLQ_PREFIX):
+        return "dead letter", f"of {topic.removeprefix(DLQ_PREFIX)}, given back {times} times{_origin(properties)}"
+    if topic.startswith(RETRY_PREFIX):
+        return f"retry {times}", f"to {topic.removeprefix(RETRY_PREFIX)}{_late(row, due)}{_origin(properties)}"
+    if row["sysFlag"] & 12 == 8:
+        return "committed", f"of the half message at physical offset {row['preparedTransactionOffset']}"
+    if "TIMER_OUT_MS" in properties or int_of(properties.get("DELAY")) > 0:
+        return "delivered", (_late(row, due) or ", when it was due is no longer in the log").removeprefix(", ")
+    return "stored", f"{row['storeSize']} bytes"
+
+
+def int_of(text: str | None) -> int:
+    """0 for what is no number."""
+    return int(text) if text and text.isdecimal() else 0
+
+
+def _late(row: dict[str, Any], due: datetime | None) -> str:
+    if due is None:
+        return ""
+    late_ms = round((row["storeTimestamp"] - due).total_seconds() * 1000)
+    return f", {late_ms} ms late" if late_ms >= 0 else f", {-late_ms} ms early"
+
+
+def _origin(properties: dict[str, str]) -> str:
+    origin, topic = properties.get("ORIGIN_MESSAGE_ID"), properties.get("RETRY_TOPIC")
+    return f"; first consumed from {topic} as {origin}" if origin else ""
+
+
+def _with_consumers(store: str, event: Event, offsets: list[dict[str, Any]]) -> Event:
+    """Which groups have confirmed what they were given from this place."""
+    if event.topic in (None, HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC):
+        return event
+    place = (store, event.topic, event.queue_id)
+    own = [row for row in offsets if (row["store"], row["topic"], row["queueId"]) == place]
+    told = [
+        f"{'confirmed by' if row['consumerOffset'] > (event.queue_offset or 0) else 'not confirmed by'} {row['group']}"
+        for row in sorted(own, key=lambda row: str(row["group"]))
+    ]
+    return replace(event, detail="; ".join([event.detail, *told]))
+
+
+def clock(at: datetime) -> str:
+    """To the millisecond."""
+    return f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03}"
+
+
+def print_trace(lives: Sequence[Life], console: Console) -> None:
+    """A table a life, with what passed between its events."""
+    for life in lives:
+        title = f"{life.message}{f' ({life.keys})' if life.keys else ''} in {life.store}".replace("[", r"\[")
+        table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0, collapse_padding=True)
+        for heading in ("UTC", "+ms", "event", "topic", "queue", "queue offset", "physical offset", ""):
+            is_number = heading in ("+ms", "queue", "queue offset", "physical offset")
+            table.add_column(heading, justify="right" if is_number else "left", overflow="fold")
+        before = life.events[0].at
+        for event in life.events:
+            passed_ms = round((event.at - before).total_seconds() * 1000)
+            before = event.at
+            numbers = (event.queue_id, event.queue_offset, event.physical_offset)
+            cells = (clock(event.at), f"{passed_ms:,}", event.what, event.topic or "", *numbers, event.detail)
+            table.add_row(*("" if cell is None else str(cell).replace("[", r"\[") for cell in cells))
+        console.print(table)
+
+
+def trace_json(lives: Sequence[Life]) -> str:
+    """A list of lives, for programs."""
+    told = [
+        {"store": life.store, "message": life.message, "keys": life.keys}
+        | {"events": [{name: getattr(event, name) for name in Event.__slots__} for event in life.events]}
+        for life in lives
+    ]
+    return json.dumps(told, indent=2, default=lambda value: value.isoformat())
