@@ -1,6 +1,7 @@
-"""`python -m spark_analytics report STORE [--out DIR]`.
+"""`python -m spark_analytics report | audit | trace | export STORE...`.
 
-Exit codes: 0 done, 1 the report failed, 2 bad arguments or nothing to read there, 128 + n ended by signal n.
+Exit codes: 0 done; 1 it failed, the audit found errors, or there is nothing to trace; 2 bad arguments or nothing to read
+there; 128 + n ended by signal n.
 """
 
 import argparse
@@ -8,55 +9,71 @@ import importlib.util
 import logging
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 
-from spark_analytics.places import log_files
+from spark_analytics.places import LogFile, log_files
 from spark_analytics.session import JavaNotFoundError, local_session
 from store.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL, DelayLevels
+
+FOUND: Final = 1
+# Of a log that is read in seconds most of the time goes into compiling queries.
+SMALL_SIZE: Final = 256 << 20
+SMALL: Final = {
+    "spark_driver_defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark_sql_codegen_wholeStage": "false",
+    "spark_sql_adaptive_enabled": "false",
+}
+Step = Callable[[str], None]
+# What a command made of a Spark session, to be shown when that has ended; returns the exit code.
+Shown = Callable[[], int]
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     complaints = Console(stderr=True, highlight=False, soft_wrap=True)
     try:
-        levels = DelayLevels(options.delay_level)
-        files = log_files(options.store)
+        options.levels = DelayLevels(options.delay_level)
+        files = log_files(options.stores)
+        options.check(options)
     except (OSError, ValueError) as error:
         complaints.print(f"error: {error}", markup=False)
         return 2
     if importlib.util.find_spec("pyspark") is None:
-        complaints.print("error: the report needs PySpark: pip install 'pocketmq[spark]'", markup=False)
+        complaints.print("error: this needs PySpark: pip install 'pocketmq[spark]'", markup=False)
         return 2
     if not files:
-        complaints.print(f"error: the commit log of {options.store} has no files: nothing was ever stored", markup=False)
+        named = ", ".join(options.stores)
+        complaints.print(f"error: the commit log of {named} has no files: nothing was ever stored", markup=False)
         return 2
     signal.signal(signal.SIGTERM, _end)
     try:
-        return _report(options, levels, Console(highlight=False), complaints)
+        return _run(options, files, complaints)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    except (OSError, JavaNotFoundError) as error:
+    except (OSError, ValueError, JavaNotFoundError) as error:
         complaints.print(f"error: {error}", markup=False)
         return 1
 
 
-def _report(options: argparse.Namespace, levels: DelayLevels, console: Console, complaints: Console) -> int:
+def _run(options: argparse.Namespace, files: list[LogFile], complaints: Console) -> int:
     from pyspark.errors import PySparkException
 
-    from spark_analytics import progress, report
+    from spark_analytics import progress
 
     # PySpark logs each error that it raises once more, as one long line of JSON.
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     complaints.print("starting Spark")
-    spark: Any = local_session(options.master, spark_sql_shuffle_partitions="4")
+    small = SMALL if sum(file.size for file in files) < SMALL_SIZE else {}
+    spark: Any = local_session(options.master, spark_sql_shuffle_partitions="4", **small)
     try:
         with progress.JobProgress(spark, complaints) as shown:
-            made = report.make_report(spark, options.store, levels, shown.step)
+            show: Shown = options.command(spark, options, shown.step)
     except PySparkException as error:
         # The last line of a Python stack that Spark wraps is what the data source said.
         lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith((" ", "\t"))]
@@ -64,30 +81,140 @@ def _report(options: argparse.Namespace, levels: DelayLevels, console: Console, 
         complaints.print(f"error: {(said or lines)[-1]}", markup=False)
         spark.stop()
         return 1
+    except (OSError, ValueError):
+        spark.stop()
+        raise
     # Not in a `finally`: a signal may fall amid a call to the JVM, which then answers no other. It ends when we have.
     spark.stop()
-    report.print_report(made, console)
-    folder = Path(options.out)
-    report.write_report(made, options.store, folder)
-    console.print(f"{made.rows:,} messages, {made.size:,} bytes; written to {folder}/", markup=False, soft_wrap=True)
-    return 0
+    return show()
 
 
 def _end(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
+# --- commands -------------------------------------------------------------------------------------------------------
+
+
+def _report(spark: Any, options: argparse.Namespace, step: Step) -> Shown:
+    from spark_analytics import report
+
+    made = report.make_report(spark, options.stores, options.levels, step)
+
+    def show() -> int:
+        console = Console(highlight=False)
+        report.print_report(made, console)
+        folder = Path(options.out)
+        report.write_report(made, options.stores, folder)
+        text = f"{made.rows:,} messages, {made.size:,} bytes; written to {folder}/, the page is {folder / 'report.html'}"
+        console.print(text, markup=False, soft_wrap=True)
+        return 0
+
+    return show
+
+
+def _audit(spark: Any, options: argparse.Namespace, step: Step) -> Shown:
+    from spark_analytics import audit
+
+    made = audit.make_audit(spark, options.stores, with_index=options.index, on_step=step)
+
+    def show() -> int:
+        if options.json:
+            print(audit.audit_json(made))
+        else:
+            audit.print_audit(made, Console(highlight=False))
+        return 0 if made.is_sound else FOUND
+
+    return show
+
+
+def _trace(spark: Any, options: argparse.Namespace, step: Step) -> Shown:
+    from spark_analytics import trace
+
+    lives = trace.make_trace(spark, options.stores, options.key, options.levels, step)
+
+    def show() -> int:
+        if options.json:
+            print(trace.trace_json(lives))
+        elif lives:
+            trace.print_trace(lives, Console(highlight=False))
+        else:
+            Console(highlight=False).print(f"no message has the key, unique key or id {options.key}", markup=False)
+        return 0 if lives else FOUND
+
+    return show
+
+
+def _export(spark: Any, options: argparse.Namespace, step: Step) -> Shown:
+    from spark_analytics import export
+
+    chosen = export.Chosen(options.format, tuple(sorted(set(options.topic))), options.body_as)
+    done = export.export(spark, options.stores, Path(options.out), chosen, mode=options.mode, on_step=step)
+
+    def show() -> int:
+        console = Console(highlight=False, soft_wrap=True)
+        if done.lost:
+            console.print(f"retention had deleted {done.lost:,} bytes of the log since the last export")
+        console.print(f"{done.records:,} new records in {done.files:,} files in {options.out}/", markup=False)
+        return 0
+
+    return show
+
+
+# --- arguments ------------------------------------------------------------------------------------------------------
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m spark_analytics", description="Spark over RocketMQ stores.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    command = commands.add_parser(
-        "report",
-        help="messages and bytes by topic and hour, and the lateness of delayed messages",
-        description="Reads the CommitLog of a store, with or without a broker running on it, prints two tables and writes "
-        "them as CSV and Parquet, with a summary in report.json.",
+    report = _command(
+        commands, "report", _report, "what stores hold: a page with plots, tables, a summary",
+        "Reads stores, with or without a broker running on them, prints what deserves a look, and writes report.html, each "
+        "table as CSV and Parquet, and a summary in report.json.",
+    )  # fmt: skip
+    report.add_argument("--out", metavar="DIR", default="report", help="where the files go (default: %(default)s)")
+    audit = _command(
+        commands, "audit", _audit, "whether stores are sound",
+        "Holds bodies against their CRC and ConsumeQueues against the log. Exit code 1 when there are errors; notes are "
+        "what a broker puts right by itself.", _whole_stores,
+    )  # fmt: skip
+    audit.add_argument("--index", action="store_true", help="the index as well: does each entry name a record?")
+    audit.add_argument("--json", action="store_true", help="for programs")
+    trace = _command(
+        commands, "trace", _trace, "the life of one message",
+        "Everything that the stores know of the messages that have a key: sent, delayed, prepared, delivered, retried, "
+        "dead; oldest first. Exit code 1 when there is none.", _whole_stores,
+    )  # fmt: skip
+    trace.add_argument("key", metavar="KEY", help="a key, unique key (msgId) or offsetMsgId")
+    trace.add_argument("--json", action="store_true", help="for programs")
+    export = _command(
+        commands, "export", _export, "the log as files of a table, by topic and date",
+        "Adds what is new since the last run into the same folder, each record once, even if a run is killed.",
+        _local_folder,
+    )  # fmt: skip
+    export.add_argument("--out", metavar="DIR", required=True, help="the table's folder, on a local or mounted disk")
+    export.add_argument("--format", choices=("parquet", "json", "csv"), default="parquet", help="(default: %(default)s)")
+    export.add_argument("--topic", action="append", default=[], help="only this topic; may be given several times")
+    export.add_argument("--body-as", choices=("stored", "plain", "string", "json"), default="stored",
+                        help="plain: decompressed; string, json: as text (default: %(default)s)")  # fmt: skip
+    export.add_argument("--mode", choices=("FAILFAST", "DROPMALFORMED"), default="FAILFAST",
+                        help="what becomes of damaged records (default: %(default)s)")  # fmt: skip
+    return parser
+
+
+def _command(
+    commands: Any,
+    name: str,
+    run: Any,
+    what: str,
+    description: str,
+    check: Callable[[argparse.Namespace], None] | None = None,
+) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = commands.add_parser(name, help=what, description=description)
+    command.set_defaults(command=run, check=check or (lambda options: None))
+    command.add_argument(
+        "stores", metavar="STORE", nargs="+", help="store root, commitlog folder or a glob; for reports also one log file"
     )
-    command.add_argument("store", metavar="STORE", help="store root, commitlog folder, one file of it, or a glob")
-    command.add_argument("--out", metavar="DIR", default="report", help="where the files go (default: %(default)s)")
     command.add_argument(
         "--delay-level",
         metavar="LEVELS",
@@ -95,7 +222,19 @@ def _parser() -> argparse.ArgumentParser:
         help="the broker's messageDelayLevel (default: %(default)s)",
     )
     command.add_argument("--master", default="local[*]", help="where Spark runs (default: %(default)s)")
-    return parser
+    return command
+
+
+def _whole_stores(options: argparse.Namespace) -> None:
+    from spark_analytics.tables.store_folder import store_folders
+
+    store_folders(options.stores)
+
+
+def _local_folder(options: argparse.Namespace) -> None:
+    _whole_stores(options)
+    if "://" in options.out:
+        raise ValueError(f"--out {options.out}: an export goes to a local or mounted folder: its renames make it exact")
 
 
 if __name__ == "__main__":

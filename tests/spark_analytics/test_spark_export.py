@@ -1,0 +1,117 @@
+"""Exports: every record once, whatever happens between."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset
+import pytest
+from spark_logs import LogBuilder, expected_records
+
+from spark_analytics import export as export_module
+
+pytestmark = pytest.mark.spark
+
+Command = Callable[..., int]
+
+
+def exported(folder: Path) -> Any:
+    return pyarrow.dataset.dataset(folder, format="parquet", partitioning="hive").to_table()
+
+
+def offsets(folder: Path) -> list[int]:
+    found: list[int] = exported(folder).column("physicalOffset").to_pylist()
+    return sorted(found)
+
+
+def test_parquet_of_a_golden_store(command: Command, golden_stores: dict[str, Path], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert command("export", golden_stores["v4_clean"], "--out", out) == 0
+    table = exported(out)
+    expected = {record["physicalOffset"]: record for record in expected_records("v4_clean")}
+    assert sorted(table.column("physicalOffset").to_pylist()) == sorted(expected)
+    assert table.schema.field("storeTimestamp").type == pa.timestamp("us", "UTC")
+    for row in table.to_pylist():
+        own = expected[row["physicalOffset"]]
+        assert (row["topic"], row["queueOffset"], len(row["body"])) == (own["topic"], own["queueOffset"], own["bodyLen"])
+        assert dict(row["properties"]) == own["properties"]
+        assert (str(row["date"]), row["store"]) == ("2026-11-21", str(golden_stores["v4_clean"]))
+    before = sorted(out.rglob("*.parquet"))
+    assert command("export", golden_stores["v4_clean"], "--out", out) == 0  # nothing is new
+    assert sorted(out.rglob("*.parquet")) == before
+
+
+class GrowingStore:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.log = LogBuilder(50_000)
+
+    def grow(self, count: int) -> "GrowingStore":
+        for number in range(count):
+            self.log.append(
+                topic="AB"[number % 2], body=b"%d" % number, store_timestamp_ms=1_767_225_590_000 + number * 1000
+            )
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.log.write(self.folder)
+        return self
+
+
+def test_only_what_is_new_and_once(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, out = GrowingStore(tmp_path / "store").grow(20), tmp_path / "out"
+    assert command("export", store.folder, "--out", out) == 0
+    assert offsets(out) == store.log.physical_offsets
+    folders = {str(path.parent.relative_to(out)) for path in out.rglob("*.parquet")}
+    assert folders == {f"topic={topic}/date={date}" for topic in "AB" for date in ("2025-12-31", "2026-01-01")}
+
+    class Killed(BaseException):
+        pass
+
+    def die(*arguments: Any) -> None:
+        raise Killed
+
+    # Before the commit: the staging folder is full, and nothing counts.
+    store.grow(5)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(export_module._State, "commit", die)
+        command("export", store.folder, "--out", out)
+    assert len(offsets(out)) == 20 and list(out.rglob("staging/**/*.parquet"))
+    store.grow(5)
+    # After it, with one file in its place and the others not yet: all of it counts.
+    move = export_module._State._move
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        moved: list[str] = []
+
+        def move_one(state: Any, name: str) -> None:
+            if moved:
+                die()
+            moved.append(name)
+            move(state, name)
+
+        patch.setattr(export_module._State, "_move", move_one)
+        command("export", store.folder, "--out", out)
+    assert 20 < len(offsets(out)) < 30
+    assert command("export", store.folder, "--out", out) == 0
+    assert offsets(out) == store.log.physical_offsets
+    assert not (out / "_rocketmq" / "staging").exists()
+
+
+def test_text_formats_topics_and_refusals(command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = GrowingStore(tmp_path / "store").grow(6)
+    assert command("export", store.folder, "--out", tmp_path / "j", "--format", "json", "--body-as", "string") == 0
+    rows = [json.loads(line) for path in (tmp_path / "j").rglob("*.json") if path.parent.name != "_rocketmq"
+            for line in path.read_text().splitlines()]  # fmt: skip
+    assert sorted(row["body"] for row in rows) == [str(number) for number in range(6)]
+    assert command("export", store.folder, "--out", tmp_path / "c", "--format", "csv", "--topic", "B") == 0
+    lines = [line for path in (tmp_path / "c").rglob("*.csv") for line in path.read_text().splitlines()]
+    assert len([line for line in lines if not line.startswith("queueId,")]) == 3
+    capsys.readouterr()
+    assert command("export", store.folder, "--out", tmp_path / "c", "--format", "csv") == 1
+    assert "with topics ['B'], not []: export that to another folder" in capsys.readouterr().err
+    shutil.rmtree(store.folder)
+    LogBuilder(300).write(store.folder)
+    assert command("export", store.folder, "--out", tmp_path / "j", "--format", "json", "--body-as", "string") == 1
+    assert "it is another store, or lost its end" in capsys.readouterr().err
+    assert command("export", store.folder, "--out", "s3://bucket/x") == 2
