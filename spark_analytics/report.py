@@ -148,9 +148,9 @@ def remarks(report: Report) -> list[str]:
         lines.append(f"{told['consumer_lag']:,} messages are not consumed yet, {worst['lag']:,} of them {worst['topic']}"
                      f" by {worst['group']}")  # fmt: skip
     if told.get("dead_letters"):
-        lines.append(f"{told['dead_letters']:,} dead letters")
+        lines.append(f"dead letters: {told['dead_letters']:,}")
     if told.get("stored_twice"):
-        lines.append(f"{told['stored_twice']:,} messages are stored again under a unique key that their topic has already")
+        lines.append(f"messages stored again, under a unique key that their topic has already: {told['stored_twice']:,}")
     for severity in ("error", "note"):
         if told.get(f"{severity}s"):
             first = next(row for row in report.tables["findings"].to_pylist() if row["severity"] == severity)

@@ -2,6 +2,7 @@
 
 One pass counts hashes of 64 bits, so that no key's text is shuffled; only where something is there twice a second pass looks
 up the texts of the worst. Copies that brokers make (delays, retries, transactions) have topics of their own: left out.
+The members of a batch share a unique key and a store time, and are none of each other's repetitions.
 """
 
 from typing import Any, Final
@@ -23,7 +24,7 @@ WHERE {_OWN} AND entry.text <> ''
 """
 _REPEATED: Final = """
 SELECT topic, kind, xxhash64(text) AS hash, count(*) AS messages, min(storeTimestamp) AS first, max(storeTimestamp) AS last
-FROM {keys} GROUP BY topic, kind, hash HAVING messages > 1
+FROM {keys} GROUP BY topic, kind, hash HAVING messages > 1 AND (kind = 'key' OR first < last)
 """
 _SUMMARY: Final = """
 SELECT topic, kind, count(*) AS keys, sum(messages) AS messages, sum(messages) - count(*) AS superfluous,
