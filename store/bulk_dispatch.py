@@ -39,8 +39,8 @@ _SPACE: Final = ord(" ")
 class BulkDispatcher:
     """Puts sound records into queues and index; `index` may be None, and is left alone by a dispatch without it.
 
-    `behind` has the queues that got a record whose queue offset is beyond their end, with the first queue offset that is
-    missing, and `beyond` the queue offset of the first record that came instead. Of these records nothing is appended, and
+    `behind` has the queues that got a record whose queue offset is beyond their end, or before their beginning, with the
+    first queue offset that is missing, and `beyond` the queue offset of the first record that came instead. Of these records nothing is appended, and
     they can be dispatched again once the queue reaches them (`ConsumeQueue.fill_hole`); but to a queue without units, which
     then begins at the record: whether the log's beginning is gone or the queue's files are is for the caller to know.
     """
@@ -136,6 +136,8 @@ class BulkDispatcher:
         for begin, end in zip([0, *breaks.tolist()], [*breaks.tolist(), len(units)], strict=True):
             queue_offset, run = int(queue_offsets[begin]), units[begin:end]
             known = queue.known_units(queue_offset, run)
+            if queue_offset < queue.min_offset:
+                self.behind.setdefault(key, queue_offset)  # its first file is gone
             if known == len(run):
                 continue
             if queue_offset == 0 and known == 0:

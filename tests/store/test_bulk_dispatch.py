@@ -192,6 +192,16 @@ def test_an_empty_queue_begins_where_its_first_record_says_and_is_reported(tmp_p
     assert (queue.min_offset, queue.max_offset, bulk.behind, bulk.beyond) == (30, 32, {("T", 0): 0}, {("T", 0): 30})
 
 
+def test_a_queue_that_begins_behind_a_record_of_the_log_is_reported(tmp_path: Path) -> None:
+    log, target = Log(), Target(tmp_path)
+    for queue_offset in (4, 5, 6):
+        log.append(queue_offset=queue_offset)
+    target.queues.find_or_create("T", 0).begin_at(5)  # the file with its fifth unit is gone
+    bulk = target.bulk()
+    bulk.dispatch(log.windows()[0])
+    assert bulk.behind == {("T", 0): 4}
+
+
 def test_what_was_missing_of_a_life_that_is_over_is_not_missed(tmp_path: Path) -> None:
     log, target = Log(), Target(tmp_path)
     for queue_offset in (0, 5, 6, 0, 1):
