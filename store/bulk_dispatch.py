@@ -40,9 +40,10 @@ class BulkDispatcher:
     """Puts sound records into queues and index; `index` may be None, and is left alone by a dispatch without it.
 
     `behind` has the queues that got a record whose queue offset is beyond their end, or before their beginning, with the
-    first queue offset that is missing, and `beyond` the queue offset of the first record that came instead. Of these records nothing is appended, and
-    they can be dispatched again once the queue reaches them (`ConsumeQueue.fill_hole`); but to a queue without units, which
-    then begins at the record: whether the log's beginning is gone or the queue's files are is for the caller to know.
+    first queue offset that is missing. `beyond` has the first record that came instead: its queue offset. Of records beyond
+    the end nothing is appended, and they can be dispatched again once the queue reaches them (`ConsumeQueue.fill_hole`); but
+    to a queue without units, which then begins at the record: whether the log's beginning is gone or the queue's files are is
+    for the caller to know.
     """
 
     def __init__(
