@@ -42,8 +42,8 @@ class BulkDispatcher:
     `behind` has the queues that got a record whose queue offset is beyond their end, or before their beginning, with the
     first queue offset that is missing. `beyond` has the first record that came instead: its queue offset. Of records beyond
     the end nothing is appended, and they can be dispatched again once the queue reaches them (`ConsumeQueue.fill_hole`); but
-    to a queue without units, which then begins at the record: whether the log's beginning is gone or the queue's files are is
-    for the caller to know.
+    to a queue without units, which then begins at the record: the caller knows whether the log's beginning is gone, or files
+    of the queue are.
     """
 
     def __init__(
