@@ -226,7 +226,7 @@ def _command(
 
 
 def _whole_stores(options: argparse.Namespace) -> None:
-    from spark_analytics.tables.store_folder import store_folders
+    from spark_analytics.store_folder import store_folders
 
     store_folders(options.stores)
 

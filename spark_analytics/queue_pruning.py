@@ -11,24 +11,21 @@ says why.
 
 import logging
 import posixpath
-from dataclasses import dataclass
-from typing import Any, BinaryIO, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from spark_analytics.places import (
-    Files,
     LogFile,
     begins_with_record,
-    files_of,
     is_remote,
-    is_row_name,
     open_file,
     read_at,
 )
 from spark_analytics.pruning import Pruning, position_at, store_time_us
+from spark_analytics.queue_files import BLANK_UNIT_SIZE, QueueFile, Units, queue_files, queue_ids, queue_keys
 from spark_analytics.splits import Split, plan
+from spark_analytics.store_folder import DamagedFileError, StoreFolder
 from store.layout import (
     CHECKPOINT_SIZE,
     CHECKPOINT_STRUCT,
@@ -41,8 +38,6 @@ from store.record_chain import MARK_SIZE, Positions, record_candidates
 
 log = logging.getLogger(__name__)
 
-Units = npt.NDArray[Any]
-BLANK_UNIT_SIZE: Final = 0x7FFFFFFF
 # The stamps of a checkpoint are taken beside the syncs (StoreCheckpoint.getMinTimestamp).
 _CHECKPOINT_MARGIN_MS: Final = 3000
 # To read more of the queues than this part of the log, by the driver alone, is not worth it.
@@ -55,16 +50,6 @@ class BrokenQueueError(ValueError):
     """A queue that cannot be relied upon; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class QueueFile:
-    """One file of a queue, whose units from number 0 up to `count` are written."""
-
-    path: str
-    begin: int
-    count: int
-    is_full: bool
-
-
 def plan_log(files: list[LogFile], pruning: Pruning, split_size: int) -> list[Split]:
     """Splits of one log: of the wanted topics' records where queues tell them, of everything where they do not."""
     root = posixpath.dirname(files[0].folder)
@@ -73,7 +58,7 @@ def plan_log(files: list[LogFile], pruning: Pruning, split_size: int) -> list[Sp
     try:
         known = _newest_known(root, files)
         starts, sizes = _records(root, files, pruning, known)
-    except (BrokenQueueError, OSError) as error:
+    except (BrokenQueueError, DamagedFileError, OSError) as error:
         log.warning("%s: the log in %s is scanned as a whole", error, files[0].folder)
         return plan(files, pruning, split_size)
     splits = []
@@ -91,7 +76,7 @@ def _known_or_nothing(root: str, files: list[LogFile]) -> int:
         return 0  # it takes many small readings
     try:
         return _newest_known(root, files)
-    except (BrokenQueueError, OSError) as error:
+    except (BrokenQueueError, DamagedFileError, OSError) as error:
         log.info("%s: the end of the log in %s is looked for from the beginning of its last file", error, root)
         return 0
 
@@ -130,15 +115,10 @@ def _cut(file: LogFile, starts: Positions, sizes: Positions, pruning: Pruning, s
 
 def _newest_known(root: str, files: list[LogFile]) -> int:
     """Physical offset of a record of the log up to which every queue has all of its units. Raises BrokenQueueError."""
-    folder = posixpath.join(root, "consumequeue")
-    disk = files_of(root)
-    if not disk.is_folder(folder):
+    store = StoreFolder(root)
+    if not store.files.is_folder(store.path("consumequeue")):
         raise BrokenQueueError(f"{root} has no consumequeue")
-    newest = -1
-    for topic in disk.names(folder):
-        for queue in disk.names(posixpath.join(folder, topic)):
-            last = _last_unit(disk, posixpath.join(folder, topic, queue))
-            newest = max(newest, last)
+    newest = max((_last_unit(store, *key) for key in queue_keys(store)), default=-1)
     holder = next((file for file in files if file.physical_offset <= newest < file.end), None)
     if holder is None:
         raise BrokenQueueError(f"the newest unit of the queues, for {newest}, is beside the log")
@@ -146,7 +126,7 @@ def _newest_known(root: str, files: list[LogFile]) -> int:
         mark = read_at(stream, newest - holder.physical_offset, MARK_SIZE)
     if not len(record_candidates(mark, newest)):
         raise BrokenQueueError(f"the newest unit of the queues is for {newest}, where no record is")
-    if disk.is_file(posixpath.join(root, "abort")):
+    if store.files.is_file(store.path("abort")):
         return min(newest, _synced(root, files, holder, newest))
     return newest
 
@@ -170,24 +150,28 @@ def _synced(root: str, files: list[LogFile], holder: LogFile, newest: int) -> in
 
 
 def _records(root: str, files: list[LogFile], pruning: Pruning, known: int) -> tuple[Positions, Positions]:
-    """(physical offsets, sizes) of the wanted records before `known`, ascending. Raises BrokenQueueError, OSError."""
-    disk = files_of(root)
+    """(physical offsets, sizes) of the wanted records before `known`, ascending.
+
+    Raises BrokenQueueError, DamagedFileError, OSError.
+    """
+    store = StoreFolder(root)
     queues: list[list[QueueFile]] = []
     for topic in sorted(pruning.topics or ()):
-        folder = posixpath.join(root, "consumequeue", topic)
-        if "/" in topic or not topic or not disk.is_folder(folder):
+        if "/" in topic or not topic or not store.files.is_folder(store.path("consumequeue", topic)):
             raise BrokenQueueError(f"topic {topic} has no queues in {root}")
-        there = {int(name): name for name in disk.names(folder) if name.isdigit()}
-        if pruning.queue_ids is not None and not pruning.queue_ids <= there.keys():
+        there = queue_ids(store, topic)
+        if pruning.queue_ids is not None and not pruning.queue_ids <= set(there):
             raise BrokenQueueError(f"topic {topic} has not all of the queues {sorted(pruning.queue_ids)} in {root}")
-        for number in sorted(there if pruning.queue_ids is None else pruning.queue_ids):
-            queues.append(_queue_files(disk, posixpath.join(folder, there[number])))
+        queues += [
+            queue_files(store, topic, number) for number in sorted(there if pruning.queue_ids is None else pruning.queue_ids)
+        ]
     log_size = known - files[0].physical_offset
-    units_size = sum(file.count for queue in queues for file in queue) * CONSUME_QUEUE_UNIT_SIZE
+    counted = [(file, file.count(may_lack=False)) for queue in queues for file in queue]
+    units_size = sum(count for _, count in counted) * CONSUME_QUEUE_UNIT_SIZE
     if units_size > max(log_size // UNITS_SHARE_MAX, 1 << 20):
         raise BrokenQueueError(f"the queues of {', '.join(sorted(pruning.topics or ()))} name most of the log")
-    found = [_units(file) for queue in queues for file in queue if file.count]
-    if files[0].physical_offset == 0 and any(queue and queue[0].begin for queue in queues):
+    found = [_units(file, count) for file, count in counted]
+    if files[0].physical_offset == 0 and any(queue and queue[0].file.start for queue in queues):
         raise BrokenQueueError(f"a queue of {', '.join(sorted(pruning.topics or ()))} has lost its first file")
     units = np.concatenate(found) if found else np.empty(0, CONSUME_QUEUE_UNIT_DTYPE)
     starts, sizes = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
@@ -203,62 +187,22 @@ def _records(root: str, files: list[LogFile], pruning: Pruning, known: int) -> t
     return starts, sizes
 
 
-def _queue_files(disk: Files, folder: str) -> list[QueueFile]:
-    """The files of a queue, in order. Raises BrokenQueueError when they are no row."""
-    paths = [posixpath.join(folder, name) for name in sorted(disk.names(folder)) if is_row_name(name)]
-    queue = [_queue_file(disk, path) for path in paths]
-    for before, file in zip(queue, queue[1:], strict=False):
-        if file.count and not before.is_full:
-            raise BrokenQueueError(f"{file.path} has units, the file before it is not full")
-        if file.begin != before.begin + disk.size(before.path):
-            raise BrokenQueueError(f"{folder} has a gap in front of {file.path}")
-    return queue
-
-
-def _queue_file(disk: Files, path: str) -> QueueFile:
-    capacity = disk.size(path) // CONSUME_QUEUE_UNIT_SIZE
-    # Units are written one behind the other; what is unwritten is zero, and no unit is.
-    low, high = 0, capacity
-    with open_file(path) as stream:
-        while low < high:
-            # The last unit of a full file tells at once.
-            middle = high - 1 if high == capacity else (low + high) // 2
-            if _is_written(stream, middle):
-                low = middle + 1
-            else:
-                high = middle
-        # What is lost reads as zeros too, by pages or more: look for units behind it.
-        ahead = 1
-        while low + ahead < capacity:
-            if _is_written(stream, low + ahead):
-                raise BrokenQueueError(f"{path} has lost units")
-            ahead *= 2
-    return QueueFile(path, int(posixpath.basename(path)), low, low == capacity)
-
-
-def _is_written(stream: BinaryIO, number: int) -> bool:
-    return bool(np.any(read_at(stream, number * CONSUME_QUEUE_UNIT_SIZE, CONSUME_QUEUE_UNIT_SIZE)))
-
-
-def _units(file: QueueFile) -> Units:
-    """The units of a file that name records. Raises BrokenQueueError."""
-    with open_file(file.path) as stream:
-        data = read_at(stream, 0, file.count * CONSUME_QUEUE_UNIT_SIZE)
-    units = data.view(CONSUME_QUEUE_UNIT_DTYPE)
-    if (units["size"] <= 0).any():
-        raise BrokenQueueError(f"{file.path} has lost units")
+def _units(file: QueueFile, count: int) -> Units:
+    """Those of the `count` units of a file that name records. Raises DamagedFileError."""
+    found = [units for _, units in file.units()]
+    units = np.concatenate(found) if found else np.empty(0, CONSUME_QUEUE_UNIT_DTYPE)
+    if len(units) < count:
+        raise DamagedFileError(f"{file.file.path} has lost units")
     chosen: Units = units[(units["size"] != BLANK_UNIT_SIZE) & (units["tags_code"] != HOLE_TAGS_CODE)]
     return chosen
 
 
-def _last_unit(disk: Files, folder: str) -> int:
-    """Physical offset of the newest unit of a queue, -1 without one."""
-    for name in sorted((name for name in disk.names(folder) if is_row_name(name)), reverse=True):
-        file = _queue_file(disk, posixpath.join(folder, name))
-        if file.count:
-            with open_file(file.path) as stream:
-                data = read_at(stream, (file.count - 1) * CONSUME_QUEUE_UNIT_SIZE, CONSUME_QUEUE_UNIT_SIZE)
-            unit = data.view(CONSUME_QUEUE_UNIT_DTYPE)[0]
-            if unit["size"] != BLANK_UNIT_SIZE:
-                return int(unit["physical_offset"])
-    return -1
+def _last_unit(store: StoreFolder, topic: str, queue_id: int) -> int:
+    """Physical offset of the newest unit of a queue, -1 without one. Raises DamagedFileError."""
+    files = queue_files(store, topic, queue_id)
+    count = files[-1].count(may_lack=False) if files else 0
+    if not count:
+        return -1
+    data = files[-1].file.read((count - 1) * CONSUME_QUEUE_UNIT_SIZE, CONSUME_QUEUE_UNIT_SIZE)
+    unit = data.view(CONSUME_QUEUE_UNIT_DTYPE)[0]
+    return -1 if unit["size"] == BLANK_UNIT_SIZE else int(unit["physical_offset"])

@@ -22,7 +22,7 @@ from rich.table import Table
 
 from spark_analytics.pipelines import cells, consistency, duplicates, lateness, retries, state
 from spark_analytics.pipelines.stores import DLQ_PREFIX, RETRY_PREFIX, Stores
-from spark_analytics.tables.store_folder import store_folders
+from spark_analytics.store_folder import store_folders
 from store.delay_level import DelayLevels
 
 ROWS_SHOWN: Final = 40

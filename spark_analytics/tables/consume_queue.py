@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from spark_analytics.tables.queue_files import QueueFile, Units, is_live, queue_files, queue_keys, tags_codes
-from spark_analytics.tables.store_folder import StoreFolder
+from spark_analytics.queue_files import QueueFile, Units, is_live, queue_files, queue_keys, tags_codes
+from spark_analytics.store_folder import StoreFolder
 from spark_analytics.tables.table import NO_TIME, Rows, Table, TableReader
 from store.layout import HOLE_TAGS_CODE
 from store.message import SCHEDULE_TOPIC

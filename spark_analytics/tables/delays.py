@@ -27,10 +27,10 @@ from pyspark.sql.types import StructType
 
 from spark_analytics.columns import COLUMNS, Records
 from spark_analytics.derived_columns import DERIVED_COLUMNS, TIMER_TOPIC, property_numbers
+from spark_analytics.queue_files import Numbers, live_units, queue_keys, tags_codes
+from spark_analytics.store_folder import DamagedFileError, StoreFolder
 from spark_analytics.tables.document import typed
 from spark_analytics.tables.log_records import records_at
-from spark_analytics.tables.queue_files import Numbers, live_units, queue_keys, tags_codes
-from spark_analytics.tables.store_folder import DamagedFileError, StoreFolder
 from spark_analytics.tables.table import Rows, Table, TableReader
 from store.layout import (
     HOLE_TAGS_CODE,

@@ -13,8 +13,8 @@ store                           the store's folder
 from collections.abc import Iterator
 from typing import Final
 
+from spark_analytics.store_folder import StoreFolder
 from spark_analytics.tables.document import DocumentTable, Row, attributes, typed
-from spark_analytics.tables.store_folder import StoreFolder
 
 DDL: Final = (
     "group string, consumeEnable boolean, consumeFromMinEnable boolean, consumeBroadcastEnable boolean, "

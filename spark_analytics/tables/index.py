@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 from pyspark.sql.types import StructType
 
-from spark_analytics.tables.store_folder import DamagedFileError, RowFile, StoreFolder
+from spark_analytics.store_folder import DamagedFileError, RowFile, StoreFolder
 from spark_analytics.tables.table import Rows, Table, TableReader
 from store.layout import (
     INDEX_ENTRY_DTYPE,

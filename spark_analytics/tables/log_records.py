@@ -9,7 +9,7 @@ from spark_analytics.columns import Records
 from spark_analytics.places import LogFile
 from spark_analytics.reader import DamagedBytes, pieces
 from spark_analytics.splits import Split
-from spark_analytics.tables.store_folder import StoreFolder
+from spark_analytics.store_folder import StoreFolder
 from store.record_chain import Positions
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructField, StructType
 
 from spark_analytics.columns import TIMESTAMP, TIMESTAMP_MS_MAX
 from spark_analytics.options import nearest, read_options, refuse_unknown
-from spark_analytics.tables.store_folder import StoreFolder, store_folders
+from spark_analytics.store_folder import StoreFolder, store_folders
 
 NO_TIME: Final = -1
 OPTIONS: Final = ("path", "paths", "table")

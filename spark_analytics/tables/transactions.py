@@ -29,9 +29,9 @@ from pyspark.sql.types import StructType
 
 from spark_analytics.columns import COLUMNS, Records
 from spark_analytics.derived_columns import DERIVED_COLUMNS, HALF_TOPIC, TIMER_TOPIC, property_numbers
+from spark_analytics.queue_files import Numbers, live_units, queue_keys
+from spark_analytics.store_folder import StoreFolder
 from spark_analytics.tables.log_records import records_at
-from spark_analytics.tables.queue_files import Numbers, live_units, queue_keys
-from spark_analytics.tables.store_folder import StoreFolder
 from spark_analytics.tables.table import Rows, Table, TableReader
 from spark_analytics.tables.topics import topic_table
 from store.message import SCHEDULE_TOPIC

@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 from spark_logs import LogBuilder, expected_records
 
 from spark_analytics.source import TABLES
-from spark_analytics.tables.store_folder import DamagedFileError
+from spark_analytics.store_folder import DamagedFileError
 from store.java_hash import java_hash, tags_code
 from store.layout import (
     CONSUME_QUEUE_EXT_FIXED_STRUCT,

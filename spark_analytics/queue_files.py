@@ -7,13 +7,13 @@ and units of records that retention has taken: a queue begins behind both.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from spark_analytics.places import open_file, read_at
-from spark_analytics.tables.store_folder import DamagedFileError, RowFile, StoreFolder
+from spark_analytics.store_folder import DamagedFileError, RowFile, StoreFolder
 from store.layout import (
     CONSUME_QUEUE_EXT_FIXED,
     CONSUME_QUEUE_UNIT_DTYPE,
@@ -70,15 +70,36 @@ class QueueFile:
                 f"{self.file.path} has no unit at byte {number * _UNIT}, though the queue goes on in the next file"
             )
 
+    def has_units(self) -> bool:
+        with open_file(self.file.path) as stream:
+            return _is_unit(stream, 0)
+
     def end(self) -> int:
         """Queue offset behind the last unit."""
-        first, low, high = self.file.start // _UNIT, 0, self.file.size // _UNIT
+        return self.file.start // _UNIT + self.count()
+
+    def count(self, *, may_lack: bool = True) -> int:
+        """How many units there are. Raises DamagedFileError when `may_lack` is false and others lie behind their end.
+
+        What a power cut has taken reads as zeros, by pages or more, as what was never written does.
+        """
+        low = 0
+        high = capacity = self.file.size // _UNIT
         with open_file(self.file.path) as stream:
             while low < high:
-                middle = (low + high) // 2
-                unit = read_at(stream, middle * _UNIT, _UNIT).view(CONSUME_QUEUE_UNIT_DTYPE)
-                low, high = (middle + 1, high) if _written(unit) else (low, middle)
-        return first + low
+                # The last unit of a full file tells at once.
+                middle = high - 1 if high == capacity else (low + high) // 2
+                low, high = (middle + 1, high) if _is_unit(stream, middle) else (low, middle)
+            ahead = 1
+            while not may_lack and low + ahead < capacity:
+                if _is_unit(stream, low + ahead):
+                    raise DamagedFileError(f"{self.file.path} has lost units")
+                ahead *= 2
+        return low
+
+
+def _is_unit(stream: BinaryIO, number: int) -> bool:
+    return bool(_written(read_at(stream, number * _UNIT, _UNIT).view(CONSUME_QUEUE_UNIT_DTYPE)))
 
 
 def _written(units: Units) -> int:
@@ -87,15 +108,21 @@ def _written(units: Units) -> int:
     return len(units) if good.all() else int(np.argmin(good))
 
 
+def queue_ids(store: StoreFolder, topic: str) -> list[int]:
+    """The ids of the queues of a topic that have a folder."""
+    return sorted(int(name) for name in store.names("consumequeue", topic) if name.isascii() and name.isdecimal())
+
+
 def queue_keys(store: StoreFolder) -> list[tuple[str, int]]:
     """(topic, queue id) of every queue that has a folder."""
-    topics = store.names("consumequeue")
-    found = [(topic, name) for topic in topics for name in store.names("consumequeue", topic)]
-    return sorted((topic, int(name)) for topic, name in found if name.isascii() and name.isdecimal())
+    return [(topic, queue_id) for topic in store.names("consumequeue") for queue_id in queue_ids(store, topic)]
 
 
 def queue_files(store: StoreFolder, topic: str, queue_id: int) -> list[QueueFile]:
-    """The files of a queue, ascending. Raises DamagedFileError for one whose size is no multiple of a unit's."""
+    """The files of a queue, ascending, but for empty ones at its end.
+
+    Raises DamagedFileError for one whose size is no multiple of a unit's, and for a gap.
+    """
     row = store.row("consumequeue", topic, str(queue_id))
     for file in row:
         if file.size % _UNIT:
@@ -103,6 +130,9 @@ def queue_files(store: StoreFolder, topic: str, queue_id: int) -> list[QueueFile
     for file, successor in pairwise(row):
         if successor.start != file.end:
             raise DamagedFileError(f"{successor.path} does not begin where {file.path} ends: a file is missing between them")
+    # Made ahead, or without all that it had since a power cut.
+    while len(row) > 1 and not QueueFile(topic, queue_id, row[-1], True).has_units():
+        del row[-1]
     return [QueueFile(topic, queue_id, file, file is row[-1]) for file in row]
 
 
