@@ -12,7 +12,6 @@ import argparse
 import itertools
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,8 +22,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench import apache, wire
-from bench.run import QUEUES, Bench, Running, build_loadgen, console, start_apache, start_ours, verdict
+from bench import wire
+from bench.run import QUEUES, Bench, Running, console, prepared, start_apache, start_ours, verdict
 
 PEER = "5.5.0"
 RATES = (1000, 5000)
@@ -142,15 +141,9 @@ def main() -> None:
     parser.add_argument("--alone", action="store_true", help=f"without Apache {PEER}")
     parser.add_argument("--scratch", type=Path, help="where the stores go while they are measured (the temporary folder)")
     options = parser.parse_args()
-    scratch = Path(tempfile.mkdtemp(prefix="pocketmq-bench-", dir=options.scratch))
-    try:
-        bench = Bench(build_loadgen(), scratch, options.secs, options.warm_secs)
+    with prepared(options.secs, options.warm_secs, options.scratch) as bench:
         ours = measure(bench, start_ours)
         show(ours, None if options.alone else measure(bench, lambda folder: start_apache(PEER, folder)))
-    except (RuntimeError, apache.ApacheError) as wrong:
-        sys.exit(f"bench: {wrong}")
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 if __name__ == "__main__":

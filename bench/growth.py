@@ -8,19 +8,16 @@ included. Needs that much room in FOLDER, which is emptied afterwards.
 import argparse
 import asyncio
 import os
-import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from rich.progress import BarColumn, Progress, TimeElapsedColumn
 from rich.table import Table
 
 from bench import wire
-from bench.run import QUEUES, TOPIC, Bench, Running, build_loadgen, console
+from bench.run import QUEUES, TOPIC, Bench, Running, console, prepared
 from bench.store import resident_mb
 from client.pull_consumer import PullConsumer
 from pocketmq import processes
@@ -87,15 +84,6 @@ async def pull_all(namesrv: str, step: Progress) -> tuple[int, int]:
     return sum(count for count, _ in found), sum(size for _, size in found)
 
 
-@contextmanager
-def scratch(folder: Path | None) -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp(dir=folder, prefix="growth-"))
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.growth", description=__doc__.split("\n\n")[0])
     parser.add_argument("folder", type=Path, nargs="?", help="where there is room (the folder for temporary files)")
@@ -105,8 +93,8 @@ def main() -> None:
     table = Table(title=f"{options.gib:g} GiB of log, bodies of {options.body_size:,} B")
     for column in ("", "seconds", "own MB", "resident MB"):
         table.add_column(column, justify="right" if column else "left")
-    with scratch(options.folder) as folder:
-        bench = Bench(build_loadgen(), folder, SEND_SECONDS, 0)
+    with prepared(SEND_SECONDS, 0, options.folder) as bench:
+        folder = bench.scratch
         namesrv = processes.start_namesrv(folder)
         server = processes.start_broker(folder, namesrv.address, {"diskMaxUsedSpaceRatio": "99"})
         broker = Running("PocketMQ", server.address, server.process.pid, server.boot_seconds, server.stop)

@@ -15,7 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,21 @@ class Bench:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+@contextmanager
+def prepared(seconds: float, warm_seconds: float, folder: Path | None) -> Iterator[Bench]:
+    """With a built loadgen, and stores in `folder` (None: that for temporary files), which are gone afterwards.
+
+    Ends the program when a broker does not start or serve.
+    """
+    scratch = Path(tempfile.mkdtemp(prefix="pocketmq-bench-", dir=folder))
+    try:
+        yield Bench(build_loadgen(), scratch, seconds, warm_seconds)
+    except (RuntimeError, apache.ApacheError) as wrong:
+        sys.exit(f"bench: {wrong}")
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
 def verdict(value: float, limit: float, at_most: bool) -> str:
     met = value <= limit if at_most else value >= limit
     sign = "<=" if at_most else ">="
@@ -201,9 +217,7 @@ def main() -> None:
     parser.add_argument("--apache", metavar="VERSION", help="the peer (4.9.4)")
     parser.add_argument("--scratch", type=Path, help="where the stores go while they are measured (the temporary folder)")
     options = parser.parse_args()
-    scratch = Path(tempfile.mkdtemp(prefix="pocketmq-bench-", dir=options.scratch))
-    try:
-        bench = Bench(build_loadgen(), scratch, options.secs, options.warm_secs)
+    with prepared(options.secs, options.warm_secs, options.scratch) as bench:
         if options.only == "sync":
             compare(bench, options.apache or "4.9.4", options.rounds, SYNC_LOADS, "SYNC_FLUSH")
         else:
@@ -212,10 +226,6 @@ def main() -> None:
             compare(bench, options.apache or "4.9.4", options.rounds, loads)
             if options.only is None:
                 compare(bench, options.apache or "4.9.4", options.rounds, SYNC_LOADS, "SYNC_FLUSH")
-    except (RuntimeError, apache.ApacheError) as wrong:
-        sys.exit(f"bench: {wrong}")
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 if __name__ == "__main__":
