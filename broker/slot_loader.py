@@ -14,6 +14,7 @@ import numpy as np
 
 from broker.clock_steps import ClockSteps
 from broker.near_heap import NearHeap, NearTimer
+from broker.seen_offsets import SeenOffsets
 from broker.timer_columns import MANY_READ, TimerColumns
 from broker.timer_record import TimerRecord, superseded_key
 from store.layout import TIMER_MAGIC_ROLL
@@ -53,7 +54,7 @@ class SlotLoader:
         self._unrolled: deque[tuple[int, Units]] = deque()
         # Physical offsets and sizes of records that are to be read.
         self._waiting: list[tuple[Numbers, Numbers]] = []
-        self._seen: list[Numbers] = []
+        self._seen = SeenOffsets()
         # Of what had been entered up to that physical offset, what is before that pair was delivered by an earlier process.
         self._delivered_before, self._entered_to = _NOTHING, -1
 
@@ -116,11 +117,9 @@ class SlotLoader:
 
     def _take_part(self, units: Units) -> None:
         # A slot was being loaded when the process ended: what it had rolled was rolled again.
-        if len(units) > 1:
-            units = units[np.sort(np.unique(units["physical_offset"], return_index=True)[1])]
-        for seen in self._seen:
-            units = units[~np.isin(units["physical_offset"], seen)]
-        self._seen.append(units["physical_offset"].astype(np.int64))
+        is_new = self._seen.add(units["physical_offset"].astype(np.int64))
+        if not is_new.all():
+            units = units[is_new]
         rolled = units["magic"] & TIMER_MAGIC_ROLL != 0
         if rolled.any():
             dues = unit_dues(units)
@@ -143,7 +142,9 @@ class SlotLoader:
         slot_ms, units = self._unrolled[0]
         part = units[:UNITS_ROLLED_AT_ONCE]
         # What cannot be rolled now, as there is no room, stays.
-        times = self._timers.roll(part, now_ms)
+        # Counted from its own slot: what lies in many slots, and is rolled in one moment, stays in many.
+        window_ms = self._timers.window_ms
+        times = self._timers.roll(part, slot_ms + max(now_ms - slot_ms, 0) // window_ms * window_ms)
         self._unrolled.popleft()
         if len(part) < len(units):
             self._unrolled.appendleft((slot_ms, units[len(part) :]))

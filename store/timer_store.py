@@ -87,13 +87,15 @@ class TimerStore:
             roll_window_slots = slots_total - _BLANK_SLOTS
         self._slots_total = slots_total
         # TimerMessageStore.doEnqueue: a rest of less than a third of the window is not worth a last round of its own.
-        self._window_ms = roll_window_slots * precision_ms
+        self.window_ms = roll_window_slots * precision_ms
         self._half_ms = roll_window_slots // 2 * precision_ms
         self._third_ms = roll_window_slots // 3 * precision_ms
         self._precision_ms = precision_ms
         self._checkpoint = TimerCheckpoint(disk, checkpoint_path)
         self._wheel = TimerWheel(disk, wheel_path, 2 * slots_total, precision_ms)
         self._log = TimerLog(disk, log_directory, log_file_size, open_files)
+        if open_files is not None:
+            open_files.beside.append(self._wheel.release_memory)
         self.read_time_ms = 0
         self.queue_offset = 0
         # The earliest due time of what is late in the slot that is being read, or no less than the read time.
@@ -180,8 +182,8 @@ class TimerStore:
         """Enter one message; the time of the slot it went into. As `put_many`, which is quicker from 20 on."""
         write_time_ms = self._slot_ms(write_time_ms)
         ahead = due_ms - write_time_ms
-        rolled = ahead >= self._window_ms
-        step = self._half_ms if ahead - self._window_ms < self._third_ms else self._window_ms
+        rolled = ahead >= self.window_ms
+        step = self._half_ms if ahead - self.window_ms < self._third_ms else self.window_ms
         time_ms = max(write_time_ms + step if rolled else due_ms, self.read_time_ms)
         if time_ms > self.last_time_ms:
             time_ms, rolled = self.last_time_ms, True
@@ -255,8 +257,8 @@ class TimerStore:
             return dues
         write_time_ms = self._slot_ms(write_time_ms)
         ahead = dues - write_time_ms
-        rolled = ahead >= self._window_ms
-        steps = np.where(ahead - self._window_ms < self._third_ms, self._half_ms, self._window_ms)
+        rolled = ahead >= self.window_ms
+        steps = np.where(ahead - self.window_ms < self._third_ms, self._half_ms, self.window_ms)
         times = np.maximum(np.where(rolled, write_time_ms + steps, dues), self.read_time_ms)
         rolled |= times > self.last_time_ms
         times = np.minimum(times, self.last_time_ms)
@@ -326,7 +328,7 @@ class TimerStore:
                 break
             found.append(bytes(unit))
             end, position = position, previous
-        return np.frombuffer(b"".join(reversed(found)), TIMER_LOG_UNIT_DTYPE)
+        return np.frombuffer(bytearray().join(reversed(found)), TIMER_LOG_UNIT_DTYPE)
 
     # --- what is pending --------------------------------------------------------------------------------------------
 

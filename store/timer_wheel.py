@@ -94,14 +94,15 @@ class TimerWheel:
         found = times[(times >= begin) & (times < end)]
         if len(found):
             return int(found.min()) * self.precision_ms
-        # The page of `begin` comes first and, for its slots before that, last.
-        pages = (first // _SLOTS_PER_PAGE + np.arange(len(self._newest) + 1)) % len(self._newest)
+        # The page of `begin` comes first and, if the times go round the wheel, for its slots before that, last.
+        turns = min((end - begin) // _SLOTS_PER_PAGE + 3, len(self._newest) + 1)
+        pages = (first // _SLOTS_PER_PAGE + np.arange(turns)) % len(self._newest)
         for turn in np.flatnonzero(self._newest[pages] >= begin).tolist():
             number = int(pages[turn]) * _SLOTS_PER_PAGE
             if turn and begin + (number - first) % self.slot_count >= end:
                 return None
             times = self._slots["time"][number : number + _SLOTS_PER_PAGE]
-            times = times[first - number :] if turn == 0 else times[: first - number] if turn == len(pages) - 1 else times
+            times = times[first - number :] if turn == 0 else times[: first - number] if turn == len(self._newest) else times
             found = times[(times >= begin) & (times < end)]
             if len(found):
                 return int(found.min()) * self.precision_ms

@@ -100,6 +100,33 @@ def slots_of_units(t: Timed) -> list[int]:
     return [time for part in t.timer_store.pending() for time in unit_times(part).tolist()]
 
 
+async def test_what_lies_in_many_slots_stays_in_many_however_far_the_clock_leaps() -> None:
+    t = Timed(slots_total=400, roll_window_slots=60)
+    due = {}
+    for number in range(50):
+        due[f"{number}"] = t.clock.message_time_ms() + 1000 * SECOND
+        t.put(f"{number}", TIMER_DELIVER_MS=due[f"{number}"])
+        await t.advance(SECOND)
+    for leap_s in (90, 200, 30):
+        await t.advance(leap_s * SECOND)
+        assert len(slots_of_units(t)) == len(set(slots_of_units(t))) == 50
+    await t.advance(1000 * SECOND)
+    assert t.bodies() == list(due)
+
+
+async def test_far_ones_of_a_slot_that_lie_apart_in_the_log_roll_too() -> None:
+    t = Timed()
+    now = t.clock.message_time_ms()
+    t.put("first", TIMER_DELIVER_MS=now + 9 * DAY)
+    for number in range(4200):
+        t.put(f"{number}", turn=False, TIMER_DELAY_SEC=60)
+    t.put("last", TIMER_DELIVER_MS=now + 9 * DAY)
+    await t.advance(9 * DAY - 1)
+    assert len(t.bodies()) == 4200
+    await t.advance(1)
+    assert t.bodies()[4200:] == ["first", "last"]
+
+
 async def test_a_leap_of_400_days_delivers_all_that_is_due_in_order() -> None:
     t = Timed()
     now = t.clock.message_time_ms()
