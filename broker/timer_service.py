@@ -45,6 +45,8 @@ that they wake these take 3 ms, and 5 with 2 ms here, where a message of the bur
 RETRY_AFTER_MS: Final = 100
 FAILED_MAX: Final = 8
 """After so many failed puts in a row no other is tried for a while."""
+RELEASED_EVERY: Final = 100
+"""After so many messages it is looked how much memory is resident."""
 _PUT_OK: Final = PutStatus.PUT_OK
 _UNSTORABLE: Final = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
 
@@ -84,6 +86,7 @@ class TimerMessageService:
         self._failure = ""
         self._roll_refusal: str | None = None
         self.delivered_total = 0
+        self._release_at = RELEASED_EVERY
         self.on_put_failed: Callable[[], None] = lambda: None
 
     @property
@@ -179,12 +182,20 @@ class TimerMessageService:
             more |= self._go_on()
             self._mark()
             self._near.forget_cancelled(self._timer_store.read_time_ms)
+            self._release_memory()
             if self._failed_in_a_row < FAILED_MAX:
                 self._arm(at_once=more)
         finally:
             if self._timer is None:
                 self._failed_in_a_row = 0
                 self._timer = self._timers.after(RETRY_AFTER_MS / 1000, self._run)
+
+    def _release_memory(self) -> None:
+        # What waited for long lies apart, in all files: with the neighbours that the kernel maps too, one message makes up
+        # to 256 KiB resident, and thousands may come before the checkpoint thread looks.
+        if self.delivered_total >= self._release_at:
+            self._release_at = self.delivered_total + RELEASED_EVERY
+            self._store.checkpoint_service.look_at_memory()
 
     def _go_on(self) -> bool:
         """Deliver what is due and load what comes soon; whether there is more of it than there was time."""

@@ -110,13 +110,13 @@ class MappedFile:
                 return  # was not mapped
         self.region.close()
 
-    def release_memory(self, end: int) -> None:
-        """Let pages before `end` leave our resident set, if they are mapped at all."""
+    def release_memory(self, end: int, start: int = 0) -> None:
+        """Let pages of [start, end) leave our resident set, if they are mapped at all."""
         try:
             region: MappedRegion = object.__getattribute__(self, "region")
         except AttributeError:
             return
-        region.release_memory(0, end)
+        region.release_memory(start, end)
 
     def next_data(self, start: int) -> int:
         """The first byte from `start` on that is in no hole of the file, else its end: zeros that cost something to read."""

@@ -144,6 +144,8 @@ class MessageStore:
             if kind is not StartKind.CRASHED:
                 self._sync_failed()
             raise
+        if self.index is not None:
+            self.index.release_memory()
         report.repairs[:0] = mended
         report.loss_window = loss_window(config)
         self._known = recovery.known

@@ -36,6 +36,8 @@ Numbers = npt.NDArray[np.int64]
 _UNIT_SIZE: Final = TIMER_LOG_UNIT_SIZE
 # 3 MB at a time: little memory for columns beside it, and few rounds.
 _UNITS_AT_ONCE: Final = 1 << 16
+# What is written is seldom read before hours have passed: so many bytes of it stay resident.
+_RELEASED_EVERY: Final = 4 << 20
 
 
 def unit_times(units: Units) -> Numbers:
@@ -120,7 +122,8 @@ class TimerLog:
     ) -> Iterator[tuple[int, Units]]:
         """The units in [begin, end) in parts: (position of the first, view of consecutive units). Never keep a view.
 
-        With `times_from` (epoch ms), full files all of whose units are in earlier slots are left out.
+        With `times_from` (epoch ms), full files all of whose units are in earlier slots are left out. The pages of whole
+        parts leave our resident set with them.
         """
         end = self.end if end is None else end
         for file in self._files.files:
@@ -130,7 +133,10 @@ class TimerLog:
                 continue
             units = _units_of(file)
             for index in range(low, high, _UNITS_AT_ONCE):
-                yield file.start_offset + index * _UNIT_SIZE, units[index : min(index + _UNITS_AT_ONCE, high)]
+                stop = min(index + _UNITS_AT_ONCE, high)
+                yield file.start_offset + index * _UNIT_SIZE, units[index:stop]
+                if stop - index == _UNITS_AT_ONCE:
+                    file.release_memory(stop * _UNIT_SIZE, index * _UNIT_SIZE)
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
@@ -150,6 +156,8 @@ class TimerLog:
                 self.truncate(before)
                 raise
             rest = rest[room:]
+        if self.end // _RELEASED_EVERY != before // _RELEASED_EVERY:
+            self.release_memory()
 
     def _writable(self) -> MappedFile:
         file = self._files.writable(self._origin)
@@ -171,6 +179,7 @@ class TimerLog:
                 bad |= (units["physical_offset"] >= max_physical_offset) | (unit_times(units) >= max_time_ms)
                 if bad.any():
                     return position + int(bad.argmax()) * _UNIT_SIZE
+                file.release_memory((index + len(units)) * _UNIT_SIZE, index * _UNIT_SIZE)
         return self.end
 
     def truncate(self, end: int) -> None:

@@ -2,13 +2,16 @@
 
 import random
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
 from power_cut_disk import PowerCutDisk
 
+from store.file_disk import FileDisk
 from store.layout import TIMER_LOG_UNIT_DTYPE, TIMER_WHEEL_SLOT_DTYPE
 from store.memory_disk import MemoryDisk
+from store.open_files import resident_memory
 from store.timer_checkpoint import TimerCheckpoint, TimerState
 from store.timer_log import TimerLog, Units, joined
 from store.timer_wheel import TimerSlot, TimerWheel
@@ -113,6 +116,24 @@ def test_an_append_without_room_changes_nothing() -> None:
     assert sum(len(part) for _, part in log.windows()) == 24
     disk.note_all_written()
     assert not disk.unreserved
+
+
+def test_little_of_a_long_log_is_resident_while_it_is_written_and_read(tmp_path: Path) -> None:
+    log = TimerLog(FileDisk(), str(tmp_path / "timerlog"), 16 << 20)
+    log.load()
+    data = units_for([NOW] * 8192).tobytes()
+    before = highest = resident_memory()
+    while log.end < 64 << 20:
+        log.append(data)
+        highest = max(highest, resident_memory())
+    seen = 0
+    for _, units in log.windows():
+        seen += int((units["record_size"] == 300).sum())
+        highest = max(highest, resident_memory())
+    assert seen >= (64 << 20) // 52 - 8192
+    assert log.sound_end(1 << 62, NOW + 1) > 0
+    assert max(highest, resident_memory()) < before + (24 << 20)
+    log.close()
 
 
 # --- the wheel ------------------------------------------------------------------------------------------------------
