@@ -142,9 +142,7 @@ class SlotLoader:
         slot_ms, units = self._unrolled[0]
         part = units[:UNITS_ROLLED_AT_ONCE]
         # What cannot be rolled now, as there is no room, stays.
-        # Counted from its own slot: what lies in many slots, and is rolled in one moment, stays in many.
-        window_ms = self._timers.window_ms
-        times = self._timers.roll(part, slot_ms + max(now_ms - slot_ms, 0) // window_ms * window_ms)
+        times = self._timers.roll(part, self._timers.roll_base(np.full(len(part), slot_ms), now_ms))
         self._unrolled.popleft()
         if len(part) < len(units):
             self._unrolled.appendleft((slot_ms, units[len(part) :]))

@@ -92,7 +92,7 @@ class TimerEntry:
             if len(units) < MANY * CONSUME_QUEUE_UNIT_SIZE:
                 self._enter_few(queue_offset, units)
             elif (rows := self._read(queue_offset, units)) is not None:
-                self._hang(rows, rows.columns.found)
+                self._hang(rows, rows.columns.found, np.full(len(rows.sizes), self._clock.message_time_ms()))
         except OSError as error:
             if self.refusal is None:
                 log.error("timers cannot be entered: %s; trying again", error)
@@ -118,7 +118,9 @@ class TimerEntry:
                 pending = (columns.dues_ms > due_before_ms) | ((columns.dues_ms == due_before_ms) & (places >= place_before))
                 pending |= rows.queue_offsets >= recovered.queue_offset
                 pending |= columns.cancels()
-                self._hang(rows, columns.found & pending & (places > recovered.entered_to))
+                now_ms = self._clock.message_time_ms()
+                bases = self._timer_store.roll_base(columns.stores_ms, now_ms)
+                self._hang(rows, columns.found & pending & (places > recovered.entered_to), bases)
             self.queue_offset = queue_offset + len(units) // CONSUME_QUEUE_UNIT_SIZE
             self._timer_store.mark(0, self.queue_offset)
             self._store.open_files.release_memory(self._store.commit_log.mapped_files.files, resident_max)
@@ -141,7 +143,7 @@ class TimerEntry:
             return None
         return _Rows(queue_offset + np.flatnonzero(whole), offsets, sizes, self._reader.read_many(offsets, sizes))
 
-    def _hang(self, rows: _Rows, wanted: Mask) -> None:
+    def _hang(self, rows: _Rows, wanted: Mask, write_times_ms: Numbers) -> None:
         """Hang units for the wanted rows into their slots; what belongs into one that is loaded comes into the heap too.
 
         Raises OSError when there is no room; nothing is entered then.
@@ -150,7 +152,7 @@ class TimerEntry:
         magics = np.where(columns.cancels(), MESSAGE | CANCELS, MESSAGE)
         times = self._timer_store.put_many(
             columns.outs_ms[numbers],
-            self._clock.message_time_ms(),
+            write_times_ms[numbers],
             rows.physical_offsets[numbers],
             rows.sizes[numbers],
             columns.topic_hashes[numbers],

@@ -87,7 +87,7 @@ class TimerStore:
             roll_window_slots = slots_total - _BLANK_SLOTS
         self._slots_total = slots_total
         # TimerMessageStore.doEnqueue: a rest of less than a third of the window is not worth a last round of its own.
-        self.window_ms = roll_window_slots * precision_ms
+        self._window_ms = roll_window_slots * precision_ms
         self._half_ms = roll_window_slots // 2 * precision_ms
         self._third_ms = roll_window_slots // 3 * precision_ms
         self._precision_ms = precision_ms
@@ -182,8 +182,8 @@ class TimerStore:
         """Enter one message; the time of the slot it went into. As `put_many`, which is quicker from 20 on."""
         write_time_ms = self._slot_ms(write_time_ms)
         ahead = due_ms - write_time_ms
-        rolled = ahead >= self.window_ms
-        step = self._half_ms if ahead - self.window_ms < self._third_ms else self.window_ms
+        rolled = ahead >= self._window_ms
+        step = self._half_ms if ahead - self._window_ms < self._third_ms else self._window_ms
         time_ms = max(write_time_ms + step if rolled else due_ms, self.read_time_ms)
         if time_ms > self.last_time_ms:
             time_ms, rolled = self.last_time_ms, True
@@ -210,7 +210,7 @@ class TimerStore:
     def put_many(
         self,
         dues_ms: npt.ArrayLike,
-        write_time_ms: int,
+        write_time_ms: int | Numbers,
         physical_offsets: npt.ArrayLike,
         record_sizes: npt.ArrayLike,
         topic_hashes: npt.ArrayLike,
@@ -218,8 +218,8 @@ class TimerStore:
     ) -> Numbers:
         """Enter messages in the order of the timer queue; the times of the slots they went into.
 
-        `dues_ms` is TIMER_OUT_MS; `write_time_ms` is now; `magics` has TIMER_MAGIC_DELETE for those that cancel others.
-        Raises OSError when there is no room; nothing is entered then.
+        `dues_ms` is TIMER_OUT_MS; `write_time_ms` is now, or a `roll_base`; `magics` has TIMER_MAGIC_DELETE for those that
+        cancel others. Raises OSError when there is no room; nothing is entered then.
         """
         dues = np.asarray(dues_ms, np.int64)
         units = np.zeros(len(dues), TIMER_LOG_UNIT_DTYPE)
@@ -231,7 +231,7 @@ class TimerStore:
             self._note_newest(units)
         return times
 
-    def roll(self, units: Units, write_time_ms: int, dues_ms: npt.ArrayLike | None = None) -> Numbers:
+    def roll(self, units: Units, write_time_ms: int | Numbers, dues_ms: npt.ArrayLike | None = None) -> Numbers:
         """Enter units of a slot, which are due later, into their next slots; `dues_ms` where Apache's do not tell.
 
         To be done before their own slot counts as read. Raises as `put_many`.
@@ -252,19 +252,28 @@ class TimerStore:
         )  # fmt: skip
         self._log.append(pointer)
 
-    def _put(self, dues: Numbers, write_time_ms: int, magics: npt.NDArray[Any], units: Units) -> Numbers:
+    def roll_base(self, time_ms: Numbers, now_ms: int) -> Numbers:
+        """The last times up to now that are whole roll windows behind `time_ms`: from there on is rolled.
+
+        From now on what was apart, and is rolled or entered again in one moment, would come together in one slot.
+        """
+        base: Numbers = time_ms + np.maximum(now_ms - time_ms, 0) // self._window_ms * self._window_ms
+        return base
+
+    def _put(self, dues: Numbers, write_time_ms: int | Numbers, magics: npt.NDArray[Any], units: Units) -> Numbers:
         if not len(dues):
             return dues
-        write_time_ms = self._slot_ms(write_time_ms)
-        ahead = dues - write_time_ms
-        rolled = ahead >= self.window_ms
-        steps = np.where(ahead - self.window_ms < self._third_ms, self._half_ms, self.window_ms)
-        times = np.maximum(np.where(rolled, write_time_ms + steps, dues), self.read_time_ms)
+        write_times = np.broadcast_to(np.asarray(write_time_ms, np.int64), dues.shape)
+        write_times = write_times - write_times % self._precision_ms
+        ahead = dues - write_times
+        rolled = ahead >= self._window_ms
+        steps = np.where(ahead - self._window_ms < self._third_ms, self._half_ms, self._window_ms)
+        times = np.maximum(np.where(rolled, write_times + steps, dues), self.read_time_ms)
         rolled |= times > self.last_time_ms
         times = np.minimum(times, self.last_time_ms)
         self._late_due_ms = min(self._late_due_ms, int(dues.min()))
         magics = np.where(rolled, magics | TIMER_MAGIC_ROLL, magics)
-        self._append(times, dues, np.full(len(dues), write_time_ms), magics, units)
+        self._append(times, dues, write_times, magics, units)
         return times
 
     def _append(self, times: Numbers, dues: Numbers, write_times: Numbers, magics: npt.NDArray[Any], records: Units) -> None:

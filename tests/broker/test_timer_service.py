@@ -109,6 +109,10 @@ async def test_what_lies_in_many_slots_stays_in_many_however_far_the_clock_leaps
         await t.advance(SECOND)
     for leap_s in (90, 200, 30):
         await t.advance(leap_s * SECOND)
+        if leap_s == 200:
+            t.stop()
+            t.disk.delete_tree("/store/timerlog")
+            t = Timed(t.disk, t.clock, **t.settings)
         assert len(slots_of_units(t)) == len(set(slots_of_units(t))) == 50
     await t.advance(1000 * SECOND)
     assert t.bodies() == list(due)
