@@ -45,8 +45,8 @@ that they wake these take 3 ms, and 5 with 2 ms here, where a message of the bur
 RETRY_AFTER_MS: Final = 100
 FAILED_MAX: Final = 8
 """After so many failed puts in a row no other is tried for a while."""
-RELEASED_EVERY: Final = 100
-"""After so many messages it is looked how much memory is resident."""
+FAR_BYTES, FAR_MAX = 1 << 20, 100
+"""After so many messages that lay so far from the one before it is looked how much memory is resident."""
 _PUT_OK: Final = PutStatus.PUT_OK
 _UNSTORABLE: Final = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
 
@@ -86,7 +86,7 @@ class TimerMessageService:
         self._failure = ""
         self._roll_refusal: str | None = None
         self.delivered_total = 0
-        self._release_at = RELEASED_EVERY
+        self._read_at = self._far_count = 0
         self.on_put_failed: Callable[[], None] = lambda: None
 
     @property
@@ -193,8 +193,8 @@ class TimerMessageService:
     def _release_memory(self) -> None:
         # What waited for long lies apart, in all files: with the neighbours that the kernel maps too, one message makes up
         # to 256 KiB resident, and thousands may come before the checkpoint thread looks.
-        if self.delivered_total >= self._release_at:
-            self._release_at = self.delivered_total + RELEASED_EVERY
+        if self._far_count >= FAR_MAX:
+            self._far_count = 0
             self._store.checkpoint_service.look_at_memory()
 
     def _go_on(self) -> bool:
@@ -239,6 +239,9 @@ class TimerMessageService:
     def _deliver(self, timer: NearTimer, now_ms: int) -> None:
         """Put the copy, or try again later. What can never be delivered is logged and left behind."""
         physical_offset = timer.physical_offset
+        if not -FAR_BYTES < physical_offset - self._read_at < FAR_BYTES:
+            self._far_count += 1
+        self._read_at = physical_offset
         file = self._store.commit_log.mapped_files.file_at(physical_offset)
         try:
             if file is None:
