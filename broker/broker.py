@@ -33,6 +33,9 @@ from broker.subscription_group import SubscriptionGroupManager
 from broker.timer_figures import DEQUEUE_NUMS
 from broker.timer_service import TimerMessageService
 from broker.topic_config import TopicConfigManager
+from broker.transaction import TransactionalMessageService
+from broker.transaction_check import TransactionCheck
+from broker.transaction_op import TransactionProgress
 from remoting.bodies import DataVersion
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode
@@ -110,6 +113,7 @@ class Broker:
                 if self.store_config.timer_wheel_enable:
                     with RecoveryProgress() as progress:
                         services.timer_messages.recover(progress)
+                services.transactions.recover()
             except (StoreError, ValueError, OSError) as error:
                 if isinstance(error, OSError) and error.errno in NO_ROOM:
                     path = error.filename or self.store_config.store_path_root_dir
@@ -124,6 +128,7 @@ class Broker:
         services.schedule.start()
         if self.store_config.timer_wheel_enable:
             services.timer_messages.start()
+        services.transactions.start()
         self._keep_house(services)
         await services.registration.start()
 
@@ -167,19 +172,21 @@ class Broker:
             registration, timers, min(config.register_broker_timeout_mills / 1000, ROUTE_WAIT_MAX_S), putter.is_immediate
         )
         topics.on_change = route_wait.topic_changed
+        clients = ClientRegistry(config, groups, clock)
         services = self.services = Services(
             config=config,
             store=store,
             topics=topics,
             groups=groups,
             offsets=offsets,
-            clients=ClientRegistry(config, groups, clock),
+            clients=clients,
             locks=RebalanceLock(clock),
             holds=holds,
             putter=putter,
             schedule=schedule,
             timer_messages=timer_messages,
             delivery_times=times,
+            transactions=self._transactions(store, putter, topics, clients, offsets, store_host, steps, timers, turn),
             delay_query=DelayQuery(store, waiting, schedule, cancelled, clock, times.precision_ms, steps.shift_ms),
             delay_cancelled=cancelled,
             registration=registration,
@@ -192,15 +199,15 @@ class Broker:
             store_host=store_host,
             broker_address=broker_address,
         )
-
-        store.ask_before_removing(lambda end: schedule.may_remove(end) and timer_messages.may_remove(end))
-        self._add_steps(services)
+        self._connect(services)
         return services
 
     @staticmethod
-    def _add_steps(services: Services) -> None:
-        """What is done at the end of each turn of the loop."""
+    def _connect(services: Services) -> None:
+        """What is done at the end of each turn of the loop, and who still needs a file of the log."""
         store, turn = services.store, services.turn
+        waits = (services.schedule, services.timer_messages, services.transactions)
+        store.ask_before_removing(lambda end: all(one.may_remove(end) for one in waits))
         listeners = (services.stats, services.holds, services.schedule, services.timer_messages)
 
         def dispatch() -> None:
@@ -226,6 +233,17 @@ class Broker:
             stop_enter=config.timer_stop_enqueue, stop_deliver=config.timer_stop_dequeue,
         )  # fmt: skip
 
+    def _transactions(
+        self, store: MessageStore, putter: MessagePutter, topics: TopicConfigManager, clients: ClientRegistry,
+        offsets: ConsumerOffsetManager, store_host: bytes, steps: ClockSteps, timers: Timers, turn: Turn,
+    ) -> TransactionalMessageService:  # fmt: skip
+        progress = TransactionProgress()
+        check = TransactionCheck(store, putter, progress, topics, clients, self.config, store_host, steps, timers, turn)
+        return TransactionalMessageService(
+            store, putter, offsets, progress, check,
+            cluster_name=self.config.broker_cluster_name, store_host=store_host, clock=self._clock,
+        )  # fmt: skip
+
     def _delivery_times(self, timer_messages: TimerMessageService) -> DeliveryTimes:
         config = self.store_config
         return DeliveryTimes(
@@ -249,7 +267,7 @@ class Broker:
         every = services.timers.every
         offsets_s = self.config.flush_consumer_offset_interval / 1000
         self._housekeeping = [
-            every(offsets_s, lambda: services.offsets.persist_in(self._writer), OFFSETS_FIRST_S),
+            every(offsets_s, self._persist_offsets, OFFSETS_FIRST_S),
             every(self.store_config.flush_delay_offset_interval / 1000, self._persist_delays),
             every(
                 self.store_config.timer_flush_interval_ms / 1000, lambda: services.timer_messages.persist_in(self._writer)
@@ -260,6 +278,10 @@ class Broker:
             every(SAMPLE_STEP_S, services.stats.sample),
             every(1.0, services.stats.sample_tps),
         ]
+
+    def _persist_offsets(self) -> None:
+        self.services.transactions.persist()
+        self.services.offsets.persist_in(self._writer)
 
     def _persist_delays(self) -> None:
         # First what is cancelled: behind progress that passed over it, it is no longer asked for.
@@ -284,6 +306,7 @@ class Broker:
             await self.services.registration.stop()
             self.services.schedule.stop()
             self.services.timer_messages.stop()
+            self.services.transactions.stop()
             await self._release_pulls()
             await self._flush()
         if self._client is not None:
@@ -293,6 +316,7 @@ class Broker:
         self._writer.shutdown()
         if self._store is not None:
             if self._is_serving:
+                self.services.transactions.close()
                 self.services.offsets.persist()
                 self.services.delay_cancelled.persist()
                 self.services.schedule.persist()

@@ -61,6 +61,12 @@ class BrokerConfig:
     recall_message_enable: bool = True  # Apache's default is false
     allow_recall_when_broker_not_writeable: bool = True
 
+    reject_transaction_message: bool = False
+    transaction_time_out: int = setting(6_000, low=0)
+    """How long after it was stored a half message is first asked about."""
+    transaction_check_max: int = setting(15, low=0)
+    transaction_check_interval: int = setting(60_000, low=1)
+
     long_polling_enable: bool = True
     lite_pull_message_enable: bool = True
     short_polling_time_mills: int = setting(1_000, low=1)
@@ -84,7 +90,8 @@ UPDATABLE_KEYS: Final = frozenset(
     defaultQueryMaxNum deleteWhen diskMaxUsedSpaceRatio fileReservedTime litePullMessageEnable longPollingEnable
     maxMsgsNumBatch maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory maxTransferCountOnMessageInDisk
     maxTransferCountOnMessageInMemory notifyConsumerIdsChangedEnable shortPollingTimeMills
-    recallMessageEnable startAcceptSendRequestTimeStamp traceOn
+    recallMessageEnable rejectTransactionMessage startAcceptSendRequestTimeStamp traceOn transactionCheckInterval
+    transactionCheckMax transactionTimeOut
     """.split()  # noqa: SIM905
 )
 """What UPDATE_BROKER_CONFIG may change: never a path, an address or an identity."""
@@ -96,7 +103,6 @@ FIXED_KEYS: Final = {
     "filterServerNums": ("0", "filter servers are gone since 5.x"),
     "forceRegister": ("true", "every registration is sent"),
     "compressedRegister": ("false", "registrations are sent as they are"),
-    "rejectTransactionMessage": ("true", "transactions do not exist yet"),
     "slaveReadEnable": ("false", "there are no slaves yet"),
     "storeReplyMessageEnable": ("true", "request-reply does not exist yet"),
     "useTLS": ("false", "TLS does not exist yet"),
@@ -125,7 +131,6 @@ _WITHOUT_EFFECT: Final = {
     "SQL92 filters do not exist yet": """
         enableCalcFilterBitMap expectConsumerNumUseFilter maxErrorRateOfBloomFilter filterDataCleanTimeSpan
         filterSupportRetry""",
-    "transactions do not exist yet": "transactionTimeOut transactionCheckMax transactionCheckInterval",
     "there are no commercial statistics": "commercialEnable",
     "it does nothing in 4.9.4 either": "highSpeedMode",
     "the backlog is 1024": "serverSocketBacklog",

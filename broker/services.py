@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from broker.subscription_group import SubscriptionGroupManager
     from broker.timer_service import TimerMessageService
     from broker.topic_config import TopicConfigManager
+    from broker.transaction import TransactionalMessageService
     from remoting.bodies import DataVersion
     from runtime.clock import Clock
     from runtime.timers import Timers
@@ -47,6 +48,7 @@ class Services:
     schedule: "ScheduleMessageService"
     timer_messages: "TimerMessageService"
     delivery_times: "DeliveryTimes"
+    transactions: "TransactionalMessageService"
     delay_query: "DelayQuery"
     delay_cancelled: "DelayCancelled"
     registration: "Registration"

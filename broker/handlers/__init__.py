@@ -15,6 +15,7 @@ from broker.handlers import (
     send,
     send_back,
     topic,
+    transaction,
 )
 from remoting.dispatch import routes
 
@@ -29,6 +30,7 @@ ROUTES = routes(
             client,
             lock,
             send_back,
+            transaction,
             recall,
             delay,
             topic,

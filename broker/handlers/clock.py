@@ -42,7 +42,8 @@ def advance_clock(services: Services, request: Request[AdvanceClockRequestHeader
 
 def _answer_when_settled(services: Services, answer: Deferred, deadline_s: float) -> None:
     timers_idle = services.timer_messages.is_idle or not services.delivery_times.is_enabled
-    if not (timers_idle and services.schedule.is_idle) and services.clock.monotonic() < deadline_s:
+    is_idle = timers_idle and services.schedule.is_idle and services.transactions.is_idle
+    if not is_idle and services.clock.monotonic() < deadline_s:
         services.timers.after(_LOOK_AGAIN_S, partial(_answer_when_settled, services, answer, deadline_s))
     else:
         services.turn.run()  # to the queues, and to whoever waits for them

@@ -10,7 +10,7 @@ import struct
 from typing import Final
 
 from broker.delivery_time import DELAYING_PROPERTIES, TIMER_OUT_MS, TIMER_TOPIC
-from broker.put import split_properties
+from broker.put import WAIT, split_properties
 from broker.recall_handle import RecallHandle
 from broker.services import Services
 from broker.topic_config import (
@@ -21,6 +21,7 @@ from broker.topic_config import (
     TOPIC_SYS_FLAG_UNIT,
     topic_name_problem,
 )
+from broker.transaction_half import TRAN_MSG
 from remoting.bodies import TopicConfig
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Request, Response
@@ -32,9 +33,8 @@ from remoting.headers.send import (
     SendMessageResponseHeader,
 )
 from store.message import MULTI_TAGS_FLAG, TRANSACTION_TYPE_MASK, Message
-from store.properties import UNIQ_KEY
+from store.properties import DELAY, UNIQ_KEY
 
-TRAN_MSG: Final = "TRAN_MSG"
 _RARE_PROPERTIES: Final = DELAYING_PROPERTIES | {TRAN_MSG}
 _SUCCESS: Final = ResponseCode.SUCCESS  # 0.05 us less than by way of the enum (3.11)
 
@@ -96,8 +96,8 @@ def _send_rare(services: Services, message: Message, text: str, queue_id: int) -
     `text` are its properties; the string that is stored is made here, once (one that was not needed cost 4 us).
     """
     putter, config, topic, properties = services.putter, services.config, message.topic, message.properties
-    if TRAN_MSG in properties:
-        _refuse_transaction(properties)
+    if _is_half(message):
+        return _send_half(services, message, queue_id)
     if not putter.delay(message):
         message.properties_bytes = putter.stored_properties(text, properties)
     result = putter.put_at_once(message)
@@ -164,10 +164,32 @@ def _create_topic(services: Services, header: SendMessageRequestHeader) -> Topic
     return created
 
 
-def _refuse_transaction(properties: dict[str, str]) -> None:
-    if properties[TRAN_MSG].lower() == "true":
-        remark = f"property {TRAN_MSG}=true: transaction messages are not supported yet"
-        raise RemotingError(ResponseCode.NO_PERMISSION, remark)
+def _is_half(message: Message) -> bool:
+    """Whether its sender prepares a transaction, and does not give back (as clients before 4.6.1 do) what came of one."""
+    properties = message.properties
+    is_given_back = message.reconsume_times > 0 and properties.get(DELAY, "0") != "0"
+    return properties.get(TRAN_MSG, "").lower() == "true" and not is_given_back
+
+
+def _send_half(services: Services, message: Message, queue_id: int) -> Response | Deferred:
+    """Store a half message. What its delay would be refused for is told now: nobody waits for the answer to a commit."""
+    putter, config, topic, properties = services.putter, services.config, message.topic, message.properties
+    if config.reject_transaction_message:
+        remark = f"the broker[{services.broker_address}] sending transaction message is forbidden"
+        raise RemotingError(ResponseCode.NO_PERMISSION, f"{remark} (rejectTransactionMessage=true)")
+    if not DELAYING_PROPERTIES.isdisjoint(properties):
+        putter.delay(Message(topic, queue_id, b"", message.born_host, message.store_host, properties=dict(properties)))
+    waits = {WAIT: properties[WAIT]} if WAIT in properties else {}
+    result = services.transactions.prepare(message)
+    answer = SendMessageResponseHeader(
+        putter.message_id(result.physical_offset),
+        queue_id,
+        result.queue_offset,
+        properties.get(UNIQ_KEY),
+        config.region_id,
+        config.trace_on,
+    )
+    return services.route_wait.when_routed(putter.when_safe(result.end_offset, waits, Response(_SUCCESS, answer)), topic)
 
 
 def _redirect_to_dlq(services: Services, request: Request[SendMessageRequestHeader], message: Message) -> None:

@@ -23,6 +23,9 @@ from broker.stats import BrokerStats
 from broker.subscription_group import SubscriptionGroupManager
 from broker.timer_service import TimerMessageService
 from broker.topic_config import TopicConfigManager
+from broker.transaction import TransactionalMessageService
+from broker.transaction_check import TransactionCheck
+from broker.transaction_op import TransactionProgress
 from remoting.bodies import DataVersion, TopicConfig
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode
@@ -107,11 +110,17 @@ class StubChannel:
 class DataPath:
     """The parts, put together as the broker does it. Tests end a turn by `turn()`; only timers run by themselves."""
 
-    def __init__(self, broker: dict[str, Any] | None = None, **store: Any) -> None:
+    def __init__(
+        self,
+        broker: dict[str, Any] | None = None,
+        disk: MemoryDisk | None = None,
+        clock: SteppedClock | None = None,
+        **store: Any,
+    ) -> None:
         loop = asyncio.get_running_loop()
-        self.clock = clock = SteppedClock()
+        self.clock = clock = clock or SteppedClock()
         config = BrokerConfig(namesrv_addr=None, broker_name="b", **(broker or {}))
-        disk = MemoryDisk()
+        self.disk = disk = disk or MemoryDisk()
         settings = {"mapped_file_size_commit_log": 32 << 20, "max_hash_slot_num": 1000, "max_index_num": 5000} | store
         self.store = MessageStore(MessageStoreConfig(store_path_root_dir="/store", **settings), disk, clock)
         self.store.load()
@@ -135,19 +144,29 @@ class DataPath:
         schedule = ScheduleMessageService(
             self.store, self.store.delay_levels, file("delayOffset"), timers, self._turn, cancelled
         )
+        offsets, clients = ConsumerOffsetManager(file("consumerOffset"), clock), ClientRegistry(config, groups, clock)
+        offsets.load()
+        steps, progress = ClockSteps(clock), TransactionProgress()
+        check = TransactionCheck(
+            self.store, putter, progress, topics, clients, config, STORE_HOST, steps, timers, self._turn
+        )
+        transactions = TransactionalMessageService(
+            self.store, putter, offsets, progress, check, cluster_name="c", store_host=STORE_HOST, clock=clock
+        )
         self.services = Services(
             config=config,
             store=self.store,
             topics=topics,
             groups=groups,
-            offsets=ConsumerOffsetManager(file("consumerOffset"), clock),
-            clients=ClientRegistry(config, groups, clock),
+            offsets=offsets,
+            clients=clients,
             locks=RebalanceLock(clock),
             holds=PullRequestHoldService(timers),
             putter=putter,
             schedule=schedule,
             timer_messages=timer_messages,
             delivery_times=times,
+            transactions=transactions,
             delay_query=DelayQuery(self.store, timer_messages, schedule, cancelled, clock),
             delay_cancelled=cancelled,
             registration=registration,
@@ -163,6 +182,8 @@ class DataPath:
         self.services.topics.update(TopicConfig(TOPIC, 4, 4))
         self.services.schedule.start()
         self.services.timer_messages.start()
+        transactions.recover()
+        transactions.start()
         self._turn.add(Phase.DISPATCH, self._dispatch)
         self._turn.add(Phase.FLUSH, self.services.putter.request_sync)
         self._turn.add(Phase.WAKE, self.services.holds.wake)

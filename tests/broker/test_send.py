@@ -176,10 +176,11 @@ async def test_a_store_that_takes_nothing_is_not_available(path):
     assert "disk full" in answer.remark
 
 
-async def test_transactions_are_refused_plainly(path):
+async def test_transactions_can_be_forbidden(path):
+    path.services.config.reject_transaction_message = True
     answer = path.send("TRAN_MSG\x01true")
     assert answer.code == ResponseCode.NO_PERMISSION
-    assert "not supported yet" in answer.remark
+    assert "sending transaction message is forbidden" in answer.remark
     assert path.send("TRAN_MSG\x01false").code == 0
 
 

@@ -1,0 +1,53 @@
+"""END_TRANSACTION: a producer commits or rolls back what it prepared, on its own or because it was asked."""
+
+import logging
+from typing import Final
+
+from broker.services import Services
+from broker.transaction_half import HalfMessage
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import Request, Response
+from remoting.dispatch import RemotingError, Route, routes
+from remoting.headers.transaction import EndTransactionRequestHeader
+from store.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_NOT_TYPE, TRANSACTION_ROLLBACK_TYPE
+
+log = logging.getLogger("broker")
+
+_ENDINGS: Final = (TRANSACTION_NOT_TYPE, TRANSACTION_COMMIT_TYPE, TRANSACTION_ROLLBACK_TYPE)
+
+
+def end_transaction(services: Services, request: Request[EndTransactionRequestHeader]) -> Response | None:
+    """Deliver the message or forget it; not known yet means to be asked later, and is not answered, as by Apache."""
+    header = request.header
+    ending = header.commit_or_rollback
+    if ending not in _ENDINGS:
+        remark = f"commitOrRollback={ending} is neither 8 (commit) nor 12 (roll back) nor 0 (not known yet)"
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
+    if ending == TRANSACTION_NOT_TYPE:
+        log.debug("the transaction of %s is not known yet to %s", header.msg_id, request.channel.remote_address)
+        return None
+    half = _half_message(services, header)
+    if ending == TRANSACTION_COMMIT_TYPE:
+        services.transactions.commit(half)
+    else:
+        services.transactions.roll_back(half)
+    return Response()
+
+
+def _half_message(services: Services, header: EndTransactionRequestHeader) -> HalfMessage:
+    """The half message that the request names. Raises RemotingError with Apache's remarks for one that is another."""
+    try:
+        half = services.transactions.find(header.commit_log_offset)
+    except ValueError as error:
+        remark = f"Find prepared transaction message failed (commitLogOffset={header.commit_log_offset}: {error})"
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, remark) from None
+    if half.producer_group != header.producer_group:
+        remark = f"The producer group wrong (producerGroup={header.producer_group}, prepared by {half.producer_group})"
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
+    if half.queue_offset != header.tran_state_table_offset:
+        remark = f"The transaction state table offset wrong ({header.tran_state_table_offset}, not {half.queue_offset})"
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
+    return half
+
+
+ROUTES = routes(Route(RequestCode.END_TRANSACTION, EndTransactionRequestHeader, end_transaction))

@@ -1,0 +1,167 @@
+"""TransactionalMessageService: messages that are stored first, and delivered when their sender says so.
+
+    prepare    the message goes into the half queue, where no consumer reads it   (`broker.transaction_half`)
+    end        commit: the message goes to its topic, then an op message names the half message as done with; roll back:
+               only the op message                                                (`broker.transaction_op`)
+    check      the broker asks a producer of the group about what stays open      (`broker.transaction_check`)
+
+A process that ends between commit and op message finds the transaction open: the producer is asked, and the message comes a
+second time, as with Apache. A transaction that was asked about meanwhile may be ended twice, by its sender and by who was
+asked: there the second commit is known and not delivered again, as long as this process lives. (Apache delivers both.)
+"""
+
+import logging
+from typing import Final
+
+from broker.consumer_offset import ConsumerOffsetManager
+from broker.put import CLUSTER, MessagePutter
+from broker.topic_config import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+from broker.transaction_check import TransactionCheck
+from broker.transaction_half import HalfMessage, as_half
+from broker.transaction_op import HalfPlace, TransactionProgress, op_message
+from remoting.dispatch import RemotingError
+from runtime.clock import Clock
+from store.layout import HOLE_TAGS_CODE
+from store.message import Message, PutResult
+from store.message_store import MessageStore
+
+log = logging.getLogger("broker")
+
+GROUP: Final = "CID_RMQ_SYS_TRANS"
+"""The consumer group whose offsets tell how far half and op messages are done with."""
+COMMITTED_MAX: Final = 10_000
+"""So many commits of transactions that were asked about are known; their second ones come within a minute or so."""
+
+
+class TransactionalMessageService:
+    """All of it belongs to the loop."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        putter: MessagePutter,
+        offsets: ConsumerOffsetManager,
+        progress: TransactionProgress,
+        check: TransactionCheck,
+        *,
+        cluster_name: str,
+        store_host: bytes,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._putter = putter
+        self._offsets = offsets
+        self._progress = progress
+        self._check = check
+        self._cluster = (CLUSTER, cluster_name)
+        self._store_host = store_host
+        self._clock = clock
+        self._committed: dict[int, None] = {}  # first offsets, oldest first
+        self._written = (-1, -1)
+        self._unwritten: tuple[int, tuple[int, int]] | None = None  # waits for the log to be synced up to there
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    def recover(self) -> None:
+        """Find what is open."""
+        self._written = (
+            self._offsets.query(GROUP, TRANS_HALF_TOPIC, 0),
+            self._offsets.query(GROUP, TRANS_OP_HALF_TOPIC, 0),
+        )
+        self._progress.read(self._store, *self._written)
+
+    def start(self) -> None:
+        """Look after what is open."""
+        self._check.start()
+
+    def stop(self) -> None:
+        """Ask nobody any more."""
+        self._check.stop()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is to be done before a time comes."""
+        return self._check.is_idle
+
+    # --- what producers ask -----------------------------------------------------------------------------------------
+
+    def prepare(self, message: Message) -> PutResult:
+        """Store the half message of a message. Raises RemotingError when the store refuses it."""
+        as_half(message, self._cluster)
+        result = self._putter.put_at_once(message)
+        self._check.half_stored(result.queue_offset)
+        return result
+
+    def find(self, physical_offset: int) -> HalfMessage:
+        """The half message at a physical offset. Raises ValueError when none is there.
+
+        The half queue must know it too: a body may hold bytes that look like a record.
+        """
+        half = HalfMessage.read(self._store.message_at(physical_offset))
+        queue = self._store.queue(TRANS_HALF_TOPIC, 0)
+        unit = None if queue is None else queue.unit_at(half.queue_offset)
+        if unit is None or unit[0] != physical_offset:
+            raise ValueError("it stands in no queue")
+        return half
+
+    def commit(self, half: HalfMessage) -> None:
+        """Deliver the message, now or when it is due. Raises RemotingError when the store refuses it: it stays open."""
+        first, newest = half.first_offset, self._progress.copies.get(half.first_offset)
+        if first in self._committed:
+            log.info("the transaction of %s is committed twice, and delivered once", half.unique_key)
+            return
+        place = newest or HalfPlace(half.queue_offset, half.record.physical_offset)
+        self._putter.put(half.committed(self._store_host, place.physical_offset))
+        if newest is not None:
+            self._committed[first] = None
+            if len(self._committed) > COMMITTED_MAX:
+                del self._committed[next(iter(self._committed))]
+        self._end(first, place.queue_offset)
+
+    def roll_back(self, half: HalfMessage) -> None:
+        """Never deliver the message."""
+        newest = self._progress.copies.get(half.first_offset)
+        self._end(half.first_offset, half.queue_offset if newest is None else newest.queue_offset)
+
+    def _end(self, first_offset: int, queue_offset: int) -> None:
+        """Name the half message, of copies the newest, as done with. Without an op message this process knows it anyway."""
+        progress = self._progress
+        progress.copies.pop(first_offset, None)
+        try:
+            self._putter.put_at_once(op_message(queue_offset, self._clock.message_time_ms(), self._store_host))
+            progress.op_stored(queue_offset)
+        except (OSError, RemotingError) as error:
+            reason = error.remark if isinstance(error, RemotingError) else error
+            log.error("the half message %d is ended, but no op message can tell: %s", queue_offset, reason)
+            progress.done(queue_offset)
+        self._check.half_done()
+
+    # --- how far ----------------------------------------------------------------------------------------------------
+
+    def persist(self) -> None:
+        """Tell the consumer offsets how far half and op queue are done with, as of the last call: by now all copies and
+        commits before are synced, without which a power cut could lose a message in both places."""
+        unwritten = self._unwritten
+        if unwritten is not None and unwritten[0] <= self._store.flushed_offset:
+            self._written, self._unwritten = unwritten[1], None
+            for topic, queue_offset in zip((TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC), self._written, strict=True):
+                self._offsets.commit(GROUP, topic, 0, queue_offset)
+        self._note()
+        self._check.look()
+
+    def _note(self) -> None:
+        places = (self._progress.half_offset, self._progress.op_offset)
+        if self._unwritten is None and places != self._written and any(places):
+            self._unwritten = (self._store.max_physical_offset, places)
+
+    def close(self) -> None:
+        """Tell how far it is now, once the store has synced its log."""
+        self._unwritten = None
+        self._note()
+        self.persist()
+
+    def may_remove(self, end_offset: int) -> bool:
+        """Whether no half message that is open lies in the CommitLog before `end_offset`."""
+        queue = self._store.queue(TRANS_HALF_TOPIC, 0)
+        unit = None if queue is None else queue.unit_at(self._progress.half_offset)
+        return unit is None or unit[2] == HOLE_TAGS_CODE or unit[0] >= end_offset

@@ -1,0 +1,173 @@
+"""A half message: a record of RMQ_SYS_TRANS_HALF_TOPIC, and the messages that are made of it.
+
+It carries what its sender gave, REAL_TOPIC and REAL_QID, and no transaction type, so that it stands in a queue. A half
+message that stays open is stored again, so that the queue's beginning need not be kept for it; its *copies* carry
+
+    TRANSACTION_CHECK_TIMES      how often its producers were asked
+    TRAN_PREPARED_QUEUE_OFFSET   the queue offset of the first of them. 4.9.4 and 5.x add it only where
+                                 CHECK_IMMUNITY_TIME_IN_SECONDS is given, and read it only there
+    PMQ_STORED_MS                own: when the first was stored
+"""
+
+from typing import Final, Self
+
+from broker.delayed_copy import OWN_PROPERTY
+from broker.put import STALE_IN_COPIES, WAIT
+from broker.topic_config import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
+from store.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_TYPE_MASK, Message, folder_problem
+from store.properties import REAL_QID, REAL_TOPIC, UNIQ_KEY, decode_properties, encode_properties
+from store.record import Record, decode_record, encode_record, record_size, topic_part
+
+TRAN_MSG: Final = "TRAN_MSG"
+CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
+FIRST_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
+CHECK_IMMUNITY_TIME: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+TRANSACTION_ID: Final = "__transactionId__"
+_PRODUCER_GROUP: Final = "PGROUP"
+_STORED_MS: Final = "PMQ_STORED_MS"
+_QUEUE_ID_MAX: Final = 2**31 - 1
+_DIGITS_MAX: Final = 18
+
+
+def as_half(message: Message, cluster: tuple[str, str]) -> None:
+    """Turn a message that its sender prepares into its half message. `cluster` is the property that every record has.
+
+    What only a broker may say of a half message is left out: a program that forwards what it consumed sends it along.
+    """
+    properties = message.properties
+    for name in (CHECK_TIMES, FIRST_OFFSET, _STORED_MS, WAIT):
+        properties.pop(name, None)
+    if UNIQ_KEY in properties:
+        properties[TRANSACTION_ID] = properties[UNIQ_KEY]
+    properties[REAL_TOPIC] = message.topic
+    properties[REAL_QID] = str(message.queue_id)
+    properties[cluster[0]] = cluster[1]
+    message.topic, message.queue_id = TRANS_HALF_TOPIC, 0
+    message.sys_flag &= ~TRANSACTION_TYPE_MASK
+    message.properties_bytes = encode_properties(properties).encode()
+
+
+class HalfMessage:
+    """One half message as it is stored."""
+
+    __slots__ = ("properties", "real_queue_id", "real_topic", "record")
+
+    def __init__(self, record: Record) -> None:
+        """Raises ValueError for a record that is none."""
+        self.record = record
+        self.properties = decode_properties(record.properties)
+        for name in STALE_IN_COPIES:
+            self.properties.pop(name, None)
+        topic, queue_id = self.properties.get(REAL_TOPIC), _number(self.properties.get(REAL_QID))
+        if record.topic != TRANS_HALF_TOPIC.encode():
+            raise ValueError(f"its topic is {record.topic.decode(errors='replace')}")
+        if not topic or topic == TRANS_HALF_TOPIC or folder_problem(topic) or queue_id is None or queue_id > _QUEUE_ID_MAX:
+            raise ValueError(f"{REAL_TOPIC}={topic} and {REAL_QID}={self.properties.get(REAL_QID)} are no queue")
+        self.real_topic, self.real_queue_id = topic, queue_id
+
+    @classmethod
+    def read(cls, view: memoryview | None) -> Self:
+        """The half message in `view`, as `MessageStore.message_at` gives it. Raises ValueError when there is none."""
+        if view is None:
+            raise ValueError("there is no such record")
+        return cls(decode_record(view))
+
+    @property
+    def queue_offset(self) -> int:
+        return self.record.queue_offset
+
+    @property
+    def first_offset(self) -> int:
+        """Queue offset of the half message of which this is a copy, or its own."""
+        first = _number(self.properties.get(FIRST_OFFSET))
+        return self.queue_offset if first is None or first > self.queue_offset else first
+
+    @property
+    def producer_group(self) -> str | None:
+        return self.properties.get(_PRODUCER_GROUP)
+
+    @property
+    def unique_key(self) -> str | None:
+        return self.properties.get(UNIQ_KEY)
+
+    @property
+    def check_times(self) -> int:
+        """How often its producers were asked."""
+        return _number(self.properties.get(CHECK_TIMES)) or 0
+
+    @property
+    def immunity_ms(self) -> int | None:
+        """For how long its sender wants nobody to be asked; None when it said nothing that is a number of seconds."""
+        seconds = _number(self.properties.get(CHECK_IMMUNITY_TIME))
+        return None if seconds is None else seconds * 1000
+
+    @property
+    def since_ms(self) -> int:
+        """Since when the transaction is open: when it was first stored. A copy of Apache's tells only when it was born."""
+        record = self.record
+        stored_ms = _number(self.properties.get(_STORED_MS))
+        if stored_ms is None:
+            is_copy = self.check_times or self.first_offset != self.queue_offset
+            stored_ms = record.born_timestamp_ms if is_copy else record.store_timestamp_ms
+        return min(stored_ms, record.store_timestamp_ms)
+
+    # --- what is made of it -----------------------------------------------------------------------------------------
+
+    def renewed(self, store_host: bytes, check_times: int) -> Message:
+        """The copy that takes its place at the queue's end."""
+        properties = self.properties | {FIRST_OFFSET: str(self.first_offset), _STORED_MS: str(self.since_ms)}
+        if check_times:
+            properties[CHECK_TIMES] = str(check_times)
+        return self._message(TRANS_HALF_TOPIC, 0, store_host, properties)
+
+    def given_up(self, store_host: bytes) -> Message:
+        """The message that tells people of a transaction that nobody ended."""
+        return self._message(TRANS_CHECK_MAX_TIME_TOPIC, 0, store_host, self._shown())
+
+    def committed(self, store_host: bytes, prepared_offset: int) -> Message:
+        """The message that its sender meant; it may still have to wait for its delay.
+
+        The stored string shows TRAN_MSG, REAL_TOPIC and REAL_QID, as Apache's does, which renders it before it clears them.
+        """
+        shown = self._shown()
+        message = self._message(self.real_topic, self.real_queue_id, store_host, shown)
+        message.properties = {name: shown[name] for name in shown if name not in (TRAN_MSG, REAL_TOPIC, REAL_QID)}
+        message.sys_flag = message.sys_flag & ~TRANSACTION_TYPE_MASK | TRANSACTION_COMMIT_TYPE
+        message.prepared_transaction_offset = prepared_offset
+        return message
+
+    def for_producer(self) -> bytes:
+        """The message as producers see it when they are asked: in the form of a pulled record, under its real topic."""
+        record = self.record
+        message = self._message(self.real_topic, self.real_queue_id, record.store_host, self._shown())
+        magic_code, topic = topic_part(self.real_topic.encode())
+        size = record_size(message, len(topic))
+        return encode_record(
+            message, magic_code, topic, size, record.queue_offset, record.physical_offset, record.store_timestamp_ms
+        )
+
+    def _shown(self) -> dict[str, str]:
+        return {name: value for name, value in self.properties.items() if not name.startswith(OWN_PROPERTY)}
+
+    def _message(self, topic: str, queue_id: int, store_host: bytes, properties: dict[str, str]) -> Message:
+        record = self.record
+        return Message(
+            topic,
+            queue_id,
+            record.body,
+            record.born_host,
+            store_host,
+            record.flag,
+            record.sys_flag,
+            record.born_timestamp_ms,
+            record.reconsume_times,
+            0,
+            properties,
+            encode_properties(properties).encode(),
+        )
+
+
+def _number(text: str | None) -> int | None:
+    """A number that is not negative, or None."""
+    is_number = text is not None and len(text) <= _DIGITS_MAX and text.isascii() and text.isdecimal()
+    return int(text) if is_number and text is not None else None

@@ -1,0 +1,181 @@
+"""Transactions: prepared, committed, rolled back, and what is stored of it."""
+
+import pytest
+from data_path import TOPIC
+from transacting import COMMIT, OP, ROLLBACK, TIMEOUT_MS, UNKNOWN, Transacting, properties
+
+from broker.message_id import decode_message_id
+from remoting.codes import RequestCode, ResponseCode
+from remoting.headers.transaction import EndTransactionRequestHeader
+from store.delay_level import DelayLevels
+from store.message import SCHEDULE_TOPIC, TRANSACTION_TYPE_MASK
+
+
+@pytest.fixture
+async def path():
+    return Transacting()
+
+
+async def test_a_half_message_is_nowhere_but_in_the_half_queue(path):
+    answer = path.prepare("a", TAGS="tag", KEYS="key", WAIT="true")
+    (half,) = path.halves()
+    assert (answer.code, answer.ext["queueId"], answer.ext["queueOffset"]) == (0, "0", "0")
+    assert answer.ext["transactionId"] == "U-a"
+    assert decode_message_id(answer.ext["msgId"])[1] == half.physical_offset
+    assert path.stored() == []
+    assert half.sys_flag & TRANSACTION_TYPE_MASK == 0, "else it would stand in no queue"
+    assert properties(half) == {
+        "TRAN_MSG": "true", "PGROUP": "pg", "UNIQ_KEY": "U-a", "TAGS": "tag", "KEYS": "key", "CLUSTER": "c",
+        "REAL_TOPIC": TOPIC, "REAL_QID": "0", "__transactionId__": "U-a",
+    }  # fmt: skip
+
+
+async def test_what_only_a_broker_may_say_of_a_half_message_is_not_taken_from_a_client(path):
+    path.prepare("a", TRANSACTION_CHECK_TIMES=15, TRAN_PREPARED_QUEUE_OFFSET=3, PMQ_STORED_MS=1)
+    assert {"TRANSACTION_CHECK_TIMES", "TRAN_PREPARED_QUEUE_OFFSET", "PMQ_STORED_MS"}.isdisjoint(
+        properties(path.halves()[0])
+    )
+
+
+async def test_a_commit_delivers_and_leaves_an_op_message_that_both_versions_read(path):
+    path.send("UNIQ_KEY\x01ordinary", b"before")
+    path.prepare("first")
+    path.prepare("a", TAGS="tag", KEYS="key", own="1")
+    half = path.halves()[1]
+    assert path.end(half).code == 0
+    before, message = path.stored()
+    assert (before.body, message.body) == (b"before", b"a")
+    assert message.sys_flag & TRANSACTION_TYPE_MASK == COMMIT
+    assert message.prepared_transaction_offset == half.physical_offset
+    assert (message.born_timestamp_ms, message.born_host) == (half.born_timestamp_ms, half.born_host)
+    assert properties(message) == properties(half), "Apache renders them before it takes out what was for the broker"
+    (op,) = path.stored(OP)
+    assert (op.body, properties(op)) == (b"1", {"TAGS": "d"})
+
+
+async def test_a_roll_back_leaves_an_op_message_alone(path):
+    path.prepare("a")
+    assert path.end(path.halves()[0], ROLLBACK).code == 0
+    await path.advance(10 * TIMEOUT_MS)
+    assert (path.stored(), path.ops(), len(path.halves())) == ([], ["0"], 1)
+
+
+async def test_what_is_not_known_yet_is_not_answered_and_stays_open(path):
+    path.prepare("a")
+    (half,) = path.halves()
+    header = EndTransactionRequestHeader("pg", half.queue_offset, half.physical_offset, UNKNOWN, "m")
+    path.channel.take()
+    path.ask(RequestCode.END_TRANSACTION, header)
+    path.turn()
+    assert (path.channel.take(), path.ops(), path.stored()) == ([], [], [])
+    assert path.end(half, 4).code == ResponseCode.SYSTEM_ERROR
+
+
+@pytest.mark.parametrize(
+    ("wrong", "remark"),
+    [
+        ({"producer_group": "other"}, "The producer group wrong"),
+        ({"tran_state_table_offset": 7}, "The transaction state table offset wrong"),
+        ({"commit_log_offset": 1 << 40}, "Find prepared transaction message failed"),
+        ({"commit_log_offset": 0}, "Find prepared transaction message failed"),  # a message, but no half message
+    ],
+)
+async def test_an_end_that_names_no_half_message_of_its_group_is_refused(path, wrong, remark):
+    path.send("PGROUP\x01pg", b"ordinary")
+    path.prepare("a")
+    answer = path.end(path.halves()[0], **wrong)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark.startswith(remark)
+    assert (path.bodies(), path.ops()) == (["ordinary"], [])
+
+
+async def test_bytes_in_a_body_that_look_like_a_half_message_are_none(path):
+    path.prepare("a")
+    (half,) = path.halves()
+    forged = bytearray(path.store.message_at(half.physical_offset))
+    at = path.store.max_physical_offset + 88  # behind the fixed part of the record that holds it
+    forged[28:36] = at.to_bytes(8, "big")
+    path.send(None, bytes(forged))
+    assert bytes(path.store.message_at(at)) == bytes(forged)
+    answer = path.end(half, commit_log_offset=at)
+    assert (answer.code, path.ops(), len(path.stored())) == (ResponseCode.SYSTEM_ERROR, [], 1)
+
+
+async def test_a_committed_message_waits_for_its_delay_from_the_commit_on(path):
+    path.prepare("level", DELAY=2)
+    path.prepare("timer", TIMER_DELAY_MS=3_000)
+    delay_ms = DelayLevels(path.store.config.message_delay_level).delay_ms(2)
+    await path.advance(3_000)
+    assert path.stored() == []
+    for half in path.halves():
+        path.end(half)
+    assert len(path.stored(SCHEDULE_TOPIC, 1)) == 1
+    assert path.stored() == []
+    await path.advance(3_000)
+    assert path.bodies() == ["timer"]
+    await path.advance(delay_ms - 3_000)
+    assert path.bodies() == ["timer", "level"]
+    assert all(record.sys_flag & TRANSACTION_TYPE_MASK == COMMIT for record in path.stored())
+
+
+async def test_a_delay_that_cannot_be_is_refused_with_the_half_message(path):
+    answer = path.prepare("a", TIMER_DELAY_SEC=10**9)
+    assert (answer.code, path.halves()) == (ResponseCode.MESSAGE_ILLEGAL, [])
+
+
+async def test_a_committed_message_that_is_given_back_is_no_transaction_again(path):
+    path.services.groups.find("cg")
+    answer = path.send("TRAN_MSG\x01true\x02DELAY\x011", topic="%RETRY%cg", reconsume_times=1)
+    assert (answer.code, path.halves()) == (0, [])
+
+
+async def test_a_commit_that_cannot_be_stored_leaves_the_transaction_open(path):
+    path.prepare("a")
+    (half,) = path.halves()
+    path.store.commit_log.refusal = "disk full"
+    assert path.end(half).code == ResponseCode.SERVICE_NOT_AVAILABLE
+    path.store.commit_log.refusal = None
+    assert path.ops() == []
+    assert path.end(half).code == 0
+    assert (path.bodies(), path.ops()) == (["a"], ["0"])
+
+
+async def test_progress_goes_as_far_as_all_is_done_with_and_is_told_when_that_is_synced(path):
+    for body in "abc":
+        path.prepare(body)
+    a, b, c = path.halves()
+    path.end(c)
+    path.end(a, ROLLBACK)
+    path.services.transactions.persist()
+    path.services.transactions.persist()
+    assert path.progress() == (-1, -1), "nothing is synced"
+    path.persist()
+    assert path.progress() == (1, 0), "the first op message names c, which is behind b"
+    path.end(b)
+    path.persist()
+    assert path.progress() == (3, 3)
+
+
+async def test_retention_keeps_what_is_open(path):
+    path.prepare("a")
+    path.prepare("b")
+    a, b = path.halves()
+    may_remove = path.services.transactions.may_remove
+    assert may_remove(a.physical_offset) and not may_remove(b.physical_offset)
+    path.end(a)
+    assert may_remove(b.physical_offset) and not may_remove(b.physical_offset + 1)
+    path.end(b)
+    assert may_remove(1 << 40)
+
+
+async def test_the_op_messages_of_both_versions_are_understood(path):
+    for body in "abcd":
+        path.prepare(body)
+    path.put_op(b"3")  # 4.9.4's
+    path.put_op(b"1,0,")  # 5.x's
+    path = path.again()
+    channel = path.producer()
+    await path.advance(TIMEOUT_MS)
+    assert [question.ext["msgId"] for question in channel.take()] == ["U-c"]
+    path.persist()
+    assert path.progress() == (4, 2), "the copy is open, and no op message names anything before it"

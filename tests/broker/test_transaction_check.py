@@ -1,0 +1,270 @@
+"""Transactions that nobody ends: who is asked, when, how often; and what a process that ends in the middle leaves."""
+
+import pytest
+from data_path import TOPIC, records
+from transacting import (
+    COMMIT,
+    GIVEN_UP,
+    HALF,
+    INTERVAL_MS,
+    ROLLBACK,
+    TIMEOUT_MS,
+    UNKNOWN,
+    Killed,
+    Transacting,
+    properties,
+)
+
+from remoting.codes import RequestCode
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+async def path():
+    return Transacting()
+
+
+async def test_a_producer_is_asked_when_the_time_is_over_and_its_answer_counts(path):
+    channel = path.producer()
+    path.prepare("a", TAGS="tag")
+    path.prepare("b")
+    await path.advance(TIMEOUT_MS - 1)
+    assert channel.take() == []
+    await path.advance(1)
+    first, second = channel.take()
+    assert first.code == RequestCode.CHECK_TRANSACTION_STATE and first.flag & 2, "it wants no answer of its own"
+    half, copy = path.halves()[0], path.halves()[2]
+    assert (first.ext["tranStateTableOffset"], first.ext["commitLogOffset"]) == ("2", str(copy.physical_offset))
+    assert (first.ext["msgId"], first.ext["transactionId"]) == ("U-a", "U-a")
+    (shown,) = records(first.body)
+    assert (shown.topic, shown.queue_id, shown.body) == (TOPIC.encode(), 0, b"a")
+    assert (shown.queue_offset, shown.physical_offset) == (2, copy.physical_offset)
+    assert properties(shown) == properties(half) | {"TRANSACTION_CHECK_TIMES": "1", "TRAN_PREPARED_QUEUE_OFFSET": "0"}
+    path.end_asked(first, COMMIT)
+    path.end_asked(second, ROLLBACK)
+    assert (path.bodies(), path.ops()) == (["a"], ["2", "3"])
+    assert path.stored()[0].prepared_transaction_offset == copy.physical_offset
+    await path.advance(INTERVAL_MS)
+    assert (channel.take(), len(path.halves())) == ([], 4)
+
+
+async def test_each_of_a_groups_producers_is_asked_in_turn_and_no_other(path):
+    other, first, second = path.producer(41001, "other"), path.producer(41002), path.producer(41003)
+    path.prepare("a")
+    await path.advance(TIMEOUT_MS)
+    for _ in range(3):
+        await path.advance(INTERVAL_MS)
+    assert [len(channel.take()) for channel in (other, first, second)] == [0, 2, 2]
+    second.close()
+    await path.advance(INTERVAL_MS)
+    assert (len(first.take()), second.take()) == (1, [])
+
+
+async def test_after_15_questions_it_is_given_up(path):
+    channel = path.producer()
+    path.prepare("a", own="1")
+    await path.advance(TIMEOUT_MS)
+    for times in range(1, 16):
+        (question,) = channel.take()
+        assert properties(records(question.body)[0])["TRANSACTION_CHECK_TIMES"] == str(times)
+        path.end_asked(question, UNKNOWN)
+        assert path.stored(GIVEN_UP) == []
+        await path.advance(INTERVAL_MS)
+    (given_up,) = path.stored(GIVEN_UP)
+    assert (given_up.body, properties(given_up)["own"], properties(given_up)["REAL_TOPIC"]) == (b"a", "1", TOPIC)
+    assert properties(given_up)["TRANSACTION_CHECK_TIMES"] == "15"
+    assert path.services.topics.get(GIVEN_UP) is not None
+    await path.advance(HOUR_MS)
+    assert (channel.take(), path.stored(), len(path.stored(GIVEN_UP))) == ([], [], 1)
+    path.persist()
+    assert path.progress() == (16, 0)
+
+
+async def test_what_is_older_than_the_log_keeps_is_given_up_at_once(path):
+    channel = path.producer()
+    path.prepare("a")
+    await path.advance(path.store.config.file_reserved_time * HOUR_MS + 1)
+    assert (channel.take(), len(path.stored(GIVEN_UP))) == ([], 1)
+
+
+async def test_nobody_is_asked_before_the_immunity_time_is_over_and_the_queue_goes_on(path):
+    channel = path.producer()
+    path.prepare("immune", CHECK_IMMUNITY_TIME_IN_SECONDS=150)
+    path.prepare("brief", CHECK_IMMUNITY_TIME_IN_SECONDS=1)
+    path.prepare("plain")
+    await path.advance(INTERVAL_MS)
+    await path.advance(0)
+    assert [question.ext["msgId"] for question in channel.take()] == ["U-brief", "U-plain"]
+    copy = path.halves()[3]
+    assert properties(copy)["TRAN_PREPARED_QUEUE_OFFSET"] == "0" and "TRANSACTION_CHECK_TIMES" not in properties(copy)
+    await path.advance(INTERVAL_MS)
+    channel.take()
+    await path.advance(150_000 - 2 * INTERVAL_MS - 1)
+    assert channel.take() == []
+    await path.advance(1)
+    assert [question.ext["msgId"] for question in channel.take()] == ["U-immune"]
+
+
+async def test_its_sender_may_end_what_was_stored_again_meanwhile(path):
+    """Apache delivers such a message twice: the copy stays open there."""
+    channel = path.producer()
+    path.prepare("immune", CHECK_IMMUNITY_TIME_IN_SECONDS=3600)
+    path.prepare("rolled back", CHECK_IMMUNITY_TIME_IN_SECONDS=3600)
+    immune, rolled_back = path.halves()
+    await path.advance(INTERVAL_MS)
+    await path.advance(INTERVAL_MS)
+    assert len(path.halves()) == 6
+    path.end(immune, COMMIT)
+    path.end(rolled_back, ROLLBACK)
+    assert (path.bodies(), path.ops()) == (["immune"], ["4", "5"])
+    assert path.stored()[0].prepared_transaction_offset == path.halves()[4].physical_offset
+    await path.advance(2 * HOUR_MS)
+    assert (channel.take(), len(path.halves())) == ([], 6)
+
+
+async def test_a_sender_and_who_was_asked_may_both_commit_and_it_is_delivered_once(path):
+    channel = path.producer()
+    path.prepare("a")
+    (half,) = path.halves()
+    await path.advance(TIMEOUT_MS)
+    (question,) = channel.take()
+    path.end(half, COMMIT)
+    path.end_asked(question, COMMIT)
+    assert (path.bodies(), path.ops()) == (["a"], ["1"])
+
+
+async def test_a_commit_counts_that_comes_after_who_was_asked_knew_nothing_of_it(path):
+    channel = path.producer()
+    path.prepare("a")
+    (half,) = path.halves()
+    await path.advance(TIMEOUT_MS)
+    path.end_asked(channel.take()[0], ROLLBACK)
+    path.end(half, COMMIT)
+    assert path.bodies() == ["a"]
+
+
+async def test_a_given_up_transaction_can_still_be_committed(path):
+    path.prepare("a")
+    (half,) = path.halves()
+    await path.advance(path.store.config.file_reserved_time * HOUR_MS + 1)
+    path.end(half, COMMIT)
+    assert path.bodies() == ["a"]
+
+
+async def test_the_calendar_set_back_or_forth_makes_nobody_wait_for_it(path):
+    channel = path.producer()
+    path.prepare("back")
+    path.clock.step(-HOUR_MS)
+    await path.settle()
+    await path.advance(TIMEOUT_MS)
+    (question,) = channel.take()
+    assert question.ext["msgId"] == "U-back"
+    path.end_asked(question, ROLLBACK)
+    path.prepare("forth")
+    path.clock.step(HOUR_MS)
+    await path.settle()
+    assert channel.take() == []
+    await path.advance(TIMEOUT_MS)
+    assert [question.ext["msgId"] for question in channel.take()] == ["U-forth"]
+    path.clock.step(-HOUR_MS)
+    path = path.again()
+    channel = path.producer()
+    await path.advance(INTERVAL_MS)
+    assert [question.ext["msgId"] for question in channel.take()] == ["U-forth"], "nor who starts behind its own log"
+
+
+async def test_a_fresh_message_behind_a_copy_waits_no_longer_than_it_must(path):
+    channel = path.producer()
+    path.prepare("old")
+    await path.advance(TIMEOUT_MS)
+    (question,) = channel.take()
+    path.prepare("fresh")
+    path.end_asked(question, COMMIT)
+    await path.settle()
+    await path.advance(TIMEOUT_MS)
+    assert [question.ext["msgId"] for question in channel.take()] == ["U-fresh"]
+
+
+async def test_a_copy_that_cannot_be_stored_is_tried_again_and_nobody_is_asked_before(path):
+    channel = path.producer()
+    path.prepare("a")
+    path.store.commit_log.refusal = "disk full"
+    path.clock.advance(TIMEOUT_MS)
+    path.services.transactions._check._run()
+    assert channel.take() == [] and not path.services.transactions.is_idle
+    path.store.commit_log.refusal = None
+    await path.settle()
+    assert len(channel.take()) == 1
+
+
+async def test_many_that_are_due_together_take_more_than_one_turn(path):
+    channel = path.producer()
+    for number in range(100):
+        path.prepare(str(number))
+    path.clock.advance(TIMEOUT_MS)
+    path.services.transactions._check._run()
+    assert 0 < len(channel.take()) < 100
+    await path.settle()
+    assert path.store.max_offset(HALF, 0) == 200
+
+
+# --- ends in the middle ----------------------------------------------------------------------------------------------
+
+
+async def test_what_was_open_is_asked_about_by_the_next_process(path):
+    for body in "abc":
+        path.prepare(body)
+    path.end(path.halves()[1])
+    path.persist()
+    path = path.again()
+    channel = path.producer()
+    await path.advance(TIMEOUT_MS)
+    questions = channel.take()
+    assert [question.ext["msgId"] for question in questions] == ["U-a", "U-c"]
+    path = path.again()
+    channel = path.producer()
+    for question in questions:
+        path.end_asked(question, COMMIT)
+    await path.advance(INTERVAL_MS)
+    assert (sorted(path.bodies()), channel.take()) == (["a", "b", "c"], [])
+
+
+@pytest.mark.parametrize("immunity", [None, 90])
+@pytest.mark.parametrize("persisted", [False, True])
+@pytest.mark.parametrize("killed_at", range(12))
+async def test_a_process_may_end_before_any_put(path, killed_at, persisted, immunity):
+    """Of the next one that lives long enough: all commits are delivered, no roll back is, all is done with in the end."""
+    endings = {"a": COMMIT, "b": ROLLBACK, "c": COMMIT}
+    extra = {} if immunity is None else {"CHECK_IMMUNITY_TIME_IN_SECONDS": immunity}
+    for body in endings:
+        path.prepare(body, **extra)
+    halves = path.halves()
+    path.kill_before_put(killed_at)
+    try:
+        path.end(halves[0], COMMIT)
+        await _live(path, endings, INTERVAL_MS + TIMEOUT_MS, persisted)
+        path.end(halves[2], COMMIT)
+    except Killed:
+        pass
+    path = path.again()
+    await _live(path, endings, 4 * INTERVAL_MS, persisted)
+    delivered = path.bodies()
+    assert set(delivered) == {"a", "c"}
+    assert len(delivered) - 2 <= 1, "a second time only what was committed right before the end"
+    path.persist()
+    assert path.progress() == (path.store.max_offset(HALF, 0), len(path.ops()))
+
+
+async def _live(path, endings, ms, persisted):
+    """Let time pass with a producer that answers."""
+    channel = path.producer()
+    for _ in range(ms // TIMEOUT_MS):
+        path.clock.advance(TIMEOUT_MS)
+        while not path.services.transactions.is_idle:
+            path.services.transactions._check._run()
+            path.turn()
+        if persisted:
+            path.persist()
+        for question in channel.take():
+            path.end_asked(question, endings[question.ext["msgId"][2:]])

@@ -1,0 +1,129 @@
+"""A data path with transactional producers: what they prepare and end, and what they are asked."""
+
+from typing import Any
+
+from data_path import TOPIC, DataPath, StubChannel, until
+
+from broker.transaction_op import op_message
+from remoting.codes import RequestCode
+from remoting.command import RemotingCommand
+from remoting.headers.transaction import EndTransactionRequestHeader
+from store.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE
+from store.properties import decode_properties, encode_properties
+from store.record import Record
+
+HALF, OP, GIVEN_UP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
+COMMIT, ROLLBACK, UNKNOWN = TRANSACTION_COMMIT_TYPE, TRANSACTION_ROLLBACK_TYPE, 0
+GROUP, OFFSETS_GROUP = "pg", "CID_RMQ_SYS_TRANS"
+TIMEOUT_MS, INTERVAL_MS = 6_000, 60_000
+
+
+class Killed(BaseException):
+    """The process ended where a record was to be put."""
+
+
+class Transacting(DataPath):
+    """`again` opens the same disk as after a kill: what is not in a file is lost."""
+
+    def __init__(self, broker: dict[str, Any] | None = None, **how: Any) -> None:
+        self.settings = broker
+        super().__init__(broker, **how)
+
+    def prepare(self, body: str, **properties: object) -> RemotingCommand:
+        named = {"TRAN_MSG": "true", "PGROUP": GROUP, "UNIQ_KEY": f"U-{body}"} | {k: str(v) for k, v in properties.items()}
+        return self.send(encode_properties(named), body.encode(), sys_flag=TRANSACTION_PREPARED_TYPE)
+
+    def producer(self, port: int = 41000, group: str = GROUP) -> StubChannel:
+        """A connected producer of a group."""
+        channel: Any = StubChannel(port)
+        self.services.clients.register_producer(group, channel, f"client-{port}", "JAVA", 401)
+        return channel
+
+    def end(self, half: Record, ending: int = COMMIT, **fields: Any) -> RemotingCommand:
+        """Ask for the end of a transaction; the answer."""
+        settings = {
+            "producer_group": GROUP,
+            "tran_state_table_offset": half.queue_offset,
+            "commit_log_offset": half.physical_offset,
+            "commit_or_rollback": ending,
+            "msg_id": "m",
+        } | fields
+        return self.call(RequestCode.END_TRANSACTION, EndTransactionRequestHeader(**settings))
+
+    def end_asked(self, question: RemotingCommand, ending: int) -> None:
+        """What a producer does when it is asked."""
+        header = EndTransactionRequestHeader(
+            GROUP, int(question.ext["tranStateTableOffset"]), int(question.ext["commitLogOffset"]), ending,
+            question.ext["msgId"], from_transaction_check=True,
+        )  # fmt: skip
+        self.ask(RequestCode.END_TRANSACTION, header, oneway=True)
+        self.turn()
+
+    async def advance(self, ms: int) -> None:
+        self.clock.advance(ms)
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Until nothing is to be done before a time comes."""
+        services = self.services
+
+        def is_idle() -> bool:
+            self.turn()
+            return services.transactions.is_idle and services.schedule.is_idle and services.timer_messages.is_idle
+
+        await until(is_idle)
+
+    def persist(self) -> None:
+        """Have the consumer offsets told, and written."""
+        self.store.flush_service.flush_log()
+        for _ in range(2):
+            self.services.transactions.persist()
+        self.services.offsets.persist()
+
+    def progress(self) -> tuple[int, int]:
+        """The consumer offsets in half and op queue, as told."""
+        offsets = self.services.offsets
+        return offsets.query(OFFSETS_GROUP, HALF, 0), offsets.query(OFFSETS_GROUP, OP, 0)
+
+    def stop(self) -> None:
+        self.services.transactions.stop()
+        self.services.schedule.stop()
+        self.services.timer_messages.stop()
+
+    def again(self) -> "Transacting":
+        self.stop()
+        self.disk._locked.clear()  # the killed process holds no lock
+        return Transacting(self.settings, disk=self.disk, clock=self.clock)
+
+    def put_op(self, body: bytes) -> None:
+        """An op message of another broker."""
+        message = op_message(0, 0, bytes(8))
+        message.body = body
+        self.services.putter.put_at_once(message)
+        self.turn()
+
+    def kill_before_put(self, number: int) -> None:
+        """Let the process end where its put of that number, from 0, was to come."""
+        putter, put = self.services.putter, self.store.put_message
+        left = [number]
+
+        def counted(message: Any) -> Any:
+            if left[0] == 0:
+                raise Killed
+            left[0] -= 1
+            return put(message)
+
+        putter._put_message = counted
+
+    def bodies(self, topic: str = TOPIC, queue_id: int = 0) -> list[str]:
+        return [record.body.decode() for record in self.stored(topic, queue_id)]
+
+    def halves(self) -> list[Record]:
+        return self.stored(HALF)
+
+    def ops(self) -> list[str]:
+        return self.bodies(OP)
+
+
+def properties(record: Record) -> dict[str, str]:
+    return decode_properties(record.properties)
