@@ -1,5 +1,6 @@
 """The client libraries that are tested, and the drivers that run for them."""
 
+import itertools
 import os
 from pathlib import Path
 from typing import NoReturn
@@ -26,24 +27,28 @@ class Drivers:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._running: dict[tuple[str, str], Driver] = {}
+        self._numbers = itertools.count()
 
     def get(self, client: str, cluster: Cluster) -> Driver:
         key = (client, cluster.namesrv_address)
         if key not in self._running:
-            command = self._command(client)
-            home = self._folder / f"{client}-{len(self._running)}"
-            env = {**os.environ, "HOME": str(home), "ROCKETMQ_GO_LOG_LEVEL": "error"}
-            self._running[key] = Driver([*command, cluster.namesrv_address, BROKER_NAME], home, env)
+            self._running[key] = self.another(client, cluster)
         return self._running[key]
+
+    def another(self, client: str, cluster: Cluster) -> Driver:
+        """A process of its own, which its caller closes or kills."""
+        home = self._folder / f"{client}-{next(self._numbers)}"
+        env = {**os.environ, "HOME": str(home), "ROCKETMQ_GO_LOG_LEVEL": "error"}
+        return Driver([*self._command(client, home), cluster.namesrv_address, BROKER_NAME], home, env)
 
     def close(self, cluster: Cluster | None = None) -> None:
         for key in [key for key in self._running if cluster is None or key[1] == cluster.namesrv_address]:
             self._running.pop(key).close()
 
-    def _command(self, client: str) -> list[str | Path]:
+    @staticmethod
+    def _command(client: str, home: Path) -> list[str | Path]:
         if client == "go_v2":
             return [toolchain.go_driver()]
         version = toolchain.JAVA_VERSIONS[client]
         class_path = f"{toolchain.java_classes(version)}:{toolchain.jars(version)}/*"
-        home = self._folder / f"{client}-{len(self._running)}"
         return ["java", *JAVA_OPTIONS, "-Xmx256m", f"-Duser.home={home}", "-cp", class_path, "Driver"]

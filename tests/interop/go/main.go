@@ -69,6 +69,8 @@ var (
 	producers = map[string]rocketmq.Producer{}
 	pullers   = map[string]rocketmq.PullConsumer{}
 	running   = map[string]func() error{}
+
+	transactional = map[string]rocketmq.TransactionProducer{}
 )
 
 type request struct{ url.Values }
@@ -179,6 +181,19 @@ func startProducer(r request) error {
 	if r.Has("namespace") {
 		options = append(options, producer.WithNamespace(r.Get("namespace")))
 	}
+	if r.flag("transactional") {
+		p, err := rocketmq.NewTransactionProducer(endings{name}, options...)
+		if err != nil {
+			return err
+		}
+		if err = p.Start(); err != nil {
+			return err
+		}
+		lock.Lock()
+		defer lock.Unlock()
+		transactional[name], running[name] = p, p.Shutdown
+		return nil
+	}
 	p, err := rocketmq.NewProducer(options...)
 	if err != nil {
 		return err
@@ -190,6 +205,26 @@ func startProducer(r request) error {
 	defer lock.Unlock()
 	producers[name], running[name] = p, p.Shutdown
 	return nil
+}
+
+// endings ends transactions as their messages say.
+type endings struct{ producer string }
+
+func (e endings) ExecuteLocalTransaction(m *primitive.Message) primitive.LocalTransactionState {
+	if m.GetProperty("local") == "HANG" {
+		show(map[string]any{"event": e.producer, "message": describe(&primitive.MessageExt{Message: *m})})
+		select {}
+	}
+	return states[m.GetProperty("local")]
+}
+
+func (e endings) CheckLocalTransaction(m *primitive.MessageExt) primitive.LocalTransactionState {
+	show(map[string]any{"event": e.producer, "message": describe(m)})
+	return states[m.GetProperty("checked")]
+}
+
+var states = map[string]primitive.LocalTransactionState{
+	"COMMIT": primitive.CommitMessageState, "ROLLBACK": primitive.RollbackMessageState, "UNKNOWN": primitive.UnknowState,
 }
 
 func forOne(values []string, index int) string {
@@ -227,7 +262,7 @@ func message(r request, index int, label string) *primitive.Message {
 
 func send(r request) ([]sent, error) {
 	lock.Lock()
-	p := producers[r.Get("producer")]
+	p, transactional := producers[r.Get("producer")], transactional[r.Get("producer")]
 	lock.Unlock()
 	ctx := context.Background()
 	labels := r.Values["body"]
@@ -241,6 +276,15 @@ func send(r request) ([]sent, error) {
 				return nil, err
 			}
 			results[i] = describeSent(label, at, result)
+		}
+	case "transaction":
+		for i, label := range labels {
+			at := time.Now().UnixMilli()
+			result, err := transactional.SendMessageInTransaction(ctx, message(r, i, label))
+			if err != nil {
+				return nil, err
+			}
+			results[i] = describeSent(label, at, result.SendResult)
 		}
 	case "async":
 		var open sync.WaitGroup

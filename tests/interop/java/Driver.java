@@ -25,9 +25,12 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.MessageQueueSelector;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.TransactionListener;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageClientExt;
@@ -38,10 +41,12 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * The Java client behind a line protocol: URL-encoded requests on stdin, JSON lines on stdout. One source for 4.9.4 and 5.5.0.
  *
  * <pre>
- * producer  name [group namespace compressOver]
- * send      producer topic body... [kind=sync|async|oneway|batch queueId tags... keys... delayLevel size property.NAME
- *           delayTimeSec delayTimeMs deliverTimeMs (5.x)]
+ * producer  name [group namespace compressOver transactional]
+ * send      producer topic body... [kind=sync|async|oneway|batch|transaction queueId tags... keys... delayLevel size
+ *           property.NAME delayTimeSec delayTimeMs deliverTimeMs (5.x)]
  *           tags and keys: one for all, or one for each body; size: the body's text is repeated up to that many bytes
+ *           transaction: the properties local and checked say how it ends, COMMIT, ROLLBACK or UNKNOWN; local may be HANG.
+ *           That it hangs, and that the broker asks, are events of the producer's name
  * recall    producer topic handle (5.3 and later)
  * push      name group topic [expression model=CLUSTERING|BROADCASTING orderly from=first|last namespace maxReconsume
  *           fail... (bodies whose consumption fails, failTimes times or always) delayLevel (of a retry)]
@@ -167,13 +172,51 @@ public final class Driver {
 
     private Object startProducer(Request request) throws Exception {
         String name = request.text("name");
-        DefaultMQProducer producer = configured(new DefaultMQProducer(request.text("group", name + "-group")), request, name);
+        String group = request.text("group", name + "-group");
+        DefaultMQProducer producer = request.flag("transactional") ? transactional(name, group) : new DefaultMQProducer(group);
+        configured(producer, request, name);
         producer.setSendMsgTimeout(10_000);
         producer.setCompressMsgBodyOverHowmuch(request.number("compressOver", 4096));
         producer.start();
         producers.put(name, producer);
         running.put(name, producer::shutdown);
         return null;
+    }
+
+    private DefaultMQProducer transactional(String name, String group) {
+        TransactionMQProducer producer = new TransactionMQProducer(group);
+        producer.setTransactionListener(new TransactionListener() {
+            @Override
+            public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
+                if (message.getProperty("local").equals("HANG")) {
+                    MessageExt told = new MessageExt();
+                    told.setTopic(message.getTopic());
+                    told.setBody(message.getBody());
+                    tell(name, List.of(told), new ConcurrentHashMap<>());
+                    hang();
+                }
+                return state(message.getProperty("local"));
+            }
+
+            @Override
+            public LocalTransactionState checkLocalTransaction(MessageExt message) {
+                tell(name, List.of(message), new ConcurrentHashMap<>());
+                return state(message.getProperty("checked"));
+            }
+
+            private void hang() {
+                try {
+                    new CountDownLatch(1).await();
+                } catch (InterruptedException ended) {
+                    Thread.currentThread().interrupt();
+                }
+            }
+
+            private LocalTransactionState state(String ending) {
+                return LocalTransactionState.valueOf(ending.equals("UNKNOWN") ? "UNKNOW" : ending + "_MESSAGE");
+            }
+        });
+        return producer;
     }
 
     private DefaultMQProducer producer(Request request) {
@@ -231,6 +274,13 @@ public final class Driver {
                     long sentAt = System.currentTimeMillis();
                     Message message = messages.get(index);
                     SendResult result = chosen ? producer.send(message, selector, queueId) : producer.send(message);
+                    results.add(describe(bodies.get(index), sentAt, result));
+                }
+                return results;
+            case "transaction":
+                for (int index = 0; index < messages.size(); index++) {
+                    long sentAt = System.currentTimeMillis();
+                    SendResult result = producer.sendMessageInTransaction(messages.get(index), null);
                     results.add(describe(bodies.get(index), sentAt, result));
                 }
                 return results;

@@ -1,0 +1,152 @@
+"""Transactional producers of all client libraries: how they end transactions, and what becomes of those that nobody ended.
+
+Times are short, so that 15 questions take seconds; the clients do all of it side by side. With ``--server=apache`` the
+broker is 4.9.4's.
+"""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+from driver import Driver, Received
+from drivers import CLIENTS, Drivers, toolchain_missing
+from servers import Cluster, Flavour
+from toolchain import ToolchainMissing
+from wire import GET_PRODUCER_CONNECTION_LIST, Connection, Record
+
+CHECKS_MAX = 15
+CONFIG = {"transactionTimeOut": 400, "transactionCheckInterval": 400}
+IMMUNITY_S = 2
+GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
+PATIENCE_S = 60
+
+
+class Transactions:
+    """All that one client does; the fields tell what came of it."""
+
+    def __init__(self, client_name: str, drivers: Drivers, cluster: Cluster) -> None:
+        self.client_name = client_name
+        self._drivers = drivers
+        self._cluster = cluster
+        self.topic = f"Transactions-{client_name}"
+        self.producer, self.consumer, self.group = "lives", "c", f"{client_name}-pg"
+        self.consumed: list[Received] = []
+        self.asked: list[Received] = []
+        self.given_up: list[Record] = []
+
+    def run(self) -> "Transactions":
+        with Connection(self._cluster.broker_address) as connection:
+            connection.create_topic(self.topic, 4)
+        self._leave_open()
+        client = self._drivers.get(self.client_name, self._cluster)
+        self._begin(client, self.producer)
+        client.start_consumer(self.consumer, f"{self.client_name}-g", self.topic)
+        self._prepare(client, "never ended", "UNKNOWN", "UNKNOWN")
+        self._prepare(client, "committed", "COMMIT", "ROLLBACK", tags=["T"], keys=["K"])
+        self._prepare(client, "rolled back", "ROLLBACK", "COMMIT")
+        self._prepare(client, "asked, committed", "UNKNOWN", "COMMIT", tags=["T"], keys=["K"])
+        self._prepare(client, "asked, rolled back", "UNKNOWN", "ROLLBACK")
+        immunity = {"property.CHECK_IMMUNITY_TIME_IN_SECONDS": IMMUNITY_S}
+        self._prepare(client, "immune", "UNKNOWN", "COMMIT", **immunity)
+        _wait(self._is_given_up, "the transaction that nobody ends to be given up")
+        client.wait_for(self.consumer, 6)
+        self.consumed, self.asked = client.received(self.consumer), client.received(self.producer)
+        client.shutdown(self.producer, self.consumer)
+        return self
+
+    def _leave_open(self) -> None:
+        """A process of the same group prepares, and dies before it ends what it prepared."""
+        dying = self._drivers.another(self.client_name, self._cluster)
+        try:
+            self._begin(dying, "dies")
+            sender = threading.Thread(target=self._hang, args=(dying,), daemon=True)
+            sender.start()
+            dying.wait_for("dies", 1)
+        finally:
+            dying.kill()
+        sender.join()
+
+    def _hang(self, client: Driver) -> None:
+        with pytest.raises(RuntimeError, match="the driver ended"):
+            self._prepare(client, "left open", "HANG", "COMMIT", producer="dies")
+
+    def _begin(self, client: Driver, producer: str) -> None:
+        """A producer that the broker knows: a Go client tells who it is some time after it has sent for the first time."""
+        client.start_producer(producer, group=self.group, transactional="true")
+        self._prepare(client, f"ready {producer}", "COMMIT", "COMMIT", producer=producer)
+        with Connection(self._cluster.broker_address) as connection:
+            fields: dict[str, object] = {"producerGroup": self.group}
+            _wait(lambda: connection.call(GET_PRODUCER_CONNECTION_LIST, fields).code == 0, "the producer to be known")
+
+    def _prepare(
+        self, client: Driver, body: str, local: str, checked: str, producer: str | None = None, **how: object
+    ) -> None:
+        properties = {"property.local": local, "property.checked": checked}
+        name = producer or self.producer
+        (sent,) = client.send(name, self.topic, [body], kind="transaction", **properties, **how)
+        assert sent.status == "SEND_OK"
+
+    def _is_given_up(self) -> bool:
+        with Connection(self._cluster.broker_address) as connection:
+            if GIVEN_UP in connection.topic_table():
+                records = connection.read_queue(GIVEN_UP, 0)
+                self.given_up = [record for record in records if record.properties["REAL_TOPIC"] == self.topic]
+        return bool(self.given_up)
+
+
+def _wait(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def runs(
+    flavour: Flavour, drivers: Drivers, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, "Future[Transactions]"]]:
+    cluster = Cluster(tmp_path_factory.mktemp("transactions"), flavour, **CONFIG)
+    try:
+        cluster.start_broker()
+        with ThreadPoolExecutor(len(CLIENTS)) as threads:
+            yield {name: threads.submit(Transactions(name, drivers, cluster).run) for name in CLIENTS}
+        drivers.close(cluster)
+    finally:
+        cluster.close()
+
+
+@pytest.fixture
+def run(client_name: str, runs: dict[str, "Future[Transactions]"]) -> Transactions:
+    try:
+        return runs[client_name].result()
+    except ToolchainMissing as missing:
+        toolchain_missing(f"{client_name}: {missing}")
+
+
+def test_what_is_committed_is_consumed_and_nothing_else(run: Transactions, flavour: Flavour) -> None:
+    wanted = ["ready dies", "ready lives", "committed", "asked, committed", "immune", "left open"]
+    assert {message.body for message in run.consumed} == set(wanted)
+    if flavour.name == "pocketmq":  # with Apache, what is asked about twice on a slow machine may come twice
+        assert len(run.consumed) == len(wanted)
+    for message in run.consumed:
+        if message.body in ("committed", "asked, committed"):
+            assert (message.topic, message.tags, message.keys) == (run.topic, "T", "K")
+            assert message.properties["UNIQ_KEY"] and message.properties["TRAN_MSG"] == "true"
+
+
+def test_a_producer_that_lives_is_asked_about_what_is_open(run: Transactions) -> None:
+    counts = Counter(message.body for message in run.asked)
+    assert counts.keys() == {"never ended", "asked, committed", "asked, rolled back", "immune", "left open"}
+    assert counts["never ended"] == CHECKS_MAX
+    assert {message.topic for message in run.asked} == {run.topic}
+    first = next(message for message in run.asked if message.body == "immune")
+    assert first.arrived_at_ms - first.born_timestamp_ms >= IMMUNITY_S * 1000
+
+
+def test_after_15_questions_people_are_told(run: Transactions) -> None:
+    (given_up,) = run.given_up
+    assert given_up.body == b"never ended"
+    assert given_up.properties["TRANSACTION_CHECK_TIMES"] == str(CHECKS_MAX)
