@@ -26,7 +26,7 @@ from broker.put import MessagePutter
 from broker.topic_config import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TopicConfigManager
 from broker.transaction_half import HalfMessage
 from broker.transaction_op import HalfPlace, TransactionProgress
-from remoting.codes import RequestCode
+from remoting.codes import RequestCode, ResponseCode
 from remoting.dispatch import RemotingError
 from remoting.headers.transaction import CheckTransactionStateRequestHeader
 from runtime.timers import Timer, Timers
@@ -37,7 +37,8 @@ from store.message_store import MessageStore
 log = logging.getLogger("broker")
 
 BATCH_MAX: Final = 32
-"""Heads of one turn of the loop (about 1 ms)."""
+BUDGET_S: Final = 0.001
+"""How many heads are served in one turn of the loop, and for how long; a body may have 4 MiB."""
 STEPS_MAX: Final = 10
 """How often a search for the head goes on over what is done with (1 ms), or lost."""
 RETRY_AFTER_S: Final = 0.1
@@ -129,10 +130,9 @@ class TransactionCheck:
             return
         commit_log = self._store.commit_log
         self._steps.note(commit_log.max_offset, commit_log.last_store_timestamp_ms)
-        wait_s = 0.0
-        count = 0
+        wait_s, count, end_s = 0.0, 0, self._clock.monotonic() + BUDGET_S
         try:
-            while count < BATCH_MAX:
+            while count < BATCH_MAX and self._clock.monotonic() < end_s:
                 head = self._head()
                 if head is None:
                     if self._progress.half_offset < self._queue_end:
@@ -221,8 +221,14 @@ class TransactionCheck:
             self._give_up(head)
             return
         _, is_asked = self._wait_ms(head)
-        message = head.renewed(self._store_host, times + 1 if is_asked else 0)
-        result = self._putter.put_at_once(message)
+        try:
+            result = self._putter.put_at_once(head.renewed(self._store_host, times + 1 if is_asked else 0))
+        except RemotingError as error:
+            if error.code != ResponseCode.MESSAGE_ILLEGAL:
+                raise
+            log.error("the half message %d cannot be stored again: %s", head.queue_offset, error.remark)
+            self._give_up(head)
+            return
         self._queue_end = result.queue_offset + 1
         progress.copies[head.first_offset] = HalfPlace(result.queue_offset, result.physical_offset)
         progress.done(head.queue_offset)
@@ -231,7 +237,12 @@ class TransactionCheck:
 
     def _give_up(self, head: HalfMessage) -> None:
         topic = self._topics.create_on_send_back(TRANS_CHECK_MAX_TIME_TOPIC, 1).topic_name
-        self._putter.put_at_once(head.given_up(self._store_host))
+        try:
+            self._putter.put_at_once(head.given_up(self._store_host))
+        except RemotingError as error:
+            if error.code != ResponseCode.MESSAGE_ILLEGAL:
+                raise
+            topic = f"nowhere but in the log at {head.record.physical_offset}: {error.remark}"
         self._progress.copies.pop(head.first_offset, None)
         self._progress.done(head.queue_offset)
         log.error(
@@ -243,7 +254,8 @@ class TransactionCheck:
         """Ask one of the group's producers, another one each time."""
         group = half.producer_group
         producers = self._clients.producer_clients(group) if group else []
-        if not producers:
+        channels = [producer.channel for producer in producers if producer.channel.is_writable]
+        if not channels:
             log.warning("nobody to ask about the transaction of %s: group %s has no producer here", half.unique_key, group)
             return
         self._asked += 1
@@ -255,6 +267,5 @@ class TransactionCheck:
             half.unique_key,
             encode_message_id(place.store_host, place.physical_offset),
         )
-        producers[self._asked % len(producers)].channel.invoke_oneway(
-            RequestCode.CHECK_TRANSACTION_STATE, header, half.for_producer()
-        )
+        channel = channels[self._asked % len(channels)]
+        channel.invoke_oneway(RequestCode.CHECK_TRANSACTION_STATE, header, half.for_producer())

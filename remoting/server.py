@@ -184,6 +184,11 @@ class Channel(asyncio.Protocol):
 
     # What everybody else calls
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether the peer takes what it is sent; else it lies in memory."""
+        return self.is_open and not self._is_paused
+
     def on_close(self, callback: Callable[["Channel"], None]) -> None:
         """Have `callback(channel)` run when the connection is gone."""
         self._on_close.append(callback)

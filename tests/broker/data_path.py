@@ -68,7 +68,7 @@ class StubChannel:
         self.host_bytes = pack_host("127.0.0.1", port)
         self.attachments: dict[str, Any] = {}
         self.out: list[Any] = []
-        self.is_open = True
+        self.is_open = self.is_writable = True
         self.deferred_count = 0
         self._callbacks: list[Any] = []
         self._frames = FrameBuffer()

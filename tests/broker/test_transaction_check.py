@@ -198,6 +198,24 @@ async def test_a_copy_that_cannot_be_stored_is_tried_again_and_nobody_is_asked_b
     assert len(channel.take()) == 1
 
 
+async def test_one_with_no_room_for_more_properties_is_given_up_and_holds_nothing_up(path):
+    channel = path.producer()
+    path.prepare("large", own="v" * 32_600)
+    path.prepare("small")
+    await path.advance(TIMEOUT_MS)
+    assert [question.ext["msgId"] for question in channel.take()] == ["U-small"]
+    assert path.bodies(GIVEN_UP) == ["large"]
+
+
+async def test_a_producer_that_takes_nothing_is_not_asked(path):
+    stalled, other = path.producer(41001), path.producer(41002)
+    stalled.is_writable = False
+    for body in "ab":
+        path.prepare(body)
+    await path.advance(TIMEOUT_MS)
+    assert (len(stalled.take()), len(other.take())) == (0, 2)
+
+
 async def test_many_that_are_due_together_take_more_than_one_turn(path):
     channel = path.producer()
     for number in range(100):

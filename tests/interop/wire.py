@@ -24,6 +24,7 @@ GET_MIN_OFFSET = 31
 HEART_BEAT = 34
 CONSUMER_SEND_MSG_BACK = 36
 END_TRANSACTION = 37
+CHECK_TRANSACTION_STATE = 39
 GET_ROUTE = 105
 GET_PRODUCER_CONNECTION_LIST = 204
 RECALL_MESSAGE = 370
@@ -139,6 +140,8 @@ class Connection:
         self._socket = socket.create_connection((host, int(port)), timeout_s)
         self._file = self._socket.makefile("rb")
         self._opaque = 0
+        self.notices: list[Answer] = []
+        """Requests of the broker that came while an answer was awaited."""
 
     def call(self, code: int, ext: dict[str, object], body: bytes = b"") -> Answer:
         self._opaque += 1
@@ -146,8 +149,9 @@ class Connection:
         while True:
             size = int.from_bytes(self._file.read(4), "big")
             answer = decode(self._file.read(size))
-            if answer.flag & 1 and answer.opaque == self._opaque:  # else a notice from the broker
+            if answer.flag & 1 and answer.opaque == self._opaque:
                 return answer
+            self.notices.append(answer)
 
     def ask_many(self, requests: list[tuple[int, dict[str, object], bytes]]) -> list[Answer]:
         """Calls that must succeed, many in flight; the answers in the order of the requests."""
@@ -216,11 +220,12 @@ class Connection:
         self.ask(CONSUMER_SEND_MSG_BACK, {"offset": sent.physical_offset, "group": group, "delayLevel": delay_level,
                  "originMsgId": "", "originTopic": sent.topic, "unitMode": "false", "maxReconsumeTimes": 16})  # fmt: skip
 
-    def end_transaction(self, producer_group: str, half: Record, sys_flag: int) -> None:
+    def end_transaction(self, producer_group: str, half: Record, sys_flag: int, *, asked: bool = False) -> None:
+        """By the place that a half message's record names, also in the form in which the broker asks about it."""
         self.ask(END_TRANSACTION, {"producerGroup": producer_group, "tranStateTableOffset": half.queue_offset,
-                 "commitLogOffset": half.physical_offset, "commitOrRollback": sys_flag, "fromTransactionCheck": "false",
-                 "msgId": half.properties["UNIQ_KEY"], "topic": half.properties["REAL_TOPIC"],
-                 "transactionId": half.properties["UNIQ_KEY"]})  # fmt: skip
+                 "commitLogOffset": half.physical_offset, "commitOrRollback": sys_flag,
+                 "fromTransactionCheck": str(asked).lower(), "msgId": half.properties["UNIQ_KEY"],
+                 "topic": half.properties["REAL_TOPIC"], "transactionId": half.properties["UNIQ_KEY"]})  # fmt: skip
 
     def consumer_offset(self, group: str, topic: str, queue_id: int) -> int:
         fields = {"consumerGroup": group, "topic": topic, "queueId": queue_id}
@@ -234,6 +239,11 @@ class Connection:
                     "groupName": group, "messageModel": "CLUSTERING", "subscriptionDataSet": [subscription],
                     "unitMode": False}  # fmt: skip
         beat = {"clientID": f"wire-{group}", "consumerDataSet": [consumer], "producerDataSet": []}
+        self.ask(HEART_BEAT, {}, json.dumps(beat).encode())
+
+    def produce(self, group: str) -> None:
+        """A heart beat of a producer: only those are asked about transactions."""
+        beat = {"clientID": f"wire-{group}", "consumerDataSet": [], "producerDataSet": [{"groupName": group}]}
         self.ask(HEART_BEAT, {}, json.dumps(beat).encode())
 
     def pull(

@@ -65,8 +65,7 @@ def write(connection: Connection, name: str, *, version: str, is_apache: bool) -
         connection.send(TIMER, 1, f"{name}-timer".encode(), {"TIMER_DELAY_SEC": str(TIMER_DELAY_S)})
         life.due[f"{name}-timer"] = TIMER
         connection.send(TIMER, 0, f"{name}-timer2h".encode(), {"TIMER_DELAY_SEC": "7200", "KEYS": f"{name}-2h"})
-    if is_apache:
-        life.half = _half_message(connection, name)
+    life.half = _half_message(connection, name)
     return life
 
 

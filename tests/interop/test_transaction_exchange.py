@@ -1,0 +1,123 @@
+"""Transactions that one broker holds open are ended by the other: Apache's of 4.9.4 and 5.5.0 and ours, both ways.
+
+The first broker ends some, finds nobody to ask about the rest, stores them again for that, and ends: cleanly, or by kill -9.
+The second one asks about the rest, and delivers what is committed. What was ended already is neither asked about nor
+delivered again after a clean stop; a kill may cost any broker some seconds of its notes.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from servers import Apache, Cluster, Flavour, Pocketmq
+from toolchain import jars
+from wire import CHECK_TRANSACTION_STATE, Connection, Record, record
+
+TOPIC, GROUP = "Transaction-exchange", "exchange-pg"
+HALF, OP, PROGRESS_GROUP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "CID_RMQ_SYS_TRANS"
+COMMIT, ROLLBACK, PREPARED = 8, 12, 4
+CASES = [
+    ("pocketmq", "4.9.4", "stop"),
+    ("4.9.4", "pocketmq", "stop"),
+    ("pocketmq", "5.5.0", "kill"),
+    ("5.5.0", "pocketmq", "kill"),
+]
+INTERVAL_MS = 1000
+CONFIG: dict[str, object] = {
+    "transactionTimeOut": INTERVAL_MS,
+    "transactionCheckInterval": INTERVAL_MS,
+    "diskMaxUsedSpaceRatio": 95,
+}
+ENDED = {"committed": COMMIT, "rolled back": ROLLBACK}
+OPEN = {"open, committed": COMMIT, "open, rolled back": ROLLBACK, "immune, committed": COMMIT}
+DELIVERED = {"committed", "open, committed", "immune, committed"}
+IMMUNITY_S = 8
+PATIENCE_S = 60
+
+
+def run(folder: Path, first: str, second: str, ending: str) -> None:
+    """Raises AssertionError for what is not as it should be."""
+    cluster = Cluster(folder, Pocketmq(), **CONFIG)
+    try:
+        cluster.start_broker(_flavour(first))
+        with Connection(cluster.broker_address) as connection:
+            _first_life(connection)
+        cluster.stop_broker() if ending == "stop" else cluster.kill_broker()
+        cluster.start_broker(_flavour(second))
+        with Connection(cluster.broker_address) as connection:
+            _second_life(connection, may_repeat=ending == "kill")
+    finally:
+        cluster.close()
+
+
+def _flavour(name: str) -> Flavour:
+    return Pocketmq() if name == "pocketmq" else Apache(name)
+
+
+def _first_life(connection: Connection) -> None:
+    connection.create_topic(TOPIC, 1)
+    for body in (*OPEN, *ENDED):
+        names = {"TRAN_MSG": "true", "PGROUP": GROUP, "UNIQ_KEY": f"U-{body}"}
+        if body.startswith("immune"):
+            names["CHECK_IMMUNITY_TIME_IN_SECONDS"] = str(IMMUNITY_S)
+        connection.send(TOPIC, 0, body.encode(), names, PREPARED)
+    for body, ending in ENDED.items():
+        _wait(lambda body=body: bool(connection.query(HALF, f"U-{body}")), "the index")
+        connection.end_transaction(GROUP, connection.query(HALF, f"U-{body}")[0], ending)
+    _wait(lambda: connection.max_offset(OP, 0) > 0, "an op message")  # 5.5.0 lets them wait for 3 s
+    halves = len(OPEN) + len(ENDED)
+    _wait(lambda: connection.max_offset(HALF, 0) >= halves + len(OPEN), "what is open to be stored again")
+
+
+def _second_life(connection: Connection, *, may_repeat: bool) -> None:
+    connection.produce(GROUP)
+    asked: Counter[str] = Counter()
+
+    def is_done() -> bool:
+        for question in _questions(connection):
+            body = question.body.decode()
+            asked[body] += 1
+            connection.end_transaction(GROUP, question, OPEN.get(body) or ENDED[body], asked=True)
+        delivered = {message.body.decode() for message in connection.read_queue(TOPIC, 0)}
+        return delivered >= DELIVERED and asked.keys() >= OPEN.keys()
+
+    _wait(is_done, "what is open to be ended")
+    end = connection.max_offset(HALF, 0)
+    _wait(lambda: is_done() and connection.consumer_offset(PROGRESS_GROUP, HALF, 0) >= end, "the half queue to be done with")
+    bodies = Counter(message.body.decode() for message in connection.read_queue(TOPIC, 0))
+    assert bodies.keys() == DELIVERED
+    if not may_repeat:
+        assert (bodies, asked.keys()) == (Counter(DELIVERED), OPEN.keys())
+
+
+def _questions(connection: Connection) -> list[Record]:
+    connection.max_offset(TOPIC, 0)  # what came is read with the answer
+    found = [record(notice.body) for notice in connection.notices if notice.code == CHECK_TRANSACTION_STATE]
+    connection.notices.clear()
+    return found
+
+
+def _wait(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited in vain for {what}")
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def runs(apache: Apache, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, str, str], "Future[None]"]]:
+    """All of them at once: they wait most of the time. `apache` skips where there is no Java."""
+    jars("5.5.0-broker")
+    with ThreadPoolExecutor(len(CASES)) as threads:
+        yield {case: threads.submit(run, tmp_path_factory.mktemp("-".join(case)), *case) for case in CASES}
+
+
+@pytest.mark.parametrize(("first", "second", "ending"), CASES)
+def test_open_transactions_go_over(
+    first: str, second: str, ending: str, runs: dict[tuple[str, str, str], "Future[None]"]
+) -> None:
+    runs[first, second, ending].result()
