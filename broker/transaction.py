@@ -15,7 +15,7 @@ from typing import Final
 
 from broker.consumer_offset import ConsumerOffsetManager
 from broker.put import CLUSTER, MessagePutter
-from broker.topic_config import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+from broker.topic_config import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from broker.transaction_check import TransactionCheck
 from broker.transaction_half import HalfMessage, as_half
 from broker.transaction_op import HalfPlace, TransactionProgress, op_message
@@ -92,17 +92,23 @@ class TransactionalMessageService:
         self._check.half_stored(result.queue_offset)
         return result
 
-    def find(self, physical_offset: int) -> HalfMessage:
-        """The half message at a physical offset. Raises ValueError when none is there.
+    def find(self, physical_offset: int, topic: str = TRANS_HALF_TOPIC) -> HalfMessage:
+        """The half message at a physical offset, or one that was given up, by `topic`. Raises ValueError when none is there.
 
-        The half queue must know it too: a body may hold bytes that look like a record.
+        The queue must know it too: a body may hold bytes that look like a record.
         """
-        half = HalfMessage.read(self._store.message_at(physical_offset))
-        queue = self._store.queue(TRANS_HALF_TOPIC, 0)
+        half = HalfMessage.read(self._store.message_at(physical_offset), topic)
+        queue = self._store.queue(topic, 0)
         unit = None if queue is None else queue.unit_at(half.queue_offset)
         if unit is None or unit[0] != physical_offset:
             raise ValueError("it stands in no queue")
         return half
+
+    def resume(self, physical_offset: int) -> None:
+        """Ask again about what was given up, and lies there. Raises ValueError when it does not, and RemotingError."""
+        given_up = self.find(physical_offset, TRANS_CHECK_MAX_TIME_TOPIC)
+        result = self._putter.put_at_once(given_up.resumed(self._store_host))
+        self._check.half_stored(result.queue_offset)
 
     def commit(self, half: HalfMessage) -> None:
         """Deliver the message, now or when it is due. Raises RemotingError when the store refuses it: it stays open."""

@@ -52,25 +52,25 @@ class HalfMessage:
 
     __slots__ = ("properties", "real_queue_id", "real_topic", "record")
 
-    def __init__(self, record: Record) -> None:
-        """Raises ValueError for a record that is none."""
+    def __init__(self, record: Record, topic: str = TRANS_HALF_TOPIC) -> None:
+        """Raises ValueError for a record that is none. One that was given up has another `topic`."""
         self.record = record
         self.properties = decode_properties(record.properties)
         for name in STALE_IN_COPIES:
             self.properties.pop(name, None)
-        topic, queue_id = self.properties.get(REAL_TOPIC), _number(self.properties.get(REAL_QID))
-        if record.topic != TRANS_HALF_TOPIC.encode():
-            raise ValueError(f"its topic is {record.topic.decode(errors='replace')}")
-        if not topic or topic == TRANS_HALF_TOPIC or folder_problem(topic) or queue_id is None or queue_id > _QUEUE_ID_MAX:
-            raise ValueError(f"{REAL_TOPIC}={topic} and {REAL_QID}={self.properties.get(REAL_QID)} are no queue")
-        self.real_topic, self.real_queue_id = topic, queue_id
+        real, queue_id = self.properties.get(REAL_TOPIC), _number(self.properties.get(REAL_QID))
+        if record.topic != topic.encode():
+            raise ValueError(f"its topic is {record.topic.decode(errors='replace')}, not {topic}")
+        if not real or real == TRANS_HALF_TOPIC or folder_problem(real) or queue_id is None or queue_id > _QUEUE_ID_MAX:
+            raise ValueError(f"{REAL_TOPIC}={real} and {REAL_QID}={self.properties.get(REAL_QID)} are no queue")
+        self.real_topic, self.real_queue_id = real, queue_id
 
     @classmethod
-    def read(cls, view: memoryview | None) -> Self:
+    def read(cls, view: memoryview | None, topic: str = TRANS_HALF_TOPIC) -> Self:
         """The half message in `view`, as `MessageStore.message_at` gives it. Raises ValueError when there is none."""
         if view is None:
             raise ValueError("there is no such record")
-        return cls(decode_record(view))
+        return cls(decode_record(view), topic)
 
     @property
     def queue_offset(self) -> int:
@@ -123,6 +123,13 @@ class HalfMessage:
     def given_up(self, store_host: bytes) -> Message:
         """The message that tells people of a transaction that nobody ended."""
         return self._message(TRANS_CHECK_MAX_TIME_TOPIC, 0, store_host, self._shown())
+
+    def resumed(self, store_host: bytes) -> Message:
+        """The half message of one that was given up: its producers are asked as if it were new."""
+        properties = self._shown()
+        for name in (CHECK_TIMES, FIRST_OFFSET):
+            properties.pop(name, None)
+        return self._message(TRANS_HALF_TOPIC, 0, store_host, properties)
 
     def committed(self, store_host: bytes, prepared_offset: int) -> Message:
         """The message that its sender meant; it may still have to wait for its delay.

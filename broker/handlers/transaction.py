@@ -1,14 +1,16 @@
-"""END_TRANSACTION: a producer commits or rolls back what it prepared, on its own or because it was asked."""
+"""END_TRANSACTION: a producer commits or rolls back what it prepared, on its own or because it was asked. And
+RESUME_CHECK_HALF_MESSAGE: somebody wants it to be asked once more."""
 
 import logging
 from typing import Final
 
+from broker.message_id import decode_message_id
 from broker.services import Services
 from broker.transaction_half import HalfMessage
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Request, Response
 from remoting.dispatch import RemotingError, Route, routes
-from remoting.headers.transaction import EndTransactionRequestHeader
+from remoting.headers.transaction import EndTransactionRequestHeader, ResumeCheckHalfMessageRequestHeader
 from store.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_NOT_TYPE, TRANSACTION_ROLLBACK_TYPE
 
 log = logging.getLogger("broker")
@@ -50,4 +52,18 @@ def _half_message(services: Services, header: EndTransactionRequestHeader) -> Ha
     return half
 
 
-ROUTES = routes(Route(RequestCode.END_TRANSACTION, EndTransactionRequestHeader, end_transaction))
+def resume_check_half_message(services: Services, request: Request[ResumeCheckHalfMessageRequestHeader]) -> Response:
+    """Somebody wants producers to be asked again about a message in TRANS_CHECK_MAX_TIME_TOPIC."""
+    message_id = request.header.msg_id
+    try:
+        services.transactions.resume(decode_message_id(message_id)[1])
+    except ValueError as error:
+        remark = f"Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed. (msgId={message_id}: {error})"
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, remark) from None
+    return Response()
+
+
+ROUTES = routes(
+    Route(RequestCode.END_TRANSACTION, EndTransactionRequestHeader, end_transaction),
+    Route(RequestCode.RESUME_CHECK_HALF_MESSAGE, ResumeCheckHalfMessageRequestHeader, resume_check_half_message),
+)

@@ -27,3 +27,10 @@ class CheckTransactionStateRequestHeader(CommandHeader):
     msg_id: str | None = None
     transaction_id: str | None = None
     offset_msg_id: str | None = None
+
+
+class ResumeCheckHalfMessageRequestHeader(CommandHeader):
+    """RESUME_CHECK_HALF_MESSAGE. `msg_id` is an offsetMsgId; 5.x names the topic too."""
+
+    msg_id: str
+    topic: str | None = None

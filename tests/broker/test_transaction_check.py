@@ -15,7 +15,9 @@ from transacting import (
     properties,
 )
 
-from remoting.codes import RequestCode
+from broker.message_id import encode_message_id
+from remoting.codes import RequestCode, ResponseCode
+from remoting.headers.transaction import ResumeCheckHalfMessageRequestHeader
 
 HOUR_MS = 3_600_000
 
@@ -149,6 +151,26 @@ async def test_a_given_up_transaction_can_still_be_committed(path):
     (half,) = path.halves()
     await path.advance(path.store.config.file_reserved_time * HOUR_MS + 1)
     path.end(half, COMMIT)
+    assert path.bodies() == ["a"]
+
+
+async def test_what_was_given_up_is_asked_about_again_when_somebody_wants_it(path):
+    path.prepare("a")
+    await path.advance(path.store.config.file_reserved_time * HOUR_MS + 1)
+    (given_up,) = path.stored(GIVEN_UP)
+
+    def resume(physical_offset):
+        message_id = encode_message_id(given_up.store_host, physical_offset)
+        header = ResumeCheckHalfMessageRequestHeader(message_id)
+        return path.call(RequestCode.RESUME_CHECK_HALF_MESSAGE, header).code
+
+    channel = path.producer()
+    assert [resume(record.physical_offset) for record in path.halves()] == [ResponseCode.SYSTEM_ERROR]
+    assert resume(given_up.physical_offset) == 0
+    await path.advance(TIMEOUT_MS)
+    (question,) = channel.take()
+    assert properties(records(question.body)[0])["TRANSACTION_CHECK_TIMES"] == "1"
+    path.end_asked(question, COMMIT)
     assert path.bodies() == ["a"]
 
 
