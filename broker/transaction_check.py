@@ -130,14 +130,12 @@ class TransactionCheck:
             return
         commit_log = self._store.commit_log
         self._steps.note(commit_log.max_offset, commit_log.last_store_timestamp_ms)
-        wait_s, count, end_s = 0.0, 0, self._clock.monotonic() + BUDGET_S
+        wait_s, count, end_s = RETRY_AFTER_S, 0, self._clock.monotonic() + BUDGET_S
         try:
             while count < BATCH_MAX and self._clock.monotonic() < end_s:
                 head = self._head()
                 if head is None:
-                    if self._progress.half_offset < self._queue_end:
-                        wait_s = DISPATCH_AFTER_S
-                        break
+                    wait_s = DISPATCH_AFTER_S
                     return
                 now_ms = self._clock.message_time_ms()
                 due_ms = self._due_ms(head, now_ms)
@@ -147,9 +145,9 @@ class TransactionCheck:
                     return
                 count += 1
                 self._serve(head, now_ms)
-            self._failure = ""
+                self._failure = ""
+            wait_s = 0.0
         except (OSError, RemotingError) as error:
-            wait_s = RETRY_AFTER_S
             self._failed(error)
         finally:
             if count:
