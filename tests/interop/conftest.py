@@ -23,6 +23,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("interop")
     group.addoption("--server", choices=sorted(FLAVOURS), default="pocketmq", help="whom the real clients talk to")
     group.addoption("--exchange-rounds", type=int, default=1, help="how often a store goes from Apache to us and back")
+    group.addoption(
+        "--write-golden", action="store_true", help="ask Apache for the SQL92 verdicts that tests keep, and keep them"
+    )
     group.addoption("--kill-cycles", type=int, default=20, help="how often the broker is killed under load")
 
 
@@ -63,7 +66,7 @@ def need_java() -> None:
 @pytest.fixture(scope="session")
 def cluster(flavour: Flavour, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """The servers that most tests share; each test has topics and groups of its own."""
-    running = Cluster(tmp_path_factory.mktemp("cluster"), flavour)
+    running = Cluster(tmp_path_factory.mktemp("cluster"), flavour, enablePropertyFilter="true")
     try:
         running.start_broker()
         yield running

@@ -46,15 +46,24 @@ def jars(version: str) -> Path:
 
 def java_classes(version: str) -> Path:
     """The folder with our Java drivers, compiled against one version."""
-    class_path = f"{jars(version)}/*"
     sources = [HERE / "java" / "Driver.java"]
     if version == "4.9.4":
         sources.append(HERE / "java" / "MqadminShell.java")
+    return _compiled(version, sources, "driver")
+
+
+def sql92_classes(version: str) -> Path:
+    """The folder with the program that asks RocketMQ's own SQL92 filter; `version` has the broker's jars."""
+    return _compiled(version, [HERE / "java" / "Sql92Verdicts.java"], "SQL92 verdicts")
+
+
+def _compiled(version: str, sources: list[Path], what: str) -> Path:
+    class_path = f"{jars(version)}/*"
 
     def compile_into(target: Path) -> None:
         _run("javac", "-nowarn", "-Xlint:none", "-cp", class_path, "-d", target, *sources)
 
-    return _made_once(CACHE / "interop" / f"java-{version}-{_digest(sources)}", f"Java {version} driver", compile_into)
+    return _made_once(CACHE / "interop" / f"java-{version}-{_digest(sources)}", f"Java {version} {what}", compile_into)
 
 
 def go_driver() -> Path:

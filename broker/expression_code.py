@@ -1,0 +1,217 @@
+"""SQL92 expressions: from a tree to a Python function.
+
+    price > 10 AND region = 'eu' AND NOT (vip IS NULL OR vip = 'no')
+
+becomes one function, a chain of AND or OR that it holds as an operand a further one:
+
+    def f1(get):                        def f2(get):
+        is_open = False                     v = get('vip')
+        v = get('price')                    if v is None:
+        if v is None:                           return True
+            is_open = True                  ...
+        elif not (integer(v) > 10):
+            return False
+        ...
+        return None if is_open else True
+
+A condition is true, false or open (None). Terms are looked at in order and the first that decides ends the chain: an error
+behind it is never met, as in Apache's evaluator. Code is flat: an expression may nest as deep as Python calls.
+
+Measured with three terms, a number, a text and a property that is there: 0.4 us.
+"""
+
+from functools import lru_cache
+from typing import Any, Final
+
+from broker import java_values
+from broker.expression import (
+    Among,
+    And,
+    Comparison,
+    ExpressionError,
+    Literal,
+    Negative,
+    Node,
+    Not,
+    Or,
+    Property,
+    TextTest,
+    Truth,
+    parse,
+)
+from broker.expression_filter import Evaluate
+from broker.java_values import Long, Value
+
+_SWAPPED: Final = {"=": "==", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_TESTS: Final = {"CONTAINS": "{search} in v", "STARTSWITH": "v.startswith({search})", "ENDSWITH": "v.endswith({search})"}
+_INTEGER: Final = "(int(v) if len(v) < {digits} and v.isdecimal() and v.isascii() else {convert}(v))"
+_DOUBLE: Final = "(float(v) if v.replace('.', '', 1).isdecimal() and v.isascii() else near_double(v))"
+
+
+@lru_cache(maxsize=1024)
+def compile_expression(text: str) -> Evaluate:
+    """The function of an expression. Raises ExpressionError."""
+    try:
+        return _Writer().function(parse(text))
+    except RecursionError:
+        raise ExpressionError("too many parts stand within each other") from None
+
+
+def near_double(text: str) -> float:
+    """A double to be compared with a constant, of which none is NaN or infinite: above them all, NaN counts as infinite."""
+    value = java_values.double(text)
+    return value if value == value else float("inf")
+
+
+class _Writer:
+    """Writes the source; what a function needs beside it stands in its names."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._names: dict[str, Any] = {
+            "integer": java_values.integer, "long_integer": java_values.long_integer, "near_double": near_double,
+            "equal": java_values.equal, "order": java_values.order, "negate": java_values.negate, "Long": Long,
+        }  # fmt: skip
+        self._count = 0
+
+    def function(self, tree: Node) -> Evaluate:
+        name = self._define(tree)
+        exec(compile("\n".join(self._lines), "<SQL92>", "exec"), self._names)  # noqa: S102
+        found: Evaluate = self._names[name]
+        return found
+
+    def _name(self, letter: str) -> str:
+        self._count += 1
+        return f"{letter}{self._count}"
+
+    def _define(self, node: Node) -> str:
+        """Write the function of a condition; its name."""
+        name = self._name("f")
+        if isinstance(node, And | Or):
+            end, other = ("return False", "return True") if isinstance(node, And) else ("return True", "return False")
+            lines = ["is_open = False"]
+            for term in node.terms:
+                on_true, on_false = ("pass", end) if isinstance(node, And) else (end, "pass")
+                lines += self._term(term, on_true, on_false, "is_open = True")
+            lines += ["if is_open:", " return None", other]
+        else:
+            lines = self._term(node, "return True", "return False", "return None")
+        self._lines += [f"def {name}(get):", *(f" {line}" for line in lines)]
+        return name
+
+    def _term(self, node: Node, on_true: str, on_false: str, on_none: str) -> list[str]:
+        """The lines that look at one condition and do what is said for each verdict."""
+        while isinstance(node, Not):
+            node, on_true, on_false = node.operand, on_false, on_true
+        if isinstance(node, Literal):
+            return [on_none if node.value is None else on_true if node.value else on_false]
+        if isinstance(node, Truth):
+            return [f"v = get({node.operand.name!r})", *_branches("v is None", on_none, on_false)]
+        if isinstance(node, Among):
+            values = self._name("s")
+            self._names[values] = node.values
+            return self._property(node.operand, f"v in {values}", on_true, on_false, on_none)
+        if isinstance(node, TextTest):
+            return self._text_test(node, on_true, on_false)
+        if isinstance(node, Comparison):
+            return self._comparison(node, on_true, on_false, on_none)
+        return _three(f"{self._define(node)}(get)", on_true, on_false, on_none)
+
+    @staticmethod
+    def _property(operand: Property, test: str, on_true: str, on_false: str, on_none: str) -> list[str]:
+        """Three ways for a property: it is not there, or its value `v` passes the test or does not."""
+        lines = [f"v = get({operand.name!r})", "if v is None:", f" {on_none}"]
+        if on_false == "pass":
+            return [*lines, f"elif {test}:", f" {on_true}"]
+        lines += [f"elif not ({test}):", f" {on_false}"]
+        return lines if on_true == "pass" else [*lines, "else:", f" {on_true}"]
+
+    def _text_test(self, node: TextTest, on_true: str, on_false: str) -> list[str]:
+        """What is no text, or not there, fails the test and its negation; so does a search for nothing."""
+        if not node.search:
+            return [on_false]
+        passed, failed = (on_false, on_true) if node.is_negated else (on_true, on_false)
+        test = _TESTS[node.word].format(search=repr(node.search))
+        return [
+            f"v = {self._operand(node.operand)}", "if not isinstance(v, str):", f" {on_false}",
+            f"elif {test}:", f" {passed}", "else:", f" {failed}",
+        ]  # fmt: skip
+
+    def _comparison(self, node: Comparison, on_true: str, on_false: str, on_none: str) -> list[str]:
+        left, operator, right = node.left, node.operator, node.right
+        if isinstance(left, Property) and isinstance(right, Literal) and right.value is None:
+            return [f"v = get({left.name!r})", *_branches("v is None", on_true, on_false)]
+        # A constant is compared with a property as the property with the constant, but for what is not there.
+        if isinstance(left, Property):
+            test = _property_test("==" if operator == "=" else operator, _constant(right))
+            if test:
+                return self._property(left, test, on_true, on_false, on_none)
+        if isinstance(right, Property) and not isinstance(_constant(left), bool):
+            test = _property_test(_SWAPPED[operator], _constant(left))
+            if test:
+                return self._property(right, test, on_true, on_false, on_false if operator == "=" else on_none)
+        if operator == "=":
+            return _three(f"equal({self._operand(left)}, {self._operand(right)})", on_true, on_false, on_none)
+        # Without a left operand the right one, which may be an error, is not looked at.
+        return [
+            f"v = {self._operand(left)}", f"t = None if v is None else order(v, {self._operand(right)})",
+            "if t is None:", f" {on_none}", f"elif t {operator} 0:", f" {on_true}", "else:", f" {on_false}",
+        ]  # fmt: skip
+
+    def _operand(self, node: Node) -> str:
+        """A Python expression for the value of an operand."""
+        if isinstance(node, Property):
+            return f"get({node.name!r})"
+        if isinstance(node, Literal):
+            return _source(node.value)
+        if isinstance(node, Negative):
+            inner = _unsigned(node)
+            if isinstance(inner, Property | Literal):
+                return _source(_constant(node))
+            return f"negate({self._operand(inner)})"
+        return f"{self._define(node)}(get)"
+
+
+def _branches(test: str, on_true: str, on_false: str) -> list[str]:
+    return [f"if {test}:", f" {on_true}", "else:", f" {on_false}"]
+
+
+def _three(condition: str, on_true: str, on_false: str, on_none: str) -> list[str]:
+    return [f"t = {condition}", "if t is None:", f" {on_none}", "elif t:", f" {on_true}", "else:", f" {on_false}"]
+
+
+def _unsigned(node: Node) -> Node:
+    while isinstance(node, Negative):
+        node = node.operand
+    return node
+
+
+def _constant(node: Node) -> Value:
+    """The value that a node has whatever the message; None for others too. (A property's text is no number: no negative.)"""
+    sign_changes = 0
+    while isinstance(node, Negative):
+        node, sign_changes = node.operand, sign_changes + 1
+    if not isinstance(node, Literal):
+        return None
+    value = node.value
+    for _ in range(sign_changes):
+        value = java_values.negate(value)
+    return value
+
+
+def _source(value: Value) -> str:
+    return f"Long({value})" if isinstance(value, Long) else repr(value)
+
+
+def _property_test(operator: str, value: Value) -> str | None:
+    """The test of a property's text `v` against a constant; None where the slow way must be taken."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return f"v == {value!r}" if operator == "==" else None
+    if isinstance(value, bool):
+        return f"(v.lower() == 'true') == {value}" if operator == "==" else None
+    if isinstance(value, float):
+        return f"{_DOUBLE} {operator} {value!r}"
+    digits, convert = (19, "long_integer") if isinstance(value, Long) else (10, "integer")
+    return f"{_INTEGER.format(digits=digits, convert=convert)} {operator} {int(value)}"

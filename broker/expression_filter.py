@@ -1,0 +1,62 @@
+"""Record filters of SQL92 subscriptions."""
+
+from collections.abc import Callable, Mapping
+
+from store.consume_queue_ext import ExtUnit
+from store.properties import decode_properties
+from store.record_filter import RecordFilter
+
+RETRY_TOPIC = "RETRY_TOPIC"
+"""The property of a message in a retry topic that names the topic it was consumed from."""
+
+Get = Callable[[str], str | None]
+"""The value of a property by its name, None without it: `dict.get`."""
+Evaluate = Callable[[Get], bool | None]
+"""The verdict of an expression on a message. Raises ValueError where text is no number; no message then matches."""
+
+
+def verdict(evaluate: Evaluate, properties: Mapping[str, str]) -> bool:
+    """Whether an expression wants a message: only if it is true."""
+    try:
+        return evaluate(properties.get) is True
+    except ValueError:
+        return False
+
+
+class ExpressionFilter(RecordFilter):
+    """Wants what an expression is true of."""
+
+    __slots__ = ("_bitmap_size", "_born_ms", "_mask", "evaluate")
+
+    def __init__(self, evaluate: Evaluate, born_ms: int = 0, mask: int = 0, bitmap_size: int = 0) -> None:
+        """`mask` has the bits of the subscription, in bitmaps of `bitmap_size` bytes that were written after `born_ms`."""
+        self.evaluate = evaluate
+        self._born_ms = born_ms
+        self._mask = mask
+        self._bitmap_size = bitmap_size
+
+    def may_match(self, unit: ExtUnit) -> bool:
+        if len(unit.bitmap) != self._bitmap_size or unit.store_timestamp_ms <= self._born_ms:
+            return True
+        return int.from_bytes(unit.bitmap, "little") & self._mask == self._mask
+
+    def matches(self, properties: bytes) -> bool:
+        return verdict(self.evaluate, decode_properties(properties))
+
+
+class RetryFilter(RecordFilter):
+    """Of a group's retry topic wants what the group wants of the topic that a message came from (filterSupportRetry)."""
+
+    __slots__ = ("_find",)
+
+    def __init__(self, find: Callable[[str], ExpressionFilter | None]) -> None:
+        """`find` gives the group's filter of a topic, if it has one."""
+        self._find = find
+
+    def may_match(self, unit: ExtUnit) -> bool:
+        return True
+
+    def matches(self, properties: bytes) -> bool:
+        found = decode_properties(properties)
+        record_filter = self._find(found.get(RETRY_TOPIC, ""))
+        return record_filter is None or verdict(record_filter.evaluate, found)

@@ -1,0 +1,84 @@
+import subprocess
+import sys
+
+import pytest
+from sql92_corpus import read_golden
+
+from broker.expression import SIZE_MAX, ExpressionError
+from broker.expression_code import compile_expression
+from broker.expression_filter import verdict
+
+
+def letter(text: str, properties: dict[str, str]) -> str:
+    try:
+        return {True: "T", False: "F", None: "N"}[compile_expression(text)(properties.get)]
+    except ExpressionError:
+        return "X"
+    except ValueError:
+        return "E"
+
+
+def test_verdicts_are_apache_s():
+    messages, verdicts = read_golden()
+    assert len(verdicts) >= 2000 and len(messages) >= 20
+    seen = set("".join(verdicts.values()))
+    assert seen == set("TFNEX")
+    wrong = {}
+    for text, apache in verdicts.items():
+        ours = "".join(letter(text, properties) for properties in messages)
+        if ours != (apache if apache != "X" else "X" * len(messages)):
+            wrong[text] = (apache, ours)
+    assert wrong == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a >", "ends too early"),
+        ("(a = 1", "ends too early"),
+        ("", "ends too early"),
+        ("a = 1 AND > 2", "character 11, '> 2' is not expected"),
+        ("a = 1 #", "character 7, '#': no word"),
+        ("a = 'open", "character 5"),
+        ("a > 'text'", "'text' cannot be compared by >"),
+        ("a = NULL", "use IS NULL"),
+        ("TRUE = 5", "TRUE cannot be compared with 5"),
+        ("a BETWEEN 2 AND 1", "the first must not be greater"),
+        ("5 IN ('5')", "IN needs a property, not 5"),
+        ("'text'", "'text' is no condition"),
+        ("a = 9223372036854775808", "9223372036854775808 is above"),
+        ("a = 1e999", "1e999 is not within"),
+        ("a = 0.0", "0.0 is not within"),  # below Double.MIN_VALUE, as Apache sees it
+        ("a = '" + "x" * SIZE_MAX + "'", f"at most {SIZE_MAX} characters, this one {SIZE_MAX + 6}"),
+    ],
+)
+def test_what_is_no_expression_is_told_where_and_why(text, said):
+    with pytest.raises(ExpressionError) as raised:
+        compile_expression(text)
+    assert said in str(raised.value)
+
+
+def test_parts_may_stand_within_each_other():
+    deep = "(" * 400 + "a = 1" + ")" * 400
+    assert verdict(compile_expression(deep), {"a": "1"})
+    nested = "a = 1"
+    for number in range(60):
+        nested = f"NOT (b = {number} {'AND' if number % 2 else 'OR'} {nested})"
+    assert verdict(compile_expression(nested), {"a": "1", "b": "x"}) is False
+    chain = " OR ".join(f"k{number} = '{number}'" for number in range(500))
+    assert verdict(compile_expression(chain), {"k499": "499"})
+    with pytest.raises(ExpressionError, match="within each other"):
+        compile_expression("NOT (b AND " * 1200 + "a" + ")" * 1200)
+
+
+def test_a_broker_without_sql_does_not_load_the_parser():
+    code = "import sys, broker.broker; sys.exit(not {'lark', 'broker.expression'}.isdisjoint(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_names_and_texts_are_data():
+    """Python is written for an expression: nothing of it may get out of its quotes."""
+    text = "__import__ = '\"; raise SystemExit #\\' AND $get = 'v\nimport os' AND None = '{0}'"
+    names = {"__import__": '"; raise SystemExit #\\', "$get": "v\nimport os", "None": "{0}"}
+    assert verdict(compile_expression(text), names)
+    assert not verdict(compile_expression(text), names | {"None": "0"})

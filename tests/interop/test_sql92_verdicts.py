@@ -1,0 +1,83 @@
+"""SQL92 expressions: the verdicts of RocketMQ's own parser and evaluator, on expressions and messages made by chance."""
+
+import random
+import subprocess
+from collections.abc import Iterable
+from urllib.parse import quote
+
+import pytest
+import toolchain
+from drivers import toolchain_missing
+from servers import JAVA_OPTIONS
+from sql92_corpus import Messages, Verdicts, expressions, messages, read_golden, write_golden
+
+from broker.bloom_filter import BloomFilter
+from broker.expression import ExpressionError
+from broker.expression_code import compile_expression
+
+MESSAGES = 24
+EXPRESSIONS = 2000
+JARS = {"4.9.4": "4.9.4", "5.5.0": "5.5.0-broker"}
+
+
+def ask_apache(version: str, lines: Iterable[list[str]]) -> list[str]:
+    try:
+        classes, jars = toolchain.sql92_classes(JARS[version]), toolchain.jars(JARS[version])
+    except toolchain.ToolchainMissing as missing:
+        toolchain_missing(str(missing))
+    text = "".join(" ".join(quote(word, safe="") for word in line) + "\n" for line in lines)
+    command = ["java", *JAVA_OPTIONS, "-Xmx256m", "-cp", f"{classes}:{jars}/*", "Sql92Verdicts"]
+    return subprocess.run(command, input=text, capture_output=True, text=True, check=True, timeout=300).stdout.splitlines()
+
+
+def apache_verdicts(version: str, found: Messages, texts: list[str]) -> Verdicts:
+    lines = [["message", *(word for item in properties.items() for word in item)] for properties in found]
+    answers = ask_apache(version, [*lines, *(["expression", text] for text in texts)])
+    return dict(zip(texts, answers, strict=True))
+
+
+def our_verdict(text: str, found: Messages) -> str:
+    try:
+        evaluate = compile_expression(text)
+    except ExpressionError:
+        return "X"
+    letters = []
+    for properties in found:
+        try:
+            letters.append({True: "T", False: "F", None: "N"}[evaluate(properties.get)])
+        except ValueError:
+            letters.append("E")
+    return "".join(letters)
+
+
+@pytest.mark.parametrize("version", JARS)
+def test_verdicts(version: str) -> None:
+    """Other expressions each time; the seed is in the message of a failure. 4.9.4 does not know CONTAINS and its like."""
+    seed = random.randrange(1 << 32)
+    chance = random.Random(seed)
+    found = messages(chance, MESSAGES)
+    texts = expressions(chance, EXPRESSIONS, with_words_of_5=version != "4.9.4")
+    wrong = {
+        text: (apache, ours)
+        for text, apache in apache_verdicts(version, found, texts).items()
+        if (ours := our_verdict(text, found)) != apache
+    }
+    assert wrong == {}, f"seed {seed}, messages {found}"
+
+
+def test_the_golden_verdicts(pytestconfig: pytest.Config) -> None:
+    """What tests/broker/test_expression.py holds us to without Java is what 5.5.0 says."""
+    if pytestconfig.getoption("write_golden"):
+        chance = random.Random(1)
+        made = messages(chance, MESSAGES)
+        write_golden(made, apache_verdicts("5.5.0", made, expressions(chance, EXPRESSIONS)))
+    found, verdicts = read_golden()
+    assert apache_verdicts("5.5.0", found, list(verdicts)) == verdicts
+
+
+def test_bits_of_subscriptions() -> None:
+    cases = [(20, 32, "group#Topic"), (1, 1000, "g" * 40 + "#é"), (99, 1, ""), (50, 7, "0123456789abcdef")]
+    answers = ask_apache("4.9.4", (["bloom", str(error), str(count), text] for error, count, text in cases))
+    for (error, count, text), answer in zip(cases, answers, strict=True):
+        bloom_filter = BloomFilter(error, count)
+        assert f"{bloom_filter.bit_count} {bloom_filter.positions(text)}" == answer
