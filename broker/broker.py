@@ -14,6 +14,7 @@ from broker import foreign_tables, lost_tables
 from broker.client_registry import ClientRegistry
 from broker.clock_steps import ClockSteps
 from broker.config import BrokerConfig, advertised_host, check
+from broker.consumer_filter import ConsumerFilterManager
 from broker.consumer_offset import ConsumerOffsetManager
 from broker.delay_cancelled import DelayCancelled
 from broker.delay_query import DelayQuery, NoTimers
@@ -55,6 +56,7 @@ log = logging.getLogger("broker")
 
 CLIENT_SCAN_S: Final = 10.0
 OFFSETS_FIRST_S: Final = 10.0
+FILTERS_S: Final = 10.0
 FLUSH_POLL_S: Final = 0.005
 PULL_AGAIN_S: Final = 0.1
 """How long a client may take from the answer to its held pull to the next one: a round trip."""
@@ -147,6 +149,7 @@ class Broker:
         groups = SubscriptionGroupManager(config, file("subscriptionGroup"), clock, with_lmq=with_lmq)
         offsets_file = file("lmqConsumerOffset" if with_lmq else "consumerOffset")
         offsets = ConsumerOffsetManager(offsets_file, clock, with_lmq=with_lmq)
+        filters = self._consumer_filters(store, file("consumerFilter"))
         stats = BrokerStats(config.broker_cluster_name, clock)
         cancelled = DelayCancelled(file("delayCancelled"), clock, lambda: store.flushed_offset)
         steps = ClockSteps(clock)
@@ -161,7 +164,7 @@ class Broker:
         foreign_tables.warn_of_rocksdb(self._disk, self.store_config.store_path_root_dir)
         self._client = RemotingClient(turn, timers)
         registration = Registration(config, topics, self._client, timers, broker_address)
-        holds = PullRequestHoldService(timers)
+        holds = PullRequestHoldService(timers, store.any_matches)
         timer_messages = self._timer_messages(store, steps, timers, turn)
         times = self._delivery_times(timer_messages)
         waiting = timer_messages if times.is_enabled else NoTimers()
@@ -172,13 +175,14 @@ class Broker:
             registration, timers, min(config.register_broker_timeout_mills / 1000, ROUTE_WAIT_MAX_S), putter.is_immediate
         )
         topics.on_change = route_wait.topic_changed
-        clients = ClientRegistry(config, groups, clock)
+        clients = ClientRegistry(config, groups, clock, filters.unregister)
         services = self.services = Services(
             config=config,
             store=store,
             topics=topics,
             groups=groups,
             offsets=offsets,
+            filters=filters,
             clients=clients,
             locks=RebalanceLock(clock),
             holds=holds,
@@ -219,6 +223,14 @@ class Broker:
         turn.add(Phase.DISPATCH, dispatch)
         turn.add(Phase.FLUSH, services.putter.request_sync)
         turn.add(Phase.WAKE, services.holds.wake)
+
+    def _consumer_filters(self, store: MessageStore, file: ConfigFile) -> ConsumerFilterManager:
+        filters = ConsumerFilterManager(self.config, file, self._clock)
+        if self.config.enable_property_filter:
+            filters.load()
+            if self.config.enable_calc_filter_bit_map:
+                store.queues.ext.bitmap_of = filters.bitmaps(store.message_at)
+        return filters
 
     def _timer_messages(self, store: MessageStore, steps: ClockSteps, timers: Timers, turn: Turn) -> TimerMessageService:
         config = self.store_config
@@ -268,6 +280,7 @@ class Broker:
         offsets_s = self.config.flush_consumer_offset_interval / 1000
         self._housekeeping = [
             every(offsets_s, self._persist_offsets, OFFSETS_FIRST_S),
+            every(FILTERS_S, lambda: services.filters.persist_in(self._writer)),
             every(self.store_config.flush_delay_offset_interval / 1000, self._persist_delays),
             every(
                 self.store_config.timer_flush_interval_ms / 1000, lambda: services.timer_messages.persist_in(self._writer)
@@ -318,6 +331,8 @@ class Broker:
             if self._is_serving:
                 self.services.transactions.close()
                 self.services.offsets.persist()
+                if self.config.enable_property_filter:
+                    self.services.filters.persist()
                 self.services.delay_cancelled.persist()
                 self.services.schedule.persist()
                 self.services.timer_messages.close()

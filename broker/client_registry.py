@@ -6,6 +6,7 @@ queues are shared out anew without waiting for the next rebalance. Time here is 
 """
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -99,13 +100,21 @@ def _name(value: str | int, names: tuple[str, ...]) -> str:
 class ClientRegistry:
     """The producers and consumers of this broker. `consumers` and `producers` are for reading."""
 
-    def __init__(self, config: BrokerConfig, groups: SubscriptionGroupManager, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        groups: SubscriptionGroupManager,
+        clock: Clock,
+        on_group_gone: Callable[[str], None] = lambda group: None,
+    ) -> None:
+        """`on_group_gone` is called when the last consumer of a group left."""
         self._config = config
         self._groups = groups
         self._clock = clock
         self.consumers: dict[str, ConsumerGroupInfo] = {}
         self.producers: dict[str, dict[Channel, ClientChannelInfo]] = {}
         self._groups_of: dict[Channel, set[str]] = {}
+        self._on_group_gone = on_group_gone
 
     # --- what clients say --------------------------------------------------------------------------------------------
 
@@ -217,6 +226,7 @@ class ClientRegistry:
             return
         if not info.clients:
             del self.consumers[group]
+            self._on_group_gone(group)
         self._notify(info)
 
     def _drop_producer(self, group: str, channel: Channel) -> None:

@@ -58,6 +58,14 @@ class BrokerConfig:
     flush_consumer_offset_interval: int = setting(5_000, low=1)
     start_accept_send_request_time_stamp: int = 0
 
+    enable_property_filter: bool = False
+    """Whether consumers may subscribe by SQL92."""
+    filter_support_retry: bool = False
+    enable_calc_filter_bit_map: bool = False
+    expect_consumer_num_use_filter: int = setting(32, low=1, high=10_000)
+    max_error_rate_of_bloom_filter: int = setting(20, low=1, high=99)
+    filter_data_clean_time_span: int = setting(24 * 3600 * 1000, low=1)
+
     recall_message_enable: bool = True  # Apache's default is false
     allow_recall_when_broker_not_writeable: bool = True
 
@@ -99,7 +107,6 @@ UPDATABLE_KEYS: Final = frozenset(
 FIXED_KEYS: Final = {
     "aclEnable": ("false", "access control does not exist yet"),
     "clientCallbackExecutorThreads": ("2", "there is one thread"),
-    "enablePropertyFilter": ("false", "SQL92 filters do not exist yet"),
     "filterServerNums": ("0", "filter servers are gone since 5.x"),
     "forceRegister": ("true", "every registration is sent"),
     "compressedRegister": ("false", "registrations are sent as they are"),
@@ -128,9 +135,6 @@ _WITHOUT_EFFECT: Final = {
     "slow consumers are served": "disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold",
     "name servers are given by namesrvAddr": "fetchNamesrvAddrByAddressServer",
     "statistics by queue cost nothing extra here": "enableDetailStat",
-    "SQL92 filters do not exist yet": """
-        enableCalcFilterBitMap expectConsumerNumUseFilter maxErrorRateOfBloomFilter filterDataCleanTimeSpan
-        filterSupportRetry""",
     "there are no commercial statistics": "commercialEnable",
     "it does nothing in 4.9.4 either": "highSpeedMode",
     "the backlog is 1024": "serverSocketBacklog",

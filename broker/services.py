@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from broker.client_registry import ClientRegistry
     from broker.config import BrokerConfig
+    from broker.consumer_filter import ConsumerFilterManager
     from broker.consumer_offset import ConsumerOffsetManager
     from broker.delay_cancelled import DelayCancelled
     from broker.delay_query import DelayQuery
@@ -41,6 +42,7 @@ class Services:
     topics: "TopicConfigManager"
     groups: "SubscriptionGroupManager"
     offsets: "ConsumerOffsetManager"
+    filters: "ConsumerFilterManager"
     clients: "ClientRegistry"
     locks: "RebalanceLock"
     holds: "PullRequestHoldService"

@@ -4,22 +4,25 @@ A tag expression is `*` (or nothing) for everything, else tags joined by `||`. T
 ConsumeQueue holds nothing else; two tags may share a code, and clients look at the text again.
 """
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
 from store.java_hash import java_hash
+from store.queue_reader import Matches
 
 TAG: Final = "TAG"
 SUB_ALL: Final = "*"
-
-Matches = Callable[[int], bool]
-"""Whether the tags code of a queue unit may pass. None in its place passes everything, without a call."""
+SQL92: Final = "SQL92"
 
 
 def is_tag_type(expression_type: str | None) -> bool:
     """TAG is meant also where no type is given."""
     return not expression_type or expression_type == TAG
+
+
+def refusal(expression_type: str | None) -> str:
+    """What a consumer is told that filters by something else, where that is off."""
+    return f"The broker does not support consumer to filter message by {expression_type} (enablePropertyFilter=false)"
 
 
 def split_tags(expression: str | None) -> list[str]:
@@ -35,7 +38,7 @@ def split_tags(expression: str | None) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def tag_filter(expression: str | None) -> Matches | None:
-    """The filter of a tag expression, remembered, since a consumer pulls with the same one again and again.
+    """The filter of a tag expression, None for everything. Remembered: a consumer pulls with the same one again and again.
 
     A set's own `__contains__` is the quickest callable there is: 0.03 us a unit.
     """

@@ -30,7 +30,7 @@ _WITHOUT_EFFECT: Final = {
     "a queue's files are small; deleting one holds nobody up": "deleteConsumeQueueFilesInterval",
     "a file is deleted while pulls still read from it: they keep what they read": "destroyMapedFileIntervalForcibly",
     "an index is always brought to the log's end at start": "messageIndexSafe",
-    "there are no SQL92 filters yet, so no bitmaps": "bitMapLengthConsumeQueueExt",
+    "expectConsumerNumUseFilter and maxErrorRateOfBloomFilter say how long bitmaps are": "bitMapLengthConsumeQueueExt",
     "there are no statistics of how far pulls fall behind": "accessMessageInMemoryHotRatio diskFallRecorded",
 }
 IGNORED_KEYS: Final = {key: why for why, keys in _WITHOUT_EFFECT.items() for key in keys.split()}

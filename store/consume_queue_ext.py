@@ -2,14 +2,14 @@
 
 Beside a queue lies a row of files of units `size, tags code, store time, bitmap size, bitmap`. A queue unit that has such a
 unit holds its *address* where its tags code would be: the unit's byte in the row, plus Long.MIN_VALUE, and so below every
-tags code that is a hash or a time. The bitmap is for SQL92 filters; without any, units have none.
+tags code that is a hash or a time. The bitmap is for SQL92 filters: whoever knows them says what it is (`bitmap_of`).
 
 A file ends with the mark -1 where the next unit did not fit. Nothing here is needed to serve a message: an address that
 leads nowhere sends the reader to the record itself, and what no queue unit points at is cut off at the next start.
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -136,6 +136,8 @@ class ConsumeQueueExtStore:
         """`writes`: whether new queue units get one (enableConsumeQueueExt). Reading goes by what is there."""
         self.rows: dict[tuple[str, int], ConsumeQueueExt] = {}
         self.writes = writes
+        self.bitmap_of: Callable[[str, int], bytes] | None = None
+        """Topic and physical offset of a record -> the bitmap of its unit."""
         self._disk = disk
         self._folder = folder
         self._file_size = file_size

@@ -67,8 +67,11 @@ class Dispatcher:
 
 
 def _put_ext(ext: ConsumeQueueExtStore, requests: Sequence[DispatchRequest]) -> None:
-    """Put tags codes and store times into consumequeue_ext; the requests go on with the addresses."""
+    """Put tags codes, store times and bitmaps into consumequeue_ext; the requests go on with the addresses."""
     for request in requests:
         # A second attempt finds the address of the first.
         if not request.sys_flag & TRANSACTION_UNQUEUED_FLAG and request.tags_code > EXT_ADDRESS_MAX:
-            request.tags_code = ext.put(request.topic, request.queue_id, request.tags_code, request.store_timestamp_ms)
+            bitmap = ext.bitmap_of(request.topic, request.physical_offset) if ext.bitmap_of else b""
+            request.tags_code = ext.put(
+                request.topic, request.queue_id, request.tags_code, request.store_timestamp_ms, bitmap
+            )

@@ -76,6 +76,7 @@ class MessageStore:
         self.reader = QueueReader(config, self.queues, self.commit_log, self.delay_levels.tags_code)
         self.get_message = self.reader.get_message
         self.is_in_memory = self.reader.is_in_memory
+        self.any_matches = self.reader.any_matches
 
     # --- life -------------------------------------------------------------------------------------------------------
 

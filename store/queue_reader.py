@@ -2,7 +2,7 @@
 
 Two ways lead to the same records. A pull that wants everything of the newest part of the log, which is nearly every pull,
 goes the quick one: all units unpacked at once, sizes summed, one view when the records are neighbours. What is filtered, old
-or too much goes unit by unit.
+or too much goes unit by unit. A `RecordFilter` is asked on the way there: its verdicts take the place of the tags codes.
 
 A *hole* is a unit whose record is gone (its tags code says so, and it points at the record that was put over the damage):
 pulls step over it.
@@ -26,7 +26,8 @@ from store.layout import (
 )
 from store.mapped_file_queue import MappedFileQueue
 from store.message import GetResult, GetStatus
-from store.record import BadRecordError, TagsCode, decode_dispatch_request, store_timestamp_of
+from store.record import BadRecordError, TagsCode, bounds, decode_dispatch_request, store_timestamp_of
+from store.record_filter import RecordFilter
 
 # Records apart from each other are copied into one buffer from this count on, if they are no larger than this on average.
 _COPY_COUNT_MIN: Final = 6
@@ -38,8 +39,13 @@ _FOUND: Final = GetStatus.FOUND  # 0.1 us less than by way of the enum (3.11)
 _ADDRESS_MARK: Final = 0x80
 _TAGS_CODE_POSITION: Final = field_position(CONSUME_QUEUE_UNIT, "tags_code")
 
+_WANTED: Final = 1
+_UNWANTED: Final = 0
+
 Units = Iterator[tuple[int, int, int]]
 """Physical offset, size and tags code of units."""
+Matches = Callable[[int], bool]
+"""Whether the tags code of a unit may pass."""
 
 
 class QueueReader:
@@ -65,9 +71,9 @@ class QueueReader:
         queue_id: int,
         queue_offset: int,
         count_max: int,
-        matches: Callable[[int], bool] | None = None,
+        matches: Matches | RecordFilter | None = None,
     ) -> GetResult:
-        """Up to `count_max` records of a queue from `queue_offset` on; `matches` says by tags code which are wanted."""
+        """Up to `count_max` records of a queue from `queue_offset` on; `matches` says which are wanted."""
         queue = self.queues.get(topic, queue_id)
         if queue is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
@@ -87,7 +93,9 @@ class QueueReader:
             next_offset = queue_offset - queue_offset % per_file + per_file
             return GetResult(GetStatus.OFFSET_FOUND_NULL, next_offset, min_offset, max_offset)
         rows: Units = CONSUME_QUEUE_UNIT_STRUCT.iter_unpack(units)
-        if matches is not None and self._has_addresses(topic, queue_id, units):
+        if isinstance(matches, RecordFilter):
+            rows, matches = self._judged(topic, queue_id, rows, matches), _WANTED.__eq__
+        elif matches is not None and self._has_addresses(topic, queue_id, units):
             rows = self._resolved(topic, queue_id, rows)
         return self._get_matching(rows, queue_offset, min_offset, max_offset, count_max, matches)
 
@@ -136,7 +144,7 @@ class QueueReader:
         min_offset: int,
         max_offset: int,
         count_max: int,
-        matches: Callable[[int], bool] | None,
+        matches: Matches | None,
     ) -> GetResult:
         """Walk over `units` and gather the records that match, as many as the limits allow but at least one."""
         config, log_files = self.config, self.commit_log.mapped_files
@@ -185,6 +193,33 @@ class QueueReader:
             store_timestamp_of(last_view, len(last_view) - sizes[-1]),
         )
 
+    # --- record filters ---------------------------------------------------------------------------------------------
+
+    def any_matches(self, topic: str, queue_id: int, start: int, end: int, record_filter: RecordFilter) -> bool:
+        """Whether `record_filter` wants a record of the queue offsets `start` to `end` (exclusive)."""
+        queue = self.queues.get(topic, queue_id)
+        if queue is None:
+            return False
+        rows: Units = CONSUME_QUEUE_UNIT_STRUCT.iter_unpack(queue.units(start, end - start))
+        return any(verdict for _, _, verdict in self._judged(topic, queue_id, rows, record_filter))
+
+    def _judged(self, topic: str, queue_id: int, units: Units, record_filter: RecordFilter) -> Units:
+        """`units` with a verdict for their tags code. What is no longer there counts as wanted, as without a filter."""
+        ext, log_files = self.queues.ext, self.commit_log.mapped_files
+        for physical_offset, size, code in units:
+            verdict = _WANTED
+            if code == HOLE_TAGS_CODE or (
+                code <= EXT_ADDRESS_MAX
+                and (unit := ext.get(topic, queue_id, code)) is not None
+                and not record_filter.may_match(unit)
+            ):
+                verdict = _UNWANTED
+            elif (file := log_files.file_at(physical_offset)) is not None:
+                position = physical_offset - file.start_offset
+                if not record_filter.matches(_properties(file.view[position : position + size])):
+                    verdict = _UNWANTED
+            yield physical_offset, size, verdict
+
     # --- consumequeue_ext -------------------------------------------------------------------------------------------
 
     def _has_addresses(self, topic: str, queue_id: int, units: memoryview) -> bool:
@@ -211,6 +246,15 @@ class QueueReader:
             return 0 if record is None else decode_dispatch_request(record, 0, self._tags_code).tags_code
         except BadRecordError:
             return 0
+
+
+def _properties(record: memoryview) -> bytes:
+    """The property string of a record; none of one that is damaged."""
+    try:
+        size, _, topic_start, topic_size = bounds(record, 0)
+    except BadRecordError:
+        return b""
+    return bytes(record[topic_start + topic_size + 2 : size])
 
 
 def _gathered(log_files: MappedFileQueue, offsets: Sequence[int], sizes: Sequence[int], size: int) -> list[memoryview]:

@@ -102,7 +102,8 @@ def query_consume_queue(services: Services, request: Request[QueryConsumeQueueRe
         remark = f"Index {header.index} of {header.queue_id}@{header.topic} is not in {queue.min_offset}..{queue.max_offset}"
         return Response(remark=remark)
     if header.consumer_group:
-        body["filterData"] = "null"
+        data = services.filters.get(header.topic, header.consumer_group)
+        body["filterData"] = "null" if data is None else str(fastjson.dumps(data.document()), "utf-8")
         subscription = services.clients.find_subscription(header.consumer_group, header.topic)
         if subscription is not None:
             body["subscriptionData"] = subscription

@@ -1,7 +1,8 @@
 """Life of clients: heartbeats, goodbyes, who is in a group."""
 
+from broker.consumer_filter import compile_subscription
 from broker.services import Services
-from broker.subscription import is_tag_type, split_tags
+from broker.subscription import is_tag_type, refusal, split_tags
 from broker.topic_config import RETRY_PREFIX, TOPIC_SYS_FLAG_UNIT_SUB
 from remoting.bodies import CheckClientRequestBody, ConsumerIdList, HeartbeatData, decode_body, encode_body
 from remoting.codes import RequestCode, ResponseCode
@@ -27,6 +28,8 @@ def heart_beat(services: Services, request: Request[NoHeader]) -> Response | Def
             retry_topics.append(retry_topic)
             services.topics.create_on_send_back(retry_topic, group_config.retry_queue_nums, topic_sys_flag=sys_flag)
         clients.register_consumer(consumer, *client)
+        if services.config.enable_property_filter:
+            services.filters.register(consumer.group_name, consumer.subscription_data_set)
     for producer in data.producer_data_set:
         clients.register_producer(producer.group_name, *client)
     return services.route_wait.when_routed(Response(), *retry_topics)
@@ -59,14 +62,15 @@ def check_client_config(services: Services, request: Request[NoHeader]) -> Respo
         raise RemotingError(ResponseCode.SYSTEM_ERROR, f"body of code {request.code}: {error}") from None
     if subscription is None:
         return Response()
-    if not is_tag_type(subscription.expression_type):
-        remark = (
-            f"The broker does not support consumer to filter message by {subscription.expression_type} "
-            "(enablePropertyFilter=false)"
-        )
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
+    expression_type, expression = subscription.expression_type, subscription.sub_string
+    is_tag = is_tag_type(expression_type)
+    if not is_tag and not services.config.enable_property_filter:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, refusal(expression_type))
     try:
-        split_tags(subscription.sub_string)
+        if is_tag:
+            split_tags(expression)
+        else:
+            compile_subscription(expression_type, expression)
     except ValueError as error:
         raise RemotingError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
     return Response()

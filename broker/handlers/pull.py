@@ -6,20 +6,27 @@ The bodies of an answer are views of the log's files: they go to the socket unco
 from functools import partial
 from typing import Final
 
+from broker.consumer_filter import compile_subscription
+from broker.expression_filter import ExpressionFilter, RetryFilter
 from broker.offset_moved import store_offset_moved
 from broker.services import Services
-from broker.subscription import Matches, is_tag_type, tag_filter
-from broker.topic_config import PERM_READ
+from broker.subscription import is_tag_type, refusal, tag_filter
+from broker.topic_config import PERM_READ, RETRY_PREFIX
 from remoting.bodies import SubscriptionGroupConfig
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Request, Response
 from remoting.dispatch import Deferred, RemotingError, Route, routes
 from remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from store.message import GetStatus
+from store.queue_reader import Matches
+from store.record_filter import RecordFilter
 
 COMMIT_OFFSET_FLAG: Final = 0x1
 SUSPEND_FLAG: Final = 0x2
 SUBSCRIPTION_FLAG: Final = 0x4
+
+Wanted = Matches | RecordFilter | None
+"""What of a queue a pull wants; None for everything."""
 
 _MASTER_ID: Final = 0
 _FOUND: Final = GetStatus.FOUND
@@ -75,7 +82,7 @@ def _pull_again(services: Services, request: Request[PullMessageRequestHeader]) 
     return _read(services, request.header, _admit(services, request))
 
 
-def _read(services: Services, header: PullMessageRequestHeader, matches: Matches | None) -> Response:
+def _read(services: Services, header: PullMessageRequestHeader, matches: Wanted) -> Response:
     topic, queue_id, queue_offset = header.topic, header.queue_id, header.queue_offset
     result = services.store.get_message(topic, queue_id, queue_offset, header.max_msg_nums, matches)
     status = result.status
@@ -96,8 +103,8 @@ def _read(services: Services, header: PullMessageRequestHeader, matches: Matches
     return Response(code, answer, remark=status.value)
 
 
-def _admit(services: Services, request: Request[PullMessageRequestHeader]) -> Matches | None:
-    """The checks of a pull in Apache's order, and its tag filter. Raises RemotingError."""
+def _admit(services: Services, request: Request[PullMessageRequestHeader]) -> Wanted:
+    """The checks of a pull in Apache's order, and its filter. Raises RemotingError."""
     header = request.header
     if not services.config.broker_permission & PERM_READ:
         _forbid(f"the broker[{services.broker_address}] pulling message is forbidden")
@@ -120,7 +127,7 @@ def _admit(services: Services, request: Request[PullMessageRequestHeader]) -> Ma
         )
         raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
     if header.sys_flag & SUBSCRIPTION_FLAG:
-        return _filter(header.subscription, header.expression_type)
+        return _own_filter(services, header)
     return _heartbeat_filter(services, header, group_config)
 
 
@@ -128,9 +135,7 @@ def _forbid(remark: str) -> None:
     raise RemotingError(ResponseCode.NO_PERMISSION, remark)
 
 
-def _heartbeat_filter(
-    services: Services, header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig
-) -> Matches | None:
+def _heartbeat_filter(services: Services, header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig) -> Wanted:
     """The filter of the group's own subscription, as its heartbeats told it."""
     group = services.clients.consumers.get(header.consumer_group)
     if group is None:
@@ -142,18 +147,57 @@ def _heartbeat_filter(
         raise RemotingError(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
     if subscription.sub_version < header.sub_version:
         raise RemotingError(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
-    return _filter(subscription.sub_string, subscription.expression_type)
+    if not is_tag_type(subscription.expression_type):
+        return _registered_filter(services, header, subscription.expression_type)
+    matches = _tag_filter(subscription.sub_string)
+    if matches is None and services.config.filter_support_retry and header.topic.startswith(RETRY_PREFIX):
+        return RetryFilter(partial(_filter_of_group, services, header.consumer_group))
+    return matches
 
 
-def _filter(expression: str | None, expression_type: str | None) -> Matches | None:
-    if not is_tag_type(expression_type):
-        remark = f"The broker does not support consumer to filter message by {expression_type} (enablePropertyFilter=false)"
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
+def _registered_filter(services: Services, header: PullMessageRequestHeader, expression_type: str) -> RecordFilter:
+    """The filter that came with a heartbeat and is not by tags."""
+    if not services.config.enable_property_filter:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, refusal(expression_type))
+    data = services.filters.get(header.topic, header.consumer_group)
+    record_filter = None if data is None else _filter_of_group(services, header.consumer_group, header.topic)
+    if data is None or record_filter is None:
+        remark = "The broker's consumer filter data is not exist!Your expression may be wrong!"
+        raise RemotingError(ResponseCode.FILTER_DATA_NOT_EXIST, remark)
+    if data.client_version < header.sub_version:
+        raise RemotingError(ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest")
+    return record_filter
+
+
+def _filter_of_group(services: Services, group: str, topic: str) -> ExpressionFilter | None:
+    try:
+        return services.filters.record_filter(topic, group)
+    except ValueError:  # of an older file; what does not compile now is not registered
+        return None
+
+
+def _own_filter(services: Services, header: PullMessageRequestHeader) -> Wanted:
+    """The filter that a pull brings along."""
+    expression_type = header.expression_type
+    if expression_type is None or is_tag_type(expression_type):
+        return _tag_filter(header.subscription)
+    if not services.config.enable_property_filter:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, refusal(expression_type))
+    try:
+        return ExpressionFilter(compile_subscription(expression_type, header.subscription))
+    except ValueError as error:
+        raise _not_parsed(error) from None
+
+
+def _tag_filter(expression: str | None) -> Matches | None:
     try:
         return tag_filter(expression)
     except ValueError as error:
-        remark = f"parse the consumer's subscription failed: {error}"
-        raise RemotingError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from None
+        raise _not_parsed(error) from None
+
+
+def _not_parsed(error: ValueError) -> RemotingError:
+    return RemotingError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}")
 
 
 ROUTES = routes(

@@ -7,6 +7,7 @@ from typing import Any
 from broker.client_registry import ClientRegistry
 from broker.clock_steps import ClockSteps
 from broker.config import BrokerConfig
+from broker.consumer_filter import ConsumerFilterManager
 from broker.consumer_offset import ConsumerOffsetManager
 from broker.delay_cancelled import DelayCancelled
 from broker.delay_query import DelayQuery
@@ -131,6 +132,9 @@ class DataPath:
 
         topics = TopicConfigManager(config, file("topics"), clock)
         groups = SubscriptionGroupManager(config, file("subscriptionGroup"), clock)
+        filters = ConsumerFilterManager(config, file("consumerFilter"), clock)
+        if config.enable_calc_filter_bit_map:
+            self.store.queues.ext.bitmap_of = filters.bitmaps(self.store.message_at)
         stats = BrokerStats(config.broker_cluster_name, clock)
         registration = Registration(config, topics, RemotingClient(self._turn, timers), timers, "127.0.0.1:10911")
         timer_store = TimerStore(
@@ -159,9 +163,10 @@ class DataPath:
             topics=topics,
             groups=groups,
             offsets=offsets,
+            filters=filters,
             clients=clients,
             locks=RebalanceLock(clock),
-            holds=PullRequestHoldService(timers),
+            holds=PullRequestHoldService(timers, self.store.any_matches),
             putter=putter,
             schedule=schedule,
             timer_messages=timer_messages,

@@ -100,12 +100,6 @@ async def test_unknown_topics_groups_and_queues(path):
     assert path.pull(consumer_group="nobody").code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
-async def test_sql_is_not_served_and_the_key_is_named(path):
-    answer = path.pull(subscription="a > 1", expression_type="SQL92")
-    assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert "SQL92" in answer.remark and "enablePropertyFilter" in answer.remark
-
-
 async def test_an_expression_without_tags_cannot_be_parsed(path):
     assert path.pull(subscription="||").code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
 

@@ -231,10 +231,10 @@ class Connection:
         fields = {"consumerGroup": group, "topic": topic, "queueId": queue_id}
         return int(self.ask(QUERY_CONSUMER_OFFSET, fields).ext["offset"])
 
-    def subscribe(self, group: str, topic: str) -> None:
+    def subscribe(self, group: str, topic: str, sql: str | None = None, version: int = 0) -> None:
         """A heart beat of a consumer: a broker lets only known groups pull."""
-        subscription = {"classFilterMode": False, "codeSet": [], "expressionType": "TAG", "subString": "*",
-                        "subVersion": 0, "tagsSet": [], "topic": topic}  # fmt: skip
+        subscription = {"classFilterMode": False, "codeSet": [], "expressionType": "SQL92" if sql else "TAG",
+                        "subString": sql or "*", "subVersion": version, "tagsSet": [], "topic": topic}  # fmt: skip
         consumer = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET", "consumeType": "CONSUME_ACTIVELY",
                     "groupName": group, "messageModel": "CLUSTERING", "subscriptionDataSet": [subscription],
                     "unitMode": False}  # fmt: skip
@@ -268,6 +268,20 @@ class Connection:
                 found += records(answer.body)
             else:
                 assert expression != "*", (topic, queue_id, at, end, answer)
+            assert int(answer.ext["nextBeginOffset"]) > at, (topic, queue_id, at, end, answer)
+            at = int(answer.ext["nextBeginOffset"])
+        return found
+
+    def read_queue_by_subscription(self, group: str, topic: str, queue_id: int, version: int) -> list[Record]:
+        """Every record of a queue that the group's subscription lets through; it came with a heart beat."""
+        found: list[Record] = []
+        at, end = self.min_offset(topic, queue_id), self.max_offset(topic, queue_id)
+        while at < end:
+            answer = self.call(PULL_MESSAGE, {
+                "consumerGroup": group, "topic": topic, "queueId": queue_id, "queueOffset": at, "maxMsgNums": 32,
+                "sysFlag": 0, "commitOffset": 0, "suspendTimeoutMillis": 0, "subVersion": version,
+            })  # fmt: skip
+            found += records(answer.body)
             assert int(answer.ext["nextBeginOffset"]) > at, (topic, queue_id, at, end, answer)
             at = int(answer.ext["nextBeginOffset"])
         return found

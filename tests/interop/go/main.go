@@ -333,6 +333,10 @@ func send(r request) ([]sent, error) {
 	return results, nil
 }
 
+func selector(r request) consumer.MessageSelector {
+	return consumer.MessageSelector{Type: consumer.ExpressionType(r.text("type", "TAG")), Expression: r.text("expression", "*")}
+}
+
 func startPush(r request) error {
 	name := r.Get("name")
 	options := []consumer.Option{
@@ -363,8 +367,7 @@ func startPush(r request) error {
 		failing[body] = r.number("failTimes", math.MaxInt)
 	}
 	delayLevel, orderly := r.number("delayLevel", 0), r.flag("orderly")
-	selector := consumer.MessageSelector{Type: consumer.TAG, Expression: r.text("expression", "*")}
-	err = c.Subscribe(r.Get("topic"), selector, func(ctx context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
+	err = c.Subscribe(r.Get("topic"), selector(r), func(ctx context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
 		failed := false
 		for _, m := range messages {
 			show(map[string]any{"event": name, "message": describe(m)})
@@ -413,8 +416,7 @@ func startPuller(r request, name, group string) (rocketmq.PullConsumer, error) {
 	if err != nil {
 		return nil, err
 	}
-	selector := consumer.MessageSelector{Type: consumer.TAG, Expression: r.text("expression", "*")}
-	if err = c.Subscribe(r.Get("topic"), selector); err != nil {
+	if err = c.Subscribe(r.Get("topic"), selector(r)); err != nil {
 		return nil, err
 	}
 	if err = c.Start(); err != nil {

@@ -19,6 +19,7 @@ import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
@@ -48,10 +49,10 @@ import org.apache.rocketmq.common.message.MessageQueue;
  *           transaction: the properties local and checked say how it ends, COMMIT, ROLLBACK or UNKNOWN; local may be HANG.
  *           That it hangs, and that the broker asks, are events of the producer's name
  * recall    producer topic handle (5.3 and later)
- * push      name group topic [expression model=CLUSTERING|BROADCASTING orderly from=first|last namespace maxReconsume
- *           fail... (bodies whose consumption fails, failTimes times or always) delayLevel (of a retry)]
+ * push      name group topic [expression type=TAG|SQL92 model=CLUSTERING|BROADCASTING orderly from=first|last namespace
+ *           maxReconsume fail... (bodies whose consumption fails, failTimes times or always) delayLevel (of a retry)]
  * pull      topic queueId queueOffset count broker [group expression block]
- * lite      name group topic
+ * lite      name group topic [expression type]
  * poll      name count timeoutMs      messages through a subscribed pull consumer, then commits
  * view      producer topic msgId
  * query     producer topic key
@@ -335,6 +336,11 @@ public final class Driver {
         return List.of(results);
     }
 
+    private static MessageSelector selector(Request request) {
+        String expression = request.text("expression", "*");
+        return request.text("type", "TAG").equals("SQL92") ? MessageSelector.bySql(expression) : MessageSelector.byTag(expression);
+    }
+
     private Object startPush(Request request) throws Exception {
         String name = request.text("name");
         DefaultMQPushConsumer consumer = configured(new DefaultMQPushConsumer(request.text("group")), request, name);
@@ -346,7 +352,7 @@ public final class Driver {
         consumer.setMessageModel(
             Enum.valueOf(consumer.getMessageModel().getDeclaringClass(), request.text("model", "CLUSTERING")));
         consumer.setMaxReconsumeTimes(request.number("maxReconsume", -1));
-        consumer.subscribe(request.text("topic"), request.text("expression", "*"));
+        consumer.subscribe(request.text("topic"), selector(request));
         Map<String, Integer> failing = new ConcurrentHashMap<>();
         request.all("fail").forEach(body -> failing.put(body, request.number("failTimes", Integer.MAX_VALUE)));
         int delayLevel = request.number("delayLevel", 0);
@@ -413,7 +419,7 @@ public final class Driver {
         String name = request.text("name");
         DefaultLitePullConsumer consumer = configured(new DefaultLitePullConsumer(request.text("group")), request, name);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-        consumer.subscribe(request.text("topic"), "*");
+        consumer.subscribe(request.text("topic"), selector(request));
         consumer.start();
         liteConsumers.put(name, consumer);
         running.put(name, consumer::shutdown);

@@ -1,0 +1,232 @@
+"""ConsumerFilterManager: the SQL92 subscriptions of groups, in `config/consumerFilter.json`.
+
+Heartbeats bring them. One whose group left, or no longer names the topic, is *dead*: it is kept for
+`filterDataCleanTimeSpan`, since bitmaps of messages that came meanwhile still know it. A subscription is *born* when its
+expression last changed: bitmaps of older messages say nothing about it. (Both as Apache has it; so is the file.)
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from typing import Any, Final
+
+import msgspec
+
+from broker.bloom_filter import BloomFilter, bit_mask
+from broker.config import BrokerConfig
+from broker.config_manager import ConfigManager
+from broker.expression_filter import Evaluate, ExpressionFilter, verdict
+from broker.subscription import SQL92, is_tag_type
+from remoting.bodies import SubscriptionData
+from runtime.clock import Clock
+from store.config_file import ConfigFile
+from store.properties import decode_properties
+from store.record import decode_record
+
+log = logging.getLogger("broker")
+
+DEAD_AT_LOAD_MS: Final = 30_000
+"""Where the file says that a group was there, it is taken for gone this long before the start."""
+
+
+class BloomFilterData(msgspec.Struct, rename="camel"):
+    """The bits of a subscription among `bit_num`."""
+
+    bit_pos: list[int]
+    bit_num: int
+
+
+class ConsumerFilterData(msgspec.Struct, rename="camel"):
+    """What a group wants of a topic. Times are message time in ms, `client_version` is the subscription's subVersion."""
+
+    consumer_group: str
+    topic: str
+    expression: str
+    expression_type: str
+    born_time: int
+    client_version: int
+    bloom_filter_data: BloomFilterData | None = None
+    dead_time: int = 0
+
+    @property
+    def is_dead(self) -> bool:
+        return self.dead_time >= self.born_time
+
+    def document(self) -> dict[str, Any]:
+        """As Apache writes it."""
+        return {**msgspec.to_builtins(self), "dead": self.is_dead}
+
+
+def compile_subscription(expression_type: str, expression: str | None) -> Evaluate:
+    """The function of a subscription that is not by tags. Raises ValueError, also for a type that is not known."""
+    if expression_type != SQL92:
+        raise ValueError(f"there is no expression type {expression_type}")
+    if not expression:
+        raise ValueError(f"a subscription by {expression_type} needs an expression")
+    # Imported here: a start without such subscriptions stays 14 ms quicker.
+    from broker.expression_code import compile_expression
+
+    return compile_expression(expression)
+
+
+class ConsumerFilterManager(ConfigManager):
+    """The subscriptions by topic, then group. Nothing is compiled before it is needed: a start stays as quick as it is."""
+
+    def __init__(self, config: BrokerConfig, file: ConfigFile, clock: Clock) -> None:
+        super().__init__(file, clock)
+        self.bloom_filter = BloomFilter(config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter)
+        self.table: dict[str, dict[str, ConsumerFilterData]] = {}
+        self._kept_ms = config.filter_data_clean_time_span
+        self._filters: dict[tuple[str, str], ExpressionFilter] = {}
+        self._is_dirty = False
+
+    # --- subscriptions come and go ----------------------------------------------------------------------------------
+
+    def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
+        """What a heartbeat says of a group. Its filters of other topics are dead; one that does not compile is logged."""
+        told = set()
+        for subscription in subscriptions:
+            told.add(subscription.topic)
+            if not is_tag_type(subscription.expression_type) and subscription.sub_string:
+                self._register(group, subscription)
+        for topic, groups in self.table.items():
+            if group in groups and topic not in told:
+                self._bury(groups[group])
+
+    def _register(self, group: str, subscription: SubscriptionData) -> None:
+        topic, expression, kind = subscription.topic, subscription.sub_string, subscription.expression_type
+        groups = self.table.setdefault(topic, {})
+        present = groups.get(group)
+        if present is not None and subscription.sub_version < present.client_version:
+            return
+        bits = BloomFilterData(self.bloom_filter.positions(f"{group}#{topic}"), self.bloom_filter.bit_count)
+        if present is not None and (
+            subscription.sub_version == present.client_version
+            or (present.expression, present.expression_type, present.bloom_filter_data) == (expression, kind, bits)
+        ):
+            if present.is_dead or present.client_version != subscription.sub_version:
+                present.dead_time, present.client_version = 0, subscription.sub_version
+                self._is_dirty = True
+            return
+        self._is_dirty = True
+        self._filters.pop((topic, group), None)
+        try:
+            compile_subscription(kind, expression)
+        except ValueError as error:
+            # Its pulls are told so: they find no filter.
+            log.warning("group %s cannot subscribe to %s by %r: %s", group, topic, expression, error)
+            groups.pop(group, None)
+            return
+        now = self.clock.message_time_ms()
+        groups[group] = ConsumerFilterData(group, topic, expression, kind, now, subscription.sub_version, bits)
+        log.info("group %s subscribes to %s by %s", group, topic, expression)
+
+    def unregister(self, group: str) -> None:
+        """The last consumer of a group left."""
+        for groups in self.table.values():
+            if group in groups:
+                self._bury(groups[group])
+
+    def _bury(self, data: ConsumerFilterData) -> None:
+        if not data.is_dead:
+            data.dead_time = max(self.clock.message_time_ms(), data.born_time)
+            self._is_dirty = True
+
+    def clean(self) -> None:
+        """Forget what is dead for too long."""
+        oldest_ms = self.clock.message_time_ms() - self._kept_ms
+        for topic, groups in list(self.table.items()):
+            for group in [group for group, data in groups.items() if data.is_dead and data.dead_time <= oldest_ms]:
+                del groups[group]
+                self._filters.pop((topic, group), None)
+                self._is_dirty = True
+            if not groups:
+                del self.table[topic]
+
+    # --- what they want ---------------------------------------------------------------------------------------------
+
+    def get(self, topic: str, group: str) -> ConsumerFilterData | None:
+        """The subscription of a group, dead or not."""
+        groups = self.table.get(topic)
+        return None if groups is None else groups.get(group)
+
+    def record_filter(self, topic: str, group: str) -> ExpressionFilter | None:
+        """The filter of a subscription; None where there is none. Raises ValueError for one that does not compile."""
+        found = self._filters.get((topic, group))
+        if found is None:
+            data = self.get(topic, group)
+            if data is None:
+                return None
+            evaluate = compile_subscription(data.expression_type, data.expression)
+            mask = bit_mask(data.bloom_filter_data.bit_pos) if data.bloom_filter_data else 0
+            found = ExpressionFilter(evaluate, data.born_time, mask, self.bloom_filter.bit_count // 8)
+            self._filters[topic, group] = found
+        return found
+
+    def bitmap(self, topic: str, properties: dict[str, str]) -> bytes:
+        """The bitmap of a message: the bits of all groups that want it; empty for a topic without such groups."""
+        groups = self.table.get(topic)
+        if not groups:
+            return b""
+        positions: list[int] = []
+        for group, data in groups.items():
+            try:
+                record_filter = self.record_filter(topic, group)
+            except ValueError:
+                record_filter = None
+            if record_filter is not None and data.bloom_filter_data and verdict(record_filter.evaluate, properties):
+                positions += data.bloom_filter_data.bit_pos
+        return self.bloom_filter.bitmap(positions)
+
+    def bitmaps(self, message_at: Callable[[int], memoryview | None]) -> Callable[[str, int], bytes]:
+        """The function of topic and physical offset that the store asks for bitmaps; `message_at` gives it the records."""
+
+        def bitmap_of(topic: str, physical_offset: int) -> bytes:
+            record = message_at(physical_offset) if topic in self.table else None
+            return b"" if record is None else self.bitmap(topic, decode_properties(decode_record(record).properties))
+
+        return bitmap_of
+
+    # --- the file ---------------------------------------------------------------------------------------------------
+
+    def persist_in(self, executor: Executor) -> None:
+        """Write the file from another thread, if something changed since it was last written."""
+        self.clean()
+        if self._is_dirty:
+            self._is_dirty = False
+            super().persist_in(executor)
+
+    def encode(self) -> dict[str, Any]:
+        self.clean()
+        return {
+            "filterDataByTopic": {
+                topic: {
+                    "groupFilterData": {group: data.document() for group, data in groups.items()},
+                    "topic": topic,
+                }
+                for topic, groups in self.table.items()
+            }
+        }
+
+    def decode(self, document: dict[str, Any]) -> None:
+        """Bits of another Bloom filter (its two keys were changed) make all that was written void, as in Apache."""
+        dead_ms = self.clock.message_time_ms() - DEAD_AT_LOAD_MS
+        table: dict[str, dict[str, ConsumerFilterData]] = {}
+        for topic, rows in (document.get("filterDataByTopic") or {}).items():
+            try:
+                found = msgspec.convert(rows["groupFilterData"], dict[str, ConsumerFilterData], strict=False)
+            except (KeyError, TypeError, ValueError) as error:
+                log.error("%s: filters of topic %r: %s; left out", self.file.path, topic, error)
+                continue
+            for data in found.values():
+                bits = data.bloom_filter_data
+                if bits is None or (bits.bit_num, len(bits.bit_pos)) != (
+                    self.bloom_filter.bit_count,
+                    self.bloom_filter.hash_count,
+                ):
+                    log.warning("%s is of a broker with another Bloom filter: begun anew", self.file.path)
+                    return
+                if data.dead_time == 0:
+                    data.dead_time = max(dead_ms, data.born_time)
+            table[topic] = found
+        self.table = table

@@ -1,0 +1,74 @@
+"""SQL92 subscriptions in a store that brokers take over from each other: consumerFilter.json and the bitmaps in
+consumequeue_ext, by which a broker leaves records alone that no subscription of a group wants."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from servers import Apache, Cluster, Pocketmq
+from wire import Connection
+
+from store.layout import CONSUME_QUEUE_EXT_FIXED_STRUCT
+
+TOPIC, GROUP, COUNT = "Sql-topic", "Sql-group", 40
+EXPRESSION = "number > 10 AND kind = 'even'"
+BITS = 112
+
+
+@pytest.fixture
+def cluster(apache: Apache, tmp_path: Path) -> Iterator[Cluster]:
+    """Name server of ours; `apache` is asked for because it skips where there is no Java."""
+    made = Cluster(
+        tmp_path, Pocketmq(), enablePropertyFilter="true", enableConsumeQueueExt="true", enableCalcFilterBitMap="true"
+    )
+    yield made
+    made.close()
+
+
+def wanted(life: int) -> list[bytes]:
+    return [b"%d %d" % (earlier, number) for earlier in range(life + 1) for number in range(12, COUNT, 2)]
+
+
+def bitmaps(store: Path) -> list[int]:
+    """Of all units of the queue, as numbers."""
+    data = b"".join(path.read_bytes() for path in sorted((store / "consumequeue_ext" / TOPIC / "0").iterdir()))
+    found, position = [], 0
+    while position < len(data) and int.from_bytes(data[position : position + 2], "big"):
+        size = CONSUME_QUEUE_EXT_FIXED_STRUCT.unpack_from(data, position)[0]
+        found.append(int.from_bytes(data[position + CONSUME_QUEUE_EXT_FIXED_STRUCT.size : position + size], "little"))
+        position += size
+    return found
+
+
+def subscription(store: Path) -> dict[str, object]:
+    document = json.loads((store / "config" / "consumerFilter.json").read_text())
+    found: dict[str, object] = document["filterDataByTopic"][TOPIC]["groupFilterData"][GROUP]
+    return found
+
+
+@pytest.mark.parametrize(("version", "ours_first"), [("4.9.4", True), ("5.5.0", False)])
+def test_subscriptions_move_with_the_store(cluster: Cluster, version: str, ours_first: bool) -> None:
+    """Born with the first broker, the subscription stays; each broker serves by the bitmaps that the others wrote."""
+    ours, theirs = Pocketmq(), Apache(version)
+    born = set()
+    for life, broker in enumerate((ours, theirs, ours) if ours_first else (theirs, ours, theirs)):
+        cluster.start_broker(broker)
+        with Connection(cluster.broker_address) as connection:
+            if life == 0:
+                connection.create_topic(TOPIC, 1)
+            connection.subscribe(GROUP, TOPIC, EXPRESSION, version=7)
+            for number in range(COUNT):
+                kind = "odd" if number % 2 else "even"
+                connection.send(TOPIC, 0, b"%d %d" % (life, number), {"number": str(number), "kind": kind})
+            found = connection.read_queue_by_subscription(GROUP, TOPIC, 0, version=7)
+            assert [record.body for record in found] == wanted(life), broker.name
+        cluster.stop_broker()
+        told = subscription(cluster.store)
+        born.add(told["bornTime"])
+        assert (told["expression"], told["expressionType"], told["clientVersion"]) == (EXPRESSION, "SQL92", 7)
+        assert told["bloomFilterData"]["bitNum"] == BITS  # type: ignore[index]
+        mask = sum(1 << position for position in set(told["bloomFilterData"]["bitPos"]))  # type: ignore[index]
+        expected = [mask if number > 10 and number % 2 == 0 else 0 for number in range(COUNT)] * (life + 1)
+        assert bitmaps(cluster.store) == expected, broker.name
+    assert len(born) == 1
