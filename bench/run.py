@@ -30,6 +30,8 @@ from pocketmq import processes
 HERE = Path(__file__).parent
 TOPIC, QUEUES = "Bench", 8
 IDLE_SECONDS = 3.0
+SQL = "TAGS = 'TagA' AND KEYS <> 'other' AND UNIQ_KEY IS NOT NULL"
+"""True of every message of loadgen: what is measured is judging and serving one."""
 
 console = Console(width=max(140, Console().width))
 
@@ -49,7 +51,10 @@ LOADS = {
         Load("send, pipelined (8 x 16)", ("-conns", "8", "-window", "16"), 0.50, 1.2),
         Load("send, one in flight (64 x 1)", ("-conns", "64", "-window", "1"), 0.40, 1.2),
     ],
-    "pull": [Load("pull of 32 (8 x 16)", ("-mode", "pull", "-conns", "8", "-window", "16"), 0.60, 1.3)],
+    "pull": [
+        Load("pull of 32 (8 x 16)", ("-mode", "pull", "-conns", "8", "-window", "16"), 0.60, 1.3),
+        Load("SQL92 pull of 32 (8 x 16)", ("-mode", "pull", "-conns", "8", "-window", "16", "-sql", SQL), 0.60, 1.0),
+    ],
 }
 # Under SYNC_FLUSH, where the disk's own pace decides; each answer waits for the sync of its record.
 SYNC_LOADS = [Load("SYNC_FLUSH send (64 x 1)", ("-conns", "64", "-window", "1"), 1.0, 1.0)]
@@ -71,7 +76,8 @@ class Running:
 def start_ours(folder: Path, flush_disk_type: str = "ASYNC_FLUSH") -> Running:
     namesrv = processes.start_namesrv(folder)
     try:
-        broker = processes.start_broker(folder, namesrv.address, {"flushDiskType": flush_disk_type})
+        settings = {"flushDiskType": flush_disk_type, "enablePropertyFilter": "true"}
+        broker = processes.start_broker(folder, namesrv.address, settings)
     except processes.NotReady:
         namesrv.stop()
         raise

@@ -121,6 +121,7 @@ func main() {
 	secs := flag.Float64("secs", 10, "measured seconds, after 2 s of warm-up")
 	bin := flag.Bool("bin", false, "ROCKETMQ header serialisation in place of JSON")
 	delay := flag.Int("delay", 0, "delay level property")
+	sql := flag.String("sql", "", "mode pull: an SQL92 expression, in place of all tags")
 	pid := flag.Int("pid", 0, "broker pid, for its CPU time and memory")
 	how := flag.String("how", "level", "mode delay: level | timer | start | burst | now")
 	ms := flag.Int("ms", 1000, "mode delay: the delay in milliseconds (level 1 is 1000)")
@@ -138,6 +139,10 @@ func main() {
 	props := "KEYS\x01k1\x02UNIQ_KEY\x017F0000010B2C18B4AAC25D6A2C330000\x02WAIT\x01true\x02TAGS\x01TagA"
 	if *delay > 0 {
 		props += "\x02DELAY\x01" + strconv.Itoa(*delay)
+	}
+	expression, expressionType := "*", "TAG"
+	if *sql != "" {
+		expression, expressionType = *sql, "SQL92"
 	}
 	var ops, msgs, bytes, failed, acked atomic.Int64
 	var lastFail atomic.Value
@@ -172,8 +177,8 @@ func main() {
 				} else {
 					f = frame(header{Code: 11, Language: "JAVA", Opaque: opaque, Ser: "JSON", Version: 401, Ext: map[string]string{
 						"consumerGroup": "loadgen_c", "topic": *topic, "queueId": strconv.Itoa(q), "queueOffset": strconv.FormatInt(qoff[q], 10),
-						"maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "15000", "subscription": "*",
-						"subVersion": "0", "expressionType": "TAG"}}, nil, *bin)
+						"maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "15000", "subscription": expression,
+						"subVersion": "0", "expressionType": expressionType}}, nil, *bin)
 				}
 				opq[opaque] = q
 				sent[opaque] = time.Now()
