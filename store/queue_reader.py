@@ -200,8 +200,13 @@ class QueueReader:
         queue = self.queues.get(topic, queue_id)
         if queue is None:
             return False
-        rows: Units = CONSUME_QUEUE_UNIT_STRUCT.iter_unpack(queue.units(start, end - start))
-        return any(verdict for _, _, verdict in self._judged(topic, queue_id, rows, record_filter))
+        # Units come from one file at a time.
+        while units := queue.units(start, end - start):
+            rows: Units = CONSUME_QUEUE_UNIT_STRUCT.iter_unpack(units)
+            if any(verdict for _, _, verdict in self._judged(topic, queue_id, rows, record_filter)):
+                return True
+            start += len(units) // CONSUME_QUEUE_UNIT_SIZE
+        return False
 
     def _judged(self, topic: str, queue_id: int, units: Units, record_filter: RecordFilter) -> Units:
         """`units` with a verdict for their tags code. What is no longer there counts as wanted, as without a filter."""

@@ -11,10 +11,24 @@ from store.layout import HOLE_TAGS_CODE
 from store.memory_disk import MemoryDisk
 from store.message import GetStatus
 from store.message_store import MessageStore
+from store.record_filter import RecordFilter
 from store.time_search import Boundary
 
 BIG = {"mapped_file_size_commit_log": 1 << 20, "mapped_file_size_consume_queue": 20 * 1000}
-Filter = Callable[[int], bool] | None
+Filter = Callable[[int], bool] | RecordFilter | None
+
+
+class Holding(RecordFilter):
+    """Wants records with a text in their properties; bitmaps tell nothing."""
+
+    def __init__(self, text: bytes) -> None:
+        self.text = text
+
+    def may_match(self, unit: object) -> bool:
+        return True
+
+    def matches(self, properties: bytes) -> bool:
+        return self.text in properties
 
 
 def holed(*holes: int, count: int = 10) -> MessageStore:
@@ -35,13 +49,26 @@ def holed(*holes: int, count: int = 10) -> MessageStore:
 
 
 @pytest.mark.parametrize("holes", [(0,), (9,), (4,), (0, 1, 2), (3, 4, 8), tuple(range(9))])
-@pytest.mark.parametrize("matches", [None, lambda code: True, {tags_code("a")}.__contains__])
+@pytest.mark.parametrize("matches", [None, lambda code: True, {tags_code("a")}.__contains__, Holding(b"TAGS")])
 def test_pulls_step_over_holes(holes: tuple[int, ...], matches: Filter) -> None:
     store = holed(*holes)
     result = store.get_message("T", 0, 0, 32, matches)
     assert result.status is GetStatus.FOUND
     assert (result.count, result.next_begin_offset) == (10 - len(holes), 10)
     assert bodies(store) == [b"%d" % number for number in range(10) if number not in holes]
+
+
+def test_some_records_of_a_stretch_are_wanted_or_none() -> None:
+    """Also where the stretch goes over the end of a queue's file."""
+    store = open_store(MemoryDisk(), **BIG | {"mapped_file_size_consume_queue": 20 * 4})
+    for number in range(10):
+        store.put_message(message("T", 0, b"x", n=f"<{number}>"))
+    store.dispatch()
+    assert [number for number in range(10) if store.any_matches("T", 0, 3, 7, Holding(b"<%d>" % number))] == [3, 4, 5, 6]
+    assert not store.any_matches("T", 0, 20, 30, Holding(b"")) and not store.any_matches("U", 0, 0, 1, Holding(b""))
+    found = store.get_message("T", 0, 2, 32, Holding(b"<5>"))
+    assert (found.status, found.count, found.next_begin_offset) == (GetStatus.NO_MATCHED_MESSAGE, 0, 4)
+    assert store.get_message("T", 0, 4, 32, Holding(b"<5>")).count == 1
 
 
 def test_a_hole_at_a_filler_that_lies_between_its_neighbours_is_not_handed_out() -> None:
