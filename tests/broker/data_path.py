@@ -148,7 +148,8 @@ class DataPath:
         schedule = ScheduleMessageService(
             self.store, self.store.delay_levels, file("delayOffset"), timers, self._turn, cancelled
         )
-        offsets, clients = ConsumerOffsetManager(file("consumerOffset"), clock), ClientRegistry(config, groups, clock)
+        offsets = ConsumerOffsetManager(file("consumerOffset"), clock)
+        clients = ClientRegistry(config, groups, clock, filters.unregister)
         offsets.load()
         steps, progress = ClockSteps(clock), TransactionProgress()
         check = TransactionCheck(
