@@ -147,8 +147,7 @@ class Broker:
         with_lmq = self.store_config.enable_lmq
         topics = TopicConfigManager(config, file("topics"), clock, with_lmq=with_lmq)
         groups = SubscriptionGroupManager(config, file("subscriptionGroup"), clock, with_lmq=with_lmq)
-        offsets_file = file("lmqConsumerOffset" if with_lmq else "consumerOffset")
-        offsets = ConsumerOffsetManager(offsets_file, clock, with_lmq=with_lmq)
+        offsets = ConsumerOffsetManager(file("lmqConsumerOffset" if with_lmq else "consumerOffset"), clock, with_lmq=with_lmq)
         filters = self._consumer_filters(store, file("consumerFilter"))
         stats = BrokerStats(config.broker_cluster_name, clock)
         cancelled = DelayCancelled(file("delayCancelled"), clock, lambda: store.flushed_offset)
