@@ -147,7 +147,8 @@ class Broker:
         with_lmq = self.store_config.enable_lmq
         topics = TopicConfigManager(config, file("topics"), clock, with_lmq=with_lmq)
         groups = SubscriptionGroupManager(config, file("subscriptionGroup"), clock, with_lmq=with_lmq)
-        offsets = ConsumerOffsetManager(file("lmqConsumerOffset" if with_lmq else "consumerOffset"), clock, with_lmq=with_lmq)
+        progress_name = "lmqConsumerOffset" if with_lmq else "consumerOffset"
+        offsets = ConsumerOffsetManager(file(progress_name), clock, with_lmq=with_lmq)
         filters = self._consumer_filters(store, file("consumerFilter"))
         stats = BrokerStats(config.broker_cluster_name, clock)
         cancelled = DelayCancelled(file("delayCancelled"), clock, lambda: store.flushed_offset)
@@ -170,9 +171,8 @@ class Broker:
         putter = MessagePutter(config, store, store_host, timers, loop, times)
         putter.on_put_failed = schedule.on_put_failed = timer_messages.on_put_failed = stats.put_failed
         stats.others[DEQUEUE_NUMS, TIMER_TOPIC] = lambda: timer_messages.delivered_total
-        route_wait = RouteWait(
-            registration, timers, min(config.register_broker_timeout_mills / 1000, ROUTE_WAIT_MAX_S), putter.is_immediate
-        )
+        wait_max_s = min(config.register_broker_timeout_mills / 1000, ROUTE_WAIT_MAX_S)
+        route_wait = RouteWait(registration, timers, wait_max_s, putter.is_immediate)
         topics.on_change = route_wait.topic_changed
         clients = ClientRegistry(config, groups, clock, filters.unregister)
         services = self.services = Services(
