@@ -1,7 +1,6 @@
 """Is a store sound? Bodies against CRC, records against each other, queues against the log, the index if it is asked for."""
 
 import json
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -53,7 +52,7 @@ def print_audit(audit: Audit, console: Console) -> None:
             cells = ("-" if row[name] is None else str(row[name]) for name in names)
             table.add_row(*(cell.replace("[", r"\[") for cell in cells))
         if len(audit.findings) > ROWS_SHOWN:
-            table.caption = f"the first {ROWS_SHOWN} of {len(audit.findings)}; --json has all"
+            table.caption = f"the first {ROWS_SHOWN}; --json lists up to {consistency.FINDINGS_MAX:,}"
         console.print(table)
     console.print(_last_line(audit), markup=False)
 
@@ -61,10 +60,7 @@ def print_audit(audit: Audit, console: Console) -> None:
 def _last_line(audit: Audit) -> str:
     known = [row for row in audit.queues if row["topic"] is not None]
     seen = f"{sum(row['records'] for row in known):,} records in {len(known):,} queues"
-    counts = Counter(finding["severity"] for finding in audit.findings)
-    told = ", ".join(
-        f"{counts[severity]:,} {severity}s" for severity in (consistency.ERROR, consistency.NOTE) if counts[severity]
-    )
+    told = ", ".join(f"{number} {severity}s" for severity, number in consistency.counted(audit.findings).items())
     return f"{'sound' if audit.is_sound else 'NOT SOUND'}: {seen}" + (f"; {told}" if told else "")
 
 

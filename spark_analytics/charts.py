@@ -6,6 +6,7 @@ place for is replaced.
 """
 
 import io
+import math
 import re
 import unicodedata
 import warnings
@@ -18,7 +19,7 @@ import matplotlib
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, Locator, MaxNLocator, MultipleLocator
 
 WIDTH_IN: Final = 6.4
 SERIES: Final = 8
@@ -99,8 +100,24 @@ def amount(value: float, position: int = 0) -> str:
     return f"{value:.3g}"
 
 
-def bars(name: str, rows: Sequence[tuple[str, Sequence[float]]], kinds: Sequence[str], unit: str) -> str:
-    """A bar a row, of a stretch for each of `kinds`."""
+def byte_size(value: float, position: int = 0) -> str:
+    """In the unit that fits."""
+    for size, unit in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if abs(value) >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.0f} B"
+
+
+def _byte_ticks(largest: float) -> Locator:
+    """Four or so, at powers of two or one and a half of them: round in KiB, MiB, GiB."""
+    step = 2 ** math.floor(math.log2(max(largest, 4) / 4))
+    return MultipleLocator(step if largest / step <= 6 else 1.5 * step)
+
+
+def bars(
+    name: str, rows: Sequence[tuple[str, Sequence[float]]], kinds: Sequence[str], unit: str, *, of_bytes: bool = False
+) -> str:
+    """A bar a row, of a stretch for each of `kinds`; `unit` is what is counted, `of_bytes` if that is bytes."""
     with _axes(name, 0.6 + 0.24 * max(len(rows), 2)) as (axes, made):
         places = range(len(rows))
         begins = [0.0] * len(rows)
@@ -111,32 +128,40 @@ def bars(name: str, rows: Sequence[tuple[str, Sequence[float]]], kinds: Sequence
         axes.set_yticks(places, [label(row[0]) for row in rows])
         axes.invert_yaxis()
         axes.grid(False, axis="y")
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        axes.xaxis.set_major_formatter(FuncFormatter(amount))
+        axes.xaxis.set_major_locator(_byte_ticks(max(begins)) if of_bytes else MaxNLocator(5, integer=True))
+        axes.xaxis.set_major_formatter(FuncFormatter(byte_size if of_bytes else amount))
         axes.set_xlabel(unit)
         if len(kinds) > 1:
             axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0.2)
     return made[0]
 
 
-def hours(name: str, times: Sequence[datetime], values: Sequence[tuple[str, Sequence[float]]], unit: str) -> str:
-    """A column an hour, of a stretch for each of `values`: (what it is, its value in each hour)."""
+def columns_in_time(
+    name: str,
+    times: Sequence[datetime],
+    values: Sequence[tuple[str, Sequence[float]]],
+    unit: str,
+    width: timedelta,
+) -> str:
+    """A column for each of `times`, `width` wide, of a stretch for each of `values`: (what it is, its value at each)."""
     with _axes(name, 2.6) as (axes, made):
         below = [0.0] * len(times)
         for number, (kind, own) in enumerate(values):
             # Eight are coloured; what is left is faint.
             colour = series(number) if number < SERIES else FAINT
-            axes.bar(times, own, bottom=below, width=0.92 / 24, align="edge", color=colour, label=label(kind))
+            axes.bar(times, own, bottom=below, width=width * 0.92, align="edge", color=colour, label=label(kind))
             below = [low + value for low, value in zip(below, own, strict=True)]
         locator = AutoDateLocator(minticks=2, maxticks=7)
-        # A lone hour would be as wide as the plot.
-        axes.set_xlim(times[0] - timedelta(hours=2), max(times[-1], times[0] + timedelta(hours=12)) + timedelta(hours=2))
+        # A lone column would be as wide as the plot.
+        lone = max(timedelta(0), 6 * width - (times[-1] - times[0])) / 2
+        axes.set_xlim(times[0] - lone - width / 2, times[-1] + lone + 1.5 * width)
         axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
         axes.grid(False, axis="x")
         axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
         axes.yaxis.set_major_formatter(FuncFormatter(amount))
         axes.set_ylabel(unit)
+        axes.set_xlabel("UTC")
         if len(values) > 1:
             axes.legend(loc="upper left", bbox_to_anchor=(1, 1), borderaxespad=0)
     return made[0]

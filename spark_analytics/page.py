@@ -4,10 +4,11 @@ Whatever a text is of (topics, keys, hosts), somebody else has chosen it: Jinja2
 """
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,13 +17,18 @@ import pyarrow as pa
 from markupsafe import Markup
 
 from spark_analytics import charts
+from spark_analytics.charts import byte_size
 from spark_analytics.pipelines.cells import BUCKETS_AN_OCTAVE, NEGATIVE_BUCKET, ZERO_BUCKET
 from spark_analytics.pipelines.lateness import LATE_BUCKETS_AN_OCTAVE
 
 Tables = dict[str, Any]
 ROWS_SHOWN: Final = 50
 BARS_SHOWN: Final = 15
-WIDE_COLUMNS: Final = 7
+HOURS_SHOWN_MAX: Final = 14 * 24
+RETRIES_APART: Final = charts.SERIES
+# As many letters as half the page takes in a row, and those of a cell that is not broken into lines.
+HALF_LENGTH: Final = 84
+CELL_LENGTH_MAX: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +51,9 @@ class ShownTable:
 
     @property
     def is_wide(self) -> bool:
-        return len(self.columns) > WIDE_COLUMNS
+        """Whether it needs the whole width of the page."""
+        texts = zip((column.heading for column in self.columns), *self.rows, strict=True)
+        return sum(min(max(map(len, column)), CELL_LENGTH_MAX) + 2 for column in texts) > HALF_LENGTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +76,6 @@ def duration(value_ms: float) -> str:
     return f"{value_ms:.3g} ms"
 
 
-def byte_size(value: float) -> str:
-    """In the unit that fits."""
-    for size, unit in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if abs(value) >= size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value:.0f} B"
-
-
 def cell(name: str, value: Any) -> str:
     """A value of a column of that name."""
     if value is None:
@@ -91,13 +91,18 @@ def cell(name: str, value: Any) -> str:
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in str(value))
 
 
+def _heading(name: str) -> str:
+    """late_max_ms -> late max, queueOffset -> queue offset"""
+    return re.sub("(?<=[a-z])(?=[A-Z])", " ", name.removesuffix("_ms").replace("_", " ")).lower()
+
+
 def shown_table(name: str, title: str, table: Any) -> ShownTable:
-    """The first rows of a table. Columns in which nothing stands are left out."""
+    """The first rows of a table, of the volume the largest ones. Columns in which nothing stands are left out."""
+    if name == "volume":
+        table = table.sort_by([("messages", "descending"), ("hour", "ascending"), ("topic", "ascending")])
     content = table.slice(0, ROWS_SHOWN).to_pylist()
     names = [own for own in table.column_names if table.column(own).null_count < table.num_rows]
-    columns = [
-        Column(own.removesuffix("_ms").replace("_", " "), pa.types.is_string(table.schema.field(own).type)) for own in names
-    ]
+    columns = [Column(_heading(own), pa.types.is_string(table.schema.field(own).type)) for own in names]
     rows = [[cell(own, row[own]) for own in names] for row in content]
     return ShownTable(name, title, columns, rows, max(0, table.num_rows - ROWS_SHOWN))
 
@@ -106,7 +111,7 @@ def shown_table(name: str, title: str, table: Any) -> ShownTable:
 
 
 def _bars(tables: Tables, name: str, label: Callable[[Any], str], value: str, unit: str) -> str:
-    rows = sorted(tables[name].to_pylist(), key=lambda row: (-row[value], label(row)))
+    rows = sorted((row for row in tables[name].to_pylist() if row[value] > 0), key=lambda row: (-row[value], label(row)))
     return charts.bars(name, [(label(row), [row[value]]) for row in rows[:BARS_SHOWN]], [unit], unit)
 
 
@@ -115,13 +120,17 @@ def _of_kinds(tables: Tables, name: str, label: Callable[[Any], str], kind: Call
     counts: dict[str, Counter[str]] = {}
     for row in tables[name].to_pylist():
         counts.setdefault(label(row), Counter())[kind(row)] += row["messages"]
-    kinds = sorted({found for own in counts.values() for found in own})
+    kinds = sorted({found for own in counts.values() for found in own}, key=lambda found: (len(found), found))
     rows = sorted(counts.items(), key=lambda item: (-item[1].total(), item[0]))[:BARS_SHOWN]
     return charts.bars(name, [(text, [own[found] for found in kinds]) for text, own in rows], kinds, unit)
 
 
 def _hours(name: str, rows: Sequence[dict[str, Any]], unit: str) -> str:
-    """Messages of each hour by the topics that have most."""
+    """Messages of each hour, or day where hours would be too narrow, by the topics that have most."""
+    width, told = timedelta(hours=1), "an hour"
+    if max(row["hour"] for row in rows) - min(row["hour"] for row in rows) > HOURS_SHOWN_MAX * width:
+        width, told = timedelta(days=1), "a day"
+        rows = [row | {"hour": row["hour"].replace(hour=0)} for row in rows]
     totals: Counter[str] = Counter()
     for row in rows:
         totals[row["topic"]] += row["messages"]
@@ -131,7 +140,7 @@ def _hours(name: str, rows: Sequence[dict[str, Any]], unit: str) -> str:
     for row in rows:
         values[row["topic"] if row["topic"] in largest else "all others"][row["hour"]] += row["messages"]
     stretches = [(topic, [own[time] for time in times]) for topic, own in values.items() if any(own.values())]
-    return charts.hours(name, times, stretches, unit)
+    return charts.columns_in_time(name, times, stretches, f"{unit} {told}", width)
 
 
 def _histogram(tables: Tables, name: str, steps: int, text: Callable[[float], str], told: str) -> str:
@@ -154,8 +163,14 @@ def _draw_volume(tables: Tables) -> Iterable[str]:
     topics: Counter[str] = Counter()
     for row in tables["volume"].to_pylist():
         topics[row["topic"]] += row["bytes"]
-    yield _hours("volume", tables["volume"].to_pylist(), "messages an hour")
-    yield charts.bars("topics", [(name, [size]) for name, size in topics.most_common(BARS_SHOWN)], ["bytes"], "bytes")
+    yield _hours("volume", tables["volume"].to_pylist(), "messages")
+    yield charts.bars(
+        "topics",
+        [(name, [size]) for name, size in topics.most_common(BARS_SHOWN)],
+        ["bytes"],
+        "bytes in the log",
+        of_bytes=True,
+    )
 
 
 def _draw_lateness(tables: Tables) -> Iterable[str]:
@@ -166,12 +181,21 @@ def _draw_lateness(tables: Tables) -> Iterable[str]:
 
 
 def _draw_pending(tables: Tables) -> Iterable[str]:
-    yield _hours("pending", tables["pending"].to_pylist(), "messages due an hour")
+    yield _hours("pending", tables["pending"].to_pylist(), "messages due")
+
+
+def _draw_lag(tables: Tables) -> Iterable[str]:
+    if any(lag > 0 for lag in tables["lag"].column("lag").to_pylist()):
+        yield _bars(tables, "lag", lambda row: f"{row['group']}: {row['topic']}", "lag", "messages behind")
+
+
+def _retry(row: dict[str, Any]) -> str:
+    return f"retry {row['times']}" if row["times"] < RETRIES_APART else f"retry {RETRIES_APART} and later"
 
 
 def _draw_dead(tables: Tables) -> Iterable[str]:
     if tables["retries"].num_rows:
-        yield _of_kinds(tables, "retries", lambda row: row["group"], lambda row: f"retry {row['times']}", "retries")
+        yield _of_kinds(tables, "retries", lambda row: row["group"], _retry, "messages retried")
     if tables["dead_causes"].num_rows:
         yield _of_kinds(tables, "dead_causes", lambda row: row["group"], lambda row: row["reason"], "dead letters")
 
@@ -189,7 +213,7 @@ SECTIONS: Final = (
         "Records of the log by topic and hour of storage. Delayed messages, retries and transactions "
         "stand in it more than once, under inner topics.",
         "The log is empty.",
-        {"volume": "By topic and hour", "hosts": "By sender and broker"},
+        {"volume": "By topic and hour, the fullest first", "hosts": "By sender and broker"},
         _draw_volume,
     ),
     Section(
@@ -215,7 +239,7 @@ SECTIONS: Final = (
         "When the delivered copy was stored, less when it was due. Without a "
         "level: timers, which are delivered at any time.",
         "No delayed messages in this log.",
-        {"lateness": "By topic and level", "late_worst": "The latest"},
+        {"lateness": "By topic and level", "late_worst": "Those that came latest"},
         _draw_lateness,
     ),
     Section(
@@ -232,7 +256,7 @@ SECTIONS: Final = (
         "Messages in the queues that a group has not confirmed, as of the last note of the broker.",
         "No consumer group has confirmed anything.",
         {"lag": "By group and topic"},
-        lambda t: [_bars(t, "lag", lambda row: f"{row['group']}: {row['topic']}", "lag", "messages behind")],
+        _draw_lag,
     ),
     Section(
         "retries",
@@ -299,5 +323,6 @@ def page(
         stores=[cell("store", store) for store in stores],
         tiles=tiles,
         sections=shown,
+        long=CELL_LENGTH_MAX,
         made_at=f"{made_at.astimezone(UTC):%Y-%m-%d %H:%M}",
     )

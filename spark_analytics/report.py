@@ -151,12 +151,10 @@ def remarks(report: Report) -> list[str]:
         lines.append(f"dead letters: {told['dead_letters']:,}")
     if told.get("stored_twice"):
         lines.append(f"messages stored again, under a unique key that their topic has already: {told['stored_twice']:,}")
-    for severity in ("error", "note"):
-        if told.get(f"{severity}s"):
-            first = next(row for row in report.tables["findings"].to_pylist() if row["severity"] == severity)
-            lines.append(
-                f"{told[f'{severity}s']:,} {severity}s of consistency, the first: {first['kind']}: {first['detail']}"
-            )
+    findings = report.tables["findings"].to_pylist() if "findings" in report.tables else []
+    for severity, number in consistency.counted(findings).items():
+        first = next(row for row in findings if row["severity"] == severity)
+        lines.append(f"{number} {severity}s of consistency, the first: {first['kind']}: {first['detail']}")
     return lines
 
 
@@ -232,7 +230,8 @@ _TOLD: Final = ("lag", "dead_causes", "duplicates", "findings")
 
 def _tiles(report: Report, told: dict[str, Any]) -> list[tuple[str, str, bool]]:
     """(what, how much, whether that is bad) for the head of the page."""
-    from spark_analytics.page import byte_size, duration
+    from spark_analytics.charts import byte_size
+    from spark_analytics.page import duration
 
     tiles = [
         ("messages", f"{report.rows:,}", False),
@@ -240,13 +239,14 @@ def _tiles(report: Report, told: dict[str, Any]) -> list[tuple[str, str, bool]]:
         ("topics", f"{told['topics']:,}", False),
     ]
     if told["late_max_ms"] is not None:
-        tiles.append(("latest delayed message", duration(told["late_max_ms"]), False))
+        tiles.append(("worst lateness", duration(told["late_max_ms"]), False))
     if told["delayed_early"]:
         tiles.append(("early", f"{told['delayed_early']:,}", True))
     if "consumer_lag" in told:
+        errors = consistency.counted(report.tables["findings"].to_pylist()).get(consistency.ERROR, "0")
         tiles += [
             ("not consumed yet", f"{told['consumer_lag']:,}", False),
             ("dead letters", f"{told['dead_letters']:,}", bool(told["dead_letters"])),
-            ("errors of consistency", f"{told['errors']:,}", bool(told["errors"])),
+            ("errors of consistency", errors, bool(told["errors"])),
         ]
     return tiles

@@ -47,8 +47,8 @@ _HOSTS: Final = """
 SELECT sender, broker, sum(messages) AS messages, sum(bytes) AS bytes, count(DISTINCT topic) AS topics
 FROM {cells} GROUP BY sender, broker ORDER BY messages DESC, sender, broker
 """
-# A quantile is read from the buckets' upper ends, and is no more than the greatest there was.
-_UPPER: Final = f"power(2, ({{bucket}} + 1) / {BUCKETS_AN_OCTAVE}D)"
+# A quantile is read from the largest whole numbers of buckets, and is no more than the greatest there was.
+_UPPER: Final = f"ceil(power(2, ({{bucket}} + 1) / {BUCKETS_AN_OCTAVE}D)) - 1"
 _SIZES: Final = f"""
 SELECT topic, sum(messages) AS messages, sum(bytes) / sum(messages) AS mean,
        least(percentile({_UPPER.format(bucket="size_bucket")}, 0.5, messages), max(size_max)) AS p50,

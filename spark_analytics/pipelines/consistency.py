@@ -10,6 +10,8 @@ behind all that any queue knew are a note: they are dispatched soon, or at a bro
 a unit behind the log's end, which a start cuts off: the log has lost what it named, or is damaged there.
 """
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import reduce
 from typing import Any, Final
@@ -119,6 +121,15 @@ def queues(stores: Stores) -> Any:
     own_queues = stores.spark.createDataFrame(stores.sql(_OWN_QUEUES, units=_units(stores)).toArrow())
     log_queues = stores.sql(_LOG_QUEUES, records=_records(stores))
     return stores.sql(_QUEUES, log_queues=log_queues, own_queues=own_queues)
+
+
+def counted(findings: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """severity -> how many findings of it there are, the worse first. Of the last it may be more: the list ends."""
+    counts = Counter(finding["severity"] for finding in findings)
+    told = {severity: f"{counts[severity]:,}" for severity in (ERROR, NOTE) if counts[severity]}
+    if counts.total() == FINDINGS_MAX:
+        told[list(told)[-1]] += " or more"
+    return told
 
 
 def findings(stores: Stores, queues: Any, *, with_index: bool = False) -> Any:

@@ -50,8 +50,8 @@ FROM (
          min(stored_ms) FILTER (WHERE is_scheduled) AS scheduled_ms,
          min(due_ms) FILTER (WHERE is_scheduled) AS due_ms,
          min(stored_ms) FILTER (WHERE NOT is_scheduled) AS delivered_ms,
-         min(physicalOffset) FILTER (WHERE is_scheduled) AS scheduled_offset,
-         min(physicalOffset) FILTER (WHERE NOT is_scheduled) AS delivered_offset,
+         min(physicalOffset) FILTER (WHERE is_scheduled) AS scheduled_physical_offset,
+         min(physicalOffset) FILTER (WHERE NOT is_scheduled) AS delivered_physical_offset,
          bool_or(NOT is_scheduled AND nth > 1) AS is_repeated
   FROM (
     SELECT *, row_number() OVER (
@@ -85,8 +85,8 @@ FROM {{pairs}} WHERE late_ms IS NOT NULL GROUP BY 1 ORDER BY 1
 _OFFENDERS: Final = f"""
 SELECT real_topic AS topic, nullif(level, 0) AS level, message, timestamp_millis(scheduled_ms) AS sent,
        timestamp_millis(delivered_ms - late_ms) AS due, timestamp_millis(delivered_ms) AS delivered, late_ms,
-       delivered_offset
-FROM {{pairs}} WHERE late_ms IS NOT NULL ORDER BY late_ms DESC, delivered_offset LIMIT {OFFENDERS}
+       delivered_physical_offset
+FROM {{pairs}} WHERE late_ms IS NOT NULL ORDER BY late_ms DESC, delivered_physical_offset LIMIT {OFFENDERS}
 """
 
 

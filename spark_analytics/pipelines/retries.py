@@ -26,7 +26,7 @@ SELECT of_group AS group, origin_topic AS topic,
             WHEN times > retry_max THEN concat('all ', retry_max, ' retries failed')
             ELSE concat('given up after ', times - 1, ' of ', retry_max, ' retries') END AS reason,
        msgId AS message, keys, tags, times, bornTimestamp AS born, storeTimestamp AS died,
-       unix_millis(storeTimestamp) - unix_millis(bornTimestamp) AS lived_ms, origin, queueOffset AS dlq_offset,
+       unix_millis(storeTimestamp) - unix_millis(bornTimestamp) AS lived_ms, origin, queueOffset AS dlq_queue_offset,
        physicalOffset
 FROM (
   SELECT *, substring(topic, {len(DLQ_PREFIX) + 1}) AS of_group, reconsumeTimes AS times,
