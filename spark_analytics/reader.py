@@ -167,18 +167,35 @@ def pieces(split: "Split") -> Iterator[RecordWindow | DamagedBytes]:
 
 def _scanned(file: LogFile, begin: int | None, stop: int, end: int) -> Iterator[RecordWindow | DamagedBytes]:
     while begin is not None:
-        walk = Walk(file, begin, stop)
-        yield from walk
+        walk, last = Walk(file, begin, stop), begin
+        for window in walk:
+            last = window.physical_offset - file.physical_offset + int(window.starts[-1])
+            yield window
         if walk.ending is Ending.BLANK:
             return
-        if walk.ending is Ending.STOP:
-            # The task behind begins where it sees a record: whether the next one is there has to be seen here.
-            if walk.position < end and not _goes_on(file, walk.position):
-                found = next_candidate(file, walk.position + 1, end)
-                yield DamagedBytes(file, walk.position, end if found is None else found)
+        if walk.ending is Ending.STOP and (walk.position >= end or _goes_on(file, walk.position)):
             return
-        begin = next_candidate(file, walk.position + 1, stop)
-        yield DamagedBytes(file, walk.position, stop if begin is None else begin)
+        swallowed = _swallowed(file, last, walk.position)
+        if swallowed is not None:
+            begin = swallowed if swallowed < stop else None
+        elif walk.ending is Ending.STOP:
+            # The task behind begins where it sees a record: whether the next one is there has to be seen here.
+            found = next_candidate(file, walk.position + 1, end)
+            yield DamagedBytes(file, walk.position, end if found is None else found)
+            return
+        else:
+            begin = next_candidate(file, walk.position + 1, stop)
+            yield DamagedBytes(file, walk.position, stop if begin is None else begin)
+
+
+def _swallowed(file: LogFile, last: int, end: int) -> int | None:
+    """Position of the first record within the one from `last` up to `end`, if that is one whose length is wrong."""
+    if last == end:
+        return None
+    with open_file(file.path) as stream:
+        data = read_at(stream, last, end - last)
+    record = RecordWindow(data, file.physical_offset + last, np.zeros(1, np.int64), np.array([end - last]))
+    return None if record.lengths_add_up[0] else next_candidate(file, last + 1, end)
 
 
 def _goes_on(file: LogFile, position: int) -> bool:

@@ -207,6 +207,22 @@ def test_a_damaged_record_ends_the_reading_or_is_dropped(tmp_path: Path, monkeyp
     assert physical_offsets(store, mode="dropMalformed") == left
 
 
+@pytest.mark.parametrize("split_size", [100, 317, 1 << 30])
+@pytest.mark.parametrize("wrong", [1, -1, 64, 200, 1 << 30])
+def test_a_wrong_length_costs_one_record(tmp_path: Path, split_size: int, wrong: int) -> None:
+    log = LogBuilder(1500)
+    for number in range(25):
+        log.append(b"x" * (number % 7 * 20))
+    damaged = log.physical_offsets[9]
+    at = slice(damaged, damaged + 4)
+    log.files[0][1][at] = (int.from_bytes(log.files[0][1][at]) + wrong).to_bytes(4)
+    store = log.write(tmp_path)
+    left = [own for own in log.physical_offsets if own != damaged]
+    assert physical_offsets(store, mode="DROPMALFORMED", maxPartitionBytes=split_size) == left
+    with pytest.raises(DamagedRecordError, match=f"physical offset {damaged} of"):
+        physical_offsets(store, maxPartitionBytes=split_size)
+
+
 @pytest.mark.parametrize("topic", ["T", "long" * 40], ids=["v1", "v2"])
 def test_hosts_of_both_kinds_in_one_window(tmp_path: Path, topic: str) -> None:
     log = LogBuilder(20_000)
