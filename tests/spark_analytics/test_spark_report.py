@@ -1,12 +1,9 @@
-"""The report: what it counts, what it writes, and how it ends."""
+"""The report: what it counts and what it writes."""
 
 import csv
 import io
 import json
 import re
-import signal
-import subprocess
-import sys
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +15,6 @@ import pytest
 from rich.console import Console
 from spark_logs import LogBuilder, expected_records, write_queues
 
-from spark_analytics.__main__ import main
 from spark_analytics.page import SECTIONS
 from spark_analytics.report import make_report, print_report, write_report
 from store.delay_level import DelayLevels
@@ -127,42 +123,6 @@ def test_levels_of_another_broker(spark: Any, tmp_path: Path) -> None:
     report = make_report(spark, str(log.write(tmp_path)), DelayLevels("2s 4s"))
     (row,) = report.lateness.to_pylist()
     assert (row["delay_ms"], row["late_max_ms"]) == (2000, 3)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["{folder}/absent"], "error: no store at {folder}/absent: no such file or folder"),
-        (["{folder}"], "error: no commit log in {folder}: neither a folder"),
-        (["{folder}/new"], "error: the commit log of {folder}/new has no files"),
-        (["{folder}/new", "--delay-level", "1s 5x"], "5x"),
-    ],
-)
-def test_bad_arguments_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
-) -> None:
-    (tmp_path / "new" / "commitlog").mkdir(parents=True)
-    assert main(["report", *(argument.format(folder=tmp_path) for argument in arguments)]) == 2
-    assert says.format(folder=tmp_path) in capsys.readouterr().err
-
-
-def test_sigterm_ends_the_report(golden_stores: dict[str, Path], tmp_path: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-m", "spark_analytics", "report", str(golden_stores["v4_clean"]), "--out", "out"],
-        cwd=tmp_path,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if line.startswith("reading:"):
-                break
-        process.send_signal(signal.SIGTERM)
-        # The JVM holds the pipe too: its end is the end of both.
-        rest = process.stderr.read()
-        assert process.wait(60) == 128 + signal.SIGTERM
-    assert "Traceback" not in rest
-    assert not (tmp_path / "out").exists()
 
 
 def svgs(page: str) -> list[str]:

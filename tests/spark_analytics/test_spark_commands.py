@@ -1,0 +1,90 @@
+"""`python -m spark_analytics COMMAND`: its arguments, and how it ends."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_analytics import __main__
+from spark_analytics.__main__ import main
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["{folder}/absent"], "error: no store at {folder}/absent: no such file or folder"),
+        (["{folder}"], "error: no commit log in {folder}: neither a folder"),
+        (["{folder}/new"], "error: the commit log of {folder}/new has no files"),
+        (["{folder}/new", "--delay-level", "1s 5x"], "5x"),
+    ],
+)
+def test_bad_arguments_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
+) -> None:
+    (tmp_path / "new" / "commitlog").mkdir(parents=True)
+    assert main(["report", *(argument.format(folder=tmp_path) for argument in arguments)]) == 2
+    assert says.format(folder=tmp_path) in capsys.readouterr().err
+
+
+class EndedSession:
+    """A session that is used, and then comes the SIGTERM: Spark answers nothing any more."""
+
+    class sparkContext:
+        @staticmethod
+        def statusTracker() -> None:
+            return None
+
+    def __getattr__(self, name: str) -> Any:
+        signal.raise_signal(signal.SIGTERM)
+        raise AssertionError(f"went on to {name} after SIGTERM")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["report", "--out", "out"], ["export", "--out", "out"], ["audit"], ["trace", "shared-0"]],
+    ids=lambda a: a[0],
+)
+def test_sigterm_ends_every_command(
+    golden_stores: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    arguments: list[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(__main__, "local_session", lambda *arguments, **settings: EndedSession())
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            main([arguments[0], str(golden_stores["v4_clean"]), *arguments[1:]])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended.value.code == 128 + signal.SIGTERM
+    said = capfd.readouterr()
+    assert said.out == "" and "Error" not in said.err
+    # Nothing that a later run would take for data.
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] in ([], ["lock"])
+
+
+def test_sigterm_ends_the_report(golden_stores: dict[str, Path], tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "spark_analytics", "report", str(golden_stores["v4_clean"]), "--out", "out"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("reading:"):
+                break
+        process.send_signal(signal.SIGTERM)
+        # The JVM holds the pipe too: its end is the end of both.
+        rest = process.stderr.read()
+        assert process.wait(60) == 128 + signal.SIGTERM
+    assert "Traceback" not in rest
+    assert not (tmp_path / "out").exists()
