@@ -3,13 +3,13 @@
 Whatever a text is of (topics, keys, hosts), somebody else has chosen it: Jinja2 escapes every one.
 """
 
+import importlib.resources
 import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, Final
 
 import jinja2
@@ -316,10 +316,10 @@ def page(
             {"name": section.name, "title": section.title, "lead": section.lead, "nothing": nothing}
             | {"pictures": pictures, "tables": content}
         )
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined
-    )
-    return environment.get_template("page.html").render(
+    # The package may lie in a zip, as --py-files ships it.
+    text = importlib.resources.files("spark_analytics").joinpath("page.html").read_text(encoding="utf-8")
+    template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(text)
+    return template.render(
         stores=[cell("store", store) for store in stores],
         tiles=tiles,
         sections=shown,
