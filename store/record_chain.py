@@ -4,6 +4,10 @@ A record does not say where the next one begins except by its own size, so the l
 its first link. That is a loop over the records which looks at sizes only; all that makes a record of a place, its magic and
 a physicalOffset that equals the place, is then compared at once. Who comes from nowhere, behind damage or in the middle of a
 file, has to search for such places.
+
+`linked` follows many stretches of the chain in step, each step one gather by numpy for all of them (30 to 45 ns a record,
+the loop takes 110 to 290). Each stretch begins where a search finds a record, and it is the chain only if each of them ends
+exactly where the next begins; else the loop decides.
 """
 
 import struct
@@ -21,6 +25,13 @@ MAGIC: Final = MESSAGE_MAGIC_CODE.to_bytes(4, "big", signed=True)
 MAGIC_V2: Final = MESSAGE_MAGIC_CODE_V2.to_bytes(4, "big", signed=True)
 assert MAGIC[:3] == MAGIC_V2[:3]
 _SIZE: Final = struct.Struct(">i")
+# A stretch has about as many records: the shorter, the more searches; the longer, the less work in a step.
+_STRETCH_RECORDS: Final = 16
+_STRETCHES_MIN: Final = 16
+# The last ones are followed by the loop, so that no step passes the end of the data.
+_STRETCHES_LAST: Final = 4
+_STEPS: Final = 4  # between looks whether all have arrived
+_SAMPLE_SIZE: Final = 32 << 10
 # As much of a record as tells that there is one.
 MARK_SIZE: Final = PHYSICAL_OFFSET_POSITION + 8
 
@@ -63,3 +74,56 @@ def chained(data: Bytes, physical_offset: int) -> tuple[Positions, Positions]:
     good &= (own == starts + physical_offset) & (ends <= len(data))
     count = len(starts) if good.all() else int(np.argmin(good))
     return starts[:count], (ends - starts)[:count]
+
+
+def linked(data: Bytes, physical_offset: int) -> tuple[Positions, Positions]:
+    """As `chained`, quicker where there are many records."""
+    sample, _ = chained(data[:_SAMPLE_SIZE], physical_offset)
+    if len(sample) < _STRETCHES_MIN:
+        return chained(data, physical_offset)
+    begins = _stretch_begins(data, physical_offset, int(sample[-1]) // (len(sample) - 1))
+    starts = _in_step(data, physical_offset, begins) if len(begins) >= _STRETCHES_MIN else None
+    if starts is None:
+        return chained(data, physical_offset)
+    sizes = field_view(data, ">i4")[starts].astype(np.int64)
+    magic = field_view(data, ">i4")[starts + 4]
+    own = field_view(data, ">i8")[starts + PHYSICAL_OFFSET_POSITION]
+    good = (magic == MESSAGE_MAGIC_CODE) | (magic == MESSAGE_MAGIC_CODE_V2)
+    good &= own == starts + physical_offset
+    if (starts[:-1] + sizes[:-1] != starts[1:]).any() or not good.all():
+        return chained(data, physical_offset)
+    return starts, sizes
+
+
+def _stretch_begins(data: Bytes, physical_offset: int, size: int) -> Positions:
+    """Where to begin following records of about `size` bytes, many times at once; the first place is 0."""
+    every = _STRETCH_RECORDS * size
+    # numpy searches each stretch up to the first find, in bytes that it takes for texts.
+    texts = np.ndarray((len(data) // every,), f"S{2 * size}", data, strides=(every,))
+    found = np.strings.find(texts, MAGIC[:3])
+    begins: Positions = (np.arange(0, len(texts) * every, every) + found - 4)[found >= 4]
+    if not len(begins) or begins[0] != 0:
+        begins = np.insert(begins, 0, 0)
+    own = field_view(data, ">i8")[begins + PHYSICAL_OFFSET_POSITION]
+    return begins[own == begins + physical_offset]
+
+
+def _in_step(data: Bytes, physical_offset: int, begins: Positions) -> Positions | None:
+    """The records from each of `begins` up to the next, and from the last to the end; None where they are none."""
+    size_at = field_view(data, ">u4")
+    places, stops = begins[:-_STRETCHES_LAST], begins[1 : 1 - _STRETCHES_LAST]
+    steps = [places]
+    try:
+        while (places < stops).any():
+            if len(steps) > 4 * _STRETCH_RECORDS:
+                return None
+            for _ in range(_STEPS):
+                places = places + size_at[places]
+                steps.append(places)
+    except IndexError:
+        return None
+    # A stretch that has arrived goes on in the next one.
+    seen = np.array(steps).T
+    last = int(begins[-_STRETCHES_LAST])
+    rest, _ = chained(data[last:], physical_offset + last)
+    return np.concatenate([seen[seen < stops[:, None]], rest + last])
