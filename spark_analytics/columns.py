@@ -33,6 +33,15 @@ from store.record_window import RecordWindow
 # A clock that a client made up may not fit Spark's microseconds.
 TIMESTAMP_MS_MAX: Final = (2**63 - 1) // 1000
 HEADER: Final = dtype_of(RECORD_FIXED)
+_HOST_FIELDS: Final = ("born_host", "store_host")
+_HOSTS: Final = np.dtype(
+    {
+        "names": _HOST_FIELDS,
+        "formats": ["<i8", "<i8"],
+        "offsets": [field_position(RECORD_FIXED, name) for name in _HOST_FIELDS],
+        "itemsize": HEADER.itemsize,
+    }
+)
 _LEVELS: Final = DelayLevels()
 HEX_PAIRS: Final = np.frombuffer(bytes(range(256)).hex().upper().encode(), "V2")
 
@@ -91,8 +100,14 @@ class Records(RecordWindow):
 
     @cached_property
     def topic_column(self) -> Any:
-        # A window holds few topics and many messages: each is checked and made text once.
-        return _encoded(slices(self.data, self.topic_begins, self.topic_ends), text)
+        # A window holds few topics and many messages: each is made text once.
+        names, ids = self.topics()
+        return text(pa.array(names, pa.binary())).take(pa.array(ids))
+
+    def _numbered(self, hashes: npt.NDArray[np.uint64]) -> tuple[Positions, int]:
+        """As in RecordWindow, in a third of the time."""
+        encoded = pa.array(hashes).dictionary_encode()
+        return encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)
 
     def hosts(self, name: str, v6_flag: int) -> Any:
         begins = self.starts + self.by_host_flags(lambda flags: field_position(RECORD_FIXED, name, flags))
@@ -144,17 +159,16 @@ def host_text(packed: bytes) -> str:
     return f"[{socket.inet_ntop(socket.AF_INET6, address)}]:{port}"
 
 
-def _encoded(values: Any, convert: Callable[[Any], Any]) -> Any:
-    """`convert` over a BinaryArray, done once for each distinct value."""
-    encoded = values.dictionary_encode()
-    return convert(encoded.dictionary).take(encoded.indices)
-
-
 def _host_texts(records: Records, field: str, v6_flag: int) -> Any:
     headers = records.headers
     if headers is None:
-        return _encoded(records.hosts(field, v6_flag), lambda hosts: _texts_of(hosts.to_pylist()))
-    packed = pa.array(headers[field].astype("V8").view(np.int64)).dictionary_encode()
+        packed = records.hosts(field, v6_flag).dictionary_encode()
+        return _texts_of(packed.dictionary.to_pylist()).take(packed.indices)
+    # Seen as numbers, which are compared and hashed in a third of the time of bytes.
+    numbers = np.ascontiguousarray(headers.view(_HOSTS)[field])
+    if (numbers == numbers[0]).all():  # a broker has one host
+        return pa.repeat(host_text(numbers[0].tobytes()), len(records))
+    packed = pa.array(numbers).dictionary_encode()
     return _texts_of([number.tobytes() for number in packed.dictionary.to_numpy()]).take(packed.indices)
 
 

@@ -116,7 +116,8 @@ class RecordWindow:
         body_ends = self.body_begins + self.fixed("body_size")
         # Each length is used only after it was seen to stay within its record: the positions must be safe to read at.
         sound = (body_ends >= self.body_begins) & (body_ends + 3 <= limit)
-        body_ends = np.where(sound, body_ends, self.starts)
+        if not sound.all():
+            body_ends = np.where(sound, body_ends, self.starts)
         v2 = self.fixed("magic_code") == MESSAGE_MAGIC_CODE_V2
         topic_begins = body_ends + 1 + v2
         topic_sizes = self.data[body_ends].astype(np.int64)
@@ -124,7 +125,8 @@ class RecordWindow:
             topic_sizes = np.where(v2, (topic_sizes << 8) | self.data[topic_begins - 1], topic_sizes)
         topic_ends = topic_begins + topic_sizes
         sound &= topic_ends + 2 <= limit
-        topic_ends = np.where(sound, topic_ends, topic_begins)
+        if not sound.all():
+            topic_ends = np.where(sound, topic_ends, topic_begins)
         sound &= topic_ends + 2 + field_view(self.data, ">u2")[topic_ends] == limit
         return body_ends, topic_begins, topic_ends, sound
 
@@ -162,43 +164,34 @@ class RecordWindow:
     @cached_property
     def _topics(self) -> tuple[list[bytes], Positions]:
         # Topics are told apart by a hash of 64 bits over words of 8 bytes; those found equal are then compared.
-        begins, sizes = self.topic_begins, self.topic_ends - self.topic_begins
-        padded_words = field_view(self.data, "<u8")
-        words: list[tuple[Any, Any]] = []
-        hashes = sizes.astype(np.uint64)
+        ends, sizes = self.topic_ends, self.topic_ends - self.topic_begins
         size_max = int(sizes.max(initial=0))
         if size_max > _TOPIC_SIZE_USUAL:
             return self._topics_one_by_one()
-        for skipped in range(0, size_max, 8):
-            rows: Any = slice(None) if skipped == 0 else np.flatnonzero(sizes > skipped)
-            left = np.minimum(sizes[rows] - skipped, 8)
-            # A topic is followed by two bytes at least, but those of the last record may end the data: load what ends there.
-            at = begins[rows] + skipped
-            over = np.maximum(at - (len(padded_words) - 1), 0)
-            word = padded_words[at - over] >> (8 * over).astype(np.uint64)
-            word = np.where(left > 0, word << (64 - 8 * np.maximum(left, 1)).astype(np.uint64), np.uint64(0))
-            hashes[rows] = (hashes[rows] ^ word) * _TOPIC_HASH_FACTOR
-            hashes[rows] ^= hashes[rows] >> np.uint64(29)
-            words.append((rows, word))
-        distinct = np.unique(hashes)
-        ids = np.searchsorted(distinct, hashes)
-        firsts = np.empty(len(distinct), np.int64)
-        firsts[ids[::-1]] = np.arange(len(self) - 1, -1, -1)
-        names = self._slices(begins[firsts], self.topic_ends[firsts])
-        if self._equal_topics(words, sizes, firsts[ids]):
-            return names, ids
+        word_at = field_view(self.data, "<u8")
+        hashes = sizes.astype(np.uint64)
+        parts: list[Array] = [sizes]
+        for seen in range(0, size_max, 8):
+            # Words are taken from the end: in front of a topic there are bytes to load, behind the last there may be none.
+            rows: Any = slice(None) if seen == 0 else np.flatnonzero(sizes > seen)
+            left = np.minimum(sizes[rows] - seen, 8)
+            word = np.zeros(len(self), np.uint64)
+            word[rows] = word_at[ends[rows] - (seen + 8)] >> (64 - 8 * left).astype(np.uint64)
+            hashes = (hashes ^ word) * _TOPIC_HASH_FACTOR
+            hashes ^= hashes >> np.uint64(29)
+            parts.append(word)
+        ids, count = self._numbered(hashes)
+        one_of = np.empty(count, np.int64)
+        one_of[ids] = np.arange(len(self))
+        twins = one_of[ids]
+        if all((part == part[twins]).all() for part in parts):
+            return self._slices(self.topic_begins[one_of], ends[one_of]), ids
         return self._topics_one_by_one()
 
-    def _equal_topics(self, words: list[tuple[Any, Any]], sizes: Positions, twins: Positions) -> bool:
-        """Whether each record's topic is that of its twin."""
-        if (sizes != sizes[twins]).any():
-            return False
-        word_of_row = np.zeros(len(self), np.uint64)
-        for rows, word in words:
-            word_of_row[rows] = word
-            if (word != word_of_row[twins[rows]]).any():
-                return False
-        return True
+    def _numbered(self, hashes: "npt.NDArray[np.uint64]") -> tuple[Positions, int]:
+        """(a number from 0 on for each hash, the same for equal ones; how many there are)."""
+        distinct = np.unique(hashes)
+        return np.searchsorted(distinct, hashes), len(distinct)
 
     def _topics_one_by_one(self) -> tuple[list[bytes], Positions]:
         numbers: dict[bytes, int] = {}
