@@ -2,6 +2,7 @@
 # make test    everything that is tested        make check   format, lint, types, then the tests
 # make bench   PocketMQ beside Apache 4.9.4     make setup   only make .venv
 # make bench-delay   how late delayed messages come, beside Apache 5.5.0
+# make bench-spark   how fast Spark reads stores of 300 B and of 1 KiB, beside the decoder alone
 # make bench-store   how fast a GiB of log is read, recovered and verified
 # make simulate SEEDS=10000   random lives of the store on a disk that forgets and fails
 SHELL := /bin/bash
@@ -17,7 +18,7 @@ TESTS ?= tests
 PYTEST_ARGS ?=
 SEEDS ?= 1000
 
-.PHONY: help setup demo test check simulate bench bench-delay bench-store clean
+.PHONY: help setup demo test check simulate bench bench-delay bench-spark bench-store clean
 
 help:
 	@sed -n 's/^# //p' Makefile | head -n 6
@@ -70,6 +71,9 @@ bench: $(VENV)/.spark
 
 bench-delay: $(VENV)/.spark
 	@$(PY) -m bench.delay $(BENCH_ARGS)
+
+bench-spark: $(VENV)/.spark
+	@$(PY) -m bench.spark_read $(BENCH_ARGS)
 
 bench-store: $(VENV)/.spark
 	@$(PY) -m bench.store $(BENCH_ARGS)

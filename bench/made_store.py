@@ -61,9 +61,13 @@ def _fill(
     pack_unit = CONSUME_QUEUE_UNIT_STRUCT.pack
     while True:
         topic, queue_id = (RARE, 0) if chance.random() < RARE_SHARE else (f"Topic{count % 10}", count // 10 % 4)
-        message = Message(topic, queue_id, bodies[chance.getrandbits(8)], HOST, HOST, born_timestamp_ms=BORN_MS + count - count % 16)
-        message.properties_bytes = (
-            b"KEYS\x01order-%d\x02UNIQ_KEY\x017F0000010000%020X\x02TAGS\x01Tag%d" % (count, count, count % 5)
+        message = Message(
+            topic, queue_id, bodies[chance.getrandbits(8)], HOST, HOST, born_timestamp_ms=BORN_MS + count - count % 16
+        )
+        message.properties_bytes = b"KEYS\x01order-%d\x02UNIQ_KEY\x017F0000010000%020X\x02TAGS\x01Tag%d" % (
+            count,
+            count,
+            count % 5,
         )
         magic_code, topic_bytes = topic_part(topic.encode())
         room = record_size(message, len(topic_bytes))
@@ -71,9 +75,7 @@ def _fill(
             break
         queue = units[topic, queue_id]
         queue_offset = len(queue) // CONSUME_QUEUE_UNIT_SIZE
-        record = encode_record(
-            message, magic_code, topic_bytes, room, queue_offset, base + position, BORN_MS + count
-        )
+        record = encode_record(message, magic_code, topic_bytes, room, queue_offset, base + position, BORN_MS + count)
         file.write(record)
         queue += pack_unit(base + position, room, _CODES[count % 5])
         position += room

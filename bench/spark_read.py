@@ -1,62 +1,74 @@
-"""How fast Spark reads a CommitLog: `python bench/spark_read.py FOLDER [--mib 1024] [--body-size 1024]`.
+"""How fast Spark reads a CommitLog: `python -m bench.spark_read FOLDER [--gib 2]`.
 
-Makes a store in FOLDER (kept for the next run), and reads it whole: the bytes alone, then by Spark with three columns and
-with all. Each reading but the first counts every message and must find as many as were written. MB is 10^6 bytes of log.
+For records of about 300 B and bodies of 1 KiB a store is made in FOLDER (kept for the next run), log and queues. Then, for
+each, beside the plain read of its bytes: the decoder alone, in this process; the same columns through Spark, where a query
+counts messages, bytes and the newest by topic; the same question answered within the reading tasks; a reader that yields
+tuples; a source that yields columns that are there already, which is what Spark itself takes; and how much is read for a
+topic that has one message in a hundred.
+
+All figures are CPU seconds: of this process, the JVM and the Python workers together. One session, one run that does not
+count, then the best of some. MB is 10^6 bytes of log. Every run must count as many messages as were written.
 """
 
 import argparse
 import os
-import random
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from pyspark.sql import functions as F
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import StructType
+from rich.console import Console
+from rich.table import Table
+
+from bench.made_store import RARE, RECORD_WITHOUT_BODY, make_store
+from spark_analytics import places
+from spark_analytics.columns import COLUMNS
+from spark_analytics.derived_columns import DERIVED_COLUMNS
 from spark_analytics.session import local_session
-from store.layout import BLANK_MAGIC_CODE, BLANK_SIZE, BLANK_STRUCT
-from store.message import Message
-from store.properties import encode_properties
-from store.record import encode_record, record_size, topic_part
+from spark_analytics.source import CommitLogReader, SplitPartition
 
-HOST = bytes([127, 0, 0, 1]) + (10911).to_bytes(4, "big")
-THREE = "topic string, storeTimestamp timestamp, storeSize int"
-BORN_MS = 1_767_225_600_000
-LARGEST_FILE = 1 << 30  # bytes, as the broker's default
+THREE: Final = ("topic", "storeTimestamp", "storeSize")
+SIXTEEN: Final = (*list(COLUMNS)[: list(COLUMNS).index("properties")], "rawProperties")
+WITH_MAP: Final = (*SIXTEEN[:-1], "properties")
+TUPLES_SIZE: Final = 128 << 20  # a reader of tuples takes too long for more
+PREPARED_SIZE: Final = 8 << 20  # of each split, given again and again
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
-def make_store(folder: Path, size: int, body_size: int) -> int:
-    """Write a log of `size` bytes into `folder` unless it is there; returns the number of its messages."""
-    count_file = folder / "messages"
-    if count_file.exists():
-        return int(count_file.read_text())
-    (folder / "commitlog").mkdir(parents=True, exist_ok=True)
-    chance = random.Random(1)
-    bodies = [chance.randbytes(body_size) for _ in range(256)]
-    count = 0
-    for base in range(0, size, LARGEST_FILE):
-        file_size = min(LARGEST_FILE, size - base)
-        position = 0
-        with open(folder / "commitlog" / f"{base:020}", "wb") as file:
-            while True:
-                # 10 topics and 8 queues make 40 pairs.
-                properties = {"KEYS": f"order-{count}", "UNIQ_KEY": f"7F0000010000{count:020X}", "TAGS": f"Tag{count % 5}"}
-                message = Message(
-                    f"Topic{count % 10}", count % 8, bodies[count % 256], HOST, HOST, born_timestamp_ms=BORN_MS
-                )
-                message.properties_bytes = encode_properties(properties).encode()
-                magic_code, topic = topic_part(message.topic.encode())
-                room = record_size(message, len(topic))
-                if position + room + BLANK_SIZE > file_size:
-                    break
-                at = base + position
-                file.write(encode_record(message, magic_code, topic, room, count // 40, at, BORN_MS + count))
-                position += room
-                count += 1
-            file.write(BLANK_STRUCT.pack(file_size - position, BLANK_MAGIC_CODE))
-            file.truncate(file_size)
-    count_file.write_text(str(count))
-    return count
+def cpu_seconds(pid: int) -> float:
+    """CPU of a process and of all that it has started, which must be there still or waited for."""
+    fields = _content(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+    below = [child for task in Path(f"/proc/{pid}/task").iterdir() for child in _content(task / "children").split()]
+    return sum(map(int, fields[11:15])) / _TICKS + sum(cpu_seconds(int(child)) for child in below)
+
+
+def _content(path: Path) -> str:
+    """What a file of /proc says; nothing for a thread that has ended since it was listed."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def best_of(rounds: int, run: Callable[[], int], expected: int) -> float:
+    """The least CPU seconds of some runs, after one that does not count."""
+    seconds = []
+    for _ in range(rounds + 1):
+        began = cpu_seconds(os.getpid())
+        found = run()
+        seconds.append(cpu_seconds(os.getpid()) - began)
+        if found != expected:
+            sys.exit(f"bench.spark_read: {found} messages counted, {expected} expected")
+    return min(seconds[1:])
+
+
+def ddl(names: tuple[str, ...]) -> str:
+    known = COLUMNS | DERIVED_COLUMNS
+    return ", ".join(f"`{name}` {known[name].spark_type}" for name in names)
 
 
 def plain_read(folder: Path) -> int:
@@ -70,41 +82,166 @@ def plain_read(folder: Path) -> int:
     return total
 
 
-def timed(name: str, size: int, expected: int, read: Callable[[], int], rounds: int) -> None:
-    """Print the best of some rounds; every round must count what is expected."""
-    best = float("inf")
-    for _ in range(rounds):
-        begin = time.perf_counter()
-        seen = read()
-        best = min(best, time.perf_counter() - begin)
-        if seen != expected:
-            sys.exit(f"{name}: {seen} counted, {expected} expected")
-    print(f"{name:<28}{best:8.2f} s {size / best / 1e6:9.0f} MB/s", flush=True)
+def decoder(folder: Path, names: tuple[str, ...], **options: str) -> Callable[[], int]:
+    """A run of the shipped decoder over all splits of a store, planned beforehand."""
+    reader = CommitLogReader(StructType.fromDDL(ddl(names)), {"path": str(folder), **options})
+    partitions = reader.partitions()
+    return lambda: sum(batch.num_rows for partition in partitions for batch in reader.read(partition))
 
 
-def count_by_aggregate(spark: Any, folder: Path, schema: str | None) -> int:
-    """Count the messages, after every column asked for was handed to Spark."""
-    source = spark.read.format("rocketmq")
-    frame = (source.schema(schema) if schema else source).load(str(folder))
-    # Spark prunes no column of a Python source, so a count receives them all.
-    return int(frame.count())
+class PreparedReader(DataSourceReader):  # type: ignore[misc]
+    """Decodes the begin of each split, and yields that as often as the split is longer."""
+
+    def __init__(self, schema: StructType, options: dict[str, str]) -> None:
+        self._own = CommitLogReader(schema, options)
+
+    def partitions(self) -> list[SplitPartition]:
+        return self._own.partitions()
+
+    def read(self, partition: Any) -> Iterator[Any]:
+        split = partition.split
+        first = replace(split, stop=min(split.stop, split.begin + PREPARED_SIZE))
+        batches = list(self._own.read(SplitPartition(first)))
+        for _ in range((split.stop - split.begin) // PREPARED_SIZE):
+            yield from batches
+
+
+class TupleReader(DataSourceReader):  # type: ignore[misc]
+    """What a reader without Arrow does: a tuple a row."""
+
+    def __init__(self, schema: StructType, options: dict[str, str]) -> None:
+        self._own = CommitLogReader(schema, options)
+
+    def partitions(self) -> list[SplitPartition]:
+        return self._own.partitions()
+
+    def read(self, partition: Any) -> Iterator[Any]:
+        for batch in self._own.read(partition):
+            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+class PreparedSource(DataSource):  # type: ignore[misc]
+    @classmethod
+    def name(cls) -> str:
+        return "prepared"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return PreparedReader(schema, self.options)
+
+
+class TupleSource(DataSource):  # type: ignore[misc]
+    @classmethod
+    def name(cls) -> str:
+        return "tuples"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return TupleReader(schema, self.options)
+
+
+@dataclass
+class Bench:
+    """The rows of one store."""
+
+    spark: Any
+    folder: Path
+    count: int
+    rounds: int
+    is_small: bool
+    table: Table
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        return sum(path.stat().st_size for path in (self.folder / "commitlog").iterdir())
+
+    def row(self, name: str, seconds: float, found: str = "", target: str = "", is_met: bool = True) -> None:
+        self.seconds[name] = seconds
+        verdict = "" if not target else "met" if is_met else "missed"
+        speed, per_message = self.size / 1e6 / seconds, seconds / self.count * 1e9
+        self.table.add_row(name, f"{seconds:.2f}", f"{speed:,.0f}", f"{per_message:,.0f}", found, target, verdict)
+
+    def by_topic(self, names: tuple[str, ...], source: str = "rocketmq", **options: str) -> Callable[[], int]:
+        """The query: messages, bytes and the newest by topic; all of `names` are handed to Spark."""
+        frame = self.spark.read.format(source).schema(ddl(names)).options(**options).load(str(self.folder))
+        asked = frame.groupBy("topic").agg(F.count("*"), F.sum("storeSize"), F.max("storeTimestamp"))
+        return lambda: sum(row[1] for row in asked.collect())
+
+    def in_tasks(self) -> int:
+        """The same question, of which each task answers its part."""
+        frame = self.spark.read.format("rocketmq").option("groupBy", "topic")
+        frame = frame.option("aggregates", "count, sum(storeSize), max(storeTimestamp)").load(str(self.folder))
+        asked = frame.groupBy("topic").agg(F.sum("count"), F.sum("sum(storeSize)"), F.max("max(storeTimestamp)"))
+        return sum(row[1] for row in asked.collect())
+
+    def run(self) -> None:
+        self.row("readinto", best_of(self.rounds, lambda: plain_read(self.folder), self.size))
+        alone = (("3 columns", THREE, 1.5), ("16 columns", SIXTEEN, 0.5), ("15 and the map", WITH_MAP, None))
+        for name, names, target in alone:
+            seconds = best_of(self.rounds, decoder(self.folder, names), self.count)
+            speed = self.size / 1e9 / seconds
+            shown = f">= {target} GB" if target and self.is_small else ""
+            self.row(f"decoder, {name}", seconds, f"{speed:.2f} GB/cpu-s", shown, speed >= (target or 0))
+        asked = (("3 columns", THREE, 0.35), ("16 columns", SIXTEEN, 0.38 if self.is_small else 0.45))
+        for name, names, target in (*asked, ("15 and the map", WITH_MAP, None)):
+            seconds = best_of(self.rounds, self.by_topic(names), self.count)
+            self.through_spark(f"Spark, {name}", seconds, f"decoder, {name}", target)
+        seconds = best_of(self.rounds, self.in_tasks, self.count)
+        self.through_spark("aggregates in the task", seconds, "decoder, 3 columns", 0.65)
+        for name, names in (("3 columns", THREE), ("16 columns", SIXTEEN)):
+            self.prepared(name, names)
+        self.tuples()
+        self.rare()
+
+    def through_spark(self, name: str, seconds: float, beside: str, target: float | None) -> None:
+        ratio = self.seconds[beside] / seconds
+        self.row(name, seconds, f"{ratio:.2f} of the decoder", f">= {target}" if target else "", ratio >= (target or 0))
+
+    def prepared(self, name: str, names: tuple[str, ...]) -> None:
+        query = self.by_topic(names, "prepared")
+        found = query()
+        # The begin of a split has not quite its share of the messages.
+        seconds = best_of(self.rounds, query, found) * self.count / found
+        ratio = self.seconds[f"decoder, {name}"] / seconds
+        self.row(f"Spark's own part, {name}", seconds, f"{ratio:.2f} of the decoder")
+
+    def tuples(self) -> None:
+        limit = {"endingOffset": str(TUPLES_SIZE)}
+        expected = decoder(self.folder, THREE, **limit)()
+        arrow = best_of(1, self.by_topic(SIXTEEN, **limit), expected)
+        seconds = best_of(1, self.by_topic(SIXTEEN, "tuples", **limit), expected)
+        times = seconds / arrow
+        self.row(
+            "tuples, 16 columns", seconds * self.count / expected, f"Arrow is {times:.1f} times as fast", ">= 7", times >= 7
+        )
+
+    def rare(self) -> None:
+        before = places.bytes_read
+        count = decoder(self.folder, THREE, topic=RARE)()
+        share = (places.bytes_read - before) / self.size
+        seconds = best_of(self.rounds, self.by_topic(THREE, topic=RARE), count)
+        name = f"topic with {count / self.count:.2%}"
+        self.row(name, seconds, f"{share:.2%} of the bytes read", "< 5%", share < 0.05)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--mib", type=int, default=1024)
-    parser.add_argument("--body-size", type=int, default=1024)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = argparse.ArgumentParser(prog="python -m bench.spark_read", description=__doc__.split("\n\n")[0])
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("bench-store"), help="(./bench-store)")
+    parser.add_argument("--gib", type=float, default=2, help="size of each log (2)")
+    parser.add_argument("--rounds", type=int, default=3, help="runs that count (3)")
     options = parser.parse_args()
-    folder = options.folder / f"store-{options.mib}-{options.body_size}"
-    count = make_store(folder, options.mib << 20, options.body_size)
-    size = sum(path.stat().st_size for path in (folder / "commitlog").iterdir())
-    print(f"{count:,} messages, {size:,} bytes, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}", flush=True)
-    timed("plain read, one process", size, size, lambda: plain_read(folder), options.rounds)
+    size = int(options.gib * (1 << 30))
     spark = local_session("local[*]", spark_driver_memory="2g")
-    timed("Spark, 3 columns", size, count, lambda: count_by_aggregate(spark, folder, THREE), options.rounds)
-    timed("Spark, all 20 columns", size, count, lambda: count_by_aggregate(spark, folder, None), options.rounds)
+    for source in (PreparedSource, TupleSource):
+        spark.dataSource.register(source)
+    for body_size, is_small in ((300 - RECORD_WITHOUT_BODY, True), (1024, False)):
+        folder = options.folder / f"spark-{options.gib:g}-{body_size}"
+        count = make_store(folder, size, body_size)
+        table = Table(title=f"{options.gib:g} GiB, {count:,} records of {size / count:.0f} B")
+        for column in ("", "CPU s", "MB/cpu-s", "ns/message", "", "target", ""):
+            table.add_column(column, justify="right" if column in ("CPU s", "MB/cpu-s", "ns/message", "target") else "left")
+        Bench(spark, folder, count, options.rounds, is_small, table).run()
+        Console().print(table)
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     spark.stop()
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench.spark_read import make_store
+from bench.made_store import make_store
 from runtime.clock import SystemClock
 from store.config import MessageStoreConfig
 from store.file_disk import FileDisk

@@ -101,8 +101,13 @@ class Records(RecordWindow):
     @cached_property
     def topic_column(self) -> Any:
         # A window holds few topics and many messages: each is made text once.
+        texts, ids = self.topic_texts()
+        return texts.take(ids)
+
+    def topic_texts(self) -> tuple[Any, Any]:
+        """(the distinct topics, for each record the number of its own), as Arrow arrays."""
         names, ids = self.topics()
-        return text(pa.array(names, pa.binary())).take(pa.array(ids))
+        return text(pa.array(names, pa.binary())), pa.array(ids)
 
     def _numbered(self, hashes: npt.NDArray[np.uint64]) -> tuple[Positions, int]:
         """As in RecordWindow, in a third of the time."""

@@ -18,7 +18,7 @@ from store.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL, DelayLevels
 MODES: Final = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
 BODIES: Final = ("stored", "plain", "string", "json")
 OPTIONS: Final = (
-    *("path", "paths", "table", "columns", "topic", "queueId"),
+    *("path", "paths", "table", "columns", "topic", "queueId", "groupBy", "aggregates"),
     *("startingTimestamp", "endingTimestamp", "startingOffset", "endingOffset"),
     *("bodyAs", "mode", "columnNameOfCorruptRecord", "delayLevel"),
     *("maxPartitionBytes", "pushFilters", "ignoreMissingFiles"),
@@ -44,6 +44,8 @@ class ReadOptions:
 
     paths: tuple[str, ...]
     columns: tuple[str, ...]
+    group_by: tuple[str, ...]
+    aggregates: tuple[str, ...]
     topics: frozenset[str] | None
     queue_ids: frozenset[int] | None
     starting_timestamp_us: int | None
@@ -58,6 +60,11 @@ class ReadOptions:
     push_filters: bool
     ignore_missing_files: bool
 
+    @property
+    def is_aggregated(self) -> bool:
+        """Whether rows are groups and no messages."""
+        return bool(self.group_by or self.aggregates)
+
 
 def read_options(options: Mapping[str, str], more: Iterable[str] = ()) -> ReadOptions:
     """Check options as Spark hands them over. `more`: options that somebody else looks at. Raises ValueError."""
@@ -67,6 +74,8 @@ def read_options(options: Mapping[str, str], more: Iterable[str] = ()) -> ReadOp
     asked = ReadOptions(
         paths=read.paths(),
         columns=tuple(read.names("columns") or ()),
+        group_by=tuple(read.names("groupBy") or ()),
+        aggregates=tuple(read.names("aggregates") or ()),
         topics=_set(read.names("topic")),
         queue_ids=_set(read.numbers("queueId")),
         starting_timestamp_us=read.timestamp_us("startingTimestamp"),
@@ -81,6 +90,8 @@ def read_options(options: Mapping[str, str], more: Iterable[str] = ()) -> ReadOp
         push_filters=read.flag("pushFilters"),
         ignore_missing_files=read.flag("ignoreMissingFiles"),
     )
+    if asked.is_aggregated and (asked.columns or asked.mode == "PERMISSIVE"):
+        raise ValueError("options groupBy and aggregates give rows of groups: not together with columns or mode PERMISSIVE")
     _check_order("Timestamp", asked.starting_timestamp_us, asked.ending_timestamp_us, given)
     _check_order("Offset", asked.starting_offset, asked.ending_offset, given)
     return asked

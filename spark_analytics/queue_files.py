@@ -18,6 +18,7 @@ from store.layout import (
     CONSUME_QUEUE_EXT_FIXED,
     CONSUME_QUEUE_UNIT_DTYPE,
     CONSUME_QUEUE_UNIT_SIZE,
+    CONSUME_QUEUE_UNIT_STRUCT,
     dtype_of,
 )
 from store.record_chain import field_view
@@ -45,13 +46,16 @@ class QueueFile:
     file: RowFile
     is_last: bool
 
-    def units(self, from_queue_offset: int = 0) -> Iterator[tuple[int, Units]]:
+    def units(self, from_queue_offset: int = 0, count_max: int | None = None) -> Iterator[tuple[int, Units]]:
         """(queue offset of the first, units) from a queue offset on, in portions, up to the queue's end; blank ones too.
+
+        `count_max`: of the file's units only the first so many.
 
         Raises DamagedFileError when units are missing in front of others.
         """
         first = self.file.start // _UNIT
-        count = self.file.size // _UNIT
+        capacity = self.file.size // _UNIT
+        count = capacity if count_max is None else count_max
         wanted = UNITS_READ_FIRST
         with open_file(self.file.path) as stream:
             number = max(from_queue_offset - first, 0)
@@ -65,7 +69,7 @@ class QueueFile:
                 if written < wanted:
                     break
                 wanted = UNITS_READ
-        if number < count and not self.is_last:
+        if number < capacity and not self.is_last:
             raise DamagedFileError(
                 f"{self.file.path} has no unit at byte {number * _UNIT}, though the queue goes on in the next file"
             )
@@ -99,7 +103,11 @@ class QueueFile:
 
 
 def _is_unit(stream: BinaryIO, number: int) -> bool:
-    return bool(_written(read_at(stream, number * _UNIT, _UNIT).view(CONSUME_QUEUE_UNIT_DTYPE)))
+    data = read_at(stream, number * _UNIT, _UNIT)
+    if len(data) < _UNIT:
+        return False
+    physical_offset, size, _ = CONSUME_QUEUE_UNIT_STRUCT.unpack(data.tobytes())
+    return bool(size > 0 and physical_offset >= 0)
 
 
 def _written(units: Units) -> int:

@@ -189,7 +189,7 @@ def _records(root: str, files: list[LogFile], pruning: Pruning, known: int) -> t
 
 def _units(file: QueueFile, count: int) -> Units:
     """Those of the `count` units of a file that name records. Raises DamagedFileError."""
-    found = [units for _, units in file.units()]
+    found = [units for _, units in file.units(count_max=count)]
     units = np.concatenate(found) if found else np.empty(0, CONSUME_QUEUE_UNIT_DTYPE)
     if len(units) < count:
         raise DamagedFileError(f"{file.file.path} has lost units")

@@ -18,6 +18,9 @@ from pathlib import Path
 from typing import Any, Final
 
 JAVA_VERSION_MIN: Final = 17
+# Arrow's vectors ask for each value whether it lies within its buffer and whether the buffer is still there. What Spark sees
+# of them comes from our own workers: without those checks 16 columns take 1.8 us of the JVM a row instead of 3.
+UNCHECKED_ARROW: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 LOOPBACK: Final = "127.0.0.1"
 INCUBATOR_MODULE: Final = "--add-modules=jdk.incubator.vector"
 # PythonGatewayServer is named because Spark, when it finds no level of its own there, sets warn for all and says so.
@@ -116,7 +119,7 @@ def prepare_environment() -> dict[str, str]:
     return {
         "spark.driver.host": LOOPBACK,
         "spark.driver.bindAddress": LOOPBACK,
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={home / 'log4j2.properties'}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={home / 'log4j2.properties'} {UNCHECKED_ARROW}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",

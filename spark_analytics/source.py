@@ -10,6 +10,8 @@ projection: `.schema("topic string, storeTimestamp timestamp")` decodes two colu
 
 Options:
     columns             names of columns with commas between, instead of a schema
+    groupBy, aggregates one row a group and task instead of messages, such as `topic` and `count, sum(storeSize)`
+                        (`spark_analytics.aggregates`)
     topic, queueId      only these, several with commas between: read through the ConsumeQueues, where there are any
     startingTimestamp, endingTimestamp    only what was stored from the one up to (without) the other: ms since 1970, or
                         ISO 8601, UTC if it names no zone
@@ -35,9 +37,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from spark_analytics.aggregates import Aggregation
 from spark_analytics.bodies import body_column, portions
 from spark_analytics.columns import COLUMNS, Column, Records, record_batch
 from spark_analytics.damage import Damage, corrupt_record_column
@@ -81,6 +85,7 @@ class CommitLogReader(DataSourceReader):  # type: ignore[misc]
 
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
         self._options = asked = read_options(options)
+        self._aggregation = aggregation(asked)
         self._columns = projection(schema, asked)
         self._pruning = Pruning.of(asked)
 
@@ -101,13 +106,18 @@ class CommitLogReader(DataSourceReader):  # type: ignore[misc]
         if not isinstance(partition, SplitPartition):
             return
         try:
-            yield from self._batches(partition.split)
+            if self._aggregation is not None:
+                yield from self._aggregation.rows(self._records(partition.split))
+                return
+            for records in self._records(partition.split):
+                yield records if isinstance(records, pa.RecordBatch) else record_batch(records, self._columns)
         except MissingFileError as error:
             if not self._options.ignore_missing_files:
                 raise
             log.warning("left out: %s", error)
 
-    def _batches(self, split: Split) -> Iterator[Any]:
+    def _records(self, split: Split) -> Iterator[Any]:
+        """The wanted records of a split, window by window; rows of damage as batches."""
         damage = Damage(self._options.mode, self._columns, self._options.corrupt_record_column, self._pruning)
         is_plain = self._options.body_as != "stored" and any(column.name == "body" for column in self._columns)
         for piece in pieces(split):
@@ -123,7 +133,7 @@ class CommitLogReader(DataSourceReader):  # type: ignore[misc]
             for part in portions(records) if is_plain else [records]:
                 part = damage.bodies(part)
                 if len(part):
-                    yield record_batch(part, self._columns)
+                    yield part
 
 
 class FilteringCommitLogReader(CommitLogReader):
@@ -147,6 +157,9 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
         if table is not None:
             return str(table.DDL)
         options = read_options(self.options, STREAM_OPTIONS)
+        asked = aggregation(options)
+        if asked is not None:
+            return ", ".join(f"`{column.name}` {column.spark_type}" for column in asked.columns)
         known = known_columns(options)
         names = options.columns or tuple(COLUMNS)
         return ", ".join(f"`{name}` {_known(name, known).spark_type}" for name in names)
@@ -182,8 +195,22 @@ def known_columns(options: ReadOptions) -> dict[str, Column]:
     return COLUMNS | DERIVED_COLUMNS | {"body": body_column(options.body_as), corrupt.name: corrupt}
 
 
+def aggregation(options: ReadOptions) -> Aggregation | None:
+    """What the options group and measure, None when rows are messages. Raises ValueError."""
+    if not options.is_aggregated:
+        return None
+    return Aggregation.of(options.group_by, options.aggregates, COLUMNS | DERIVED_COLUMNS)
+
+
 def projection(schema: StructType, options: ReadOptions) -> list[Column]:
     """The columns that a user's schema asks for. Raises ValueError."""
+    asked = aggregation(options)
+    if asked is not None:
+        if [(field.name, field.dataType.simpleString()) for field in schema.fields] != [
+            (column.name, column.spark_type) for column in asked.columns
+        ]:
+            raise ValueError("options groupBy and aggregates make their own schema: give none")
+        return asked.columns
     known = known_columns(options)
     columns = []
     for field in schema.fields:

@@ -20,7 +20,7 @@ import numpy as np
 
 from spark_analytics.places import LogFile, begins_with_record, open_file, read_at
 from spark_analytics.pruning import Pruning
-from spark_analytics.reader import Ending, Walk, next_candidate
+from spark_analytics.reader import WINDOW_SIZE_FIRST, Ending, Walk, next_candidate
 from store.record import SECTOR_SIZE, BadRecordError, check_record
 from store.record_chain import Positions
 
@@ -91,7 +91,7 @@ def _followed_cuts(file: LogFile, begin: int, split_size: int) -> list[int]:
 
     The last cut is the end of the last complete record, the others are the record starts next to multiples of `split_size`.
     """
-    walk = Walk(file, begin, file.size)
+    walk = Walk(file, begin, file.size, first_size=WINDOW_SIZE_FIRST)
     cuts = [begin]
     last = begin
     for window in walk:

@@ -70,6 +70,8 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         size = own["maxbytespertrigger"]
         self._bytes_max = None if size is None else size_option("maxBytesPerTrigger", size)
         self._options = read_options(given)
+        if self._options.is_aggregated:
+            raise ValueError("options groupBy and aggregates are for spark.read: a stream has no end to count up to")
         self._reader = CommitLogReader(schema, given)
         self._pruning = Pruning.of(self._options)
         self._is_one = len(self._options.paths) == 1 and not glob.has_magic(self._options.paths[0])
