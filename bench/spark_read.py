@@ -13,6 +13,7 @@ count, then the best of some. MB is 10^6 bytes of log. Every run must count as m
 import argparse
 import os
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,28 +40,31 @@ PREPARED_SIZE: Final = 8 << 20  # of each split, given again and again
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
-def cpu_seconds(pid: int) -> float:
-    """CPU of a process and of all that it has started, which must be there still or waited for."""
-    fields = _content(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
-    below = [child for task in Path(f"/proc/{pid}/task").iterdir() for child in _content(task / "children").split()]
-    return sum(map(int, fields[11:15])) / _TICKS + sum(cpu_seconds(int(child)) for child in below)
-
-
-def _content(path: Path) -> str:
-    """What a file of /proc says; nothing for a thread that has ended since it was listed."""
-    try:
-        return path.read_text()
-    except OSError:
-        return ""
+def cpu_seconds() -> float:
+    """CPU of this process and of all that it has started, which must be there still or waited for."""
+    # A thread's list of children misses some while other threads end: so every process is asked for its parent.
+    spent, below = dict[int, int](), defaultdict[int, list[int]](list)
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        pid = int(path.parent.name)
+        spent[pid] = sum(map(int, fields[11:15]))
+        below[int(fields[1])].append(pid)
+    pids = [os.getpid()]
+    for pid in pids:
+        pids += below[pid]
+    return sum(spent.get(pid, 0) for pid in pids) / _TICKS
 
 
 def best_of(rounds: int, run: Callable[[], int], expected: int) -> float:
     """The least CPU seconds of some runs, after one that does not count."""
     seconds = []
     for _ in range(rounds + 1):
-        began = cpu_seconds(os.getpid())
+        began = cpu_seconds()
         found = run()
-        seconds.append(cpu_seconds(os.getpid()) - began)
+        seconds.append(cpu_seconds() - began)
         if found != expected:
             sys.exit(f"bench.spark_read: {found} messages counted, {expected} expected")
     return min(seconds[1:])

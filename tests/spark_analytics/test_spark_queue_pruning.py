@@ -187,7 +187,7 @@ def test_queues_spare_the_driver_a_walk(tmp_path: Path) -> None:
         planned.append(places.bytes_read - before)
         if len(planned) == 1:
             write_queues(store)
-    assert planned[0] >= FILE_SIZE
+    assert planned[0] >= log.physical_offsets[-1]
     assert planned[1] < FILE_SIZE - log.position + 10_000
     for split_size in (100, 5000, 1 << 30):
         assert read(store, *NAMES, maxPartitionBytes=split_size) == every
