@@ -1,7 +1,7 @@
 """Aggregates made inside the tasks that read: options `groupBy` and `aggregates`.
 
-A row that is handed to Spark costs more than to read it: four fifths of a query that counts messages by topic is the way of
-its rows through a socket and into the JVM. With these options a task gives one row for each group it met, and the query
+A row that is handed to Spark costs several times what it costs to read it (0.3 us, and 1.2 us more in a query of 3 columns);
+to group it where it is read adds 3 %. With these options a task gives one row for each group it met, and the query
 adds up what the tasks found:
 
     log = spark.read.format("rocketmq").option("groupBy", "topic").option("aggregates", "count, sum(storeSize)").load(store)
@@ -87,7 +87,7 @@ class Aggregation:
             yield pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
 
     def _of_window(self, records: Records) -> Any:
-        # Topics are grouped by their numbers: 10 ns a record, as texts 40.
+        # Topics are grouped by their numbers, and a group gets its text in the end.
         names: dict[str, Any] = {}
         arrays = []
         for number, column in enumerate(self.groups):

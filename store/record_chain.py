@@ -29,7 +29,7 @@ _SIZE: Final = struct.Struct(">i")
 _STRETCH_RECORDS: Final = 24
 _STRETCHES_MIN: Final = 16
 # The last ones are followed by the loop, so that no step passes the end of the data.
-_STRETCHES_LAST: Final = 4
+_STRETCHES_LAST: Final = 2
 _STEPS: Final = 4  # between looks whether all have arrived
 _SAMPLE: Final = 16  # records
 # As much of a record as tells that there is one.
