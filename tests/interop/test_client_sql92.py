@@ -47,12 +47,11 @@ def test_what_failed_comes_again(client: Driver, topic: str, named: Callable[[st
     client.shutdown(named("p"), named("c"))
 
 
+@pytest.mark.parametrize("client_name", ["java_4_9_4", "java_5_5_0"])  # Go's pulls say TAG, whatever it subscribed by
 def test_pull_by_sql(client: Driver, client_name: str, flavour: Flavour, topic: str, named: Callable[[str], str]) -> None:
     """The lite pull consumer of Java, whose pulls bring their expression along."""
     if (flavour.name, client_name) == ("apache", "java_5_5_0"):
         pytest.skip("Java 5 asks with LITE_PULL_MESSAGE (361), which Apache 4.9.4 does not know; PocketMQ does")
-    if client_name == "go_v2":
-        pytest.skip("Go's pull consumer says TAG in its pulls, whatever it subscribed by")
     send(client, named("p"), topic)
     client.call("lite", name=named("c"), group=named("g"), topic=topic, expression=EXPRESSION, type="SQL92")
     got = client.call("poll", name=named("c"), count=len(WANTED), timeoutMs=20_000, topic=topic)
