@@ -13,6 +13,7 @@ from runtime.timers import Timers
 from runtime.turn import Phase, Turn
 from store.config import MessageStoreConfig
 from store.disk import Disk
+from store.layout import HOLE_TAGS_CODE
 from store.memory_disk import MemoryDisk
 from store.message import Message, PutResult, PutStatus
 from store.message_store import MessageStore
@@ -117,7 +118,8 @@ class Timed:
         if queue is None:
             return []
         units = [queue.unit_at(at) for at in range(queue.min_offset, queue.max_offset)]
-        views = [self.store.message_at(unit[0]) for unit in units if unit is not None]
+        # No pull gives what stands in a hole's place.
+        views = [self.store.message_at(unit[0]) for unit in units if unit is not None and unit[2] != HOLE_TAGS_CODE]
         return [decode_record(view) for view in views if view is not None]
 
     def bodies(self, topic: str = "T", queue_id: int = 2) -> list[str]:
