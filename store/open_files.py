@@ -12,7 +12,7 @@ costs 0.1 us as long as the kernel keeps it.
 
 import resource
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from store.mapped_file import MappedFile
@@ -33,8 +33,6 @@ class OpenFiles:
         if soft_limit != resource.RLIM_INFINITY:
             count_max = min(count_max, soft_limit // _DESCRIPTOR_SHARE)
         self.count_max = max(count_max, 1)
-        # What else is mapped and may leave our resident set.
-        self.beside: list[Callable[[], None]] = []
         self._circle: dict[MappedFile, None] = {}
         self._lock = threading.Lock()
 
@@ -64,7 +62,7 @@ class OpenFiles:
             self._circle.pop(file, None)
 
     def release_memory(self, log_files: Sequence[MappedFile], resident_max: int) -> bool:
-        """Above `resident_max` bytes let pages go: of the log but for its end, then if need be of all there is.
+        """Above `resident_max` bytes let pages go: of the log but for its end, then if need be of all files.
 
         Whether that was not enough.
         """
@@ -79,8 +77,6 @@ class OpenFiles:
             files = set(self._circle) - set(log_files)
         for file in files:
             file.release_memory(file.wrote)
-        for release in self.beside:
-            release()
         return resident_memory() > resident_max
 
 

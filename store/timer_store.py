@@ -94,8 +94,6 @@ class TimerStore:
         self._checkpoint = TimerCheckpoint(disk, checkpoint_path)
         self._wheel = TimerWheel(disk, wheel_path, 2 * slots_total, precision_ms)
         self._log = TimerLog(disk, log_directory, log_file_size, open_files)
-        if open_files is not None:
-            open_files.beside.append(self._wheel.release_memory)
         self.read_time_ms = 0
         self.queue_offset = 0
         # The earliest due time of what is late in the slot that is being read, or no less than the read time.
