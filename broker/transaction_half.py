@@ -118,18 +118,18 @@ class HalfMessage:
         properties = self.properties | {FIRST_OFFSET: str(self.first_offset), _STORED_MS: str(self.since_ms)}
         if check_times:
             properties[CHECK_TIMES] = str(check_times)
-        return self._message(TRANS_HALF_TOPIC, 0, store_host, properties)
+        return self.record.copy_to(TRANS_HALF_TOPIC, 0, store_host, properties)
 
     def given_up(self, store_host: bytes) -> Message:
         """The message that tells people of a transaction that nobody ended."""
-        return self._message(TRANS_CHECK_MAX_TIME_TOPIC, 0, store_host, self._shown())
+        return self.record.copy_to(TRANS_CHECK_MAX_TIME_TOPIC, 0, store_host, self._shown())
 
     def resumed(self, store_host: bytes) -> Message:
         """The half message of one that was given up: its producers are asked as if it were new."""
         properties = self._shown()
         for name in (CHECK_TIMES, FIRST_OFFSET):
             properties.pop(name, None)
-        return self._message(TRANS_HALF_TOPIC, 0, store_host, properties)
+        return self.record.copy_to(TRANS_HALF_TOPIC, 0, store_host, properties)
 
     def committed(self, store_host: bytes, prepared_offset: int) -> Message:
         """The message that its sender meant; it may still have to wait for its delay.
@@ -137,7 +137,7 @@ class HalfMessage:
         The stored string shows TRAN_MSG, REAL_TOPIC and REAL_QID, as Apache's does, which renders it before it clears them.
         """
         shown = self._shown()
-        message = self._message(self.real_topic, self.real_queue_id, store_host, shown)
+        message = self.record.copy_to(self.real_topic, self.real_queue_id, store_host, shown)
         message.properties = {name: shown[name] for name in shown if name not in (TRAN_MSG, REAL_TOPIC, REAL_QID)}
         message.sys_flag = message.sys_flag & ~TRANSACTION_TYPE_MASK | TRANSACTION_COMMIT_TYPE
         message.prepared_transaction_offset = prepared_offset
@@ -146,7 +146,7 @@ class HalfMessage:
     def for_producer(self) -> bytes:
         """The message as producers see it when they are asked: in the form of a pulled record, under its real topic."""
         record = self.record
-        message = self._message(self.real_topic, self.real_queue_id, record.store_host, self._shown())
+        message = self.record.copy_to(self.real_topic, self.real_queue_id, record.store_host, self._shown())
         magic_code, topic = topic_part(self.real_topic.encode())
         size = record_size(message, len(topic))
         return encode_record(
@@ -155,23 +155,6 @@ class HalfMessage:
 
     def _shown(self) -> dict[str, str]:
         return {name: value for name, value in self.properties.items() if not name.startswith(OWN_PROPERTY)}
-
-    def _message(self, topic: str, queue_id: int, store_host: bytes, properties: dict[str, str]) -> Message:
-        record = self.record
-        return Message(
-            topic,
-            queue_id,
-            record.body,
-            record.born_host,
-            store_host,
-            record.flag,
-            record.sys_flag,
-            record.born_timestamp_ms,
-            record.reconsume_times,
-            0,
-            properties,
-            encode_properties(properties).encode(),
-        )
 
 
 def _number(text: str | None) -> int | None:

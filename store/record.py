@@ -26,7 +26,7 @@ from store.layout import (
     SYS_FLAG_POSITION,
 )
 from store.message import DispatchRequest, Message
-from store.properties import KEYS, UNIQ_KEY, decode_properties
+from store.properties import KEYS, UNIQ_KEY, decode_properties, encode_properties
 
 CRC_MASK: Final = 0x7FFFFFFF
 HOST_FLAGS: Final = BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG
@@ -70,6 +70,23 @@ class Record(msgspec.Struct, gc=False):
     body: bytes
     topic: bytes
     properties: bytes
+
+    def copy_to(self, topic: str, queue_id: int, store_host: bytes, properties: dict[str, str]) -> Message:
+        """The message of this record, to be put into another queue, with other properties."""
+        return Message(
+            topic,
+            queue_id,
+            self.body,
+            self.born_host,
+            store_host,
+            self.flag,
+            self.sys_flag,
+            self.born_timestamp_ms,
+            self.reconsume_times,
+            0,
+            properties,
+            encode_properties(properties).encode(),
+        )
 
 
 class BadRecordError(ValueError):

@@ -16,7 +16,7 @@ from remoting.command import Request, Response
 from remoting.dispatch import Deferred, RemotingError, Route, routes
 from remoting.headers.send import ConsumerSendMsgBackRequestHeader
 from store.message import Message
-from store.properties import DELAY, decode_properties, encode_properties
+from store.properties import DELAY, decode_properties
 from store.record import Record, decode_record
 
 RETRY_TOPIC: Final = "RETRY_TOPIC"
@@ -63,7 +63,9 @@ def consumer_send_msg_back(services: Services, request: Request[ConsumerSendMsgB
     else:
         topic, queue_id = topic_config.topic_name, random.randrange(group_config.retry_queue_nums)
         properties[DELAY] = str(header.delay_level or _FIRST_RETRY_LEVEL + record.reconsume_times)
-    _put(services, _copy(record, topic, queue_id, services.store_host, properties))
+    message = record.copy_to(topic, queue_id, services.store_host, properties)
+    message.reconsume_times += 1
+    _put(services, message)
     services.stats.send_back(group, properties[RETRY_TOPIC])
     return services.route_wait.when_routed(Response(), topic)
 
@@ -73,23 +75,6 @@ def _record_at(services: Services, physical_offset: int) -> Record:
     if view is None:
         raise RemotingError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {physical_offset}")
     return decode_record(view)
-
-
-def _copy(record: Record, topic: str, queue_id: int, store_host: bytes, properties: dict[str, str]) -> Message:
-    return Message(
-        topic,
-        queue_id,
-        record.body,
-        record.born_host,
-        store_host,
-        record.flag,
-        record.sys_flag,
-        record.born_timestamp_ms,
-        record.reconsume_times + 1,
-        0,
-        properties,
-        encode_properties(properties).encode(),
-    )
 
 
 def _put(services: Services, message: Message) -> None:
