@@ -44,6 +44,8 @@ class ConsumeQueueStore:
         # Queues with units that may not be synced; filled by the dispatcher, so that a flush looks at these alone.
         # A dict for its order, by which a test can tell which sync fails.
         self.dirty: dict[ConsumeQueue, None] = {}
+        # Folders out of which a queue or a topic was deleted: a power cut could bring it back.
+        self._thinned: set[str] = set()
         # Queues with files that are no whole row: nothing may be put into them before `drop_queue`.
         self.broken: set[QueueKey] = set()
 
@@ -135,6 +137,7 @@ class ConsumeQueueStore:
         if queue is not None:
             self.dirty.pop(queue, None)
             self.broken.discard((topic, queue_id))
+            self._thinned.add(f"{self._folder}/{topic}")
             queue.destroy()
 
     def drop_topic(self, topic: str) -> None:
@@ -143,15 +146,18 @@ class ConsumeQueueStore:
             self.drop_queue(*key)
         path = f"{self._folder}/{topic}"
         if self._disk.is_dir(path):
+            self._thinned.add(self._folder)
             self._disk.delete_tree(path)
         self.ext.drop_topic(topic)
 
     def flush(self, least_pages: int = 0) -> None:
-        """Make units durable: of every dirty queue, or of those with so many dirty pages. For the checkpoint thread.
+        """Make durable which queues are gone, and units: of every dirty queue, or of those with so many dirty pages.
 
-        Raises OSError.
+        For the checkpoint thread. Raises OSError.
         """
         self.ext.flush()
+        while self._thinned:
+            self._disk.sync_dir(self._thinned.pop())
         for queue in tuple(self.dirty):
             # Taken out first: a unit that comes while the sync runs puts the queue back.
             self.dirty.pop(queue, None)

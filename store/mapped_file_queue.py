@@ -6,6 +6,7 @@ several folders, on several disks.
 """
 
 from collections.abc import Callable, Sequence
+from threading import Lock
 
 from store.disk import Disk, StoreError
 from store.mapped_file import FILE_NAME_SIZE, MappedFile
@@ -44,8 +45,10 @@ class MappedFileQueue:
         self.files: tuple[MappedFile, ...] = ()
         self._reserve_step = reserve_step
         self._directory_for = directory_for or (lambda start_offset: directory)
-        # Where a name was added or removed and not yet synced.
-        self._dirty_directories: set[str] = set()
+        # Where a name was added or removed and not yet synced, and the number of the last such change.
+        self._dirty_directories: dict[str, int] = {}
+        self._name_changes = 0
+        self._names_lock = Lock()
         self._sync_error: OSError | None = None
 
     # --- opening ---------------------------------------------------------------------------------------------------
@@ -154,7 +157,7 @@ class MappedFileQueue:
     def add(self, file: MappedFile) -> MappedFile:
         """Put a created file at the end of the row."""
         assert not self.files or file.start_offset == self.files[-1].start_offset + self.file_size
-        self._dirty_directories.add(_directory(file))
+        self._note_name(file)
         self.files = (*self.files, file)
         return file
 
@@ -166,7 +169,7 @@ class MappedFileQueue:
         while end < len(data):
             self.sync_names()
             file = self.create(file.start_offset + self.file_size)
-            self._dirty_directories.add(_directory(file))
+            self._note_name(file)
             parts.append((file, data[end : end + file.size]))
             end += file.size
         for file, part in parts:
@@ -195,14 +198,24 @@ class MappedFileQueue:
         """Make durable which files there are. Raises OSError, and once it did, always: a second sync would tell nothing."""
         if self._sync_error is not None:
             raise self._sync_error
-        for directory in tuple(self._dirty_directories):
-            # Taken out first: a name that comes while the sync runs puts it back.
-            self._dirty_directories.discard(directory)
+        with self._names_lock:
+            dirty = tuple(self._dirty_directories.items())
+        for directory, change in dirty:
             try:
                 self.disk.sync_dir(directory)
             except OSError as error:
                 self._sync_error = error
                 raise
+            # Only now, or the loop could take a name for durable whose sync, by the flush thread, still runs and fails. One
+            # that came meanwhile keeps its directory here.
+            with self._names_lock:
+                if self._dirty_directories.get(directory) == change:
+                    del self._dirty_directories[directory]
+
+    def _note_name(self, file: MappedFile) -> None:
+        with self._names_lock:
+            self._name_changes += 1
+            self._dirty_directories[_directory(file)] = self._name_changes
 
     # --- shrinking -------------------------------------------------------------------------------------------------
 
@@ -245,7 +258,7 @@ class MappedFileQueue:
 
     def delete(self, file: MappedFile) -> None:
         """Delete a file that is no part of the row any more; any thread may. Raises OSError."""
-        self._dirty_directories.add(_directory(file))
+        self._note_name(file)
         file.delete()
 
     def close(self) -> None:

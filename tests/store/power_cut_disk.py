@@ -209,6 +209,7 @@ class PowerCutDisk(Disk):
         self.boot = 0
         self._synced_dirs: set[str] = set()  # as in FileDisk: their names in the directory above were synced by this process
         self._renamed: dict[str, str] = {}  # new name -> old one, as long as neither is durable
+        self._deleted_dirs: set[str] = set()  # folders that were deleted since the one above was synced
         self._deleted: set[str] = set()  # names that were deleted since they were durable
 
     # --- what tests do with it -------------------------------------------------------------------------------------
@@ -247,7 +248,7 @@ class PowerCutDisk(Disk):
         disk.names, disk.durable_names = dict(self.names), dict(self.durable_names)
         disk.dirs, disk.durable_dirs = set(self.dirs), set(self.durable_dirs)
         disk.boot, disk.capacity, disk.used = self.boot, self.capacity, self.used
-        disk._renamed, disk._deleted = dict(self._renamed), set(self._deleted)
+        disk._renamed, disk._deleted, disk._deleted_dirs = dict(self._renamed), set(self._deleted), set(self._deleted_dirs)
         return disk
 
     def write_back(self, rng: random.Random) -> None:
@@ -413,6 +414,7 @@ class PowerCutDisk(Disk):
             del self.names[name]
             if name in self.durable_names:
                 self._deleted.add(name)
+        self._deleted_dirs.add(path)
         self.dirs -= {name for name in self.dirs if name == path or name.startswith(path + "/")}
 
     def make_dirs(self, path: str) -> None:
@@ -450,8 +452,18 @@ class PowerCutDisk(Disk):
             self.durable_names[name] = self.names[name]
         for directory in [name for name in self.dirs ^ self.durable_dirs if name and _parent(name) == path]:
             self.durable_dirs ^= {directory}
+        for directory in [name for name in self._deleted_dirs if _parent(name) == path]:
+            self._deleted_dirs.remove(directory)
+            self._forget_below(directory)
         self._renamed = {new: old for new, old in self._renamed.items() if _parent(new) != path}
         self._deleted = {name for name in self._deleted if _parent(name) != path}
+
+    def _forget_below(self, directory: str) -> None:
+        """What was in a folder that is durably gone, though there may be a new one with its name."""
+        old = [name for name in self.durable_names if name.startswith(directory + "/")]
+        for name in [name for name in old if self.durable_names[name] is not self.names.get(name)]:
+            del self.durable_names[name]
+        self.durable_dirs -= {name for name in self.durable_dirs - self.dirs if name.startswith(directory + "/")}
 
     # --- Disk: the rest --------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import pytest
 from power_cut_disk import PAGE_SIZE, SECTOR_SIZE, Fault, PowerCutDisk, Stopped
 from stores import ROOT, SteppedClock, bodies, message, small_config
 
+from store.mapped_file_queue import MappedFileQueue
 from store.message import PutStatus
 from store.message_store import MessageStore
 
@@ -215,3 +216,46 @@ def test_deleted_log_files_that_come_back_leave_no_gap() -> None:
             store.checkpoint_service.run_once()
         found = bodies(opened(disk.power_cut(random.Random(seed))))
         assert found[-len(expected) // 2 :] == (expected + [b"young"])[-len(expected) // 2 :]
+
+
+def test_a_name_whose_sync_still_runs_is_not_taken_for_durable() -> None:
+    """The flush thread syncs a new name and fails in the end; the loop, which rolls meanwhile, must not build on it."""
+    disk = PowerCutDisk()
+    queue = MappedFileQueue(disk, "/q", 4 * PAGE_SIZE)
+    queue.writable().append(bytes(4 * PAGE_SIZE))
+    queue.sync_names()
+    queue.writable().append(bytes(4 * PAGE_SIZE))
+
+    def roll_while_it_runs(path: str) -> None:
+        disk.before_sync = lambda path: None
+        queue.writable().append(b"x")
+        disk.faults.append(Fault("sync_dir", 1, EIO))
+
+    disk.before_sync = roll_while_it_runs
+    with pytest.raises(OSError, match="Input/output"):
+        queue.flush()
+    row = [f"{number * 4 * PAGE_SIZE:020}" for number in range(3)]
+    left = [disk.power_cut(random.Random(seed)).listdir("/q") for seed in range(50)]
+    assert all(names == row[: len(names)] for names in left), "a file behind one that is gone"
+
+
+def test_a_deleted_topic_that_is_forgotten_in_the_end_does_not_come_back() -> None:
+    """Retention deletes the last of its records; what says that it was deleted may go then, and nothing else is to tell."""
+    disk, clock = PowerCutDisk(), SteppedClock()
+    store = MessageStore(small_config(file_reserved_time=1), disk, clock)
+    store.load()
+    store.put_message(message("Other"))
+    acknowledged(store, 3)
+    store.flush_queues()
+    store.drop_topics({"Other"})
+    while store.max_physical_offset <= store.config.mapped_file_size_commit_log:
+        assert store.put_message(message("Other", body=bytes(2000))).status is PutStatus.PUT_OK
+    store.dispatch()
+    store.flush_service.flush_log()
+    clock.step(4000)
+    assert store.clean(manual=True) and store.min_physical_offset
+    store.checkpoint_service.run_once()
+    store.flush_queues()
+    for seed in range(50):
+        rest = opened(disk.power_cut(random.Random(seed)))
+        assert rest.max_offset("T", 0) == 0, f"seed {seed}"
