@@ -35,8 +35,6 @@ class FlushService:
     def __init__(self, config: MessageStoreConfig, clock: Clock, commit_log: CommitLog, checkpoint: StoreCheckpoint) -> None:
         self.on_flushed: OnFlushed = lambda flushed_offset, error: None
         self.error: OSError | None = None
-        # Called once, by the thread that failed first.
-        self.on_failed: Callable[[], None] = lambda: None
         self.flushed_offset = 0
         self._config = config
         self._clock = clock
@@ -79,9 +77,7 @@ class FlushService:
 
     def fail(self, error: OSError) -> None:
         """From now on nothing is durable. Any thread may say so."""
-        if self.error is None:
-            self.error = error
-            self.on_failed()
+        self.error = self.error or error
         reason = f"the disk failed to sync ({self.error}); nothing is stored until the broker is restarted"
         self._commit_log.refuse("sync", reason)
         self._wake.set()

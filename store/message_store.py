@@ -105,7 +105,7 @@ class MessageStore:
     def _load(self, progress: Progress | None, rebuild: bool) -> RecoveryReport:
         config, disk, root = self.config, self.disk, self.config.store_path_root_dir
         self._abort_path = config.store_path("abort")
-        kind, sync_failed = self._start_kind()
+        kind = self._start_kind()
         self.checkpoint = StoreCheckpoint(disk, config.store_path("checkpoint"))
         self.index: IndexService | None = None
         known = clean_stop.load(disk, root) or CleanStop()
@@ -123,7 +123,7 @@ class MessageStore:
             )
             mended += drop_cut_index_files(disk, self.index, known.index_file_size)
             self.index.load(clean=kind is StartKind.CLEAN)
-        if kind is not StartKind.CRASHED and not sync_failed:
+        if kind is not StartKind.CRASHED:
             # Should this start be killed, the next one must go on with it; and a crash must not pass for a kill by that.
             self._mark_abort()
         recovery = Recovery(
@@ -139,12 +139,7 @@ class MessageStore:
             check_crc=config.check_crc_on_recover,
             progress=progress,
         )
-        try:
-            report = recovery.run(kind, rebuild=rebuild, rewrite=sync_failed)
-        except OSError:
-            if kind is not StartKind.CRASHED:
-                self._sync_failed()
-            raise
+        report = recovery.run(kind, rebuild=rebuild)
         if self.index is not None:
             self.index.release_memory()
         report.repairs[:0] = mended
@@ -156,25 +151,19 @@ class MessageStore:
         self._mark_abort()
         return report
 
-    def _start_kind(self) -> tuple[StartKind, bool]:
-        """How the last broker ended, and whether a sync had failed: the kernel may take pages for clean that are not."""
+    def _start_kind(self) -> StartKind:
+        """How the last broker ended."""
         if not self.disk.exists(self._abort_path):
-            return StartKind.CLEAN, False
+            return StartKind.CLEAN
         # Apache's brokers write nothing or their process id here.
-        _, mark, *failed = [*self.disk.read_file(self._abort_path).decode("utf-8", "replace").split("\n"), ""]
+        _, mark, *_ = [*self.disk.read_file(self._abort_path).decode("utf-8", "replace").split("\n"), ""]
         ours = self.disk.boot_mark(self.config.store_path_root_dir)
-        return (StartKind.KILLED, any(failed)) if ours and mark == ours else (StartKind.CRASHED, False)
+        return StartKind.KILLED if ours and mark == ours else StartKind.CRASHED
 
-    def _mark_abort(self, *, sync_failed: bool = False) -> None:
+    def _mark_abort(self) -> None:
         root = self.config.store_path_root_dir
-        lines = [str(os.getpid()), self.disk.boot_mark(root)] + ["sync failed"] * sync_failed
-        self.disk.write_file(self._abort_path, "\n".join(lines).encode())
-        if not sync_failed:
-            self.disk.sync_dir(root)
-
-    def _sync_failed(self) -> None:
-        with suppress(OSError):
-            self._mark_abort(sync_failed=True)
+        self.disk.write_file(self._abort_path, f"{os.getpid()}\n{self.disk.boot_mark(root)}".encode())
+        self.disk.sync_dir(root)
 
     def _make_services(self) -> None:
         config, disk = self.config, self.disk
@@ -182,7 +171,6 @@ class MessageStore:
         self._retention = Retention(config, disk, self.clock, self.commit_log, self.queues, self.index)
         self.flush_service = FlushService(config, self.clock, self.commit_log, self.checkpoint)
         self.flush_service.on_flushed = self._on_flushed
-        self.flush_service.on_failed = self._sync_failed
         self.flush_service.flushed_offset = self.commit_log.max_offset
         self.checkpoint_service = CheckpointService(
             config,

@@ -87,17 +87,11 @@ class Recovery:
         # Queues that must be made again from the whole log.
         self._suspects: set[QueueKey] = set()
         self._is_unchanged = False
-        self._rewrite = False
         # Behind the newest record that was in a queue.
         self._queues_end = 0
 
-    def run(self, kind: StartKind, *, rebuild: bool = False, rewrite: bool = False) -> RecoveryReport:
-        """Recover; the commit log is ready to append afterwards.
-
-        `rebuild` makes all queues and the index again. `rewrite` carries what is read of the log to the disk whatever the
-        kernel believes of its pages: a sync had failed.
-        """
-        self._rewrite = rewrite
+    def run(self, kind: StartKind, *, rebuild: bool = False) -> RecoveryReport:
+        """Recover; the commit log is ready to append afterwards. `rebuild` makes all queues and the index again."""
         # What another broker deleted is not known.
         known = CleanStop() if kind is StartKind.CLEAN and not self.known.clean else self.known
         began = self._clock.monotonic()
@@ -372,10 +366,12 @@ class Recovery:
 
     def _sync(self, start: int) -> None:
         """Have everything from `start` to the last record read on the disk, in log, queues and index."""
+        end = recovery_start.past_blank(self._files, self._last_end)
         for file in self._files.files:
-            if start < file.start_offset + file.size and file.start_offset <= self._last_record:
-                if self._rewrite:
-                    file.region.rewrite(max(start - file.start_offset, 0), file.size)
+            if start < file.start_offset + file.size and file.start_offset < end:
+                if self._report.kind is StartKind.KILLED:
+                    # A sync may have failed before: the kernel takes pages for clean then that are not on the disk.
+                    file.region.rewrite(max(start - file.start_offset, 0), min(end - file.start_offset, file.size))
                 file.region.sync(0, file.size)
         for directory in self._files.directories:
             self._disk.sync_dir(directory)
@@ -384,6 +380,12 @@ class Recovery:
             self._index.flush()
         if not self._suspects <= set(self.known.rebuilding):
             self._note_rebuilding()
+
+    @property
+    def _last_end(self) -> int:
+        """Behind the last record; 0 without one."""
+        last = recovery_start.record_at(self._files, self._last_record, check_crc=False)
+        return 0 if last is None else self._last_record + last[0]
 
     def _note_rebuilding(self) -> None:
         """Should this run be killed, the next must make these queues again."""
@@ -395,10 +397,8 @@ class Recovery:
         if self._is_unchanged and not self._suspects:
             return
         self._sync(self._report.scan_start_offset)
-        last = recovery_start.record_at(self._files, self._last_record, check_crc=False)
-        self.known.last_record, self.known.log_end = (
-            (-1, 0) if last is None else (self._last_record, self._last_record + last[0])
-        )
+        end = self._last_end
+        self.known.last_record, self.known.log_end = (self._last_record, end) if end else (-1, 0)
         self.known = self.known.renewed(self._commit_log, self._queues, self._index)
         # First: a queue that the checkpoint vouches for would not be missed without.
         self._save_known()

@@ -167,6 +167,12 @@ class SimulatedRegion(MappedRegion):
         super().rewrite(start, end)
         self._file.dirty_again(start, end)
 
+    def clear(self, start: int) -> bool:
+        used = super().clear(start)
+        if used:
+            self._file.dirty_again(start, len(self.array))
+        return used
+
     def release_memory(self, start: int, end: int) -> None:
         assert start >= 0 and end <= len(self._file.seen), f"{self._path}: memory of {start}..{end}"
 
