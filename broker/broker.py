@@ -7,6 +7,7 @@ lose their connections, and the store closes when nothing can write any more.
 
 import asyncio
 import logging
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -21,6 +22,12 @@ from broker.delay_query import DelayQuery, NoTimers
 from broker.delivery_time import TIMER_TOPIC, DeliveryTimes
 from broker.handlers import ROUTES
 from broker.long_polling import PullRequestHoldService
+from broker.message_request_mode import MessageRequestModeManager
+from broker.pop import PopMessageService
+from broker.pop_order import ConsumerOrderInfoManager
+from broker.pop_polling import PopLongPollingService
+from broker.pop_record import REVIVE_TOPIC_PREFIX
+from broker.pop_revive import PopReviveService
 from broker.ports import reserve_ports
 from broker.put import CLUSTER, MessagePutter
 from broker.rebalance_lock import RebalanceLock
@@ -131,6 +138,7 @@ class Broker:
         if self.store_config.timer_wheel_enable:
             services.timer_messages.start()
         services.transactions.start()
+        services.pops.start()
         self._keep_house(services)
         await services.registration.start()
 
@@ -147,17 +155,16 @@ class Broker:
         with_lmq = self.store_config.enable_lmq
         topics = TopicConfigManager(config, file("topics"), clock, with_lmq=with_lmq)
         groups = SubscriptionGroupManager(config, file("subscriptionGroup"), clock, with_lmq=with_lmq)
-        progress_name = "lmqConsumerOffset" if with_lmq else "consumerOffset"
-        offsets = ConsumerOffsetManager(file(progress_name), clock, with_lmq=with_lmq)
+        offsets = self._consumer_offsets(store, file)
         filters = self._consumer_filters(store, file("consumerFilter"))
         stats = BrokerStats(config.broker_cluster_name, clock)
         cancelled = DelayCancelled(file("delayCancelled"), clock, lambda: store.flushed_offset)
         steps = ClockSteps(clock)
         schedule = ScheduleMessageService(store, store.delay_levels, file("delayOffset"), timers, turn, cancelled, steps)
-        for manager in (topics, groups, offsets, schedule, cancelled):
+        orders = ConsumerOrderInfoManager(file("consumerOrderInfo"), clock, timers)
+        request_modes = MessageRequestModeManager(file("messageRequestMode"), clock)
+        for manager in (topics, groups, schedule, cancelled, orders, request_modes):
             manager.load()
-        if with_lmq and offsets.file.is_missing:
-            offsets.decode(file("consumerOffset").load())  # what was committed before light queues were enabled
         lost_tables.make_again(store, topics, groups, offsets, schedule)
         cancelled.passed(schedule.progress())
         foreign_tables.refuse_batch_topics(store, topics)
@@ -171,8 +178,7 @@ class Broker:
         putter = MessagePutter(config, store, store_host, timers, loop, times)
         putter.on_put_failed = schedule.on_put_failed = timer_messages.on_put_failed = stats.put_failed
         stats.others[DEQUEUE_NUMS, TIMER_TOPIC] = lambda: timer_messages.delivered_total
-        wait_max_s = min(config.register_broker_timeout_mills / 1000, ROUTE_WAIT_MAX_S)
-        route_wait = RouteWait(registration, timers, wait_max_s, putter.is_immediate)
+        route_wait = RouteWait(registration, timers, self._route_wait_s(), putter.is_immediate)
         topics.on_change = route_wait.topic_changed
         clients = ClientRegistry(config, groups, clock, filters.unregister)
         services = self.services = Services(
@@ -190,6 +196,8 @@ class Broker:
             timer_messages=timer_messages,
             delivery_times=times,
             transactions=self._transactions(store, putter, topics, clients, offsets, store_host, steps, timers, turn),
+            pops=self._pops(store, putter, offsets, topics, groups, stats, orders, timer_messages, timers, turn, store_host),
+            request_modes=request_modes,
             delay_query=DelayQuery(store, waiting, schedule, cancelled, clock, times.precision_ms, steps.shift_ms),
             delay_cancelled=cancelled,
             registration=registration,
@@ -211,7 +219,7 @@ class Broker:
         store, turn = services.store, services.turn
         waits = (services.schedule, services.timer_messages, services.transactions)
         store.ask_before_removing(lambda end: all(one.may_remove(end) for one in waits))
-        listeners = (services.stats, services.holds, services.schedule, services.timer_messages)
+        listeners = (services.stats, services.holds, services.schedule, services.timer_messages, services.pops)
 
         def dispatch() -> None:
             arrivals = store.dispatch()
@@ -222,6 +230,21 @@ class Broker:
         turn.add(Phase.DISPATCH, dispatch)
         turn.add(Phase.FLUSH, services.putter.request_sync)
         turn.add(Phase.WAKE, services.holds.wake)
+        turn.add(Phase.WAKE, services.pops.wake)
+
+    def _route_wait_s(self) -> float:
+        return min(self.config.register_broker_timeout_mills / 1000, ROUTE_WAIT_MAX_S)
+
+    def _consumer_offsets(self, store: MessageStore, file: Callable[[str], ConfigFile]) -> ConsumerOffsetManager:
+        with_lmq = self.store_config.enable_lmq
+        offsets = ConsumerOffsetManager(
+            file("lmqConsumerOffset" if with_lmq else "consumerOffset"), self._clock, with_lmq=with_lmq
+        )
+        offsets.log_end, offsets.flushed_offset = lambda: store.max_physical_offset, lambda: store.flushed_offset
+        offsets.load()
+        if with_lmq and offsets.file.is_missing:
+            offsets.decode(file("consumerOffset").load())  # what was committed before light queues were enabled
+        return offsets
 
     def _consumer_filters(self, store: MessageStore, file: ConfigFile) -> ConsumerFilterManager:
         filters = ConsumerFilterManager(self.config, file, self._clock)
@@ -253,6 +276,22 @@ class Broker:
         return TransactionalMessageService(
             store, putter, offsets, progress, check,
             cluster_name=self.config.broker_cluster_name, store_host=store_host, clock=self._clock,
+        )  # fmt: skip
+
+    def _pops(
+        self, store: MessageStore, putter: MessagePutter, offsets: ConsumerOffsetManager, topics: TopicConfigManager,
+        groups: SubscriptionGroupManager, stats: BrokerStats, orders: ConsumerOrderInfoManager,
+        timer_messages: TimerMessageService, timers: Timers, turn: Turn, store_host: bytes,
+    ) -> PopMessageService:  # fmt: skip
+        config = self.config
+        revive = PopReviveService(
+            store, putter, offsets, topics, groups, timer_messages, timers, turn,
+            revive_topic=REVIVE_TOPIC_PREFIX + config.broker_cluster_name, queue_nums=config.revive_queue_num,
+            store_host=store_host, with_retry_v2=config.enable_retry_topic_v2,
+        )  # fmt: skip
+        return PopMessageService(
+            config, store, putter, offsets, topics, stats, orders, revive, PopLongPollingService(timers), turn, self._clock,
+            store_host,
         )  # fmt: skip
 
     def _delivery_times(self, timer_messages: TimerMessageService) -> DeliveryTimes:
@@ -294,6 +333,7 @@ class Broker:
     def _persist_offsets(self) -> None:
         self.services.transactions.persist()
         self.services.offsets.persist_in(self._writer)
+        self.services.pops.persist_in(self._writer)
 
     def _persist_delays(self) -> None:
         # First what is cancelled: behind progress that passed over it, it is no longer asked for.
@@ -319,6 +359,7 @@ class Broker:
             self.services.schedule.stop()
             self.services.timer_messages.stop()
             self.services.transactions.stop()
+            self.services.pops.stop()
             await self._release_pulls()
             await self._flush()
         if self._client is not None:
@@ -330,6 +371,7 @@ class Broker:
             if self._is_serving:
                 self.services.transactions.close()
                 self.services.offsets.persist()
+                self.services.pops.persist()
                 if self.config.enable_property_filter:
                     self.services.filters.persist()
                 self.services.delay_cancelled.persist()

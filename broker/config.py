@@ -75,6 +75,17 @@ class BrokerConfig:
     transaction_check_max: int = setting(15, low=0)
     transaction_check_interval: int = setting(60_000, low=1)
 
+    revive_queue_num: int = setting(8, low=1, high=999)
+    pop_from_retry_probability: int = setting(20, low=0, high=100)
+    """In how many of 100 pops the group's retry topic comes first."""
+    init_pop_offset_by_check_msg_in_mem: bool = True
+    pop_response_return_actual_retry_topic: bool = False
+    enable_retry_topic_v2: bool = False
+    retrieve_message_from_pop_retry_topic_v1: bool = True
+    default_message_request_mode: str = "PULL"
+    """PULL or POP: of groups for which nothing else is set, where the broker shares out the queues."""
+    default_pop_share_queue_num: int = setting(-1, low=-1)
+
     long_polling_enable: bool = True
     lite_pull_message_enable: bool = True
     short_polling_time_mills: int = setting(1_000, low=1)
@@ -208,6 +219,8 @@ def check(config: BrokerConfig, store_config: MessageStoreConfig) -> None:
         raise StartError(f"mappedFileSizeCommitLog={log_file_size}: expected a multiple of {SECTOR_SIZE}")
     if set(store_config.commit_log_directories) == set(store_config.read_only_commit_log_directories):
         raise StartError("readOnlyCommitLogStorePaths names all of storePathCommitLog: no file of the log could be made")
+    if config.default_message_request_mode not in ("PULL", "POP"):
+        raise StartError(f"defaultMessageRequestMode={config.default_message_request_mode}: use PULL or POP")
     hours = [text.strip() for text in store_config.delete_when.split(";") if text.strip()]
     if not all(hour.isascii() and hour.isdecimal() and int(hour) < 24 for hour in hours):
         raise StartError(f"deleteWhen={store_config.delete_when}: expected hours from 00 to 23, several with ; between")

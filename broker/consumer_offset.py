@@ -2,9 +2,13 @@
 
 Commits change memory only; the file follows every `flushConsumerOffsetInterval` and at a clean stop. A crash therefore sets
 consumers back by some seconds: they see messages again, never too few.
+
+An offset of ours that says "stored elsewhere", of messages that are popped or revived, is true for good only when that is on
+the disk: after such a one the table is written as it was when the log was synced.
 """
 
 import logging
+from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any, Final
 
@@ -28,6 +32,16 @@ class ConsumerOffsetManager(ConfigManager):
         self._with_lmq = with_lmq
         self._unread: dict[str, Any] = {}
         self._is_dirty = False
+        self._waits_for_sync = False
+        # Waits for the log to be synced up to there.
+        self._unwritten: tuple[int, dict[str, Any]] | None = None
+        self.log_end: Callable[[], int] = lambda: 0
+        self.flushed_offset: Callable[[], int] = lambda: 0
+
+    def commit_when_synced(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
+        """As `commit`, for an offset that follows from records that were put just now."""
+        self.commit(group, topic, queue_id, consumer_offset)
+        self._waits_for_sync = True
 
     def commit(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
         """Remember where `group` is. Going back is allowed: a consumer may want messages again."""
@@ -63,11 +77,20 @@ class ConsumerOffsetManager(ConfigManager):
             del self.table[f"{topic}@{group}"]
             self._is_dirty = True
 
+    def persist(self) -> None:
+        """Write the file, but for what waits for a log that cannot be synced."""
+        if not self._waits_for_sync or self.log_end() <= self.flushed_offset():
+            super().persist()
+
     def persist_in(self, executor: Executor) -> None:
         """Write the file from another thread, if something was committed since it was last written."""
-        if self._is_dirty:
-            self._is_dirty = False
-            super().persist_in(executor)
+        if self._unwritten is None and self._is_dirty:
+            end_offset = self.log_end() if self._waits_for_sync else 0
+            self._unwritten = end_offset, self.encode()
+            self._is_dirty = self._waits_for_sync = False
+        if self._unwritten is not None and self._unwritten[0] <= self.flushed_offset():
+            executor.submit(self._write, self._unwritten[1])
+            self._unwritten = None
 
     def encode(self) -> dict[str, Any]:
         table = {key: dict(queues) for key, queues in self.table.items()}

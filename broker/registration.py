@@ -8,17 +8,27 @@ A name server that failed last time is tried at every round, but not waited for.
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 
 from broker.config import BrokerConfig
 from broker.topic_config import PERM_READ, PERM_WRITE, TopicConfigManager
-from remoting.bodies import KVTable, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper, decode_body, encode_body
+from remoting.bodies import (
+    KVTable,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+    TopicRouteData,
+    decode_body,
+    encode_body,
+)
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode
 from remoting.dispatch import RemotingError
 from remoting.headers.route import BrokerIdentityRequestHeader, RegisterBrokerRequestHeader
+from remoting.headers.topic import GetRouteInfoRequestHeader
 from runtime.timers import Timer, Timers
 
 log = logging.getLogger("broker")
@@ -125,6 +135,17 @@ class Registration:
         for done in tuple(waited):
             done.add_done_callback(on_done)
         return all_done
+
+    async def route_of(self, topic: str) -> TopicRouteData | None:
+        """Where a topic lies, as the first name server says that answers and knows it."""
+        for server in self._name_servers:
+            if server.is_failing:
+                continue
+            with suppress(OSError, RemotingError, ValueError):
+                header = GetRouteInfoRequestHeader(topic)
+                answer = await self._client.call(server.address, RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+                return decode_body(TopicRouteData, answer.body)
+        return None
 
     async def stop(self) -> None:
         """Unregister from every name server that is up."""

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from broker.delay_query import DelayQuery
     from broker.delivery_time import DeliveryTimes
     from broker.long_polling import PullRequestHoldService
+    from broker.message_request_mode import MessageRequestModeManager
+    from broker.pop import PopMessageService
     from broker.put import MessagePutter
     from broker.rebalance_lock import RebalanceLock
     from broker.registration import Registration
@@ -51,6 +53,8 @@ class Services:
     timer_messages: "TimerMessageService"
     delivery_times: "DeliveryTimes"
     transactions: "TransactionalMessageService"
+    pops: "PopMessageService"
+    request_modes: "MessageRequestModeManager"
     delay_query: "DelayQuery"
     delay_cancelled: "DelayCancelled"
     registration: "Registration"

@@ -148,6 +148,15 @@ class TimerMessageService:
         """Whether nothing is to be done before a time comes."""
         return self._timer is not None and self._timer.when_ms > 0
 
+    @property
+    def delivered_to_ms(self) -> int:
+        """Everything that is due by then, and was dispatched, is put."""
+        if self._entry.queue_offset < self._store.max_offset(TIMER_TOPIC, 0):
+            return 0
+        loader, near_ms = self._loader, self._near.due_ms
+        waits_from_ms = loader.loaded_to_ms if loader.loading_ms is None else loader.loading_ms
+        return (waits_from_ms if near_ms is None else min(waits_from_ms, near_ms)) - 1
+
     # --- entering ---------------------------------------------------------------------------------------------------
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:

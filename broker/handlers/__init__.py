@@ -2,12 +2,14 @@
 
 from broker.handlers import (
     admin,
+    assignment,
     client,
     clock,
     delay,
     group,
     lock,
     offset,
+    pop,
     pull,
     query,
     recall,
@@ -25,6 +27,8 @@ ROUTES = routes(
         for module in (
             send,
             pull,
+            pop,
+            assignment,
             offset,
             query,
             client,

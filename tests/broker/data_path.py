@@ -14,6 +14,11 @@ from broker.delay_query import DelayQuery
 from broker.delivery_time import DeliveryTimes
 from broker.handlers import ROUTES
 from broker.long_polling import PullRequestHoldService
+from broker.message_request_mode import MessageRequestModeManager
+from broker.pop import PopMessageService
+from broker.pop_order import ConsumerOrderInfoManager
+from broker.pop_polling import PopLongPollingService
+from broker.pop_revive import PopReviveService
 from broker.put import MessagePutter
 from broker.rebalance_lock import RebalanceLock
 from broker.registration import Registration
@@ -158,6 +163,14 @@ class DataPath:
         transactions = TransactionalMessageService(
             self.store, putter, offsets, progress, check, cluster_name="c", store_host=STORE_HOST, clock=clock
         )
+        revive = PopReviveService(
+            self.store, putter, offsets, topics, groups, timer_messages, timers, self._turn,
+            revive_topic="rmq_sys_REVIVE_LOG_c", queue_nums=8, store_host=STORE_HOST, with_retry_v2=False,
+        )  # fmt: skip
+        orders, polling = ConsumerOrderInfoManager(file("consumerOrderInfo"), clock, timers), PopLongPollingService(timers)
+        pops = PopMessageService(
+            config, self.store, putter, offsets, topics, stats, orders, revive, polling, self._turn, clock, STORE_HOST
+        )
         self.services = Services(
             config=config,
             store=self.store,
@@ -173,6 +186,8 @@ class DataPath:
             timer_messages=timer_messages,
             delivery_times=times,
             transactions=transactions,
+            pops=pops,
+            request_modes=MessageRequestModeManager(file("messageRequestMode"), clock),
             delay_query=DelayQuery(self.store, timer_messages, schedule, cancelled, clock),
             delay_cancelled=cancelled,
             registration=registration,

@@ -185,7 +185,7 @@ async def test_retries_of_one_message_are_told_apart() -> None:
 
 async def test_files_that_we_do_not_use_are_left_as_they_are() -> None:
     disk = MemoryDisk()
-    names = ("consumerFilter.json", "consumerOrderInfo.json", "messageRequestMode.json", "topicQueueMapping.json")
+    names = ("consumerFilter.json", "topicQueueMapping.json")
     for name in (*names, "timermetrics", "transactionMetrics"):
         disk.write_file(f"{CONFIG}/{name}", b"as it was: " + name.encode())
     async with running_broker(disk=disk) as broker:

@@ -14,6 +14,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
 import java.util.zip.CRC32;
 import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
@@ -50,7 +51,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
  *           That it hangs, and that the broker asks, are events of the producer's name
  * recall    producer topic handle (5.3 and later)
  * push      name group topic [expression type=TAG|SQL92 model=CLUSTERING|BROADCASTING orderly from=first|last namespace
- *           maxReconsume fail... (bodies whose consumption fails, failTimes times or always) delayLevel (of a retry)]
+ *           maxReconsume fail... (bodies whose consumption fails, failTimes times or always) delayLevel (of a retry)
+ *           pop (invisible time in ms; 5.x, the broker shares out the queues) hang (the listener never returns)]
  * pull      topic queueId queueOffset count broker [group expression block]
  * lite      name group topic [expression type]
  * poll      name count timeoutMs      messages through a subscribed pull consumer, then commits
@@ -353,6 +355,12 @@ public final class Driver {
             Enum.valueOf(consumer.getMessageModel().getDeclaringClass(), request.text("model", "CLUSTERING")));
         consumer.setMaxReconsumeTimes(request.number("maxReconsume", -1));
         consumer.subscribe(request.text("topic"), selector(request));
+        if (request.number("pop", 0) > 0) {
+            set(consumer, "setPopInvisibleTime", long.class, (long) request.number("pop", 0));
+            set(consumer, "setPopThresholdForQueue", int.class, 10_000);
+            set(consumer, "setClientRebalance", boolean.class, false);
+        }
+        boolean hangs = request.flag("hang");
         Map<String, Integer> failing = new ConcurrentHashMap<>();
         request.all("fail").forEach(body -> failing.put(body, request.number("failTimes", Integer.MAX_VALUE)));
         int delayLevel = request.number("delayLevel", 0);
@@ -365,12 +373,20 @@ public final class Driver {
             consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
                 context.setDelayLevelWhenNextConsume(delayLevel);
                 boolean failed = tell(name, messages, failing);
+                while (hangs) {
+                    LockSupport.park();
+                }
                 return failed ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
             });
         }
         consumer.start();
         running.put(name, consumer::shutdown);
         return null;
+    }
+
+    /** Calls a setter that only one of the versions has. */
+    private static void set(Object target, String setter, Class<?> type, Object value) throws Exception {
+        target.getClass().getMethod(setter, type).invoke(target, value);
     }
 
     /** Prints what came; true if one of the messages is to fail. */

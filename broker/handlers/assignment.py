@@ -1,0 +1,127 @@
+"""Which queues a consumer has, where the broker says so (clients with clientRebalance off), and whether it pops from them.
+
+The queues of a topic may lie on many brokers; the name server knows them. Without one, or when it does not answer, this
+broker's are all.
+"""
+
+import asyncio
+from typing import Final, TypeVar
+
+import msgspec
+
+from broker.allocation import STRATEGIES, shared_for_pop
+from broker.message_request_mode import MODES, POP, PULL
+from broker.services import Services
+from broker.topic_config import PERM_READ, RETRY_PREFIX
+from remoting.bodies import MessageQueue, decode_body, encode_body
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import Request, Response
+from remoting.dispatch import Deferred, RemotingError, Route, routes
+from remoting.header import NoHeader
+from remoting.pop_bodies import (
+    MessageQueueAssignment,
+    MessageRequestMode,
+    QueryAssignmentRequestBody,
+    QueryAssignmentResponseBody,
+)
+
+B = TypeVar("B", bound=msgspec.Struct)
+
+ANY_QUEUE: Final = -1
+BROADCASTING: Final = "BROADCASTING"
+
+
+def query_assignment(services: Services, request: Request[NoHeader]) -> Deferred:
+    """The client's share of a topic's queues. No set at all means that it keeps what it has."""
+    asked = _body(request, QueryAssignmentRequestBody)
+    deferred = Deferred()
+
+    async def answer() -> None:
+        queues = await _queues_of(services, asked.topic)
+        body = QueryAssignmentResponseBody(_assigned(services, asked, queues))
+        deferred.complete(Response(body=encode_body(body)))
+
+    task = asyncio.ensure_future(answer())
+    task.add_done_callback(lambda done: _failed(deferred, done))
+    return deferred
+
+
+def _failed(deferred: Deferred, done: "asyncio.Task[None]") -> None:
+    if not done.cancelled() and (error := done.exception()) is not None:
+        deferred.complete(Response(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}"))
+
+
+async def _queues_of(services: Services, topic: str) -> list[MessageQueue]:
+    """The queues that can be read, by broker and number."""
+    route = await services.registration.route_of(topic)
+    if route is not None:
+        counts = {data.broker_name: data.read_queue_nums for data in route.queue_datas if data.perm & PERM_READ}
+    else:
+        config = services.topics.get(topic)
+        counts = {} if config is None else {services.config.broker_name: config.read_queue_nums}
+    return [MessageQueue(name, queue_id, topic) for name in sorted(counts) for queue_id in range(counts[name])]
+
+
+def _assigned(
+    services: Services, asked: QueryAssignmentRequestBody, queues: list[MessageQueue]
+) -> list[MessageQueueAssignment] | None:
+    if not queues:
+        return None
+    mode, share_num = _mode(services, asked.topic, asked.consumer_group)
+    if asked.message_model == BROADCASTING:
+        return [MessageQueueAssignment(queue, PULL) for queue in queues]
+    group = services.clients.consumers.get(asked.consumer_group)
+    if group is None or asked.strategy_name not in STRATEGIES:
+        return None
+    clients = sorted(group.client_ids())
+    if mode == PULL:
+        share = STRATEGIES[asked.strategy_name](queues, clients, asked.client_id)
+        return [MessageQueueAssignment(queue, PULL) for queue in share]
+    shared = shared_for_pop(asked.strategy_name, queues, clients, asked.client_id, share_num)
+    if shared is None:
+        names = dict.fromkeys(queue.broker_name for queue in queues)
+        shared = [MessageQueue(name, ANY_QUEUE, asked.topic) for name in names]
+    return [MessageQueueAssignment(queue, POP) for queue in dict.fromkeys(shared)]
+
+
+def _mode(services: Services, topic: str, group: str) -> tuple[str, int]:
+    found = services.request_modes.get(topic, group)
+    if found is not None:
+        return found.mode, found.pop_share_queue_num
+    if topic.startswith(RETRY_PREFIX):
+        return PULL, 0
+    return services.config.default_message_request_mode, services.config.default_pop_share_queue_num
+
+
+def set_message_request_mode(services: Services, request: Request[NoHeader]) -> Response:
+    """Have a group pop from a topic, or pull again (`mqadmin setConsumeMode`)."""
+    asked = _body(request, MessageRequestMode)
+    if asked.topic.startswith(RETRY_PREFIX):
+        raise RemotingError(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
+    if services.topics.get(asked.topic) is None:
+        raise RemotingError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{asked.topic}] not exist")
+    if services.groups.find(asked.consumer_group) is None:
+        raise RemotingError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist")
+    if asked.mode not in MODES:
+        raise RemotingError(ResponseCode.INVALID_PARAMETER, f"mode {asked.mode!r} is none of {', '.join(MODES)}")
+    services.request_modes.set(asked)
+    return Response()
+
+
+def get_all_message_request_mode(services: Services, request: Request[NoHeader]) -> Response:
+    """The whole table."""
+    return Response(body=encode_body(services.request_modes.encode()))
+
+
+def _body(request: Request[NoHeader], declared: type[B]) -> B:
+    try:
+        return decode_body(declared, request.body)
+    except ValueError as error:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"body of code {request.code}: {error}") from None
+
+
+ROUTES = routes(
+    Route(RequestCode.QUERY_ASSIGNMENT, NoHeader, query_assignment),
+    Route(RequestCode.SET_MESSAGE_REQUEST_MODE, NoHeader, set_message_request_mode),
+    Route(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, NoHeader, get_all_message_request_mode),
+)

@@ -1,0 +1,259 @@
+"""POP_MESSAGE and what clients do with what they popped: ack, change of the invisible time, peek, and waiting.
+
+A client that pops tells its subscription with each pop; no heartbeat need come before.
+"""
+
+from functools import partial
+
+import msgspec
+
+from broker.consumer_filter import compile_subscription
+from broker.expression_filter import ExpressionFilter
+from broker.handlers.pull import Wanted
+from broker.pop import Popped
+from broker.pop_record import Handle, retry_topic_of
+from broker.services import Services
+from broker.subscription import is_tag_type, refusal, tag_filter
+from broker.topic_config import PERM_READ
+from remoting.bodies import TopicConfig, decode_body
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import Request, Response
+from remoting.dispatch import Deferred, RemotingError, Route, routes
+from remoting.header import NoHeader
+from remoting.headers.offset import QueryConsumerOffsetRequestHeader
+from remoting.headers.pop import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    ChangeInvisibleTimeResponseHeader,
+    NotificationRequestHeader,
+    NotificationResponseHeader,
+    PeekMessageRequestHeader,
+    PollingInfoResponseHeader,
+    PopMessageRequestHeader,
+)
+from remoting.pop_bodies import BatchAck, BatchAckMessageRequestBody
+
+_MESSAGES_MAX = 32
+
+# --- popping --------------------------------------------------------------------------------------------------------
+
+
+def pop_message(services: Services, request: Request[PopMessageRequestHeader]) -> Response | Deferred:
+    """Hand out messages, or hold the request until some come."""
+    header = request.header
+    if services.pops.polling.is_stopped:
+        raise RemotingError(ResponseCode.SERVICE_NOT_AVAILABLE, f"the broker[{services.broker_address}] is stopping")
+    matches = _admit(services, request)
+    popped = services.pops.pop(header, matches)
+    if popped.count:
+        return _found(services, popped)
+    empty = partial(_empty, popped)
+    if header.poll_time <= 0:
+        return empty()
+    return _wait(services, request, partial(_pop_again, services, request), empty) or _empty(
+        popped, ResponseCode.POLLING_FULL
+    )
+
+
+def _found(services: Services, popped: Popped) -> Response:
+    header = popped.header
+    if popped.rest:
+        # Others that wait may have it.
+        services.pops.polling.look_at(header.topic, header.queue_id)
+        services.turn.arm()
+    return Response(ResponseCode.SUCCESS, popped.answer(), popped.views, "FOUND")
+
+
+def _empty(popped: Popped, code: ResponseCode = ResponseCode.POLLING_TIMEOUT) -> Response:
+    return Response(code, popped.answer(), remark="NO_MESSAGE_IN_QUEUE")
+
+
+def _pop_again(services: Services, request: Request[PopMessageRequestHeader]) -> Response | None:
+    popped = services.pops.pop(request.header, _admit(services, request))
+    # Also for check points of the messages, which the turn has yet to dispatch.
+    services.turn.arm()
+    return _found(services, popped) if popped.count else None
+
+
+def _wait(
+    services: Services,
+    request: "Request[PopMessageRequestHeader] | Request[NotificationRequestHeader]",
+    serve: "partial[Response | None]",
+    empty: "partial[Response]",
+) -> Deferred | None:
+    header = request.header
+    topics = header.topic, *services.pops.retry_topics(header.topic, header.consumer_group)
+    key = header.topic, header.consumer_group, header.queue_id
+    return services.pops.polling.wait(key, topics, serve, empty, header.poll_time / 1000, request.channel)
+
+
+def _admit(services: Services, request: Request[PopMessageRequestHeader]) -> Wanted:
+    """The checks of a pop in Apache's order, and its filter. Raises RemotingError."""
+    header = request.header
+    if header.max_msg_nums > _MESSAGES_MAX:
+        remark = f"the broker[{services.broker_address}] pop message's num is greater than {_MESSAGES_MAX}"
+        raise RemotingError(ResponseCode.INVALID_PARAMETER, remark)
+    if not services.delivery_times.is_enabled:
+        remark = f"the broker[{services.broker_address}] pop message is forbidden because timerWheelEnable is false"
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
+    _check_place(services, header)
+    if not header.exp or is_tag_type(header.exp_type):
+        try:
+            return tag_filter(header.exp)
+        except ValueError as error:
+            raise RemotingError(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}"
+            ) from None
+    if not services.config.enable_property_filter:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, refusal(header.exp_type))
+    try:
+        return ExpressionFilter(compile_subscription(header.exp_type or "", header.exp))
+    except ValueError as error:
+        remark = f"parse the consumer's subscription failed: {error}"
+        raise RemotingError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from None
+
+
+def _check_place(
+    services: Services, header: PopMessageRequestHeader | PeekMessageRequestHeader | NotificationRequestHeader
+) -> TopicConfig:
+    """Whether a group may read a queue, -1 for all of them. Raises RemotingError."""
+    if not services.config.broker_permission & PERM_READ:
+        raise RemotingError(ResponseCode.NO_PERMISSION, f"the broker[{services.broker_address}] pop message is forbidden")
+    topic_config = services.topics.get(header.topic)
+    if topic_config is None:
+        raise RemotingError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!")
+    if not topic_config.perm & PERM_READ:
+        raise RemotingError(ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] peeking message is forbidden")
+    if header.queue_id >= topic_config.read_queue_nums:
+        raise RemotingError(ResponseCode.INVALID_PARAMETER, _no_queue(header.topic, header.queue_id, topic_config))
+    group = header.consumer_group
+    group_config = services.groups.get(group) or services.groups.find(group)
+    if group_config is None:
+        remark = f"subscription group [{group}] does not exist (autoCreateSubscriptionGroup=false)"
+        raise RemotingError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+    if not group_config.consume_enable:
+        raise RemotingError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
+    return topic_config
+
+
+def _no_queue(topic: str, queue_id: int, topic_config: TopicConfig) -> str:
+    return f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{topic_config.read_queue_nums}]"
+
+
+# --- looking --------------------------------------------------------------------------------------------------------
+
+
+def peek_message(services: Services, request: Request[PeekMessageRequestHeader]) -> Response:
+    """What a pop would find. It stays where it is, and no handle comes with it."""
+    header = request.header
+    _check_place(services, header)
+    asked = PopMessageRequestHeader(
+        header.consumer_group, header.topic, header.queue_id, min(header.max_msg_nums, _MESSAGES_MAX), 0, 0
+    )
+    popped = services.pops.peek(asked)
+    code = ResponseCode.SUCCESS if popped.count else ResponseCode.PULL_NOT_FOUND
+    return Response(code, popped.answer(), popped.views, "FOUND" if popped.count else "NO_MESSAGE_IN_QUEUE")
+
+
+def notification(services: Services, request: Request[NotificationRequestHeader]) -> Response | Deferred:
+    """Whether a pop would find something; held until one would, or the time is over."""
+    header = request.header
+    _check_place(services, header)
+    asked = PopMessageRequestHeader(
+        header.consumer_group, header.topic, header.queue_id, 1, 0, 0, order=header.order, attempt_id=header.attempt_id
+    )
+    if services.pops.has_message(asked):
+        return _has_message(True)
+    if header.poll_time <= 0 or services.pops.polling.is_stopped:
+        return _has_message(False)
+    held = _wait(services, request, partial(_notify, services, asked), partial(_has_message, False))
+    return held or Response(header=NotificationResponseHeader(False, True))
+
+
+def _notify(services: Services, asked: PopMessageRequestHeader) -> Response | None:
+    return _has_message(True) if services.pops.has_message(asked) else None
+
+
+def _has_message(has_message: bool) -> Response:
+    return Response(header=NotificationResponseHeader(has_message))
+
+
+def polling_info(services: Services, request: Request[QueryConsumerOffsetRequestHeader]) -> Response:
+    """How many pops of a group wait at a queue."""
+    header = request.header
+    key = header.topic, header.consumer_group, header.queue_id
+    return Response(header=PollingInfoResponseHeader(services.pops.polling.waiting_at(key)))
+
+
+# --- what was popped ------------------------------------------------------------------------------------------------
+
+
+def ack_message(services: Services, request: Request[AckMessageRequestHeader]) -> Response | Deferred:
+    """One message is consumed."""
+    header = request.header
+    handle = _check_handle(services, header, is_end_legal=True)
+    end_offset = services.pops.acknowledge(header.consumer_group, header.topic, header.queue_id, handle, [header.offset])
+    return services.putter.when_safe(end_offset, {}, Response()) if end_offset else Response()
+
+
+def _check_handle(
+    services: Services, header: AckMessageRequestHeader | ChangeInvisibleTimeRequestHeader, *, is_end_legal: bool
+) -> Handle:
+    topic_config = services.topics.get(header.topic)
+    if topic_config is None:
+        raise RemotingError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!")
+    if not 0 <= header.queue_id < topic_config.read_queue_nums:
+        raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, _no_queue(header.topic, header.queue_id, topic_config))
+    low = max(services.store.min_offset(header.topic, header.queue_id), 0)
+    high = services.store.max_offset(header.topic, header.queue_id)
+    if not low <= header.offset < high + is_end_legal:
+        remark = f"offset is illegal, key:{header.topic}@{header.queue_id}, commit:{header.offset}, store:{low}~{high}"
+        raise RemotingError(ResponseCode.NO_MESSAGE, remark)
+    try:
+        return Handle.parse(header.extra_info)
+    except ValueError as error:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"extraInfo: {error}") from None
+
+
+def batch_ack_message(services: Services, request: Request[NoHeader]) -> Response | Deferred:
+    """Many messages are consumed. What does not fit is passed over, as in Apache: it is popped again."""
+    try:
+        body = decode_body(BatchAckMessageRequestBody, request.body) if request.body else BatchAckMessageRequestBody()
+    except (ValueError, msgspec.ValidationError) as error:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"body of code {request.code}: {error}") from None
+    if not body.acks:
+        raise RemotingError(ResponseCode.NO_MESSAGE, "there is nothing to acknowledge")
+    end_offset = max(_acknowledge(services, ack, body.broker_name) for ack in body.acks)
+    return services.putter.when_safe(end_offset, {}, Response()) if end_offset else Response()
+
+
+def _acknowledge(services: Services, ack: BatchAck, broker_name: str) -> int:
+    topic = ack.t if ack.r == "0" else retry_topic_of(ack.t, ack.c, with_v2=ack.r == "2")
+    low, high = services.store.min_offset(topic, ack.q), services.store.max_offset(topic, ack.q)
+    bits = int.from_bytes(ack.b, "little")
+    offsets = [ack.so + bit for bit in range(bits.bit_length()) if bits >> bit & 1 and low <= ack.so + bit <= high]
+    if not offsets:
+        return 0
+    handle = Handle(ack.so, ack.pt, ack.it, ack.rq, ack.r, broker_name)
+    return services.pops.acknowledge(ack.c, topic, ack.q, handle, offsets)
+
+
+def change_invisible_time(services: Services, request: Request[ChangeInvisibleTimeRequestHeader]) -> Response:
+    """One message is wanted again, or longer: it is seen again some time from now."""
+    header = request.header
+    handle = _check_handle(services, header, is_end_legal=False)
+    pop_time_ms, invisible_time_ms = services.pops.change_invisible_time(
+        header.consumer_group, header.topic, header.queue_id, handle, header.offset, header.invisible_time
+    )
+    return Response(header=ChangeInvisibleTimeResponseHeader(pop_time_ms, invisible_time_ms, handle.revive_queue))
+
+
+ROUTES = routes(
+    Route(RequestCode.POP_MESSAGE, PopMessageRequestHeader, pop_message),
+    Route(RequestCode.ACK_MESSAGE, AckMessageRequestHeader, ack_message),
+    Route(RequestCode.BATCH_ACK_MESSAGE, NoHeader, batch_ack_message),
+    Route(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, ChangeInvisibleTimeRequestHeader, change_invisible_time),
+    Route(RequestCode.PEEK_MESSAGE, PeekMessageRequestHeader, peek_message),
+    Route(RequestCode.NOTIFICATION, NotificationRequestHeader, notification),
+    Route(RequestCode.POLLING_INFO, QueryConsumerOffsetRequestHeader, polling_info),
+)

@@ -1,0 +1,95 @@
+"""Popping: POP_MESSAGE and what belongs to it. Binary headers cannot carry these codes: their code has 16 bits."""
+
+from remoting.header import I32, I64, CommandHeader
+
+
+class PopMessageRequestHeader(CommandHeader):
+    """POP_MESSAGE. `queue_id` -1 means any; `init_mode` 0 begins at the first message, 1 at the last. Times in ms."""
+
+    consumer_group: str
+    topic: str
+    queue_id: I32
+    max_msg_nums: I32
+    invisible_time: I64
+    poll_time: I64
+    born_time: I64 = 0
+    init_mode: I32 = 0
+    exp_type: str | None = None
+    exp: str | None = None
+    order: bool = False
+    attempt_id: str | None = None
+
+
+class PopMessageResponseHeader(CommandHeader):
+    """The three lists are those of `broker.pop_handle`."""
+
+    pop_time: I64
+    invisible_time: I64
+    revive_qid: I32
+    rest_num: I64
+    start_offset_info: str | None = None
+    msg_offset_info: str | None = None
+    order_count_info: str | None = None
+
+
+class AckMessageRequestHeader(CommandHeader):
+    """ACK_MESSAGE. `topic` is where the message is: its retry topic, if it came from there."""
+
+    consumer_group: str
+    topic: str
+    queue_id: I32
+    extra_info: str
+    offset: I64
+
+
+class ChangeInvisibleTimeRequestHeader(CommandHeader):
+    """CHANGE_MESSAGE_INVISIBLETIME: `invisible_time` ms from now."""
+
+    consumer_group: str
+    topic: str
+    queue_id: I32
+    extra_info: str
+    offset: I64
+    invisible_time: I64
+
+
+class ChangeInvisibleTimeResponseHeader(CommandHeader):
+    """Of these and the offset the client makes the new handle."""
+
+    pop_time: I64
+    invisible_time: I64
+    revive_qid: I32
+
+
+class PeekMessageRequestHeader(CommandHeader):
+    """PEEK_MESSAGE: read without taking."""
+
+    consumer_group: str
+    topic: str
+    queue_id: I32
+    max_msg_nums: I32
+
+
+class NotificationRequestHeader(CommandHeader):
+    """NOTIFICATION: tell when there is something to pop."""
+
+    consumer_group: str
+    topic: str
+    queue_id: I32
+    poll_time: I64
+    born_time: I64 = 0
+    order: bool = False
+    attempt_id: str | None = None
+
+
+class NotificationResponseHeader(CommandHeader):
+    """`polling_full`: too many wait already."""
+
+    has_msg: bool
+    polling_full: bool = False
+
+
+class PollingInfoResponseHeader(CommandHeader):
+    """POLLING_INFO: how many pops wait. It is asked by QueryConsumerOffsetRequestHeader."""
+
+    polling_num: I32
