@@ -15,13 +15,12 @@ import msgspec
 from broker.bloom_filter import BloomFilter, bit_mask
 from broker.config import BrokerConfig
 from broker.config_manager import ConfigManager
-from broker.expression_filter import Evaluate, ExpressionFilter, verdict
+from broker.expression_filter import Evaluate, ExpressionFilter
 from broker.subscription import SQL92, is_tag_type
 from remoting.bodies import SubscriptionData
 from runtime.clock import Clock
 from store.config_file import ConfigFile
-from store.properties import decode_properties
-from store.record import decode_record
+from store.record import entries_of
 
 log = logging.getLogger("broker")
 
@@ -163,7 +162,7 @@ class ConsumerFilterManager(ConfigManager):
             self._filters[topic, group] = found
         return found
 
-    def bitmap(self, topic: str, properties: dict[str, str]) -> bytes:
+    def bitmap(self, topic: str, entries: bytes) -> bytes:
         """The bitmap of a message: the bits of all groups that want it; empty for a topic without such groups."""
         groups = self.table.get(topic)
         if not groups:
@@ -174,7 +173,7 @@ class ConsumerFilterManager(ConfigManager):
                 record_filter = self.record_filter(topic, group)
             except ValueError:
                 record_filter = None
-            if record_filter is not None and data.bloom_filter_data and verdict(record_filter.evaluate, properties):
+            if record_filter is not None and data.bloom_filter_data and record_filter.matches(entries):
                 positions += data.bloom_filter_data.bit_pos
         return self.bloom_filter.bitmap(positions)
 
@@ -183,7 +182,7 @@ class ConsumerFilterManager(ConfigManager):
 
         def bitmap_of(topic: str, physical_offset: int) -> bytes:
             record = message_at(physical_offset) if topic in self.table else None
-            return b"" if record is None else self.bitmap(topic, decode_properties(decode_record(record).properties))
+            return b"" if record is None else self.bitmap(topic, entries_of(record, 0))
 
         return bitmap_of
 

@@ -4,9 +4,9 @@
 
 becomes one function, a chain of AND or OR that it holds as an operand a further one:
 
-    def f1(get):                        def f2(get):
-        is_open = False                     v = get('vip')
-        v = get('price')                    if v is None:
+    def f1(p):                          def f2(p):
+        is_open = False                     v = (the value of vip)
+        v = (the value of price)            if v is None:
         if v is None:                           return True
             is_open = True                  ...
         elif not (integer(v) > 10):
@@ -17,7 +17,8 @@ becomes one function, a chain of AND or OR that it holds as an operand a further
 A condition is true, false or open (None). Terms are looked at in order and the first that decides ends the chain: an error
 behind it is never met, as in Apache's evaluator. Code is flat: an expression may nest as deep as Python calls.
 
-Measured with three terms, a number, a text and a property that is there: 0.4 us.
+A value is cut out of the property string where the term needs it, 0.25 us each: to read them all first costs as much for
+each that the message has.
 """
 
 from functools import lru_cache
@@ -41,11 +42,12 @@ from broker.expression import (
 )
 from broker.expression_filter import Evaluate
 from broker.java_values import Long, Value
+from store.properties import mark_of, value_before_empty
 
 _SWAPPED: Final = {"=": "==", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _TESTS: Final = {"CONTAINS": "{search} in v", "STARTSWITH": "v.startswith({search})", "ENDSWITH": "v.endswith({search})"}
-_INTEGER: Final = "(int(v) if len(v) < {digits} and v.isdecimal() and v.isascii() else {convert}(v))"
-_DOUBLE: Final = "(float(v) if v.replace('.', '', 1).isdecimal() and v.isascii() else near_double(v))"
+_INTEGER: Final = "(int(v) if len(v) < {digits} and v.isdigit() else {convert}(text_of(v)))"
+_DOUBLE: Final = "(float(v) if v.replace(b'.', b'', 1).isdigit() else near_double(text_of(v)))"
 
 
 @lru_cache(maxsize=1024)
@@ -55,6 +57,11 @@ def compile_expression(text: str) -> Evaluate:
         return _Writer().function(parse(text))
     except RecursionError:
         raise ExpressionError("too many parts stand within each other") from None
+
+
+def text_of(value: bytes | None) -> str | None:
+    """A property's value as text, as Java reads it."""
+    return None if value is None else str(value, "utf-8", "replace")
 
 
 def near_double(text: str) -> float:
@@ -71,6 +78,7 @@ class _Writer:
         self._names: dict[str, Any] = {
             "integer": java_values.integer, "long_integer": java_values.long_integer, "near_double": near_double,
             "equal": java_values.equal, "order": java_values.order, "negate": java_values.negate, "Long": Long,
+            "text_of": text_of, "before_empty": value_before_empty,
         }  # fmt: skip
         self._count = 0
 
@@ -96,7 +104,7 @@ class _Writer:
             lines += ["if is_open:", " return None", other]
         else:
             lines = self._term(node, "return True", "return False", "return None")
-        self._lines += [f"def {name}(get):", *(f" {line}" for line in lines)]
+        self._lines += [f"def {name}(p):", *(f" {line}" for line in lines)]
         return name
 
     def _term(self, node: Node, on_true: str, on_false: str, on_none: str) -> list[str]:
@@ -106,21 +114,23 @@ class _Writer:
         if isinstance(node, Literal):
             return [on_none if node.value is None else on_true if node.value else on_false]
         if isinstance(node, Truth):
-            return [f"v = get({node.operand.name!r})", *_branches("v is None", on_none, on_false)]
+            return [f"v = {_value(node.operand)}", *_branches("v is None", on_none, on_false)]
         if isinstance(node, Among):
             values = self._name("s")
-            self._names[values] = node.values
-            return self._property(node.operand, f"v in {values}", on_true, on_false, on_none)
+            raw = [_raw(value) for value in node.values]
+            self._names[values] = node.values if None in raw else frozenset(raw)
+            found = f"text_of(v) in {values}" if None in raw else f"v in {values}"
+            return self._property(node.operand, found, on_true, on_false, on_none)
         if isinstance(node, TextTest):
             return self._text_test(node, on_true, on_false)
         if isinstance(node, Comparison):
             return self._comparison(node, on_true, on_false, on_none)
-        return _three(f"{self._define(node)}(get)", on_true, on_false, on_none)
+        return _three(f"{self._define(node)}(p)", on_true, on_false, on_none)
 
     @staticmethod
     def _property(operand: Property, test: str, on_true: str, on_false: str, on_none: str) -> list[str]:
         """Three ways for a property: it is not there, or its value `v` passes the test or does not."""
-        lines = [f"v = get({operand.name!r})", "if v is None:", f" {on_none}"]
+        lines = [f"v = {_value(operand)}", "if v is None:", f" {on_none}"]
         if on_false == "pass":
             return [*lines, f"elif {test}:", f" {on_true}"]
         lines += [f"elif not ({test}):", f" {on_false}"]
@@ -140,7 +150,7 @@ class _Writer:
     def _comparison(self, node: Comparison, on_true: str, on_false: str, on_none: str) -> list[str]:
         left, operator, right = node.left, node.operator, node.right
         if isinstance(left, Property) and isinstance(right, Literal) and right.value is None:
-            return [f"v = get({left.name!r})", *_branches("v is None", on_true, on_false)]
+            return [f"v = {_value(left)}", *_branches("v is None", on_true, on_false)]
         # A constant is compared with a property as the property with the constant, but for what is not there.
         if isinstance(left, Property):
             test = _property_test("==" if operator == "=" else operator, _constant(right))
@@ -161,7 +171,7 @@ class _Writer:
     def _operand(self, node: Node) -> str:
         """A Python expression for the value of an operand."""
         if isinstance(node, Property):
-            return f"get({node.name!r})"
+            return f"text_of({_value(node)})"
         if isinstance(node, Literal):
             return _source(node.value)
         if isinstance(node, Negative):
@@ -169,7 +179,19 @@ class _Writer:
             if isinstance(inner, Property | Literal):
                 return _source(_constant(node))
             return f"negate({self._operand(inner)})"
-        return f"{self._define(node)}(get)"
+        return f"{self._define(node)}(p)"
+
+
+def _value(operand: Property) -> str:
+    """A Python expression for the bytes of a property's value: `store.properties.value_of`, written out."""
+    mark = mark_of(operand.name)
+    return f"(p.rpartition({mark!r})[2].partition(b'\\x02')[0] or before_empty(p, {mark!r}))"
+
+
+def _raw(text: str) -> bytes | None:
+    """The bytes that a value has exactly if its text is this; None if other bytes may have it too."""
+    raw = text.encode("utf-8", "surrogatepass")
+    return raw if "\ufffd" not in text and str(raw, "utf-8", "replace") == text else None
 
 
 def _branches(test: str, on_true: str, on_false: str) -> list[str]:
@@ -204,13 +226,14 @@ def _source(value: Value) -> str:
 
 
 def _property_test(operator: str, value: Value) -> str | None:
-    """The test of a property's text `v` against a constant; None where the slow way must be taken."""
+    """The test of a property's value `v` against a constant; None where the slow way must be taken."""
     if value is None:
         return None
     if isinstance(value, str):
-        return f"v == {value!r}" if operator == "==" else None
+        raw = _raw(value)
+        return None if operator != "==" else f"text_of(v) == {value!r}" if raw is None else f"v == {raw!r}"
     if isinstance(value, bool):
-        return f"(v.lower() == 'true') == {value}" if operator == "==" else None
+        return f"(v.lower() == b'true') == {value}" if operator == "==" else None
     if isinstance(value, float):
         return f"{_DOUBLE} {operator} {value!r}"
     digits, convert = (19, "long_integer") if isinstance(value, Long) else (10, "integer")

@@ -1,26 +1,18 @@
 """Record filters of SQL92 subscriptions."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from store.consume_queue_ext import ExtUnit
-from store.properties import decode_properties
+from store.properties import mark_of, value_of
 from store.record_filter import RecordFilter
 
 RETRY_TOPIC = "RETRY_TOPIC"
 """The property of a message in a retry topic that names the topic it was consumed from."""
 
-Get = Callable[[str], str | None]
-"""The value of a property by its name, None without it: `dict.get`."""
-Evaluate = Callable[[Get], bool | None]
-"""The verdict of an expression on a message. Raises ValueError where text is no number; no message then matches."""
-
-
-def verdict(evaluate: Evaluate, properties: Mapping[str, str]) -> bool:
-    """Whether an expression wants a message: only if it is true."""
-    try:
-        return evaluate(properties.get) is True
-    except ValueError:
-        return False
+Evaluate = Callable[[bytes], bool | None]
+"""The verdict of an expression on the entries of a message (`store.properties.mark_of`). Raises ValueError where text is no
+number; no message then matches."""
+_RETRY_TOPIC_MARK = mark_of(RETRY_TOPIC)
 
 
 class ExpressionFilter(RecordFilter):
@@ -40,8 +32,11 @@ class ExpressionFilter(RecordFilter):
             return True
         return int.from_bytes(unit.bitmap, "little") & self._mask == self._mask
 
-    def matches(self, properties: bytes) -> bool:
-        return verdict(self.evaluate, decode_properties(properties))
+    def matches(self, entries: bytes) -> bool:
+        try:
+            return self.evaluate(entries) is True
+        except ValueError:
+            return False
 
 
 class RetryFilter(RecordFilter):
@@ -56,7 +51,7 @@ class RetryFilter(RecordFilter):
     def may_match(self, unit: ExtUnit) -> bool:
         return True
 
-    def matches(self, properties: bytes) -> bool:
-        found = decode_properties(properties)
-        record_filter = self._find(found.get(RETRY_TOPIC, ""))
-        return record_filter is None or verdict(record_filter.evaluate, found)
+    def matches(self, entries: bytes) -> bool:
+        topic = value_of(entries, _RETRY_TOPIC_MARK) or b""
+        record_filter = self._find(str(topic, "utf-8", "replace"))
+        return record_filter is None or record_filter.matches(entries)

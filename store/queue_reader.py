@@ -9,7 +9,8 @@ pulls step over it.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Final
 
 from store.commit_log import CommitLog
@@ -26,7 +27,7 @@ from store.layout import (
 )
 from store.mapped_file_queue import MappedFileQueue
 from store.message import GetResult, GetStatus
-from store.record import BadRecordError, TagsCode, bounds, decode_dispatch_request, store_timestamp_of
+from store.record import BadRecordError, TagsCode, decode_dispatch_request, entries_of, store_timestamp_of
 from store.record_filter import RecordFilter
 
 # Records apart from each other are copied into one buffer from this count on, if they are no larger than this on average.
@@ -39,11 +40,11 @@ _FOUND: Final = GetStatus.FOUND  # 0.1 us less than by way of the enum (3.11)
 _ADDRESS_MARK: Final = 0x80
 _TAGS_CODE_POSITION: Final = field_position(CONSUME_QUEUE_UNIT, "tags_code")
 
-_WANTED: Final = 1
-_UNWANTED: Final = 0
+_JUDGED_AT_ONCE: Final = 32
 
-Units = Iterator[tuple[int, int, int]]
-"""Physical offset, size and tags code of units."""
+Unit = tuple[int, int, int]
+"""Physical offset, size and tags code."""
+Units = Iterator[Unit]
 Matches = Callable[[int], bool]
 """Whether the tags code of a unit may pass."""
 
@@ -94,7 +95,7 @@ class QueueReader:
             return GetResult(GetStatus.OFFSET_FOUND_NULL, next_offset, min_offset, max_offset)
         rows: Units = CONSUME_QUEUE_UNIT_STRUCT.iter_unpack(units)
         if isinstance(matches, RecordFilter):
-            rows, matches = self._judged(topic, queue_id, rows, matches), _WANTED.__eq__
+            rows, matches = self._judged(topic, queue_id, units, min(count_max, _JUDGED_AT_ONCE), matches), bool
         elif matches is not None and self._has_addresses(topic, queue_id, units):
             rows = self._resolved(topic, queue_id, rows)
         return self._get_matching(rows, queue_offset, min_offset, max_offset, count_max, matches)
@@ -157,8 +158,6 @@ class QueueReader:
         scanned = total = 0
         removed = False
         for physical_offset, size, code in units:
-            if len(offsets) >= count_max:
-                break
             if matches is None or matches(code):
                 if code == HOLE_TAGS_CODE:
                     scanned += 1
@@ -175,6 +174,9 @@ class QueueReader:
                 offsets.append(physical_offset)
                 sizes.append(size)
                 total += size
+                if len(offsets) >= count_max:  # before another unit is judged
+                    scanned += 1
+                    break
             scanned += 1
         if not offsets:
             status = GetStatus.MESSAGE_WAS_REMOVING if removed else GetStatus.NO_MATCHED_MESSAGE
@@ -202,28 +204,43 @@ class QueueReader:
             return False
         # Units come from one file at a time.
         while units := queue.units(start, end - start):
-            rows: Units = CONSUME_QUEUE_UNIT_STRUCT.iter_unpack(units)
-            if any(verdict for _, _, verdict in self._judged(topic, queue_id, rows, record_filter)):
+            if any(verdict for _, _, verdict in self._judged(topic, queue_id, units, _JUDGED_AT_ONCE, record_filter)):
                 return True
             start += len(units) // CONSUME_QUEUE_UNIT_SIZE
         return False
 
-    def _judged(self, topic: str, queue_id: int, units: Units, record_filter: RecordFilter) -> Units:
-        """`units` with a verdict for their tags code. What is no longer there counts as wanted, as without a filter."""
-        ext, log_files = self.queues.ext, self.commit_log.mapped_files
-        for physical_offset, size, code in units:
-            verdict = _WANTED
-            if code == HOLE_TAGS_CODE or (
-                code <= EXT_ADDRESS_MAX
-                and (unit := ext.get(topic, queue_id, code)) is not None
-                and not record_filter.may_match(unit)
-            ):
-                verdict = _UNWANTED
-            elif (file := log_files.file_at(physical_offset)) is not None:
-                position = physical_offset - file.start_offset
-                if not record_filter.matches(_properties(file.view[position : position + size])):
-                    verdict = _UNWANTED
-            yield physical_offset, size, verdict
+    def _judged(self, topic: str, queue_id: int, units: memoryview, count: int, record_filter: RecordFilter) -> Units:
+        """`units` with a verdict for their tags code, `count` judged at once when the first of them is asked for."""
+        size = count * CONSUME_QUEUE_UNIT_SIZE
+        runs = (units[position : position + size] for position in range(0, len(units), size))
+        return chain.from_iterable(self._judged_run(topic, queue_id, run, record_filter) for run in runs)
+
+    def _judged_run(self, topic: str, queue_id: int, run: memoryview, record_filter: RecordFilter) -> Iterable[Unit]:
+        """A verdict costs 1.1 us and its loop 0.2, but where units are holes or have an address it takes 0.5 more."""
+        values = unit_run_struct(len(run) // CONSUME_QUEUE_UNIT_SIZE).unpack(run)
+        offsets, sizes, codes = values[::3], values[1::3], values[2::3]
+        file = self.commit_log.mapped_files.file_at(offsets[0])
+        if (
+            file is not None
+            and offsets[-1] < file.start_offset + file.size
+            and HOLE_TAGS_CODE not in codes
+            and min(codes) > EXT_ADDRESS_MAX
+        ):
+            matches, view, start = record_filter.matches, file.view, file.start_offset
+            return zip(offsets, sizes, [matches(entries_of(view, offset - start)) for offset in offsets], strict=True)
+        verdicts = [self._verdict(topic, queue_id, *unit, record_filter) for unit in zip(offsets, codes, strict=True)]
+        return zip(offsets, sizes, verdicts, strict=True)
+
+    def _verdict(self, topic: str, queue_id: int, physical_offset: int, code: int, record_filter: RecordFilter) -> bool:
+        """What is no longer there counts as wanted, as without a filter."""
+        if code == HOLE_TAGS_CODE:
+            return False
+        if code <= EXT_ADDRESS_MAX:
+            unit = self.queues.ext.get(topic, queue_id, code)
+            if unit is not None and not record_filter.may_match(unit):
+                return False
+        file = self.commit_log.mapped_files.file_at(physical_offset)
+        return file is None or record_filter.matches(entries_of(file.view, physical_offset - file.start_offset))
 
     # --- consumequeue_ext -------------------------------------------------------------------------------------------
 
@@ -251,15 +268,6 @@ class QueueReader:
             return 0 if record is None else decode_dispatch_request(record, 0, self._tags_code).tags_code
         except BadRecordError:
             return 0
-
-
-def _properties(record: memoryview) -> bytes:
-    """The property string of a record; none of one that is damaged."""
-    try:
-        size, _, topic_start, topic_size = bounds(record, 0)
-    except BadRecordError:
-        return b""
-    return bytes(record[topic_start + topic_size + 2 : size])
 
 
 def _gathered(log_files: MappedFileQueue, offsets: Sequence[int], sizes: Sequence[int], size: int) -> list[memoryview]:

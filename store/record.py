@@ -42,6 +42,11 @@ _UINT16 = struct.Struct(">H")
 _UINT32 = struct.Struct(">I")
 _FIXED = RECORD_FIXED_STRUCTS
 _FIXED_SIZES: Final = {host_flags: fixed.size for host_flags, fixed in _FIXED.items()}
+# Total size, magic code, the byte of sysFlag that tells how long the hosts are, and the body's size if they are short.
+_SHAPE = struct.Struct(">Ii31xB44xI")
+_SHAPE_SIZE: Final = _SHAPE.size
+_SHAPE_OF: Final = _SHAPE.unpack_from
+assert _FIXED_SIZES[0] == _SHAPE_SIZE
 _PACK: Final = {host_flags: fixed.pack for host_flags, fixed in _FIXED.items()}
 _PACK_PLAIN: Final = _PACK[0]
 _PACK_INT16: Final = _INT16.pack
@@ -213,6 +218,24 @@ def bounds(view: memoryview, position: int) -> tuple[int, int, int, int]:
     if properties_start + properties_size != end:
         raise BadRecordError(f"properties of {properties_size} bytes do not end with the record at {end}")
     return size, body_start, topic_start, topic_size
+
+
+def entries_of(view: memoryview, position: int) -> bytes:
+    """A separator and the property string of the record at `position`; it alone when there is no whole record."""
+    try:
+        size, magic_code, host_bits, body_size = _SHAPE_OF(view, position)
+        if magic_code == MESSAGE_MAGIC_CODE and not host_bits & HOST_FLAGS:
+            # What nearly every record is, without the detours of `bounds`: 0.5 us, not 1.1.
+            start = position + _SHAPE_SIZE + body_size
+            start += view[start] + 3
+            end = position + size
+            entries = b"\x02" + view[start:end]
+            if len(entries) - 1 == end - start == view[start - 2] << 8 | view[start - 1]:
+                return entries
+        size, _, topic_start, topic_size = bounds(view, position)
+    except (BadRecordError, struct.error, IndexError):
+        return b"\x02"
+    return b"\x02" + view[topic_start + topic_size + 2 : position + size]
 
 
 def is_blank(view: memoryview, position: int) -> bool:

@@ -15,6 +15,6 @@ class RecordFilter:
         """False when what stands in consumequeue_ext says that the record is not wanted."""
         raise NotImplementedError
 
-    def matches(self, properties: bytes) -> bool:
-        """Whether the record with this property string is wanted."""
+    def matches(self, entries: bytes) -> bool:
+        """Whether the record with these entries (`store.properties.mark_of`) is wanted."""
         raise NotImplementedError

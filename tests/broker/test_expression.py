@@ -6,16 +6,21 @@ from sql92_corpus import read_golden
 
 from broker.expression import SIZE_MAX, ExpressionError
 from broker.expression_code import compile_expression
-from broker.expression_filter import verdict
+from broker.expression_filter import ExpressionFilter
+from store.properties import encode_properties
 
 
-def letter(text: str, properties: dict[str, str]) -> str:
+def letter(text: str, properties: str) -> str:
     try:
-        return {True: "T", False: "F", None: "N"}[compile_expression(text)(properties.get)]
+        return {True: "T", False: "F", None: "N"}[compile_expression(text)(b"\x02" + properties.encode())]
     except ExpressionError:
         return "X"
     except ValueError:
         return "E"
+
+
+def is_wanted(text: str, properties: dict[str, str]) -> bool:
+    return ExpressionFilter(compile_expression(text)).matches(b"\x02" + encode_properties(properties).encode())
 
 
 def test_verdicts_are_apache_s():
@@ -60,13 +65,13 @@ def test_what_is_no_expression_is_told_where_and_why(text, said):
 
 def test_parts_may_stand_within_each_other():
     deep = "(" * 400 + "a = 1" + ")" * 400
-    assert verdict(compile_expression(deep), {"a": "1"})
+    assert is_wanted(deep, {"a": "1"})
     nested = "a = 1"
     for number in range(60):
         nested = f"NOT (b = {number} {'AND' if number % 2 else 'OR'} {nested})"
-    assert verdict(compile_expression(nested), {"a": "1", "b": "x"}) is False
+    assert is_wanted(nested, {"a": "1", "b": "x"}) is False
     chain = " OR ".join(f"k{number} = '{number}'" for number in range(500))
-    assert verdict(compile_expression(chain), {"k499": "499"})
+    assert is_wanted(chain, {"k499": "499"})
     with pytest.raises(ExpressionError, match="within each other"):
         compile_expression("NOT (b AND " * 1200 + "a" + ")" * 1200)
 
@@ -80,5 +85,22 @@ def test_names_and_texts_are_data():
     """Python is written for an expression: nothing of it may get out of its quotes."""
     text = "__import__ = '\"; raise SystemExit #\\' AND $get = 'v\nimport os' AND None = '{0}'"
     names = {"__import__": '"; raise SystemExit #\\', "$get": "v\nimport os", "None": "{0}"}
-    assert verdict(compile_expression(text), names)
-    assert not verdict(compile_expression(text), names | {"None": "0"})
+    assert is_wanted(text, names)
+    assert not is_wanted(text, names | {"None": "0"})
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "is_true"),
+    [
+        ("a = '\ufffd'", b"\xff", True),  # bad bytes are what Java makes of them
+        ("a IN ('x', '\ufffd')", b"\xff", True),
+        ("a = 'é'", "é".encode(), True),
+        ("a = 'é'", b"\xe9", False),
+        ("a CONTAINS 'é'", b"\xc3\xc3\xa9", True),
+        ("a CONTAINS '\ufffd'", b"\xc3\xc3\xa9", True),
+        ("a > 4 AND a < 6", "٥".encode(), True),
+        ("a > 4", b"5\xff", False),
+    ],
+)
+def test_values_are_utf_8(text, value, is_true):
+    assert ExpressionFilter(compile_expression(text)).matches(b"\x02a\x01" + value) is is_true

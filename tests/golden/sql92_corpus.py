@@ -1,8 +1,8 @@
 """Expressions of SQL92 and messages for them, made by chance; and what Apache 5.5.0 said of them.
 
-`sql92.jsonl.gz` holds the messages in its first line, then an expression with Apache's verdicts a line: a letter a message,
-(T)rue, (F)alse, (N)one, (E)rror, or X for an expression that it does not compile. tests/interop/test_sql92_verdicts.py asks
-Apache again, and made the file (`--write-golden`).
+`sql92.jsonl.gz` holds the messages' property strings in its first line, then an expression with Apache's verdicts a line: a
+letter a message, (T)rue, (F)alse, (N)one, (E)rror, or X for an expression that it does not compile.
+tests/interop/test_sql92_verdicts.py asks Apache again, and made the file (`--write-golden`).
 """
 
 import gzip
@@ -10,7 +10,8 @@ import json
 import random
 from pathlib import Path
 
-Messages = list[dict[str, str]]
+Messages = list[str]
+"""Property strings."""
 Verdicts = dict[str, str]
 
 GOLDEN = Path(__file__).parent / "sql92.jsonl.gz"
@@ -37,10 +38,30 @@ GARBAGE = [
 ]  # fmt: skip
 
 
+ODD_ENTRIES = [
+    "",
+    "\x01",
+    "gone",
+    "gone\x01",
+    "\x01gone",
+    "\x01gone\x015",
+    "xa\x017",
+    "a\x01",
+    "b\x015\x01c\x015",
+    "n\x01\x01",
+]
+
+
 def messages(chance: random.Random, count: int) -> Messages:
-    made: Messages = [{}, {name: "5" for name in NAMES[:-1]}]
+    """In some a name comes twice, an entry is none, or the last separator is there, as clients of 5.x write it."""
+    made: Messages = ["", "\x02".join(f"{name}\x015" for name in NAMES[:-1])]
     while len(made) < count:
-        made.append({name: chance.choice(VALUES) for name in NAMES[:-1] if chance.random() < 0.8})
+        names = [name for name in NAMES[:-1] if chance.random() < 0.8]
+        names += [name for name in names if chance.random() < 0.1]
+        entries = [f"{name}\x01{chance.choice(VALUES)}" for name in names]
+        entries += [entry for entry in ODD_ENTRIES if chance.random() < 0.1]
+        chance.shuffle(entries)
+        made.append("\x02".join(entries) + chance.choice(["", "\x02"]))
     return made
 
 

@@ -31,7 +31,7 @@ def ask_apache(version: str, lines: Iterable[list[str]]) -> list[str]:
 
 
 def apache_verdicts(version: str, found: Messages, texts: list[str]) -> Verdicts:
-    lines = [["message", *(word for item in properties.items() for word in item)] for properties in found]
+    lines = [["message", properties] for properties in found]
     answers = ask_apache(version, [*lines, *(["expression", text] for text in texts)])
     return dict(zip(texts, answers, strict=True))
 
@@ -44,7 +44,7 @@ def our_verdict(text: str, found: Messages) -> str:
     letters = []
     for properties in found:
         try:
-            letters.append({True: "T", False: "F", None: "N"}[evaluate(properties.get)])
+            letters.append({True: "T", False: "F", None: "N"}[evaluate(b"\x02" + properties.encode())])
         except ValueError:
             letters.append("E")
     return "".join(letters)

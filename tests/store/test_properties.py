@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.properties import decode_properties, encode_properties, is_odd, property_value
+from store.properties import decode_properties, encode_properties, is_odd, mark_of, value_of
 
 TEXT = st.text(st.characters(exclude_characters="\0\x01\x02", exclude_categories=["Cs"]), min_size=1, max_size=10)
 
@@ -14,7 +14,7 @@ def test_properties_come_back(properties: dict[str, str]) -> None:
     assert decode_properties(text.encode()) == properties
     assert decode_properties(text + "\x02") == properties
     for name, value in properties.items():
-        assert property_value(text.encode(), name.encode()) == value.encode()
+        assert value_of(b"\x02" + text.encode(), mark_of(name)) == value.encode()
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,9 @@ def test_and_plain_ones_too(text: str) -> None:
     assert not is_odd(text, decode_properties(text))
 
 
-def test_property_value_is_not_fooled_by_the_end_of_another_name() -> None:
-    assert property_value(b"MYKEYS\x01a\x02KEYS\x01b", b"KEYS") == b"b"
-    assert property_value(b"MYKEYS\x01a", b"KEYS") is None
+@given(st.lists(st.sampled_from(["a", "b", "\x01", "\x02", "a\x01", "\x02a\x01"])).map("".join))
+def test_one_property_is_what_decoding_them_all_says(text: str) -> None:
+    everything = decode_properties(text)
+    for name in ("a", "b", "aa"):
+        value = value_of(b"\x02" + text.encode(), mark_of(name))
+        assert (None if value is None else value.decode()) == everything.get(name)

@@ -11,6 +11,7 @@ from store.layout import HOLE_TAGS_CODE
 from store.memory_disk import MemoryDisk
 from store.message import GetStatus
 from store.message_store import MessageStore
+from store.record import decode_record
 from store.record_filter import RecordFilter
 from store.time_search import Boundary
 
@@ -27,8 +28,8 @@ class Holding(RecordFilter):
     def may_match(self, unit: object) -> bool:
         return True
 
-    def matches(self, properties: bytes) -> bool:
-        return self.text in properties
+    def matches(self, entries: bytes) -> bool:
+        return self.text in entries
 
 
 def holed(*holes: int, count: int = 10) -> MessageStore:
@@ -46,6 +47,24 @@ def holed(*holes: int, count: int = 10) -> MessageStore:
             store.put_message(message("T", 0, b"%d" % number, TAGS="a"))
     store.dispatch()
     return store
+
+
+def test_what_a_filter_wants_may_lie_in_several_files() -> None:
+    """16 KiB of log a file, 20 units of queue."""
+    store = open_store(MemoryDisk())
+    for number in range(150):
+        store.put_message(message("T", 0, bytes(600), TAGS="wanted" if number % 7 == 3 else "other"))
+        store.dispatch()
+    found, queue_offset = [], 0
+    while queue_offset < 150:
+        result = store.get_message("T", 0, queue_offset, 2, Holding(b"wanted"))
+        found += [decode_record(view, 0).queue_offset for view in result.views]
+        assert result.next_begin_offset > queue_offset
+        queue_offset = result.next_begin_offset
+    assert found == list(range(3, 150, 7))
+    assert [number for number in range(149) if store.any_matches("T", 0, number, number + 2, Holding(b"wanted"))] == [
+        number for number in range(149) if number % 7 in (2, 3)
+    ]
 
 
 @pytest.mark.parametrize("holes", [(0,), (9,), (4,), (0, 1, 2), (3, 4, 8), tuple(range(9))])

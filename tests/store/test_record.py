@@ -15,6 +15,7 @@ from store.record import (
     decode_dispatch_request,
     decode_record,
     encode_record,
+    entries_of,
     host_flags,
     is_blank,
     record_size,
@@ -70,6 +71,7 @@ def test_encoded_record_is_what_construct_declares(one: Message, queue_offset: i
         name: declared[name] for name in record.__struct_fields__
     }
     assert store_timestamp_of(memoryview(data)) == now
+    assert entries_of(memoryview(b"before" + data + b"behind"), 6) == b"\x02" + one.properties_bytes
 
 
 @given(messages(), st.data())
@@ -78,11 +80,14 @@ def test_no_cut_or_flipped_record_decodes_to_something_larger_than_its_bytes(one
     cut = data.draw(st.integers(0, len(record) - 1))
     with pytest.raises(BadRecordError):
         bounds(memoryview(bytes(record[:cut])), 0)
+    assert entries_of(memoryview(bytes(record[:cut])), 0) == b"\x02"
     record[data.draw(st.integers(0, len(record) - 1))] ^= data.draw(st.integers(1, 255))
     try:
         size, body_start, topic_start, topic_size = bounds(memoryview(record), 0)
     except BadRecordError:
+        assert entries_of(memoryview(record), 0) == b"\x02"
         return
+    assert entries_of(memoryview(record), 0) == b"\x02" + record[topic_start + topic_size + 2 : size]
     assert 88 <= body_start <= topic_start <= topic_start + topic_size <= size <= len(record)
 
 

@@ -8,6 +8,7 @@ import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.filter.FilterFactory;
 import org.apache.rocketmq.filter.expression.EvaluationContext;
 import org.apache.rocketmq.filter.expression.Expression;
@@ -16,9 +17,9 @@ import org.apache.rocketmq.filter.util.BloomFilter;
 /**
  * What RocketMQ's own filter says. Lines of URL-encoded text come in, a line goes out for each but the first kind:
  *
- *   message name value name value ...   a message for the expressions that follow
- *   expression text                     a letter a message: True, False, Null, Error; X alone where it does not compile
- *   bloom errorRate groups text         the positions of its bits
+ *   message properties            a message, by its property string, for the expressions that follow
+ *   expression text               a letter a message: True, False, Null, Error; X alone where it does not compile
+ *   bloom errorRate groups text   the positions of its bits
  */
 public final class Sql92Verdicts {
     private static final List<Map<String, String>> messages = new ArrayList<>();
@@ -34,11 +35,7 @@ public final class Sql92Verdicts {
                 words[index] = URLDecoder.decode(words[index], StandardCharsets.UTF_8);
             }
             if (words[0].equals("message")) {
-                Map<String, String> properties = new HashMap<>();
-                for (int index = 1; index < words.length; index += 2) {
-                    properties.put(words[index], words[index + 1]);
-                }
-                messages.add(properties);
+                messages.add(MessageDecoder.string2messageProperties(words[1]));
             } else if (words[0].equals("expression")) {
                 out.println(verdicts(words[1]));
             } else {
