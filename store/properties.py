@@ -59,7 +59,8 @@ def encode_properties(properties: dict[str, str]) -> str:
 
 
 def _joined(properties: dict[str, str]) -> str:
-    return PROPERTY_SEPARATOR.join(f"{name}{NAME_VALUE_SEPARATOR}{value}" for name, value in properties.items())
+    # A list: 1.1 us for 9, a generator 1.8.
+    return PROPERTY_SEPARATOR.join([f"{name}{NAME_VALUE_SEPARATOR}{value}" for name, value in properties.items()])
 
 
 def is_odd(text: str, properties: dict[str, str]) -> bool:
