@@ -191,13 +191,15 @@ func main() {
 			for i := 0; i < *window; i++ {
 				issue((c + i) % *queues)
 			}
-			w.Flush()
 			var b []byte
 			for {
 				select {
 				case <-stop:
 					return
 				default:
+				}
+				if r.Buffered() < 8 { // whatever came last: requests must not wait for answers to themselves
+					w.Flush()
 				}
 				conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 				code, op, ext, err := readFrame(r, &b)
@@ -245,9 +247,6 @@ func main() {
 					mu.Unlock()
 				}
 				issue(q)
-				if r.Buffered() < 8 {
-					w.Flush()
-				}
 			}
 		}(c, conn)
 	}
