@@ -51,6 +51,9 @@ LOADS = {
         Load("send, pipelined (8 x 16)", ("-conns", "8", "-window", "16"), 0.50, 1.2),
         Load("send, one in flight (64 x 1)", ("-conns", "64", "-window", "1"), 0.40, 1.2),
     ],
+    "transaction": [
+        Load("transactions (8 x 16)", ("-mode", "transaction", "-conns", "8", "-window", "16"), 0.60, 1.0),
+    ],
     "pull": [
         Load("pull of 32 (8 x 16)", ("-mode", "pull", "-conns", "8", "-window", "16"), 0.60, 1.3),
         Load("SQL92 pull of 32 (8 x 16)", ("-mode", "pull", "-conns", "8", "-window", "16", "-sql", SQL), 0.60, 1.0),
@@ -219,7 +222,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="alternating rounds (3)")
     parser.add_argument("--secs", type=float, default=8, help="measured seconds a load, after 2 s of warm-up (8)")
     parser.add_argument("--warm-secs", type=float, default=6, help="seconds of sending before the first load (6)")
-    parser.add_argument("--only", choices=["send", "pull", "sync", "start"], help="a part of it")
+    parser.add_argument("--only", choices=["send", "transaction", "pull", "sync", "start"], help="a part of it")
     parser.add_argument("--apache", metavar="VERSION", help="the peer (4.9.4)")
     parser.add_argument("--scratch", type=Path, help="where the stores go while they are measured (the temporary folder)")
     options = parser.parse_args()
@@ -227,7 +230,7 @@ def main() -> None:
         if options.only == "sync":
             compare(bench, options.apache or "4.9.4", options.rounds, SYNC_LOADS, "SYNC_FLUSH")
         else:
-            parts = {None: ["send", "pull"], "start": []}.get(options.only, [options.only])
+            parts = {None: ["send", "transaction", "pull"], "start": []}.get(options.only, [options.only])
             loads = [load for part in parts for load in LOADS[part]]
             compare(bench, options.apache or "4.9.4", options.rounds, loads)
             if options.only is None:

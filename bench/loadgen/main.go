@@ -112,7 +112,7 @@ func readFrame(r *bufio.Reader, body *[]byte) (code int, opaque int32, ext map[s
 
 func main() {
 	addr := flag.String("addr", "127.0.0.1:10911", "broker address")
-	mode := flag.String("mode", "send", "send | pull | delay | check")
+	mode := flag.String("mode", "send", "send | pull | transaction | delay | check")
 	topic := flag.String("topic", "Bench", "existing topic")
 	queues := flag.Int("queues", 8, "queues of the topic")
 	conns := flag.Int("conns", 8, "connections")
@@ -137,6 +137,10 @@ func main() {
 	}
 	body := []byte(strings.Repeat("x", *size))
 	props := "KEYS\x01k1\x02UNIQ_KEY\x017F0000010B2C18B4AAC25D6A2C330000\x02WAIT\x01true\x02TAGS\x01TagA"
+	sysFlag, isTransaction := "0", *mode == "transaction"
+	if isTransaction {
+		sysFlag, props = "4", "TRAN_MSG\x01true\x02PGROUP\x01loadgen\x02"+props
+	}
 	if *delay > 0 {
 		props += "\x02DELAY\x01" + strconv.Itoa(*delay)
 	}
@@ -170,9 +174,9 @@ func main() {
 			issue := func(q int) {
 				opaque++
 				var f []byte
-				if *mode == "send" {
+				if *mode != "pull" {
 					f = frame(header{Code: 310, Language: "JAVA", Opaque: opaque, Ser: "JSON", Version: 401, Ext: map[string]string{
-						"a": "loadgen", "b": *topic, "c": "TBW102", "d": "4", "e": strconv.Itoa(q), "f": "0",
+						"a": "loadgen", "b": *topic, "c": "TBW102", "d": "4", "e": strconv.Itoa(q), "f": sysFlag,
 						"g": strconv.FormatInt(time.Now().UnixMilli(), 10), "h": "0", "i": props, "j": "0", "k": "false", "m": "false"}}, body, *bin)
 				} else {
 					f = frame(header{Code: 11, Language: "JAVA", Opaque: opaque, Ser: "JSON", Version: 401, Ext: map[string]string{
@@ -183,6 +187,21 @@ func main() {
 				opq[opaque] = q
 				sent[opaque] = time.Now()
 				w.Write(f)
+			}
+			// A half message is stored: commit it. Clients send this oneway; here it is answered, so that what is counted is stored.
+			commits := map[int32]bool{}
+			commit := func(q int, began time.Time, stored map[string]string) {
+				opaque++
+				id := stored["msgId"]
+				physical, err := strconv.ParseInt(id[max(len(id)-16, 0):], 16, 64)
+				if err != nil {
+					lastFail.Store("msgId " + id)
+					failed.Add(1)
+				}
+				commits[opaque], opq[opaque], sent[opaque] = true, q, began
+				w.Write(frame(header{Code: 37, Language: "JAVA", Opaque: opaque, Ser: "JSON", Version: 401, Ext: map[string]string{
+					"producerGroup": "loadgen", "tranStateTableOffset": stored["queueOffset"], "commitLogOffset": strconv.FormatInt(physical, 10),
+					"commitOrRollback": "8", "fromTransactionCheck": "false", "msgId": id, "transactionId": stored["transactionId"]}}, nil, *bin))
 			}
 			if *mode == "pull" { // a pull with an ad-hoc subscription still needs the group to be known
 				hb := `{"clientID":"loadgen` + strconv.Itoa(c) + `","consumerDataSet":[{"consumeFromWhere":"CONSUME_FROM_FIRST_OFFSET","consumeType":"CONSUME_PASSIVELY","groupName":"loadgen_c","messageModel":"CLUSTERING","subscriptionDataSet":[{"classFilterMode":false,"codeSet":[],"expressionType":"TAG","subString":"*","subVersion":0,"tagsSet":[],"topic":"` + *topic + `"}],"unitMode":false}],"producerDataSet":[]}`
@@ -215,6 +234,11 @@ func main() {
 				delete(opq, op)
 				t := sent[op]
 				delete(sent, op)
+				if isTransaction && code == 0 && !commits[op] {
+					commit(q, t, ext)
+					continue
+				}
+				delete(commits, op)
 				n := 1
 				if *mode == "pull" {
 					n = 0
@@ -235,7 +259,7 @@ func main() {
 					failed.Add(1)
 					lastFail.Store("code " + strconv.Itoa(code) + " " + ext[""])
 				}
-				if *mode == "send" && code == 0 {
+				if *mode != "pull" && code == 0 {
 					acked.Add(1)
 				}
 				if measuring.Load() && (code == 0 || *mode == "pull") { // a refusal is no work done
