@@ -1,0 +1,172 @@
+"""Transactions through kills and power cuts before any change of the disk, under SYNC_FLUSH.
+
+No half message whose sender got an answer is forgotten, what was rolled back is never delivered, and what was ended durably
+is neither asked about nor delivered again.
+"""
+
+import random
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from data_path import SteppedClock, send_header
+from transacting import COMMIT, GROUP, HALF, INTERVAL_MS, OP, ROLLBACK, TIMEOUT_MS, Transacting
+
+from broker.message_id import decode_message_id
+from remoting.codes import RequestCode
+from remoting.headers.transaction import EndTransactionRequestHeader
+from store.message import TRANSACTION_PREPARED_TYPE
+from store.properties import encode_properties
+
+sys.path.append(str(Path(__file__).parents[1] / "store"))
+from power_cut_disk import PowerCutDisk, Stopped  # noqa: E402
+
+SMALL = {
+    "flush_disk_type": "SYNC_FLUSH",
+    "mapped_file_size_commit_log": 16 << 10,
+    "mapped_file_size_consume_queue": 400,
+    "max_hash_slot_num": 16,
+    "max_index_num": 50,
+}
+
+
+class AtOnce:
+    """In the place of the loop: what the flush thread tells is heard at once."""
+
+    def call_soon_threadsafe(self, callback: Any, *args: Any) -> None:
+        callback(*args)
+
+
+class Life:
+    """One process: its producer, and what is under way. No timer runs by itself, since nothing is awaited."""
+
+    def __init__(self, walk: "Walk") -> None:
+        self.walk = walk
+        self.path = Transacting(None, disk=walk.disk, clock=walk.clock, **SMALL)  # type: ignore[arg-type]
+        self.path.services.putter._loop = AtOnce()  # type: ignore[assignment]
+        self.producer = self.path.producer()
+        self.waiting: dict[int, str] = {}
+        self.stored: dict[str, tuple[int, int]] = {}  # what its sender was told: queue offset, physical offset
+        self.ended: dict[str, int] = {}  # where the log ended then
+
+    def prepare(self, body: str) -> None:
+        properties = encode_properties({"TRAN_MSG": "true", "PGROUP": GROUP, "UNIQ_KEY": f"U-{body}"})
+        header = send_header(properties, sys_flag=TRANSACTION_PREPARED_TYPE)
+        self.path.ask(RequestCode.SEND_MESSAGE_V2, header, body.encode())
+        self.waiting[len(self.waiting) + 1] = body
+
+    def flush(self) -> None:
+        self.path.turn()
+        self.path.store.flush_service.run_once()
+        for answer in self.path.channel.take():
+            body = self.waiting[len(self.stored) + 1]
+            assert answer.code == 0
+            self.stored[body] = int(answer.ext["queueOffset"]), decode_message_id(answer.ext["msgId"])[1]
+            self.walk.acknowledged.add(body)
+        flushed_offset = self.path.store.flushed_offset
+        self.walk.settled |= {body for body, log_end in self.ended.items() if log_end <= flushed_offset}
+
+    def end(self, body: str) -> None:
+        queue_offset, physical_offset = self.stored[body]
+        ending = self.walk.decide(body)
+        header = EndTransactionRequestHeader(GROUP, queue_offset, physical_offset, ending, f"U-{body}")
+        self.path.ask(RequestCode.END_TRANSACTION, header, oneway=True)
+        self.path.turn()
+        self.ended[body] = self.path.store.max_physical_offset
+
+    def pass_time(self, ms: int, answered: float) -> None:
+        """Producers are asked, and answer some of it."""
+        self.walk.clock.advance(ms)
+        check = self.path.services.transactions._check
+        while not check.is_idle:
+            check._run()
+            self.path.turn()
+        for question in self.producer.take():
+            body = question.ext["msgId"][2:]
+            assert body not in self.walk.settled, f"{body} is asked about, but its end is durable"
+            if self.walk.rng.random() < answered:
+                self.path.end_asked(question, self.walk.decide(body))
+                self.ended[body] = self.path.store.max_physical_offset
+
+    def delivered(self) -> list[str]:
+        found: list[str] = []
+        while records := self.path.stored(queue_offset=len(found)):
+            found += [record.body.decode() for record in records]
+        return found
+
+
+class Walk:
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.disk = PowerCutDisk(rng=self.rng)
+        self.clock = SteppedClock()
+        self.decisions: dict[str, int] = {}
+        self.acknowledged: set[str] = set()
+        self.settled: set[str] = set()
+        self.count = self.stops = 0
+
+    def decide(self, body: str) -> int:
+        """Senders do not change their minds."""
+        return self.decisions.setdefault(body, self.rng.choice((COMMIT, ROLLBACK)))
+
+    def run(self) -> None:
+        for _ in range(4):
+            self.disk.changes_left = self.rng.choice((None, self.rng.randrange(12), self.rng.randrange(120)))
+            self.live()
+        self.disk.changes_left = None
+        self.check(Life(self))
+
+    def live(self) -> None:
+        life = None
+        try:
+            life = Life(self)
+            for _ in range(self.rng.randrange(1, 40)):
+                self.step(life)
+        except Stopped:
+            self.stops += 1
+        if life is not None:
+            life.path.stop()
+        for names in (self.disk.names, self.disk.durable_names):
+            names.pop("/store/timerwheel", None)  # nothing is delayed: 38 MB less to look through
+        self.disk = self.disk.killed() if self.rng.random() < 0.3 else self.disk.power_cut(self.rng)
+        now_ms, self.clock = self.clock.message_time_ms(), SteppedClock()
+        self.clock.advance(now_ms - self.clock.message_time_ms() + self.rng.choice((0, 1, TIMEOUT_MS)))
+
+    def step(self, life: Life) -> None:
+        rng, kind = self.rng, self.rng.random()
+        if kind < 0.35:
+            for _ in range(rng.choice((1, 1, 2, 5))):
+                self.count += 1
+                life.prepare(f"{self.count}")
+        elif kind < 0.6 and life.stored.keys() - life.ended.keys():
+            life.end(rng.choice(sorted(life.stored.keys() - life.ended.keys())))
+        elif kind < 0.75:
+            life.pass_time(rng.choice((1000, TIMEOUT_MS, TIMEOUT_MS, INTERVAL_MS)), 0.7)
+        elif kind < 0.85:
+            life.flush()
+            life.path.persist()
+        else:
+            self.disk.write_back(rng)
+        if rng.random() < 0.6:
+            life.flush()
+
+    def check(self, life: Life) -> None:
+        for _ in range(3):
+            life.pass_time(INTERVAL_MS + TIMEOUT_MS, 1.0)
+            life.flush()
+        assert self.acknowledged <= self.decisions.keys(), "nobody was asked about a half message"
+        delivered = Counter(life.delivered())
+        committed = {body for body, ending in self.decisions.items() if ending == COMMIT}
+        assert self.acknowledged & committed <= delivered.keys() <= committed
+        path = life.path
+        path.persist()
+        if path.store.max_offset(HALF, 0):
+            assert path.progress() == (path.store.max_offset(HALF, 0), path.store.max_offset(OP, 0))
+        path.stop()
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_accidents(seed: int) -> None:
+    Walk(seed).run()
