@@ -58,15 +58,23 @@ class Life:
         self.waiting[len(self.waiting) + 1] = body
 
     def flush(self) -> None:
-        self.path.turn()
+        self.turn()
         self.path.store.flush_service.run_once()
+        self.hear()
+        flushed_offset = self.path.store.flushed_offset
+        self.walk.settled |= {body for body, log_end in self.ended.items() if log_end <= flushed_offset}
+
+    def turn(self) -> None:
+        self.path.turn()
+        self.hear()
+
+    def hear(self) -> None:
+        """What the sender is told."""
         for answer in self.path.channel.take():
             body = self.waiting[len(self.stored) + 1]
             assert answer.code == 0
             self.stored[body] = int(answer.ext["queueOffset"]), decode_message_id(answer.ext["msgId"])[1]
             self.walk.acknowledged.add(body)
-        flushed_offset = self.path.store.flushed_offset
-        self.walk.settled |= {body for body, log_end in self.ended.items() if log_end <= flushed_offset}
 
     def end(self, body: str) -> None:
         queue_offset, physical_offset = self.stored[body]
@@ -145,12 +153,14 @@ class Walk:
         elif kind < 0.75:
             life.pass_time(rng.choice((1000, TIMEOUT_MS, TIMEOUT_MS, INTERVAL_MS)), 0.7)
         elif kind < 0.85:
-            life.flush()
-            life.path.persist()
+            life.path.services.transactions.persist()
+            life.path.services.offsets.persist()
         else:
             self.disk.write_back(rng)
         if rng.random() < 0.6:
             life.flush()
+        else:
+            life.turn()
 
     def check(self, life: Life) -> None:
         for _ in range(3):
@@ -167,6 +177,6 @@ class Walk:
         path.stop()
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [1, *range(10, 20)])  # 1: fails without the wait for the sync; 13: progress told too early
 async def test_accidents(seed: int) -> None:
     Walk(seed).run()
