@@ -1,8 +1,9 @@
 """What becomes of damage within a log: FAILFAST, PERMISSIVE or DROPMALFORMED, as Spark's own sources have it.
 
-Three things are damage: bytes that are no record with the log's end still to come, a record whose lengths do not add up,
-and, where bodies are decompressed, one that does not. Of the first two a row can only tell where they are; the third is a
-whole row but for its body. The bytes themselves are put into the corrupt-record column, if the schema has one.
+Four things are damage: bytes that are no record with the log's end still to come, bytes that are not there (a file was cut
+short, or is missing, in front of another), a record whose lengths do not add up, and, where bodies are decompressed, one
+that does not. Of all but the last a row can only tell where they are; the last is a whole row but for its body. The bytes
+themselves are put into the corrupt-record column, if the schema has one.
 """
 
 import logging
@@ -41,7 +42,7 @@ class Damage:
     def stretch(self, damaged: DamagedBytes) -> Any:
         """The RecordBatch of one row for bytes that are no record, or None."""
         size = damaged.stop - damaged.begin
-        self._tell(damaged.file.path, damaged.physical_offset, f"{size} bytes are no record")
+        self._tell(damaged.file.path, damaged.physical_offset, damaged.lost or f"{size} bytes are no record")
         if not self._is_shown(damaged.physical_offset):
             return None
         content = None

@@ -33,11 +33,15 @@ bytes_read = 0
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """One file of a CommitLog: `physical_offset` is that of its first byte, `size` its size in bytes."""
+    """One file of a CommitLog: `physical_offset` is that of its first byte, `size` its size in bytes.
+
+    `is_listed`: it was found in a folder all of whose files are meant, and not named itself.
+    """
 
     path: str
     physical_offset: int
     size: int
+    is_listed: bool = False
 
     @property
     def end(self) -> int:
@@ -207,15 +211,17 @@ def log_files(paths: str | Iterable[str]) -> list[LogFile]:
     which says what was looked for, when there is nothing there or no commit log in it. A commit log without files is an
     empty list.
     """
-    found: set[LogFile] = set()
+    found: dict[str, LogFile] = {}
     for asked in (paths,) if isinstance(paths, str) else paths:
         path = local_path(asked)
         files = files_of(path)
         named = [path] if files.is_file(path) or files.is_folder(path) else files.glob(path)
         if not named:
             raise FileNotFoundError(f"no store at {path}: no such file or folder")
-        found.update(file for name in named for file in _files_at(files, name.rstrip("/") or "/"))
-    return sorted(found, key=lambda file: (file.folder, file.physical_offset))
+        for file in (file for name in named for file in _files_at(files, name.rstrip("/") or "/")):
+            if file.is_listed or file.path not in found:
+                found[file.path] = file
+    return sorted(found.values(), key=lambda file: (file.folder, file.physical_offset))
 
 
 def _files_at(files: Files, path: str) -> Iterator[LogFile]:
@@ -231,7 +237,7 @@ def _files_at(files: Files, path: str) -> Iterator[LogFile]:
     for name in names:
         file = posixpath.join(folder, name)
         try:
-            yield LogFile(file, int(name), files.size(file))
+            yield LogFile(file, int(name), files.size(file), is_listed=True)
         except FileNotFoundError:
             log.info("%s was deleted while the folder was looked through", file)
 

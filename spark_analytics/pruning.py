@@ -112,8 +112,11 @@ class Pruning:
     # --- files and splits -------------------------------------------------------------------------------------------
 
     def wants_file(self, file: LogFile, successor: LogFile | None) -> bool:
-        """Whether any record of a file can be wanted, by its offsets, its first record and that of the file behind it."""
-        if file.end <= self.physical_offsets.low or file.physical_offset > self.physical_offsets.high:
+        """Whether any record of a file can be wanted, or of what is lost in front of the file behind it: by its offsets, its
+        first record and that of the file behind it.
+        """
+        end = file.end if successor is None else successor.physical_offset
+        if end <= self.physical_offsets.low or file.physical_offset > self.physical_offsets.high:
             return False
         times = self.store_timestamps_us
         if times.high != INT64_MAX and begins_with_record(file) and store_time_us(file, 0) > times.high + CLOCK_STEP_US:

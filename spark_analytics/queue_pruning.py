@@ -24,7 +24,7 @@ from spark_analytics.places import (
 )
 from spark_analytics.pruning import Pruning, position_at, store_time_us
 from spark_analytics.queue_files import BLANK_UNIT_SIZE, QueueFile, Units, queue_files, queue_ids, queue_keys
-from spark_analytics.splits import Split, plan
+from spark_analytics.splits import Split, lost_split, plan
 from spark_analytics.store_folder import DamagedFileError, StoreFolder
 from store.layout import (
     CHECKPOINT_SIZE,
@@ -61,13 +61,22 @@ def plan_log(files: list[LogFile], pruning: Pruning, split_size: int) -> list[Sp
     except (BrokenQueueError, DamagedFileError, OSError) as error:
         log.warning("%s: the log in %s is scanned as a whole", error, files[0].folder)
         return plan(files, pruning, split_size)
-    splits = []
-    for file in files:
-        begin, end = np.searchsorted(starts, [file.physical_offset, file.end])
-        if begin < end and pruning.wants_file(file, None):
-            own = starts[begin:end] - file.physical_offset
-            splits += _cut(file, own, sizes[begin:end], pruning, split_size)
+    splits: list[Split] = []
+    for index, file in enumerate(files):
+        begin, end = np.searchsorted(starts, [file.physical_offset, _stop(files, index)])
+        own, own_sizes = starts[begin:end] - file.physical_offset, sizes[begin:end]
+        there = int(np.searchsorted(own + own_sizes, file.size, "right"))
+        if there and pruning.wants_file(file, None):
+            splits += _cut(file, own[:there], own_sizes[:there], pruning, split_size)
+        if there < len(own) and pruning.wants_file(file, files[index + 1]):
+            lost = lost_split(files, index, int(own[there]), pruning)
+            splits += [] if lost is None else [lost]
     return splits + plan(files, pruning, split_size, known)
+
+
+def _stop(files: list[LogFile], index: int) -> int:
+    """Physical offset behind all records of a file, those among them that it has lost."""
+    return files[index + 1].physical_offset if index + 1 < len(files) else files[index].end
 
 
 def _known_or_nothing(root: str, files: list[LogFile]) -> int:
@@ -179,7 +188,7 @@ def _records(root: str, files: list[LogFile], pruning: Pruning, known: int) -> t
     starts, chosen = np.unique(starts[within], return_index=True)
     sizes = sizes[within][chosen]
     ends = starts + sizes
-    bounds = np.array([file.end for file in files])
+    bounds = np.array([_stop(files, index) for index in range(len(files))])
     if (sizes < RECORD_SIZE_MIN).any() or (ends[:-1] > starts[1:]).any():
         raise BrokenQueueError("units of the queues overlap")
     if len(starts) and (ends > bounds[np.minimum(np.searchsorted(bounds, starts, "right"), len(bounds) - 1)]).any():

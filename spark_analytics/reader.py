@@ -57,11 +57,15 @@ class Ending(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DamagedBytes:
-    """Bytes of a file from position `begin` up to `stop` that are no record, with the log's end still to come."""
+    """Bytes of a file from position `begin` up to `stop` that are no record, with the log's end still to come.
+
+    `lost` is as in `splits.Split`: of such bytes `stop` is behind the file's last.
+    """
 
     file: LogFile
     begin: int
     stop: int
+    lost: str = ""
 
     @property
     def physical_offset(self) -> int:
@@ -145,7 +149,9 @@ def next_candidate(file: LogFile, begin: int, stop: int, window_size: int = WIND
 
 def pieces(split: "Split") -> Iterator[RecordWindow | DamagedBytes]:
     """What a split holds, in the order of the file. Raises MissingFileError, OSError."""
-    if split.starts is None or split.sizes is None:
+    if split.lost:
+        yield DamagedBytes(split.file, split.begin, split.stop, split.lost)
+    elif split.starts is None or split.sizes is None:
         # A large record may cover all of a split: then there is none that begins in it.
         begin = 0 if split.begin == 0 else next_candidate(split.file, split.begin, split.stop)
         yield from _scanned(split.file, begin, split.stop, split.end)

@@ -7,13 +7,15 @@ somebody knows that it belongs to the log. A file that is already full ends at i
 that: a walk over the file's last part finds it. (In such a file a body that holds the image of a record, made for the very
 offset at which it then came to lie, could mislead a task that begins right before it; no accident makes one.)
 
-A file is full if one behind it begins with a record. What is broken in it is damage, and nothing that ends the log.
+A file is full if one behind it begins with a record. What is broken in it is damage, and nothing that ends the log. So is
+what is not there at all: a file that was cut short, or is missing, between two others. Of files that somebody named himself,
+by a list or a glob, some may be left out on purpose; only that one is too short for its place is damage then.
 """
 
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Final
 
 import numpy as np
@@ -21,6 +23,7 @@ import numpy as np
 from spark_analytics.places import LogFile, begins_with_record, open_file, read_at
 from spark_analytics.pruning import Pruning
 from spark_analytics.reader import WINDOW_SIZE_FIRST, Ending, Walk, next_candidate
+from store.layout import BLANK_MAGIC_CODE, BLANK_SIZE, BLANK_STRUCT
 from store.record import SECTOR_SIZE, BadRecordError, check_record
 from store.record_chain import Positions
 
@@ -35,7 +38,8 @@ class Split:
     """The records of a file that begin in [begin, stop), positions from the file's first byte.
 
     `end` is where the log ends in this file, as far as it is known: up to there one record follows the other. With
-    `starts`, ascending positions, and `sizes` it is only the records there.
+    `starts`, ascending positions, and `sizes` it is only the records there. With `lost` there are none, though there were:
+    it tells what became of them.
     """
 
     file: LogFile
@@ -44,17 +48,27 @@ class Split:
     end: int
     starts: Positions | None = None
     sizes: Positions | None = None
+    lost: str = ""
 
 
 def logs(files: list[LogFile]) -> Iterator[list[LogFile]]:
-    """Runs of files in one folder, each beginning where the one before ends."""
-    chain: list[LogFile] = []
-    for file in files:
-        if chain and (chain[-1].folder != file.folder or chain[-1].end != file.physical_offset):
-            yield chain
-            chain = []
-        chain.append(file)
-    if chain:
+    """Runs of files in one folder, each beginning where the one before ends, or where it had to end."""
+    by_folder = [list(own) for _, own in groupby(files, lambda file: file.folder)]
+    starts = [{file.physical_offset for file in own} for own in by_folder]
+    for own, own_starts in zip(by_folder, starts, strict=True):
+        size_max = max(file.size for file in own)
+        # A broker may spread its log over folders (storePathCommitLog): what one lacks, another has.
+        elsewhere = set().union(*(others for others in starts if not others & own_starts))
+        chain = own[:1]
+        for file in own[1:]:
+            extent = file.physical_offset - chain[-1].physical_offset
+            is_cut = file.is_listed or extent <= size_max
+            if chain[-1].end > file.physical_offset or (
+                chain[-1].end < file.physical_offset and (not is_cut or chain[-1].end in elsewhere)
+            ):
+                yield chain
+                chain = []
+            chain.append(file)
         yield chain
 
 
@@ -73,8 +87,13 @@ def plan(files: list[LogFile], pruning: Pruning, split_size: int, begin: int = 0
         if not pruning.wants_file(file, successor):
             continue
         start = max(begin - file.physical_offset, 0)
+        lost: Split | None = None
         if successor is not None:
-            end = full_end(file, start)
+            if file.end == successor.physical_offset:
+                end = full_end(file, start)
+            else:
+                end, lost_from = _ends_before_gap(file, start, successor.physical_offset - file.physical_offset)
+                lost = lost_split(files, index, lost_from, pruning)
             cuts = [*range(start, end, split_size), end]
         else:
             sure = known - file.physical_offset if file.physical_offset <= known < file.end else start
@@ -83,7 +102,23 @@ def plan(files: list[LogFile], pruning: Pruning, split_size: int, begin: int = 0
         low, high = pruning.narrow(file, cuts[0], end)
         cuts = [low, *(cut for cut in cuts if low < cut < high), high]
         splits += [Split(file, cut, stop, end) for cut, stop in pairwise(cuts) if cut < stop]
+        if lost is not None:
+            splits.append(lost)
     return splits
+
+
+def lost_split(files: list[LogFile], index: int, position: int, pruning: Pruning) -> Split | None:
+    """What is lost of a log from a position in its file `index` up to the next file, as far as it is wanted."""
+    file, successor = files[index], files[index + 1]
+    extent = successor.physical_offset - file.physical_offset
+    size = min(extent, max(file.size for file in files))
+    begin = max(position, pruning.physical_offsets.low - file.physical_offset)
+    stop = min(extent, pruning.physical_offsets.high + 1 - file.physical_offset)
+    why = (
+        f"records up to physical offset {successor.physical_offset} are lost: the file has {file.size} bytes of {size}, "
+        "and the next one begins there"
+    )
+    return Split(file, begin, stop, stop, lost=why) if begin < stop else None
 
 
 def _followed_cuts(file: LogFile, begin: int, split_size: int) -> list[int]:
@@ -126,6 +161,25 @@ def full_end(file: LogFile, begin: int) -> int:
             return walk.position
         position = next_candidate(file, walk.position + 1, file.size)
     return file.size
+
+
+def _ends_before_gap(file: LogFile, begin: int, extent: int) -> tuple[int, int]:
+    """Positions (where the records of a file end, from where on some are lost), if the next file begins at `extent`."""
+    # From its beginning only if no record begins in its tail.
+    position = next_candidate(file, max(begin, file.size - FULL_FILE_TAIL), file.size)
+    position = begin if position is None else position
+    end = begin
+    while position is not None:
+        walk = _walked(file, position)
+        end = walk.position
+        if walk.ending is Ending.BLANK:
+            return end, file.size
+        position = next_candidate(file, end + 1, file.size)
+    with open_file(file.path) as stream:
+        rest = read_at(stream, end, BLANK_SIZE).tobytes()
+    # Cut within what fills a file, it has lost nothing.
+    is_blank = len(rest) == BLANK_SIZE and BLANK_STRUCT.unpack(rest) == (extent - end, BLANK_MAGIC_CODE)
+    return end, extent if is_blank else end
 
 
 def _blank_behind(file: LogFile, position: int) -> int | None:

@@ -183,8 +183,11 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         for file in files:
             if file.end <= begin or file.physical_offset >= end:
                 continue
-            if file.physical_offset > position:
-                self._deleted([file], position)
+            where = file.physical_offset
+            if where > position and file is files[0]:
+                self._deleted(files, position)
+            elif where > position:
+                self._lost(files, position, f"the file there is cut or missing, the next begins at {where}", f"at {where}")
             elif position == begin and not is_boundary(file, begin - file.physical_offset):
                 self._lost(files, begin, "no record begins there any more: the log was cut", "at the next record")
             position = file.end

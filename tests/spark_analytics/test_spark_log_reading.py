@@ -177,15 +177,6 @@ def test_damage_in_a_file_that_others_follow_is_no_end(tmp_path: Path, split_siz
     assert physical_offsets(store, maxPartitionBytes=split_size, mode="DROPMALFORMED") == left
 
 
-def test_files_before_a_gap_and_behind_it_are_read(tmp_path: Path) -> None:
-    log = LogBuilder(1000)
-    while len(log.files) < 4:
-        log.append()
-    store = log.write(tmp_path)
-    (store / "commitlog" / f"{1000:020}").unlink()
-    assert physical_offsets(store) == [own for own in log.physical_offsets if not 1000 <= own < 2000]
-
-
 def damaged_store(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, LogBuilder]:
     """A large log whose first file has a damaged record in its middle and a sound end."""
     monkeypatch.setattr(splits, "FULL_FILE_TAIL", 2000)

@@ -255,6 +255,19 @@ def test_a_planned_batch_whose_files_are_gone(live: LiveLog) -> None:
         query.rows({"physicalOffset": 0}, end)
 
 
+def test_a_file_lost_between_others_ends_the_query_unless_it_may_go_on(live: LiveLog) -> None:
+    written = live.append(400)
+    assert live.path(2 * FILE_SIZE).exists()
+    live.path(FILE_SIZE).unlink()
+    says = (
+        f"from physical offset {FILE_SIZE} on are lost: the file there is cut or missing, the next begins at {2 * FILE_SIZE}"
+    )
+    with pytest.raises(LostRecordsError, match=says):
+        Query(live.store).batch()
+    kept = [offset for offset in written if not FILE_SIZE <= offset < 2 * FILE_SIZE]
+    assert Query(live.store, failOnDataLoss="false").batch() == kept
+
+
 def test_a_file_that_goes_between_plan_and_task(live: LiveLog) -> None:
     live.append(150)
     lenient = Query(live.store, failOnDataLoss="false")
