@@ -72,6 +72,8 @@ def _run(options: argparse.Namespace, files: list[LogFile], complaints: Console)
     small = SMALL if sum(file.size for file in files) < SMALL_SIZE else {}
     spark: Any = local_session(options.master, spark_sql_shuffle_partitions="4", **small)
     try:
+        # Dates and hours are those of UTC, in a session that was there before, too.
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
         with progress.JobProgress(spark, complaints) as shown:
             show: Shown = options.command(spark, options, shown.step)
     except PySparkException as error:

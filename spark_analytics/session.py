@@ -85,7 +85,7 @@ def java_version(java: str) -> int:
     return int(match[1]) if match else 0
 
 
-def _make_java_home(java: str) -> Path:
+def make_java_home(java: str) -> Path:
     """A folder, removed at exit, with `bin/java` and a quiet `log4j2.properties`."""
     home = Path(tempfile.mkdtemp(prefix="spark-java-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
@@ -104,21 +104,24 @@ def _make_java_home(java: str) -> Path:
     return home
 
 
-def prepare_environment() -> dict[str, str]:
-    """Set this process's environment for a local Spark, and return the settings of a quiet session on loopback.
+def prepare_environment(master: str = "local[*]") -> dict[str, str]:
+    """Set this process's environment for Spark, and return the settings of a quiet session, on loopback if it is local.
 
-    Raises JavaNotFoundError.
+    On a cluster the workers' Python is PYSPARK_PYTHON, where that is set. Raises JavaNotFoundError.
     """
-    home = _make_java_home(find_java())
+    home = make_java_home(find_java())
     # The JVM and Spark's Python workers inherit these; the workers must find the same Python and our packages.
     os.environ["JAVA_HOME"] = str(home)
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = LOOPBACK
+    settings = {}
+    if master.startswith("local"):
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ["SPARK_LOCAL_IP"] = LOOPBACK
+        settings = {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+    else:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     ours = str(Path(__file__).resolve().parent.parent)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [ours, os.environ.get("PYTHONPATH")]))
-    return {
-        "spark.driver.host": LOOPBACK,
-        "spark.driver.bindAddress": LOOPBACK,
+    return settings | {
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={home / 'log4j2.properties'} {UNCHECKED_ARROW}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -129,8 +132,8 @@ def prepare_environment() -> dict[str, str]:
 def local_session(master: str = "local[*]", **settings: str) -> Any:
     """A SparkSession in this process that knows the format `rocketmq`; an active one is returned as it is.
 
-    `settings` are Spark's, with `_` for `.` (`spark_sql_shuffle_partitions="2"`). The session listens on loopback only,
-    has no web page, keeps time in UTC and logs errors only. Raises JavaNotFoundError.
+    `settings` are Spark's, with `_` for `.` (`spark_sql_shuffle_partitions="2"`). A local session listens on loopback only;
+    none of ours has a web page, all keep time in UTC and log errors only. Raises JavaNotFoundError.
     """
     from pyspark.sql import SparkSession
 
@@ -140,6 +143,6 @@ def local_session(master: str = "local[*]", **settings: str) -> Any:
     if spark is None:
         asked = {key.replace("_", "."): value for key, value in settings.items()}
         builder = SparkSession.builder.master(master).appName("pocketmq")
-        spark = builder.config(map=prepare_environment() | asked).getOrCreate()
+        spark = builder.config(map=prepare_environment(master) | asked).getOrCreate()
     spark_analytics.register(spark)
     return spark
