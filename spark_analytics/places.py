@@ -140,8 +140,10 @@ def files_of(path: str) -> Files:
         import pyarrow.fs
         from fsspec.implementations.arrow import ArrowFSWrapper
 
+        # Not of the whole path: in an URI the % of a topic's name would have to be written otherwise.
+        server = "/".join(path.split("/", 3)[:3]) + "/"
         try:
-            return RemoteFiles(ArrowFSWrapper(pyarrow.fs.FileSystem.from_uri(path)[0]))
+            return RemoteFiles(ArrowFSWrapper(pyarrow.fs.FileSystem.from_uri(server)[0]))
         except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError):
             raise ImportError(f"{path}: {error}") from None
 

@@ -11,6 +11,7 @@ says why.
 
 import logging
 import posixpath
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import numpy as np
@@ -42,6 +43,8 @@ log = logging.getLogger(__name__)
 _CHECKPOINT_MARGIN_MS: Final = 3000
 # To read more of the queues than this part of the log, by the driver alone, is not worth it.
 UNITS_SHARE_MAX: Final = 100
+# The end of a queue takes some 30 small readings, each a request where files lie behind an URL: so many at once.
+REQUESTS_MAX: Final = 32
 # A stretch of which the wanted records make up more is scanned.
 DENSITY_MAX: Final = 0.5
 
@@ -127,7 +130,7 @@ def _newest_known(root: str, files: list[LogFile]) -> int:
     store = StoreFolder(root)
     if not store.files.is_folder(store.path("consumequeue")):
         raise BrokenQueueError(f"{root} has no consumequeue")
-    newest = max((_last_unit(store, *key) for key in queue_keys(store)), default=-1)
+    newest = max(_last_units(store), default=-1)
     holder = next((file for file in files if file.physical_offset <= newest < file.end), None)
     if holder is None:
         raise BrokenQueueError(f"the newest unit of the queues, for {newest}, is beside the log")
@@ -204,6 +207,20 @@ def _units(file: QueueFile, count: int) -> Units:
         raise DamagedFileError(f"{file.file.path} has lost units")
     chosen: Units = units[(units["size"] != BLANK_UNIT_SIZE) & (units["tags_code"] != HOLE_TAGS_CODE)]
     return chosen
+
+
+def _last_units(store: StoreFolder) -> list[int]:
+    """Physical offsets of the newest units of all queues. Raises DamagedFileError."""
+    if not is_remote(store.root):
+        return [_last_unit(store, *key) for key in queue_keys(store)]
+    with ThreadPoolExecutor(REQUESTS_MAX) as pool:
+        topics = store.names("consumequeue")
+        keys = [
+            (topic, queue_id)
+            for topic, ids in zip(topics, pool.map(lambda topic: queue_ids(store, topic), topics), strict=True)
+            for queue_id in ids
+        ]
+        return list(pool.map(lambda key: _last_unit(store, *key), keys))
 
 
 def _last_unit(store: StoreFolder, topic: str, queue_id: int) -> int:

@@ -37,6 +37,33 @@ def test_a_store_behind_an_url(golden_stores: dict[str, Path], memory_store: str
     assert first["storePath"].endswith(f"/stores/a/commitlog/{0:020}")
 
 
+@pytest.mark.parametrize("options", [{}, {"topic": "GoldenDelay"}], ids=str)
+def test_tasks_open_urls_for_themselves(spark: Any, golden_stores: dict[str, Path], options: dict[str, str]) -> None:
+    """`local://` is no path to us, but one to fsspec in every process."""
+    pytest.importorskip("fsspec")
+    source = spark.read.format("rocketmq").options(columns="topic,physicalOffset,storePath", **options)
+    rows = source.load(f"local://{golden_stores['v4_clean']}").orderBy("physicalOffset").collect()
+    expected = sorted(read(golden_stores["v4_clean"], "physicalOffset", **options), key=lambda row: row["physicalOffset"])
+    assert [row.physicalOffset for row in rows] == [row["physicalOffset"] for row in expected]
+    assert {row.storePath.partition("://")[0] for row in rows} == {"local"}
+
+
+def test_pyarrow_gets_no_topic_to_read_as_part_of_an_uri(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("fsspec")
+    fs: Any = pytest.importorskip("pyarrow.fs")
+    asked = []
+
+    class FileSystem:
+        @staticmethod
+        def from_uri(uri: str) -> Any:
+            asked.append(uri)
+            return fs.LocalFileSystem(), "/"
+
+    monkeypatch.setattr(fs, "FileSystem", FileSystem)
+    places.files_of("nosuch://bucket/store/consumequeue/%RETRY%group/0")
+    assert asked == ["nosuch://bucket/"]
+
+
 def test_what_is_not_there_behind_an_url_is_named(memory_store: str) -> None:
     with pytest.raises(FileNotFoundError, match="no store at memory://stores/b"):
         log_files("memory://stores/b")
