@@ -87,7 +87,9 @@ def follow(store: str, work: str, bytes_per_trigger: str, until_done: bool) -> N
     """Follow until killed; with `until_done`, what is there now and no further."""
     from spark_analytics.session import local_session
 
-    spark = local_session("local[1]", spark_sql_shuffle_partitions="1")
+    # Most of the time goes into starting: nothing is compiled that a few micro-batches do not repay.
+    quick = {"spark_sql_codegen_wholeStage": "false", "spark_sql_codegen_factoryMode": "NO_CODEGEN"}
+    spark = local_session("local[1]", spark_sql_shuffle_partitions="1", **quick)
     stream = spark.readStream.format("rocketmq").schema("topic string, physicalOffset bigint, keys string, body binary")
     stream = stream.option("maxBytesPerTrigger", bytes_per_trigger).load(store)
     sink = stream.writeStream.format("parquet").option("checkpointLocation", f"{work}/checkpoint")
