@@ -60,6 +60,8 @@ class TimerRoom(Protocol):
 
     def count_at(self, out_ms: int) -> int: ...
 
+    def expect(self, out_ms: int) -> None: ...
+
 
 class DueTime(NamedTuple):
     """`due_ms`: epoch ms. `is_relative`: it is a delay after the store time, not a time of the calendar."""
@@ -204,8 +206,8 @@ class DeliveryTimes:
         self._as_timer(message, out_ms)
         return message
 
-    @staticmethod
-    def _as_timer(message: Message, out_ms: int) -> None:
+    def _as_timer(self, message: Message, out_ms: int) -> None:
+        self._timers.expect(out_ms)
         properties = message.properties
         properties[TIMER_OUT_MS] = str(out_ms)
         properties[REAL_TOPIC] = message.topic

@@ -7,6 +7,7 @@ messages are taken.
 """
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -41,7 +42,9 @@ class TimerCarry:
         timers: Timers,
         turn: Turn,
         precision_ms: int,
+        expect: Callable[[int], None],
     ) -> None:
+        """`expect` is told of TIMER_OUT_MS of each copy before it is put."""
         self.refusal: str | None = None
         self._store = store
         self._timer_store = timer_store
@@ -51,6 +54,7 @@ class TimerCarry:
         self._timers = timers
         self._turn = turn
         self._precision_ms = precision_ms
+        self._expect = expect
         # Everything that was pending before that physical offset is copied, up to the end of the last copy.
         self.carried_to = self._copies_end = 0
         self._target = 0
@@ -116,6 +120,7 @@ class TimerCarry:
         except ValueError as error:
             log.error("the timer message at %d is lost: %s", physical_offset, error)
             return True
+        self._expect(timer.out_ms)
         result = self._store.put_message(message)
         if result.status is PutStatus.PUT_OK:
             self.refusal = None

@@ -1,4 +1,8 @@
-"""From the timer topic's queue into the slots of the wheel: each record is read once, and a unit hung into its slot."""
+"""From the timer topic's queue into the slots of the wheel: each record is read once, and a unit hung into its slot.
+
+Many in one go are cheaper than one by one. So only the first few of some ms are entered as they come; others are put off
+until those ms are over or there are enough of them, unless one of them may be due by then.
+"""
 
 import logging
 from collections.abc import Callable
@@ -30,6 +34,10 @@ log = logging.getLogger("broker")
 
 ENTERED_AT_ONCE: Final = 500
 ENTERED_AGAIN_AT_ONCE: Final = 8192
+ENTER_EVERY_MS: Final = 50
+"""At 5,000 a second 250 come together then, which cost 12 us each; the five of a turn cost 25. A fifteenth of the loop."""
+ENTERED_AS_THEY_COME: Final = 8
+_FAR_MS: Final = 1 << 62
 RESIDENT_MAX: Final = 64 << 20
 """How much of the files may be in memory while timers are entered again."""
 
@@ -84,6 +92,23 @@ class TimerEntry:
         self._loader = loader
         self._reader = reader
         self._clock = clock
+        # Until then no more than so many are entered as they come; the earliest TIMER_OUT_MS of those that are not entered.
+        self._window_end_s = 0.0
+        self._window_left = 0
+        self._soonest_ms = _FAR_MS
+
+    def expect(self, out_ms: int) -> None:
+        """A message with that TIMER_OUT_MS is about to be put into the timer topic."""
+        if out_ms < self._soonest_ms:
+            self._soonest_ms = out_ms
+
+    @property
+    def is_put_off(self) -> bool:
+        """Whether what is not entered can wait for more."""
+        if self._window_left > 0 or self._clock.monotonic() >= self._window_end_s:
+            return False
+        can_wait = self._soonest_ms > self._clock.message_time_ms() + ENTER_EVERY_MS
+        return can_wait and self._store.max_offset(TIMER_TOPIC, 0) < self.queue_offset + ENTERED_AT_ONCE
 
     def enter(self) -> bool:
         """Enter some of what is next in the timer queue; whether there is more that can be entered now."""
@@ -99,8 +124,15 @@ class TimerEntry:
             self.refusal = f"timers cannot be entered: {error}"
             return False
         self.refusal = None
-        self.queue_offset = queue_offset + len(units) // CONSUME_QUEUE_UNIT_SIZE
-        return self.queue_offset < self._store.max_offset(TIMER_TOPIC, 0)
+        count = len(units) // CONSUME_QUEUE_UNIT_SIZE
+        self.queue_offset = queue_offset + count
+        if (now_s := self._clock.monotonic()) >= self._window_end_s:
+            self._window_end_s, self._window_left = now_s + ENTER_EVERY_MS / 1000, ENTERED_AS_THEY_COME
+        self._window_left -= count
+        if self.queue_offset < self._store.max_offset(TIMER_TOPIC, 0):
+            return True
+        self._soonest_ms = _FAR_MS
+        return False
 
     def enter_again(self, recovered: RecoveredTimers, progress: Progress | None) -> None:
         """The files were lost, or another broker's: go through the timer queue for what is not entered and not delivered.

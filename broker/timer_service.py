@@ -1,10 +1,10 @@
 """TimerMessageService: delivers messages of the timer topic at the millisecond at which they are due.
 
-The way of a message. It is put into the timer topic (`broker.delivery_time`). With the turn it is *entered*: its record is
-read once, and a unit hung into the slot of its second (`store.timer_store`). Shortly before that second comes, the slot is
-*loaded* (`broker.slot_loader`) into a heap by exact due time (`broker.near_heap`), where a message of the next seconds goes
-at once. From there it is *delivered*: a copy goes to the real topic, in due order, some milliseconds' worth a turn, so that
-sends and pulls have theirs.
+The way of a message. It is put into the timer topic (`broker.delivery_time`). With the turn, or where many come
+some ms later, it is *entered* (`broker.timer_entry`): its record is read once, and a unit hung into the slot of its second
+(`store.timer_store`). Shortly before that second comes, the slot is *loaded* (`broker.slot_loader`) into a heap by exact due
+time (`broker.near_heap`), where a message of the next seconds goes at once. From there it is *delivered*: a copy goes to the
+real topic, in due order, some milliseconds' worth a turn, so that sends and pulls have theirs.
 
 What is promised. The CommitLog has the message, so nothing is lost. A mark in the page cache, made after each batch, says
 how far entering and delivering have come: a process that is killed repeats at most the batch under way. Once a second the
@@ -25,7 +25,7 @@ from broker.delivery_time import TIMER_TOPIC
 from broker.near_heap import NearHeap, NearTimer
 from broker.slot_loader import SlotLoader
 from broker.timer_carry import TimerCarry
-from broker.timer_entry import Progress, TimerEntry, TimerReader
+from broker.timer_entry import ENTER_EVERY_MS, Progress, TimerEntry, TimerReader
 from broker.timer_list import PendingTimer, TimerList
 from broker.timer_record import read_timer_record
 from runtime.timers import Timer, Timers
@@ -72,11 +72,15 @@ class TimerMessageService:
         reader = TimerReader(store, precision_ms)
         self._loader = SlotLoader(timer_store, self._near, steps, reader, precision_ms)
         self._entry = TimerEntry(store, timer_store, self._loader, reader, self._clock)
-        self._carry = TimerCarry(store, timer_store, self._near, self._loader, steps, timers, turn, precision_ms)
+        self._carry = TimerCarry(
+            store, timer_store, self._near, self._loader, steps, timers, turn, precision_ms, self._entry.expect
+        )
         self._list = TimerList(timer_store, self._near, self._loader, reader, self._clock, self._begin_offset)
         # What is before this due time and physical offset, and not in the heap, is delivered. It never goes back.
         self._done = (0, 0)
         self._timer: Timer | None = None
+        # For what is put off.
+        self._enter_timer: Timer | None = None
         self._is_running = False
         # Waits for the log to be synced up to there, then for the disk.
         self._unwritten: tuple[int, TimerState] | None = None
@@ -131,8 +135,10 @@ class TimerMessageService:
     def stop(self) -> None:
         """Deliver no more."""
         self._is_running = False
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._enter_timer):
+            if timer is not None:
+                timer.cancel()
+        self._enter_timer = None
 
     def close(self) -> None:
         """Write what is known to be so, once the store has synced its log, and unmap the files. Raises OSError."""
@@ -146,7 +152,7 @@ class TimerMessageService:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is to be done before a time comes."""
-        return self._timer is not None and self._timer.when_ms > 0
+        return self._enter_timer is None and self._timer is not None and self._timer.when_ms > 0
 
     @property
     def delivered_to_ms(self) -> int:
@@ -159,9 +165,24 @@ class TimerMessageService:
 
     # --- entering ---------------------------------------------------------------------------------------------------
 
+    def expect(self, out_ms: int) -> None:
+        """A message with that TIMER_OUT_MS is about to be put into the timer topic."""
+        self._entry.expect(out_ms)
+
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
-        """Queues grew: enter what came into the timer queue. To be called after each dispatch."""
-        if self._is_running and any(arrival.topic == TIMER_TOPIC for arrival in arrivals):
+        """Queues grew: enter what came into the timer queue, now or soon. To be called after each dispatch."""
+        if not self._is_running or all(arrival.topic != TIMER_TOPIC for arrival in arrivals):
+            return
+        if not self._entry.is_put_off:
+            self._enter_now()
+        elif self._enter_timer is None:
+            self._enter_timer = self._timers.after(ENTER_EVERY_MS / 1000, self._enter_now)
+
+    def _enter_now(self) -> None:
+        if self._enter_timer is not None:
+            self._enter_timer.cancel()
+            self._enter_timer = None
+        if self._is_running:
             self._look()
             more = self._enter()
             self._mark()
@@ -169,6 +190,11 @@ class TimerMessageService:
 
     def _enter(self) -> bool:
         return not self._stop_enter and self._entry.enter()
+
+    def _enter_all(self) -> None:
+        """Have nothing put off, for those who ask what is pending."""
+        while self._enter_timer is not None and self._enter():
+            pass
 
     # --- delivery ---------------------------------------------------------------------------------------------------
 
@@ -187,7 +213,7 @@ class TimerMessageService:
             return
         try:
             self._look()
-            more = self._enter()
+            more = not self._entry.is_put_off and self._enter()
             more |= self._go_on()
             self._mark()
             self._near.forget_cancelled(self._timer_store.read_time_ms)
@@ -354,6 +380,7 @@ class TimerMessageService:
 
     def count_at(self, out_ms: int) -> int:
         """How many units are in the slot of a TIMER_OUT_MS."""
+        self._enter_all()
         return self._timer_store.count_at(out_ms)
 
     def cancel_near(self, out_ms: int, key: str) -> None:
@@ -366,6 +393,7 @@ class TimerMessageService:
 
     def may_remove(self, end_offset: int) -> bool:
         """Whether nothing that is pending lies in the CommitLog before `end_offset`; what does is copied from now on."""
+        self._enter_all()
         return not self._is_running or self._carry.may_remove(end_offset)
 
     def pending(self, begin_ms: int = 0, end_ms: int = 1 << 62, topic: str | None = None) -> Iterator[PendingTimer]:
@@ -373,6 +401,7 @@ class TimerMessageService:
 
         What is cancelled is left out. Nothing may be entered or delivered before the last is taken.
         """
+        self._enter_all()
         return self._list.pending(begin_ms, end_ms, topic)
 
     def _begin_offset(self) -> int:
@@ -383,8 +412,10 @@ class TimerMessageService:
 
         What is cancelled counts until its slot comes.
         """
+        self._enter_all()
         return self._list.counts_by_hour()
 
     def counts_by_topic_hash(self) -> dict[int, int]:
         """How many messages are pending for each Java hash of a topic, as `counts_by_hour` counts them."""
+        self._enter_all()
         return self._list.counts_by_topic_hash()

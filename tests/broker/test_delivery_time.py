@@ -22,6 +22,9 @@ class Room:
     def count_at(self, out_ms):
         return self.count
 
+    def expect(self, out_ms):
+        pass
+
 
 def times(room=None, **settings):
     return DeliveryTimes(VirtualClock(NOW_MS), room or Room(), cluster=("CLUSTER", "c"), **settings)

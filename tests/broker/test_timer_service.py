@@ -306,6 +306,27 @@ async def test_a_store_that_takes_nothing_is_asked_again_until_it_does() -> None
     assert sorted(t.bodies(), key=int) == [f"{number}" for number in range(50)]
 
 
+async def test_what_is_put_off_until_more_has_come_is_pending_and_on_time_and_survives() -> None:
+    t = Timed()
+    for number in range(40):
+        t.put(f"{number}", TIMER_DELAY_MS=5 * SECOND)
+    assert t.service.is_idle is False
+    assert sum(messages for messages, _ in t.service.counts_by_hour().values()) == 40
+    for number in range(40, 60):
+        t.put(f"{number}", TIMER_DELAY_MS=5 * SECOND)
+    assert t.timer_store.queue_offset < 60
+    t.put("soon", TIMER_DELAY_MS=20)
+    t.clock.advance(20)
+    t.turn.run()
+    assert t.bodies() == ["soon"]
+    for number in range(60, 80):
+        t.put(f"{number}", TIMER_DELAY_MS=5 * SECOND)
+    assert t.timer_store.queue_offset < 81
+    again = t.again()
+    await again.advance(6 * SECOND)
+    assert again.bodies() == ["soon", *(f"{number}" for number in range(80))]
+
+
 @pytest.mark.parametrize("ahead_ms", [SECOND, MINUTE])  # into a slot that is loaded, and into one that waits
 async def test_hundreds_that_come_together_are_delivered_in_due_order_without_those_cancelled(ahead_ms: int) -> None:
     t = Timed()

@@ -103,6 +103,7 @@ class Timed:
 
     async def advance(self, ms: int) -> None:
         assert isinstance(self.clock, VirtualClock)
+        await self.settle()  # what is put off is entered at the time at which it came
         self.clock.advance(ms)
         await self.settle()
 
