@@ -41,8 +41,12 @@ def superseded_key(physical_offset: int) -> str:
 def read_timer_record(view: memoryview, precision_ms: int, position: int = 0) -> TimerRecord:
     """What the record at `position` says. Raises ValueError when there is none of the timer topic's."""
     size, _, topic_start, topic_size = bounds(view, position)
-    store_timestamp_ms = store_timestamp_of(view, position)
     properties = decode_properties(view[topic_start + topic_size + 2 : position + size])
+    return timer_record(properties, size, store_timestamp_of(view, position), precision_ms)
+
+
+def timer_record(properties: dict[str, str], size: int, store_timestamp_ms: int, precision_ms: int) -> TimerRecord:
+    """What a record with these properties says. Raises ValueError when it is none of the timer topic's."""
     due_ms, is_relative = due_of(properties, store_timestamp_ms, precision_ms)
     get = properties.get
     out, copy_of = get(TIMER_OUT_MS), get(PMQ_COPY_OF)

@@ -70,6 +70,7 @@ class TimerMessageService:
         self._stop_deliver = stop_deliver
         self._near = NearHeap()
         reader = TimerReader(store, precision_ms)
+        self.know = reader.know
         self._loader = SlotLoader(timer_store, self._near, steps, reader, precision_ms)
         self._entry = TimerEntry(store, timer_store, self._loader, reader, self._clock)
         self._carry = TimerCarry(

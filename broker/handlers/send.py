@@ -102,9 +102,11 @@ def _send_rare(services: Services, message: Message, text: str, queue_id: int) -
         message.properties_bytes = putter.stored_properties(text, properties)
     result = putter.put_at_once(message)
     handle = None
-    if message.topic == TIMER_TOPIC and UNIQ_KEY in properties and not topic.startswith(RETRY_PREFIX):
-        timestamp = str(int(properties[TIMER_OUT_MS]) + 1)
-        handle = RecallHandle(topic, config.broker_name, timestamp, properties[UNIQ_KEY]).encode()
+    if message.topic == TIMER_TOPIC:
+        services.timer_messages.know(properties, result)
+        if UNIQ_KEY in properties and not topic.startswith(RETRY_PREFIX):
+            timestamp = str(int(properties[TIMER_OUT_MS]) + 1)
+            handle = RecallHandle(topic, config.broker_name, timestamp, properties[UNIQ_KEY]).encode()
     message_id = putter.message_id(result.physical_offset)
     answer = RecallableSendMessageResponseHeader(
         message_id, queue_id, result.queue_offset, None, config.region_id, config.trace_on, handle
