@@ -45,6 +45,8 @@ _BLANK_SLOTS: Final = 60
 _HOUR_MS: Final = 3_600_000
 # A slot's units that lie together are read in one piece if there are no more others among them than this.
 _OTHERS_READ: Final = 4096
+# How many units are looked at for a part of a slot: 1 ms.
+_UNITS_IN_PART: Final = 8192
 # A slot that is read by nobody, nor shared with a time to come: of the wheel's two weeks only the second is.
 _POINTER_SLOTS: Final = 3 * 86_400
 # More is no delay of a unit: only a clock that was set, or a broker that was away for weeks, comes to that.
@@ -317,7 +319,8 @@ class TimerStore:
 
     def _parts_between(self, position: int, end: int, time_ms: int) -> Iterator[Units]:
         # Each window is looked for anew: meanwhile files may have come and gone.
-        while (window := next(self._log.windows(position, end), None)) is not None:
+        at_once = _UNITS_IN_PART * TIMER_LOG_UNIT_SIZE
+        while (window := next(self._log.windows(position, min(end, position + at_once)), None)) is not None:
             start, units = window
             position = start + len(units) * TIMER_LOG_UNIT_SIZE
             found = units[unit_times(units) // self._precision_ms == time_ms // self._precision_ms]
