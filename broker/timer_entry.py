@@ -107,22 +107,23 @@ class TimerEntry:
         self._loader = loader
         self._reader = reader
         self._clock = clock
-        # Until then no more than so many are entered as they come; the earliest TIMER_OUT_MS of those that are not entered.
+        # Until then no more than so many are entered as they come.
         self._window_end_s = 0.0
         self._window_left = 0
-        self._soonest_ms = _FAR_MS
+        self.soonest_ms = _FAR_MS
+        """No message that is not entered has an earlier TIMER_OUT_MS."""
 
     def expect(self, out_ms: int) -> None:
         """A message with that TIMER_OUT_MS is about to be put into the timer topic."""
-        if out_ms < self._soonest_ms:
-            self._soonest_ms = out_ms
+        if out_ms < self.soonest_ms:
+            self.soonest_ms = out_ms
 
     @property
     def is_put_off(self) -> bool:
         """Whether what is not entered can wait for more."""
         if self._window_left > 0 or self._clock.monotonic() >= self._window_end_s:
             return False
-        can_wait = self._soonest_ms > self._clock.message_time_ms() + ENTER_EVERY_MS
+        can_wait = self.soonest_ms > self._clock.message_time_ms() + ENTER_EVERY_MS
         return can_wait and self._store.max_offset(TIMER_TOPIC, 0) < self.queue_offset + ENTERED_AT_ONCE
 
     def enter(self) -> bool:
@@ -146,7 +147,7 @@ class TimerEntry:
         self._window_left -= count
         if self.queue_offset < self._store.max_offset(TIMER_TOPIC, 0):
             return True
-        self._soonest_ms = _FAR_MS
+        self.soonest_ms = _FAR_MS
         return False
 
     def enter_again(self, recovered: RecoveredTimers, progress: Progress | None) -> None:

@@ -161,10 +161,10 @@ class TimerMessageService:
     @property
     def delivered_to_ms(self) -> int:
         """Everything that is due by then, and was dispatched, is put."""
-        if self._entry.queue_offset < self._store.max_offset(TIMER_TOPIC, 0):
-            return 0
         loader, near_ms = self._loader, self._near.due_ms
         waits_from_ms = loader.loaded_to_ms if loader.loading_ms is None else loader.loading_ms
+        if self._entry.queue_offset < self._store.max_offset(TIMER_TOPIC, 0):
+            waits_from_ms = min(waits_from_ms, self._entry.soonest_ms + 1)  # due behind it
         return (waits_from_ms if near_ms is None else min(waits_from_ms, near_ms)) - 1
 
     # --- entering ---------------------------------------------------------------------------------------------------
