@@ -22,7 +22,7 @@ from pocketmq import processes
 HOME = Path("demo-store").absolute()
 MARK = ".made-by-pocketmq-demo"
 TOUR_SECONDS_MAX = 100
-REPORT_SECONDS_MAX = 100
+REPORT_SECONDS_MAX = 300
 ROWS_SHOWN_MAX = 20
 COMMIT_LOG_FILE_SIZE = 16 << 20
 

@@ -112,7 +112,7 @@ func readFrame(r *bufio.Reader, body *[]byte) (code int, opaque int32, ext map[s
 
 func main() {
 	addr := flag.String("addr", "127.0.0.1:10911", "broker address")
-	mode := flag.String("mode", "send", "send | pull | transaction | delay | check")
+	mode := flag.String("mode", "send", "send | pull | pop | transaction | delay | check")
 	topic := flag.String("topic", "Bench", "existing topic")
 	queues := flag.Int("queues", 8, "queues of the topic")
 	conns := flag.Int("conns", 8, "connections")
@@ -121,6 +121,7 @@ func main() {
 	secs := flag.Float64("secs", 10, "measured seconds, after 2 s of warm-up")
 	bin := flag.Bool("bin", false, "ROCKETMQ header serialisation in place of JSON")
 	delay := flag.Int("delay", 0, "delay level property")
+	brokerName := flag.String("broker", "broker-a", "mode pop: the broker's name")
 	sql := flag.String("sql", "", "mode pull: an SQL92 expression, in place of all tags")
 	pid := flag.Int("pid", 0, "broker pid, for its CPU time and memory")
 	how := flag.String("how", "level", "mode delay: level | timer | start | burst | now")
@@ -133,6 +134,10 @@ func main() {
 	}
 	if *mode == "delay" {
 		delayRun(*addr, *topic, *how, *ms, max(*delay, 1), *queues, *rate, *secs, *pid)
+		return
+	}
+	if *mode == "pop" {
+		popRun(*addr, *topic, *brokerName, *queues, *conns, *window, *secs, *pid)
 		return
 	}
 	body := []byte(strings.Repeat("x", *size))
