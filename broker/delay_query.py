@@ -19,6 +19,7 @@ import numpy.typing as npt
 from broker.delay_cancelled import DelayCancelled
 from broker.delivery_time import TIMER_DEL_UNIQKEY, TIMER_OUT_MS, TIMER_TOPIC, due_of, slot_time_ms
 from broker.message_id import decode_message_id, encode_message_id
+from broker.pop_record import REVIVE_TOPIC_PREFIX
 from broker.schedule import ScheduleMessageService
 from remoting.delay_bodies import DelayedCounts, DelayedMessage
 from runtime.clock import Clock
@@ -332,7 +333,9 @@ class DelayQuery:
         properties = pending.properties
         if not wanted.begin_ms <= pending.due_ms < wanted.end_ms or TIMER_DEL_UNIQKEY in properties:
             return False
-        if wanted.topic is not None and pending.topic != wanted.topic:
+        # What the broker notes about popped messages is nobody's message, unless somebody asks for that topic.
+        is_own = wanted.topic is None and pending.topic.startswith(REVIVE_TOPIC_PREFIX)
+        if is_own or (wanted.topic is not None and pending.topic != wanted.topic):
             return False
         if wanted.key is not None and wanted.key not in properties.get(KEYS, "").split():
             return False

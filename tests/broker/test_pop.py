@@ -13,9 +13,12 @@ from running import SMALL, ask, connected, running_broker, until
 
 from broker.broker import Broker
 from broker.pop_record import FIRST_POP_TIME, REVIVE_GROUP, Handle
+from remoting.bodies import decode_body
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
+from remoting.delay_bodies import DelayedMessages
+from remoting.headers.delay import QueryDelayedRequestHeader
 from remoting.headers.offset import QueryConsumerOffsetRequestHeader
 from remoting.headers.pop import (
     AckMessageRequestHeader,
@@ -352,6 +355,16 @@ async def test_progress_of_reviving_is_a_consumer_offset() -> None:
         done = [services.offsets.query(REVIVE_GROUP, REVIVE_TOPIC, queue_id) for queue_id in range(8)]
         ends = [services.store.max_offset(REVIVE_TOPIC, queue_id) for queue_id in range(8)]
         assert sorted(done)[-1] == 1 and [max(at + 1, 0) for at in done] == ends
+
+
+async def test_what_is_noted_about_pops_is_not_listed_among_delayed_messages() -> None:
+    async with popping() as path:
+        await path.send("a")
+        await path.bodies()
+        for topic, count in ((None, 0), (REVIVE_TOPIC, 1)):
+            header = QueryDelayedRequestHeader(topic)
+            answer = await ask(path.client, path.broker, RequestCode.QUERY_DELAYED, header)
+            assert len(decode_body(DelayedMessages, answer.body).messages) == count
 
 
 async def test_without_timers_nothing_can_be_popped() -> None:
