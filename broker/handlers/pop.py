@@ -50,6 +50,8 @@ def pop_message(services: Services, request: Request[PopMessageRequestHeader]) -
     empty = partial(_empty, popped)
     if header.poll_time <= 0:
         return empty()
+    if popped.is_behind:
+        _go_on(services, header)
     return _wait(services, request, partial(_pop_again, services, request), empty) or _empty(
         popped, ResponseCode.POLLING_FULL
     )
@@ -58,10 +60,14 @@ def pop_message(services: Services, request: Request[PopMessageRequestHeader]) -
 def _found(services: Services, popped: Popped) -> Response:
     header = popped.header
     if popped.rest:
-        # Others that wait may have it.
-        services.pops.polling.look_at(header.topic, header.queue_id)
-        services.turn.arm()
+        _go_on(services, header)  # others that wait may have it
     return Response(ResponseCode.SUCCESS, popped.answer(), popped.views, "FOUND")
+
+
+def _go_on(services: Services, header: PopMessageRequestHeader) -> None:
+    """Have those that wait look again in the next turn."""
+    services.pops.polling.look_at(header.topic, header.queue_id)
+    services.turn.arm()
 
 
 def _empty(popped: Popped, code: ResponseCode = ResponseCode.POLLING_TIMEOUT) -> Response:
@@ -72,6 +78,8 @@ def _pop_again(services: Services, request: Request[PopMessageRequestHeader]) ->
     popped = services.pops.pop(request.header, _admit(services, request))
     # Also for check points of the messages, which the turn has yet to dispatch.
     services.turn.arm()
+    if popped.is_behind and not popped.count:
+        _go_on(services, request.header)
     return _found(services, popped) if popped.count else None
 
 

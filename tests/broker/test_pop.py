@@ -267,6 +267,16 @@ async def test_only_what_a_group_subscribes_to_is_popped() -> None:
         assert (await path.pop(exp="||", exp_type="TAG")).code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 
+async def test_a_pop_goes_on_turn_by_turn_behind_many_that_it_does_not_want() -> None:
+    async with popping() as path:
+        for _ in range(5):
+            await path.send(*["no"] * 1000, tags="A")
+        await path.send("yes", tags="B")
+        began_s = path.clock.monotonic()
+        assert await path.bodies(32, 0, 15_000, exp="B", exp_type="TAG") == ["yes"]
+        assert path.clock.monotonic() - began_s < 10, "not when its time was over"
+
+
 async def test_a_new_group_may_begin_with_the_last_message() -> None:
     async with popping(init_pop_offset_by_check_msg_in_mem=False) as path:
         await path.send("a", "b", "c")
