@@ -30,7 +30,6 @@ from store.index_service import IndexService
 from store.layout import RECORD_SIZE_MIN
 from store.log_scan import LogScan, next_sound_record
 from store.lost_records import LostRecords, numbered
-from store.record import BadRecordError, bounds
 from store.record_window import RecordWindow
 from store.recovery_report import RecoveryReport, StartKind
 from store.store_checkpoint import StoreCheckpoint
@@ -348,21 +347,12 @@ class Recovery:
             return None
         # Nearer than the smallest record no other can begin in a file: what looks like one is part of the bad one.
         nearest = min(position + quarantine.FILLER_SIZE_MIN, position - position % file_size + file_size)
-        return self._behind_sizes(position) or next_sound_record(self._files, nearest - 1)
-
-    def _behind_sizes(self, position: int) -> int | None:
-        """Where the bad record itself says that the next begins, if there is one: only its content is damaged then.
-
-        Or its body, which anybody may have written, could be taken for records.
-        """
-        file = self._files.file_at(position)
-        assert file is not None
-        try:
-            end = position + bounds(file.view, position - file.start_offset)[0]
-        except BadRecordError:
-            return None
-        end = recovery_start.past_blank(self._files, end)
-        return end if recovery_start.record_at(self._files, end) is not None else None
+        sound = recovery_start.behind_sizes(self._files, position) or next_sound_record(self._files, nearest - 1)
+        if sound is not None and synced_ms is not None and self._last_record < 0 and self._files.min_offset:
+            # Nothing is left before it, and the newest that had been synced may be deleted: the sound one must be older.
+            record = recovery_start.record_at(self._files, sound)
+            return sound if record is not None and record[1] < synced_ms else None
+        return sound
 
     def _sync(self, start: int) -> None:
         """Have everything from `start` to the last record read on the disk, in log, queues and index."""

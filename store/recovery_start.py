@@ -54,6 +54,21 @@ def past_blank(files: MappedFileQueue, end: int) -> int:
     return end if file is None or not is_blank(file.view, end - file.start_offset) else file.start_offset + file.size
 
 
+def behind_sizes(files: MappedFileQueue, position: int) -> int | None:
+    """Where a bad record itself says that the next begins, if there is one: only its content is damaged then.
+
+    Or its body, which anybody may have written, could be taken for records.
+    """
+    file = files.file_at(position)
+    assert file is not None
+    try:
+        end = position + bounds(file.view, position - file.start_offset)[0]
+    except BadRecordError:
+        return None
+    end = past_blank(files, end)
+    return end if record_at(files, end) is not None else None
+
+
 def nothing_behind(files: MappedFileQueue, end: int) -> bool:
     """Whether nothing was appended to the log at `end`."""
     behind = files.view(past_blank(files, end), BLANK_SIZE)

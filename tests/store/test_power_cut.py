@@ -239,6 +239,31 @@ def test_a_name_whose_sync_still_runs_is_not_taken_for_durable() -> None:
     assert all(names == row[: len(names)] for names in left), "a file behind one that is gone"
 
 
+def test_what_was_never_synced_is_cut_off_though_it_is_all_that_retention_has_left() -> None:
+    """The checkpoint speaks of records that are deleted: it vouches for none of those that follow."""
+    disk, clock = PowerCutDisk(), SteppedClock()
+    store = MessageStore(small_config(file_reserved_time=1), disk, clock)
+    store.load()
+    acknowledged(store, 3)
+    store.flush_queues()
+    file_size = store.config.mapped_file_size_commit_log
+    while store.max_physical_offset < file_size:
+        assert store.put_message(message(body=bytes(2000))).status is PutStatus.PUT_OK
+    names, bodies_put = store.commit_log.mapped_files, [b"%d" % number + bytes(1500) for number in range(9)]
+    names.sync_names()
+    names.files[0].flush()
+    for body in bodies_put:
+        assert store.put_message(message("New", body=body)).status is PutStatus.PUT_OK
+    clock.step(4000)
+    assert store.clean(manual=True) and store.min_physical_offset == file_size
+    store.checkpoint_service.run_once()
+    names.sync_names()
+    for seed in range(100):
+        rest = opened(disk.power_cut(random.Random(seed)))
+        left = bodies(rest, "New")
+        assert left == bodies_put[: len(left)], f"seed {seed}"
+
+
 def test_a_deleted_topic_that_is_forgotten_in_the_end_does_not_come_back() -> None:
     """Retention deletes the last of its records; what says that it was deleted may go then, and nothing else is to tell."""
     disk, clock = PowerCutDisk(), SteppedClock()
