@@ -156,7 +156,7 @@ async def test_a_held_pull_of_a_topic_that_goes_away_is_told(path, consumer):
 
 
 async def test_beyond_the_limit_pulls_are_answered_at_once(path, consumer, monkeypatch):
-    monkeypatch.setattr("broker.long_polling.HOLDS_MAX", 1)
+    monkeypatch.setattr("broker.held_requests.HELD_MAX", 1)
     hold(path, consumer)
     hold(path, consumer)
     assert [answer.code for answer in consumer.take()] == [ResponseCode.PULL_NOT_FOUND]
