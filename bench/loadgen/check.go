@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
-	"net"
 	"os"
 	"strconv"
 )
@@ -14,11 +13,7 @@ import (
 // checkRun reads every queue of a topic once, from its minimum to its maximum offset, and prints how many messages there
 // are, a hash over (queue, queue offset, body), and what was wrong: a body CRC, a gap or a step back in queue offsets.
 func checkRun(addr, topic string, queues int) {
-	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	conn := dial(addr)
 	r := bufio.NewReaderSize(conn, 1<<20)
 	var b []byte
 	call := func(code int, ext map[string]string, body []byte) (int, map[string]string) {

@@ -31,11 +31,7 @@ func delayRun(addr, topic, how string, ms int, level int, queues, rate int, secs
 	run := strconv.FormatInt(time.Now().UnixNano(), 36)
 	var ready sync.WaitGroup
 	for q := 0; q < queues; q++ {
-		conn, err := net.Dial("tcp", addr)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
+		conn := dial(addr)
 		ready.Add(1)
 		go func(q int, conn net.Conn) {
 			r := bufio.NewReaderSize(conn, 1<<20)
@@ -98,7 +94,7 @@ func delayRun(addr, topic, how string, ms int, level int, queues, rate int, secs
 		}(q, conn)
 	}
 	ready.Wait()
-	conn, _ := net.Dial("tcp", addr)
+	conn := dial(addr)
 	go func() {
 		r := bufio.NewReaderSize(conn, 1<<20)
 		var b []byte

@@ -110,6 +110,15 @@ func readFrame(r *bufio.Reader, body *[]byte) (code int, opaque int32, ext map[s
 	return
 }
 
+func dial(addr string) net.Conn {
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	return conn
+}
+
 func main() {
 	addr := flag.String("addr", "127.0.0.1:10911", "broker address")
 	mode := flag.String("mode", "send", "send | pull | pop | transaction | delay | check")
@@ -161,11 +170,7 @@ func main() {
 	var measuring atomic.Bool
 	var wg sync.WaitGroup
 	for c := 0; c < *conns; c++ {
-		conn, err := net.Dial("tcp", *addr)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
+		conn := dial(*addr)
 		wg.Add(1)
 		go func(c int, conn net.Conn) {
 			defer wg.Done()

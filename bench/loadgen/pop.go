@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"net"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,11 +25,7 @@ func popRun(addr, topic, brokerName string, queues, conns, window int, secs floa
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
 	for c := 0; c < conns; c++ {
-		conn, err := net.Dial("tcp", addr)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
+		conn := dial(addr)
 		wg.Add(1)
 		go func(c int, conn net.Conn) {
 			defer wg.Done()
