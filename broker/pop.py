@@ -20,7 +20,6 @@ from broker.pop_record import (
     MESSAGES_MAX,
     ORDER_REVIVE_QUEUE,
     POP_CK,
-    REVIVE_TOPIC_PREFIX,
     Ack,
     CheckPoint,
     Handle,
@@ -30,6 +29,7 @@ from broker.pop_record import (
 from broker.pop_revive import PopReviveService
 from broker.put import MessagePutter
 from broker.stats import BrokerStats
+from broker.subscription import Wanted
 from broker.topic_config import RETRY_PREFIX, TopicConfigManager
 from remoting.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
 from runtime.clock import Clock
@@ -39,11 +39,7 @@ from store.message import Arrival, GetResult, GetStatus
 from store.message_store import MessageStore
 from store.multi_dispatch import LMQ_PREFIX
 from store.properties import decode_properties
-from store.queue_reader import Matches
 from store.record import decode_record, encode_record, record_size, topic_part
-from store.record_filter import RecordFilter
-
-Wanted = Matches | RecordFilter | None
 
 _READS_MAX: Final = 2
 """How often in one turn a pop reads on behind what its filter does not want, 800 units a time: 2 ms each with SQL92."""
@@ -113,7 +109,6 @@ class PopMessageService:
         orders.on_free = self._freed
         self._clock = clock
         self._store_host = store_host
-        self._revive_topic = REVIVE_TOPIC_PREFIX + config.broker_cluster_name
         self._counter = 0
 
     # --- life -------------------------------------------------------------------------------------------------------
@@ -134,13 +129,11 @@ class PopMessageService:
 
     def persist(self) -> None:
         """Write what is popped in order."""
-        if self._orders.is_dirty:
-            self._orders.persist()
+        self._orders.persist()
 
     def persist_in(self, executor: Executor) -> None:
         """The same from another thread."""
-        if self._orders.is_dirty:
-            self._orders.persist_in(executor)
+        self._orders.persist_in(executor)
 
     def arrived(self, arrivals: Sequence[Arrival]) -> None:
         """Queues grew. To be called after each dispatch."""
@@ -166,7 +159,7 @@ class PopMessageService:
             names.append(retry_topic_of(topic, group, with_v2=False))
         return tuple(names)
 
-    def queues(self, header: "PopMessageRequestHeader") -> Iterator[tuple[str, int]]:
+    def queues(self, header: PopMessageRequestHeader) -> Iterator[tuple[str, int]]:
         """The queues that a pop reads, in the order in which it reads them."""
         self._counter += 1
         turn = self._counter
@@ -302,8 +295,12 @@ class PopMessageService:
     # --- writing down -----------------------------------------------------------------------------------------------
 
     def _note(self, said: CheckPoint, revive_queue: int) -> None:
-        self._topics.create_on_send_back(self._revive_topic, self._config.revive_queue_num)
-        self._putter.put(said.message(self._revive_topic, revive_queue, self._store_host, self._clock.message_time_ms()))
+        self._topics.create_on_send_back(self._revive.topic, self._config.revive_queue_num)
+        self._putter.put(said.message(self._revive.topic, revive_queue, self._store_host, self._clock.message_time_ms()))
+
+    def is_ours(self, handle: Handle) -> bool:
+        """Whether a handle names a revive queue that there is: an ack must not make others."""
+        return handle.revive_queue == ORDER_REVIVE_QUEUE or self._revive.has_queue(handle.revive_queue)
 
     def acknowledge(
         self, group: str, topic: str, queue_id: int, handle: Handle, queue_offsets: list[int]
@@ -323,7 +320,7 @@ class PopMessageService:
         )  # fmt: skip
         now_ms = self._clock.message_time_ms()
         due_ms = handle.pop_time_ms + handle.invisible_time_ms
-        message = ack.message(self._revive_topic, handle.revive_queue, due_ms, self._store_host, now_ms)
+        message = ack.message(self._revive.topic, handle.revive_queue, due_ms, self._store_host, now_ms)
         return self._putter.put(message).end_offset
 
     def _acknowledge_in_order(self, group: str, topic: str, queue_id: int, handle: Handle, queue_offset: int) -> None:

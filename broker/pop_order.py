@@ -5,6 +5,7 @@ pop with the attempt id of the one before it is the same one, tried again: it ge
 """
 
 from collections.abc import Callable
+from concurrent.futures import Executor
 from typing import Any, Final
 
 import msgspec
@@ -55,7 +56,7 @@ class ConsumerOrderInfoManager(ConfigManager):
         super().__init__(file, clock)
         self._timers = timers
         self.table: dict[str, dict[int, OrderInfo]] = {}
-        self.is_dirty = False
+        self._is_dirty = False
         self.on_free: Callable[[str, int], None] = lambda topic, queue_id: None
         """Called when the messages of a queue may be popped again."""
 
@@ -106,14 +107,24 @@ class ConsumerOrderInfoManager(ConfigManager):
             self._changed(topic, queue_id, info)
 
     def _changed(self, topic: str, queue_id: int, info: OrderInfo) -> None:
-        self.is_dirty = True
+        self._is_dirty = True
         if info.open_offsets():
             self._timers.at_ms(info.blocked_to_ms(), lambda: self.on_free(topic, queue_id))
 
     # --- the file ---------------------------------------------------------------------------------------------------
 
+    def persist(self) -> None:
+        """Write the file, if something changed since it was last written."""
+        if self._is_dirty:
+            super().persist()
+
+    def persist_in(self, executor: Executor) -> None:
+        """The same from another thread."""
+        if self._is_dirty:
+            super().persist_in(executor)
+
     def encode(self) -> dict[str, Any]:
-        self.is_dirty = False
+        self._is_dirty = False
         oldest_ms = self.clock.message_time_ms() - _KEPT_MS
         for key in tuple(self.table):
             self.table[key] = {at: info for at, info in self.table[key].items() if info.last_ms > oldest_ms}

@@ -15,7 +15,7 @@ import msgspec
 from broker.delivery_time import TIMER_DELIVER_MS
 from broker.topic_config import RETRY_PREFIX
 from store.message import Message
-from store.properties import TAGS, UNIQ_KEY
+from store.properties import TAGS, UNIQ_KEY, encode_properties
 
 REVIVE_TOPIC_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
 REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
@@ -127,7 +127,6 @@ def _message(
     body: CheckPoint | Ack, topic: str, queue_id: int, tag: str, key: str, due_ms: int, host: bytes, now_ms: int
 ) -> Message:
     properties = {TAGS: tag, UNIQ_KEY: key, TIMER_DELIVER_MS: str(due_ms)}
-    text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
     return Message(
         topic,
         queue_id,
@@ -136,7 +135,7 @@ def _message(
         host,
         born_timestamp_ms=now_ms,
         properties=properties,
-        properties_bytes=text.encode(),
+        properties_bytes=encode_properties(properties).encode(),
     )
 
 

@@ -74,7 +74,7 @@ class PopReviveService:
         self._timers = timers
         self._clock = timers.clock
         self._turn = turn
-        self._topic = revive_topic
+        self.topic = revive_topic
         self._queue_nums = queue_nums
         self._store_host = store_host
         self._with_retry_v2 = with_retry_v2
@@ -91,9 +91,12 @@ class PopReviveService:
     def start(self) -> None:
         """Read on from where the last process was, and revive from now on."""
         self._is_running = True
-        queue_ids = {queue_id for topic, queue_id in self._store.queues.queues if topic == self._topic}
+        queue_ids = {queue_id for topic, queue_id in self._store.queues.queues if topic == self.topic}
         for queue_id in sorted(queue_ids | set(range(self._queue_nums))):
-            self._queue(queue_id)
+            queue_offset = self._offsets.query(REVIVE_GROUP, self.topic, queue_id) + 1
+            low = max(self._store.min_offset(self.topic, queue_id), 0)
+            high = max(self._store.max_offset(self.topic, queue_id), low)
+            self._queues[queue_id] = _ReviveQueue(queue_id, min(max(queue_offset, low), high))
         self._clock.subscribe(lambda now_ms: self._look())
         self._look()
 
@@ -103,14 +106,9 @@ class PopReviveService:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _queue(self, queue_id: int) -> _ReviveQueue:
-        queue = self._queues.get(queue_id)
-        if queue is None:
-            queue_offset = self._offsets.query(REVIVE_GROUP, self._topic, queue_id) + 1
-            low = max(self._store.min_offset(self._topic, queue_id), 0)
-            high = max(self._store.max_offset(self._topic, queue_id), low)
-            queue = self._queues[queue_id] = _ReviveQueue(queue_id, min(max(queue_offset, low), high))
-        return queue
+    def has_queue(self, queue_id: int) -> bool:
+        """Whether check points and acks may be put into a queue: it is read."""
+        return queue_id in self._queues
 
     @property
     def open_count(self) -> int:
@@ -126,7 +124,7 @@ class PopReviveService:
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
         """Queues grew."""
-        if self._is_running and any(arrival.topic == self._topic for arrival in arrivals):
+        if self._is_running and any(arrival.topic == self.topic for arrival in arrivals):
             self._look()
 
     def _look(self) -> None:
@@ -165,9 +163,11 @@ class PopReviveService:
         now_ms = self._clock.message_time_ms()
         while self._due and self._due[0][0] <= now_ms:
             if self._due[0][0] > self._read_to_ms:
-                # What is put by now is read behind the dispatch at the end of this turn.
-                self._put_to_ms = min(self._timer_messages.delivered_to_ms, now_ms)
-                self._turn.arm()
+                delivered_to_ms = self._timer_messages.delivered_to_ms
+                if delivered_to_ms >= self._due[0][0]:
+                    # What is put by now is read behind the dispatch at the end of this turn.
+                    self._put_to_ms = min(delivered_to_ms, now_ms)
+                    self._turn.arm()
                 return AGAIN_S
             if self._clock.monotonic() >= end_s:
                 return 0.0
@@ -194,7 +194,7 @@ class PopReviveService:
 
     def _read(self, queue: _ReviveQueue) -> bool:
         """Some records of a queue; whether there may be more."""
-        consume_queue = self._store.queue(self._topic, queue.queue_id)
+        consume_queue = self._store.queue(self.topic, queue.queue_id)
         if consume_queue is None or queue.queue_offset >= consume_queue.max_offset:
             return False
         queue.queue_offset = max(queue.queue_offset, consume_queue.min_offset)
@@ -209,7 +209,7 @@ class PopReviveService:
                 record = decode_record(view)
                 said = read_revive_record(decode_properties(record.properties).get(TAGS), record.body)
             except ValueError as error:
-                log.error("record %d of %s/%d is lost: %s", queue_offset, self._topic, queue.queue_id, error)
+                log.error("record %d of %s/%d is lost: %s", queue_offset, self.topic, queue.queue_id, error)
                 continue
             if isinstance(said, CheckPoint):
                 self._open(queue, queue_offset, said)
@@ -238,12 +238,15 @@ class PopReviveService:
 
     def _commit(self, queue: _ReviveQueue) -> None:
         if queue.done_to >= 0:
-            self._offsets.commit_when_synced(REVIVE_GROUP, self._topic, queue.queue_id, queue.done_to)
+            self._offsets.commit_when_synced(REVIVE_GROUP, self.topic, queue.queue_id, queue.done_to)
 
     # --- reviving ---------------------------------------------------------------------------------------------------
 
     def _revive(self, check_point: CheckPoint, queue_id: int, now_ms: int) -> None:
-        """Store again what is not acknowledged. Raises OSError or RemotingError when not even a new check point can be."""
+        """Store again what is not acknowledged. Raises OSError or RemotingError when not even a new check point can be.
+
+        What is done with is marked: when this is called again it goes on behind that.
+        """
         group = check_point.c
         if self._topics.get(normal_topic_of(check_point.t, group)) is None or self._groups.get(group) is None:
             log.info("nobody wants what group %s popped from %s: topic or group is deleted", group, check_point.t)
@@ -256,8 +259,9 @@ class PopReviveService:
             except ValueError as error:
                 log.warning("message %d of %s/%d is lost: %s", queue_offset, check_point.t, check_point.q, error)
             except (OSError, RemotingError) as error:
-                log.error("message %d of %s/%d is tried again: %s", queue_offset, check_point.t, check_point.q, error)
                 self._put_again(check_point, queue_offset, queue_id, now_ms)
+                log.error("message %d of %s/%d is tried again: %s", queue_offset, check_point.t, check_point.q, error)
+            check_point.bm |= 1 << index
 
     def _copy(self, check_point: CheckPoint, queue_offset: int) -> None:
         """Raises ValueError when the message is gone, OSError or RemotingError when it cannot be stored."""
@@ -284,4 +288,4 @@ class PopReviveService:
             queue_offset, check_point.pt, now_ms - check_point.pt + BACK_OFF_MS * min(tries, 60), check_point.q,
             check_point.t, check_point.c, check_point.bn, 1, d=[0], rp=str(tries),
         )  # fmt: skip
-        self._putter.put(again.message(self._topic, queue_id, self._store_host, now_ms))
+        self._putter.put(again.message(self.topic, queue_id, self._store_host, now_ms))

@@ -9,10 +9,14 @@ from typing import Final
 
 from store.java_hash import java_hash
 from store.queue_reader import Matches
+from store.record_filter import RecordFilter
 
 TAG: Final = "TAG"
 SUB_ALL: Final = "*"
 SQL92: Final = "SQL92"
+
+Wanted = Matches | RecordFilter | None
+"""Which messages of a queue somebody wants; None for all."""
 
 
 def is_tag_type(expression_type: str | None) -> bool:

@@ -12,10 +12,10 @@ from namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfigManager
 from namesrv.register_body import RegisterBodyError, decode_register_body
 from namesrv.route_info import BROKER_EXPIRED_S, FLAG_UNIT, FLAG_UNIT_SUB, BrokerIdentity, RouteInfoManager
 from remoting import fastjson
-from remoting.bodies import BrokerData, DataVersion, KVTable, TopicList, TopicRouteData, decode_body, encode_body
+from remoting.bodies import BrokerData, DataVersion, KVTable, TopicList, TopicRouteData, encode_body
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Request, Response
-from remoting.dispatch import RemotingError, Route, routes
+from remoting.dispatch import RemotingError, Route, request_body, routes
 from remoting.header import NoHeader
 from remoting.headers.route import (
     AddWritePermResponseHeader,
@@ -92,7 +92,7 @@ def unregister_broker(services: NamesrvServices, request: Request[BrokerIdentity
 def query_data_version(services: NamesrvServices, request: Request[BrokerIdentityRequestHeader]) -> Response:
     """Tells whether a registration would bring news; if not, the question counts as a sign of life."""
     address = request.header.broker_addr
-    asked = _data_version(request.body)
+    asked = request_body(request, DataVersion)
     is_changed = services.routes.is_changed(address, asked)
     if not is_changed:
         services.routes.touch(address)
@@ -220,13 +220,6 @@ def update_namesrv_config(services: NamesrvServices, request: Request[NoHeader])
 
 def get_namesrv_config(services: NamesrvServices, request: Request[NoHeader]) -> Response:
     return Response(body=runtime_config.print_items([services.config]).encode())
-
-
-def _data_version(body: bytes) -> DataVersion:
-    try:
-        return decode_body(DataVersion, body) if body else DataVersion()
-    except (ValueError, msgspec.DecodeError) as error:
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"body cannot be read: {error}") from None
 
 
 ROUTES: Final = routes(

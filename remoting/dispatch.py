@@ -10,10 +10,11 @@ binary serialisation, responses, and headers of another shape; a test holds the 
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from remoting.bodies import Body, decode_body
 from remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE, JSON, ResponseCode
 from remoting.command import (
     DECODE_ERRORS,
@@ -30,6 +31,8 @@ from remoting.header import CommandHeader
 
 log = logging.getLogger("remoting")
 
+B = TypeVar("B", bound=Body)
+
 
 class RemotingError(Exception):
     """A refusal: becomes a response with this code and remark."""
@@ -38,6 +41,14 @@ class RemotingError(Exception):
         super().__init__(remark)
         self.code = code
         self.remark = remark
+
+
+def request_body(request: Request[Any], declared: type[B]) -> B:
+    """The body of a request as `declared`; none at all has no fields. Raises RemotingError naming what does not fit."""
+    try:
+        return decode_body(declared, request.body or b"{}")
+    except ValueError as error:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"body of code {request.code}: {error}") from None
 
 
 class Deferred:

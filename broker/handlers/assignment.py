@@ -5,18 +5,16 @@ broker's are all.
 """
 
 import asyncio
-from typing import Final, TypeVar
-
-import msgspec
+from typing import Final
 
 from broker.allocation import STRATEGIES, shared_for_pop
 from broker.message_request_mode import MODES, POP, PULL
 from broker.services import Services
 from broker.topic_config import PERM_READ, RETRY_PREFIX
-from remoting.bodies import MessageQueue, decode_body, encode_body
+from remoting.bodies import MessageQueue, encode_body
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Request, Response
-from remoting.dispatch import Deferred, RemotingError, Route, routes
+from remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
 from remoting.header import NoHeader
 from remoting.pop_bodies import (
     MessageQueueAssignment,
@@ -25,15 +23,13 @@ from remoting.pop_bodies import (
     QueryAssignmentResponseBody,
 )
 
-B = TypeVar("B", bound=msgspec.Struct)
-
 ANY_QUEUE: Final = -1
 BROADCASTING: Final = "BROADCASTING"
 
 
 def query_assignment(services: Services, request: Request[NoHeader]) -> Deferred:
     """The client's share of a topic's queues. No set at all means that it keeps what it has."""
-    asked = _body(request, QueryAssignmentRequestBody)
+    asked = request_body(request, QueryAssignmentRequestBody)
     deferred = Deferred()
 
     async def answer() -> None:
@@ -95,7 +91,7 @@ def _mode(services: Services, topic: str, group: str) -> tuple[str, int]:
 
 def set_message_request_mode(services: Services, request: Request[NoHeader]) -> Response:
     """Have a group pop from a topic, or pull again (`mqadmin setConsumeMode`)."""
-    asked = _body(request, MessageRequestMode)
+    asked = request_body(request, MessageRequestMode)
     if asked.topic.startswith(RETRY_PREFIX):
         raise RemotingError(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
     if services.topics.get(asked.topic) is None:
@@ -111,13 +107,6 @@ def set_message_request_mode(services: Services, request: Request[NoHeader]) -> 
 def get_all_message_request_mode(services: Services, request: Request[NoHeader]) -> Response:
     """The whole table."""
     return Response(body=encode_body(services.request_modes.encode()))
-
-
-def _body(request: Request[NoHeader], declared: type[B]) -> B:
-    try:
-        return decode_body(declared, request.body)
-    except ValueError as error:
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"body of code {request.code}: {error}") from None
 
 
 ROUTES = routes(

@@ -4,20 +4,17 @@ from broker.consumer_filter import compile_subscription
 from broker.services import Services
 from broker.subscription import is_tag_type, refusal, split_tags
 from broker.topic_config import RETRY_PREFIX, TOPIC_SYS_FLAG_UNIT_SUB
-from remoting.bodies import CheckClientRequestBody, ConsumerIdList, HeartbeatData, decode_body, encode_body
+from remoting.bodies import CheckClientRequestBody, ConsumerIdList, HeartbeatData, encode_body
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Request, Response
-from remoting.dispatch import Deferred, RemotingError, Route, routes
+from remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
 from remoting.header import NoHeader
 from remoting.headers.consumer import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
 
 
 def heart_beat(services: Services, request: Request[NoHeader]) -> Response | Deferred:
     """Refresh a client in all its groups; a group's first heartbeat makes its config and its retry topic, with its route."""
-    try:
-        data = decode_body(HeartbeatData, request.body)
-    except ValueError as error:
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"heartbeat body: {error}") from None
+    data = request_body(request, HeartbeatData)
     clients, client = services.clients, (request.channel, data.client_id, request.language, request.version)
     retry_topics = []
     for consumer in data.consumer_data_set:
@@ -56,10 +53,7 @@ def get_consumer_list_by_group(services: Services, request: Request[ConsumerGrou
 
 def check_client_config(services: Services, request: Request[NoHeader]) -> Response:
     """Whether this broker can filter as a consumer wants; asked before the consumer starts."""
-    try:
-        subscription = decode_body(CheckClientRequestBody, request.body).subscription_data
-    except ValueError as error:
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"body of code {request.code}: {error}") from None
+    subscription = request_body(request, CheckClientRequestBody).subscription_data
     if subscription is None:
         return Response()
     expression_type, expression = subscription.expression_type, subscription.sub_string

@@ -9,10 +9,10 @@ import msgspec
 from broker.client_registry import ClientChannelInfo, ConsumerGroupInfo
 from broker.services import Services
 from remoting import fastjson
-from remoting.bodies import Connection, MessageQueue, SubscriptionGroupConfig, decode_body, encode_body
+from remoting.bodies import Connection, MessageQueue, SubscriptionGroupConfig, encode_body
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Request, Response
-from remoting.dispatch import RemotingError, Route, routes
+from remoting.dispatch import RemotingError, Route, request_body, routes
 from remoting.header import NoHeader
 from remoting.headers.consumer import (
     BrokerConsumeStatsRequestHeader,
@@ -29,10 +29,7 @@ from remoting.headers.consumer import (
 
 def update_and_create_subscription_group(services: Services, request: Request[NoHeader]) -> Response:
     """Create or replace a group."""
-    try:
-        config = decode_body(SubscriptionGroupConfig, request.body)
-    except (ValueError, msgspec.ValidationError) as error:
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"body is no group config: {error}") from error
+    config = request_body(request, SubscriptionGroupConfig)
     if not config.group_name:
         raise RemotingError(ResponseCode.SYSTEM_ERROR, "groupName is missing")
     services.groups.update(config)

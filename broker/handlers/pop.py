@@ -5,20 +5,14 @@ A client that pops tells its subscription with each pop; no heartbeat need come 
 
 from functools import partial
 
-import msgspec
-
-from broker.consumer_filter import compile_subscription
-from broker.expression_filter import ExpressionFilter
-from broker.handlers.pull import Wanted
+from broker.handlers.consuming import check_broker, check_group, check_topic, find_topic, no_queue, wanted
 from broker.pop import Popped
-from broker.pop_record import Handle, retry_topic_of
+from broker.pop_record import MESSAGES_MAX, Handle, retry_topic_of
 from broker.services import Services
-from broker.subscription import is_tag_type, refusal, tag_filter
-from broker.topic_config import PERM_READ
-from remoting.bodies import TopicConfig, decode_body
+from broker.subscription import Wanted
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Request, Response
-from remoting.dispatch import Deferred, RemotingError, Route, routes
+from remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
 from remoting.header import NoHeader
 from remoting.headers.offset import QueryConsumerOffsetRequestHeader
 from remoting.headers.pop import (
@@ -32,8 +26,6 @@ from remoting.headers.pop import (
     PopMessageRequestHeader,
 )
 from remoting.pop_bodies import BatchAck, BatchAckMessageRequestBody
-
-_MESSAGES_MAX = 32
 
 # --- popping --------------------------------------------------------------------------------------------------------
 
@@ -98,54 +90,25 @@ def _wait(
 def _admit(services: Services, request: Request[PopMessageRequestHeader]) -> Wanted:
     """The checks of a pop in Apache's order, and its filter. Raises RemotingError."""
     header = request.header
-    if header.max_msg_nums > _MESSAGES_MAX:
-        remark = f"the broker[{services.broker_address}] pop message's num is greater than {_MESSAGES_MAX}"
+    if header.max_msg_nums > MESSAGES_MAX:
+        remark = f"the broker[{services.broker_address}] pop message's num is greater than {MESSAGES_MAX}"
         raise RemotingError(ResponseCode.INVALID_PARAMETER, remark)
     if not services.delivery_times.is_enabled:
         remark = f"the broker[{services.broker_address}] pop message is forbidden because timerWheelEnable is false"
         raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
     _check_place(services, header)
-    if not header.exp or is_tag_type(header.exp_type):
-        try:
-            return tag_filter(header.exp)
-        except ValueError as error:
-            raise RemotingError(
-                ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}"
-            ) from None
-    if not services.config.enable_property_filter:
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, refusal(header.exp_type))
-    try:
-        return ExpressionFilter(compile_subscription(header.exp_type or "", header.exp))
-    except ValueError as error:
-        remark = f"parse the consumer's subscription failed: {error}"
-        raise RemotingError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from None
+    return wanted(services, header.exp_type if header.exp else None, header.exp)
 
 
 def _check_place(
     services: Services, header: PopMessageRequestHeader | PeekMessageRequestHeader | NotificationRequestHeader
-) -> TopicConfig:
+) -> None:
     """Whether a group may read a queue, -1 for all of them. Raises RemotingError."""
-    if not services.config.broker_permission & PERM_READ:
-        raise RemotingError(ResponseCode.NO_PERMISSION, f"the broker[{services.broker_address}] pop message is forbidden")
-    topic_config = services.topics.get(header.topic)
-    if topic_config is None:
-        raise RemotingError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!")
-    if not topic_config.perm & PERM_READ:
-        raise RemotingError(ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] peeking message is forbidden")
+    check_broker(services, "pop")
+    topic_config = check_topic(services, header.topic, "peeking")
     if header.queue_id >= topic_config.read_queue_nums:
-        raise RemotingError(ResponseCode.INVALID_PARAMETER, _no_queue(header.topic, header.queue_id, topic_config))
-    group = header.consumer_group
-    group_config = services.groups.get(group) or services.groups.find(group)
-    if group_config is None:
-        remark = f"subscription group [{group}] does not exist (autoCreateSubscriptionGroup=false)"
-        raise RemotingError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
-    if not group_config.consume_enable:
-        raise RemotingError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
-    return topic_config
-
-
-def _no_queue(topic: str, queue_id: int, topic_config: TopicConfig) -> str:
-    return f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{topic_config.read_queue_nums}]"
+        raise RemotingError(ResponseCode.INVALID_PARAMETER, no_queue(header.topic, header.queue_id, topic_config))
+    check_group(services, header.consumer_group)
 
 
 # --- looking --------------------------------------------------------------------------------------------------------
@@ -156,7 +119,7 @@ def peek_message(services: Services, request: Request[PeekMessageRequestHeader])
     header = request.header
     _check_place(services, header)
     asked = PopMessageRequestHeader(
-        header.consumer_group, header.topic, header.queue_id, min(header.max_msg_nums, _MESSAGES_MAX), 0, 0
+        header.consumer_group, header.topic, header.queue_id, min(header.max_msg_nums, MESSAGES_MAX), 0, 0
     )
     popped = services.pops.peek(asked)
     code = ResponseCode.SUCCESS if popped.count else ResponseCode.PULL_NOT_FOUND
@@ -207,28 +170,27 @@ def ack_message(services: Services, request: Request[AckMessageRequestHeader]) -
 def _check_handle(
     services: Services, header: AckMessageRequestHeader | ChangeInvisibleTimeRequestHeader, *, is_end_legal: bool
 ) -> Handle:
-    topic_config = services.topics.get(header.topic)
-    if topic_config is None:
-        raise RemotingError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!")
+    topic_config = find_topic(services, header.topic)
     if not 0 <= header.queue_id < topic_config.read_queue_nums:
-        raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, _no_queue(header.topic, header.queue_id, topic_config))
+        raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, no_queue(header.topic, header.queue_id, topic_config))
     low = max(services.store.min_offset(header.topic, header.queue_id), 0)
     high = services.store.max_offset(header.topic, header.queue_id)
     if not low <= header.offset < high + is_end_legal:
         remark = f"offset is illegal, key:{header.topic}@{header.queue_id}, commit:{header.offset}, store:{low}~{high}"
         raise RemotingError(ResponseCode.NO_MESSAGE, remark)
     try:
-        return Handle.parse(header.extra_info)
+        handle = Handle.parse(header.extra_info)
     except ValueError as error:
         raise RemotingError(ResponseCode.SYSTEM_ERROR, f"extraInfo: {error}") from None
+    if not services.pops.is_ours(handle):
+        remark = f"extraInfo: revive queue {handle.revive_queue} does not exist (reviveQueueNum)"
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
+    return handle
 
 
 def batch_ack_message(services: Services, request: Request[NoHeader]) -> Response | Deferred:
     """Many messages are consumed. What does not fit is passed over, as in Apache: it is popped again."""
-    try:
-        body = decode_body(BatchAckMessageRequestBody, request.body) if request.body else BatchAckMessageRequestBody()
-    except (ValueError, msgspec.ValidationError) as error:
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"body of code {request.code}: {error}") from None
+    body = request_body(request, BatchAckMessageRequestBody)
     if not body.acks:
         raise RemotingError(ResponseCode.NO_MESSAGE, "there is nothing to acknowledge")
     end_offset = max(_acknowledge(services, ack, body.broker_name) for ack in body.acks)
@@ -240,9 +202,9 @@ def _acknowledge(services: Services, ack: BatchAck, broker_name: str) -> int:
     low, high = services.store.min_offset(topic, ack.q), services.store.max_offset(topic, ack.q)
     bits = int.from_bytes(ack.b, "little")
     offsets = [ack.so + bit for bit in range(bits.bit_length()) if bits >> bit & 1 and low <= ack.so + bit <= high]
-    if not offsets:
-        return 0
     handle = Handle(ack.so, ack.pt, ack.it, ack.rq, ack.r, broker_name)
+    if not offsets or not services.pops.is_ours(handle):
+        return 0
     return services.pops.acknowledge(ack.c, topic, ack.q, handle, offsets)
 
 

@@ -6,27 +6,23 @@ The bodies of an answer are views of the log's files: they go to the socket unco
 from functools import partial
 from typing import Final
 
-from broker.consumer_filter import compile_subscription
 from broker.expression_filter import ExpressionFilter, RetryFilter
+from broker.handlers.consuming import check_broker, check_group, check_topic, forbid, no_queue, wanted
 from broker.offset_moved import store_offset_moved
 from broker.services import Services
-from broker.subscription import is_tag_type, refusal, tag_filter
-from broker.topic_config import PERM_READ, RETRY_PREFIX
+from broker.subscription import Wanted, is_tag_type, refusal
+from broker.topic_config import RETRY_PREFIX
 from remoting.bodies import SubscriptionGroupConfig
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Request, Response
 from remoting.dispatch import Deferred, RemotingError, Route, routes
 from remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from store.message import GetStatus
-from store.queue_reader import Matches
 from store.record_filter import RecordFilter
 
 COMMIT_OFFSET_FLAG: Final = 0x1
 SUSPEND_FLAG: Final = 0x2
 SUBSCRIPTION_FLAG: Final = 0x4
-
-Wanted = Matches | RecordFilter | None
-"""What of a queue a pull wants; None for everything."""
 
 _MASTER_ID: Final = 0
 _FOUND: Final = GetStatus.FOUND
@@ -73,7 +69,7 @@ def pull_message(services: Services, request: Request[PullMessageRequestHeader])
 def lite_pull_message(services: Services, request: Request[PullMessageRequestHeader]) -> Response | Deferred:
     """The pull of 5.x's lite consumers, which can be forbidden by itself."""
     if not services.config.lite_pull_message_enable:
-        _forbid(f"the broker[{services.broker_address}] serves no lite pull consumers (litePullMessageEnable=false)")
+        forbid(f"the broker[{services.broker_address}] serves no lite pull consumers (litePullMessageEnable=false)")
     return pull_message(services, request)
 
 
@@ -94,7 +90,7 @@ def _read(services: Services, header: PullMessageRequestHeader, matches: Wanted)
     code = _CODES.get(status)
     if code is None:
         if topic in services.store.commit_log.refused_topics:
-            _forbid(services.store.commit_log.refused_topics[topic])
+            forbid(services.store.commit_log.refused_topics[topic])
         # A queue without messages, or one that nobody wrote to yet: in Apache the look-up makes it.
         code = ResponseCode.PULL_OFFSET_MOVED if queue_offset else ResponseCode.PULL_NOT_FOUND
         status = GetStatus.NO_MESSAGE_IN_QUEUE
@@ -106,33 +102,16 @@ def _read(services: Services, header: PullMessageRequestHeader, matches: Wanted)
 def _admit(services: Services, request: Request[PullMessageRequestHeader]) -> Wanted:
     """The checks of a pull in Apache's order, and its filter. Raises RemotingError."""
     header = request.header
-    if not services.config.broker_permission & PERM_READ:
-        _forbid(f"the broker[{services.broker_address}] pulling message is forbidden")
-    group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-    group_config = services.groups.get(group) or services.groups.find(group)
-    if group_config is None:
-        remark = f"subscription group [{group}] does not exist (autoCreateSubscriptionGroup=false)"
-        raise RemotingError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
-    if not group_config.consume_enable:
-        _forbid(f"subscription group no permission, {group}")
-    topic_config = services.topics.get(topic)
-    if topic_config is None:
-        raise RemotingError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
-    if not topic_config.perm & PERM_READ:
-        _forbid(f"the topic[{topic}] pulling message is forbidden")
+    check_broker(services, "pulling")
+    group_config = check_group(services, header.consumer_group)
+    topic, queue_id = header.topic, header.queue_id
+    topic_config = check_topic(services, topic, "pulling")
     if not 0 <= queue_id < topic_config.read_queue_nums:
-        remark = (
-            f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{topic_config.read_queue_nums}] "
-            f"consumer:[{request.channel.remote_address}]"
-        )
+        remark = f"{no_queue(topic, queue_id, topic_config)} consumer:[{request.channel.remote_address}]"
         raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
     if header.sys_flag & SUBSCRIPTION_FLAG:
-        return _own_filter(services, header)
+        return wanted(services, header.expression_type, header.subscription)
     return _heartbeat_filter(services, header, group_config)
-
-
-def _forbid(remark: str) -> None:
-    raise RemotingError(ResponseCode.NO_PERMISSION, remark)
 
 
 def _heartbeat_filter(services: Services, header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig) -> Wanted:
@@ -141,7 +120,7 @@ def _heartbeat_filter(services: Services, header: PullMessageRequestHeader, grou
     if group is None:
         raise RemotingError(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
     if not group_config.consume_broadcast_enable and group.is_broadcasting:
-        _forbid(f"the consumer group[{header.consumer_group}] can not consume by broadcast way")
+        forbid(f"the consumer group[{header.consumer_group}] can not consume by broadcast way")
     subscription = group.subscriptions.get(header.topic)
     if subscription is None:
         raise RemotingError(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
@@ -149,7 +128,7 @@ def _heartbeat_filter(services: Services, header: PullMessageRequestHeader, grou
         raise RemotingError(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
     if not is_tag_type(subscription.expression_type):
         return _registered_filter(services, header, subscription.expression_type)
-    matches = _tag_filter(subscription.sub_string)
+    matches = wanted(services, None, subscription.sub_string)
     if matches is None and services.config.filter_support_retry and header.topic.startswith(RETRY_PREFIX):
         return RetryFilter(partial(_filter_of_group, services, header.consumer_group))
     return matches
@@ -174,30 +153,6 @@ def _filter_of_group(services: Services, group: str, topic: str) -> ExpressionFi
         return services.filters.record_filter(topic, group)
     except ValueError:  # of an older file; what does not compile now is not registered
         return None
-
-
-def _own_filter(services: Services, header: PullMessageRequestHeader) -> Wanted:
-    """The filter that a pull brings along."""
-    expression_type = header.expression_type
-    if expression_type is None or is_tag_type(expression_type):
-        return _tag_filter(header.subscription)
-    if not services.config.enable_property_filter:
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, refusal(expression_type))
-    try:
-        return ExpressionFilter(compile_subscription(expression_type, header.subscription))
-    except ValueError as error:
-        raise _not_parsed(error) from None
-
-
-def _tag_filter(expression: str | None) -> Matches | None:
-    try:
-        return tag_filter(expression)
-    except ValueError as error:
-        raise _not_parsed(error) from None
-
-
-def _not_parsed(error: ValueError) -> RemotingError:
-    return RemotingError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}")
 
 
 ROUTES = routes(

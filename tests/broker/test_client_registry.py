@@ -159,7 +159,7 @@ async def test_producers_come_and_go(path, channels):
     assert path.services.clients.producers == {}
 
 
-async def test_a_body_that_is_no_heartbeat_is_named(path):
+async def test_what_does_not_fit_in_a_heartbeat_is_named(path):
     answer = path.call(RequestCode.HEART_BEAT, None, b"{nonsense")
     assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert "heartbeat body" in answer.remark
+    assert answer.remark.startswith("body of code 34: ")

@@ -18,6 +18,7 @@ from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.delay_bodies import DelayedMessages
+from remoting.dispatch import RemotingError
 from remoting.headers.delay import QueryDelayedRequestHeader
 from remoting.headers.offset import QueryConsumerOffsetRequestHeader
 from remoting.headers.pop import (
@@ -31,6 +32,7 @@ from remoting.headers.send import SendMessageRequestHeader
 from runtime.clock import VirtualClock
 from store.disk import Disk
 from store.memory_disk import MemoryDisk
+from store.message import Message, PutResult
 from store.properties import decode_properties
 from store.record import Record, decode_record
 
@@ -223,6 +225,38 @@ async def test_acks_of_many_messages_at_once() -> None:
         assert sorted(await path.bodies()) == ["b", "e"]
         answer = await ask(path.client, path.broker, RequestCode.BATCH_ACK_MESSAGE, None, b'{"acks":[]}')
         assert answer.code == ResponseCode.NO_MESSAGE
+
+
+async def test_an_ack_makes_no_revive_queue() -> None:
+    async with popping() as path:
+        await path.send("a")
+        await path.bodies()
+        path.handles["a"] = str(Handle.parse(path.handles["a"])._replace(revive_queue=8))
+        answer = await path.ack("a")
+        assert (answer.code, answer.remark) == (
+            ResponseCode.SYSTEM_ERROR, "extraInfo: revive queue 8 does not exist (reviveQueueNum)"
+        )  # fmt: skip
+        assert path.broker.services.store.queue(REVIVE_TOPIC, 8) is None
+
+
+async def test_where_the_store_refuses_midway_what_is_put_is_not_put_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with popping() as path:
+        await path.send(*"abcd")
+        await path.bodies()
+        putter, put_at_once, bodies = path.broker.services.putter, path.broker.services.putter.put_at_once, []
+
+        def put(message: Message) -> PutResult:
+            if len(bodies) == 2:
+                raise RemotingError(ResponseCode.SERVICE_NOT_AVAILABLE, "the disk is full")
+            bodies.append(message.body)
+            return put_at_once(message)
+
+        monkeypatch.setattr(putter, "put_at_once", put)
+        path.clock.advance(INVISIBLE_MS)
+        await until(lambda: len(bodies) == 2)
+        bodies.append(b"there is room again")
+        await path.advance(INVISIBLE_MS)
+        assert await path.bodies() == ["a", "b", "c", "d"]
 
 
 async def test_a_pop_waits_for_a_message_and_one_alone_gets_it() -> None:

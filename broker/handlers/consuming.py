@@ -1,0 +1,69 @@
+"""What pulls and pops have in common: may this group read this topic here, and which of its messages does it want."""
+
+from typing import NoReturn
+
+from broker.consumer_filter import compile_subscription
+from broker.expression_filter import ExpressionFilter
+from broker.services import Services
+from broker.subscription import Wanted, is_tag_type, refusal, tag_filter
+from broker.topic_config import PERM_READ
+from remoting.bodies import SubscriptionGroupConfig, TopicConfig
+from remoting.codes import ResponseCode
+from remoting.dispatch import RemotingError
+
+
+def forbid(remark: str) -> NoReturn:
+    """Refuse what may not be."""
+    raise RemotingError(ResponseCode.NO_PERMISSION, remark)
+
+
+def check_broker(services: Services, verb: str) -> None:
+    """Whether the broker may be read at all. Raises RemotingError."""
+    if not services.config.broker_permission & PERM_READ:
+        forbid(f"the broker[{services.broker_address}] {verb} message is forbidden")
+
+
+def check_group(services: Services, group: str) -> SubscriptionGroupConfig:
+    """A group that may consume; made where autoCreateSubscriptionGroup is on. Raises RemotingError."""
+    group_config = services.groups.get(group) or services.groups.find(group)
+    if group_config is None:
+        remark = f"subscription group [{group}] does not exist (autoCreateSubscriptionGroup=false)"
+        raise RemotingError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+    if not group_config.consume_enable:
+        forbid(f"subscription group no permission, {group}")
+    return group_config
+
+
+def check_topic(services: Services, topic: str, verb: str) -> TopicConfig:
+    """A topic that may be read. Raises RemotingError."""
+    topic_config = find_topic(services, topic)
+    if not topic_config.perm & PERM_READ:
+        forbid(f"the topic[{topic}] {verb} message is forbidden")
+    return topic_config
+
+
+def find_topic(services: Services, topic: str) -> TopicConfig:
+    """Raises RemotingError for one that is not there."""
+    topic_config = services.topics.get(topic)
+    if topic_config is None:
+        raise RemotingError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
+    return topic_config
+
+
+def no_queue(topic: str, queue_id: int, topic_config: TopicConfig) -> str:
+    """What is said of a queue that the topic does not have."""
+    return f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{topic_config.read_queue_nums}]"
+
+
+def wanted(services: Services, expression_type: str | None, expression: str | None) -> Wanted:
+    """The filter that a request brings along. Raises RemotingError."""
+    is_tag = is_tag_type(expression_type)
+    if not is_tag and not services.config.enable_property_filter:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, refusal(expression_type))
+    try:
+        if is_tag:
+            return tag_filter(expression)
+        return ExpressionFilter(compile_subscription(expression_type or "", expression))
+    except ValueError as error:
+        remark = f"parse the consumer's subscription failed: {error}"
+        raise RemotingError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from None
