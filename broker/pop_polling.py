@@ -102,6 +102,12 @@ class PopLongPollingService(HeldRequests[Poll]):
                     if is_wanted and not self._serve(poll):
                         break
 
+    def wake_all(self, topic: str) -> None:
+        """Serve every pop of a topic: it went away."""
+        for polls in tuple(self._waiting.get(topic, {}).values()):
+            for poll in tuple(polls):
+                self._serve(poll)
+
     def _serve(self, poll: Poll) -> bool:
         """Answer a pop if there is something for it; whether there was."""
         response = served(poll.serve, poll.key)

@@ -29,6 +29,7 @@ from remoting.headers.pop import (
     PopMessageRequestHeader,
 )
 from remoting.headers.send import SendMessageRequestHeader
+from remoting.headers.topic import TopicRequestHeader
 from runtime.clock import VirtualClock
 from store.disk import Disk
 from store.memory_disk import MemoryDisk
@@ -279,6 +280,19 @@ async def test_a_pop_waits_for_a_message_and_one_alone_gets_it() -> None:
         assert polling.count == 2
         polling.stop()
         assert [(await one).code for one in waiting[1:]] == [ResponseCode.POLLING_TIMEOUT] * 2
+
+
+async def test_a_waiting_pop_of_a_topic_that_goes_away_is_told() -> None:
+    async with popping() as path:
+        await path.send("a")
+        await path.bodies()
+        channel = await path.client.channel(f"127.0.0.1:{path.broker.port}")
+        header = PopMessageRequestHeader(GROUP, TOPIC, -1, 32, INVISIBLE_MS, 20_000)
+        waiting = channel.invoke(RequestCode.POP_MESSAGE, header, b"", 15.0)
+        await until(lambda: path.broker.services.pops.polling.count == 1)
+        answer = await ask(path.client, path.broker, RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader(TOPIC))
+        assert answer.code == 0
+        assert (await waiting).code == ResponseCode.TOPIC_NOT_EXIST
 
 
 async def test_a_waiting_pop_gets_what_others_did_not_acknowledge() -> None:

@@ -1,0 +1,168 @@
+"""What one broker handed out, and was not acknowledged, the other hands out again: Apache's of 5.5.0 and ours, both ways.
+
+The first broker hands out messages of one queue and gets acks for some, one by one and in a batch; one message is to be seen
+later than the others. Of a second queue it hands out in order. Then it ends: cleanly, or by kill -9 once its offsets are
+written. The second broker hands out the rest, each once, and nothing of what is acknowledged.
+"""
+
+import base64
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from servers import BROKER_NAME, Apache, Cluster, Flavour, Pocketmq
+from toolchain import jars
+from wire import SUCCESS, Answer, Connection, Record, records
+
+POP_MESSAGE, ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME, BATCH_ACK_MESSAGE = 200050, 200051, 200053, 200151
+TOPIC, ORDERED, GROUP = "Pop-exchange", "Pop-exchange-ordered", "popping"
+ACKNOWLEDGED, IN_BATCH, HELD, LATER = ["ack 0", "ack 1", "ack 2"], ["batch 0", "batch 1"], ["held 0", "held 1"], "later"
+SENT = [*ACKNOWLEDGED, HELD[0], *IN_BATCH, HELD[1], LATER]
+IN_ORDER = ["first", "second", "third"]
+CASES = [(first, ending) for first in ("pocketmq", "apache") for ending in ("stop", "kill")]
+INVISIBLE_MS, LATER_MS = 8_000, 16_000
+CONFIG: dict[str, object] = {
+    "timerWheelEnable": "true",
+    "flushConsumerOffsetInterval": 500,
+    "diskMaxUsedSpaceRatio": 95,
+}
+PATIENCE_S = 90
+
+
+def run(folder: Path, first: str, ending: str) -> None:
+    """Raises AssertionError for what is not as it should be."""
+    cluster = Cluster(folder, Pocketmq(), **CONFIG)
+    second = "apache" if first == "pocketmq" else "pocketmq"
+    try:
+        cluster.start_broker(_flavour(first))
+        with Connection(cluster.broker_address) as connection:
+            later_ms = _first_life(connection)
+        _wait(lambda: _written(folder) == (len(SENT), 1), "consumer offsets to be written")
+        cluster.stop_broker() if ending == "stop" else cluster.kill_broker()
+        cluster.start_broker(_flavour(second))
+        with Connection(cluster.broker_address) as connection:
+            _second_life(connection, later_ms)
+    finally:
+        cluster.close()
+
+
+def _flavour(name: str) -> Flavour:
+    return Pocketmq() if name == "pocketmq" else Apache("5.5.0")
+
+
+def _written(folder: Path) -> tuple[int, int]:
+    """Where the group goes on in the two topics, as the file says; and the file about order is there."""
+    try:
+        (config,) = folder.rglob("config/consumerOffset.json")
+        (config.parent / "consumerOrderInfo.json").stat()
+        table = json.loads(re.sub(r"(?<=[\s{])(\d+):", r'"\1":', config.read_text()))["offsetTable"]
+        return table[f"{TOPIC}@{GROUP}"]["0"], table[f"{ORDERED}@{GROUP}"]["0"]
+    except (ValueError, KeyError, FileNotFoundError):
+        return -1, -1
+
+
+def _first_life(connection: Connection) -> int:
+    for topic in (TOPIC, ORDERED):
+        connection.create_topic(topic, 1)
+        connection.subscribe(GROUP, topic)
+    for topic, bodies in ((TOPIC, SENT), (ORDERED, IN_ORDER)):
+        for body in bodies:
+            connection.send(topic, 0, body.encode())
+    _wait(lambda: connection.max_offset(TOPIC, 0) == len(SENT), "the queue")
+    _wait(lambda: connection.max_offset(ORDERED, 0) == len(IN_ORDER), "the queue popped in order")
+    answer, popped = _pop(connection, TOPIC)
+    handles = {record.body.decode(): _handle(answer, record) for record in popped}
+    assert list(handles) == SENT
+    for body in ACKNOWLEDGED:
+        _ack(connection, TOPIC, handles[body])
+    _ack_batch(connection, [handles[body] for body in IN_BATCH])
+    fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": 0, "extraInfo": handles[LATER],
+              "offset": handles[LATER].split(" ")[7], "invisibleTime": LATER_MS}  # fmt: skip
+    changed = connection.ask(CHANGE_MESSAGE_INVISIBLETIME, fields)
+    answer, popped = _pop(connection, ORDERED, order="true")
+    assert [record.body.decode() for record in popped] == IN_ORDER
+    _ack(connection, ORDERED, _handle(answer, popped[0]))
+    return int(changed.ext["popTime"]) + LATER_MS
+
+
+def _second_life(connection: Connection, later_ms: int) -> None:
+    found: Counter[str] = Counter()
+    late_ms = 0
+    in_order: list[str] = []
+
+    def is_done() -> bool:
+        nonlocal late_ms
+        for topic, order in ((TOPIC, "false"), (ORDERED, "true")):
+            answer, popped = _pop(connection, topic, order=order)
+            for record in popped:
+                _ack(connection, record.topic, record.properties.get("POP_CK") or _handle(answer, record))
+                if topic == TOPIC:
+                    found[record.body.decode()] += 1
+                    late_ms = int(answer.ext["popTime"]) - later_ms
+                else:
+                    in_order.append(record.body.decode())
+        return found.keys() >= {*HELD, LATER} and len(in_order) >= 2
+
+    _wait(is_done, "what was not acknowledged")
+    assert found == Counter([*HELD, LATER]), "each once, and none that was acknowledged"
+    assert late_ms >= 0, "the one that was to be seen later came last, and not before its time"
+    assert in_order == IN_ORDER[1:]
+
+
+def _pop(connection: Connection, topic: str, order: str = "false") -> tuple[Answer, list[Record]]:
+    fields = {"consumerGroup": GROUP, "topic": topic, "queueId": -1, "maxMsgNums": 32, "invisibleTime": INVISIBLE_MS,
+              "pollTime": 0, "bornTime": int(time.time() * 1000), "initMode": 0, "order": order, "expType": "TAG",
+              "exp": "*"}  # fmt: skip
+    answer = connection.call(POP_MESSAGE, fields)
+    return answer, records(answer.body) if answer.code == SUCCESS else []
+
+
+def _handle(answer: Answer, record: Record) -> str:
+    """As clients make it, for a record of a topic that is no retry topic."""
+    starts = {tuple(row.split(" ")[:2]): row.split(" ")[2] for row in answer.ext["startOffsetInfo"].split(";")}
+    times = answer.ext["popTime"], answer.ext["invisibleTime"], answer.ext["reviveQid"]
+    start = starts["0", str(record.queue_id)]
+    return " ".join(map(str, (start, *times, "0", BROKER_NAME, record.queue_id, record.queue_offset)))
+
+
+def _ack(connection: Connection, topic: str, handle: str) -> None:
+    *_, flag, _, queue_id, queue_offset = handle.split(" ")
+    place = topic if flag == "0" else f"%RETRY%{GROUP}_{topic}"
+    connection.ask(ACK_MESSAGE, {"consumerGroup": GROUP, "topic": place, "queueId": queue_id, "offset": queue_offset,
+                                 "extraInfo": handle})  # fmt: skip
+
+
+def _ack_batch(connection: Connection, handles: list[str]) -> None:
+    start, pop_time, invisible_time, revive_queue = map(int, handles[0].split(" ")[:4])
+    bits = 0
+    for handle in handles:
+        bits |= 1 << int(handle.split(" ")[7]) - start
+    row = {"c": GROUP, "t": TOPIC, "r": "0", "so": start, "q": 0, "rq": revive_queue, "pt": pop_time, "it": invisible_time,
+           "b": base64.b64encode(bits.to_bytes(1, "little")).decode()}  # fmt: skip
+    connection.ask(BATCH_ACK_MESSAGE, {}, json.dumps({"brokerName": BROKER_NAME, "acks": [row]}).encode())
+
+
+def _wait(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited in vain for {what}")
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def runs(apache: Apache, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, str], "Future[None]"]]:
+    """Two at a time: they wait most of it, but each starts a Java. `apache` skips where there is none."""
+    jars("5.5.0-broker")
+    with ThreadPoolExecutor(2) as threads:
+        yield {case: threads.submit(run, tmp_path_factory.mktemp("-".join(case)), *case) for case in CASES}
+
+
+@pytest.mark.parametrize(("first", "ending"), CASES)
+def test_what_is_not_acknowledged_goes_over(first: str, ending: str, runs: dict[tuple[str, str], "Future[None]"]) -> None:
+    runs[first, ending].result()
