@@ -69,6 +69,9 @@ class BrokerConfig:
     recall_message_enable: bool = True  # Apache's default is false
     allow_recall_when_broker_not_writeable: bool = True
 
+    store_reply_message_enable: bool = True
+    """Whether replies to requests are stored, besides being pushed to who waits for them."""
+
     reject_transaction_message: bool = False
     transaction_time_out: int = setting(6_000, low=0)
     """How long after it was stored a half message is first asked about."""
@@ -109,8 +112,8 @@ UPDATABLE_KEYS: Final = frozenset(
     defaultQueryMaxNum deleteWhen diskMaxUsedSpaceRatio fileReservedTime litePullMessageEnable longPollingEnable
     maxMsgsNumBatch maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory maxTransferCountOnMessageInDisk
     maxTransferCountOnMessageInMemory notifyConsumerIdsChangedEnable shortPollingTimeMills
-    recallMessageEnable rejectTransactionMessage startAcceptSendRequestTimeStamp traceOn transactionCheckInterval
-    transactionCheckMax transactionTimeOut
+    recallMessageEnable rejectTransactionMessage startAcceptSendRequestTimeStamp storeReplyMessageEnable traceOn
+    transactionCheckInterval transactionCheckMax transactionTimeOut
     """.split()  # noqa: SIM905
 )
 """What UPDATE_BROKER_CONFIG may change: never a path, an address or an identity."""
@@ -122,7 +125,6 @@ FIXED_KEYS: Final = {
     "forceRegister": ("true", "every registration is sent"),
     "compressedRegister": ("false", "registrations are sent as they are"),
     "slaveReadEnable": ("false", "there are no slaves yet"),
-    "storeReplyMessageEnable": ("true", "request-reply does not exist yet"),
     "useTLS": ("false", "TLS does not exist yet"),
 }
 """Keys that have one value here: it is what GET_BROKER_CONFIG answers (tools fail without some of them)."""

@@ -6,15 +6,11 @@ meanwhile are held back as long. An ordinary send looks at one flag, `is_immedia
 """
 
 import asyncio
-from typing import Final
 
 from broker.registration import Registration
-from remoting.codes import JSON
 from remoting.command import Response
 from remoting.dispatch import Deferred
 from runtime.timers import Timers
-
-_OPAQUE: Final = 0  # the outer Deferred knows the request's
 
 
 class RouteWait:
@@ -63,25 +59,5 @@ class RouteWait:
         if isinstance(answer, Response):
             known.add_done_callback(lambda _: outer.complete(answer))
         else:
-            answer.bind(_Relay(known, outer), _OPAQUE, JSON)
+            answer.hand_to(lambda response: known.add_done_callback(lambda _: outer.complete(response)))
         return outer
-
-
-class _Relay:
-    """What an inner Deferred takes for its connection: hands its answer on when the topic is known."""
-
-    def __init__(self, known: "asyncio.Future[None]", outer: Deferred) -> None:
-        self._known = known
-        self._outer = outer
-
-    def respond(self, response: Response, opaque: int, serialize_type: int) -> None:
-        if self._known.done():
-            self._outer.complete(response)
-        else:
-            self._known.add_done_callback(lambda _: self._outer.complete(response))
-
-    def deferred_added(self) -> None:
-        """The outer Deferred counts on the connection."""
-
-    def deferred_removed(self) -> None:
-        """The outer Deferred counts on the connection."""

@@ -71,6 +71,10 @@ class Deferred:
         else:
             channel.deferred_added()
 
+    def hand_to(self, receive: Callable[[Response], object]) -> None:
+        """Instead of `bind`: `receive` is called with the answer, now if it is there."""
+        self.bind(_Receiver(receive), 0, JSON)
+
     def complete(self, response: Response) -> None:
         """Answer. A closed connection or a oneway request drops it."""
         if self.is_done:
@@ -84,6 +88,22 @@ class Deferred:
 
     def _send(self, response: Response) -> None:
         self._channel.respond(response, self._opaque, self._serialize_type)
+
+
+class _Receiver:
+    """What a Deferred takes for its connection when a function gets its answer."""
+
+    def __init__(self, receive: Callable[[Response], object]) -> None:
+        self._receive = receive
+
+    def respond(self, response: Response, opaque: int, serialize_type: int) -> None:
+        self._receive(response)
+
+    def deferred_added(self) -> None:
+        """The Deferred that goes to the client counts on its connection."""
+
+    def deferred_removed(self) -> None:
+        """The Deferred that goes to the client counts on its connection."""
 
 
 Handler = Callable[[Any, Request[Any]], Response | Deferred | None]

@@ -14,6 +14,7 @@ from broker.handlers import (
     query,
     recall,
     relay,
+    reply,
     send,
     send_back,
     topic,
@@ -26,6 +27,7 @@ ROUTES = routes(
         module.ROUTES.values()
         for module in (
             send,
+            reply,
             pull,
             pop,
             assignment,

@@ -47,13 +47,13 @@ _INT16: Final = struct.Struct(">H")
 def send_message(services: Services, request: Request[SendMessageRequestHeader]) -> Response | Deferred:
     """Store one message; or many, when the header says that the body is a batch."""
     header = request.header
-    topic_config = _admit(services, request)
+    topic_config = admit(services, request)
     if header.batch:
         return _send_batch(services, request, topic_config)
     putter = services.putter
     queue_id = header.queue_id
     if queue_id < 0:
-        queue_id = random.randrange(max(topic_config.write_queue_nums, 1))
+        queue_id = any_queue(topic_config)
     properties, text = split_properties(header.properties)
     is_rare = not _RARE_PROPERTIES.isdisjoint(properties)
     message = Message(
@@ -115,7 +115,7 @@ def _send_rare(services: Services, message: Message, text: str, queue_id: int) -
     return services.route_wait.when_routed(safe, topic, message.topic)
 
 
-def _admit(services: Services, request: Request[SendMessageRequestHeader]) -> TopicConfig:
+def admit(services: Services, request: Request[SendMessageRequestHeader]) -> TopicConfig:
     """The checks that come first, in Apache's order, and the topic made where that is allowed. Raises RemotingError."""
     header, config = request.header, services.config
     topic = header.topic
@@ -138,6 +138,11 @@ def _admit(services: Services, request: Request[SendMessageRequestHeader]) -> To
         )
         raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
     return topic_config
+
+
+def any_queue(topic_config: TopicConfig) -> int:
+    """A queue for a message whose sender names none."""
+    return random.randrange(max(topic_config.write_queue_nums, 1))
 
 
 def _refuse_before_start(services: Services) -> None:
@@ -229,7 +234,7 @@ def _send_batch(
         sys_flag |= MULTI_TAGS_FLAG
     queue_id = header.queue_id
     if queue_id < 0:
-        queue_id = random.randrange(max(topic_config.write_queue_nums, 1))
+        queue_id = any_queue(topic_config)
     born_host, store_host = request.channel.host_bytes, services.store_host
     born_timestamp_ms, reconsume_times = header.born_timestamp, header.reconsume_times or 0
     of_member = putter.stored_properties.of_member

@@ -44,6 +44,25 @@ class RecallableSendMessageResponseHeader(SendMessageResponseHeader):
     recall_handle: str | None = None
 
 
+class ReplyMessageRequestHeader(CommandHeader):
+    """PUSH_REPLY_MESSAGE_TO_CLIENT: what the reply was sent with, and where from. Hosts are `address:port`."""
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: I32
+    queue_id: I32
+    sys_flag: I32
+    born_timestamp: I64
+    flag: I32
+    born_host: str
+    store_host: str
+    store_timestamp: I64
+    properties: str | None = None
+    reconsume_times: I32 | None = None
+    unit_mode: bool = False
+
+
 class ConsumerSendMsgBackRequestHeader(CommandHeader):
     """physical_offset is called `offset` on the wire."""
 

@@ -163,3 +163,20 @@ async def test_what_does_not_fit_in_a_heartbeat_is_named(path):
     answer = path.call(RequestCode.HEART_BEAT, None, b"{nonsense")
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark.startswith("body of code 34: ")
+
+
+async def test_a_client_id_that_two_connections_have_is_the_one_heard_from_last(path, channels):
+    first, second = channels
+    producer = encode_body(HeartbeatData("p1", [ProducerData("g1"), ProducerData("g2")], []))
+    beat(path, first, producer)
+    path.clock.seconds += 1
+    beat(path, second, producer)
+    clients = path.services.clients
+    assert clients.find_producer("p1") is second
+    path.clock.seconds += 1
+    beat(path, first, producer)
+    assert clients.find_producer("p1") is first
+    first.close()
+    assert clients.find_producer("p1") is second
+    second.close()
+    assert clients.find_producer("p1") is None

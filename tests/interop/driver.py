@@ -105,6 +105,15 @@ class Driver:
         """Takes a timer message back; its unique key. Java 5.5.0 only."""
         return str(self.call("recall", producer=producer, topic=topic, handle=handle))
 
+    def request(self, producer: str, topic: str, body: str, timeout_ms: int = 10_000) -> Received:
+        """Sends a request and waits for its reply. Blocks: others reply from another thread."""
+        return Received(**self.call("request", producer=producer, topic=topic, body=body, timeoutMs=timeout_ms))
+
+    def reply(self, producer: str, asked: Received, body: str) -> Sent:
+        """Replies to a request that a consumer got."""
+        properties = {f"property.{name}": value for name, value in asked.properties.items()}
+        return Sent(**self.call("reply", producer=producer, body=body, **properties))
+
     def start_consumer(self, name: str, group: str, topic: str, **options: object) -> None:
         """Starts a push consumer, from the first offset, all tags; what it gets is read by `received` and `wait_for`."""
         self.call("push", name=name, group=group, topic=topic, **options)

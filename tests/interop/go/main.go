@@ -133,6 +133,10 @@ func perform(r request) (any, error) {
 		return nil, startProducer(r)
 	case "send":
 		return send(r)
+	case "request":
+		return ask(r)
+	case "reply":
+		return reply(r)
 	case "push":
 		return nil, startPush(r)
 	case "pull":
@@ -331,6 +335,41 @@ func send(r request) ([]sent, error) {
 		return nil, fmt.Errorf("no such kind: %s", kind)
 	}
 	return results, nil
+}
+
+func ask(r request) (any, error) {
+	timeout := time.Duration(r.number("timeoutMs", 10_000)) * time.Millisecond
+	got, err := plainProducer(r).Request(context.Background(), timeout, message(r, 0, r.Get("body")))
+	if err != nil {
+		return nil, err
+	}
+	return describe(&primitive.MessageExt{Message: *got}), nil
+}
+
+func reply(r request) (any, error) {
+	asked := primitive.MessageExt{}
+	for name, values := range r.Values {
+		if property, found := strings.CutPrefix(name, "property."); found {
+			asked.WithProperty(property, values[0])
+		}
+	}
+	m, err := consumer.CreateReplyMessage(&asked, nil)
+	if err != nil {
+		return nil, err
+	}
+	m.Body = []byte(r.Get("body")) // v2.1.2 takes the text that it is given for properties
+	at := time.Now().UnixMilli()
+	result, err := plainProducer(r).SendSync(context.Background(), m)
+	if err != nil {
+		return nil, err
+	}
+	return describeSent(r.Get("body"), at, result), nil
+}
+
+func plainProducer(r request) rocketmq.Producer {
+	lock.Lock()
+	defer lock.Unlock()
+	return producers[r.Get("producer")]
 }
 
 func selector(r request) consumer.MessageSelector {

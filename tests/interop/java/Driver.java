@@ -33,8 +33,10 @@ import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
+import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageClientExt;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -50,6 +52,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
  *           transaction: the properties local and checked say how it ends, COMMIT, ROLLBACK or UNKNOWN; local may be HANG.
  *           That it hangs, and that the broker asks, are events of the producer's name
  * recall    producer topic handle (5.3 and later)
+ * request   producer topic body timeoutMs      sends, and waits for the reply
+ * reply     producer body property.NAME...      replies to the request that had those properties
  * push      name group topic [expression type=TAG|SQL92 model=CLUSTERING|BROADCASTING orderly from=first|last namespace
  *           maxReconsume fail... (bodies whose consumption fails, failTimes times or always) delayLevel (of a retry)
  *           pop (invisible time in ms; 5.x, the broker shares out the queues) hang (the listener never returns)]
@@ -133,7 +137,8 @@ public final class Driver {
         } catch (Throwable error) {
             error.printStackTrace();
             Throwable cause = error instanceof InvocationTargetException ? error.getCause() : error;
-            answer.put("error", cause.getClass().getSimpleName() + ": " + cause.getMessage());
+            String because = cause.getCause() == null ? "" : ", because of " + cause.getCause().getMessage();
+            answer.put("error", cause.getClass().getSimpleName() + ": " + cause.getMessage() + because);
         }
         print(answer);
     }
@@ -146,6 +151,8 @@ public final class Driver {
                 // By name: 4.9.4 has neither this nor the setters of times.
                 return DefaultMQProducer.class.getMethod("recallMessage", String.class, String.class)
                     .invoke(producer(request), request.text("topic"), request.text("handle"));
+            case "request": return ask(request);
+            case "reply": return reply(request);
             case "push": return startPush(request);
             case "pull": return pull(request);
             case "lite": return startLite(request);
@@ -336,6 +343,25 @@ public final class Driver {
             throw new IllegalStateException(open.getCount() + " callbacks missing, error " + failed[0], failed[0]);
         }
         return List.of(results);
+    }
+
+    private Object ask(Request request) throws Exception {
+        Message message = message(request, 0, request.text("body"));
+        // Without a selector 4.9.4 returns the request as its own reply as soon as it is sent.
+        MessageQueueSelector first = (queues, sent, argument) -> queues.get(0);
+        return describe((MessageExt) producer(request).request(message, first, null, request.number("timeoutMs", 10_000)));
+    }
+
+    private Object reply(Request request) throws Exception {
+        MessageExt asked = new MessageExt();
+        request.fields.forEach((name, values) -> {
+            if (name.startsWith("property.")) {
+                MessageAccessor.putProperty(asked, name.substring("property.".length()), values.get(0));
+            }
+        });
+        Message message = MessageUtil.createReplyMessage(asked, request.text("body").getBytes(StandardCharsets.UTF_8));
+        long sentAt = System.currentTimeMillis();
+        return describe(request.text("body"), sentAt, producer(request).send(message));
     }
 
     private static MessageSelector selector(Request request) {

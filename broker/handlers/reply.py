@@ -1,0 +1,145 @@
+"""SEND_REPLY_MESSAGE in its two forms: the reply to a request.
+
+Who wants a reply sends an ordinary message that names it (property REPLY_TO_CLIENT: its client id), and waits. Who consumed
+the request sends the reply to `<cluster>_REPLY_TOPIC`. The broker pushes it to the client that waits, over the connection of
+one of its producers (PUSH_REPLY_MESSAGE_TO_CLIENT), and stores it (storeReplyMessageEnable), for people: nobody consumes it.
+
+The answer's code tells of the push alone; its ids are those of the stored record, or 0.
+"""
+
+import asyncio
+import logging
+from typing import Final
+
+from broker.handlers.send import admit, any_queue
+from broker.put import split_properties
+from broker.services import Services
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand, Request, Response
+from remoting.dispatch import Deferred, RemotingError, Route, routes
+from remoting.headers.send import (
+    ReplyMessageRequestHeader,
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
+)
+from store.message import TRANSACTION_TYPE_MASK, Message
+from store.properties import encode_properties
+
+log = logging.getLogger("broker")
+
+REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
+PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
+PUSH_TIMEOUT_S: Final = 10.0
+
+
+def send_reply_message(services: Services, request: Request[SendMessageRequestHeader]) -> Response | Deferred:
+    """Push a reply to who waits for it, and store it. Answered when the client has it, or will not."""
+    header, config = request.header, services.config
+    topic_config = admit(services, request)
+    properties, text = split_properties(header.properties)
+    pushed = _push(services, request, properties)
+    queue_id = any_queue(topic_config) if header.queue_id < 0 else header.queue_id
+    place = SendMessageResponseHeader("0", queue_id, 0, None, config.region_id, config.trace_on)
+    stored: Response | Deferred = Response()
+    if config.store_reply_message_enable:
+        stored = _store(services, request, properties, text, place)
+    deferred = Deferred()
+
+    def on_pushed(pushed: "asyncio.Future[RemotingCommand]") -> None:
+        problem = _problem(properties, pushed)
+        code = ResponseCode.SUCCESS if problem is None else ResponseCode.SYSTEM_ERROR
+        deferred.complete(Response(code, place, remark=problem))
+
+    if isinstance(stored, Response):
+        pushed.add_done_callback(on_pushed)
+    else:
+        stored.hand_to(lambda _: pushed.add_done_callback(on_pushed))
+    return services.route_wait.when_routed(deferred, header.topic)
+
+
+def _push(
+    services: Services, request: Request[SendMessageRequestHeader], properties: dict[str, str]
+) -> "asyncio.Future[RemotingCommand]":
+    """The client's answer. Ends with RemotingError when there is no such client."""
+    header = request.header
+    client_id = properties.get(REPLY_TO_CLIENT)
+    channel = services.clients.find_producer(client_id) if client_id else None
+    if channel is None or not channel.is_writable:
+        remark = f"push reply message fail, channel of <{client_id}> not found."
+        if not client_id:
+            remark = f"reply message properties[{REPLY_TO_CLIENT}] is null"
+        elif channel is not None:  # more would gather in memory
+            remark = f"push reply message to {client_id} fail: it does not read what it was sent"
+        failed: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
+        failed.set_exception(RemotingError(ResponseCode.SYSTEM_ERROR, remark))
+        return failed
+    now_ms = services.clock.message_time_ms()
+    push = ReplyMessageRequestHeader(
+        header.producer_group,
+        header.topic,
+        header.default_topic,
+        header.default_topic_queue_nums,
+        header.queue_id,
+        header.sys_flag,
+        header.born_timestamp,
+        header.flag,
+        request.channel.remote_address,
+        services.broker_address,
+        now_ms,
+        encode_properties(properties | {PUSH_REPLY_TIME: str(now_ms)}),
+        header.reconsume_times,
+        header.unit_mode,
+    )
+    return channel.invoke(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, push, request.body, PUSH_TIMEOUT_S)
+
+
+def _problem(properties: dict[str, str], pushed: "asyncio.Future[RemotingCommand]") -> str | None:
+    """Why the client did not take the reply, or None."""
+    failure = pushed.exception()
+    if isinstance(failure, RemotingError):
+        return failure.remark
+    if failure is not None:
+        return f"push reply message to {properties[REPLY_TO_CLIENT]} fail: {failure}"
+    answer = pushed.result()
+    if answer.code == ResponseCode.SUCCESS:
+        return None
+    return f"push reply message to {properties[REPLY_TO_CLIENT]} fail: code {answer.code}, {answer.remark}"
+
+
+def _store(
+    services: Services,
+    request: Request[SendMessageRequestHeader],
+    properties: dict[str, str],
+    text: str,
+    place: SendMessageResponseHeader,
+) -> Response | Deferred:
+    """Store a reply and fill in its place. Complete when it is safe; one that cannot be stored is only logged."""
+    header, putter = request.header, services.putter
+    message = Message(
+        header.topic,
+        place.queue_id,
+        request.body,
+        request.channel.host_bytes,
+        services.store_host,
+        header.flag,
+        header.sys_flag & ~TRANSACTION_TYPE_MASK,  # Apache stores none of it: nobody can tell that a body is compressed
+        header.born_timestamp,
+        header.reconsume_times or 0,
+        0,
+        properties,
+        putter.stored_properties(text, properties),
+    )
+    try:
+        result = putter.put(message)
+    except RemotingError as error:
+        log.warning("a reply to %s is not stored: %s", properties.get(REPLY_TO_CLIENT), error.remark)
+        return Response()
+    place.msg_id, place.queue_offset = putter.message_id(result.physical_offset), result.queue_offset
+    return putter.when_safe(result.end_offset, properties, Response())
+
+
+ROUTES = routes(
+    Route(RequestCode.SEND_REPLY_MESSAGE, SendMessageRequestHeader, send_reply_message),
+    Route(RequestCode.SEND_REPLY_MESSAGE_V2, SendMessageRequestHeaderV2, send_reply_message),
+)
