@@ -72,6 +72,10 @@ class BrokerConfig:
     store_reply_message_enable: bool = True
     """Whether replies to requests are stored, besides being pushed to who waits for them."""
 
+    broker_fast_failure_enable: bool = True
+    wait_time_mills_in_send_queue: int = setting(1_000, low=1)
+    """After so long a send is refused. Apache's default is 200, which a Java client tells its user at once."""
+
     reject_transaction_message: bool = False
     transaction_time_out: int = setting(6_000, low=0)
     """How long after it was stored a half message is first asked about."""
@@ -108,12 +112,13 @@ class BrokerConfig:
 
 UPDATABLE_KEYS: Final = frozenset(
     """
-    autoCreateSubscriptionGroup autoCreateTopicEnable autoDeleteUnusedStats brokerPermission cleanFileForciblyEnable
+    autoCreateSubscriptionGroup autoCreateTopicEnable autoDeleteUnusedStats brokerFastFailureEnable brokerPermission
+    cleanFileForciblyEnable
     defaultQueryMaxNum deleteWhen diskMaxUsedSpaceRatio fileReservedTime litePullMessageEnable longPollingEnable
     maxMsgsNumBatch maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory maxTransferCountOnMessageInDisk
     maxTransferCountOnMessageInMemory notifyConsumerIdsChangedEnable shortPollingTimeMills
     recallMessageEnable rejectTransactionMessage startAcceptSendRequestTimeStamp storeReplyMessageEnable traceOn
-    transactionCheckInterval transactionCheckMax transactionTimeOut
+    transactionCheckInterval transactionCheckMax transactionTimeOut waitTimeMillsInSendQueue
     """.split()  # noqa: SIM905
 )
 """What UPDATE_BROKER_CONFIG may change: never a path, an address or an identity."""
@@ -131,7 +136,7 @@ FIXED_KEYS: Final = {
 
 _WITHOUT_EFFECT: Final = {
     "there is one thread and no queue before it": """
-        adminBrokerThreadPoolNums brokerFastFailureEnable clientManagerThreadPoolNums clientManageThreadPoolNums
+        adminBrokerThreadPoolNums clientManagerThreadPoolNums clientManageThreadPoolNums
         clientManagerThreadPoolQueueCapacity clientWorkerThreads consumerManageThreadPoolNums
         consumerManagerThreadPoolQueueCapacity endTransactionPoolQueueCapacity endTransactionThreadPoolNums
         heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity litePullMessageThreadPoolNums
@@ -139,7 +144,7 @@ _WITHOUT_EFFECT: Final = {
         putMessageFutureThreadPoolNums queryMessageThreadPoolNums queryThreadPoolQueueCapacity
         replyThreadPoolQueueCapacity sendMessageThreadPoolNums sendThreadPoolQueueCapacity serverAsyncSemaphoreValue
         serverCallbackExecutorThreads serverOnewaySemaphoreValue serverSelectorThreads serverWorkerThreads
-        waitTimeMillsInHeartbeatQueue waitTimeMillsInPullQueue waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue""",
+        waitTimeMillsInHeartbeatQueue waitTimeMillsInPullQueue waitTimeMillsInTransactionQueue""",
     "4.9.4 ignores this spelling too; the key is mappedFileSizeCommitLog (bytes)": "mapedFileSizeCommitLog",
     "4.9.4 ignores this spelling too; the key is mappedFileSizeConsumeQueue (bytes, not units)": "mapedFileSizeConsumeQueue",
     "nothing is read from there": "rocketmqHome",

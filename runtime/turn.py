@@ -7,10 +7,14 @@ that the turn brought, and no reply leaves before the work that it promises.
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from enum import IntEnum
+from typing import Final
 
 log = logging.getLogger("runtime")
+
+_NEVER: Final = float("inf")
 
 
 class Phase(IntEnum):
@@ -29,7 +33,8 @@ class Turn:
         self._loop = loop
         self._rows: list[tuple[Phase, Callable[[], None]]] = []
         self._steps: tuple[Callable[[], None], ...] = ()
-        self._is_armed = False
+        self.began_s = _NEVER
+        """Monotonic; between turns, never: what is read from a connection now has waited since then, or longer."""
 
     def add(self, phase: Phase, step: Callable[[], None]) -> None:
         """Have `step` run in `phase`."""
@@ -39,13 +44,13 @@ class Turn:
 
     def arm(self) -> None:
         """Something happened: run at the end of this turn."""
-        if not self._is_armed:
-            self._is_armed = True
+        if self.began_s == _NEVER:
+            self.began_s = time.monotonic()
             self._loop.call_soon(self.run)
 
     def run(self) -> None:
         """Run all steps now. A step that fails does not keep the later ones from running."""
-        self._is_armed = False
+        self.began_s = _NEVER
         for step in self._steps:
             try:
                 step()

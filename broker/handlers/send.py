@@ -7,8 +7,10 @@ to make their stored form, 0.4 for statistics.
 
 import random
 import struct
-from typing import Final
+from time import monotonic
+from typing import Final, NoReturn
 
+from broker.config import BrokerConfig
 from broker.delivery_time import DELAYING_PROPERTIES, TIMER_OUT_MS, TIMER_TOPIC
 from broker.put import WAIT, split_properties
 from broker.recall_handle import RecallHandle
@@ -118,6 +120,9 @@ def _send_rare(services: Services, message: Message, text: str, queue_id: int) -
 def admit(services: Services, request: Request[SendMessageRequestHeader]) -> TopicConfig:
     """The checks that come first, in Apache's order, and the topic made where that is allowed. Raises RemotingError."""
     header, config = request.header, services.config
+    waited_s = monotonic() - services.turn.began_s
+    if waited_s * 1000 > config.wait_time_mills_in_send_queue and config.broker_fast_failure_enable:
+        _refuse_late(config, waited_s)
     topic = header.topic
     topic_config = services.topics.get(topic)
     if config.start_accept_send_request_time_stamp:
@@ -143,6 +148,15 @@ def admit(services: Services, request: Request[SendMessageRequestHeader]) -> Top
 def any_queue(topic_config: TopicConfig) -> int:
     """A queue for a message whose sender names none."""
     return random.randrange(max(topic_config.write_queue_nums, 1))
+
+
+def _refuse_late(config: BrokerConfig, waited_s: float) -> NoReturn:
+    """Its sender gives up soon: better it is told now, and those behind it are served in time."""
+    remark = (
+        f"[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: {waited_s * 1000:.0f}ms "
+        f"(waitTimeMillsInSendQueue={config.wait_time_mills_in_send_queue})"
+    )
+    raise RemotingError(ResponseCode.SYSTEM_BUSY, remark)
 
 
 def _refuse_before_start(services: Services) -> None:

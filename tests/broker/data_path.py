@@ -125,7 +125,9 @@ class DataPath:
     ) -> None:
         loop = asyncio.get_running_loop()
         self.clock = clock = clock or SteppedClock()
-        config = BrokerConfig(namesrv_addr=None, broker_name="b", **(broker or {}))
+        # Turns here are as long as a test wants.
+        broker = {"broker_fast_failure_enable": False} | (broker or {})
+        config = BrokerConfig(namesrv_addr=None, broker_name="b", **broker)
         self.disk = disk = disk or MemoryDisk()
         settings = {"mapped_file_size_commit_log": 32 << 20, "max_hash_slot_num": 1000, "max_index_num": 5000} | store
         self.store = MessageStore(MessageStoreConfig(store_path_root_dir="/store", **settings), disk, clock)

@@ -154,6 +154,18 @@ async def test_a_broker_that_may_not_be_written_refuses_ordered_topics_only(path
     assert path.send().code == ResponseCode.NO_PERMISSION
 
 
+async def test_what_waited_too_long_in_a_turn_is_refused():
+    path = DataPath({"broker_fast_failure_enable": True, "wait_time_mills_in_send_queue": 200})
+    turn = path.services.turn
+    assert path.send().code == 0
+    turn.arm()
+    turn.began_s -= 0.2
+    answer = path.send()
+    assert answer.code == ResponseCode.SYSTEM_BUSY
+    assert answer.remark.startswith("[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: 20")
+    assert path.send().code == 0
+
+
 async def test_before_the_start_time_nothing_is_taken(path):
     path.services.config.start_accept_send_request_time_stamp = path.clock.message_time_ms() + 1
     assert path.send().code == ResponseCode.SYSTEM_ERROR
