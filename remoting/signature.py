@@ -1,0 +1,47 @@
+"""The signature of a request: who sent it, and that nobody changed it on the way.
+
+    signature = base64(HMAC-SHA1(secret key, the values of all fields in the order of their names, then the body))
+
+The fields are those of `extFields`, AccessKey and SecurityToken among them, Signature itself not. Neither the request code
+nor opaque is signed, and there is no time in it: who can listen can send the same again (TLS is against listeners).
+"""
+
+import hashlib
+import hmac
+from binascii import b2a_base64
+from collections.abc import Mapping
+from typing import Final
+
+ACCESS_KEY: Final = "AccessKey"
+SIGNATURE: Final = "Signature"
+UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
+"""A field that Java clients up to 4.9 add after they signed."""
+_BLOCK_SIZE: Final = 64
+_INNER: Final = bytes(byte ^ 0x36 for byte in range(256))
+_OUTER: Final = bytes(byte ^ 0x5C for byte in range(256))
+
+
+class Signer:
+    """Signs with one secret key. What HMAC hashes of the key is hashed once: 1.6 us for 1 KiB, hmac.digest takes 4.0."""
+
+    __slots__ = ("_inner", "_outer")
+
+    def __init__(self, secret_key: bytes) -> None:
+        key = secret_key if len(secret_key) <= _BLOCK_SIZE else hashlib.sha1(secret_key).digest()
+        block = key.ljust(_BLOCK_SIZE, b"\0")
+        self._inner, self._outer = hashlib.sha1(block.translate(_INNER)), hashlib.sha1(block.translate(_OUTER))
+
+    def sign(self, ext: Mapping[str, str], body: bytes) -> bytes:
+        """The signature of a request with these fields and this body, in base64."""
+        fields = dict(ext)
+        fields.pop(SIGNATURE, None)
+        fields.pop(UNIQUE_KEY_QUERY, None)
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update("".join(map(fields.__getitem__, sorted(fields))).encode())
+        inner.update(body)
+        outer.update(inner.digest())
+        return b2a_base64(outer.digest(), newline=False)
+
+    def is_signed(self, ext: Mapping[str, str], body: bytes) -> bool:
+        """Whether the fields carry the right signature. It takes no longer the more of it is right."""
+        return hmac.compare_digest(self.sign(ext, body), ext.get(SIGNATURE, "").encode())

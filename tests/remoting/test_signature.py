@@ -1,0 +1,51 @@
+"""Signatures, held against those of Apache's client."""
+
+import base64
+import hmac
+
+import pytest
+
+from remoting.signature import SIGNATURE, UNIQUE_KEY_QUERY, Signer
+
+# What AclClientRPCHook of 4.9.4 made of a send by SessionCredentials("RocketMQ", "12345678", "token").
+FIELDS = {
+    "a": "orders", "b": "topicD", "c": "TBW102", "d": "4", "e": "1", "f": "0", "g": "1795322673990", "h": "0",
+    "i": "KEYS\x01schlüssel-键-😀\x02WAIT\x01true\x02", "j": "0", "k": "false", "m": "false", "SecurityToken": "token",
+    "AccessKey": "RocketMQ", "Signature": "EI6KX7fZM1F15HOoMFWbCv/TS48=",
+}  # fmt: skip
+BODY = "körper".encode()
+
+
+def test_it_is_the_signature_of_the_java_client():
+    assert Signer(b"12345678").sign(FIELDS, BODY) == FIELDS[SIGNATURE].encode()
+    assert Signer(b"12345678").is_signed(FIELDS, BODY)
+
+
+def test_a_long_key_is_hashed_as_java_does():
+    assert Signer(b"k" * 100).sign({}, b"abc") == b"JgMPaGodVl4CR2fmLJYKZDSFVEI="
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 200])
+def test_it_is_hmac_sha1(size):
+    key = bytes(range(7, 7 + size % 200)) or b""
+    expected = base64.b64encode(hmac.digest(key, b"value" + BODY, "sha1"))
+    assert Signer(key).sign({"name": "value"}, BODY) == expected
+
+
+def test_the_query_flag_is_added_after_signing():
+    assert Signer(b"12345678").is_signed({**FIELDS, UNIQUE_KEY_QUERY: "true"}, BODY)
+
+
+@pytest.mark.parametrize(
+    ("fields", "body"),
+    [
+        ({**FIELDS, "b": "topicE"}, BODY),
+        ({**FIELDS, "more": "1"}, BODY),
+        (FIELDS, BODY + b"!"),
+        ({**FIELDS, SIGNATURE: ""}, BODY),
+        ({**FIELDS, SIGNATURE: "ключ"}, BODY),
+        ({name: value for name, value in FIELDS.items() if name != SIGNATURE}, BODY),
+    ],
+)
+def test_what_was_changed_is_noticed(fields, body):
+    assert not Signer(b"12345678").is_signed(fields, body)
