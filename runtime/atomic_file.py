@@ -16,11 +16,13 @@ log = logging.getLogger("runtime")
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Make `data` the content of `path`, durably; its folder is made if need be. Raises OSError."""
+    """Make `data` the content of `path`, durably; its folder is made if need be, its mode stays. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    mode = None
     with contextlib.suppress(FileNotFoundError):
-        _write(_backup(path), path.read_bytes())
-    _write(path, data)
+        mode = path.stat().st_mode
+        _write(_backup(path), path.read_bytes(), mode)
+    _write(path, data, mode)
     _sync_folder(path.parent)
 
 
@@ -52,9 +54,11 @@ def _backup(path: Path) -> Path:
     return path.with_name(path.name + ".bak")
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write(path: Path, data: bytes, mode: int | None) -> None:
     temporary = path.with_name(path.name + ".tmp")
     with temporary.open("wb") as file:
+        if mode is not None:
+            os.fchmod(file.fileno(), mode)  # who could not read it before cannot now
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
