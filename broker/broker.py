@@ -9,9 +9,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from broker import foreign_tables, lost_tables
+from broker.access_validator import guard
 from broker.client_registry import ClientRegistry
 from broker.clock_steps import ClockSteps
 from broker.config import BrokerConfig, advertised_host, check
@@ -59,11 +61,16 @@ from store.file_disk import FileDisk
 from store.message_store import MessageStore
 from store.timer_store import TimerStore
 
+if TYPE_CHECKING:
+    from broker.plain_permission import PlainPermissionManager
+
 log = logging.getLogger("broker")
 
 CLIENT_SCAN_S: Final = 10.0
 OFFSETS_FIRST_S: Final = 10.0
 FILTERS_S: Final = 10.0
+ACL_FILES_S: Final = 1.0
+"""How often it is looked whether ACL files changed."""
 FLUSH_POLL_S: Final = 0.005
 PULL_AGAIN_S: Final = 0.1
 """How long a client may take from the answer to its held pull to the next one: a round trip."""
@@ -119,6 +126,7 @@ class Broker:
                 for line in report.lines():
                     log.log(logging.INFO if report.clean and not report.repairs else logging.WARNING, line)
                 services = self._build(store, host.name, host.address, config.advertised_port or port)
+                self._connect(services)
                 if self.store_config.timer_wheel_enable:
                     with RecoveryProgress() as progress:
                         services.timer_messages.recover(progress)
@@ -203,6 +211,7 @@ class Broker:
             registration=registration,
             route_wait=route_wait,
             stats=stats,
+            permissions=self._permissions(),
             config_version=DataVersion(0, clock.message_time_ms()),
             turn=turn,
             timers=timers,
@@ -210,7 +219,6 @@ class Broker:
             store_host=store_host,
             broker_address=broker_address,
         )
-        self._connect(services)
         return services
 
     @staticmethod
@@ -294,6 +302,15 @@ class Broker:
             store_host,
         )  # fmt: skip
 
+    def _permissions(self) -> "PlainPermissionManager | None":
+        if not self.config.acl_enable:
+            return None
+        from broker.plain_permission import PlainPermissionManager  # YAML is loaded for who wants it
+
+        permissions = PlainPermissionManager(Path(self.config.rocketmq_home or ""), self._clock)
+        permissions.load()
+        return permissions
+
     def _delivery_times(self, timer_messages: TimerMessageService) -> DeliveryTimes:
         config = self.store_config
         return DeliveryTimes(
@@ -305,7 +322,8 @@ class Broker:
     async def _listen(self, services: Services, port: int, with_fast_port: bool) -> None:
         config = self.config
         idle_s = config.server_channel_max_idle_time_seconds
-        self._server = RemotingServer(services, ROUTES, services.turn, services.timers, idle_s)
+        table = ROUTES if services.permissions is None else guard(ROUTES, services.permissions)
+        self._server = RemotingServer(services, table, services.turn, services.timers, idle_s)
         with listening(config.bind_address, port, "listenPort"):
             self.port = await self._server.listen(config.bind_address, port)
         if with_fast_port:
@@ -329,6 +347,8 @@ class Broker:
             every(SAMPLE_STEP_S, services.stats.sample),
             every(1.0, services.stats.sample_tps),
         ]
+        if services.permissions is not None:
+            self._housekeeping.append(every(ACL_FILES_S, services.permissions.reload))
 
     def _persist_offsets(self) -> None:
         self.services.transactions.persist()

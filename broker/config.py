@@ -42,6 +42,11 @@ class BrokerConfig:
     """The port that clients are told. None: the one that is listened on."""
     server_channel_max_idle_time_seconds: int = setting(120, low=1)
 
+    rocketmq_home: str | None = field(default_factory=lambda: os.environ.get("ROCKETMQ_HOME") or None)
+    """The folder under which conf/plain_acl.yml and conf/acl lie; needed with acl_enable only."""
+    acl_enable: bool = setting(False, important=True)
+    """Whether requests are checked by the rules in these files."""
+
     broker_permission: int = setting(6, low=0, high=7)
     default_topic_queue_nums: int = setting(8, low=1, high=65536)
     auto_create_topic_enable: bool = setting(True, important=True)
@@ -124,7 +129,6 @@ UPDATABLE_KEYS: Final = frozenset(
 """What UPDATE_BROKER_CONFIG may change: never a path, an address or an identity."""
 
 FIXED_KEYS: Final = {
-    "aclEnable": ("false", "access control does not exist yet"),
     "clientCallbackExecutorThreads": ("2", "there is one thread"),
     "filterServerNums": ("0", "filter servers are gone since 5.x"),
     "forceRegister": ("true", "every registration is sent"),
@@ -147,7 +151,6 @@ _WITHOUT_EFFECT: Final = {
         waitTimeMillsInHeartbeatQueue waitTimeMillsInPullQueue waitTimeMillsInTransactionQueue""",
     "4.9.4 ignores this spelling too; the key is mappedFileSizeCommitLog (bytes)": "mapedFileSizeCommitLog",
     "4.9.4 ignores this spelling too; the key is mappedFileSizeConsumeQueue (bytes, not units)": "mapedFileSizeConsumeQueue",
-    "nothing is read from there": "rocketmqHome",
     "pull consumers are served": "rejectPullConsumerEnable",
     "messages are sent from the mapped files": "transferMsgByHeap",
     "slow consumers are served": "disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold",
@@ -226,6 +229,8 @@ def check(config: BrokerConfig, store_config: MessageStoreConfig) -> None:
         raise StartError(f"mappedFileSizeCommitLog={log_file_size}: expected a multiple of {SECTOR_SIZE}")
     if set(store_config.commit_log_directories) == set(store_config.read_only_commit_log_directories):
         raise StartError("readOnlyCommitLogStorePaths names all of storePathCommitLog: no file of the log could be made")
+    if config.acl_enable and not config.rocketmq_home:
+        raise StartError("aclEnable=true: rocketmqHome (or ROCKETMQ_HOME) must name the folder that has conf/plain_acl.yml")
     if config.default_message_request_mode not in ("PULL", "POP"):
         raise StartError(f"defaultMessageRequestMode={config.default_message_request_mode}: use PULL or POP")
     hours = [text.strip() for text in store_config.delete_when.split(";") if text.strip()]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from broker.delivery_time import DeliveryTimes
     from broker.long_polling import PullRequestHoldService
     from broker.message_request_mode import MessageRequestModeManager
+    from broker.plain_permission import PlainPermissionManager
     from broker.pop import PopMessageService
     from broker.put import MessagePutter
     from broker.rebalance_lock import RebalanceLock
@@ -60,6 +61,8 @@ class Services:
     registration: "Registration"
     route_wait: "RouteWait"
     stats: "BrokerStats"
+    permissions: "PlainPermissionManager | None"
+    """The access rules; None with aclEnable=false."""
     config_version: "DataVersion"
     """Counts the changes of the config that came by the wire."""
     turn: "Turn"

@@ -1,6 +1,7 @@
 """What the broker answers: a module a family of request codes, and here their tables in one."""
 
 from broker.handlers import (
+    acl,
     admin,
     assignment,
     client,
@@ -42,6 +43,7 @@ ROUTES = routes(
             topic,
             group,
             admin,
+            acl,
             relay,
             clock,
         )

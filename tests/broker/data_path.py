@@ -198,6 +198,7 @@ class DataPath:
             turn=self._turn,
             timers=timers,
             clock=clock,
+            permissions=None,
             config_version=DataVersion(),
             store_host=STORE_HOST,
             broker_address="127.0.0.1:10911",

@@ -19,6 +19,7 @@ from store.config import MessageStoreConfig
 
 EXAMPLES = {
     "namesrvAddr", "bindAddress", "brokerIP1", "brokerIP2", "advertisedPort", "storePathRootDir", "storePathCommitLog",
+    "rocketmqHome",
 }  # fmt: skip
 """Keys without a default that one could write down."""
 TUTORIAL = """

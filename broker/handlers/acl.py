@@ -1,0 +1,119 @@
+"""The access rules, seen and changed by requests: codes 50 to 54."""
+
+import logging
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from broker.access_rules import is_admin, text_of
+from broker.services import Services
+from remoting.bodies import encode_body
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import Request, Response
+from remoting.dispatch import RemotingError, Route, routes
+from remoting.header import NoHeader
+from remoting.headers.acl import (
+    CreateAccessConfigRequestHeader,
+    DeleteAccessConfigRequestHeader,
+    GetBrokerAclConfigResponseHeader,
+    UpdateGlobalWhiteAddrsConfigRequestHeader,
+)
+
+if TYPE_CHECKING:
+    from broker.plain_permission import PlainPermissionManager
+
+log = logging.getLogger("broker")
+
+_COMMA_OUTSIDE_BRACES = re.compile(r",(?![^{]*\})")
+
+
+def update_and_create_acl_config(services: Services, request: Request[CreateAccessConfigRequestHeader]) -> Response:
+    """Make an account, or change what the header has of it; `admin` always."""
+    header = request.header
+    fields: dict[str, Any] = {
+        "accessKey": header.access_key,
+        "secretKey": header.secret_key,
+        "whiteRemoteAddress": header.white_remote_address,
+        "admin": header.admin,
+        "defaultTopicPerm": header.default_topic_perm or None,
+        "defaultGroupPerm": header.default_group_perm or None,
+        "topicPerms": header.topic_perms.split(",") if header.topic_perms else None,
+        "groupPerms": header.group_perms.split(",") if header.group_perms else None,
+    }
+    config = {name: value for name, value in fields.items() if value is not None}
+    failure = ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED
+    return _change(services, request, failure, lambda manager: manager.update_account(config))
+
+
+def delete_acl_config(services: Services, request: Request[DeleteAccessConfigRequestHeader]) -> Response:
+    """Take an account out."""
+    access_key = request.header.access_key
+    failure = ResponseCode.DELETE_ACL_CONFIG_FAILED
+    return _change(services, request, failure, lambda manager: manager.delete_account(access_key))
+
+
+def update_global_white_addrs_config(
+    services: Services, request: Request[UpdateGlobalWhiteAddrsConfigRequestHeader]
+) -> Response:
+    """Replace the global white list of a file."""
+    header, failure = request.header, ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED
+    if not header.global_white_addrs:
+        raise RemotingError(failure, "globalWhiteAddrs is empty; to have none, edit the file")
+    addresses = _COMMA_OUTSIDE_BRACES.split(header.global_white_addrs)
+    path = header.acl_file_full_path
+    return _change(services, request, failure, lambda manager: manager.update_global_white_addresses(addresses, path))
+
+
+def get_broker_cluster_acl_info(services: Services, request: Request[NoHeader]) -> Response:
+    """How new the files are."""
+    manager, config = _manager(services, ResponseCode.SYSTEM_ERROR), services.config
+    return Response(
+        0,
+        GetBrokerAclConfigResponseHeader(
+            encode_body(manager.version()).decode(), config.broker_name, services.broker_address,
+            config.broker_cluster_name, encode_body(manager.versions()).decode(),
+        ),
+    )  # fmt: skip
+
+
+def get_broker_cluster_acl_config(services: Services, request: Request[NoHeader]) -> Response:
+    """All rules, secrets too: tools show and edit them."""
+    manager = _manager(services, ResponseCode.SYSTEM_ERROR)
+    names = ("accessKey", "secretKey", "whiteRemoteAddress", "defaultTopicPerm", "defaultGroupPerm")
+    accounts = [
+        {name: text_of(entry.get(name)) for name in names}
+        | {"admin": is_admin(entry)}
+        | {name: entry.get(name) for name in ("topicPerms", "groupPerms")}
+        for entry in manager.accounts()
+    ]
+    return Response(body=encode_body({"globalWhiteAddrs": manager.global_white_addresses(), "plainAccessConfigs": accounts}))
+
+
+def _manager(services: Services, failure: int) -> "PlainPermissionManager":
+    if services.permissions is None:
+        raise RemotingError(failure, "there are no access rules: aclEnable=false")
+    return services.permissions
+
+
+def _change(
+    services: Services, request: Request[Any], failure: int, change: "Callable[[PlainPermissionManager], None]"
+) -> Response:
+    try:
+        change(_manager(services, failure))
+    except (ValueError, OSError) as error:
+        raise RemotingError(failure, str(error)) from error
+    log.info("access rules changed by %s: request code %d", request.channel.remote_address, request.code)
+    return Response()
+
+
+ROUTES = routes(
+    Route(RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, CreateAccessConfigRequestHeader, update_and_create_acl_config),
+    Route(RequestCode.DELETE_ACL_CONFIG, DeleteAccessConfigRequestHeader, delete_acl_config),
+    Route(RequestCode.GET_BROKER_CLUSTER_ACL_INFO, NoHeader, get_broker_cluster_acl_info),
+    Route(
+        RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+        UpdateGlobalWhiteAddrsConfigRequestHeader,
+        update_global_white_addrs_config,
+    ),
+    Route(RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG, NoHeader, get_broker_cluster_acl_config),
+)

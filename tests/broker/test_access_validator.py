@@ -1,0 +1,257 @@
+"""Who is let through: the answers are those that Apache 4.9.4 gave to the same calls, but where a test says otherwise."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from acl_files import MORE_ACL, acl_home
+from running import ask, connected, running_broker
+
+from broker.access_validator import ADMIN_CODES, RESOURCES, guard
+from broker.handlers import ROUTES
+from broker.plain_permission import PlainPermissionManager
+from remoting.codes import FLAG_ONEWAY, RequestCode, ResponseCode
+from remoting.command import Response, decode_header
+from remoting.dispatch import Dispatcher
+from remoting.frame import FrameBuffer
+from remoting.headers.acl import (
+    CreateAccessConfigRequestHeader,
+    DeleteAccessConfigRequestHeader,
+    UpdateGlobalWhiteAddrsConfigRequestHeader,
+)
+from remoting.signature import ACCESS_KEY, SIGNATURE, Signer
+from runtime.clock import VirtualClock
+from runtime.lifecycle import StartError
+
+USER, ADMIN, MORE = ("RocketMQ", "12345678"), ("rocketmq2", "12345678"), ("moreKeys", "moreSecret")
+SERVED = (0, None)
+
+
+@pytest.fixture
+def call(tmp_path):
+    """`call(code, fields, body, who)` -> (code, what AclException says) of the answer; handlers do nothing here."""
+    manager = PlainPermissionManager(acl_home(tmp_path, more=MORE_ACL), VirtualClock(0))
+    manager.load()
+    table = {code: route._replace(handler=lambda services, request: Response()) for code, route in ROUTES.items()}
+    dispatcher = Dispatcher(None, guard(table, manager))
+
+    def send(code, fields, body=b"", who=USER, host="127.0.0.1", flag=0, **unsigned):
+        ext = {name: str(value) for name, value in fields.items()}
+        if who is not None:
+            ext[ACCESS_KEY] = who[0]
+            ext[SIGNATURE] = Signer(who[1].encode()).sign(ext, body).decode()
+        ext |= unsigned
+        header = json.dumps({"code": code, "flag": flag, "opaque": 1, "extFields": ext}, separators=(",", ":")).encode()
+        out = []
+        dispatcher.serve(SimpleNamespace(remote_host=host), (0, header, body), out)
+        if not out:
+            return None
+        ((serialize_type, head, _),) = FrameBuffer().feed(b"".join(bytes(part) for part in out))
+        answer = decode_header(serialize_type, head)
+        return answer.code, answer.remark and answer.remark.removeprefix("org.apache.rocketmq.acl.common.AclException: ")
+
+    return send
+
+
+def v2(topic, group="producer"):
+    return {
+        "a": group,
+        "b": topic,
+        "c": "TBW102",
+        "d": 4,
+        "e": 0,
+        "f": 0,
+        "g": 0,
+        "h": 0,
+        "j": 0,
+        "k": "false",
+        "m": "false",
+    }
+
+
+def v1(topic, group="producer"):
+    return {"producerGroup": group, "topic": topic, "defaultTopic": "TBW102", "defaultTopicQueueNums": 4, "queueId": 0,
+            "sysFlag": 0, "bornTimestamp": 0, "flag": 0}  # fmt: skip
+
+
+def pull(topic, group):
+    return {"consumerGroup": group, "topic": topic, "queueId": 0, "queueOffset": 0, "maxMsgNums": 1, "sysFlag": 0,
+            "commitOffset": 0, "suspendTimeoutMillis": 0, "subVersion": 0}  # fmt: skip
+
+
+def heartbeat(group, topic):
+    consumers = [{"groupName": group, "subscriptionDataSet": [{"topic": topic}]}]
+    return json.dumps({"clientID": "c", "producerDataSet": [], "consumerDataSet": consumers}).encode()
+
+
+def denied(what):
+    return ResponseCode.SYSTEM_ERROR, f"No default permission for {what}"
+
+
+def test_who_one_is(call):
+    send = RequestCode.SEND_MESSAGE_V2, v2("topicD"), b"x"
+    bad = 1, "Check signature failed for accessKey=RocketMQ"
+    assert call(*send) == SERVED
+    assert call(*send, who=None) == (1, "No accessKey is configured")
+    assert call(*send, who=("nobody1", "12345678")) == (1, "No acl config for nobody1")
+    assert call(*send, who=None, AccessKey="", Signature="") == (1, "No acl config for ")
+    assert call(*send, who=("RocketMQ", "87654321")) == bad
+    assert call(*send, who=None, AccessKey="RocketMQ") == bad
+    assert call(*send, e="1") == bad
+    assert call(*send, extra="1") == bad
+    assert call(*send, _UNIQUE_KEY_QUERY="true") == SERVED
+    assert call(RequestCode.HEART_BEAT, {}, heartbeat("groupC", "topicC"), who=None) == (1, "No accessKey is configured")
+
+
+def test_white_addresses_need_nothing(call):
+    send = RequestCode.SEND_MESSAGE_V2, v2("topicA"), b"x"
+    assert call(*send, who=None, host="192.168.0.9") == SERVED
+    assert call(*send, who=None, host="192.168.1.9") == (1, "No accessKey is configured")
+    # The account's own white list spares the signature, but one must say who one is.
+    assert call(*send, who=None, host="192.168.1.9", AccessKey="rocketmq2") == SERVED
+    assert call(*send, who=None, host="192.168.2.9", AccessKey="rocketmq2") == (
+        1, "Check signature failed for accessKey=rocketmq2",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "fields", "answer"),
+    [
+        (10, v1("topicD"), SERVED),
+        (10, v1("topicA"), denied("topic:topicA")),
+        (310, v2("topicB"), SERVED),
+        (310, v2("topicA"), denied("topic:topicA")),
+        (310, v2("topicC"), denied("topic:topicC")),
+        (310, v2("topicX"), denied("topic:topicX")),
+        (310, v2("RMQ_SYS_TRACE_TOPIC"), SERVED),
+        (310, v2("%RETRY%groupC", "groupC"), SERVED),
+        (310, v2("%RETRY%groupC", "groupA"), denied("group:groupA")),
+        (11, pull("topicC", "groupC"), SERVED),
+        (11, pull("topicD", "groupC"), denied("topic:topicD")),
+        (11, pull("topicC", "groupA"), denied("group:groupA")),
+        (12, {"topic": "topicD", "key": "k", "maxNum": 1, "beginTimestamp": 0, "endTimestamp": 1}, denied("topic:topicD")),
+        (14, {"consumerGroup": "groupA", "topic": "topicA", "queueId": 0}, SERVED),
+        (15, {"consumerGroup": "groupC", "topic": "topicD", "queueId": 0, "commitOffset": 0}, denied("topic:topicD")),
+        (35, {"clientID": "c", "consumerGroup": "groupA"}, denied("group:groupA")),
+        (35, {"clientID": "c", "producerGroup": "groupA"}, SERVED),
+        (36, {"offset": 0, "group": "groupA", "delayLevel": 0}, denied("group:groupA")),
+        (38, {"consumerGroup": "groupA"}, denied("group:groupA")),
+        (52, {}, SERVED),
+    ],
+)
+def test_what_one_may(call, code, fields, answer):
+    assert call(code, fields) == answer
+    assert call(code, fields, who=MORE) == SERVED
+    assert call(code, fields, who=ADMIN) == SERVED
+
+
+@pytest.mark.parametrize(
+    ("code", "fields", "answer"),
+    [
+        (320, v2("topicA"), denied("topic:topicA")),
+        (325, v2("topicA"), denied("topic:topicA")),
+        (325, v2("SomeCluster_REPLY_TOPIC"), SERVED),
+        (310, v2("%RETRY%groupA", "groupC"), denied("group:groupA")),
+        (10, v1("%RETRY%groupA", "groupC"), denied("group:groupA")),
+        (361, pull("topicD", "groupC"), denied("topic:topicD")),
+        (370, {"topic": "topicC", "recallHandle": "h"}, denied("topic:topicC")),
+        (222, {"topic": "topicC", "group": "groupA", "timestamp": 0}, denied("group:groupA")),
+        (200_050, {"consumerGroup": "groupC", "topic": "topicD", "queueId": 0, "maxMsgNums": 1, "invisibleTime": 1,
+                   "pollTime": 0}, denied("topic:topicD")),
+        (200_051, {"consumerGroup": "groupC", "topic": "%RETRY%groupC_topicC", "queueId": 0, "extraInfo": "", "offset": 0},
+         SERVED),
+        (200_051, {"consumerGroup": "groupA", "topic": "topicC", "queueId": 0, "extraInfo": "", "offset": 0},
+         denied("group:groupA")),
+    ],
+)  # fmt: skip
+def test_what_4_9_4_leaves_open(call, code, fields, answer):
+    assert call(code, fields) == answer
+    assert call(code, fields, who=MORE) == SERVED
+
+
+def test_heartbeats_name_groups_and_topics(call):
+    assert call(34, {}, heartbeat("groupC", "topicC")) == SERVED
+    assert call(34, {}, heartbeat("groupA", "topicC")) == denied("group:groupA")
+    assert call(34, {}, heartbeat("groupC", "topicA")) == denied("topic:topicA")
+    assert call(34, {}, b"xx")[0] == ResponseCode.SYSTEM_ERROR
+
+
+def test_acks_in_their_body_name_groups_and_topics(call):
+    ack = {"c": "groupC", "t": "topicD", "r": "0", "so": 0, "q": 0, "rq": 0, "pt": 0, "it": 0, "b": ""}
+    assert call(200_151, {}, json.dumps({"acks": [ack]}).encode()) == denied("topic:topicD")
+    assert call(200_151, {}, json.dumps({"acks": [ack | {"t": "topicC"}]}).encode()) == SERVED
+
+
+@pytest.mark.parametrize("code", sorted(ADMIN_CODES))
+def test_what_needs_an_admin(call, code):
+    refused = 1, f"Need admin permission for request code={code}, but accessKey=moreKeys is not"
+    fields = {"topic": "t", "defaultTopic": "d", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "groupName": "g",
+              "topicFilterType": "SINGLE_TAG", "accessKey": "a", "globalWhiteAddrs": "", "physicalOffset": 0,
+              "ms": 1}  # fmt: skip
+    assert call(code, fields, who=MORE) == refused
+    assert call(code, fields, who=ADMIN) == SERVED
+
+
+def test_a_refused_oneway_is_not_answered(call):
+    assert call(RequestCode.SEND_MESSAGE_V2, v2("topicA"), flag=FLAG_ONEWAY) is None
+
+
+def test_every_code_with_a_rule_is_served():
+    assert set(RESOURCES) | ADMIN_CODES <= set(ROUTES)
+
+
+# --- the broker -----------------------------------------------------------------------------------------------------
+
+
+async def test_rules_changed_by_requests_hold_at_once(tmp_path):
+    home = acl_home(tmp_path, "globalWhiteRemoteAddresses: [127.0.0.1]\n" + MORE_ACL)
+    async with running_broker(acl_enable=True, rocketmq_home=str(home)) as broker, connected() as client:
+        header = CreateAccessConfigRequestHeader("longenough", "12345678", topic_perms="a=PUB,b=SUB", admin=True)
+        assert (await ask(client, broker, RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, header)).code == 0
+        config = json.loads((await ask(client, broker, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)).body)
+        assert config == {
+            "globalWhiteAddrs": ["127.0.0.1"],
+            "plainAccessConfigs": [
+                {"accessKey": "moreKeys", "admin": False, "defaultGroupPerm": "PUB|SUB", "defaultTopicPerm": "PUB|SUB",
+                 "secretKey": "moreSecret"},
+                {"accessKey": "longenough", "admin": True, "secretKey": "12345678", "topicPerms": ["a=PUB", "b=SUB"]},
+            ],
+        }  # fmt: skip
+        version = (await ask(client, broker, RequestCode.GET_BROKER_CLUSTER_ACL_INFO)).ext or {}
+        assert json.loads(version["version"])["counter"] == 1
+        assert json.loads(version["allAclFileVersion"]).keys() == {str(home / "conf" / "plain_acl.yml")}
+        deleted = [
+            (await ask(client, broker, RequestCode.DELETE_ACL_CONFIG, DeleteAccessConfigRequestHeader("longenough"))).code
+            for _ in range(2)
+        ]
+        assert deleted == [0, ResponseCode.DELETE_ACL_CONFIG_FAILED]
+        header = CreateAccessConfigRequestHeader("longenough", "short")
+        refused = await ask(client, broker, RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, header)
+        assert refused.code == ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED
+        header = UpdateGlobalWhiteAddrsConfigRequestHeader("10.0.0.1,10.0.0.{1,2}")
+        assert (await ask(client, broker, RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, header)).code == 0
+        answer = await ask(client, broker, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
+        assert answer.code == 1 and "No accessKey is configured" in (answer.remark or "")
+        assert broker.services.permissions is not None
+        assert broker.services.permissions.global_white_addresses() == ["10.0.0.1", "10.0.0.{1,2}"]
+
+
+async def test_without_acl_there_are_no_rules_to_ask_for():
+    async with running_broker() as broker, connected() as client:
+        for code in range(50, 55):
+            header = CreateAccessConfigRequestHeader("longenough", "12345678") if code == 50 else None
+            header = DeleteAccessConfigRequestHeader("longenough") if code == 51 else header
+            header = UpdateGlobalWhiteAddrsConfigRequestHeader("127.0.0.1") if code == 53 else header
+            answer = await ask(client, broker, code, header)
+            assert answer.code == {50: 209, 51: 210, 53: 211}.get(code, 1)
+            assert "aclEnable=false" in (answer.remark or "")
+
+
+async def test_a_broker_does_not_start_without_rules_it_can_read(tmp_path):
+    with pytest.raises(StartError, match="rocketmqHome"):
+        async with running_broker(acl_enable=True, rocketmq_home=None):
+            pass
+    with pytest.raises(StartError, match="accessKey=short"):
+        home = acl_home(tmp_path, "accounts: [{accessKey: short}]\n")
+        async with running_broker(acl_enable=True, rocketmq_home=str(home)):
+            pass
