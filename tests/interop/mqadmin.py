@@ -11,6 +11,7 @@ from toolchain import jars, java_classes
 
 class Mqadmin:
     def __init__(self, home: Path) -> None:
+        self.home = home
         write_logback(home, "tools")
         class_path = f"{java_classes('4.9.4')}:{jars('4.9.4')}/*"
         command = ["java", *JAVA_OPTIONS, "-Xmx256m", f"-Duser.home={home}", f"-Djava.io.tmpdir={home}",

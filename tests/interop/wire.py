@@ -3,6 +3,8 @@
 Only what the tests need: JSON headers on a blocking connection, one request at a time or many at once; records of V1 and V2.
 """
 
+import base64
+import hmac
 import json
 import socket
 import struct
@@ -69,6 +71,13 @@ def encode(code: int, opaque: int, ext: dict[str, object], body: bytes = b"") ->
     return struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body
 
 
+def sign(ext: dict[str, object], body: bytes, access_key: str, secret_key: str) -> dict[str, object]:
+    """The fields with those that say who sends them."""
+    fields = {name: str(value) for name, value in ext.items()} | {"AccessKey": access_key}
+    text = "".join(fields[name] for name in sorted(fields)).encode() + body
+    return {**fields, "Signature": base64.b64encode(hmac.digest(secret_key.encode(), text, "sha1")).decode()}
+
+
 def decode(frame: bytes) -> Answer:
     """A frame without its four length bytes."""
     header_size = int.from_bytes(frame[:4], "big")
@@ -133,18 +142,21 @@ def records(body: bytes) -> list[Record]:
 
 
 class Connection:
-    """A blocking connection with one request in flight."""
+    """A blocking connection with one request in flight. `signed_as`: access key and secret key."""
 
-    def __init__(self, address: str, timeout_s: float = 10) -> None:
+    def __init__(self, address: str, timeout_s: float = 10, signed_as: tuple[str, str] | None = None) -> None:
         host, _, port = address.rpartition(":")
         self._socket = socket.create_connection((host, int(port)), timeout_s)
         self._file = self._socket.makefile("rb")
         self._opaque = 0
+        self._signed_as = signed_as
         self.notices: list[Answer] = []
         """Requests of the broker that came while an answer was awaited."""
 
     def call(self, code: int, ext: dict[str, object], body: bytes = b"") -> Answer:
         self._opaque += 1
+        if self._signed_as is not None:
+            ext = sign(ext, body, *self._signed_as)
         self._socket.sendall(encode(code, self._opaque, ext, body))
         while True:
             size = int.from_bytes(self._file.read(4), "big")

@@ -185,6 +185,9 @@ func startProducer(r request) error {
 	if r.Has("namespace") {
 		options = append(options, producer.WithNamespace(r.Get("namespace")))
 	}
+	if r.Has("accessKey") {
+		options = append(options, producer.WithCredentials(credentials(r)))
+	}
 	if r.flag("transactional") {
 		p, err := rocketmq.NewTransactionProducer(endings{name}, options...)
 		if err != nil {
@@ -209,6 +212,10 @@ func startProducer(r request) error {
 	defer lock.Unlock()
 	producers[name], running[name] = p, p.Shutdown
 	return nil
+}
+
+func credentials(r request) primitive.Credentials {
+	return primitive.Credentials{AccessKey: r.Get("accessKey"), SecretKey: r.Get("secretKey")}
 }
 
 // endings ends transactions as their messages say.
@@ -395,6 +402,9 @@ func startPush(r request) error {
 	}
 	if r.Has("namespace") {
 		options = append(options, consumer.WithNamespace(r.Get("namespace")))
+	}
+	if r.Has("accessKey") {
+		options = append(options, consumer.WithCredentials(credentials(r)))
 	}
 	c, err := rocketmq.NewPushConsumer(options...)
 	if err != nil {

@@ -16,6 +16,8 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 import java.util.zip.CRC32;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
@@ -26,6 +28,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.MessageQueueSelector;
@@ -40,12 +43,13 @@ import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageClientExt;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.RPCHook;
 
 /**
  * The Java client behind a line protocol: URL-encoded requests on stdin, JSON lines on stdout. One source for 4.9.4 and 5.5.0.
  *
  * <pre>
- * producer  name [group namespace compressOver transactional]
+ * producer  name [group namespace compressOver transactional accessKey secretKey]
  * send      producer topic body... [kind=sync|async|oneway|batch|transaction queueId tags... keys... delayLevel size
  *           property.NAME delayTimeSec delayTimeMs deliverTimeMs (5.x)]
  *           tags and keys: one for all, or one for each body; size: the body's text is repeated up to that many bytes
@@ -56,7 +60,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * reply     producer body property.NAME...      replies to the request that had those properties
  * push      name group topic [expression type=TAG|SQL92 model=CLUSTERING|BROADCASTING orderly from=first|last namespace
  *           maxReconsume fail... (bodies whose consumption fails, failTimes times or always) delayLevel (of a retry)
- *           pop (invisible time in ms; 5.x, the broker shares out the queues) hang (the listener never returns)]
+ *           pop (invisible time in ms; 5.x, the broker shares out the queues) hang (the listener never returns)
+ *           accessKey secretKey]
  * pull      topic queueId queueOffset count broker [group expression block]
  * lite      name group topic [expression type]
  * poll      name count timeoutMs      messages through a subscribed pull consumer, then commits
@@ -180,10 +185,19 @@ public final class Driver {
         return client;
     }
 
+    /** What signs requests; null signs none. */
+    private static RPCHook signing(Request request) {
+        if (!request.fields.containsKey("accessKey")) {
+            return null;
+        }
+        return new AclClientRPCHook(new SessionCredentials(request.text("accessKey"), request.text("secretKey")));
+    }
+
     private Object startProducer(Request request) throws Exception {
         String name = request.text("name");
         String group = request.text("group", name + "-group");
-        DefaultMQProducer producer = request.flag("transactional") ? transactional(name, group) : new DefaultMQProducer(group);
+        DefaultMQProducer producer = request.flag("transactional") ? transactional(request, name, group)
+            : new DefaultMQProducer(group, signing(request));
         configured(producer, request, name);
         producer.setSendMsgTimeout(10_000);
         producer.setCompressMsgBodyOverHowmuch(request.number("compressOver", 4096));
@@ -193,8 +207,8 @@ public final class Driver {
         return null;
     }
 
-    private DefaultMQProducer transactional(String name, String group) {
-        TransactionMQProducer producer = new TransactionMQProducer(group);
+    private DefaultMQProducer transactional(Request request, String name, String group) {
+        TransactionMQProducer producer = new TransactionMQProducer(group, signing(request));
         producer.setTransactionListener(new TransactionListener() {
             @Override
             public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
@@ -371,7 +385,8 @@ public final class Driver {
 
     private Object startPush(Request request) throws Exception {
         String name = request.text("name");
-        DefaultMQPushConsumer consumer = configured(new DefaultMQPushConsumer(request.text("group")), request, name);
+        DefaultMQPushConsumer consumer = configured(new DefaultMQPushConsumer(
+            request.text("group"), signing(request), new AllocateMessageQueueAveragely()), request, name);
         consumer.setConsumeThreadMin(4);
         consumer.setConsumeThreadMax(4);
         consumer.setConsumeFromWhere(request.text("from", "first").equals("first")

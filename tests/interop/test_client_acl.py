@@ -1,0 +1,190 @@
+"""Access rules with the real clients and the real mqadmin; with `--server=apache` the same against 4.9.4."""
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+import toolchain
+from conftest import need_java
+from driver import Driver, DriverError
+from drivers import CLIENTS, Drivers, toolchain_missing
+from mqadmin import Mqadmin
+from servers import BROKER_NAME, CLUSTER_NAME, Cluster, Flavour
+from wire import SEND_MESSAGE_V2, Connection, send_fields
+
+ADMIN = ("adminKey", "adminSecret")
+OPEN, WRITTEN, READ = "Acl-open", "Acl-written", "Acl-read"
+RULES = f"""
+globalWhiteRemoteAddresses:
+  - 10.10.103.*
+accounts:
+  - accessKey: {ADMIN[0]}
+    secretKey: {ADMIN[1]}
+    admin: true
+  - accessKey: userKey
+    secretKey: 12345678
+    defaultTopicPerm: DENY
+    defaultGroupPerm: SUB
+    topicPerms: ["{OPEN}=PUB|SUB", "{WRITTEN}=PUB", "{READ}=SUB"]
+    groupPerms: ["Acl-denied=DENY"]
+"""
+USER = {"accessKey": "userKey", "secretKey": "12345678"}
+RELOAD_MAX_S = 15  # Apache looks every 5 s
+
+
+@pytest.fixture(scope="module")
+def guarded(flavour: Flavour, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("guarded")
+    (folder / "conf" / "acl").mkdir(parents=True)
+    (folder / "conf" / "plain_acl.yml").write_text(RULES)
+    running = Cluster(folder, flavour, aclEnable="true", rocketmqHome=folder)
+    try:
+        running.start_broker()
+        with Connection(running.broker_address, signed_as=ADMIN) as connection:
+            for topic in (OPEN, WRITTEN, READ):
+                connection.create_topic(topic, 1)
+        yield running
+    finally:
+        running.close()
+
+
+@pytest.fixture(params=CLIENTS)
+def guest(request: pytest.FixtureRequest, guarded: Cluster, drivers: Drivers) -> Driver:
+    try:
+        return drivers.get(request.param, guarded)
+    except toolchain.ToolchainMissing as missing:
+        toolchain_missing(f"{request.param}: {missing}")
+
+
+class Admin:
+    """mqadmin, with the credentials that its conf/tools.yml says."""
+
+    def __init__(self, mqadmin: Mqadmin, cluster: Cluster) -> None:
+        self._mqadmin, self._cluster = mqadmin, cluster
+
+    def __call__(self, command: str, *arguments: str, who: tuple[str, str] | None = ADMIN) -> str:
+        tools = self._mqadmin.home / "conf" / "tools.yml"
+        tools.write_text("accessKey: {}\nsecretKey: {}\n".format(*who) if who else "")
+        return self._mqadmin.run(self._cluster.namesrv_address, command, *arguments)
+
+
+@pytest.fixture(scope="module")
+def admin(guarded: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Admin]:
+    need_java()
+    mqadmin = Mqadmin(tmp_path_factory.mktemp("acl-mqadmin"))
+    yield Admin(mqadmin, guarded)
+    mqadmin.close()
+
+
+def refusal(client: Driver, name: str, topic: str, **options: object) -> str:
+    """What a producer hears, started with `options`."""
+    client.start_producer(name, **options)
+    try:
+        client.send(name, topic, ["no"], queueId=0)  # to one queue: not tried again
+    except DriverError as error:
+        return str(error)
+    finally:
+        client.shutdown(name)
+    raise AssertionError("it was let through")
+
+
+def test_who_may_send(guest: Driver, named: Callable[[str], str]) -> None:
+    assert "No accessKey is configured" in refusal(guest, named("unsigned"), OPEN)
+    assert "Check signature failed for accessKey=userKey" in refusal(
+        guest, named("forged"), OPEN, accessKey="userKey", secretKey="87654321"
+    )
+    assert "No acl config for nobodyKey" in refusal(
+        guest, named("nobody"), OPEN, accessKey="nobodyKey", secretKey="12345678"
+    )
+    assert f"No default permission for topic:{READ}" in refusal(guest, named("reader"), READ, **USER)
+    guest.start_producer(named("writer"), **USER)
+    for kind in ("sync", "batch"):
+        for one in guest.send(named("writer"), WRITTEN, [f"{kind} ü"], kind=kind):
+            assert one.status in ("SEND_OK", "0")
+    guest.shutdown(named("writer"))
+
+
+def test_who_may_consume(guest: Driver, named: Callable[[str], str]) -> None:
+    """With a retry in between; who is refused gets nothing, while another one gets all."""
+    tag = named("t")
+    guest.start_consumer(named("denied"), "Acl-denied", OPEN, expression=tag, **USER)
+    guest.start_consumer(named("unsigned"), named("u"), OPEN, expression=tag)
+    guest.start_producer(named("p"), **USER)
+    bodies = [f"{tag} {number}" for number in range(5)]
+    guest.send(named("p"), OPEN, bodies, tags=[tag])
+    guest.start_consumer(named("c"), named("g"), OPEN, expression=tag, fail=[bodies[2]], failTimes=1, delayLevel=1, **USER)
+    got = guest.wait_for(named("c"), 5 if "go" in tag else 6)  # Go looks for the retry topic after 20 s
+    assert {message.body for message in got} == set(bodies)
+    assert guest.received(named("denied")) == guest.received(named("unsigned")) == []
+    guest.shutdown(named("p"), named("c"), named("denied"), named("unsigned"))
+
+
+def test_transactions_are_signed(guest: Driver, named: Callable[[str], str]) -> None:
+    tag = named("t")
+    guest.start_producer(named("p"), transactional=True, **USER)
+    endings = {"property.local": "COMMIT", "property.checked": "ROLLBACK"}
+    guest.send(named("p"), OPEN, [tag], tags=[tag], kind="transaction", **endings)
+    guest.start_consumer(named("c"), named("g"), OPEN, expression=tag, **USER)
+    assert [message.body for message in guest.wait_for(named("c"), 1)] == [tag]
+    guest.shutdown(named("p"), named("c"))
+
+
+def test_mqadmin_needs_rights(admin: Admin) -> None:
+    create = ("updateTopic", "-c", CLUSTER_NAME, "-t", "Acl-new", "-r", "1", "-w", "1")
+    assert "No accessKey is configured" in admin(*create, who=None)
+    assert "Need admin permission for request code=17, but accessKey=userKey is not" in admin(
+        *create, who=("userKey", "12345678")
+    )
+    assert "success" in admin(*create)
+    assert f'"brokerName":"{BROKER_NAME}"' in admin("topicRoute", "-t", "Acl-new", who=None)  # name servers ask for nothing
+
+
+def test_mqadmin_changes_the_rules(admin: Admin, guarded: Cluster) -> None:
+    address = guarded.broker_address
+    assert f"create or update plain access config to {address} success." in admin(
+        "updateAclConfig",
+        "-b",
+        address,
+        "-a",
+        "laterKey",
+        "-s",
+        "laterSecret",
+        "-t",
+        f"{OPEN}=PUB,{READ}=DENY",
+        "-w",
+        "127.0.0.9",
+    )
+    with Connection(address, signed_as=("laterKey", "laterSecret")) as later:
+        assert later.call(SEND_MESSAGE_V2, send_fields(OPEN, 0), b"now").code == 0
+        assert "No default permission" in later.call(SEND_MESSAGE_V2, send_fields(READ, 0), b"no").remark
+    listed = admin("getAclConfig", "-b", address)
+    assert "globalWhiteRemoteAddresses: [10.10.103.*]" in listed
+    assert "accessKey         : laterKey" in listed
+    assert f"topicPerms        : [{OPEN}=PUB, {READ}=DENY]" in listed
+    version = admin("clusterAclConfigVersion", "-c", CLUSTER_NAME)
+    assert str(guarded.folder / "conf" / "plain_acl.yml") in version
+    assert "get cluster's plain access config version success." in version
+
+    assert "success" in admin("deleteAclConfig", "-b", address, "-a", "laterKey")
+    with Connection(address, signed_as=("laterKey", "laterSecret")) as later:
+        wait_until(lambda: "No acl config" in later.call(SEND_MESSAGE_V2, send_fields(OPEN, 0), b"no").remark)
+
+
+def test_white_addresses_by_mqadmin_and_by_hand(admin: Admin, guarded: Cluster) -> None:
+    with Connection(guarded.broker_address) as unsigned:
+
+        def code() -> int:
+            return unsigned.call(SEND_MESSAGE_V2, send_fields(READ, 0), b"x").code
+
+        assert code() == 1
+        assert "success" in admin("updateGlobalWhiteAddr", "-b", guarded.broker_address, "-g", "10.10.154.1,127.0.0.1")
+        wait_until(lambda: code() == 0)
+        (guarded.folder / "conf" / "plain_acl.yml").write_text(RULES)
+        wait_until(lambda: code() == 1)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + RELOAD_MAX_S
+    while not condition():
+        assert time.monotonic() < deadline, f"not so after {RELOAD_MAX_S} s"
+        time.sleep(0.05)
