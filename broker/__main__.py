@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from broker.broker import Broker
 from broker.config import IGNORED_KEYS, BrokerConfig
+from remoting.tls import TlsConfig
 from runtime import command_line, lifecycle, log
 from runtime.clock import SystemClock, VirtualClock
 from store.config import MessageStoreConfig
@@ -15,10 +16,11 @@ PROGRAM = "mqbroker"
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a broker until it is told to stop; the process ends with lifecycle's exit code."""
     arguments = command_line.parse(PROGRAM, "A RocketMQ broker.", argv, with_test_clock=True)
-    config, store_config = command_line.configure(PROGRAM, arguments, [BrokerConfig, MessageStoreConfig], IGNORED_KEYS)
+    declared = [BrokerConfig, MessageStoreConfig, TlsConfig]
+    config, store_config, tls_config = command_line.configure(PROGRAM, arguments, declared, IGNORED_KEYS)
     log.setup()
     clock = VirtualClock(SystemClock().message_time_ms()) if arguments.test_clock else None
-    sys.exit(lifecycle.run(Broker(config, store_config, clock=clock), PROGRAM, _say_ready))
+    sys.exit(lifecycle.run(Broker(config, store_config, clock=clock, tls_config=tls_config), PROGRAM, _say_ready))
 
 
 def _say_ready(broker: Broker) -> None:

@@ -50,6 +50,7 @@ from remoting.bodies import DataVersion
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode
 from remoting.server import RemotingServer, pack_host
+from remoting.tls import TLS_FILES_S, ReloadingContext, ServerTls, TlsConfig, TlsMode, client_tls, server_tls
 from runtime.clock import Clock, SystemClock
 from runtime.lifecycle import StartError, listening
 from runtime.timers import Timer, Timers
@@ -86,13 +87,19 @@ class Broker:
     """One broker. `port`, `fast_port` (None: off) and `services` are there once it started."""
 
     def __init__(
-        self, config: BrokerConfig, store_config: MessageStoreConfig, disk: Disk | None = None, clock: Clock | None = None
-    ) -> None:
+        self, config: BrokerConfig, store_config: MessageStoreConfig, disk: Disk | None = None, clock: Clock | None = None,
+        tls_config: TlsConfig | None = None,
+    ) -> None:  # fmt: skip
         self.config = config
         self.store_config = store_config
         self.port = 0
         self.fast_port: int | None = None
         self.services: Services
+        self._tls_config = tls_config or TlsConfig()
+        if config.use_tls is None:
+            config.use_tls = self._tls_config.mode is TlsMode.ENFORCING
+        self._tls: ServerTls | None = None
+        self._name_server_tls: ReloadingContext | None = None
         self._clock = clock or SystemClock()
         self._disk = disk or FileDisk()
         self._store: MessageStore | None = None
@@ -114,6 +121,7 @@ class Broker:
         """Load, listen, register. Raises StartError, saying what to mend."""
         config = self.config
         check(config, self.store_config)
+        self._load_certificates()
         host = advertised_host(config)
         with listening(config.bind_address, config.listen_port, "listenPort"):
             reserved = reserve_ports(config.bind_address, config.listen_port)
@@ -177,7 +185,7 @@ class Broker:
         cancelled.passed(schedule.progress())
         foreign_tables.refuse_batch_topics(store, topics)
         foreign_tables.warn_of_rocksdb(self._disk, self.store_config.store_path_root_dir)
-        self._client = RemotingClient(turn, timers)
+        self._client = RemotingClient(turn, timers, tls=self._name_server_tls)
         registration = Registration(config, topics, self._client, timers, broker_address)
         holds = PullRequestHoldService(timers, store.any_matches)
         timer_messages = self._timer_messages(store, steps, timers, turn)
@@ -311,6 +319,12 @@ class Broker:
         permissions.load()
         return permissions
 
+    def _load_certificates(self) -> None:
+        self._tls_config.read_config_file()
+        self._tls = server_tls(self._tls_config)
+        if self.config.use_tls:
+            self._name_server_tls = client_tls(self._tls_config)
+
     def _delivery_times(self, timer_messages: TimerMessageService) -> DeliveryTimes:
         config = self.store_config
         return DeliveryTimes(
@@ -323,7 +337,7 @@ class Broker:
         config = self.config
         idle_s = config.server_channel_max_idle_time_seconds
         table = ROUTES if services.permissions is None else guard(ROUTES, services.permissions)
-        self._server = RemotingServer(services, table, services.turn, services.timers, idle_s)
+        self._server = RemotingServer(services, table, services.turn, services.timers, idle_s, self._tls)
         with listening(config.bind_address, port, "listenPort"):
             self.port = await self._server.listen(config.bind_address, port)
         if with_fast_port:
@@ -347,6 +361,9 @@ class Broker:
             every(SAMPLE_STEP_S, services.stats.sample),
             every(1.0, services.stats.sample_tps),
         ]
+        for certificates in (None if self._tls is None else self._tls.certificates, self._name_server_tls):
+            if certificates is not None:
+                self._housekeeping.append(every(TLS_FILES_S, certificates.reload))
         if services.permissions is not None:
             self._housekeeping.append(every(ACL_FILES_S, services.permissions.reload))
 

@@ -44,6 +44,8 @@ class BrokerConfig:
 
     rocketmq_home: str | None = field(default_factory=lambda: os.environ.get("ROCKETMQ_HOME") or None)
     """The folder under which conf/plain_acl.yml and conf/acl lie; needed with acl_enable only."""
+    use_tls: bool | None = setting(None, key="useTLS")
+    """Whether name servers are connected to by TLS. None: as tls.server.mode=enforcing says."""
     acl_enable: bool = setting(False, important=True)
     """Whether requests are checked by the rules in these files."""
 
@@ -134,7 +136,6 @@ FIXED_KEYS: Final = {
     "forceRegister": ("true", "every registration is sent"),
     "compressedRegister": ("false", "registrations are sent as they are"),
     "slaveReadEnable": ("false", "there are no slaves yet"),
-    "useTLS": ("false", "TLS does not exist yet"),
 }
 """Keys that have one value here: it is what GET_BROKER_CONFIG answers (tools fail without some of them)."""
 

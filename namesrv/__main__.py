@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from namesrv.config import IGNORED_KEYS, NamesrvConfig
 from namesrv.namesrv import NameServer
+from remoting.tls import TlsConfig
 from runtime import command_line, lifecycle, log
 
 PROGRAM = "mqnamesrv"
@@ -13,11 +14,11 @@ PROGRAM = "mqnamesrv"
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a name server until it is told to stop; the process ends with lifecycle's exit code."""
     arguments = command_line.parse(PROGRAM, "A RocketMQ name server.", argv)
-    (config,) = command_line.configure(PROGRAM, arguments, [NamesrvConfig], IGNORED_KEYS)
+    config, tls_config = command_line.configure(PROGRAM, arguments, [NamesrvConfig, TlsConfig], IGNORED_KEYS)
     if arguments.config_file is not None:
         config.config_store_path = str(arguments.config_file.absolute())
     log.setup()
-    sys.exit(lifecycle.run(NameServer(config), PROGRAM, _say_ready))
+    sys.exit(lifecycle.run(NameServer(config, tls_config=tls_config), PROGRAM, _say_ready))
 
 
 def _say_ready(server: NameServer) -> None:

@@ -10,6 +10,7 @@ from namesrv.handlers import ROUTES, NamesrvServices
 from namesrv.kv_config import KVConfigManager
 from namesrv.route_info import RouteInfoManager
 from remoting.server import RemotingServer
+from remoting.tls import TLS_FILES_S, TlsConfig, server_tls
 from runtime import atomic_file, properties_file
 from runtime.clock import Clock, SystemClock
 from runtime.lifecycle import StartError, listening
@@ -25,13 +26,14 @@ SCAN_S: Final = 10.0
 class NameServer:
     """One name server. `port` is known once it started."""
 
-    def __init__(self, config: NamesrvConfig, clock: Clock | None = None) -> None:
+    def __init__(self, config: NamesrvConfig, clock: Clock | None = None, tls_config: TlsConfig | None = None) -> None:
         self.config = config
+        self._tls_config = tls_config or TlsConfig()
         self.port = 0
         self._clock = clock or SystemClock()
         self.routes = RouteInfoManager(self._clock)
         self._server: RemotingServer | None = None
-        self._scan: Timer | None = None
+        self._housekeeping: list[Timer] = []
 
     async def start(self) -> None:
         """Load the key-value config and listen. Raises StartError when either cannot be done."""
@@ -41,18 +43,22 @@ class NameServer:
             kv_config.load()
         except (OSError, ValueError) as error:
             raise StartError(f"key kvConfigPath: {error}") from error
+        self._tls_config.read_config_file()
+        tls = server_tls(self._tls_config)
         loop = asyncio.get_running_loop()
         timers = Timers(self._clock, loop)
         services = NamesrvServices(config, self.routes, kv_config, self._config_changed)
-        self._server = RemotingServer(services, ROUTES, Turn(loop), timers, config.server_channel_max_idle_time_seconds)
+        self._server = RemotingServer(services, ROUTES, Turn(loop), timers, config.server_channel_max_idle_time_seconds, tls)
         with listening(config.bind_address, config.listen_port, "listenPort"):
             self.port = await self._server.listen(config.bind_address, config.listen_port)
-        self._scan = timers.every(SCAN_S, self.expire)
+        self._housekeeping = [timers.every(SCAN_S, self.expire)]
+        if tls is not None:
+            self._housekeeping.append(timers.every(TLS_FILES_S, tls.certificates.reload))
 
     async def stop(self) -> None:
         """Close all connections. Harmless when not started."""
-        if self._scan is not None:
-            self._scan.cancel()
+        for timer in self._housekeeping:
+            timer.cancel()
         if self._server is not None:
             await self._server.close()
 

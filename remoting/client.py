@@ -14,6 +14,7 @@ from remoting.command import Body, RemotingCommand
 from remoting.dispatch import Dispatcher, RemotingError, Route
 from remoting.header import CommandHeader
 from remoting.server import Channel, Channels
+from remoting.tls import ReloadingContext
 from runtime.timers import Timers
 from runtime.turn import Turn
 
@@ -23,9 +24,18 @@ CONNECT_TIMEOUT_S: Final = 3.0
 class RemotingClient:
     """Connections to servers, by address `host:port`."""
 
-    def __init__(self, turn: Turn, timers: Timers, table: dict[int, Route] | None = None, services: Any = None) -> None:
+    def __init__(
+        self,
+        turn: Turn,
+        timers: Timers,
+        table: dict[int, Route] | None = None,
+        services: Any = None,
+        tls: ReloadingContext | None = None,
+    ) -> None:
+        """`tls` None: connections are plain."""
         self._channels = Channels(turn, timers)
         self._dispatcher = Dispatcher(services, table or {})
+        self._tls = tls
         self._connecting: dict[str, asyncio.Task[Channel]] = {}
         self._by_address: dict[str, Channel] = {}
 
@@ -88,7 +98,10 @@ class RemotingClient:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(CONNECT_TIMEOUT_S):  # wait_for of 3.11 may swallow a cancellation
             _, channel = await loop.create_connection(
-                lambda: Channel(self._channels, self._dispatcher), host.strip("[]"), int(port)
+                lambda: Channel(self._channels, self._dispatcher),
+                host.strip("[]"),
+                int(port),
+                ssl=None if self._tls is None else self._tls.context,
             )
         self._by_address[address] = channel
         return channel

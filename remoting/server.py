@@ -11,12 +11,14 @@ import ipaddress
 import logging
 import struct
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from remoting.command import Body, Buffer, RemotingCommand, Response, encode_request
 from remoting.dispatch import Dispatcher, Route
 from remoting.frame import FrameBuffer, FrameError
 from remoting.header import CommandHeader
+from remoting.tls import ServerTls
+from remoting.tls_listener import BACKLOG, TlsListener
 from runtime.timers import Timers
 from runtime.turn import Phase, Turn
 
@@ -268,20 +270,40 @@ def pack_host(host: str, port: int) -> bytes:
     return ipaddress.ip_address(host).packed + struct.pack(">i", port)
 
 
+class _Listener(Protocol):
+    def close(self) -> None: ...
+
+
 class RemotingServer:
     """Listens on one or more ports; each port may refuse some codes (the VIP port does not serve pulls)."""
 
-    def __init__(self, services: Any, table: dict[int, Route], turn: Turn, timers: Timers, idle_s: float = IDLE_S) -> None:
+    def __init__(
+        self,
+        services: Any,
+        table: dict[int, Route],
+        turn: Turn,
+        timers: Timers,
+        idle_s: float = IDLE_S,
+        tls: ServerTls | None = None,
+    ) -> None:
         self._services = services
         self._table = table
         self.channels = Channels(turn, timers, idle_s)
-        self._listeners: list[asyncio.Server] = []
+        self._tls = tls
+        self._listeners: list[_Listener] = []
 
     async def listen(self, host: str, port: int, refused: frozenset[int] = frozenset()) -> int:
         """Listen on `host` and `port` (0: the kernel chooses). Returns the port. Raises OSError when it is taken."""
         dispatcher = Dispatcher(self._services, self._table, refused)
-        loop = asyncio.get_running_loop()
-        listener = await loop.create_server(lambda: Channel(self.channels, dispatcher), host, port, backlog=1024)
+
+        def make() -> Channel:
+            return Channel(self.channels, dispatcher)
+
+        if self._tls is not None:
+            tls_listener = TlsListener(make, self._tls, self.channels.timers, self.channels.idle_s)
+            self._listeners.append(tls_listener)
+            return await tls_listener.listen(host, port)
+        listener = await asyncio.get_running_loop().create_server(make, host, port, backlog=BACKLOG)
         self._listeners.append(listener)
         return int(listener.sockets[0].getsockname()[1])
 

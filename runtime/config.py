@@ -52,6 +52,7 @@ class Item(NamedTuple):
     low: float | None
     high: float | None
     is_important: bool
+    is_secret: bool
 
     def expected(self) -> str:
         """What a value must look like, in words."""
@@ -102,9 +103,11 @@ def setting(
     low: float | None = None,
     high: float | None = None,
     important: bool = False,
+    secret: bool = False,
 ) -> Any:
-    """A field of a config class that needs more than a default: another key, limits (inclusive), or a place in `-m`."""
-    metadata = {"key": key, "low": low, "high": high, "important": important}
+    """A field of a config class that needs more than a default: another key, limits (inclusive), a place in `-m`, or none in
+    any list of settings with its value."""
+    metadata = {"key": key, "low": low, "high": high, "important": important, "secret": secret}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -129,7 +132,8 @@ def items_of(declared: type[Any]) -> dict[str, Item]:
         metadata = field.metadata
         key = metadata.get("key") or camel(field.name)
         limits = metadata.get("low"), metadata.get("high")
-        table[key] = Item(key, field.name, kind, is_optional, *limits, bool(metadata.get("important")))
+        flags = bool(metadata.get("important")), bool(metadata.get("secret"))
+        table[key] = Item(key, field.name, kind, is_optional, *limits, *flags)
     _items[declared] = table
     return table
 
@@ -210,9 +214,9 @@ def update(configs: Iterable[Any], changes: Mapping[str, str], allowed: frozense
 
 
 def to_properties(configs: Iterable[Any], important: bool = False) -> dict[str, str]:
-    """All keys of `configs` with their present values as text; with `important` only those declared so."""
+    """All keys of `configs` with their values as text (a secret: asterisks); with `important` only those declared so."""
     return {
-        item.key: _text(getattr(config, item.name))
+        item.key: _text("******" if item.is_secret and getattr(config, item.name) else getattr(config, item.name))
         for config in configs
         for item in items_of(type(config)).values()
         if item.is_important or not important

@@ -11,6 +11,7 @@ from broker.broker import Broker
 from broker.config import FIXED_KEYS, IGNORED_KEYS, UPDATABLE_KEYS, BrokerConfig, advertised_host, check
 from remoting.codes import RequestCode, ResponseCode
 from remoting.headers.send import SendMessageRequestHeaderV2
+from remoting.tls import TlsConfig
 from runtime import command_line
 from runtime.config import items_of
 from runtime.lifecycle import StartError
@@ -19,7 +20,9 @@ from store.config import MessageStoreConfig
 
 EXAMPLES = {
     "namesrvAddr", "bindAddress", "brokerIP1", "brokerIP2", "advertisedPort", "storePathRootDir", "storePathCommitLog",
-    "rocketmqHome",
+    "rocketmqHome", "useTLS", "tls.config.file", "tls.server.certPath", "tls.server.keyPath", "tls.server.keyPassword",
+    "tls.server.trustCertPath", "tls.client.certPath", "tls.client.keyPath", "tls.client.keyPassword",
+    "tls.client.trustCertPath",
 }  # fmt: skip
 """Keys without a default that one could write down."""
 TUTORIAL = """
@@ -49,11 +52,17 @@ pullMessageThreadPoolNums=128
 
 
 def configure(text: str, tmp_path: Path, *options: str) -> tuple[BrokerConfig, MessageStoreConfig]:
+    broker, store, _ = configure_all(text, tmp_path, *options)
+    return broker, store
+
+
+def configure_all(text: str, tmp_path: Path, *options: str) -> tuple[BrokerConfig, MessageStoreConfig, TlsConfig]:
     path = tmp_path / "broker.conf"
     path.write_text(text)
     arguments = command_line.parse(PROGRAM, "", ["-c", str(path), *options])
-    broker, store = command_line.configure(PROGRAM, arguments, [BrokerConfig, MessageStoreConfig], IGNORED_KEYS)
-    return broker, store
+    declared = [BrokerConfig, MessageStoreConfig, TlsConfig]
+    broker, store, tls = command_line.configure(PROGRAM, arguments, declared, IGNORED_KEYS)
+    return broker, store, tls
 
 
 def test_the_tutorials_file_is_read_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,13 +129,13 @@ def test_the_annotated_file_says_the_defaults(tmp_path: Path, capsys: pytest.Cap
 
 def test_the_annotated_file_mentions_every_key_with_its_default(tmp_path: Path) -> None:
     text = (Path(__file__).parents[2] / "conf" / "broker.conf").read_text()
-    rows = [(key, line) for line in text.splitlines() if (key := re.match(r"#?(\w+)=", line))]
+    rows = [(key, line) for line in text.splitlines() if (key := re.match(r"#?([\w.]+)=", line))]
     mentioned = {key[1] for key, _ in rows}
-    assert mentioned == set(items_of(BrokerConfig)) | set(items_of(MessageStoreConfig))
+    assert mentioned == {*items_of(BrokerConfig), *items_of(MessageStoreConfig), *items_of(TlsConfig)}
     defaults = "\n".join(line.removeprefix("#") for key, line in rows if key[1] not in EXAMPLES)
-    broker, store = configure(defaults, tmp_path)
+    broker, store, tls = configure_all(defaults, tmp_path)
     broker.broker_name = BrokerConfig().broker_name
-    assert (broker, store) == (BrokerConfig(), MessageStoreConfig())
+    assert (broker, store, tls) == (BrokerConfig(), MessageStoreConfig(), TlsConfig())
 
 
 def test_the_annotated_file_says_which_store_keys_have_no_effect() -> None:

@@ -33,8 +33,8 @@ async def in_process() -> AsyncIterator[SimpleNamespace]:
         port = await server.listen("127.0.0.1", port)
         return server, f"127.0.0.1:{port}"
 
-    def client(table=None, services=None):
-        made.append(RemotingClient(Turn(loop), timers, table, services))
+    def client(table=None, services=None, tls=None):
+        made.append(RemotingClient(Turn(loop), timers, table, services, tls))
         return made[-1]
 
     yield SimpleNamespace(serve=serve, client=client, until=until)

@@ -106,3 +106,12 @@ def test_updates_are_all_or_none():
     with pytest.raises(ConfigError, match="cold=maybe"):
         update([broker, store], {"ratio": "2", "cold": "maybe"}, {"ratio", "cold"})
     assert (broker.ratio, broker.broker_name, store.cold) == (1.0, "a", True)
+
+
+def test_secrets_are_not_listed():
+    @dataclass
+    class Secretive:
+        password: str | None = setting(None, secret=True)
+
+    assert print_items([Secretive("open sesame")]) == "password=******\n"
+    assert print_items([Secretive()]) == "password=\n"

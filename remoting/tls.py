@@ -1,0 +1,209 @@
+"""TLS: Apache's settings, and what they come to.
+
+The keys are Apache's system properties; here they stand in the server's own config file, or in the one that
+`tls.config.file` names, whose values win. Certificates are read again when their files change, for connections to come;
+files that do not fit leave those before them in force. TLS 1.2 and later, no renegotiation. Names in certificates are not
+compared with hosts, as Apache's clients and servers do not either.
+"""
+
+import logging
+import os
+import ssl
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+from runtime import properties_file
+from runtime.config import ConfigError, items_of, setting, update
+from runtime.lifecycle import StartError
+
+log = logging.getLogger("remoting")
+
+TLS_FILES_S: Final = 1.0
+"""How often it is looked whether certificates changed."""
+
+
+class TlsMode(Enum):
+    """What a server accepts: no TLS; TLS and plain on the same port; TLS only."""
+
+    DISABLED = "disabled"
+    PERMISSIVE = "permissive"
+    ENFORCING = "enforcing"
+
+
+class ClientAuth(Enum):
+    """Whether a client must show a certificate."""
+
+    NONE = "none"
+    OPTIONAL = "optional"
+    REQUIRE = "require"
+
+
+@dataclass
+class TlsConfig:
+    """Apache's keys and defaults; only the test mode is off here."""
+
+    mode: TlsMode = setting(TlsMode.PERMISSIVE, key="tls.server.mode")
+    """PERMISSIVE without a certificate is DISABLED."""
+    config_file: str | None = setting(None, key="tls.config.file")
+    test_mode_enable: bool = setting(False, key="tls.test.mode.enable")
+    """A certificate of the server's own making, and any certificate is trusted. Needs the command openssl."""
+    server_need_client_auth: ClientAuth = setting(ClientAuth.NONE, key="tls.server.need.client.auth")
+    server_key_path: str | None = setting(None, key="tls.server.keyPath")
+    server_key_password: str | None = setting(None, key="tls.server.keyPassword", secret=True)
+    server_cert_path: str | None = setting(None, key="tls.server.certPath")
+    server_auth_client: bool = setting(False, key="tls.server.authClient")
+    """Whether certificates of clients are asked for and checked, as `server_need_client_auth` says."""
+    server_trust_cert_path: str | None = setting(None, key="tls.server.trustCertPath")
+    """The authorities that sign certificates of clients. None: those of the machine."""
+    client_key_path: str | None = setting(None, key="tls.client.keyPath")
+    client_key_password: str | None = setting(None, key="tls.client.keyPassword", secret=True)
+    client_cert_path: str | None = setting(None, key="tls.client.certPath")
+    client_auth_server: bool = setting(False, key="tls.client.authServer")
+    """Whether the certificates of servers that are connected to are checked."""
+    client_trust_cert_path: str | None = setting(None, key="tls.client.trustCertPath")
+
+    def read_config_file(self) -> None:
+        """Take over what `tls.config.file` says. Raises StartError."""
+        if self.config_file is None:
+            return
+        own = {"tls.server.mode", "tls.config.file"}
+        try:
+            properties = properties_file.load(Path(self.config_file))
+            known = {key: value for key, value in properties.items() if key in items_of(TlsConfig) and key not in own}
+            update([self], known, set(known))
+        except (OSError, ValueError) as error:
+            text = "; ".join(error.problems) if isinstance(error, ConfigError) else str(error)
+            raise StartError(f"tls.config.file={self.config_file}: {text}") from error
+
+
+class ReloadingContext:
+    """An SSL context made of files; `context` is the newest good one."""
+
+    def __init__(self, make: Callable[[], ssl.SSLContext], *paths: str | None) -> None:
+        """Raises what `make` raises."""
+        self._make = make
+        self._paths = [path for path in paths if path]
+        self._seen = self._stamp()
+        self.context = make()
+
+    def reload(self) -> None:
+        """Make it again if a file changed."""
+        stamp = self._stamp()
+        if stamp == self._seen:
+            return
+        self._seen = stamp
+        try:
+            self.context = self._make()
+        except (StartError, OSError) as error:
+            log.error("certificates not loaded again, those before hold on: %s", error)
+        else:
+            log.info("certificates loaded again: %s", ", ".join(self._paths))
+
+    def _stamp(self) -> list[tuple[int, int, int] | None]:
+        rows: list[tuple[int, int, int] | None] = []
+        for path in self._paths:
+            try:
+                state = os.stat(path)
+            except OSError:
+                rows.append(None)
+            else:
+                rows.append((state.st_ino, state.st_size, state.st_mtime_ns))
+        return rows
+
+
+@dataclass(frozen=True)
+class ServerTls:
+    """How a server accepts TLS."""
+
+    is_enforced: bool
+    certificates: ReloadingContext
+
+
+def server_tls(config: TlsConfig) -> ServerTls | None:
+    """What a server listens with; None is plain. Raises StartError naming the key that is wrong."""
+    has_certificate = config.test_mode_enable or config.server_cert_path is not None
+    if config.mode is TlsMode.DISABLED or (config.mode is TlsMode.PERMISSIVE and not has_certificate):
+        return None
+    if not has_certificate:
+        raise StartError("tls.server.mode=enforcing: tls.server.certPath and tls.server.keyPath must name a certificate")
+    if config.server_need_client_auth is ClientAuth.REQUIRE and not config.server_auth_client:
+        raise StartError(
+            "tls.server.need.client.auth=require: certificates are checked with tls.server.authClient=true only"
+        )
+    paths = config.server_cert_path, config.server_key_path, config.server_trust_cert_path
+    return ServerTls(config.mode is TlsMode.ENFORCING, ReloadingContext(lambda: _server_context(config), *paths))
+
+
+def client_tls(config: TlsConfig) -> ReloadingContext:
+    """What connections to servers are made with. Raises StartError naming the key that is wrong."""
+    paths = config.client_cert_path, config.client_key_path, config.client_trust_cert_path
+    return ReloadingContext(lambda: _client_context(config), *paths)
+
+
+def _server_context(config: TlsConfig) -> ssl.SSLContext:
+    context = _context(ssl.PROTOCOL_TLS_SERVER)
+    if config.test_mode_enable:
+        _load_test_certificate(context)
+        return context
+    _load_certificate(context, "server", config.server_cert_path, config.server_key_path, config.server_key_password)
+    if config.server_auth_client and config.server_need_client_auth is not ClientAuth.NONE:
+        is_needed = config.server_need_client_auth is ClientAuth.REQUIRE
+        context.verify_mode = ssl.CERT_REQUIRED if is_needed else ssl.CERT_OPTIONAL
+        _load_trusted(context, "server", config.server_trust_cert_path, ssl.Purpose.CLIENT_AUTH)
+    return context
+
+
+def _client_context(config: TlsConfig) -> ssl.SSLContext:
+    context = _context(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    is_checked = config.client_auth_server and not config.test_mode_enable
+    context.verify_mode = ssl.CERT_REQUIRED if is_checked else ssl.CERT_NONE
+    if is_checked:
+        _load_trusted(context, "client", config.client_trust_cert_path, ssl.Purpose.SERVER_AUTH)
+    if config.client_cert_path is not None:
+        _load_certificate(context, "client", config.client_cert_path, config.client_key_path, config.client_key_password)
+    return context
+
+
+def _context(protocol: int) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    return context
+
+
+def _load_certificate(
+    context: ssl.SSLContext, side: str, cert_path: str | None, key_path: str | None, password: str | None
+) -> None:
+    assert cert_path is not None
+    try:
+        context.load_cert_chain(cert_path, key_path, password or "")  # without one it would ask at the terminal
+    except (OSError, ValueError) as error:
+        raise StartError(f"tls.{side}.certPath={cert_path}, tls.{side}.keyPath={key_path}: {error}") from error
+
+
+def _load_trusted(context: ssl.SSLContext, side: str, path: str | None, purpose: ssl.Purpose) -> None:
+    if path is None:
+        context.load_default_certs(purpose)
+        return
+    try:
+        context.load_verify_locations(path)
+    except OSError as error:
+        raise StartError(f"tls.{side}.trustCertPath={path}: {error}") from error
+
+
+def _load_test_certificate(context: ssl.SSLContext) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        key, cert = f"{folder}/key.pem", f"{folder}/cert.pem"
+        command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                   "-keyout", key, "-out", cert, "-days", "365", "-subj", "/CN=localhost"]  # fmt: skip
+        try:
+            subprocess.run(command, check=True, capture_output=True, timeout=20)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise StartError(f"tls.test.mode.enable=true needs the command openssl: {error}") from error
+        _load_certificate(context, "server", cert, key, None)

@@ -1,0 +1,220 @@
+"""TLS on real sockets: who gets through, who is closed, and certificates that change."""
+
+import asyncio
+import logging
+import ssl
+
+import pytest
+from certificates import Authority
+
+from remoting.command import Response, encode_request
+from remoting.dispatch import Route, routes
+from remoting.header import NoHeader
+from remoting.server import ChannelClosed
+from remoting.tls import ClientAuth, TlsConfig, TlsMode, client_tls, server_tls
+from runtime.lifecycle import StartError
+
+ECHO, BIG = 1, 2
+TABLE = routes(
+    Route(ECHO, NoHeader, lambda services, request: Response(body=request.body)),
+    Route(BIG, NoHeader, lambda services, request: Response(body=[memoryview(b"x" * 100_000)] * 30)),
+)
+CLOSED = (ChannelClosed, ConnectionError, ssl.SSLError, asyncio.IncompleteReadError)
+
+
+@pytest.fixture
+def authority(tmp_path):
+    return Authority(tmp_path)
+
+
+@pytest.fixture
+def files(authority):
+    """Settings of a server and of its clients that trust each other."""
+    server, client = authority.certificate("server"), authority.certificate("client")
+    return {
+        "server_cert_path": server.cert, "server_key_path": server.key, "server_trust_cert_path": authority.cert,
+        "client_cert_path": client.cert, "client_key_path": client.key, "client_trust_cert_path": authority.cert,
+        "client_auth_server": True,
+    }  # fmt: skip
+
+
+def enforcing(files, **changed):
+    return TlsConfig(**{"mode": TlsMode.ENFORCING, **files, **changed})
+
+
+async def echo(remoting, address, config=None, code=ECHO, body=b"hello"):
+    """What a client gets; `config` None speaks plain."""
+    client = remoting.client(tls=None if config is None else client_tls(config))
+    return (await client.invoke(address, code, None, body)).body
+
+
+async def test_both_kinds_on_one_port(remoting, files):
+    config = enforcing(files, mode=TlsMode.PERMISSIVE)
+    _, address = await remoting.serve(TABLE, tls=server_tls(config))
+    for one in (None, config):
+        assert await echo(remoting, address, one) == b"hello"
+        assert len(await echo(remoting, address, one, BIG)) == 3_000_000
+        assert await echo(remoting, address, one, ECHO, b"y" * 1_000_000) == b"y" * 1_000_000
+
+
+async def test_plain_is_closed_where_tls_is_enforced(remoting, files, caplog):
+    config = enforcing(files)
+    _, address = await remoting.serve(TABLE, tls=server_tls(config))
+    assert await echo(remoting, address, config) == b"hello"
+    with pytest.raises(CLOSED):
+        await echo(remoting, address)
+    assert "speaks no TLS" in caplog.text
+
+
+async def test_tls_is_closed_where_it_is_disabled(remoting, files):
+    config = enforcing(files, mode=TlsMode.DISABLED)
+    assert server_tls(config) is None
+    _, address = await remoting.serve(TABLE, tls=None)
+    with pytest.raises(CLOSED):
+        await echo(remoting, address, config)
+    assert await echo(remoting, address) == b"hello"
+
+
+async def test_a_client_refuses_a_server_it_does_not_trust(remoting, files, tmp_path, caplog):
+    _, address = await remoting.serve(TABLE, tls=server_tls(enforcing(files)))
+    stranger = Authority(tmp_path, "stranger")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        await echo(remoting, address, enforcing(files, client_trust_cert_path=stranger.cert))
+    await remoting.until(lambda: "no TLS connection" in caplog.text)
+    trusting = enforcing(files, client_trust_cert_path=stranger.cert, client_auth_server=False)
+    assert await echo(remoting, address, trusting) == b"hello"
+
+
+@pytest.mark.parametrize("auth", ClientAuth)
+async def test_certificates_of_clients(remoting, files, tmp_path, auth):
+    config = enforcing(files, server_auth_client=True, server_need_client_auth=auth)
+    _, address = await remoting.serve(TABLE, tls=server_tls(config))
+    strange = Authority(tmp_path, "stranger").certificate("strange")
+    without = enforcing(files, client_cert_path=None)
+    other = enforcing(files, client_cert_path=strange.cert, client_key_path=strange.key)
+    assert await echo(remoting, address, config) == b"hello"
+    for client, is_let_in in ((without, auth is not ClientAuth.REQUIRE), (other, auth is ClientAuth.NONE)):
+        if is_let_in:
+            assert await echo(remoting, address, client) == b"hello"
+        else:
+            with pytest.raises(CLOSED):
+                await echo(remoting, address, client)
+
+
+async def test_changed_certificates_hold_for_new_connections(remoting, files, authority, caplog):
+    tls = server_tls(enforcing(files))
+    _, address = await remoting.serve(TABLE, tls=tls)
+    host, _, port = address.rpartition(":")
+
+    async def serial():
+        context = client_tls(enforcing(files)).context
+        reader, writer = await asyncio.open_connection(host, int(port), ssl=context)
+        subject = writer.get_extra_info("peercert")["serialNumber"]
+        writer.close()
+        return subject
+
+    first, before = await serial(), tls.certificates.context
+    tls.certificates.reload()
+    assert tls.certificates.context is before
+    authority.certificate("server")  # the same files, another certificate
+    tls.certificates.reload()
+    second = await serial()
+    assert second != first
+    with open(files["server_key_path"], "w") as file:
+        file.write("no key")
+    with caplog.at_level(logging.ERROR):
+        tls.certificates.reload()
+        tls.certificates.reload()
+    assert caplog.text.count("certificates not loaded again") == 1
+    assert await serial() == second
+
+
+async def test_a_silent_connection_is_dropped(remoting, files):
+    _, address = await remoting.serve(TABLE, tls=server_tls(enforcing(files)), idle_s=0.05)
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    assert await asyncio.wait_for(reader.read(), 5) == b""
+    writer.close()
+
+
+async def test_a_frame_may_come_in_pieces(remoting, files):
+    _, address = await remoting.serve(TABLE, tls=server_tls(enforcing(files, mode=TlsMode.PERMISSIVE)))
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    frame = b"".join(bytes(part) for part in encode_request(ECHO, None, b"hello", 7))
+    for at in range(len(frame)):
+        writer.write(frame[at : at + 1])
+        await writer.drain()
+        await asyncio.sleep(0)
+    size = int.from_bytes(await asyncio.wait_for(reader.readexactly(4), 5), "big")
+    assert (await reader.readexactly(size)).endswith(b"hello")
+    writer.close()
+
+
+async def test_a_closing_server_waits_for_nobody(remoting, files):
+    server, address = await remoting.serve(TABLE, tls=server_tls(enforcing(files)))
+    host, _, port = address.rpartition(":")
+    silent = await asyncio.open_connection(host, int(port))
+    half = await asyncio.open_connection(host, int(port))
+    half[1].write(b"\x16\x03\x01")
+    await asyncio.sleep(0)
+    await asyncio.wait_for(server.close(), 3)
+    for reader, writer in (silent, half):
+        with pytest.raises(CLOSED):
+            await asyncio.wait_for(reader.readexactly(1), 5)
+        writer.close()
+    with pytest.raises(OSError):
+        await asyncio.open_connection(host, int(port))
+
+
+async def test_the_test_mode_makes_a_certificate(remoting, authority):
+    config = TlsConfig(test_mode_enable=True)
+    _, address = await remoting.serve(TABLE, tls=server_tls(config))
+    assert await echo(remoting, address, config) == b"hello"
+    assert await echo(remoting, address) == b"hello"
+
+
+def test_an_encrypted_key_needs_its_password(files, authority):
+    locked = authority.certificate("locked", password="open sesame")
+    paths = {"server_cert_path": locked.cert, "server_key_path": locked.key}
+    assert server_tls(enforcing(files, **paths, server_key_password="open sesame"))
+    for password in (None, "wrong"):
+        with pytest.raises(StartError, match=r"tls\.server\.keyPath"):
+            server_tls(enforcing(files, **paths, server_key_password=password))
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"server_cert_path": None}, "tls.server.certPath"),
+        ({"server_cert_path": "/nowhere.pem"}, "/nowhere.pem"),
+        ({"server_key_path": "/nowhere.key"}, "/nowhere.key"),
+        (
+            {"server_auth_client": True, "server_need_client_auth": ClientAuth.REQUIRE, "server_trust_cert_path": "/no.pem"},
+            "tls.server.trustCertPath=/no.pem",
+        ),
+        ({"server_need_client_auth": ClientAuth.REQUIRE}, "tls.server.authClient=true"),
+    ],
+)
+def test_what_is_wrong_is_named(files, changed, named):
+    with pytest.raises(StartError) as caught:
+        server_tls(enforcing(files, **changed))
+    assert named in str(caught.value)
+
+
+def test_permissive_without_a_certificate_is_plain():
+    assert server_tls(TlsConfig()) is None
+
+
+def test_the_config_file_wins(tmp_path):
+    path = tmp_path / "tls.properties"
+    path.write_text("tls.server.certPath=/b.pem\ntls.server.need.client.auth=require\ntls.server.mode=disabled\nother=1\n")
+    config = TlsConfig(mode=TlsMode.ENFORCING, config_file=str(path), server_cert_path="/a.pem")
+    config.read_config_file()
+    assert (config.server_cert_path, config.server_need_client_auth) == ("/b.pem", ClientAuth.REQUIRE)
+    assert config.mode is TlsMode.ENFORCING
+    path.write_text("tls.server.authClient=perhaps\n")
+    with pytest.raises(StartError, match="authClient=perhaps: expected true or false"):
+        config.read_config_file()
+    with pytest.raises(StartError, match="gone.properties"):
+        TlsConfig(config_file=str(tmp_path / "gone.properties")).read_config_file()
