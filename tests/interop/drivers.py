@@ -35,10 +35,10 @@ class Drivers:
             self._running[key] = self.another(client, cluster)
         return self._running[key]
 
-    def another(self, client: str, cluster: Cluster) -> Driver:
+    def another(self, client: str, cluster: Cluster, **more_env: str) -> Driver:
         """A process of its own, which its caller closes or kills."""
         home = self._folder / f"{client}-{next(self._numbers)}"
-        env = {**os.environ, "HOME": str(home), "ROCKETMQ_GO_LOG_LEVEL": "error"}
+        env = {**os.environ, "HOME": str(home), "ROCKETMQ_GO_LOG_LEVEL": "error", **more_env}
         return Driver([*self._command(client, home), cluster.namesrv_address, BROKER_NAME], home, env)
 
     def close(self, cluster: Cluster | None = None) -> None:

@@ -90,7 +90,7 @@ class Flavour(Protocol):
 
     name: str
 
-    def start_namesrv(self, folder: Path) -> tuple[ServerProcess, str]: ...
+    def start_namesrv(self, folder: Path, tls: dict[str, object]) -> tuple[ServerProcess, str]: ...
 
     def start_broker(
         self, folder: Path, namesrv_address: str, config: dict[str, object], port: int | None
@@ -100,8 +100,8 @@ class Flavour(Protocol):
 class Pocketmq:
     name = "pocketmq"
 
-    def start_namesrv(self, folder: Path) -> tuple[ServerProcess, str]:
-        config = _write_config(folder / "namesrv.conf", {"listenPort": 0})
+    def start_namesrv(self, folder: Path, tls: dict[str, object]) -> tuple[ServerProcess, str]:
+        config = _write_config(folder / "namesrv.conf", {"listenPort": 0, **tls})
         process = ServerProcess([sys.executable, "-m", "namesrv", "-c", str(config)], folder / "namesrv.log")
         return process, _address_of(process.wait_ready())
 
@@ -122,10 +122,10 @@ class Apache:
     def __init__(self, version: str = "4.9.4") -> None:
         self.version = version
 
-    def start_namesrv(self, folder: Path) -> tuple[ServerProcess, str]:
+    def start_namesrv(self, folder: Path, tls: dict[str, object]) -> tuple[ServerProcess, str]:
         port = _free_port(beside=())
         config = _write_config(folder / "namesrv.conf", {"listenPort": port})
-        process = self._start(folder, "namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", config)
+        process = self._start(folder, "namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", config, tls)
         process.wait_ready()
         return process, f"127.0.0.1:{port}"
 
@@ -137,7 +137,7 @@ class Apache:
                 port = _free_port(APACHE_BESIDE)  # a broker that moved: its clients learn it from the route
             items = {**config, "listenPort": port, "namesrvAddr": namesrv_address}
             path = _write_config(folder / "broker.conf", items)
-            process = self._start(folder, "broker", "org.apache.rocketmq.broker.BrokerStartup", path)
+            process = self._start(folder, "broker", "org.apache.rocketmq.broker.BrokerStartup", path, config)
             try:
                 process.wait_ready()
                 return process, f"127.0.0.1:{port}"
@@ -147,13 +147,14 @@ class Apache:
                 port = None
         raise AssertionError("not reached")
 
-    def _start(self, folder: Path, name: str, main_class: str, config: Path) -> ServerProcess:
+    def _start(self, folder: Path, name: str, main_class: str, config: Path, items: dict[str, object]) -> ServerProcess:
         write_logback(folder, name, self.version)
         is_4 = self.version.startswith("4.")
         class_path = f"{folder / 'conf'}:{jars(self.version if is_4 else f'{self.version}-broker')}/*"
         heap = ("-Xms512m", "-Xmx512m") if name == "broker" else ("-Xms64m", "-Xmx128m")
         command = ["java", *JAVA_OPTIONS, *heap, f"-Duser.home={folder}",
                    f"-Drmq.logback.configurationFile={folder}/conf/logback_{name}.xml",
+                   *(f"-D{key}={value}" for key, value in items.items() if key.startswith("tls.")),
                    "-cp", class_path, main_class, "-c", str(config)]  # fmt: skip
         return ServerProcess(command, folder / f"{name}.log", {**os.environ, "ROCKETMQ_HOME": str(folder)})
 
@@ -164,15 +165,15 @@ FLAVOURS: dict[str, type[Pocketmq] | type[Apache]] = {"pocketmq": Pocketmq, "apa
 class Cluster:
     """A name server and one broker on a store under ``folder``."""
 
-    def __init__(self, folder: Path, flavour: Flavour, **config: object) -> None:
+    def __init__(self, folder: Path, flavour: Flavour, tls: dict[str, object] | None = None, **config: object) -> None:
         self.folder = folder
         self.store = folder / "store"
         self.flavour = flavour
-        self.config = config
+        self.config = {**config, **(tls or {})}
         self.broker: ServerProcess | None = None
         self.broker_address = ""
         folder.mkdir(parents=True, exist_ok=True)
-        self.namesrv, self.namesrv_address = flavour.start_namesrv(folder)
+        self.namesrv, self.namesrv_address = flavour.start_namesrv(folder, tls or {})
 
     def start_broker(self, flavour: Flavour | None = None) -> None:
         """Starts the broker on the store, on the port it had before if there was one."""

@@ -1,0 +1,175 @@
+"""TLS with the real Java client; with `--server=apache` the same against 4.9.4."""
+
+import shutil
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from conftest import need_java
+from driver import Driver, DriverError
+from drivers import Drivers
+from servers import Cluster, Flavour
+
+TOPIC = "Tls-topic"  # a first send makes it
+RELOAD_MAX_S = 15
+
+
+class Certificates:
+    """An authority, a server's and a client's certificate, and an authority that nobody knows."""
+
+    def __init__(self, folder: Path) -> None:
+        if shutil.which("openssl") is None:
+            pytest.skip("not found: openssl")
+        self._folder = folder
+        for name in ("authority", "stranger"):
+            self._openssl("req", "-x509", *self._new_key(name), "-out", self[name], "-days", "30", "-subj", f"/CN={name}")
+        for name in ("server", "client"):
+            self.make(name)
+
+    def make(self, name: str) -> None:
+        """A new key and certificate, signed by the authority."""
+        request = str(self._folder / f"{name}.csr")
+        self._openssl("req", *self._new_key(name), "-out", request, "-subj", f"/CN={name}")
+        self._openssl("x509", "-req", "-in", request, "-CA", self["authority"], "-CAkey", self.key("authority"),
+                      "-CAcreateserial", "-out", self[name], "-days", "30")  # fmt: skip
+
+    def __getitem__(self, name: str) -> str:
+        return str(self._folder / f"{name}.pem")
+
+    def key(self, name: str) -> str:
+        return str(self._folder / f"{name}.key")
+
+    def _new_key(self, name: str) -> tuple[str, ...]:
+        return "-newkey", "rsa:2048", "-nodes", "-keyout", self.key(name)
+
+    @staticmethod
+    def _openssl(*arguments: str) -> None:
+        done = subprocess.run(["openssl", *arguments], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    need_java()
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+def keys(certificates: Certificates, mode: str, need: str) -> dict[str, object]:
+    """Settings of both servers. The broker is a client of its name server."""
+    return {
+        "tls.server.mode": mode,
+        "tls.test.mode.enable": "false",
+        "tls.server.certPath": certificates["server"],
+        "tls.server.keyPath": certificates.key("server"),
+        "tls.server.need.client.auth": need,
+        "tls.server.authClient": "true",
+        "tls.server.trustCertPath": certificates["authority"],
+        "tls.client.authServer": "true",
+        "tls.client.trustCertPath": certificates["authority"],
+        "tls.client.certPath": certificates["client"],
+        "tls.client.keyPath": certificates.key("client"),
+    }
+
+
+@contextmanager
+def running(folder: Path, flavour: Flavour, tls: dict[str, object]) -> Iterator[Cluster]:
+    cluster = Cluster(folder, flavour, tls)
+    try:
+        cluster.start_broker()
+        yield cluster
+    finally:
+        cluster.close()
+
+
+@pytest.fixture(scope="module")
+def enforcing(flavour: Flavour, certificates: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running(tmp_path_factory.mktemp("enforcing"), flavour, keys(certificates, "enforcing", "require")) as cluster:
+        yield cluster
+
+
+@contextmanager
+def java(drivers: Drivers, cluster: Cluster, **properties: str) -> Iterator[Driver]:
+    """A Java 4.9.4 client with these system properties, with `_` for a dot; without any it speaks plain."""
+    options = " ".join(f"-D{name.replace('_', '.')}={value}" for name, value in properties.items())
+    driver = drivers.another("java_4_9_4", cluster, JAVA_TOOL_OPTIONS=options)
+    try:
+        yield driver
+    finally:
+        driver.close()
+
+
+def trusting(certificates: Certificates, authority: str = "authority", with_certificate: bool = True) -> dict[str, str]:
+    shown: dict[str, str] = {}
+    if with_certificate:
+        shown = {"tls_client_certPath": certificates["client"], "tls_client_keyPath": certificates.key("client")}
+    return {"tls_enable": "true", "tls_test_mode_enable": "false", "tls_client_authServer": "true",
+            "tls_client_trustCertPath": certificates[authority], **shown}  # fmt: skip
+
+
+def test_sent_and_consumed_by_tls(enforcing: Cluster, drivers: Drivers, certificates: Certificates) -> None:
+    """Through a name server that enforces TLS too, with which the broker is registered."""
+    with java(drivers, enforcing, **trusting(certificates)) as client:
+        client.start_producer("p")
+        bodies = [f"tls {number}" for number in range(20)]
+        client.send("p", TOPIC, bodies)
+        client.send("p", TOPIC, ["large"], size=3_000_000)
+        client.start_consumer("c", "Tls-group", TOPIC)
+        got = client.wait_for("c", 21)
+        assert {message.body for message in got if message.body_size < 100} == set(bodies)
+        assert max(message.body_size for message in got) == 3_000_000
+
+
+@pytest.mark.parametrize("kind", ["plain", "untrusting", "without a certificate"])
+def test_who_is_refused(kind: str, enforcing: Cluster, drivers: Drivers, certificates: Certificates) -> None:
+    properties = {
+        "plain": {},
+        "untrusting": trusting(certificates, authority="stranger"),
+        "without a certificate": trusting(certificates, with_certificate=False),
+    }[kind]
+    with java(drivers, enforcing, **properties) as client:
+        client.start_producer("p")
+        with pytest.raises(DriverError, match=r"No route info|connect to|send request to|wait response on"):
+            client.send("p", TOPIC, ["no"])
+
+
+def test_both_kinds_in_permissive_mode(
+    flavour: Flavour, drivers: Drivers, certificates: Certificates, tmp_path: Path
+) -> None:
+    with (
+        running(tmp_path, flavour, keys(certificates, "permissive", "none")) as cluster,
+        java(drivers, cluster) as plain,
+        java(drivers, cluster, **trusting(certificates, with_certificate=False)) as by_tls,
+    ):
+        plain.start_producer("p")
+        plain.send("p", TOPIC, ["from plain"])
+        by_tls.start_producer("q")
+        by_tls.send("q", TOPIC, ["from tls"])
+        for client, name in ((plain, "c"), (by_tls, "d")):
+            client.start_consumer(name, f"Tls-{name}", TOPIC)
+            assert {message.body for message in client.wait_for(name, 2)} == {"from plain", "from tls"}
+
+
+def test_a_new_certificate_is_shown_without_a_restart(enforcing: Cluster, certificates: Certificates) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.load_verify_locations(certificates["authority"])
+    context.load_cert_chain(certificates["client"], certificates.key("client"))
+
+    def serial(address: str) -> object:
+        host, _, port = address.rpartition(":")
+        with socket.create_connection((host, int(port)), 10) as plain, context.wrap_socket(plain) as by_tls:
+            return (by_tls.getpeercert() or {})["serialNumber"]
+
+    servers = enforcing.namesrv_address, enforcing.broker_address
+    before = {serial(address) for address in servers}
+    assert len(before) == 1
+    certificates.make("server")
+    deadline = time.monotonic() + RELOAD_MAX_S
+    while before & {serial(address) for address in servers}:
+        assert time.monotonic() < deadline, f"not so after {RELOAD_MAX_S} s"
+        time.sleep(0.1)
