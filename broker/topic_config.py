@@ -84,6 +84,8 @@ class TopicConfigManager(ConfigManager):
             config.broker_name,
             config.broker_cluster_name + REPLY_TOPIC_SUFFIX,
         }
+        if config.trace_topic_enable:
+            self.system_topics |= {config.msg_trace_topic_name}
         self.on_change: Callable[[str], object] = lambda topic: None
         """Called after each change with the topic: it is to be registered."""
         self._add_built_in()

@@ -37,6 +37,7 @@ from remoting.headers.send import (
 from store.message import MULTI_TAGS_FLAG, TRANSACTION_TYPE_MASK, Message
 from store.properties import DELAY, UNIQ_KEY
 
+_MSG_REGION_ENTRY: Final = "MSG_REGION\x01"
 _RARE_PROPERTIES: Final = DELAYING_PROPERTIES | {TRAN_MSG}
 _SUCCESS: Final = ResponseCode.SUCCESS  # 0.05 us less than by way of the enum (3.11)
 
@@ -134,6 +135,8 @@ def admit(services: Services, request: Request[SendMessageRequestHeader]) -> Top
         raise RemotingError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
     if topic_config is None:
         topic_config = _create_topic(services, header)
+    if config.trace_topic_enable:
+        header.properties = _with_region(header.properties, config.region_id)
     queue_id = header.queue_id
     if queue_id >= topic_config.write_queue_nums and queue_id >= topic_config.read_queue_nums:
         remark = (
@@ -143,6 +146,14 @@ def admit(services: Services, request: Request[SendMessageRequestHeader]) -> Top
         )
         raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
     return topic_config
+
+
+def _with_region(text: str | None, region_id: str) -> str:
+    """The properties with MSG_REGION, as 5.x stores them always: its consumers trace only what has it."""
+    if text and _MSG_REGION_ENTRY in text:
+        return text
+    separator = "\x02" if text and text[-1] != "\x02" else ""
+    return f"{text or ''}{separator}{_MSG_REGION_ENTRY}{region_id}\x02"
 
 
 def any_queue(topic_config: TopicConfig) -> int:

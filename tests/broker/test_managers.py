@@ -63,6 +63,13 @@ def test_topics_that_every_broker_has() -> None:
     }
 
 
+def test_the_trace_topic_is_there_when_it_is_wanted_and_is_the_brokers_own() -> None:
+    manager = topics(trace_topic_enable=True, msg_trace_topic_name="Traces")
+    created = manager.get("Traces")
+    assert created is not None and (created.read_queue_nums, created.write_queue_nums, created.perm) == (1, 1, 6)
+    assert manager.is_system_topic("Traces") and not topics().is_system_topic("Traces")
+
+
 @pytest.mark.parametrize(("wanted", "made"), [(4, 4), (100, 8), (-1, 0)])
 def test_a_send_creates_its_topic_after_the_default_one(wanted: int, made: int) -> None:
     manager, told = topics(), []

@@ -166,6 +166,22 @@ async def test_what_waited_too_long_in_a_turn_is_refused():
     assert path.send().code == 0
 
 
+@pytest.mark.parametrize(
+    ("sent", "stored"),
+    [
+        (None, {}),
+        ("TAGS\x01t", {"TAGS": "t"}),
+        ("TAGS\x01t\x02", {"TAGS": "t"}),
+        ("MSG_REGION\x01far\x02TAGS\x01t\x02", {"MSG_REGION": "far", "TAGS": "t"}),
+    ],
+)
+async def test_a_broker_with_a_trace_topic_stores_the_region(sent, stored):
+    path = DataPath({"trace_topic_enable": True, "region_id": "near"})
+    assert path.send(sent).code == 0
+    properties = decode_properties(path.stored()[0].properties)
+    assert properties == {"MSG_REGION": "near", "CLUSTER": "DefaultCluster"} | stored
+
+
 async def test_before_the_start_time_nothing_is_taken(path):
     path.services.config.start_accept_send_request_time_stamp = path.clock.message_time_ms() + 1
     assert path.send().code == ResponseCode.SYSTEM_ERROR

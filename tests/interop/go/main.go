@@ -188,6 +188,9 @@ func startProducer(r request) error {
 	if r.Has("accessKey") {
 		options = append(options, producer.WithCredentials(credentials(r)))
 	}
+	if r.Has("traceTopic") {
+		options = append(options, producer.WithTrace(traces(r)))
+	}
 	if r.flag("transactional") {
 		p, err := rocketmq.NewTransactionProducer(endings{name}, options...)
 		if err != nil {
@@ -216,6 +219,13 @@ func startProducer(r request) error {
 
 func credentials(r request) primitive.Credentials {
 	return primitive.Credentials{AccessKey: r.Get("accessKey"), SecretKey: r.Get("secretKey")}
+}
+
+func traces(r request) *primitive.TraceConfig {
+	return &primitive.TraceConfig{
+		TraceTopic: r.Get("traceTopic"), GroupName: r.Get("name"), Access: primitive.Local,
+		Resolver: primitive.NewPassthroughResolver(namesrv),
+	}
 }
 
 // endings ends transactions as their messages say.
@@ -405,6 +415,9 @@ func startPush(r request) error {
 	}
 	if r.Has("accessKey") {
 		options = append(options, consumer.WithCredentials(credentials(r)))
+	}
+	if r.Has("traceTopic") {
+		options = append(options, consumer.WithTrace(traces(r)))
 	}
 	c, err := rocketmq.NewPushConsumer(options...)
 	if err != nil {

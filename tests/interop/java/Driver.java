@@ -49,7 +49,7 @@ import org.apache.rocketmq.remoting.RPCHook;
  * The Java client behind a line protocol: URL-encoded requests on stdin, JSON lines on stdout. One source for 4.9.4 and 5.5.0.
  *
  * <pre>
- * producer  name [group namespace compressOver transactional accessKey secretKey]
+ * producer  name [group namespace compressOver transactional accessKey secretKey traceTopic]
  * send      producer topic body... [kind=sync|async|oneway|batch|transaction queueId tags... keys... delayLevel size
  *           property.NAME delayTimeSec delayTimeMs deliverTimeMs (5.x)]
  *           tags and keys: one for all, or one for each body; size: the body's text is repeated up to that many bytes
@@ -61,7 +61,7 @@ import org.apache.rocketmq.remoting.RPCHook;
  * push      name group topic [expression type=TAG|SQL92 model=CLUSTERING|BROADCASTING orderly from=first|last namespace
  *           maxReconsume fail... (bodies whose consumption fails, failTimes times or always) delayLevel (of a retry)
  *           pop (invisible time in ms; 5.x, the broker shares out the queues) hang (the listener never returns)
- *           accessKey secretKey]
+ *           accessKey secretKey traceTopic]
  * pull      topic queueId queueOffset count broker [group expression block]
  * lite      name group topic [expression type]
  * poll      name count timeoutMs      messages through a subscribed pull consumer, then commits
@@ -196,8 +196,9 @@ public final class Driver {
     private Object startProducer(Request request) throws Exception {
         String name = request.text("name");
         String group = request.text("group", name + "-group");
+        String traceTopic = request.text("traceTopic", null);
         DefaultMQProducer producer = request.flag("transactional") ? transactional(request, name, group)
-            : new DefaultMQProducer(group, signing(request));
+            : new DefaultMQProducer(group, signing(request), traceTopic != null, traceTopic);
         configured(producer, request, name);
         producer.setSendMsgTimeout(10_000);
         producer.setCompressMsgBodyOverHowmuch(request.number("compressOver", 4096));
@@ -385,8 +386,9 @@ public final class Driver {
 
     private Object startPush(Request request) throws Exception {
         String name = request.text("name");
-        DefaultMQPushConsumer consumer = configured(new DefaultMQPushConsumer(
-            request.text("group"), signing(request), new AllocateMessageQueueAveragely()), request, name);
+        String traceTopic = request.text("traceTopic", null);
+        DefaultMQPushConsumer consumer = configured(new DefaultMQPushConsumer(request.text("group"), signing(request),
+            new AllocateMessageQueueAveragely(), traceTopic != null, traceTopic), request, name);
         consumer.setConsumeThreadMin(4);
         consumer.setConsumeThreadMax(4);
         consumer.setConsumeFromWhere(request.text("from", "first").equals("first")
