@@ -4,7 +4,7 @@ Bodies of clients are handed on as they are. They hold maps with object keys, wh
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from broker.client_registry import ClientChannelInfo
@@ -23,11 +23,13 @@ from remoting.headers.query import ConsumeMessageDirectlyRequestHeader, Consumer
 
 RELAY_TIMEOUT_S: Final = 10.0
 STATUS_TIMEOUT_S: Final = 5.0
-RESET_VERSION_MIN: Final = 28
-"""V3_0_7_SNAPSHOT: older clients do not know RESET_CONSUMER_CLIENT_OFFSET."""
+OFFSETS_VERSION_MIN: Final = 28
+"""V3_0_7_SNAPSHOT: older clients know neither RESET_CONSUMER_CLIENT_OFFSET nor GET_CONSUMER_STATUS_FROM_CLIENT."""
 RELAY_VERSION_MIN: Final = 62
 """V3_1_8_SNAPSHOT: older clients know neither 307 nor 309."""
 _CPP: Final = ("CPP", 1)
+_READ_MAPS: Final = ("JAVA", 0, "GO", 9)
+"""Languages of clients that cannot read a list of offsets: Java's stays as it is, Go's panics."""
 
 # --- offsets --------------------------------------------------------------------------------------------------------
 
@@ -60,17 +62,21 @@ def reset_offset(services: Services, request: Request[ResetOffsetRequestHeader])
             f"Timestamp: {header.timestamp}"
         )
         raise RemotingError(ResponseCode.CONSUMER_NOT_ONLINE, remark)
-    for client in info.clients.values():
-        if client.version < RESET_VERSION_MIN:
-            remark = f"the client does not support this feature. version={client.version}"
-            raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
+    _check_versions(info.clients.values())
     push = ResetOffsetRequestHeader(header.topic, header.group, header.timestamp, False)
     as_map, as_list = _offset_map(table), _offset_list(table)
     for client in info.clients.values():
-        # A tool that calls itself CPP speaks for C++ consumers; Java cannot read the list, C++ cannot read the map.
-        is_list = client.language in _CPP or (request.language in _CPP and client.language != "JAVA")
+        # A tool that calls itself CPP speaks for C++ consumers, which cannot read the map.
+        is_list = client.language in _CPP or (request.language in _CPP and client.language not in _READ_MAPS)
         client.channel.invoke_oneway(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, push, as_list if is_list else as_map)
     return Response(body=as_map)
+
+
+def _check_versions(clients: Iterable[ClientChannelInfo]) -> None:
+    for client in clients:
+        if client.version < OFFSETS_VERSION_MIN:
+            remark = f"the client does not support this feature. version={client.version}"
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
 
 
 def _offset_map(table: dict[MessageQueue, int]) -> bytes:
@@ -94,6 +100,7 @@ def get_consumer_status(services: Services, request: Request[ConsumerStatusReque
     if not clients:
         remark = f"No Any Consumer online in the consumer group: [{header.group}] with id {header.client_addr}"
         raise RemotingError(ResponseCode.CONSUMER_NOT_ONLINE, remark)
+    _check_versions(clients)
     ask = ConsumerStatusRequestHeader(header.topic, header.group)
     code = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
     answers = [c.channel.invoke(code, ask, b"", STATUS_TIMEOUT_S) for c in clients]
@@ -154,8 +161,8 @@ def _call_consumer(
     if client is None:
         raise RemotingError(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
     if client.version < RELAY_VERSION_MIN:
-        remark = f"The Consumer <{group}> Version <{client.version}> too low to finish, please upgrade it to V3_1_8_SNAPSHOT"
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
+        remark = f"The Consumer <{client_id}> Version <{client.version}> too low to finish"
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"{remark}, please upgrade it to V3_1_8_SNAPSHOT")
     deferred = Deferred()
     answered = client.channel.invoke(code, header, body, RELAY_TIMEOUT_S)
     answered.add_done_callback(_hand_on(deferred, group, client_id))

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import threading
 from pathlib import Path
 from urllib.parse import quote
 
@@ -17,13 +18,18 @@ class Mqadmin:
         command = ["java", *JAVA_OPTIONS, "-Xmx256m", f"-Duser.home={home}", f"-Djava.io.tmpdir={home}",
                    "-cp", class_path, "MqadminShell"]  # fmt: skip
         self._errors = (home / "mqadmin.err").open("wb")
+        self._lock = threading.Lock()
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, cwd=home,
             env={**os.environ, "ROCKETMQ_HOME": str(home)},
         )  # fmt: skip
 
     def run(self, namesrv_address: str, command: str, *arguments: str) -> str:
-        """What the command printed, stack traces included."""
+        """What the command printed, stack traces included. One command at a time, whoever gives it."""
+        with self._lock:
+            return self._run(namesrv_address, command, *arguments)
+
+    def _run(self, namesrv_address: str, command: str, *arguments: str) -> str:
         assert self._process.stdin and self._process.stdout
         words = [command, "-n", namesrv_address, *arguments]
         self._process.stdin.write(" ".join(quote(word, safe="") for word in words).encode() + b"\n")
