@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from driver import Driver, Received
 from drivers import Drivers, toolchain_missing
 from servers import CLUSTER_NAME, Cluster, Flavour
 from toolchain import ToolchainMissing
@@ -17,6 +18,7 @@ QUEUES = 4
 INVISIBLE_MS = 10_000
 CONSUMED, HELD = 200, 1000
 PATIENCE_S = 120
+BACK_IN_MS = 1_500
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 REVIVE_TOPIC, REVIVE_GROUP, REVIVE_QUEUES = f"rmq_sys_REVIVE_LOG_{CLUSTER_NAME}", "CID_RMQ_SYS_REVIVE_GROUP", 8
 
@@ -50,6 +52,65 @@ def nothing_is_open(cluster: Cluster, acks: int) -> bool:
                 return False
             found += sum(record.properties["TAGS"] == "ack" for record in records)
     return found == acks
+
+
+@pytest.fixture
+def popper(cluster: Cluster, drivers: Drivers, flavour: Flavour) -> Driver:
+    if flavour.name == "apache":
+        pytest.skip("4.9.4's broker cannot pop")
+    try:
+        return drivers.get(CLIENT, cluster)
+    except ToolchainMissing as missing:
+        toolchain_missing(f"{CLIENT}: {missing}")
+
+
+def bodies(messages: list[Received]) -> list[str | None]:
+    return [message.body for message in messages]
+
+
+def test_pops_in_order(popper: Driver, cluster: Cluster, connection: Connection, named: Callable[[str], str]) -> None:
+    """Nobody gets more of a queue as long as somebody has some of it; what is given back comes first, and again."""
+    topic, group, address = named("topic"), named("g"), cluster.broker_address
+    connection.create_topic(topic, 1)
+    for number in range(5):
+        connection.send(topic, 0, f"m{number}".encode())
+    popped = popper.pop_in_order(address, topic, group, "a")
+    assert bodies(popped) == ["m0", "m1", "m2"]
+    assert {message.reconsume_times for message in popped} == {0}
+    assert popper.pop_in_order(address, topic, group, "b") == []
+    popped = popper.pop_in_order(address, topic, group, "a")
+    assert bodies(popped) == ["m0", "m1", "m2"], "the same attempt again"
+    assert [popper.acknowledge(address, group, message) for message in popped[:2]] == ["OK", "OK"]
+    assert popper.change_invisible(address, group, popped[2], BACK_IN_MS) == "OK"
+    changed_at_ms = time.time() * 1000
+    assert popper.pop_in_order(address, topic, group, "c") == []
+    popped = popper.pop_in_order(address, topic, group, "d", poll_ms=10_000)
+    assert popped[0].arrived_at_ms - changed_at_ms >= BACK_IN_MS - 100
+    assert bodies(popped) == ["m2", "m3", "m4"]
+    assert [message.reconsume_times for message in popped] == [1, 0, 0]
+    assert [popper.acknowledge(address, group, message) for message in popped] == ["OK"] * 3
+    assert popper.pop_in_order(address, topic, group, "e") == []
+
+
+def test_an_orderly_listener_consumes_in_order_though_its_group_pops(
+    popper: Driver, connection: Connection, named: Callable[[str], str]
+) -> None:
+    """The Java client does not pop for it: it shares out the queues itself, locks them and pulls."""
+    topic, group, consumer = named("topic"), named("g"), named("c")
+    connection.create_topic(topic, QUEUES)
+    mode = {"topic": topic, "consumerGroup": group, "mode": "POP", "popShareQueueNum": 0}
+    connection.ask(SET_MESSAGE_REQUEST_MODE, {}, json.dumps(mode).encode())
+    for number in range(5 * QUEUES):
+        connection.send(topic, number % QUEUES, f"m{number}".encode())
+    how = {"pop": INVISIBLE_MS, "orderly": "true", "fail": "m5", "failTimes": 1}
+    popper.start_consumer(consumer, group, topic, **how)
+    popper.wait_for(consumer, 5 * QUEUES + 1)
+    popper.shutdown(consumer)
+    for queue_id in range(QUEUES):
+        wanted = [f"m{number}" for number in range(queue_id, 5 * QUEUES, QUEUES)]
+        if queue_id == 5 % QUEUES:
+            wanted.insert(1, "m5")
+        assert bodies([message for message in popper.received(consumer) if message.queue_id == queue_id]) == wanted
 
 
 def test_what_a_dead_consumer_held_comes_to_another_one_once(

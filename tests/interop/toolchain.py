@@ -46,9 +46,8 @@ def jars(version: str) -> Path:
 
 def java_classes(version: str) -> Path:
     """The folder with our Java drivers, compiled against one version."""
-    sources = [HERE / "java" / "Driver.java"]
-    if version == "4.9.4":
-        sources.append(HERE / "java" / "MqadminShell.java")
+    beside = "MqadminShell.java" if version == "4.9.4" else "PopClient.java"
+    sources = [HERE / "java" / "Driver.java", HERE / "java" / beside]
     return _compiled(version, sources, "driver")
 
 

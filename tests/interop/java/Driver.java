@@ -58,6 +58,8 @@ import org.apache.rocketmq.remoting.RPCHook;
  * recall    producer topic handle (5.3 and later)
  * request   producer topic body timeoutMs      sends, and waits for the reply
  * reply     producer body property.NAME...      replies to the request that had those properties
+ * pop       address group topic count invisibleMs pollMs attemptId      messages of queue 0, in order (5.x)
+ * acknowledge, changeInvisible     address group topic handle [invisibleMs]      of a message that was popped so
  * push      name group topic [expression type=TAG|SQL92 model=CLUSTERING|BROADCASTING orderly from=first|last namespace
  *           maxReconsume fail... (bodies whose consumption fails, failTimes times or always) delayLevel (of a retry)
  *           pop (invisible time in ms; 5.x, the broker shares out the queues) hang (the listener never returns)
@@ -78,11 +80,21 @@ public final class Driver {
     private final Map<String, DefaultMQPullConsumer> pullConsumers = new ConcurrentHashMap<>();
     private final Map<String, DefaultLitePullConsumer> liteConsumers = new ConcurrentHashMap<>();
     private final Map<String, Runnable> running = new ConcurrentHashMap<>();
+    private Popping popping;
 
     private Driver(PrintStream out, String namesrv, String broker) {
         this.out = out;
         this.namesrv = namesrv;
         this.broker = broker;
+    }
+
+    /** Popping by hand, which 4.9.4 cannot. */
+    interface Popping {
+        List<MessageExt> pop(String address, String broker, Map<String, String> fields) throws Exception;
+
+        String acknowledge(String address, Map<String, String> fields) throws Exception;
+
+        String changeInvisible(String address, String broker, Map<String, String> fields) throws Exception;
     }
 
     /** One request: its fields, each with one or more values. */
@@ -110,6 +122,12 @@ public final class Driver {
                 throw new IllegalArgumentException("field " + name + " is missing");
             }
             return fields.get(name).get(0);
+        }
+
+        Map<String, String> texts() {
+            Map<String, String> texts = new LinkedHashMap<>();
+            fields.forEach((name, values) -> texts.put(name, values.get(0)));
+            return texts;
         }
 
         int number(String name, int otherwise) {
@@ -158,6 +176,9 @@ public final class Driver {
                     .invoke(producer(request), request.text("topic"), request.text("handle"));
             case "request": return ask(request);
             case "reply": return reply(request);
+            case "pop": return describe(popping().pop(request.text("address"), broker, request.texts()));
+            case "acknowledge": return popping().acknowledge(request.text("address"), request.texts());
+            case "changeInvisible": return popping().changeInvisible(request.text("address"), broker, request.texts());
             case "push": return startPush(request);
             case "pull": return pull(request);
             case "lite": return startLite(request);
@@ -377,6 +398,13 @@ public final class Driver {
         Message message = MessageUtil.createReplyMessage(asked, request.text("body").getBytes(StandardCharsets.UTF_8));
         long sentAt = System.currentTimeMillis();
         return describe(request.text("body"), sentAt, producer(request).send(message));
+    }
+
+    private synchronized Popping popping() throws Exception {
+        if (popping == null) {
+            popping = (Popping) Class.forName("PopClient").getConstructor().newInstance();
+        }
+        return popping;
     }
 
     private static MessageSelector selector(Request request) {
