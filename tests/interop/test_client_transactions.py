@@ -104,7 +104,7 @@ def _wait(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.1)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # the tests of one client come together: a module's would be made three times
 def runs(
     flavour: Flavour, drivers: Drivers, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, "Future[Transactions]"]]:
