@@ -179,6 +179,17 @@ def test_a_deferred_completed_inside_the_handler_answers_at_once():
     assert [response.remark for response, *_ in channel.answers] == ["already"]
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_deferred_may_answer_a_function(is_there):
+    deferred, response, received = Deferred(), Response(), []
+    if is_there:
+        deferred.complete(response)
+    deferred.hand_to(received.append)
+    assert received == ([response] if is_there else [])
+    deferred.complete(response)
+    assert received == [response]
+
+
 def test_a_code_routed_twice_is_refused():
     row = Route(7, NoHeader, lambda s, r: None)
     with pytest.raises(ValueError, match="7 is routed twice"):
