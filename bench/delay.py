@@ -72,7 +72,10 @@ def measure(bench: Bench, start: Callable[[Path], Running]) -> dict[str, Result]
     def run(load: Load, seconds: float | None = None) -> None:
         topic = f"Bench-{next(numbers)}"
         wire.create_topic(broker.address, topic, QUEUES)
-        results[load.name] = bench.run(broker, *load.arguments, "-topic", topic, seconds=seconds)
+        began, stolen = time.monotonic(), stolen_s()
+        result = bench.run(broker, *load.arguments, "-topic", topic, seconds=seconds)
+        result["stolen"] = (stolen_s() - stolen) / (time.monotonic() - began) / (os.cpu_count() or 1)
+        results[load.name] = result
 
     numbers = itertools.count()  # two loads run at once
     try:
@@ -95,10 +98,18 @@ def measure(bench: Bench, start: Callable[[Path], Running]) -> dict[str, Result]
     return results
 
 
+def stolen_s() -> float:
+    """Seconds for which processors had work and the host let them wait, of all of them; 0 where nobody tells."""
+    try:
+        return int(Path("/proc/stat").read_text().split(maxsplit=9)[8]) / os.sysconf("SC_CLK_TCK")
+    except OSError:
+        return 0.0
+
+
 def show(ours: dict[str, Result], theirs: dict[str, Result] | None) -> None:
     """The table; targets are PocketMQ's alone."""
     table = Table(title=f"how late delayed messages come, ms; {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}")
-    for column in ("load", "broker", "sent", "lost", "dup", "early", "p50", "p99", "max", "CPU us/msg"):
+    for column in ("load", "broker", "sent", "lost", "dup", "early", "p50", "p99", "max", "CPU us/msg", "stolen"):
         table.add_column(column, justify="left" if column in ("load", "broker") else "right", no_wrap=True)
     for load in (*LOADS, BURST_LOAD, BESIDE_LOAD):
         for name, results in (("PocketMQ", ours), (f"Apache {PEER}", theirs or {})):
@@ -110,7 +121,7 @@ def show(ours: dict[str, Result], theirs: dict[str, Result] | None) -> None:
             counts = [f"{got[key]:,}" for key in ("sent", "lost", "dup", "early")]
             # Of the two that run at once the processor time is not told apart.
             cpu = "" if load in (BURST_LOAD, BESIDE_LOAD) else f"{got['broker_cpu_us_per_msg']:.0f}"
-            table.add_row(load.name, name, *counts, *figures, cpu)
+            table.add_row(load.name, name, *counts, *figures, cpu, f"{got['stolen']:.1%}")
     Console(width=170).print(table)
     for name, measured in (("PocketMQ", ours), (f"Apache {PEER}", theirs)):
         if measured is not None:
