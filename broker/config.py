@@ -80,8 +80,8 @@ class BrokerConfig:
     """Whether replies to requests are stored, besides being pushed to who waits for them."""
 
     broker_fast_failure_enable: bool = True
-    wait_time_mills_in_send_queue: int = setting(1_000, low=1)
-    """After so long a send is refused. Apache's default is 200, which a Java client tells its user at once."""
+    wait_time_mills_in_send_queue: int = setting(3_000, low=1)
+    """After so long a send is refused: its client has given up, and sends it again. Apache's default is 200."""
 
     reject_transaction_message: bool = False
     transaction_time_out: int = setting(6_000, low=0)

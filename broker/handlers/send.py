@@ -162,7 +162,7 @@ def any_queue(topic_config: TopicConfig) -> int:
 
 
 def _refuse_late(config: BrokerConfig, waited_s: float) -> NoReturn:
-    """Its sender gives up soon: better it is told now, and those behind it are served in time."""
+    """Its sender has given up, and would store it twice."""
     remark = (
         f"[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: {waited_s * 1000:.0f}ms "
         f"(waitTimeMillsInSendQueue={config.wait_time_mills_in_send_queue})"
