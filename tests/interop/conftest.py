@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import toolchain
 from driver import Driver
-from drivers import CLIENTS, SKIPPED, Drivers, toolchain_missing
+from drivers import CLIENTS, SKIPPED, Drivers, needed, toolchain_missing
 from mqadmin import Mqadmin
 from servers import FLAVOURS, Apache, Cluster, Flavour
 from wire import Connection
@@ -97,10 +97,8 @@ def client_name(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def client(client_name: str, cluster: Cluster, drivers: Drivers) -> Driver:
     """A real client library, connected to the shared servers."""
-    try:
+    with needed(client_name):
         return drivers.get(client_name, cluster)
-    except toolchain.ToolchainMissing as missing:
-        toolchain_missing(f"{client_name}: {missing}")
 
 
 @pytest.fixture(scope="session")

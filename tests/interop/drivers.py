@@ -2,6 +2,8 @@
 
 import itertools
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -19,6 +21,15 @@ def toolchain_missing(reason: str) -> NoReturn:
         pytest.fail(f"{reason}; CI must have it", pytrace=False)
     SKIPPED.add(reason)
     pytest.skip(reason)
+
+
+@contextmanager
+def needed(client: str) -> Iterator[None]:
+    """Skips the test, or in CI fails it, where the toolchain of a client library is missing."""
+    try:
+        yield
+    except toolchain.ToolchainMissing as missing:
+        toolchain_missing(f"{client}: {missing}")
 
 
 class Drivers:

@@ -4,10 +4,9 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-import toolchain
 from conftest import need_java
 from driver import Driver, DriverError
-from drivers import CLIENTS, Drivers, toolchain_missing
+from drivers import CLIENTS, Drivers, needed
 from mqadmin import Mqadmin
 from servers import BROKER_NAME, CLUSTER_NAME, Cluster, Flavour
 from wire import SEND_MESSAGE_V2, Connection, send_fields
@@ -50,10 +49,8 @@ def guarded(flavour: Flavour, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture(params=CLIENTS)
 def guest(request: pytest.FixtureRequest, guarded: Cluster, drivers: Drivers) -> Driver:
-    try:
+    with needed(request.param):
         return drivers.get(request.param, guarded)
-    except toolchain.ToolchainMissing as missing:
-        toolchain_missing(f"{request.param}: {missing}")
 
 
 class Admin:

@@ -12,10 +12,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 from driver import Driver, Received, Sent
-from drivers import CLIENTS, Drivers, toolchain_missing
+from drivers import CLIENTS, Drivers, needed
 from mqadmin import Mqadmin
 from servers import BROKER_NAME, Cluster
-from toolchain import ToolchainMissing
 from wire import GET_CONSUMER_CONNECTION_LIST, QUERY_CONSUMER_OFFSET, Connection
 
 INVOKE_BROKER_TO_GET_CONSUMER_STATUS = 223
@@ -86,10 +85,8 @@ def runs(cluster: Cluster, drivers: Drivers, mqadmin: Mqadmin) -> Iterator[dict[
 
 @pytest.fixture
 def run(client_name: str, runs: dict[str, "Future[Asked]"]) -> Asked:
-    try:
+    with needed(client_name):
         return runs[client_name].result()
-    except ToolchainMissing as missing:
-        toolchain_missing(f"{client_name}: {missing}")
 
 
 def test_what_a_consumer_is_doing(run: Asked) -> None:

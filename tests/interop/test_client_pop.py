@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from driver import Driver, Received
-from drivers import Drivers, toolchain_missing
+from drivers import Drivers, needed, toolchain_missing
 from servers import CLUSTER_NAME, Cluster, Flavour
 from toolchain import ToolchainMissing
 from wire import SUCCESS, Connection
@@ -58,10 +58,8 @@ def nothing_is_open(cluster: Cluster, acks: int) -> bool:
 def popper(cluster: Cluster, drivers: Drivers, flavour: Flavour) -> Driver:
     if flavour.name == "apache":
         pytest.skip("4.9.4's broker cannot pop")
-    try:
+    with needed(CLIENT):
         return drivers.get(CLIENT, cluster)
-    except ToolchainMissing as missing:
-        toolchain_missing(f"{CLIENT}: {missing}")
 
 
 def bodies(messages: list[Received]) -> list[str | None]:

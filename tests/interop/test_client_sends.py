@@ -5,7 +5,9 @@ import time
 import zlib
 from collections.abc import Callable
 
+import pytest
 from driver import Driver, Received
+from drivers import Drivers, needed
 from servers import BROKER_NAME, Cluster
 from wire import GET_ROUTE, SUCCESS, Connection
 
@@ -116,6 +118,26 @@ def test_compressed_body_is_kept_as_sent(
     stored = connection.read_queue(topic, sent.queue_id)[0]
     assert stored.sys_flag & COMPRESSED_FLAG
     assert zlib.decompress(stored.body) == plain
+    client.shutdown(named("p"), named("c"))
+
+
+@pytest.mark.parametrize(("kind", "flag", "magic"), [("LZ4", 0x100, "04224d18"), ("ZSTD", 0x200, "28b52ffd")])
+def test_a_body_compressed_as_by_5_x_is_kept_as_sent(
+    drivers: Drivers, cluster: Cluster, connection: Connection, topic: str, named: Callable[[str], str],
+    kind: str, flag: int, magic: str,
+) -> None:  # fmt: skip
+    with needed("java_5_5_0"):
+        client = drivers.get("java_5_5_0", cluster)
+    size = 100_000
+    client.start_producer(named("p"), compressType=kind)
+    sent = client.send(named("p"), topic, ["compress me "], size=size)[0]
+    client.start_consumer(named("c"), named("g"), topic)
+    got = client.wait_for(named("c"), 1)[0]
+    plain = (b"compress me " * (size // 12 + 1))[:size]
+    assert (got.body_size, got.body_crc) == (size, zlib.crc32(plain))
+    stored = connection.read_queue(topic, sent.queue_id)[0]
+    assert stored.sys_flag & 0x701 == flag | COMPRESSED_FLAG
+    assert stored.body.startswith(bytes.fromhex(magic)) and len(stored.body) < size // 100
     client.shutdown(named("p"), named("c"))
 
 

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import toolchain
 from driver import Driver, DriverError, Received, Sent
-from drivers import Drivers, toolchain_missing
+from drivers import Drivers, needed
 from servers import Apache, Cluster, Flavour
 from wire import Connection
 
@@ -40,16 +39,10 @@ def timer_topic(timer_cluster: Cluster, named: Callable[[str], str]) -> str:
     return name
 
 
-def driver(client_name: str, drivers: Drivers, cluster: Cluster) -> Driver:
-    try:
-        return drivers.get(client_name, cluster)
-    except toolchain.ToolchainMissing as missing:
-        toolchain_missing(f"{client_name}: {missing}")
-
-
 @pytest.fixture
 def java(drivers: Drivers, timer_cluster: Cluster) -> Driver:
-    return driver("java_5_5_0", drivers, timer_cluster)
+    with needed("java_5_5_0"):
+        return drivers.get("java_5_5_0", timer_cluster)
 
 
 def check_on_time(flavour: Flavour, message: Received, due_ms: int) -> None:
@@ -100,7 +93,8 @@ def test_the_properties_by_any_client(
 ) -> None:  # fmt: skip
     if name == "__STARTDELIVERTIME" and flavour.name == "apache":
         return  # it does not know the property
-    client = driver(client_name, drivers, timer_cluster)
+    with needed(client_name):
+        client = drivers.get(client_name, timer_cluster)
     begin(client, named, timer_topic)
     now_ms = int(time.time() * 1000)
     value = DELAY_MS if name == "TIMER_DELAY_MS" else now_ms + DELAY_MS

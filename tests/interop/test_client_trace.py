@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from driver import Driver
-from drivers import Drivers, toolchain_missing
+from drivers import Drivers, needed
 from mqadmin import Mqadmin
 from servers import Cluster, Flavour
-from toolchain import ToolchainMissing
 from wire import Connection
 
 TRACE_TOPIC, OWN_TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC", "OwnTraces"
@@ -30,10 +29,8 @@ def tracing(flavour: Flavour, drivers: Drivers, tmp_path_factory: pytest.TempPat
 
 @pytest.fixture
 def tracer(client_name: str, tracing: Cluster, drivers: Drivers) -> Driver:
-    try:
+    with needed(client_name):
         return drivers.get(client_name, tracing)
-    except ToolchainMissing as missing:
-        toolchain_missing(f"{client_name}: {missing}")
 
 
 def test_a_message_is_traced(

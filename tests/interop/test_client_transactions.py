@@ -12,9 +12,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 from driver import Driver, Received
-from drivers import CLIENTS, Drivers, toolchain_missing
+from drivers import CLIENTS, Drivers, needed
 from servers import Cluster, Flavour
-from toolchain import ToolchainMissing
 from wire import GET_PRODUCER_CONNECTION_LIST, Connection, Record
 
 CHECKS_MAX = 15
@@ -120,10 +119,8 @@ def runs(
 
 @pytest.fixture
 def run(client_name: str, runs: dict[str, "Future[Transactions]"]) -> Transactions:
-    try:
+    with needed(client_name):
         return runs[client_name].result()
-    except ToolchainMissing as missing:
-        toolchain_missing(f"{client_name}: {missing}")
 
 
 def test_what_is_committed_is_consumed_and_nothing_else(run: Transactions, flavour: Flavour) -> None:

@@ -49,7 +49,8 @@ import org.apache.rocketmq.remoting.RPCHook;
  * The Java client behind a line protocol: URL-encoded requests on stdin, JSON lines on stdout. One source for 4.9.4 and 5.5.0.
  *
  * <pre>
- * producer  name [group namespace compressOver transactional accessKey secretKey traceTopic]
+ * producer  name [group namespace compressOver compressType=ZLIB|LZ4|ZSTD (5.x) transactional accessKey secretKey
+ *           traceTopic]
  * send      producer topic body... [kind=sync|async|oneway|batch|transaction queueId tags... keys... delayLevel size
  *           property.NAME delayTimeSec delayTimeMs deliverTimeMs (5.x)]
  *           tags and keys: one for all, or one for each body; size: the body's text is repeated up to that many bytes
@@ -218,6 +219,7 @@ public final class Driver {
         String name = request.text("name");
         String group = request.text("group", name + "-group");
         String traceTopic = request.text("traceTopic", null);
+        System.setProperty("rocketmq.message.compressType", request.text("compressType", "ZLIB")); // looked at once by each
         DefaultMQProducer producer = request.flag("transactional") ? transactional(request, name, group)
             : new DefaultMQProducer(group, signing(request), traceTopic != null, traceTopic);
         configured(producer, request, name);
