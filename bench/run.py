@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -162,8 +163,9 @@ class Bench:
 def prepared(seconds: float, warm_seconds: float, folder: Path | None) -> Iterator[Bench]:
     """With a built loadgen, and stores in `folder` (None: that for temporary files), which are gone afterwards.
 
-    Ends the program when a broker does not start or serve.
+    Ends the program when a broker does not start or serve. SIGTERM ends it, too, brokers and all.
     """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     scratch = Path(tempfile.mkdtemp(prefix="pocketmq-bench-", dir=folder))
     try:
         yield Bench(build_loadgen(), scratch, seconds, warm_seconds)
