@@ -1,5 +1,6 @@
 """Popping, over the wire, under the virtual clock: what is handed out, comes back, and is never seen again."""
 
+import asyncio
 import base64
 import contextlib
 import random
@@ -63,6 +64,14 @@ class Popper:
     async def pop(self, count: int = 32, queue_id: int = -1, poll_ms: int = 0, **how: object) -> RemotingCommand:
         header = PopMessageRequestHeader(GROUP, TOPIC, queue_id, count, INVISIBLE_MS, poll_ms, **how)  # type: ignore[arg-type]
         return await ask(self.client, self.broker, RequestCode.POP_MESSAGE, header)
+
+    async def waiting_pops(self, count: int) -> "list[asyncio.Future[RemotingCommand]]":
+        """Pops that find nothing, and are held."""
+        channel = await self.client.channel(f"127.0.0.1:{self.broker.port}")
+        header = PopMessageRequestHeader(GROUP, TOPIC, -1, 32, INVISIBLE_MS, 20_000)
+        waiting = [channel.invoke(RequestCode.POP_MESSAGE, header, b"", 15.0) for _ in range(count)]
+        await until(lambda: self.broker.services.pops.polling.count == count)
+        return waiting
 
     async def bodies(self, *args: int, **how: object) -> list[str]:
         """Pop, and keep the handles as the Java client makes them."""
@@ -265,11 +274,8 @@ async def test_a_pop_waits_for_a_message_and_one_alone_gets_it() -> None:
         await path.send("old")
         await path.bodies()
         await path.ack("old")
-        channel = await path.client.channel(f"127.0.0.1:{path.broker.port}")
-        header = PopMessageRequestHeader(GROUP, TOPIC, -1, 32, INVISIBLE_MS, 20_000)
-        waiting = [channel.invoke(RequestCode.POP_MESSAGE, header, b"", 15.0) for _ in range(3)]
+        waiting = await path.waiting_pops(3)
         polling = path.broker.services.pops.polling
-        await until(lambda: polling.count == 3)
         info = await ask(
             path.client, path.broker, RequestCode.POLLING_INFO, QueryConsumerOffsetRequestHeader(GROUP, TOPIC, -1)
         )
@@ -286,10 +292,7 @@ async def test_a_waiting_pop_of_a_topic_that_goes_away_is_told() -> None:
     async with popping() as path:
         await path.send("a")
         await path.bodies()
-        channel = await path.client.channel(f"127.0.0.1:{path.broker.port}")
-        header = PopMessageRequestHeader(GROUP, TOPIC, -1, 32, INVISIBLE_MS, 20_000)
-        waiting = channel.invoke(RequestCode.POP_MESSAGE, header, b"", 15.0)
-        await until(lambda: path.broker.services.pops.polling.count == 1)
+        (waiting,) = await path.waiting_pops(1)
         answer = await ask(path.client, path.broker, RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader(TOPIC))
         assert answer.code == 0
         assert (await waiting).code == ResponseCode.TOPIC_NOT_EXIST
@@ -299,10 +302,7 @@ async def test_a_waiting_pop_gets_what_others_did_not_acknowledge() -> None:
     async with popping() as path:
         await path.send("a")
         await path.bodies()
-        channel = await path.client.channel(f"127.0.0.1:{path.broker.port}")
-        header = PopMessageRequestHeader(GROUP, TOPIC, -1, 32, INVISIBLE_MS, 20_000)
-        waiting = channel.invoke(RequestCode.POP_MESSAGE, header, b"", 15.0)
-        await until(lambda: path.broker.services.pops.polling.count == 1)
+        (waiting,) = await path.waiting_pops(1)
         await path.advance(INVISIBLE_MS)
         assert [record.body for record in records((await waiting).body)] == [b"a"]
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from driver import Driver, Received
 from drivers import Drivers, needed, toolchain_missing
+from patience import wait
 from servers import CLUSTER_NAME, Cluster, Flavour
 from toolchain import ToolchainMissing
 from wire import SUCCESS, Connection
@@ -21,13 +22,6 @@ PATIENCE_S = 120
 BACK_IN_MS = 1_500
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 REVIVE_TOPIC, REVIVE_GROUP, REVIVE_QUEUES = f"rmq_sys_REVIVE_LOG_{CLUSTER_NAME}", "CID_RMQ_SYS_REVIVE_GROUP", 8
-
-
-def wait(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.1)
 
 
 def popped(cluster: Cluster, topic: str, group: str) -> int:
@@ -130,7 +124,7 @@ def test_what_a_dead_consumer_held_comes_to_another_one_once(
         client = drivers.another(CLIENT, cluster)
         client.start_consumer("good", group, topic, **pops)
         assert {message.body for message in client.wait_for("good", CONSUMED, PATIENCE_S)} == set(consumed)
-        wait(lambda: acks_taken(cluster) == CONSUMED, "what is consumed to be acknowledged")
+        wait(lambda: acks_taken(cluster) == CONSUMED, "what is consumed to be acknowledged", PATIENCE_S)
         client.close()
 
         dying = drivers.another(CLIENT, cluster)
@@ -139,7 +133,7 @@ def test_what_a_dead_consumer_held_comes_to_another_one_once(
             with Connection(cluster.broker_address) as connection:
                 for number, body in enumerate(held):
                     connection.send(topic, number % QUEUES, body.encode())
-            wait(lambda: popped(cluster, topic, group) == CONSUMED + HELD, "everything to be popped")
+            wait(lambda: popped(cluster, topic, group) == CONSUMED + HELD, "everything to be popped", PATIENCE_S)
         finally:
             dying.kill()
         cluster.stop_broker()
@@ -148,7 +142,7 @@ def test_what_a_dead_consumer_held_comes_to_another_one_once(
         client = drivers.another(CLIENT, cluster)
         client.start_consumer("heir", group, topic, **pops)
         client.wait_for("heir", HELD, PATIENCE_S)
-        wait(lambda: nothing_is_open(cluster, CONSUMED + HELD), "all acks to be read")
+        wait(lambda: nothing_is_open(cluster, CONSUMED + HELD), "all acks to be read", PATIENCE_S)
         counts = Counter(message.body for message in client.received("heir"))
         assert counts == Counter(held), "each once, and none that was acknowledged"
         assert {message.topic for message in client.received("heir")} == {topic}

@@ -5,14 +5,14 @@ broker is 4.9.4's.
 """
 
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 from driver import Driver, Received
 from drivers import CLIENTS, Drivers, needed
+from patience import wait
 from servers import Cluster, Flavour
 from wire import GET_PRODUCER_CONNECTION_LIST, Connection, Record
 
@@ -50,7 +50,7 @@ class Transactions:
         self._prepare(client, "asked, rolled back", "UNKNOWN", "ROLLBACK")
         immunity = {"property.CHECK_IMMUNITY_TIME_IN_SECONDS": IMMUNITY_S}
         self._prepare(client, "immune", "UNKNOWN", "COMMIT", **immunity)
-        _wait(self._is_given_up, "the transaction that nobody ends to be given up")
+        wait(self._is_given_up, "the transaction that nobody ends to be given up", PATIENCE_S)
         client.wait_for(self.consumer, 6)
         self.consumed, self.asked = client.received(self.consumer), client.received(self.producer)
         client.shutdown(self.producer, self.consumer)
@@ -78,7 +78,11 @@ class Transactions:
         self._prepare(client, f"ready {producer}", "COMMIT", "COMMIT", producer=producer)
         with Connection(self._cluster.broker_address) as connection:
             fields: dict[str, object] = {"producerGroup": self.group}
-            _wait(lambda: connection.call(GET_PRODUCER_CONNECTION_LIST, fields).code == 0, "the producer to be known")
+            wait(
+                lambda: connection.call(GET_PRODUCER_CONNECTION_LIST, fields).code == 0,
+                "the producer to be known",
+                PATIENCE_S,
+            )
 
     def _prepare(
         self, client: Driver, body: str, local: str, checked: str, producer: str | None = None, **how: object
@@ -94,13 +98,6 @@ class Transactions:
                 records = connection.read_queue(GIVEN_UP, 0)
                 self.given_up = [record for record in records if record.properties["REAL_TOPIC"] == self.topic]
         return bool(self.given_up)
-
-
-def _wait(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.1)
 
 
 @pytest.fixture(scope="session")  # the tests of one client come together: a module's would be made three times

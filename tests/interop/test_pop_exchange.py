@@ -10,11 +10,12 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from patience import wait
 from servers import BROKER_NAME, Apache, Cluster, Flavour, Pocketmq
 from toolchain import jars
 from wire import SUCCESS, Answer, Connection, Record, records
@@ -42,7 +43,7 @@ def run(folder: Path, first: str, ending: str) -> None:
         cluster.start_broker(_flavour(first))
         with Connection(cluster.broker_address) as connection:
             later_ms = _first_life(connection)
-        _wait(lambda: _written(folder) == (len(SENT), 1), "consumer offsets to be written")
+        wait(lambda: _written(folder) == (len(SENT), 1), "consumer offsets to be written", PATIENCE_S)
         cluster.stop_broker() if ending == "stop" else cluster.kill_broker()
         cluster.start_broker(_flavour(second))
         with Connection(cluster.broker_address) as connection:
@@ -73,8 +74,8 @@ def _first_life(connection: Connection) -> int:
     for topic, bodies in ((TOPIC, SENT), (ORDERED, IN_ORDER)):
         for body in bodies:
             connection.send(topic, 0, body.encode())
-    _wait(lambda: connection.max_offset(TOPIC, 0) == len(SENT), "the queue")
-    _wait(lambda: connection.max_offset(ORDERED, 0) == len(IN_ORDER), "the queue popped in order")
+    wait(lambda: connection.max_offset(TOPIC, 0) == len(SENT), "the queue", PATIENCE_S)
+    wait(lambda: connection.max_offset(ORDERED, 0) == len(IN_ORDER), "the queue popped in order", PATIENCE_S)
     answer, popped = _pop(connection, TOPIC)
     handles = {record.body.decode(): _handle(answer, record) for record in popped}
     assert list(handles) == SENT
@@ -108,7 +109,7 @@ def _second_life(connection: Connection, later_ms: int) -> None:
                     in_order.append(record.body.decode())
         return found.keys() >= {*HELD, LATER} and len(in_order) >= 2
 
-    _wait(is_done, "what was not acknowledged")
+    wait(is_done, "what was not acknowledged", PATIENCE_S)
     assert found == Counter([*HELD, LATER]), "each once, and none that was acknowledged"
     assert late_ms >= 0, "the one that was to be seen later came last, and not before its time"
     assert in_order == IN_ORDER[1:]
@@ -145,14 +146,6 @@ def _ack_batch(connection: Connection, handles: list[str]) -> None:
     row = {"c": GROUP, "t": TOPIC, "r": "0", "so": start, "q": 0, "rq": revive_queue, "pt": pop_time, "it": invisible_time,
            "b": base64.b64encode(bits.to_bytes(1, "little")).decode()}  # fmt: skip
     connection.ask(BATCH_ACK_MESSAGE, {}, json.dumps({"brokerName": BROKER_NAME, "acks": [row]}).encode())
-
-
-def _wait(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"waited in vain for {what}")
-        time.sleep(0.1)
 
 
 @pytest.fixture(scope="module")

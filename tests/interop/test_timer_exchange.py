@@ -11,13 +11,14 @@ import itertools
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from cpu_wait import CpuWait
+from patience import wait
 from servers import Apache, Cluster, Flavour, Pocketmq
 from toolchain import jars
 from wire import RECALL_MESSAGE, Answer, Connection, Record
@@ -112,9 +113,13 @@ class TimerExchange:
             self._cancel_some(connection)
             to_recall = [self._cancellable(connection) for _ in range(2)]
             at_home = {timer.body for timer in self.timers if timer.last_ms < self.begin_ms + 1000 * FAR_S[0] - 2000}
-            _wait(lambda: at_home <= {_body(record) for record in self._arrived(connection)}, f"{at_home} to be delivered")
+            wait(
+                lambda: at_home <= {_body(record) for record in self._arrived(connection)},
+                f"{at_home} to be delivered",
+                PATIENCE_S,
+            )
             late_ms = self.begin_ms + 1500 * WINDOW_S
-            _wait(lambda: self._is_between_rolls() or _now_ms() > late_ms, "a timer to be rolled, and noted")
+            wait(lambda: self._is_between_rolls() or _now_ms() > late_ms, "a timer to be rolled, and noted", PATIENCE_S)
             for at_s in NEAR_S:
                 for kind in KINDS:
                     self._send(connection, kind, _now_ms() + at_s * 1000)
@@ -157,8 +162,16 @@ class TimerExchange:
             wanted = {timer.body for timer in self.timers}
             last_ms = max(timer.last_ms for timer in (*self.timers, *self.cancelled))
             # What must not come would have come by then.
-            _wait(lambda: _now_ms() > last_ms + LATE_MS_MAX[self.second.name], "the last time", last_ms - _now_ms())
-            _wait(lambda: wanted <= {_body(record) for record in self._arrived(connection)}, f"{len(wanted)} timers to come")
+            wait(
+                lambda: _now_ms() > last_ms + LATE_MS_MAX[self.second.name],
+                "the last time",
+                PATIENCE_S + max(last_ms - _now_ms(), 0) / 1000,
+            )
+            wait(
+                lambda: wanted <= {_body(record) for record in self._arrived(connection)},
+                f"{len(wanted)} timers to come",
+                PATIENCE_S,
+            )
 
     def _start(self, flavour: Flavour) -> None:
         began = time.monotonic()
@@ -277,14 +290,6 @@ def _body(record: Record) -> str:
 
 def _now_ms() -> int:
     return int(time.time() * 1000)
-
-
-def _wait(condition: Callable[[], bool], what: str, more_ms: float = 0) -> None:
-    deadline = time.monotonic() + PATIENCE_S + max(more_ms, 0) / 1000
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"waited in vain for {what}")
-        time.sleep(0.1)
 
 
 @pytest.fixture(scope="module")

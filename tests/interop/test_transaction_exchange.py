@@ -5,13 +5,13 @@ The second one asks about the rest, and delivers what is committed. What was end
 delivered again after a clean stop; a kill may cost any broker some seconds of its notes.
 """
 
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from patience import wait
 from servers import Apache, Cluster, Flavour, Pocketmq
 from toolchain import jars
 from wire import CHECK_TRANSACTION_STATE, Connection, Record, record
@@ -65,11 +65,11 @@ def _first_life(connection: Connection) -> None:
             names["CHECK_IMMUNITY_TIME_IN_SECONDS"] = str(IMMUNITY_S)
         connection.send(TOPIC, 0, body.encode(), names, PREPARED)
     for body, ending in ENDED.items():
-        _wait(lambda body=body: bool(connection.query(HALF, f"U-{body}")), "the index")
+        wait(lambda body=body: bool(connection.query(HALF, f"U-{body}")), "the index", PATIENCE_S)
         connection.end_transaction(GROUP, connection.query(HALF, f"U-{body}")[0], ending)
-    _wait(lambda: connection.max_offset(OP, 0) > 0, "an op message")  # 5.5.0 lets them wait for 3 s
+    wait(lambda: connection.max_offset(OP, 0) > 0, "an op message", PATIENCE_S)  # 5.5.0 lets them wait for 3 s
     halves = len(OPEN) + len(ENDED)
-    _wait(lambda: connection.max_offset(HALF, 0) >= halves + len(OPEN), "what is open to be stored again")
+    wait(lambda: connection.max_offset(HALF, 0) >= halves + len(OPEN), "what is open to be stored again", PATIENCE_S)
 
 
 def _second_life(connection: Connection, *, may_repeat: bool) -> None:
@@ -84,9 +84,13 @@ def _second_life(connection: Connection, *, may_repeat: bool) -> None:
         delivered = {message.body.decode() for message in connection.read_queue(TOPIC, 0)}
         return delivered >= DELIVERED and asked.keys() >= OPEN.keys()
 
-    _wait(is_done, "what is open to be ended")
+    wait(is_done, "what is open to be ended", PATIENCE_S)
     end = connection.max_offset(HALF, 0)
-    _wait(lambda: is_done() and connection.consumer_offset(PROGRESS_GROUP, HALF, 0) >= end, "the half queue to be done with")
+    wait(
+        lambda: is_done() and connection.consumer_offset(PROGRESS_GROUP, HALF, 0) >= end,
+        "the half queue to be done with",
+        PATIENCE_S,
+    )
     bodies = Counter(message.body.decode() for message in connection.read_queue(TOPIC, 0))
     assert bodies.keys() == DELIVERED
     if not may_repeat:
@@ -98,14 +102,6 @@ def _questions(connection: Connection) -> list[Record]:
     found = [record(notice.body) for notice in connection.notices if notice.code == CHECK_TRANSACTION_STATE]
     connection.notices.clear()
     return found
-
-
-def _wait(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"waited in vain for {what}")
-        time.sleep(0.1)
 
 
 @pytest.fixture(scope="module")
