@@ -5,7 +5,8 @@
 The load is bench/loadgen. Messages that are not delayed come first: the path that all of them take, on this machine and at
 this hour. Then the delay levels, timers (TIMER_DELIVER_MS) and __STARTDELIVERTIME, which Apache does not know, at 1,000 and
 5,000 messages a second; and 50,000 timers that are due in one instant, and from 3 s before it on others send undelayed
-messages. On a busy machine what counts is how much later delayed messages come than those that are not.
+messages. On a busy machine what counts is how much later delayed messages come than those that are not; or what comes of
+--real-time, where PocketMQ goes before the other work (realTimePriority=1).
 """
 
 import argparse
@@ -151,11 +152,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.delay", description=__doc__.split("\n\n")[0])
     parser.add_argument("--secs", type=float, default=8, help="seconds of sending a load (8)")
     parser.add_argument("--warm-secs", type=float, default=6, help="seconds of sending before the first load (6)")
+    parser.add_argument("--real-time", action="store_true", help="PocketMQ with realTimePriority=1 (as root)")
     parser.add_argument("--alone", action="store_true", help=f"without Apache {PEER}")
     parser.add_argument("--scratch", type=Path, help="where the stores go while they are measured (the temporary folder)")
     options = parser.parse_args()
     with prepared(options.secs, options.warm_secs, options.scratch) as bench:
-        ours = measure(bench, start_ours)
+        ours = measure(bench, lambda folder: start_ours(folder, real_time_priority=int(options.real_time)))
         show(ours, None if options.alone else measure(bench, lambda folder: start_apache(PEER, folder)))
 
 

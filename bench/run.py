@@ -80,10 +80,15 @@ class Running:
     stop: Callable[[], object]
 
 
-def start_ours(folder: Path, flush_disk_type: str = "ASYNC_FLUSH") -> Running:
+def start_ours(folder: Path, flush_disk_type: str = "ASYNC_FLUSH", real_time_priority: int = 0) -> Running:
     namesrv = processes.start_namesrv(folder)
     try:
-        settings = {"brokerName": "broker-a", "flushDiskType": flush_disk_type, "enablePropertyFilter": "true"}
+        settings = {
+            "brokerName": "broker-a",
+            "flushDiskType": flush_disk_type,
+            "enablePropertyFilter": "true",
+            "realTimePriority": str(real_time_priority),
+        }
         broker = processes.start_broker(folder, namesrv.address, settings)
     except processes.NotReady:
         namesrv.stop()

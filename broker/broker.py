@@ -53,6 +53,7 @@ from remoting.server import RemotingServer, pack_host
 from remoting.tls import TLS_FILES_S, ReloadingContext, ServerTls, TlsConfig, TlsMode, client_tls, server_tls
 from runtime.clock import Clock, SystemClock
 from runtime.lifecycle import StartError, listening
+from runtime.priority import run_in_real_time
 from runtime.timers import Timer, Timers
 from runtime.turn import Phase, Turn
 from store.config import MessageStoreConfig
@@ -156,6 +157,8 @@ class Broker:
         services.transactions.start()
         services.pops.start()
         self._keep_house(services)
+        if config.real_time_priority:
+            run_in_real_time(config.real_time_priority)
         await services.registration.start()
 
     def _build(self, store: MessageStore, host: str, address: str, advertised_port: int) -> Services:

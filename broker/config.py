@@ -12,6 +12,7 @@ from typing import Final
 
 from runtime.config import setting
 from runtime.lifecycle import StartError
+from runtime.priority import PRIORITY_MAX
 from store.config import IGNORED_KEYS as STORE_IGNORED_KEYS
 from store.config import MessageStoreConfig
 from store.record import SECTOR_SIZE
@@ -41,6 +42,8 @@ class BrokerConfig:
     advertised_port: int | None = setting(None, low=1, high=65535)
     """The port that clients are told. None: the one that is listened on."""
     server_channel_max_idle_time_seconds: int = setting(120, low=1)
+    real_time_priority: int = setting(0, low=0, high=PRIORITY_MAX)
+    """Of the loop's thread; 0: an ordinary one."""
 
     rocketmq_home: str | None = field(default_factory=lambda: os.environ.get("ROCKETMQ_HOME") or None)
     """The folder under which conf/plain_acl.yml and conf/acl lie; needed with acl_enable only."""

@@ -1,0 +1,37 @@
+"""A broker whose loop goes before the machine's other work, where it may."""
+
+import os
+import sys
+
+import pytest
+from running import running_broker
+
+from pocketmq import processes
+from runtime import priority
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has such priorities")
+
+
+def test_the_log_says_whether_the_loop_alone_has_the_priority_or_what_to_do(tmp_path):
+    broker = processes.start_broker(tmp_path, "127.0.0.1:1", {"realTimePriority": "1"})
+    try:
+        threads = [int(name) for name in os.listdir(f"/proc/{broker.process.pid}/task")]
+        in_real_time = [thread for thread in threads if os.sched_getscheduler(thread) & os.SCHED_RR]
+    finally:
+        assert broker.stop() == 0
+    assert len(threads) > 1
+    said = broker.out.read_text()
+    if in_real_time:
+        assert in_real_time == [broker.process.pid] and "the loop runs at real-time priority 1" in said
+    else:
+        assert "realTimePriority=1 is not granted (Operation not permitted)" in said and "CAP_SYS_NICE" in said
+
+
+async def test_where_it_is_not_granted_the_broker_starts_all_the_same(monkeypatch, caplog):
+    def refuse(*arguments: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(priority.os, "sched_setscheduler", refuse)
+    async with running_broker(real_time_priority=7) as broker:
+        assert broker.port
+    assert "realTimePriority=7 is not granted (Operation not permitted)" in caplog.text
