@@ -1,6 +1,7 @@
 import pytest
 from data_path import TOPIC, DataPath, StubChannel, pull_header, records, send_header, until
 
+from broker.long_polling import PERIOD_S, WOKEN_AT_ONCE
 from remoting.codes import RequestCode, ResponseCode
 
 SUSPEND = 2 | 4
@@ -61,6 +62,32 @@ async def test_many_messages_of_a_turn_wake_a_pull_once(path, consumer):
     path.turn()
     (answer,) = consumer.take()
     assert len(records(answer.body)) == 5
+
+
+async def test_where_many_wake_a_queue_has_its_turn_once_in_a_while(path):
+    consumers = [StubChannel(number) for number in range(2)]
+    for queue_offset in range(WOKEN_AT_ONCE):
+        hold(path, consumers[0], queue_offset)
+        path.send()
+        assert len(consumers[0].take()) == 1
+    hold(path, consumers[0], WOKEN_AT_ONCE)
+    hold(path, consumers[1], queue_id=1)
+    for _ in range(3):
+        path.send()
+    path.send(queue_id=1)
+    assert len(consumers[1].take()) == 1  # had no turn yet
+    assert consumers[0].take() == []
+    await until(lambda: consumers[0].out)
+    (answer,) = consumers[0].take()
+    assert len(records(answer.body)) == 3
+
+
+async def test_where_few_wake_none_waits(path, consumer):
+    for queue_offset in range(2 * WOKEN_AT_ONCE):
+        hold(path, consumer, queue_offset)
+        path.send()
+        assert len(consumer.take()) == 1
+        path.clock.seconds += PERIOD_S / (WOKEN_AT_ONCE - 1)
 
 
 async def test_all_who_wait_for_a_queue_wake_in_the_order_they_came(path, consumer):
