@@ -7,18 +7,24 @@ routes given at construction, as a server would.
 """
 
 import asyncio
+import ssl
 from typing import Any, Final
 
 from remoting.codes import ResponseCode
 from remoting.command import Body, RemotingCommand
 from remoting.dispatch import Dispatcher, RemotingError, Route
 from remoting.header import CommandHeader
-from remoting.server import Channel, Channels
+from remoting.server import Channel, ChannelClosed, Channels, NeverHeard
+from remoting.signature import Credentials
 from remoting.tls import ReloadingContext
 from runtime.timers import Timers
 from runtime.turn import Turn
 
 CONNECT_TIMEOUT_S: Final = 3.0
+
+
+class TlsMismatch(ChannelClosed):
+    """It looks as if one side spoke TLS and the other plain, or as if one side refused the other's certificate."""
 
 
 class RemotingClient:
@@ -31,9 +37,10 @@ class RemotingClient:
         table: dict[int, Route] | None = None,
         services: Any = None,
         tls: ReloadingContext | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
-        """`tls` None: connections are plain."""
-        self._channels = Channels(turn, timers)
+        """`tls` None: connections are plain. `credentials` None: requests are not signed."""
+        self._channels = Channels(turn, timers, credentials=credentials)
         self._dispatcher = Dispatcher(services, table or {})
         self._tls = tls
         self._connecting: dict[str, asyncio.Task[Channel]] = {}
@@ -61,7 +68,11 @@ class RemotingClient:
     ) -> RemotingCommand:
         """Ask and wait for the answer, whatever its code. Raises OSError, ChannelClosed or TimeoutError."""
         channel = await self.channel(address)
-        return await channel.invoke(code, header, body, timeout_s)
+        try:
+            return await channel.invoke(code, header, body, timeout_s)
+        except NeverHeard as failure:
+            does_so = "enforces TLS" if self._tls is None else "wants another certificate (tls.client.certPath) or none"
+            raise TlsMismatch(f"{failure}, nothing had come from there: so does a server that {does_so}") from failure
 
     async def call(
         self,
@@ -96,12 +107,19 @@ class RemotingClient:
     async def _connect(self, address: str) -> Channel:
         host, _, port = address.rpartition(":")
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(CONNECT_TIMEOUT_S):  # wait_for of 3.11 may swallow a cancellation
-            _, channel = await loop.create_connection(
-                lambda: Channel(self._channels, self._dispatcher),
-                host.strip("[]"),
-                int(port),
-                ssl=None if self._tls is None else self._tls.context,
-            )
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):  # wait_for of 3.11 may swallow a cancellation
+                _, channel = await loop.create_connection(
+                    lambda: Channel(self._channels, self._dispatcher),
+                    host.strip("[]"),
+                    int(port),
+                    ssl=None if self._tls is None else self._tls.context,
+                )
+        except ssl.SSLCertVerificationError as error:
+            raise TlsMismatch(
+                f"{address}: its certificate is not trusted (tls.client.trustCertPath): {error.verify_message}"
+            ) from error
+        except (ssl.SSLError, ConnectionResetError, ConnectionAbortedError) as error:
+            raise TlsMismatch(f"{address} takes no TLS connection: {error}") from error
         self._by_address[address] = channel
         return channel

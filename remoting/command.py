@@ -15,6 +15,7 @@ from remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE, JSON, LANGUAGE, ROCKETMQ,
 from remoting.frame import FrameError, frame_head
 from remoting.header import CommandHeader, ext_json, ext_map, from_ext
 from remoting.layout import BINARY_FIXED_STRUCT
+from remoting.signature import Credentials
 
 H = TypeVar("H", bound=CommandHeader)
 Buffer = bytes | memoryview
@@ -205,16 +206,29 @@ def encode_request(
     *,
     oneway: bool = False,
     serialize_type: int = JSON,
+    credentials: Credentials | None = None,
 ) -> list[Buffer]:
-    """The buffers of a request frame."""
+    """The buffers of a request frame, signed where there are `credentials`."""
     flag = FLAG_ONEWAY if oneway else 0
+    if credentials is not None:
+        ext = credentials.signed({} if header is None else ext_map(header), _joined(body))
+    elif serialize_type == ROCKETMQ and header is not None:
+        ext = ext_map(header)
+    else:
+        ext = None
     if serialize_type == ROCKETMQ:
-        head = _encode_binary(code, VERSION, opaque, flag, None, None if header is None else ext_map(header))
+        head = _encode_binary(code, VERSION, opaque, flag, None, ext)
+    elif ext is not None:
+        head = _encode_json(code, opaque, flag, None, msgspec.json.encode(ext))
     else:
         head = _encode_json(code, opaque, flag, None, None if header is None else ext_json(header))
     out: list[Buffer] = []
     _frame_into(out, serialize_type, head, body)
     return out
+
+
+def _joined(body: Body) -> bytes:
+    return bytes(body) if isinstance(body, (bytes, memoryview)) else b"".join(body)
 
 
 def _frame_into(out: list[Buffer], serialize_type: int, head: bytes, body: Body) -> None:

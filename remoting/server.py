@@ -17,6 +17,7 @@ from remoting.command import Body, Buffer, RemotingCommand, Response, encode_req
 from remoting.dispatch import Dispatcher, Route
 from remoting.frame import FrameBuffer, FrameError
 from remoting.header import CommandHeader
+from remoting.signature import Credentials
 from remoting.tls import ServerTls
 from remoting.tls_listener import BACKLOG, TlsListener
 from runtime.timers import Timers
@@ -47,12 +48,18 @@ class ChannelClosed(ConnectionError):
     """The connection closed before the answer came."""
 
 
+class NeverHeard(ChannelClosed):
+    """The peer closed the connection and had sent nothing at all."""
+
+
 class Channels:
     """What the connections of one server or client share: which are open, which have something to write."""
 
-    def __init__(self, turn: Turn, timers: Timers, idle_s: float = IDLE_S) -> None:
+    def __init__(self, turn: Turn, timers: Timers, idle_s: float = IDLE_S, credentials: Credentials | None = None) -> None:
+        """`credentials`: who signs our own requests; None signs none."""
         self.turn = turn
         self.timers = timers
+        self.credentials = credentials
         self.open: set[Channel] = set()
         self.unwritten: list[Channel] = []
         turn.add(Phase.REPLY, self.write)
@@ -92,10 +99,11 @@ class Channel(asyncio.Protocol):
         self._opaque = OPAQUE_FIRST
         self._deferred_count = 0
         self._is_paused = False
+        self._is_closed_by_us = False
         self._on_close: list[Callable[[Channel], None]] = []
         self._transport: Any = None
         self.is_open = False
-        self.last_active = 0.0
+        self.last_active = self._made_at = 0.0
         self.remote_host = ""
         self.remote_port = 0
         self.remote_address = ""
@@ -114,7 +122,7 @@ class Channel(asyncio.Protocol):
         self.remote_host, self.remote_port = plain_host(peer[0]), peer[1]
         self.remote_address = f"{self.remote_host}:{self.remote_port}"
         self.host_bytes = pack_host(self.remote_host, self.remote_port)
-        self.last_active = self._channels.timers.clock.monotonic()
+        self.last_active = self._made_at = self._channels.timers.clock.monotonic()
         self.is_open = True
         self._channels.open.add(self)
 
@@ -142,9 +150,12 @@ class Channel(asyncio.Protocol):
         self.is_open = False
         self._channels.open.discard(self)
         self._out.clear()
+        is_heard = self.last_active != self._made_at
+        closed = ChannelClosed if is_heard or self._is_closed_by_us else NeverHeard
+        because = f": {exc}" if exc else ""
         for future in self._waiting.values():
             if not future.done():
-                future.set_exception(ChannelClosed(f"connection to {self.remote_address} closed"))
+                future.set_exception(closed(f"connection to {self.remote_address} closed{because}"))
         self._waiting.clear()
         for callback in self._on_close:
             callback(self)
@@ -197,7 +208,8 @@ class Channel(asyncio.Protocol):
 
     def invoke_oneway(self, code: int, header: CommandHeader | None = None, body: Body = b"") -> None:
         """Send a request that wants no answer."""
-        self._request(encode_request(code, header, body, self._next_opaque(), oneway=True))
+        credentials = self._channels.credentials
+        self._request(encode_request(code, header, body, self._next_opaque(), oneway=True, credentials=credentials))
 
     def invoke(
         self, code: int, header: CommandHeader | None = None, body: Body = b"", timeout_s: float = 3.0
@@ -209,7 +221,7 @@ class Channel(asyncio.Protocol):
             return future
         opaque = self._next_opaque()
         self._waiting[opaque] = future
-        self._request(encode_request(code, header, body, opaque))
+        self._request(encode_request(code, header, body, opaque, credentials=self._channels.credentials))
         timer = self._channels.timers.after(timeout_s, lambda: self._expire(opaque, code, timeout_s))
         future.add_done_callback(lambda _: timer.cancel())
         return future
@@ -217,6 +229,7 @@ class Channel(asyncio.Protocol):
     def close(self) -> None:
         """Close after what is already handed to the transport has left."""
         if self._transport is not None and not self._transport.is_closing():
+            self._is_closed_by_us = True
             self.write()
             self._transport.close()
 

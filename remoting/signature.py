@@ -10,9 +10,12 @@ import hashlib
 import hmac
 from binascii import b2a_base64
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 ACCESS_KEY: Final = "AccessKey"
+SECURITY_TOKEN: Final = "SecurityToken"
 SIGNATURE: Final = "Signature"
 UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 """A field that Java clients up to 4.9 add after they signed."""
@@ -45,3 +48,24 @@ class Signer:
     def is_signed(self, ext: Mapping[str, str], body: bytes) -> bool:
         """Whether the fields carry the right signature. It takes no longer the more of it is right."""
         return hmac.compare_digest(self.sign(ext, body), ext.get(SIGNATURE, "").encode())
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """Who signs requests."""
+
+    access_key: str
+    secret_key: str = field(repr=False)
+    security_token: str | None = field(default=None, repr=False)
+
+    def signed(self, ext: Mapping[str, str], body: bytes) -> dict[str, str]:
+        """The fields of a request, with those that say who sends it."""
+        fields = {**ext, ACCESS_KEY: self.access_key}
+        if self.security_token is not None:
+            fields[SECURITY_TOKEN] = self.security_token
+        fields[SIGNATURE] = self._signer.sign(fields, body).decode()
+        return fields
+
+    @cached_property
+    def _signer(self) -> Signer:
+        return Signer(self.secret_key.encode())

@@ -5,7 +5,11 @@ import hmac
 
 import pytest
 
-from remoting.signature import SIGNATURE, UNIQUE_KEY_QUERY, Signer
+from remoting.codes import JSON, ROCKETMQ
+from remoting.command import decode_header, encode_request
+from remoting.frame import FrameBuffer
+from remoting.headers.consumer import ConsumerGroupRequestHeader
+from remoting.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, UNIQUE_KEY_QUERY, Credentials, Signer
 
 # What AclClientRPCHook of 4.9.4 made of a send by SessionCredentials("RocketMQ", "12345678", "token").
 FIELDS = {
@@ -23,6 +27,23 @@ def test_it_is_the_signature_of_the_java_client():
 
 def test_a_long_key_is_hashed_as_java_does():
     assert Signer(b"k" * 100).sign({}, b"abc") == b"JgMPaGodVl4CR2fmLJYKZDSFVEI="
+
+
+def test_credentials_sign_as_the_java_client():
+    unsigned = {name: value for name, value in FIELDS.items() if name not in (ACCESS_KEY, SECURITY_TOKEN, SIGNATURE)}
+    assert Credentials("RocketMQ", "12345678", "token").signed(unsigned, BODY) == FIELDS
+
+
+@pytest.mark.parametrize("serialize_type", [JSON, ROCKETMQ])
+@pytest.mark.parametrize("header", [None, ConsumerGroupRequestHeader("billing")])
+@pytest.mark.parametrize("body", [b"", BODY, memoryview(BODY), [BODY[:3], memoryview(BODY)[3:]]])
+def test_a_request_is_signed_in_any_form(serialize_type, header, body):
+    credentials = Credentials("RocketMQ", "12345678")
+    sent = encode_request(7, header, body, 1, serialize_type=serialize_type, credentials=credentials)
+    ((kind, head, came),) = FrameBuffer().feed(b"".join(map(bytes, sent)))
+    ext = decode_header(kind, head).ext
+    assert Signer(b"12345678").is_signed(ext, came)
+    assert ext.keys() == {ACCESS_KEY, SIGNATURE} | (set() if header is None else {"consumerGroup"})
 
 
 @pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 200])

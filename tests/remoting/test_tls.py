@@ -2,15 +2,14 @@
 
 import asyncio
 import logging
-import ssl
 
 import pytest
 from certificates import Authority
 
+from remoting.client import TlsMismatch
 from remoting.command import Response, encode_request
 from remoting.dispatch import Route, routes
 from remoting.header import NoHeader
-from remoting.server import ChannelClosed
 from remoting.tls import ClientAuth, TlsConfig, TlsMode, client_tls, server_tls
 from runtime.lifecycle import StartError
 
@@ -19,7 +18,7 @@ TABLE = routes(
     Route(ECHO, NoHeader, lambda services, request: Response(body=request.body)),
     Route(BIG, NoHeader, lambda services, request: Response(body=[memoryview(b"x" * 100_000)] * 30)),
 )
-CLOSED = (ChannelClosed, ConnectionError, ssl.SSLError, asyncio.IncompleteReadError)
+CLOSED = (ConnectionError, asyncio.IncompleteReadError)
 
 
 @pytest.fixture
@@ -61,7 +60,7 @@ async def test_plain_is_closed_where_tls_is_enforced(remoting, files, caplog):
     config = enforcing(files)
     _, address = await remoting.serve(TABLE, tls=server_tls(config))
     assert await echo(remoting, address, config) == b"hello"
-    with pytest.raises(CLOSED):
+    with pytest.raises(TlsMismatch, match=f"{address} closed.*a server that enforces TLS"):
         await echo(remoting, address)
     assert "speaks no TLS" in caplog.text
 
@@ -70,7 +69,7 @@ async def test_tls_is_closed_where_it_is_disabled(remoting, files):
     config = enforcing(files, mode=TlsMode.DISABLED)
     assert server_tls(config) is None
     _, address = await remoting.serve(TABLE, tls=None)
-    with pytest.raises(CLOSED):
+    with pytest.raises(TlsMismatch, match=f"{address} takes no TLS"):
         await echo(remoting, address, config)
     assert await echo(remoting, address) == b"hello"
 
@@ -78,7 +77,7 @@ async def test_tls_is_closed_where_it_is_disabled(remoting, files):
 async def test_a_client_refuses_a_server_it_does_not_trust(remoting, files, tmp_path, caplog):
     _, address = await remoting.serve(TABLE, tls=server_tls(enforcing(files)))
     stranger = Authority(tmp_path, "stranger")
-    with pytest.raises(ssl.SSLCertVerificationError):
+    with pytest.raises(TlsMismatch, match="trustCertPath"):
         await echo(remoting, address, enforcing(files, client_trust_cert_path=stranger.cert))
     await remoting.until(lambda: "no TLS connection" in caplog.text)
     trusting = enforcing(files, client_trust_cert_path=stranger.cert, client_auth_server=False)
@@ -97,7 +96,7 @@ async def test_certificates_of_clients(remoting, files, tmp_path, auth):
         if is_let_in:
             assert await echo(remoting, address, client) == b"hello"
         else:
-            with pytest.raises(CLOSED):
+            with pytest.raises(TlsMismatch, match="another certificate"):
                 await echo(remoting, address, client)
 
 
