@@ -7,17 +7,14 @@ import os
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+from client.access import PLAIN, Access
 from client.message import local_address
 from client.route import Routes
 from remoting.bodies import ConsumerData, HeartbeatData, ProducerData, encode_body
-from remoting.client import RemotingClient
 from remoting.codes import RequestCode
 from remoting.command import Request
 from remoting.dispatch import RemotingError, Route, routes
 from remoting.headers.consumer import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
-from runtime.clock import SystemClock
-from runtime.timers import Timers
-from runtime.turn import Turn
 
 log = logging.getLogger("client")
 
@@ -30,11 +27,10 @@ _number = itertools.count(1)
 class ClientInstance:
     """One client of a cluster. To be made inside a running loop; `start`, then `close`."""
 
-    def __init__(self, namesrv: str) -> None:
-        """`namesrv`: HOST:PORT, several apart by `;`. Raises ValueError."""
-        loop = asyncio.get_running_loop()
+    def __init__(self, namesrv: str, access: Access = PLAIN) -> None:
+        """`namesrv`: HOST:PORT, several apart by `;`. Raises ValueError, or StartError for certificates that do not fit."""
         table = routes(Route(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ConsumerGroupRequestHeader, _ids_changed))
-        self.remoting = RemotingClient(Turn(loop), Timers(SystemClock(), loop), table, self)
+        self.remoting = access.client(table, self)
         self.routes = Routes(self.remoting, [address for address in namesrv.replace(",", ";").split(";") if address])
         self.client_id = f"{local_address()}@{os.getpid()}#{next(_number)}"
         self.producer_group: str | None = None

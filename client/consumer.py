@@ -20,6 +20,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, Self
 
+from client.access import PLAIN, Access
 from client.client_instance import ClientInstance
 from client.message import RETRY_GROUP_PREFIX, MessageExt, java_hash
 from client.pull_consumer import PullConsumer
@@ -64,13 +65,13 @@ class _ProcessQueue:
 class PushConsumer:
     """A member of a consumer group (clustering). `start`: "first" or "last", where a group without offsets begins."""
 
-    def __init__(self, namesrv: str, group: str, start: str = "last") -> None:
+    def __init__(self, namesrv: str, group: str, start: str = "last", access: Access = PLAIN) -> None:
         if start not in _FROM_WHERE:
             raise ValueError(f"start is 'first' or 'last', not {start!r}")
-        self.instance = ClientInstance(namesrv)
+        self.instance = ClientInstance(namesrv, access)
         self.group = group
         self._start = start
-        self._puller = PullConsumer(namesrv, group, self.instance)
+        self._puller = PullConsumer(namesrv, group, instance=self.instance)
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._listeners: dict[str, Listener] = {}
         self._held: dict[MessageQueue, _ProcessQueue] = {}

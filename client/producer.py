@@ -12,6 +12,7 @@ from typing import Final, Self
 
 import msgspec
 
+from client.access import PLAIN, Access
 from client.client_instance import ClientInstance
 from client.message import DELAY, UNIQ_KEY, Message, encode_batch, encode_properties
 from client.route import DEFAULT_TOPIC, READ, WRITE
@@ -61,8 +62,8 @@ Select = Callable[[Sequence[MessageQueue]], MessageQueue]
 class Producer:
     """Sends to any topic. Without `select` it takes queues in turn and another broker after a failure."""
 
-    def __init__(self, namesrv: str, group: str = "DEFAULT_PRODUCER") -> None:
-        self.instance = ClientInstance(namesrv)
+    def __init__(self, namesrv: str, group: str = "DEFAULT_PRODUCER", access: Access = PLAIN) -> None:
+        self.instance = ClientInstance(namesrv, access)
         self.instance.producer_group = self.group = group
         self._turn = itertools.count()
 

@@ -9,6 +9,7 @@ from typing import Final, Self
 
 import msgspec
 
+from client.access import PLAIN, Access
 from client.client_instance import ClientInstance
 from client.message import MessageExt, decode_messages
 from remoting.bodies import MessageQueue
@@ -47,8 +48,8 @@ class PullResult(msgspec.Struct):
 class PullConsumer:
     """Reads queues at offsets of the caller's choice. Calls raise RemotingError, OSError or TimeoutError."""
 
-    def __init__(self, namesrv: str, group: str, instance: ClientInstance | None = None) -> None:
-        self.instance = instance or ClientInstance(namesrv)
+    def __init__(self, namesrv: str, group: str, access: Access = PLAIN, instance: ClientInstance | None = None) -> None:
+        self.instance = instance or ClientInstance(namesrv, access)
         self.group = group
 
     async def __aenter__(self) -> Self:

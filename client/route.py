@@ -50,6 +50,7 @@ class Routes:
         """Ask a name server now."""
         header = GetRouteInfoRequestHeader(topic, accept_standard_json_only=True)
         failures = []
+        last: Exception | None = None
         for address in list(self._namesrv_addresses):
             try:
                 answer = await self._remoting.call(address, RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
@@ -57,12 +58,13 @@ class Routes:
                 failures.append(f"{address}: {failure or type(failure).__name__}")
                 self._namesrv_addresses.remove(address)
                 self._namesrv_addresses.append(address)
+                last = failure
                 continue
             route = decode_body(TopicRouteData, answer.body)
             self._by_topic[topic] = route
             self._brokers.update({data.broker_name: data for data in route.broker_datas})
             return route
-        raise ConnectionError(f"no name server answers ({'; '.join(failures)})")
+        raise ConnectionError(f"no name server answers ({'; '.join(failures)})") from last
 
     async def publish_queues(self, topic: str) -> list[MessageQueue]:
         """The queues that may be written; for a topic that is not there yet, those it will get (4 a broker)."""

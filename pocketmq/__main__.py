@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from pocketmq import server_options
 from runtime.command_line import TEST_CLOCK_HELP
 
 _EPILOG = """examples:
@@ -18,7 +19,6 @@ _EPILOG = """examples:
   pocketmq delay ls --to +1h                   what is to be delivered within the hour
   pocketmq store verify pocketmq-store         is everything in a store sound?
 """
-NAMESRV_DEFAULT = "127.0.0.1:9876"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     produce = commands.add_parser("produce", help="send messages: the ones given, or each line of standard input")
     produce.add_argument("topic", metavar="TOPIC")
     produce.add_argument("messages", nargs="*", metavar="MESSAGE")
-    _namesrv(produce)
+    server_options.add_to(produce)
     produce.add_argument("--tag", help="the messages' tag")
     produce.add_argument("--key", help="the messages' keys, apart by spaces")
     produce.add_argument("--delay-level", type=int, default=0, metavar="1..18", help="1: 1 s, 2: 5 s, ... 18: 2 h")
@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
 
     consume = commands.add_parser("consume", help="show the messages of a topic as they come")
     consume.add_argument("topic", metavar="TOPIC")
-    _namesrv(consume)
+    server_options.add_to(consume)
     consume.add_argument("--group", default="pocketmq-consume", help="the consumer group (%(default)s)")
     consume.add_argument("--tags", default="*", metavar="'A || B'", help="only messages with one of these tags")
     consume.add_argument("--count", type=int, metavar="N", help="end after N messages")
@@ -73,17 +73,11 @@ def _parser() -> argparse.ArgumentParser:
     clock = commands.add_parser("clock", help="what time it is for messages; with `up --test-clock`: let time pass")
     clock.add_argument("action", nargs="?", choices=["read", "advance"], default="read")
     clock.add_argument("duration", nargs="?", metavar="DURATION", help="30m, 1h30m, 400d, 250ms")
-    _namesrv(clock)
+    server_options.add_to(clock)
     # What follows them is parsed by pocketmq.delay and pocketmq.store: only who wants them imports them.
     commands.add_parser("delay", help="delayed messages: ls, show, count, cancel, now")
     commands.add_parser("store", help="look at a store's files: verify, dump, explain, repair, export, import")
     return parser
-
-
-def _namesrv(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-n", "--namesrv", default=NAMESRV_DEFAULT, metavar="ADDR", help="HOST:PORT, several apart by ';' (%(default)s)"
-    )
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -93,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if arguments[:1] == ["store"]:
             sys.exit(importlib.import_module("pocketmq.store").main(arguments[1:]))
         if arguments[:1] == ["delay"]:
-            sys.exit(importlib.import_module("pocketmq.delay").main(arguments[1:], NAMESRV_DEFAULT))
+            sys.exit(importlib.import_module("pocketmq.delay").main(arguments[1:]))
         options = _parser().parse_args(arguments)
         sys.exit(importlib.import_module(f"pocketmq.{options.command}").run(options))
     except KeyboardInterrupt:

@@ -1,16 +1,16 @@
 """`pocketmq clock`: the message time of brokers; a broker that was started with --test-clock lets it pass when told."""
 
 import argparse
-import asyncio
 import re
 import sys
 from datetime import UTC, datetime
 from typing import Final
 
+from client.access import Access
+from pocketmq import server_options
 from pocketmq.cluster_admin import ClusterAdmin
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
-from remoting.dispatch import RemotingError
 from remoting.headers.delay import AdvanceClockRequestHeader, ClockResponseHeader
 
 _UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -34,15 +34,11 @@ def run(options: argparse.Namespace) -> int:
     except ValueError as wrong:
         print(f"pocketmq clock: {wrong}", file=sys.stderr)
         return 2
-    try:
-        return asyncio.run(_show(options.namesrv, ms))
-    except (OSError, TimeoutError, RemotingError) as failure:
-        print(f"pocketmq clock: {failure or type(failure).__name__}", file=sys.stderr)
-        return 1
+    return server_options.run(options, "clock", lambda access: _show(options.namesrv, access, ms))
 
 
-async def _show(namesrv: str, ms: int | None) -> int:
-    async with ClusterAdmin(namesrv) as admin:
+async def _show(namesrv: str, access: Access, ms: int | None) -> int:
+    async with ClusterAdmin(namesrv, access) as admin:
         for name, address in sorted(admin.brokers.items()):
             now = await (read_clock(admin, address) if ms is None else advance_clock(admin, address, ms))
             kind = "test clock" if now.is_virtual else "the machine's clock"

@@ -1,17 +1,13 @@
 """The brokers of a cluster, found through its name server, and requests to each of them."""
 
-import asyncio
 from typing import Self
 
+from client.access import PLAIN, Access
 from client.route import MASTER_ID
 from remoting.bodies import ClusterInfo, decode_body
-from remoting.client import RemotingClient
 from remoting.codes import RequestCode
 from remoting.command import Body, RemotingCommand
 from remoting.header import CommandHeader
-from runtime.clock import SystemClock
-from runtime.timers import Timers
-from runtime.turn import Turn
 
 TIMEOUT_S = 30.0
 
@@ -19,10 +15,9 @@ TIMEOUT_S = 30.0
 class ClusterAdmin:
     """`brokers`: the master's address by broker name. To be entered inside a running loop."""
 
-    def __init__(self, namesrv: str) -> None:
+    def __init__(self, namesrv: str, access: Access = PLAIN) -> None:
         """`namesrv`: HOST:PORT, several apart by `;`; the first one that answers is asked."""
-        loop = asyncio.get_running_loop()
-        self._remoting = RemotingClient(Turn(loop), Timers(SystemClock(), loop))
+        self._remoting = access.client()
         self._namesrv = [address for address in namesrv.replace(",", ";").split(";") if address]
         self.brokers: dict[str, str] = {}
 
@@ -39,15 +34,17 @@ class ClusterAdmin:
 
     async def _find(self) -> dict[str, str]:
         failures = []
+        last: Exception | None = None
         for address in self._namesrv:
             try:
                 answer = await self.call(address, RequestCode.GET_BROKER_CLUSTER_INFO)
             except (OSError, TimeoutError) as failure:
                 failures.append(f"{address}: {failure or type(failure).__name__}")
+                last = failure
                 continue
             table = decode_body(ClusterInfo, answer.body).broker_addr_table
             return {name: data.broker_addrs[MASTER_ID] for name, data in table.items() if MASTER_ID in data.broker_addrs}
-        raise ConnectionError(f"no name server answers ({'; '.join(failures) or 'none is given'})")
+        raise ConnectionError(f"no name server answers ({'; '.join(failures) or 'none is given'})") from last
 
     async def call(self, address: str, code: int, header: CommandHeader | None = None, body: Body = b"") -> RemotingCommand:
         """Ask one server. Raises RemotingError with what it refuses, OSError or TimeoutError."""

@@ -3,14 +3,15 @@
 import argparse
 import asyncio
 import logging
-import sys
 
 from rich.console import Console
 from rich.text import Text
 
+from client.access import Access
 from client.consumer import PushConsumer
 from client.message import MessageExt
 from client.pull_consumer import PullConsumer
+from pocketmq import server_options
 from remoting.codes import ResponseCode
 from remoting.dispatch import RemotingError
 
@@ -18,22 +19,20 @@ from remoting.dispatch import RemotingError
 def run(options: argparse.Namespace) -> int:
     """Show messages until `--count`, `--timeout` or Ctrl-C. Returns the exit code."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    return server_options.run(options, "consume", lambda access: _consume_known(options, access))
+
+
+async def _consume_known(options: argparse.Namespace, access: Access) -> int:
     try:
-        return asyncio.run(_consume(options))
+        return await _consume(options, access)
     except RemotingError as refusal:
-        unknown = refusal.code == ResponseCode.TOPIC_NOT_EXIST
-        hint = (
-            f"topic {options.topic!r} does not exist; `pocketmq produce {options.topic} hello` makes it"
-            if unknown
-            else refusal
-        )
-        print(f"pocketmq consume: {hint}", file=sys.stderr)
-    except (OSError, TimeoutError, ValueError) as failure:
-        print(f"pocketmq consume: {failure}", file=sys.stderr)
-    return 1
+        if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
+            raise
+        hint = f"topic {options.topic!r} does not exist; `pocketmq produce {options.topic} hello` makes it"
+        raise RemotingError(refusal.code, hint) from None
 
 
-async def _consume(options: argparse.Namespace) -> int:
+async def _consume(options: argparse.Namespace, access: Access) -> int:
     console = Console(highlight=False, soft_wrap=True)
     woken = asyncio.Event()
     shown = 0
@@ -47,8 +46,8 @@ async def _consume(options: argparse.Namespace) -> int:
             consumer.finish()
 
     if options.from_start:
-        await _rewind(options)
-    consumer = PushConsumer(options.namesrv, options.group, "first" if options.from_start else "last")
+        await _rewind(options, access)
+    consumer = PushConsumer(options.namesrv, options.group, "first" if options.from_start else "last", access)
     consumer.subscribe(options.topic, show, options.tags)
     async with consumer:
         while options.count is None or shown < options.count:
@@ -61,9 +60,9 @@ async def _consume(options: argparse.Namespace) -> int:
     return 0 if options.count is None or shown >= options.count else 1
 
 
-async def _rewind(options: argparse.Namespace) -> None:
+async def _rewind(options: argparse.Namespace, access: Access) -> None:
     """Set the group's offsets to the oldest messages."""
-    async with PullConsumer(options.namesrv, options.group) as consumer:
+    async with PullConsumer(options.namesrv, options.group, access) as consumer:
         for queue in await consumer.queues(options.topic):
             await consumer.commit(queue, max(0, await consumer.min_offset(queue)))
 

@@ -1,10 +1,8 @@
 """`pocketmq delay`: the messages that wait to be delivered: see them, count them, cancel them, have them delivered now."""
 
 import argparse
-import asyncio
 import base64
 import json
-import os
 import sys
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
@@ -14,6 +12,8 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from client.access import Access
+from pocketmq import server_options
 from pocketmq.clock import parse_duration_ms, read_clock
 from pocketmq.cluster_admin import ClusterAdmin
 from remoting.bodies import decode_body
@@ -53,7 +53,7 @@ _EPILOG: Final = """examples:
 """
 
 
-def parser(namesrv_default: str) -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
     """The parser of `pocketmq delay ...`."""
     delay = argparse.ArgumentParser(
         prog="pocketmq delay",
@@ -71,7 +71,7 @@ def parser(namesrv_default: str) -> argparse.ArgumentParser:
     }
     for action, help_ in rows.items():
         command = commands.add_parser(action, help=help_)
-        command.add_argument("-n", "--namesrv", default=namesrv_default, metavar="ADDR", help="HOST:PORT (%(default)s)")
+        server_options.add_to(command)
         if action != "count":
             command.add_argument("ids", nargs="*", metavar="ID", help="unique keys or message ids")
             command.add_argument("--key", help="with this key (KEYS)")
@@ -87,27 +87,16 @@ def parser(namesrv_default: str) -> argparse.ArgumentParser:
     return delay
 
 
-def main(argv: Sequence[str], namesrv_default: str) -> int:
+def main(argv: Sequence[str]) -> int:
     """The exit code: 1 when something failed or nothing was found, 2 for what the options cannot mean."""
-    options = parser(namesrv_default).parse_args(argv)
-    try:
-        return asyncio.run(_run(options))
-    except BrokenPipeError:
-        # Who reads has seen enough; nothing may be written at the end either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except ValueError as wrong:
-        print(f"pocketmq delay {options.action}: {wrong}", file=sys.stderr)
-        return 2
-    except (OSError, TimeoutError, RemotingError) as failure:
-        print(f"pocketmq delay {options.action}: {failure or type(failure).__name__}", file=sys.stderr)
-        return 1
+    options = parser().parse_args(argv)
+    return server_options.run(options, f"delay {options.action}", lambda access: _run(options, access))
 
 
-async def _run(options: argparse.Namespace) -> int:
+async def _run(options: argparse.Namespace, access: Access) -> int:
     if options.action in ("show", *_CHANGES) and not (options.ids or options.key or options.topic):
         raise ValueError("say which: give an ID, --key or --topic")
-    async with ClusterAdmin(options.namesrv) as admin:
+    async with ClusterAdmin(options.namesrv, access) as admin:
         match options.action:
             case "ls":
                 return await _list(admin, options)

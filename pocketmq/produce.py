@@ -1,13 +1,13 @@
 """`pocketmq produce`."""
 
 import argparse
-import asyncio
 import sys
 
+from client.access import Access
 from client.message import Message
 from client.producer import Producer
+from pocketmq import server_options
 from pocketmq.clock import parse_duration_ms
-from remoting.dispatch import RemotingError
 
 DELAY_LEVEL_MAX = 18
 
@@ -27,15 +27,11 @@ def run(options: argparse.Namespace) -> int:
         except ValueError as wrong:
             print(f"pocketmq produce: --delay: {wrong}", file=sys.stderr)
             return 2
-    try:
-        return asyncio.run(_send(options, properties))
-    except (OSError, TimeoutError, RemotingError, ValueError) as failure:
-        print(f"pocketmq produce: {failure}", file=sys.stderr)
-        return 1
+    return server_options.run(options, "produce", lambda access: _send(options, access, properties))
 
 
-async def _send(options: argparse.Namespace, properties: dict[str, str]) -> int:
-    async with Producer(options.namesrv, "pocketmq-produce") as producer:
+async def _send(options: argparse.Namespace, access: Access, properties: dict[str, str]) -> int:
+    async with Producer(options.namesrv, "pocketmq-produce", access) as producer:
         for text in options.messages or (line.rstrip("\n") for line in sys.stdin):
             for _ in range(options.count):
                 body = text.encode(errors="surrogateescape")
