@@ -208,7 +208,7 @@ class Broker:
             offsets=offsets,
             filters=filters,
             clients=clients,
-            locks=RebalanceLock(clock),
+            locks=RebalanceLock(clock, config.rebalance_lock_max_live_time),
             holds=holds,
             putter=putter,
             schedule=schedule,

@@ -107,6 +107,9 @@ class BrokerConfig:
     lite_pull_message_enable: bool = True
     short_polling_time_mills: int = setting(1_000, low=1)
     notify_consumer_ids_changed_enable: bool = True
+    rebalance_lock_max_live_time: int = setting(60_000, low=1, key="rocketmq.broker.rebalance.lockMaxLiveTime")
+    """How long a consumer that reads in order keeps a queue without asking again, which clients do every 20 s. Apache's key
+    is a system property."""
     auto_delete_unused_stats: bool = False
 
     @property

@@ -1,24 +1,22 @@
 """Locks on queues, by which the consumers of an ordered group agree who reads which queue (Apache: RebalanceLockManager).
 
-A lock is held for 60 s after it was last asked for; clients ask again every 20 s. Time here is liveness: a jump of the
-calendar must not take a queue away from its consumer.
+A lock is held for some time after it was last asked for, by default 60 s; clients ask again every 20 s. Time here is
+liveness: a jump of the calendar must not take a queue away from its consumer.
 """
 
 from collections.abc import Iterable
-from typing import Final
 
 from remoting.bodies import MessageQueue
 from runtime.clock import Clock
-
-LOCK_LIVE_S: Final = 60.0
-"""A lock lives this long after its holder last asked (Apache: rocketmq.broker.rebalance.lockMaxLiveTime)."""
 
 
 class RebalanceLock:
     """Group -> queue -> (client id, when it last asked)."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, live_ms: int) -> None:
+        """`live_ms`: how long a lock lives after its holder last asked."""
         self._clock = clock
+        self._live_s = live_ms / 1000
         self._groups: dict[str, dict[MessageQueue, tuple[str, float]]] = {}
 
     def lock_batch(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> list[MessageQueue]:
@@ -28,7 +26,7 @@ class RebalanceLock:
         locked = []
         for queue in queues:
             holder, asked_at = table.get(queue, (client_id, now))
-            if holder == client_id or now - asked_at > LOCK_LIVE_S:
+            if holder == client_id or now - asked_at > self._live_s:
                 table[queue] = (client_id, now)
                 locked.append(queue)
         return locked
@@ -45,13 +43,13 @@ class RebalanceLock:
     def holder(self, group: str, queue: MessageQueue) -> str | None:
         """The client that holds a live lock on `queue`, or None."""
         row = self._groups.get(group, {}).get(queue)
-        if row is None or self._clock.monotonic() - row[1] > LOCK_LIVE_S:
+        if row is None or self._clock.monotonic() - row[1] > self._live_s:
             return None
         return row[0]
 
     def expire(self) -> None:
         """Forget what nobody has asked for any more, so that groups which come and go leave nothing behind."""
-        oldest = self._clock.monotonic() - LOCK_LIVE_S
+        oldest = self._clock.monotonic() - self._live_s
         for group, table in list(self._groups.items()):
             for queue in [queue for queue, (_, asked_at) in table.items() if asked_at < oldest]:
                 del table[queue]

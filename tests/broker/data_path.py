@@ -181,7 +181,7 @@ class DataPath:
             offsets=offsets,
             filters=filters,
             clients=clients,
-            locks=RebalanceLock(clock),
+            locks=RebalanceLock(clock, 60_000),
             holds=PullRequestHoldService(timers, self.store.any_matches),
             putter=putter,
             schedule=schedule,

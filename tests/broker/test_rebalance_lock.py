@@ -1,13 +1,14 @@
 from data_path import SteppedClock
 
-from broker.rebalance_lock import LOCK_LIVE_S, RebalanceLock
+from broker.rebalance_lock import RebalanceLock
 from remoting.bodies import MessageQueue
 
 Q0, Q1 = MessageQueue("b", 0, "T"), MessageQueue("b", 1, "T")
+LIVE_MS = 60_000
 
 
 def test_a_queue_has_one_holder_a_group():
-    locks = RebalanceLock(SteppedClock())
+    locks = RebalanceLock(SteppedClock(), LIVE_MS)
     assert locks.lock_batch("g", [Q0], "c1") == [Q0]
     assert locks.lock_batch("g", [Q0, Q1], "c2") == [Q1]
     assert locks.lock_batch("g", [Q0], "c1") == [Q0]
@@ -16,7 +17,7 @@ def test_a_queue_has_one_holder_a_group():
 
 
 def test_only_the_holder_unlocks():
-    locks = RebalanceLock(SteppedClock())
+    locks = RebalanceLock(SteppedClock(), LIVE_MS)
     locks.lock_batch("g", [Q0], "c1")
     locks.unlock_batch("g", [Q0, Q1], "c2")
     assert locks.holder("g", Q0) == "c1"
@@ -25,13 +26,13 @@ def test_only_the_holder_unlocks():
     assert locks.lock_batch("g", [Q0], "c2") == [Q0]
 
 
-def test_a_lock_lives_60_seconds_after_it_was_last_asked_for():
+def test_a_lock_lives_so_long_after_it_was_last_asked_for():
     clock = SteppedClock()
-    locks = RebalanceLock(clock)
+    locks = RebalanceLock(clock, LIVE_MS)
     locks.lock_batch("g", [Q0], "c1")
     clock.seconds += 40
     locks.lock_batch("g", [Q0], "c1")
-    clock.seconds += LOCK_LIVE_S
+    clock.seconds += LIVE_MS / 1000
     assert locks.lock_batch("g", [Q0], "c2") == []
     clock.seconds += 0.1
     assert locks.holder("g", Q0) is None
@@ -40,7 +41,7 @@ def test_a_lock_lives_60_seconds_after_it_was_last_asked_for():
 
 def test_the_calendar_takes_no_lock_away():
     clock = SteppedClock()
-    locks = RebalanceLock(clock)
+    locks = RebalanceLock(clock, LIVE_MS)
     locks.lock_batch("g", [Q0], "c1")
     clock.advance(400 * 86_400_000)
     assert locks.holder("g", Q0) == "c1"
@@ -48,7 +49,7 @@ def test_the_calendar_takes_no_lock_away():
 
 def test_expired_locks_are_forgotten():
     clock = SteppedClock()
-    locks = RebalanceLock(clock)
+    locks = RebalanceLock(clock, LIVE_MS)
     locks.lock_batch("g", [Q0], "c1")
     locks.lock_batch("h", [Q1], "c1")
     clock.seconds += 50

@@ -154,7 +154,7 @@ class Apache:
         heap = ("-Xms512m", "-Xmx512m") if name == "broker" else ("-Xms64m", "-Xmx128m")
         command = ["java", *JAVA_OPTIONS, *heap, f"-Duser.home={folder}",
                    f"-Drmq.logback.configurationFile={folder}/conf/logback_{name}.xml",
-                   *(f"-D{key}={value}" for key, value in items.items() if key.startswith("tls.")),
+                   *(f"-D{key}={value}" for key, value in items.items() if key.startswith(("tls.", "rocketmq."))),
                    "-cp", class_path, main_class, "-c", str(config)]  # fmt: skip
         return ServerProcess(command, folder / f"{name}.log", {**os.environ, "ROCKETMQ_HOME": str(folder)})
 
@@ -170,6 +170,7 @@ class Cluster:
         self.store = folder / "store"
         self.flavour = flavour
         self.config = {**config, **(tls or {})}
+        self.broker_name = str(config.get("brokerName", BROKER_NAME))
         self.broker: ServerProcess | None = None
         self.broker_address = ""
         folder.mkdir(parents=True, exist_ok=True)
@@ -179,7 +180,7 @@ class Cluster:
         """Starts the broker on the store, on the port it had before if there was one."""
         config = {
             "brokerClusterName": CLUSTER_NAME,
-            "brokerName": BROKER_NAME,
+            "brokerName": self.broker_name,
             "brokerId": 0,
             "brokerIP1": "127.0.0.1",
             "storePathRootDir": self.store,

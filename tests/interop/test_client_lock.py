@@ -1,0 +1,96 @@
+"""A consumer that reads in order dies: its queues go to another of its group once its locks have lived their time.
+
+With `--server=apache` the broker is 4.9.4's. Times are short: by default a lock lives 60 s, and clients ask every 20 s.
+"""
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+from driver import Driver
+from drivers import Drivers, needed
+from patience import wait
+from servers import Cluster, Flavour
+from wire import Connection
+
+CLIENTS = ("java_4_9_4", "java_5_5_0")  # Go cannot be told to look for its queues sooner than after 20 s
+LOCK_LIVE_S, ASK_EVERY_S = 5.0, 0.5
+CLIENT_OPTIONS = " ".join(
+    f"-Drocketmq.client.rebalance.{name}={int(ASK_EVERY_S * 1000)}"
+    for name in ("lockInterval", "waitInterval", "minInterval")
+)
+QUEUES = 2
+BEFORE, AFTER = 200, 50  # messages of a queue
+PATIENCE_S = 60
+
+
+class Inheritance:
+    """What the two consumers of a group got; the first one was killed in the midst of it."""
+
+    def __init__(self, client_name: str, cluster: Cluster, drivers: Drivers) -> None:
+        self.topic, self.group = f"Lock-{client_name}", f"Lock-{client_name}-g"
+        self._cluster = cluster
+        self.died_at_ms = 0.0
+        self.dying, self.heir = (drivers.another(client_name, cluster, JAVA_TOOL_OPTIONS=CLIENT_OPTIONS) for _ in "ab")
+
+    def run(self) -> "Inheritance":
+        with Connection(self._cluster.broker_address) as connection:
+            connection.create_topic(self.topic, QUEUES)
+        try:
+            self._consume(self.dying)
+            sender = threading.Thread(target=self._send, args=(0, BEFORE))
+            sender.start()
+            self.dying.wait_for("c", QUEUES * BEFORE // 4)
+            self.dying.kill()
+            self.died_at_ms = time.time() * 1000
+            self._consume(self.heir)
+            sender.join()
+            self._send(BEFORE, AFTER)
+            last = {f"{queue_id}:{BEFORE + AFTER - 1}" for queue_id in range(QUEUES)}
+            wait(lambda: last <= {one.body or "" for one in self.heir.received("c")}, "the last messages", PATIENCE_S)
+        finally:
+            self.dying.kill()
+            self.heir.close()
+        return self
+
+    def _consume(self, client: Driver) -> None:
+        client.start_consumer("c", self.group, self.topic, orderly="true")
+
+    def _send(self, first: int, count: int) -> None:
+        with Connection(self._cluster.broker_address) as connection:
+            for number in range(first, first + count):
+                for queue_id in range(QUEUES):
+                    connection.send(self.topic, queue_id, f"{queue_id}:{number}".encode())
+
+
+@pytest.fixture(scope="module")
+def runs(
+    flavour: Flavour, drivers: Drivers, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, "Future[Inheritance]"]]:
+    """Side by side: most of it they wait."""
+    life: dict[str, object] = {"rocketmq.broker.rebalance.lockMaxLiveTime": int(LOCK_LIVE_S * 1000)}
+    cluster = Cluster(tmp_path_factory.mktemp("locks"), flavour, **life)
+    try:
+        cluster.start_broker()
+        with ThreadPoolExecutor(len(CLIENTS)) as threads:
+            yield {name: threads.submit(lambda name=name: Inheritance(name, cluster, drivers).run()) for name in CLIENTS}
+    finally:
+        cluster.close()
+
+
+@pytest.mark.parametrize("client_name", CLIENTS)
+def test_queues_of_a_dead_consumer(client_name: str, runs: dict[str, "Future[Inheritance]"]) -> None:
+    with needed(client_name):
+        run = runs[client_name].result()
+    for queue_id in range(QUEUES):
+        had, got = (
+            [message for message in client.received("c") if message.queue_id == queue_id] for client in (run.dying, run.heir)
+        )
+        began = got[0].queue_offset
+        assert [message.queue_offset for message in got] == list(range(began, BEFORE + AFTER)), "in order, none twice"
+        assert [message.queue_offset for message in had] == list(range(len(had)))
+        assert began <= len(had) < BEFORE + AFTER, "none is lost"
+        waited_s = (got[0].arrived_at_ms - run.died_at_ms) / 1000
+        assert LOCK_LIVE_S - ASK_EVERY_S - 1 <= waited_s <= LOCK_LIVE_S + 10, waited_s
