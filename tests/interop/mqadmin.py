@@ -11,7 +11,7 @@ from toolchain import jars, java_classes
 
 
 class Mqadmin:
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, **more_env: str) -> None:
         self.home = home
         write_logback(home, "tools")
         class_path = f"{java_classes('4.9.4')}:{jars('4.9.4')}/*"
@@ -21,7 +21,7 @@ class Mqadmin:
         self._lock = threading.Lock()
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, cwd=home,
-            env={**os.environ, "ROCKETMQ_HOME": str(home)},
+            env={**os.environ, "ROCKETMQ_HOME": str(home), **more_env},
         )  # fmt: skip
 
     def run(self, namesrv_address: str, command: str, *arguments: str) -> str:

@@ -1,5 +1,9 @@
-"""TLS with the real Java client; with `--server=apache` the same against 4.9.4."""
+"""TLS with the real Java client and the real mqadmin; with `--server=apache` the same against 4.9.4.
 
+The Go client of v2.1.2, the newest release, cannot speak TLS.
+"""
+
+import re
 import shutil
 import socket
 import ssl
@@ -13,7 +17,8 @@ import pytest
 from conftest import need_java
 from driver import Driver, DriverError
 from drivers import Drivers
-from servers import Cluster, Flavour
+from mqadmin import Mqadmin
+from servers import BROKER_NAME, CLUSTER_NAME, Cluster, Flavour
 
 TOPIC = "Tls-topic"  # a first send makes it
 RELOAD_MAX_S = 15
@@ -135,6 +140,31 @@ def test_who_is_refused(kind: str, enforcing: Cluster, drivers: Drivers, certifi
         client.start_producer("p")
         with pytest.raises(DriverError, match=r"No route info|connect to|send request to|wait response on"):
             client.send("p", TOPIC, ["no"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "authority", "with_certificate"),
+    [("right", "authority", True), ("untrusting", "stranger", True), ("without a certificate", "authority", False)],
+)
+def test_mqadmin_by_a_tls_properties_file(
+    kind: str, authority: str, with_certificate: bool, enforcing: Cluster, certificates: Certificates, tmp_path: Path
+) -> None:
+    """With a certificate that both servers ask for, and a name server's that it trusts; and with one of them wrong."""
+    properties = trusting(certificates, authority, with_certificate)
+    file = tmp_path / "tls.properties"
+    file.write_text("".join(f"{name.replace('_', '.')}={value}\n" for name, value in properties.items()))
+    mqadmin = Mqadmin(tmp_path, JAVA_TOOL_OPTIONS=f"-Dtls.enable=true -Dtls.config.file={file}")
+    try:
+        listed = mqadmin.run(enforcing.namesrv_address, "clusterList")
+        if kind == "right":
+            assert CLUSTER_NAME in listed and BROKER_NAME in listed and enforcing.broker_address in listed
+            topic = "updateTopic", "-b", enforcing.broker_address, "-t", "Tls-by-mqadmin"
+            assert "success" in mqadmin.run(enforcing.namesrv_address, *topic)
+        else:
+            assert re.search(r"(connect to|send request to|wait response on) .* (failed|timeout|exception)", listed), listed
+            assert BROKER_NAME not in listed
+    finally:
+        mqadmin.close()
 
 
 def test_both_kinds_in_permissive_mode(
