@@ -148,20 +148,20 @@ class Driver:
         return result
 
     def pop_in_order(
-        self, address: str, topic: str, group: str, attempt_id: str, count: int = 3, poll_ms: int = 0
+        self, address: str, topic: str, group: str, attempt_id: str, count: int = 3, poll_ms: int = 0, **who: str
     ) -> list[Received]:
         """Messages of queue 0, invisible for a minute. Java 5.5.0 only, as the two below."""
-        fields = {"count": count, "invisibleMs": 60_000, "pollMs": poll_ms, "attemptId": attempt_id}
+        fields = {"count": count, "invisibleMs": 60_000, "pollMs": poll_ms, "attemptId": attempt_id, **who}
         return [Received(**item) for item in self.call("pop", address=address, topic=topic, group=group, **fields)]
 
-    def acknowledge(self, address: str, group: str, message: Received) -> str:
+    def acknowledge(self, address: str, group: str, message: Received, **who: str) -> str:
         """What a message that was popped in order is acknowledged with: OK, or that there is no such message."""
-        handle = message.properties["POP_CK"]
-        return str(self.call("acknowledge", address=address, topic=message.topic, group=group, handle=handle))
+        fields = {"handle": message.properties["POP_CK"], **who}
+        return str(self.call("acknowledge", address=address, topic=message.topic, group=group, **fields))
 
-    def change_invisible(self, address: str, group: str, message: Received, invisible_ms: int) -> str:
+    def change_invisible(self, address: str, group: str, message: Received, invisible_ms: int, **who: str) -> str:
         """A message that was popped in order is visible again so long from now."""
-        fields = {"handle": message.properties["POP_CK"], "invisibleMs": invisible_ms}
+        fields = {"handle": message.properties["POP_CK"], "invisibleMs": invisible_ms, **who}
         return str(self.call("changeInvisible", address=address, topic=message.topic, group=group, **fields))
 
     def close(self) -> None:

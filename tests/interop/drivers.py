@@ -10,7 +10,7 @@ from typing import NoReturn
 import pytest
 import toolchain
 from driver import Driver
-from servers import BROKER_NAME, JAVA_OPTIONS, Cluster
+from servers import JAVA_OPTIONS, Cluster
 
 CLIENTS = ("java_4_9_4", "java_5_5_0", "go_v2")
 SKIPPED: set[str] = set()  # reasons, for the summary
@@ -50,7 +50,7 @@ class Drivers:
         """A process of its own, which its caller closes or kills."""
         home = self._folder / f"{client}-{next(self._numbers)}"
         env = {**os.environ, "HOME": str(home), "ROCKETMQ_GO_LOG_LEVEL": "error", **more_env}
-        return Driver([*self._command(client, home), cluster.namesrv_address, BROKER_NAME], home, env)
+        return Driver([*self._command(client, home), cluster.namesrv_address, cluster.broker_name], home, env)
 
     def close(self, cluster: Cluster | None = None) -> None:
         for key in [key for key in self._running if cluster is None or key[1] == cluster.namesrv_address]:

@@ -1,5 +1,7 @@
 """Access rules with the real clients and the real mqadmin; with `--server=apache` the same against 4.9.4."""
 
+import json
+import re
 import time
 from collections.abc import Callable, Iterator
 
@@ -11,6 +13,7 @@ from mqadmin import Mqadmin
 from servers import BROKER_NAME, CLUSTER_NAME, Cluster, Flavour
 from wire import SEND_MESSAGE_V2, Connection, send_fields
 
+SET_MESSAGE_REQUEST_MODE = 401
 ADMIN = ("adminKey", "adminSecret")
 OPEN, WRITTEN, READ = "Acl-open", "Acl-written", "Acl-read"
 RULES = f"""
@@ -28,6 +31,7 @@ accounts:
     groupPerms: ["Acl-denied=DENY"]
 """
 USER = {"accessKey": "userKey", "secretKey": "12345678"}
+REFUSED = "NO_EXIST"  # what the client makes of any answer but SUCCESS to an ack or a change
 RELOAD_MAX_S = 15  # Apache looks every 5 s
 
 
@@ -101,16 +105,18 @@ def test_who_may_send(guest: Driver, named: Callable[[str], str]) -> None:
     guest.shutdown(named("writer"))
 
 
-def test_who_may_consume(guest: Driver, named: Callable[[str], str]) -> None:
+def test_who_may_consume(guest: Driver, guarded: Cluster, named: Callable[[str], str]) -> None:
     """With a retry in between; who is refused gets nothing, while another one gets all."""
     tag = named("t")
+    with Connection(guarded.broker_address, signed_as=ADMIN) as connection:
+        connection.create_topic(f"%RETRY%{named('g')}", 1)  # whoever does not find it at once looks again after 20 s
     guest.start_consumer(named("denied"), "Acl-denied", OPEN, expression=tag, **USER)
     guest.start_consumer(named("unsigned"), named("u"), OPEN, expression=tag)
     guest.start_producer(named("p"), **USER)
     bodies = [f"{tag} {number}" for number in range(5)]
     guest.send(named("p"), OPEN, bodies, tags=[tag])
     guest.start_consumer(named("c"), named("g"), OPEN, expression=tag, fail=[bodies[2]], failTimes=1, delayLevel=1, **USER)
-    got = guest.wait_for(named("c"), 5 if "go" in tag else 6)  # Go looks for the retry topic after 20 s
+    got = guest.wait_for(named("c"), 6)
     assert {message.body for message in got} == set(bodies)
     assert guest.received(named("denied")) == guest.received(named("unsigned")) == []
     guest.shutdown(named("p"), named("c"), named("denied"), named("unsigned"))
@@ -124,6 +130,63 @@ def test_transactions_are_signed(guest: Driver, named: Callable[[str], str]) -> 
     guest.start_consumer(named("c"), named("g"), OPEN, expression=tag, **USER)
     assert [message.body for message in guest.wait_for(named("c"), 1)] == [tag]
     guest.shutdown(named("p"), named("c"))
+
+
+@pytest.fixture
+def popper(guarded: Cluster, drivers: Drivers, flavour: Flavour) -> Driver:
+    if flavour.name == "apache":
+        pytest.skip("4.9.4's broker cannot pop")
+    with needed("java_5_5_0"):
+        return drivers.get("java_5_5_0", guarded)
+
+
+def test_who_may_pop(popper: Driver, guarded: Cluster, named: Callable[[str], str]) -> None:
+    """Pops, acks and changes of the invisible time need SUB on topic and group, as in 5.3 and later; before, a signature."""
+    address, group = guarded.broker_address, named("g")
+    with Connection(address, signed_as=ADMIN) as connection:
+        for topic in (READ, WRITTEN):
+            connection.send(topic, 0, b"to pop")
+    popped = popper.pop_in_order(address, READ, group, "a", count=32, **USER)
+    assert [message.body for message in popped] == ["to pop"]
+    (message,) = popped
+
+    def refused(attempt: Callable[[], object], why: str) -> None:
+        with pytest.raises(DriverError, match=re.escape(why)):
+            attempt()
+
+    for who, why in (
+        ({}, "No accessKey is configured"),
+        ({"accessKey": "userKey", "secretKey": "87654321"}, "Check signature failed for accessKey=userKey"),
+    ):
+        refused(lambda who=who: popper.pop_in_order(address, READ, group, "a", **who), why)
+        assert popper.change_invisible(address, group, message, 1, **who) == REFUSED
+        assert popper.acknowledge(address, group, message, **who) == REFUSED
+    refused(lambda: popper.pop_in_order(address, WRITTEN, group, "a", **USER), f"No default permission for topic:{WRITTEN}")
+    refused(
+        lambda: popper.pop_in_order(address, READ, "Acl-denied", "a", **USER), "No default permission for group:Acl-denied"
+    )
+    assert popper.change_invisible(address, "Acl-denied", message, 1, **USER) == REFUSED
+    assert popper.acknowledge(address, "Acl-denied", message, **USER) == REFUSED
+    assert popper.pop_in_order(address, READ, group, "b", **USER) == [], "nothing of that was done"
+    assert popper.change_invisible(address, group, message, 1, **USER) == "OK"
+    (again,) = popper.pop_in_order(address, READ, group, "c", poll_ms=5000, **USER)
+    assert (again.body, again.reconsume_times) == ("to pop", 1)
+    assert popper.acknowledge(address, group, again, **USER) == "OK"
+
+
+def test_a_popping_consumer_signs(popper: Driver, guarded: Cluster, named: Callable[[str], str]) -> None:
+    tag = named("t")
+    with Connection(guarded.broker_address, signed_as=ADMIN) as connection:
+        for group in (named("g"), "Acl-denied"):
+            mode = {"topic": OPEN, "consumerGroup": group, "mode": "POP", "popShareQueueNum": 0}
+            connection.ask(SET_MESSAGE_REQUEST_MODE, {}, json.dumps(mode).encode())
+        connection.send(OPEN, 0, tag.encode(), {"TAGS": tag})
+    how = {"expression": tag, "pop": 10_000, **USER}
+    popper.start_consumer(named("denied"), "Acl-denied", OPEN, **how)
+    popper.start_consumer(named("c"), named("g"), OPEN, **how)
+    assert [message.body for message in popper.wait_for(named("c"), 1)] == [tag]
+    assert popper.received(named("denied")) == []
+    popper.shutdown(named("c"), named("denied"))
 
 
 def test_mqadmin_needs_rights(admin: Admin) -> None:

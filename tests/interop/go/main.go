@@ -402,10 +402,14 @@ func startPush(r request) error {
 		consumer.WithConsumerOrder(r.flag("orderly")),
 		consumer.WithMaxReconsumeTimes(int32(r.number("maxReconsume", -1))),
 	}
-	if r.text("from", "first") == "first" {
-		options = append(options, consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset))
-	} else {
-		options = append(options, consumer.WithConsumeFromWhere(consumer.ConsumeFromLastOffset))
+	options = append(options, consumer.WithConsumeFromWhere(fromWhere[r.text("from", "first")]))
+	if r.Has("timestampMs") {
+		// The client reads it as UTC, Java's as local time.
+		at := time.UnixMilli(int64(r.number("timestampMs", 0))).UTC()
+		options = append(options, consumer.WithConsumeTimestamp(at.Format("20060102150405")))
+	}
+	if r.Has("strategy") {
+		options = append(options, consumer.WithStrategy(strategy(r)))
 	}
 	if r.text("model", "CLUSTERING") == "BROADCASTING" {
 		options = append(options, consumer.WithConsumerModel(consumer.BroadCasting))
@@ -461,6 +465,33 @@ func startPush(r request) error {
 	defer lock.Unlock()
 	running[name] = c.Shutdown
 	return nil
+}
+
+var fromWhere = map[string]consumer.ConsumeFromWhere{
+	"first": consumer.ConsumeFromFirstOffset, "last": consumer.ConsumeFromLastOffset,
+	"timestamp": consumer.ConsumeFromTimestamp,
+}
+
+func strategy(r request) consumer.AllocateStrategy {
+	switch name := r.Get("strategy"); name {
+	case "CIRCLE":
+		return consumer.AllocateByAveragelyCircle
+	case "HASH":
+		return consumer.AllocateByConsistentHash(10)
+	case "CONFIG":
+		queues := []*primitive.MessageQueue{}
+		for _, id := range r.Values["queueId"] {
+			queueID, _ := strconv.Atoi(id)
+			queues = append(queues, &primitive.MessageQueue{Topic: r.Get("topic"), BrokerName: broker, QueueId: queueID})
+		}
+		return consumer.AllocateByConfig(queues)
+	case "ROOM":
+		return consumer.AllocateByMachineRoom([]string{r.Get("room")})
+	case "NEARBY":
+		return consumer.AllocateByMachineNearby
+	default:
+		return consumer.AllocateByAveragely
+	}
 }
 
 func startPuller(r request, name, group string) (rocketmq.PullConsumer, error) {

@@ -4,11 +4,15 @@ import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
 import java.net.URLDecoder;
 import java.nio.charset.StandardCharsets;
+import java.time.Instant;
+import java.time.ZoneId;
+import java.time.format.DateTimeFormatter;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
@@ -19,6 +23,7 @@ import java.util.zip.CRC32;
 import org.apache.rocketmq.acl.common.AclClientRPCHook;
 import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.ClientConfig;
+import org.apache.rocketmq.client.consumer.AllocateMessageQueueStrategy;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
@@ -28,7 +33,12 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMachineRoomNearby;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragelyByCircle;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueByConfig;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueByMachineRoom;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsistentHash;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.MessageQueueSelector;
@@ -59,9 +69,12 @@ import org.apache.rocketmq.remoting.RPCHook;
  * recall    producer topic handle (5.3 and later)
  * request   producer topic body timeoutMs      sends, and waits for the reply
  * reply     producer body property.NAME...      replies to the request that had those properties
- * pop       address group topic count invisibleMs pollMs attemptId      messages of queue 0, in order (5.x)
- * acknowledge, changeInvisible     address group topic handle [invisibleMs]      of a message that was popped so
- * push      name group topic [expression type=TAG|SQL92 model=CLUSTERING|BROADCASTING orderly from=first|last namespace
+ * pop       address group topic count invisibleMs pollMs attemptId [accessKey secretKey]      messages of queue 0, in order
+ *           (5.x)
+ * acknowledge, changeInvisible     address group topic handle [invisibleMs accessKey secretKey]      of a message that was
+ *           popped so
+ * push      name group topic [expression type=TAG|SQL92 model=CLUSTERING|BROADCASTING orderly from=first|last|timestamp
+ *           timestampMs namespace strategy=AVERAGELY|CIRCLE|CONFIG|HASH|ROOM|NEARBY queueId... (CONFIG) room (ROOM)
  *           maxReconsume fail... (bodies whose consumption fails, failTimes times or always) delayLevel (of a retry)
  *           pop (invisible time in ms; 5.x, the broker shares out the queues) hang (the listener never returns)
  *           accessKey secretKey traceTopic]
@@ -81,7 +94,7 @@ public final class Driver {
     private final Map<String, DefaultMQPullConsumer> pullConsumers = new ConcurrentHashMap<>();
     private final Map<String, DefaultLitePullConsumer> liteConsumers = new ConcurrentHashMap<>();
     private final Map<String, Runnable> running = new ConcurrentHashMap<>();
-    private Popping popping;
+    private final Map<String, Popping> popping = new ConcurrentHashMap<>();
 
     private Driver(PrintStream out, String namesrv, String broker) {
         this.out = out;
@@ -177,9 +190,9 @@ public final class Driver {
                     .invoke(producer(request), request.text("topic"), request.text("handle"));
             case "request": return ask(request);
             case "reply": return reply(request);
-            case "pop": return describe(popping().pop(request.text("address"), broker, request.texts()));
-            case "acknowledge": return popping().acknowledge(request.text("address"), request.texts());
-            case "changeInvisible": return popping().changeInvisible(request.text("address"), broker, request.texts());
+            case "pop": return describe(popping(request).pop(request.text("address"), broker, request.texts()));
+            case "acknowledge": return popping(request).acknowledge(request.text("address"), request.texts());
+            case "changeInvisible": return popping(request).changeInvisible(request.text("address"), broker, request.texts());
             case "push": return startPush(request);
             case "pull": return pull(request);
             case "lite": return startLite(request);
@@ -402,11 +415,57 @@ public final class Driver {
         return describe(request.text("body"), sentAt, producer(request).send(message));
     }
 
-    private synchronized Popping popping() throws Exception {
-        if (popping == null) {
-            popping = (Popping) Class.forName("PopClient").getConstructor().newInstance();
+    private synchronized Popping popping(Request request) throws Exception {
+        String who = request.text("accessKey", "") + ":" + request.text("secretKey", "");
+        if (!popping.containsKey(who)) {
+            Class<?> client = Class.forName("PopClient");
+            popping.put(who, (Popping) client.getConstructor(RPCHook.class).newInstance(signing(request)));
         }
-        return popping;
+        return popping.get(who);
+    }
+
+    private AllocateMessageQueueStrategy strategy(Request request) {
+        switch (request.text("strategy", "AVERAGELY")) {
+            case "AVERAGELY": return new AllocateMessageQueueAveragely();
+            case "CIRCLE": return new AllocateMessageQueueAveragelyByCircle();
+            case "HASH": return new AllocateMessageQueueConsistentHash();
+            case "CONFIG": {
+                List<MessageQueue> queues = new ArrayList<>();
+                request.all("queueId").forEach(id -> queues.add(new MessageQueue(request.text("topic"), broker, Integer.parseInt(id))));
+                AllocateMessageQueueByConfig byConfig = new AllocateMessageQueueByConfig();
+                byConfig.setMessageQueueList(queues);
+                return byConfig;
+            }
+            case "ROOM": {
+                AllocateMessageQueueByMachineRoom byRoom = new AllocateMessageQueueByMachineRoom();
+                byRoom.setConsumeridcs(Set.of(request.text("room")));
+                return byRoom;
+            }
+            case "NEARBY": return new AllocateMachineRoomNearby(new AllocateMessageQueueAveragely(),
+                new AllocateMachineRoomNearby.MachineRoomResolver() {
+                    @Override
+                    public String brokerDeployIn(MessageQueue queue) {
+                        return "here";
+                    }
+
+                    @Override
+                    public String consumerDeployIn(String clientId) {
+                        return "here";
+                    }
+                });
+            default: throw new IllegalArgumentException("no such strategy: " + request.text("strategy"));
+        }
+    }
+
+    private static void setFromWhere(DefaultMQPushConsumer consumer, Request request) {
+        consumer.setConsumeFromWhere(
+            ConsumeFromWhere.valueOf("CONSUME_FROM_" + Map.of("first", "FIRST_OFFSET", "last", "LAST_OFFSET",
+                "timestamp", "TIMESTAMP").get(request.text("from", "first"))));
+        if (request.fields.containsKey("timestampMs")) {
+            Instant instant = Instant.ofEpochMilli(Long.parseLong(request.text("timestampMs")));
+            consumer.setConsumeTimestamp(
+                DateTimeFormatter.ofPattern("yyyyMMddHHmmss").withZone(ZoneId.systemDefault()).format(instant));
+        }
     }
 
     private static MessageSelector selector(Request request) {
@@ -418,11 +477,10 @@ public final class Driver {
         String name = request.text("name");
         String traceTopic = request.text("traceTopic", null);
         DefaultMQPushConsumer consumer = configured(new DefaultMQPushConsumer(request.text("group"), signing(request),
-            new AllocateMessageQueueAveragely(), traceTopic != null, traceTopic), request, name);
+            strategy(request), traceTopic != null, traceTopic), request, name);
         consumer.setConsumeThreadMin(4);
         consumer.setConsumeThreadMax(4);
-        consumer.setConsumeFromWhere(request.text("from", "first").equals("first")
-            ? ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET : ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET);
+        setFromWhere(consumer, request);
         // The enum lives in another package in 5.x: named through the getter, it needs no import.
         consumer.setMessageModel(
             Enum.valueOf(consumer.getMessageModel().getDeclaringClass(), request.text("model", "CLUSTERING")));

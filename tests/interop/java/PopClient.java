@@ -7,6 +7,7 @@ import org.apache.rocketmq.client.consumer.PopStatus;
 import org.apache.rocketmq.client.impl.mqclient.DoNothingClientRemotingProcessor;
 import org.apache.rocketmq.client.impl.mqclient.MQClientAPIExt;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.remoting.RPCHook;
 import org.apache.rocketmq.remoting.netty.NettyClientConfig;
 import org.apache.rocketmq.remoting.protocol.header.AckMessageRequestHeader;
 import org.apache.rocketmq.remoting.protocol.header.ChangeInvisibleTimeRequestHeader;
@@ -19,8 +20,10 @@ public final class PopClient implements Driver.Popping {
     private static final int FROM_FIRST = 0;
     private final MQClientAPIExt client;
 
-    public PopClient() {
-        client = new MQClientAPIExt(new ClientConfig(), new NettyClientConfig(), new DoNothingClientRemotingProcessor(null), null);
+    /** `signing` null signs nothing. */
+    public PopClient(RPCHook signing) {
+        client = new MQClientAPIExt(
+            new ClientConfig(), new NettyClientConfig(), new DoNothingClientRemotingProcessor(null), signing);
         client.start();
     }
 
