@@ -1,17 +1,13 @@
 """What a 5.x broker keeps that this one can neither serve nor read: it is left as it is, and said."""
 
 import logging
-from typing import Final
 
+from broker.topic_attributes import BATCH_QUEUE, QUEUE_TYPE
 from broker.topic_config import TopicConfigManager
 from store.disk import Disk
 from store.message_store import MessageStore
 
 log = logging.getLogger("broker")
-
-QUEUE_TYPE: Final = "queue.type"
-BATCH_QUEUE: Final = "BatchCQ"
-"""Queues whose units are batches (see store.consume_queue_store)."""
 
 
 def refuse_batch_topics(store: MessageStore, topics: TopicConfigManager) -> None:

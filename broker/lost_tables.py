@@ -13,9 +13,9 @@ from typing import Final
 
 from broker.config_manager import ConfigManager
 from broker.consumer_offset import ConsumerOffsetManager
-from broker.foreign_tables import BATCH_QUEUE, QUEUE_TYPE
 from broker.schedule import ScheduleMessageService
 from broker.subscription_group import BUILT_IN_GROUPS, SubscriptionGroupManager
+from broker.topic_attributes import BATCH_QUEUE, QUEUE_TYPE
 from broker.topic_config import DLQ_PREFIX, RETRY_PREFIX, TopicConfigManager
 from remoting.bodies import SubscriptionGroupConfig, TopicConfig
 from store.consume_queue import ConsumeQueue

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
+from broker import topic_attributes
 from broker.services import Services
 from broker.topic_config import SYSTEM_TOPICS, TRANS_OP_HALF_TOPIC, topic_name_problem
 from remoting import fastjson
@@ -27,6 +28,12 @@ def update_and_create_topic(services: Services, request: Request[CreateTopicRequ
     if not 0 <= header.perm <= 15:
         raise RemotingError(ResponseCode.SYSTEM_ERROR, f"perm={header.perm} of topic {header.topic}: expected 0 to 15")
     present = services.topics.get(header.topic)
+    attributes = None if present is None else present.attributes
+    if header.attributes:
+        try:
+            attributes = topic_attributes.changed(attributes or {}, header.attributes)
+        except ValueError as error:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, f"topic {header.topic}: {error}") from None
     services.topics.update(
         TopicConfig(
             header.topic,
@@ -37,6 +44,7 @@ def update_and_create_topic(services: Services, request: Request[CreateTopicRequ
             header.topic_sys_flag or 0,
             # Not the header's: 4.9.4 takes the order from the name server's ORDER_TOPIC_CONFIG alone.
             present is not None and present.order,
+            attributes,
         )
     )
     return services.route_wait.when_routed(Response(), header.topic)

@@ -248,6 +248,41 @@ async def test_names_that_no_topic_may_have(tools: Tools, topic: str, remark: st
         assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, remark)
 
 
+def with_attributes(text: str) -> CreateTopicRequestHeader:
+    return CreateTopicRequestHeader("Kinds", "TBW102", 1, 1, 6, "SINGLE_TAG", attributes=text)
+
+
+async def test_attributes_are_set_shown_and_taken_away(tools: Tools) -> None:
+    for text, kept in (
+        ("+message.type=FIFO,+queue.type=SimpleCQ", {"message.type": "FIFO", "queue.type": "SimpleCQ"}),
+        ("", {"message.type": "FIFO", "queue.type": "SimpleCQ"}),
+        ("+message.type=DELAY,+reserve.time=-1", {"message.type": "DELAY", "queue.type": "SimpleCQ", "reserve.time": "-1"}),
+        ("-message.type,-reserve.time", {"queue.type": "SimpleCQ"}),
+    ):
+        assert (await tools.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, with_attributes(text))).code == 0
+        assert (await tools.json(RequestCode.GET_TOPIC_CONFIG, TopicRequestHeader("Kinds")))["attributes"] == kept
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("+queue.type=BatchCQ", "topic Kinds: attribute queue.type=BatchCQ: this broker serves SimpleCQ only"),
+        ("+cleanup.policy=COMPACTION", "this broker serves DELETE only"),
+        ("+message.type=LITE", "message.type=LITE: this broker serves UNSPECIFIED, NORMAL, FIFO, DELAY, TRANSACTION, MIXED"),
+        ("+colour=red", "attribute 'colour': expected one of queue.type"),
+        ("+reserve.time=--1", "reserve.time=--1: expected a number"),
+        ("-message.type", "message.type: it is not there"),
+        ("-queue.type", "queue.type: it cannot be taken away"),
+        ("queue.type=SimpleCQ", "expected +name=value or -name"),
+        ("+queue.type=SimpleCQ,", "attribute '': expected +name=value or -name"),
+    ],
+)
+async def test_attributes_that_no_topic_can_have_here(tools: Tools, text: str, words: str) -> None:
+    answer = await tools.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, with_attributes(text))
+    assert (answer.code, words in (answer.remark or "")) == (ResponseCode.SYSTEM_ERROR, True), answer.remark
+    assert tools.broker.services.topics.get("Kinds") is None
+
+
 async def test_groups_are_created_shown_and_deleted(tools: Tools) -> None:
     body = b'{"groupName":"G","retryMaxTimes":3,"consumeBroadcastEnable":false}'
     assert (await tools.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body)).code == 0
