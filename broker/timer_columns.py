@@ -1,8 +1,8 @@
 """Many records of the timer topic read at once, as columns: what `timer_record.read_timer_record` says of each.
 
-A record costs 7 us by itself; here 2 us, and 1.2 ms for all, which matters where many come together: timers that are entered
-again from the log, and slots in which thousands wait for the same second. What is not plain is read by itself: what cancels
-others, was copied forward or rolled by Apache's broker, has a number that is none, or is no sound record.
+A record costs 7 us by itself; here 2 us, and 1.2 ms for all, which matters where thousands come together: timers that are
+entered again from the log. What is not plain is read by itself: what cancels others, was copied forward or rolled by
+Apache's broker, has a number that is none, or is no sound record.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,17 +12,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from broker.delivery_time import (
-    PMQ_DUE_MS,
-    START_DELIVER_TIME,
-    TIMER_DEL_UNIQKEY,
-    TIMER_DELAY_MS,
-    TIMER_DELAY_SEC,
-    TIMER_DELIVER_MS,
-    TIMER_OUT_MS,
-    TIMER_ROLL_TIMES,
-)
-from broker.timer_record import PMQ_COPY_OF, TimerRecord
+from broker.delivery_time import TIMER_OUT_MS
+from broker.timer_record import ASKED, DIGITS_MAX, NOT_PLAIN, TimerRecord
 from store.java_hash import java_hash
 from store.layout import MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2, RECORD_SIZE_MIN
 from store.mapped_file import MappedFile
@@ -37,13 +28,7 @@ ReadRecord = Callable[[int], TimerRecord | None]
 
 MANY: Final = 64
 """From so many records on it is quicker to enter them by columns than one by one (9 us each of what is known)."""
-MANY_READ: Final = 256
-"""From so many records on it is quicker to read them so."""
-# (name, ms a unit of a delay, 0: a time), in the order in which they count.
-_ASKED: Final = ((TIMER_DELAY_SEC, 1000), (TIMER_DELAY_MS, 1), (TIMER_DELIVER_MS, 0), (START_DELIVER_TIME, 0))
-_NOT_PLAIN: Final = (PMQ_DUE_MS, PMQ_COPY_OF, TIMER_ROLL_TIMES, TIMER_DEL_UNIQKEY)
 topic_hash = lru_cache(4096)(java_hash)
-_DIGITS_MAX: Final = 15  # times 1000 it is still a number of 64 bits
 
 
 class TimerColumns:
@@ -121,14 +106,14 @@ def _read_file(columns: TimerColumns, file: MappedFile, rows: Numbers, starts: N
     if not len(window):
         return
     plain = np.ones(len(window), np.bool_)
-    for name in _NOT_PLAIN:
+    for name in NOT_PLAIN:
         plain &= window.property_spans(name.encode())[0] < 0
     stores_ms = window.fixed("store_timestamp_ms").astype(np.int64)
     outs_ms, legal, _ = _numbers(window, TIMER_OUT_MS)
     plain &= legal
     dues_ms, asked = np.zeros(len(window), np.int64), np.zeros(len(window), np.bool_)
     is_relative = np.zeros(len(window), np.bool_)
-    for name, unit_ms in _ASKED:
+    for name, unit_ms in ASKED:
         if asked.all():
             break
         numbers, legal, present = _numbers(window, name)
@@ -151,7 +136,7 @@ def _numbers(window: RecordWindow, name: str) -> tuple[Numbers, Mask, Mask]:
     """The values of a property that are plain digits, which are, and which there are at all."""
     begins, ends = window.property_spans(name.encode())
     sizes, present = ends - begins, begins >= 0
-    legal = present & (sizes <= _DIGITS_MAX)
+    legal = present & (sizes <= DIGITS_MAX)
     width = int(sizes[legal].max(initial=0))
     if not width:
         return np.zeros(len(begins), np.int64), legal, present

@@ -13,7 +13,7 @@ import numpy as np
 from broker.delivery_time import TIMER_TOPIC
 from broker.slot_loader import SlotLoader
 from broker.timer_columns import MANY, Mask, TimerColumns, read_columns, topic_hash
-from broker.timer_record import TimerRecord, read_timer_record, timer_record
+from broker.timer_record import TimerRecord, plain_times, read_timer_record, timer_record
 from runtime.clock import Clock
 from store.layout import (
     CONSUME_QUEUE_UNIT_DTYPE,
@@ -84,6 +84,13 @@ class TimerReader:
             if physical_offset >= self._store.min_physical_offset:
                 log.error("the timer message at %d is lost: %s", physical_offset, error)
             return None
+
+    def plain_times(self, physical_offset: int, size: int) -> tuple[int, int, bool, int] | None:
+        """What `timer_record.plain_times` says of the record there; None leaves it to `read`."""
+        file = self._files.file_at(physical_offset)
+        if file is None or (position := physical_offset - file.start_offset) + size > file.wrote:
+            return None
+        return plain_times(file.view, position)
 
     def read_many(self, physical_offsets: Numbers, sizes: Numbers) -> TimerColumns:
         """Many records of known sizes; what is none of them is told as by `read`."""

@@ -2,15 +2,34 @@
 
 from typing import Final, NamedTuple
 
-from broker.delivery_time import PMQ_DUE_MS, TIMER_DEL_UNIQKEY, TIMER_OUT_MS, TIMER_ROLL_TIMES, TIMER_TOPIC, due_of
+from broker.delivery_time import (
+    PMQ_DUE_MS,
+    START_DELIVER_TIME,
+    TIMER_DEL_UNIQKEY,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
+    TIMER_ROLL_TIMES,
+    TIMER_TOPIC,
+    due_of,
+)
 from store.message import Message
-from store.properties import REAL_TOPIC, UNIQ_KEY, decode_properties, encode_properties
-from store.record import Record, bounds, store_timestamp_of
+from store.properties import REAL_TOPIC, UNIQ_KEY, decode_properties, encode_properties, mark_of, value_of
+from store.record import Record, bounds, entries_of, store_timestamp_of
 
 _FAR_MS: Final = 1 << 62
 """Whatever another broker's record says, with what is added to it it is a number of 64 bits."""
 PMQ_COPY_OF: Final = "PMQ_COPY_OF"
 """Own: physical offset of the first record of a message that was copied forward."""
+ASKED: Final = ((TIMER_DELAY_SEC, 1000), (TIMER_DELAY_MS, 1), (TIMER_DELIVER_MS, 0), (START_DELIVER_TIME, 0))
+"""(property by which a time is asked for, ms a unit of a delay; 0: a time), in the order in which they count."""
+NOT_PLAIN: Final = (PMQ_DUE_MS, PMQ_COPY_OF, TIMER_ROLL_TIMES, TIMER_DEL_UNIQKEY)
+"""A record without them is *plain*: it waits for the first time, and cancels nothing."""
+DIGITS_MAX: Final = 15  # times 1000 it is still a number of 64 bits
+_OUT_MARK: Final = mark_of(TIMER_OUT_MS)
+_ASKED_MARKS: Final = tuple((mark_of(name), unit_ms) for name, unit_ms in ASKED)
+_NOT_PLAIN_MARKS: Final = tuple(mark_of(name) for name in NOT_PLAIN)
 
 
 class TimerRecord(NamedTuple):
@@ -62,6 +81,29 @@ def timer_record(properties: dict[str, str], size: int, store_timestamp_ms: int,
         get(TIMER_DEL_UNIQKEY),
         None if copy_of is None else int(copy_of),
     )
+
+
+def plain_times(view: memoryview, position: int) -> tuple[int, int, bool, int] | None:
+    """(out_ms, due_ms, is_relative, store_timestamp_ms) of the plain record at `position`, as in `TimerRecord`.
+
+    None for any other, and for none. 3 us, `read_timer_record` takes 7.
+    """
+    entries = entries_of(view, position)
+    for mark in _NOT_PLAIN_MARKS:
+        if mark in entries:
+            return None
+    out = value_of(entries, _OUT_MARK)
+    for mark, unit_ms in _ASKED_MARKS:
+        if mark not in entries:
+            continue
+        asked = value_of(entries, mark)
+        if not (out and asked and out.isdigit() and asked.isdigit() and max(len(out), len(asked)) <= DIGITS_MAX):
+            return None
+        out_ms, due_ms, store_timestamp_ms = int(out), int(asked), store_timestamp_of(view, position)
+        if unit_ms:
+            due_ms = store_timestamp_ms + due_ms * unit_ms
+        return out_ms, due_ms if due_ms > out_ms else out_ms + 1, unit_ms > 0, store_timestamp_ms
+    return None
 
 
 def carried_copy(record: Record, due_ms: int) -> Message:

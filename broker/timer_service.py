@@ -40,7 +40,7 @@ log = logging.getLogger("broker")
 
 LOADED_AHEAD_MS: Final = 2000
 LOAD_PAUSE_MS: Final = 4
-"""Between two steps of loading (2 ms) while there is time. Without it, sends beside the loading of a slot of 50,000
+"""Between two steps of loading (1 ms) while there is time. Without it, sends beside the loading of a slot of 50,000
 waited for 10 to 19 ms."""
 BUDGET_S: Final = 0.001
 """How long one turn of the loop delivers: some 70 messages. A send that comes in a burst waits for two turns; with the pulls

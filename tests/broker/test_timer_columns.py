@@ -8,6 +8,7 @@ from timed import HOST, Timed
 
 from broker.delivery_time import TIMER_TOPIC
 from broker.timer_columns import TimerColumns, read_columns
+from broker.timer_entry import TimerReader
 from broker.timer_record import TimerRecord, read_timer_record
 from store.java_hash import java_hash
 from store.message import Message, PutResult
@@ -70,6 +71,15 @@ async def test_a_row_says_what_its_record_says(seed: int) -> None:
             assert row_of(columns, row) == expected
             assert columns.records.get(row, record) == record
             assert row in columns.records or (record.cancels, record.copy_of) == (None, None)
+    reader, plain_count = TimerReader(t.store, 1000), 0
+    for physical_offset, size in places:
+        plain = reader.plain_times(physical_offset, size)
+        if plain is not None:
+            record = t.single(physical_offset)
+            assert record is not None and (record.cancels, record.copy_of) == (None, None)
+            assert plain == (record.out_ms, record.due_ms, record.is_relative, record.store_timestamp_ms)
+            plain_count += 1
+    assert plain_count > 5
 
 
 async def test_usual_records_are_not_read_singly_and_those_that_cancel_are_told() -> None:
@@ -80,6 +90,9 @@ async def test_usual_records_are_not_read_singly_and_those_that_cancel_are_told(
     assert t.singly == [cancelling.physical_offset]
     assert columns.cancels().tolist() == [False] * 5 + [True]
     assert columns.records[5].cancels == "k"
+    reader = TimerReader(t.store, 1000)
+    assert [reader.plain_times(result.physical_offset, result.size) is not None for result in usual] == [True] * 5
+    assert reader.plain_times(cancelling.physical_offset, cancelling.size) is None
 
 
 async def test_what_is_no_whole_record_is_left_to_who_reads_it_singly() -> None:
@@ -88,6 +101,9 @@ async def test_what_is_no_whole_record_is_left_to_who_reads_it_singly() -> None:
     offset, size = result.physical_offset, result.size
     places = [(offset, size + 1), (offset + 1, size - 1), (offset, 10), (offset, 1 << 20), (1 << 40, size), (offset, size)]
     columns = t.many(places)
+    reader = TimerReader(t.store, 1000)
+    for place in ((offset + 1, size - 1), (offset, 1 << 20), (1 << 40, size)):
+        assert reader.plain_times(*place) is None
     assert sorted(t.singly) == sorted(place for place, _ in places[:5])
     assert columns.found.tolist() == [True, False, True, True, False, True]
     assert len({row_of(columns, row) for row in (0, 2, 3, 5)}) == 1
