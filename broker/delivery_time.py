@@ -35,13 +35,15 @@ TIMER_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"
 TIMER_DEL_UNIQKEY: Final = "TIMER_DEL_UNIQKEY"
 PMQ_DUE_MS: Final = "PMQ_DUE_MS"
 """Own: when a record is due that was copied forward, whose store time no longer tells. Epoch ms."""
+PMQ_COPY_OF: Final = "PMQ_COPY_OF"
+"""Own: physical offset of the first record of a message that was copied forward."""
 
 TIMER_PROPERTIES: Final = (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS, START_DELIVER_TIME)
 """In the order in which they count."""
 DELAYING_PROPERTIES: Final = frozenset((DELAY, *TIMER_PROPERTIES))
 RECALL_TAG: Final = "_RECALL_TAG_"
 
-_STALE: Final = (PMQ_DUE_MS, TIMER_ROLL_TIMES)  # would tell something untrue of a message that a client sends
+_STALE: Final = (PMQ_DUE_MS, PMQ_COPY_OF, TIMER_ROLL_TIMES)  # would tell something untrue of a message that a client sends
 _BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
 _PRODUCER_GROUP: Final = "PGROUP"
 _RELATIVE_MS: Final = {TIMER_DELAY_SEC: 1000, TIMER_DELAY_MS: 1}

@@ -3,6 +3,7 @@
 from typing import Final, NamedTuple
 
 from broker.delivery_time import (
+    PMQ_COPY_OF,
     PMQ_DUE_MS,
     START_DELIVER_TIME,
     TIMER_DEL_UNIQKEY,
@@ -20,8 +21,6 @@ from store.record import Record, bounds, entries_of, store_timestamp_of
 
 _FAR_MS: Final = 1 << 62
 """Whatever another broker's record says, with what is added to it it is a number of 64 bits."""
-PMQ_COPY_OF: Final = "PMQ_COPY_OF"
-"""Own: physical offset of the first record of a message that was copied forward."""
 ASKED: Final = ((TIMER_DELAY_SEC, 1000), (TIMER_DELAY_MS, 1), (TIMER_DELIVER_MS, 0), (START_DELIVER_TIME, 0))
 """(property by which a time is asked for, ms a unit of a delay; 0: a time), in the order in which they count."""
 NOT_PLAIN: Final = (PMQ_DUE_MS, PMQ_COPY_OF, TIMER_ROLL_TIMES, TIMER_DEL_UNIQKEY)

@@ -8,9 +8,8 @@ import logging
 
 from broker.delay_query import DETAILED_MAX, PAGE_MAX, Pending, Place, Wanted, parse_cursor
 from broker.delayed_copy import delivered_message, due_copy
-from broker.delivery_time import delete_key
+from broker.delivery_time import PMQ_COPY_OF, delete_key
 from broker.services import Services
-from broker.timer_record import PMQ_COPY_OF
 from remoting.bodies import encode_body
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Request, Response

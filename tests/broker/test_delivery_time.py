@@ -149,7 +149,10 @@ def test_a_full_slot_and_a_full_disk_are_refused():
 
 
 def test_a_clients_word_about_copies_is_not_believed():
-    assert due(TIMER_DELAY_SEC="5", PMQ_DUE_MS="1", TIMER_ROLL_TIMES="1") == (NOW_MS + 5000, True)
+    put = message(TIMER_DELAY_SEC="5", PMQ_DUE_MS="1", PMQ_COPY_OF="first", TIMER_ROLL_TIMES="1")
+    assert times().put_aside(put)
+    assert due_of(put.properties, NOW_MS) == (NOW_MS + 5000, True)
+    assert b"PMQ_" not in put.properties_bytes
 
 
 @pytest.mark.parametrize(
