@@ -11,7 +11,7 @@ from drivers import Drivers, needed, toolchain_missing
 from patience import wait
 from servers import CLUSTER_NAME, Cluster, Flavour
 from toolchain import ToolchainMissing
-from wire import SUCCESS, Connection
+from wire import MAGIC_V2, SUCCESS, Connection
 
 CLIENT = "java_5_5_0"  # 4.9.4 cannot pop
 SET_MESSAGE_REQUEST_MODE = 401
@@ -109,7 +109,7 @@ def test_what_a_dead_consumer_held_comes_to_another_one_once(
     drivers: Drivers, flavour: Flavour, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     cluster = Cluster(tmp_path_factory.mktemp("pop"), flavour)
-    topic, group = "Pops", "popping"
+    topic, group = f"Pops-{'t' * 60}", f"popping-{'g' * 60}"
     consumed, held = [f"consumed {number}" for number in range(CONSUMED)], [f"held {number}" for number in range(HELD)]
     pops = {"pop": INVISIBLE_MS}
     try:
@@ -147,6 +147,9 @@ def test_what_a_dead_consumer_held_comes_to_another_one_once(
         assert counts == Counter(held), "each once, and none that was acknowledged"
         assert {message.topic for message in client.received("heir")} == {topic}
         assert {message.reconsume_times for message in client.received("heir")} == {1}
+        with Connection(cluster.broker_address) as connection:
+            [again, *_] = connection.read_queue(f"%RETRY%{group}_{topic}", 0)
+            assert int.from_bytes(again.raw[4:8], "big", signed=True) == MAGIC_V2, "a topic of over 127 bytes"
         client.close()
     except ToolchainMissing as missing:
         toolchain_missing(f"{CLIENT}: {missing}")

@@ -1,0 +1,80 @@
+"""Where a group begins that is new to a topic: behind the last message, or at a time. (The other tests begin at the first.)
+
+It is asked only where it is not plain: a queue that still has its first message is read from there, whatever the group wants
+(4.9.4's `queryConsumerOffset`). So the log's first files, with the queues' first messages, are deleted before.
+"""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from driver import Driver
+from drivers import CLIENTS, Drivers, needed
+from patience import wait
+from servers import Cluster, Flavour
+from wire import Connection
+
+DELETE_EXPIRED_COMMIT_LOG = 329
+FILE_SIZE = 1 << 20
+WHERE = ("last", "timestamp")
+PATIENCE_S = 90  # Apache looks for the first time after 60 s what may be deleted
+
+
+def topic_of(client_name: str) -> str:
+    return f"From-{client_name}"
+
+
+@pytest.fixture(scope="session")  # the tests of one client come together: a module's would be made three times
+def aged(flavour: Flavour, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, int]]:
+    """A broker whose queues lost their first message, and a time, in epoch ms, between the two that they have."""
+    keep_nothing = {"mappedFileSizeCommitLog": FILE_SIZE, "fileReservedTime": 0, "cleanResourceInterval": 200}
+    cluster = Cluster(tmp_path_factory.mktemp("aged"), flavour, **keep_nothing)
+    try:
+        cluster.start_broker()
+        with Connection(cluster.broker_address) as connection:
+            for name in CLIENTS:
+                connection.create_topic(topic_of(name), 1)
+                connection.send(topic_of(name), 0, b"gone")
+            connection.create_topic("Filling", 1)
+            for _ in range(3):
+                connection.send("Filling", 0, bytes(FILE_SIZE * 3 // 4))
+            for name in CLIENTS:
+                connection.send(topic_of(name), 0, b"old")
+            connection.ask(DELETE_EXPIRED_COMMIT_LOG, {})
+            for name in CLIENTS:
+                topic = topic_of(name)
+                wait(lambda topic=topic: connection.min_offset(topic, 0) == 1, "the first message to go", PATIENCE_S)
+            moment_ms = (int(time.time()) + 2) * 1000  # clients name it in seconds, and 4.9.4's get the nearest message
+            wait(lambda: time.time() * 1000 >= moment_ms, "the next second", PATIENCE_S)
+            for name in CLIENTS:
+                connection.send(topic_of(name), 0, b"new")
+        yield cluster, moment_ms
+    finally:
+        cluster.close()
+
+
+def bodies(client: Driver, consumer: str) -> set[str]:
+    return {message.body or "" for message in client.received(consumer)}
+
+
+@pytest.mark.parametrize("model", ["CLUSTERING", "BROADCASTING"])
+def test_where_a_new_group_begins(client_name: str, model: str, aged: tuple[Cluster, int], drivers: Drivers) -> None:
+    cluster, moment_ms = aged
+    topic = topic_of(client_name)
+    with needed(client_name), Connection(cluster.broker_address) as connection:
+        client = drivers.get(client_name, cluster)
+        for where in WHERE:
+            how = {"from": where, "model": model, "timestampMs": moment_ms}
+            client.start_consumer(f"{model}-{where}", f"{topic}-{model}-{where}", topic, **how)
+
+        def last_one_reads() -> bool:
+            connection.send(topic, 0, model.encode())
+            return bool(client.received(f"{model}-last"))
+
+        wait(last_one_reads, "the one that begins at the end", PATIENCE_S)
+        assert bodies(client, f"{model}-last") == {model}
+        client.wait_until(
+            lambda: bodies(client, f"{model}-timestamp") >= {"new", model}, PATIENCE_S, lambda: "the one with a time"
+        )
+        assert "old" not in bodies(client, f"{model}-timestamp")
+        client.shutdown(*(f"{model}-{where}" for where in WHERE))

@@ -1,0 +1,79 @@
+"""Two consumers of a group share four queues by each strategy that the client libraries have.
+
+They compute it by themselves from what the broker says of the group: each message goes to one of them, and to the right one.
+"""
+
+import itertools
+import time
+from collections.abc import Iterator
+
+import pytest
+from driver import Driver
+from drivers import Drivers, needed
+from servers import Cluster, Flavour
+from wire import Connection
+
+QUEUES = 4
+ROOM = "here"
+TOLD = ([3], [0, 1, 2])
+SHARES: dict[str, tuple[list[int], list[int]] | None] = {
+    "AVERAGELY": ([0, 1], [2, 3]),
+    "CIRCLE": ([0, 2], [1, 3]),
+    "CONFIG": TOLD,
+    "ROOM": ([0, 1], [2, 3]),  # of brokers named after the room
+    "NEARBY": ([0, 1], [2, 3]),
+    "HASH": None,  # by what the ids hash to
+}
+PATIENCE_S = 40
+
+
+@pytest.fixture(scope="session")  # the tests of one client come together: a module's would be made three times
+def room(flavour: Flavour, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    running = Cluster(tmp_path_factory.mktemp("room"), flavour, brokerName=f"{ROOM}@broker")
+    try:
+        running.start_broker()
+        yield running
+    finally:
+        running.close()
+
+
+def test_queues_are_shared_by_every_strategy(client_name: str, room: Cluster, drivers: Drivers) -> None:
+    with needed(client_name), Connection(room.broker_address) as connection:
+        client = drivers.another(client_name, room)
+        try:
+            topics = {strategy: f"Shared-{client_name}-{strategy}" for strategy in SHARES}
+            for strategy, topic in topics.items():
+                connection.create_topic(topic, QUEUES)
+                start(client, strategy, topic)
+            open_strategies, deadline = set(SHARES), time.monotonic() + PATIENCE_S
+            for number in itertools.count():
+                for strategy in sorted(open_strategies):
+                    if is_shared(client, connection, strategy, topics[strategy], f"round {number}"):
+                        open_strategies.discard(strategy)
+                if not open_strategies:
+                    break
+                assert time.monotonic() < deadline, f"not as they should be: {open_strategies}"
+        finally:
+            client.close()
+
+
+def start(client: Driver, strategy: str, topic: str) -> None:
+    for index, name in enumerate("ab"):
+        how: dict[str, object] = {"strategy": strategy, "room": ROOM}
+        if strategy == "CONFIG":
+            how["queueId"] = TOLD[index]
+        client.start_consumer(f"{strategy}-{name}", f"{topic}-g", topic, **how)
+
+
+def is_shared(client: Driver, connection: Connection, strategy: str, topic: str, body: str) -> bool:
+    """Whether of a message to each queue each of the two gets those that the strategy gives it."""
+    for queue_id in range(QUEUES):
+        connection.send(topic, queue_id, body.encode())
+
+    def queues() -> list[list[int]]:
+        received = (client.received(f"{strategy}-{name}") for name in "ab")
+        return [sorted(one.queue_id for one in messages if one.body == body) for messages in received]
+
+    client.wait_until(lambda: sum(map(len, queues())) >= QUEUES, PATIENCE_S, lambda: f"{body} of {strategy}")
+    a, b = queues()
+    return sorted(a + b) == list(range(QUEUES)) and SHARES[strategy] in (None, (a, b))
