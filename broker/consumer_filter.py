@@ -15,7 +15,7 @@ import msgspec
 from broker.bloom_filter import BloomFilter, bit_mask
 from broker.config import BrokerConfig
 from broker.config_manager import ConfigManager
-from broker.expression_filter import Evaluate, ExpressionFilter
+from broker.expression_filter import ExpressionFilter, Wants
 from broker.subscription import SQL92, is_tag_type
 from remoting.bodies import SubscriptionData
 from runtime.clock import Clock
@@ -56,7 +56,7 @@ class ConsumerFilterData(msgspec.Struct, rename="camel"):
         return {**msgspec.to_builtins(self), "dead": self.is_dead}
 
 
-def compile_subscription(expression_type: str, expression: str | None) -> Evaluate:
+def compile_subscription(expression_type: str, expression: str | None) -> Wants:
     """The function of a subscription that is not by tags. Raises ValueError, also for a type that is not known."""
     if expression_type != SQL92:
         raise ValueError(f"there is no expression type {expression_type}")
@@ -156,9 +156,9 @@ class ConsumerFilterManager(ConfigManager):
             data = self.get(topic, group)
             if data is None:
                 return None
-            evaluate = compile_subscription(data.expression_type, data.expression)
+            wants = compile_subscription(data.expression_type, data.expression)
             mask = bit_mask(data.bloom_filter_data.bit_pos) if data.bloom_filter_data else 0
-            found = ExpressionFilter(evaluate, data.born_time, mask, self.bloom_filter.bit_count // 8)
+            found = ExpressionFilter(wants, data.born_time, mask, self.bloom_filter.bit_count // 8)
             self._filters[topic, group] = found
         return found
 
