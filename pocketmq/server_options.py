@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from client.access import Access
 
 NAMESRV_DEFAULT = "127.0.0.1:9876"
-_OF_ACCESS = ("AclException", "AuthenticationException", "AuthorizationException")
-"""What a refusal names that is about who asks: Apache's 4.9 and ours; 5.x."""
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -72,10 +70,14 @@ def _tools_yml(options: argparse.Namespace) -> Path | None:
 def _hint(failure: BaseException, options: argparse.Namespace) -> str:
     """Which option may help, and which was taken."""
     from remoting.client import TlsMismatch
+    from remoting.codes import ResponseCode
+    from remoting.dispatch import RemotingError
 
-    if any(name in str(failure) for name in _OF_ACCESS):
+    # Access rules refuse with the one in 5.x, with the other in 4.9 and here.
+    is_refused = isinstance(failure, RemotingError) and failure.code == ResponseCode.NO_PERMISSION
+    if is_refused or "AclException" in str(failure):
         signed = _tools_yml(options)
-        return f" (signed by {signed})" if signed else " (sign: give --credentials FILE, with accessKey and secretKey)"
+        return f" (signed by {signed})" if signed else " (not signed: give --credentials FILE, with accessKey and secretKey)"
     link: BaseException | None = failure
     while link is not None and not isinstance(link, TlsMismatch):
         link = link.__cause__

@@ -134,7 +134,7 @@ async def test_a_refusal_says_which_option_to_give(guarded: Guarded, run: Run, m
     by_tls = ["-n", guarded.namesrv, "--tls", str(guarded.tls)]
     for command in (["produce", "T", "x"], ["delay", "ls"], ["clock", "advance", "1s"]):
         code, _, said = await run(*command, *by_tls)
-        assert (code, "No accessKey is configured (sign: give --credentials FILE" in said) == (1, True), said
+        assert (code, "No accessKey is configured (not signed: give --credentials FILE" in said) == (1, True), said
         code, _, said = await run(*command, *by_tls, "--credentials", str(guarded.reader))
         assert (code, f"(signed by {guarded.reader})" in said) == (1, True), said
 
