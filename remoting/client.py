@@ -120,6 +120,8 @@ class RemotingClient:
                 f"{address}: its certificate is not trusted (tls.client.trustCertPath): {error.verify_message}"
             ) from error
         except (ssl.SSLError, ConnectionResetError, ConnectionAbortedError) as error:
+            if self._tls is None:
+                raise
             raise TlsMismatch(f"{address} takes no TLS connection: {error}") from error
         self._by_address[address] = channel
         return channel

@@ -431,7 +431,9 @@ public final class Driver {
             case "HASH": return new AllocateMessageQueueConsistentHash();
             case "CONFIG": {
                 List<MessageQueue> queues = new ArrayList<>();
-                request.all("queueId").forEach(id -> queues.add(new MessageQueue(request.text("topic"), broker, Integer.parseInt(id))));
+                for (String id : request.all("queueId")) {
+                    queues.add(new MessageQueue(request.text("topic"), broker, Integer.parseInt(id)));
+                }
                 AllocateMessageQueueByConfig byConfig = new AllocateMessageQueueByConfig();
                 byConfig.setMessageQueueList(queues);
                 return byConfig;
