@@ -72,7 +72,7 @@ def best_of(rounds: int, run: Callable[[], int], expected: int) -> float:
 
 def ddl(names: tuple[str, ...]) -> str:
     known = COLUMNS | DERIVED_COLUMNS
-    return ", ".join(f"`{name}` {known[name].spark_type}" for name in names)
+    return ", ".join(known[name].ddl for name in names)
 
 
 def plain_read(folder: Path) -> int:

@@ -13,7 +13,7 @@ pushes aggregates to no source in Python.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -42,8 +42,8 @@ class Measure:
             return Column(COUNT, "bigint", pa.int64(), _never)
         name = f"{self.function}({self.column.name})"
         if self.function == "sum":
-            return Column(name, "bigint", pa.int64(), _never)
-        return Column(name, self.column.spark_type, self.column.arrow_type, _never)
+            return Column(name, "bigint", pa.int64(), _never, self.column.is_nullable)
+        return replace(self.column, name=name, decode=_never)
 
 
 def _never(records: Records) -> Any:
@@ -70,15 +70,17 @@ class Aggregation:
         """The columns of a result row."""
         return [*self.groups, *(measure.result for measure in self.measures)]
 
-    def rows(self, windows: Iterator[Records]) -> Iterator[Any]:
-        """One RecordBatch, of a row for each group in all of some windows; none for no records."""
+    def rows(self, windows: Iterator[Records], columns: Sequence[Column]) -> Iterator[Any]:
+        """One RecordBatch, of a row for each group in all of some windows; none for no records.
+
+        `columns` are our own, but for what the asker has to say of nulls.
+        """
         found: list[Any] = []
         for records in windows:
             found.append(self._of_window(records))
             if len(found) == _WINDOWS:
                 found = [self._merged(found)]
         if found:
-            columns = self.columns
             merged = self._merged(found)
             arrays = [
                 merged.column(name).combine_chunks().cast(column.arrow_type)

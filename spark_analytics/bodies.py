@@ -166,4 +166,4 @@ def body_column(body_as: str) -> Column:
         "string": ("string", pa.string(), lambda records: text(plain_bodies(records))),
         "json": ("string", pa.string(), _json_bodies),
     }
-    return Column("body", *decoders[body_as])
+    return Column("body", *decoders[body_as], is_nullable=body_as == "json")

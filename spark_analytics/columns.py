@@ -183,12 +183,21 @@ def _texts_of(hosts: list[bytes]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`spark_type` as in a DDL string, `arrow_type` what Spark wants for it, `decode` makes the array."""
+    """`spark_type` as in a DDL string, `arrow_type` what Spark wants for it, `decode` makes the array.
+
+    What Spark knows to be never null it reads without looking whether it is.
+    """
 
     name: str
     spark_type: str
     arrow_type: Any
     decode: Callable[[Records], Any]
+    is_nullable: bool = False
+
+    @property
+    def ddl(self) -> str:
+        """As a schema's text declares it."""
+        return f"`{self.name}` {self.spark_type}" + ("" if self.is_nullable else " NOT NULL")
 
 
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
@@ -208,7 +217,7 @@ def _host(name: str, field: str, v6_flag: int) -> Column:
 
 
 def _property(name: str, key: str) -> Column:
-    return Column(name, "string", pa.string(), lambda records: records.property_column(key))
+    return Column(name, "string", pa.string(), lambda records: records.property_column(key), is_nullable=True)
 
 
 # Names as in Java's MessageExt and in rocketmq-spark; this order is the table's.
@@ -245,4 +254,4 @@ def record_batch(records: Records, columns: Sequence[Column]) -> Any:
 
 
 def arrow_schema(columns: Sequence[Column]) -> Any:
-    return pa.schema([(column.name, column.arrow_type) for column in columns])
+    return pa.schema([pa.field(column.name, column.arrow_type, column.is_nullable) for column in columns])

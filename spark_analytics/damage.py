@@ -112,4 +112,4 @@ def _corrupt_bytes(records: Records) -> Any:
 
 def corrupt_record_column(name: str) -> Column:
     """The column of damaged bytes."""
-    return Column(name, "binary", pa.binary(), _corrupt_bytes)
+    return Column(name, "binary", pa.binary(), _corrupt_bytes, is_nullable=True)

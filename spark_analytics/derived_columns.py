@@ -132,8 +132,8 @@ DERIVED_COLUMNS: Final = {
     column.name: column
     for column in (
         Column("msgId", "string", pa.string(), _msg_ids),
-        Column("delayLevel", "int", pa.int32(), lambda records: _numbers(records, DELAY, pa.int32())),
-        Column("deliverTime", "timestamp", TIMESTAMP, _deliver_times),
+        Column("delayLevel", "int", pa.int32(), lambda records: _numbers(records, DELAY, pa.int32()), is_nullable=True),
+        Column("deliverTime", "timestamp", TIMESTAMP, _deliver_times, is_nullable=True),
         Column("realTopic", "string", pa.string(), _real_topics),
         Column("realQueueId", "int", pa.int32(), _real_queue_ids),
         Column("crcOk", "boolean", pa.bool_(), _crc_ok),

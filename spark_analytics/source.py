@@ -34,7 +34,7 @@ Options:
 import importlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -107,7 +107,7 @@ class CommitLogReader(DataSourceReader):  # type: ignore[misc]
             return
         try:
             if self._aggregation is not None:
-                yield from self._aggregation.rows(self._records(partition.split))
+                yield from self._aggregation.rows(self._records(partition.split), self._columns)
                 return
             for records in self._records(partition.split):
                 yield records if isinstance(records, pa.RecordBatch) else record_batch(records, self._columns)
@@ -159,10 +159,9 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
         options = read_options(self.options, STREAM_OPTIONS)
         asked = aggregation(options)
         if asked is not None:
-            return ", ".join(f"`{column.name}` {column.spark_type}" for column in asked.columns)
+            return ", ".join(column.ddl for column in asked.columns)
         known = known_columns(options)
-        names = options.columns or tuple(COLUMNS)
-        return ", ".join(f"`{name}` {_known(name, known).spark_type}" for name in names)
+        return ", ".join(_known(name, known).ddl for name in options.columns or tuple(COLUMNS))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         table = self._other_table()
@@ -192,7 +191,10 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
 def known_columns(options: ReadOptions) -> dict[str, Column]:
     """Every column that may be asked for."""
     corrupt = corrupt_record_column(options.corrupt_record_column)
-    return COLUMNS | DERIVED_COLUMNS | {"body": body_column(options.body_as), corrupt.name: corrupt}
+    known = COLUMNS | DERIVED_COLUMNS | {"body": body_column(options.body_as), corrupt.name: corrupt}
+    if options.mode == "PERMISSIVE":  # a row of nulls stands for damage
+        known = {name: replace(column, is_nullable=True) for name, column in known.items()}
+    return known
 
 
 def aggregation(options: ReadOptions) -> Aggregation | None:
@@ -205,20 +207,24 @@ def aggregation(options: ReadOptions) -> Aggregation | None:
 def projection(schema: StructType, options: ReadOptions) -> list[Column]:
     """The columns that a user's schema asks for. Raises ValueError."""
     asked = aggregation(options)
+    known = known_columns(options)
     if asked is not None:
+        known = {column.name: column for column in asked.columns}
         if [(field.name, field.dataType.simpleString()) for field in schema.fields] != [
             (column.name, column.spark_type) for column in asked.columns
         ]:
             raise ValueError("options groupBy and aggregates make their own schema: give none")
-        return asked.columns
-    known = known_columns(options)
     columns = []
     for field in schema.fields:
         column = _known(field.name, known)
-        asked = field.dataType.simpleString()
-        if column.spark_type != asked:
-            raise ValueError(f"column {field.name} is {column.spark_type}, the schema says {asked}: cast it after reading")
-        columns.append(column)
+        spark_type = field.dataType.simpleString()
+        if column.spark_type != spark_type:
+            raise ValueError(
+                f"column {field.name} is {column.spark_type}, the schema says {spark_type}: cast it after reading"
+            )
+        if column.is_nullable and not field.nullable:
+            raise ValueError(f"column {field.name} may be null in mode {options.mode}: leave NOT NULL out of the schema")
+        columns.append(replace(column, is_nullable=field.nullable))
     if options.columns and options.columns != tuple(schema.names):
         raise ValueError(f"option columns is {', '.join(options.columns)}, the schema has others: give one of the two")
     return columns

@@ -191,7 +191,7 @@ def test_a_wrong_crc_shows(tmp_path: Path) -> None:
 def test_columns_may_be_named_by_an_option(tmp_path: Path) -> None:
     store = str(LogBuilder(1000).write(tmp_path))
     source = RocketMQDataSource({"path": store, "columns": "topic, msgId,body", "bodyas": "json"})
-    assert source.schema() == "`topic` string, `msgId` string, `body` string"
+    assert source.schema() == "`topic` string NOT NULL, `msgId` string NOT NULL, `body` string"
     with pytest.raises(ValueError, match="unknown column msgid: did you mean msgId"):
         RocketMQDataSource({"path": store, "columns": "msgid"}).schema()
     with pytest.raises(ValueError, match="option columns is topic, the schema has others: give one of the two"):

@@ -99,6 +99,12 @@ def test_only_the_columns_asked_for_in_their_order(store: Path) -> None:
             "unknown column topik: did you mean topic",
         ),
         (StructType([StructField("queueId", LongType())]), {}, "column queueId is int, the schema says bigint"),
+        (
+            StructType([StructField("tags", StringType(), False)]),
+            {},
+            "column tags may be null in mode FAILFAST: leave NOT NULL",
+        ),
+        (StructType([StructField("topic", StringType(), False)]), {"mode": "PERMISSIVE"}, "topic may be null in mode PERM"),
         (spark_schema(), {"path": ""}, "no store named"),
         (spark_schema(), {"mode": "LOUD"}, "option mode is LOUD: it must be one of FAILFAST, PERMISSIVE, DROPMALFORMED"),
         (spark_schema(), {"maxPartitionBytes": "-3"}, "option maxPartitionBytes is '-3': it must be a positive size"),

@@ -48,6 +48,15 @@ def test_the_users_schema_is_the_projection(spark: Any, golden_stores: dict[str,
     assert frame.filter("topic = 'GoldenRaw'").count() == 7
 
 
+def test_only_what_may_be_null_is_nullable(spark: Any, golden_stores: dict[str, Path]) -> None:
+    source = spark.read.format("rocketmq").option("columns", "topic,tags,queueId")
+    frames = {mode: source.option("mode", mode).load(str(golden_stores["v4_clean"])) for mode in ("FAILFAST", "PERMISSIVE")}
+    nullable = {mode: [field.nullable for field in frame.schema] for mode, frame in frames.items()}
+    assert nullable == {"FAILFAST": [False, True, False], "PERMISSIVE": [True, True, True]}
+    rows = frames["FAILFAST"].collect()
+    assert rows == frames["PERMISSIVE"].collect() and any(row.tags is None for row in rows)
+
+
 def test_filters_answer_alike_with_pushdown_on_and_off(spark: Any, golden_stores: dict[str, Path], pushdown: bool) -> None:
     frame = spark.read.format("rocketmq").load(str(golden_stores["v4_clean"]))
     # On one DataFrame, one after the other and in one query: Spark itself keeps filters that a source accepted.
