@@ -22,6 +22,8 @@ JAVA_VERSION_MIN: Final = 17
 # of them comes from our own workers: without those checks 16 columns take 1.8 us of the JVM a row instead of 3.
 UNCHECKED_ARROW: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 LOOPBACK: Final = "127.0.0.1"
+# A Unix socket's path may have 103 bytes (macOS) or 107; Spark puts a name of 43 bytes into the folder.
+SOCKET_FOLDER_SIZE_MAX: Final = 60
 INCUBATOR_MODULE: Final = "--add-modules=jdk.incubator.vector"
 # PythonGatewayServer is named because Spark, when it finds no level of its own there, sets warn for all and says so.
 # Of failed tasks the caller gets an exception: no need to print their stacks as well.
@@ -116,7 +118,7 @@ def prepare_environment(master: str = "local[*]") -> dict[str, str]:
     if master.startswith("local"):
         os.environ["PYSPARK_PYTHON"] = sys.executable
         os.environ["SPARK_LOCAL_IP"] = LOOPBACK
-        settings = {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+        settings = {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK} | _unix_sockets(home)
     else:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     ours = str(Path(__file__).resolve().parent.parent)
@@ -127,6 +129,22 @@ def prepare_environment(master: str = "local[*]") -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
     }
+
+
+def _unix_sockets(home: Path) -> dict[str, str]:
+    """Settings by which Spark (4.1 and newer) and its Python workers on one machine talk without TCP."""
+    if len(os.fsencode(home)) > SOCKET_FOLDER_SIZE_MAX:
+        return {}
+    # Spark has a setting for the daemon of its tasks' workers, but not for that of its planner's.
+    wrapper = home / "bin" / "python"
+    wrapper.write_text(
+        "#!/bin/sh\n"
+        '[ "$1 $2" = "-m pyspark.daemon" ] && shift 2 && set -- -m spark_analytics.worker_daemon "$@"\n'
+        f'exec {shlex.quote(sys.executable)} "$@"\n'
+    )
+    wrapper.chmod(0o755)
+    os.environ["PYSPARK_PYTHON"] = str(wrapper)
+    return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": str(home)}
 
 
 def local_session(master: str = "local[*]", **settings: str) -> Any:

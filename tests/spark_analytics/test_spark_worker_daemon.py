@@ -1,0 +1,52 @@
+"""The daemon of Python workers, as Spark starts it for Unix sockets."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+DEADLINE_S = 30.0
+
+
+@pytest.mark.parametrize(("module", "is_quiet"), [("spark_analytics.worker_daemon", True), ("pyspark.daemon", False)])
+def test_a_worker_that_spark_lets_go_ends_without_a_traceback(module: str, is_quiet: bool, tmp_path: Path) -> None:
+    """When it fails for Spark's own daemon, ours has become superfluous."""
+    environment = os.environ | {
+        "PYTHON_UNIX_DOMAIN_ENABLED": "true",
+        "PYTHON_WORKER_FACTORY_SOCK_DIR": str(tmp_path),
+        "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1",
+        "SPARK_REUSE_WORKER": "1",
+    }
+    with subprocess.Popen(
+        [sys.executable, "-m", module, "pyspark.worker"],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as daemon:
+        assert daemon.stdout is not None
+        size = int.from_bytes(daemon.stdout.read(4), "big")
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(DEADLINE_S)
+        connection.connect(daemon.stdout.read(size))
+        worker_pid = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")
+        connection.close()
+        deadline = time.monotonic() + DEADLINE_S
+        while is_there(worker_pid) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        # The end of its stdin ends the daemon.
+        _, errors = daemon.communicate(timeout=DEADLINE_S)
+    assert not is_there(worker_pid)
+    assert (errors == b"") == is_quiet, errors
+
+
+def is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
