@@ -38,10 +38,14 @@ WITH_MAP: Final = (*SIXTEEN[:-1], "properties")
 TUPLES_SIZE: Final = 128 << 20  # a reader of tuples takes too long for more
 PREPARED_SIZE: Final = 8 << 20  # of each split, given again and again
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
+_seen: dict[int, int] = {}
 
 
 def cpu_seconds() -> float:
-    """CPU of this process and of all that it has started, which must be there still or waited for."""
+    """CPU of this process and of all that it has started; of those that have ended, what they had at the last look.
+
+    Spark ends workers that were idle for a minute, and nobody waits for them: a run in which one went would look quick.
+    """
     # A thread's list of children misses some while other threads end: so every process is asked for its parent.
     spent, below = dict[int, int](), defaultdict[int, list[int]](list)
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -55,7 +59,8 @@ def cpu_seconds() -> float:
     pids = [os.getpid()]
     for pid in pids:
         pids += below[pid]
-    return sum(spent.get(pid, 0) for pid in pids) / _TICKS
+    _seen.update((pid, spent[pid]) for pid in pids if pid in spent)
+    return sum(_seen.values()) / _TICKS
 
 
 def best_of(rounds: int, run: Callable[[], int], expected: int) -> float:
