@@ -23,6 +23,7 @@ JAVA_VERSION_MIN: Final = 17
 UNCHECKED_ARROW: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 # The least work for each row: G1 takes 12 to 20 % more in the thread that copies 16 columns. Two collectors end the JVM.
 COLLECTOR: Final = "-XX:+UseParallelGC"
+DEFAULT_JAVA_OPTIONS, EXTRA_JAVA_OPTIONS = "spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions"
 LOOPBACK: Final = "127.0.0.1"
 # A Unix socket's path may have 103 bytes (macOS) or 107; Spark puts a name of 43 bytes into the folder.
 SOCKET_FOLDER_SIZE_MAX: Final = 60
@@ -125,17 +126,22 @@ def prepare_environment(master: str = "local[*]") -> dict[str, str]:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     ours = str(Path(__file__).resolve().parent.parent)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [ours, os.environ.get("PYTHONPATH")]))
-    options = [f"-Dlog4j2.configurationFile={home / 'log4j2.properties'}", UNCHECKED_ARROW]
-    if not any(
-        re.search(r"-XX:\+Use\w+GC\b", os.environ.get(name, "")) for name in ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS")
-    ):
-        options.append(COLLECTOR)
     return settings | {
-        "spark.driver.extraJavaOptions": " ".join(options),
+        EXTRA_JAVA_OPTIONS: f"-Dlog4j2.configurationFile={home / 'log4j2.properties'} {UNCHECKED_ARROW}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
     }
+
+
+def with_collector(settings: dict[str, str]) -> dict[str, str]:
+    """The settings with a garbage collector for the driver, where neither they nor the environment name one."""
+    named = [os.environ.get(name, "") for name in ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")]
+    named += [settings.get(name, "") for name in (DEFAULT_JAVA_OPTIONS, EXTRA_JAVA_OPTIONS)]
+    if any(re.search(r"-XX:\+Use\w+GC\b", options) for options in named):
+        return settings
+    options = [settings[DEFAULT_JAVA_OPTIONS]] if DEFAULT_JAVA_OPTIONS in settings else []
+    return settings | {DEFAULT_JAVA_OPTIONS: " ".join((*options, COLLECTOR))}
 
 
 def _unix_sockets(home: Path) -> dict[str, str]:
@@ -168,6 +174,6 @@ def local_session(master: str = "local[*]", **settings: str) -> Any:
     if spark is None:
         asked = {key.replace("_", "."): value for key, value in settings.items()}
         builder = SparkSession.builder.master(master).appName("pocketmq")
-        spark = builder.config(map=prepare_environment(master) | asked).getOrCreate()
+        spark = builder.config(map=with_collector(prepare_environment(master) | asked)).getOrCreate()
     spark_analytics.register(spark)
     return spark

@@ -71,7 +71,8 @@ def test_sigterm_ends_every_command(
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] in ([], ["lock"])
 
 
-def test_sigterm_ends_the_report(golden_stores: dict[str, Path], tmp_path: Path) -> None:
+def test_sigterm_ends_the_report(golden_stores: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JDK_JAVA_OPTIONS")  # a JVM as the command itself asks for it
     with subprocess.Popen(
         [sys.executable, "-m", "spark_analytics", "report", str(golden_stores["v4_clean"]), "--out", "out"],
         cwd=tmp_path,
