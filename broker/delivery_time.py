@@ -38,15 +38,16 @@ PMQ_DUE_MS: Final = "PMQ_DUE_MS"
 PMQ_COPY_OF: Final = "PMQ_COPY_OF"
 """Own: physical offset of the first record of a message that was copied forward."""
 
-TIMER_PROPERTIES: Final = (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS, START_DELIVER_TIME)
-"""In the order in which they count."""
+ASKED: Final = ((TIMER_DELAY_SEC, 1000), (TIMER_DELAY_MS, 1), (TIMER_DELIVER_MS, 0), (START_DELIVER_TIME, 0))
+"""(property by which a time is asked for, ms a unit of a delay; 0: a time), in the order in which they count."""
+TIMER_PROPERTIES: Final = tuple(name for name, _ in ASKED)
 DELAYING_PROPERTIES: Final = frozenset((DELAY, *TIMER_PROPERTIES))
 RECALL_TAG: Final = "_RECALL_TAG_"
 
 _STALE: Final = (PMQ_DUE_MS, PMQ_COPY_OF, TIMER_ROLL_TIMES)  # would tell something untrue of a message that a client sends
 _BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
 _PRODUCER_GROUP: Final = "PGROUP"
-_RELATIVE_MS: Final = {TIMER_DELAY_SEC: 1000, TIMER_DELAY_MS: 1}
+_RELATIVE_MS: Final = {name: unit_ms for name, unit_ms in ASKED if unit_ms}
 _NUMBER: Final = re.compile("[+-]?[0-9]{1,19}", re.ASCII)
 _DIGITS_PLAIN: Final = 19  # fewer digits are a number of 64 bits whatever they are
 _INT64: Final = range(-(1 << 63), 1 << 63)

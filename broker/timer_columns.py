@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from broker.delivery_time import TIMER_OUT_MS
-from broker.timer_record import ASKED, DIGITS_MAX, NOT_PLAIN, TimerRecord
+from broker.delivery_time import ASKED, TIMER_OUT_MS
+from broker.timer_record import DIGITS_MAX, NOT_PLAIN, TimerRecord
 from store.java_hash import java_hash
 from store.layout import MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2, RECORD_SIZE_MIN
 from store.mapped_file import MappedFile

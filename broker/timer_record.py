@@ -3,13 +3,10 @@
 from typing import Final, NamedTuple
 
 from broker.delivery_time import (
+    ASKED,
     PMQ_COPY_OF,
     PMQ_DUE_MS,
-    START_DELIVER_TIME,
     TIMER_DEL_UNIQKEY,
-    TIMER_DELAY_MS,
-    TIMER_DELAY_SEC,
-    TIMER_DELIVER_MS,
     TIMER_OUT_MS,
     TIMER_ROLL_TIMES,
     TIMER_TOPIC,
@@ -21,8 +18,6 @@ from store.record import Record, bounds, entries_of, store_timestamp_of
 
 _FAR_MS: Final = 1 << 62
 """Whatever another broker's record says, with what is added to it it is a number of 64 bits."""
-ASKED: Final = ((TIMER_DELAY_SEC, 1000), (TIMER_DELAY_MS, 1), (TIMER_DELIVER_MS, 0), (START_DELIVER_TIME, 0))
-"""(property by which a time is asked for, ms a unit of a delay; 0: a time), in the order in which they count."""
 NOT_PLAIN: Final = (PMQ_DUE_MS, PMQ_COPY_OF, TIMER_ROLL_TIMES, TIMER_DEL_UNIQKEY)
 """A record without them is *plain*: it waits for the first time, and cancels nothing."""
 DIGITS_MAX: Final = 15  # times 1000 it is still a number of 64 bits
@@ -85,7 +80,7 @@ def timer_record(properties: dict[str, str], size: int, store_timestamp_ms: int,
 def plain_times(view: memoryview, position: int) -> tuple[int, int, bool, int] | None:
     """(out_ms, due_ms, is_relative, store_timestamp_ms) of the plain record at `position`, as in `TimerRecord`.
 
-    None for any other, and for none. 3 us, `read_timer_record` takes 7.
+    None for any other, and for none. 4.0 us where `read_timer_record` takes 5.6.
     """
     entries = entries_of(view, position)
     for mark in _NOT_PLAIN_MARKS:
