@@ -107,9 +107,10 @@ class PullRequestHoldService(HeldRequests[PullHold]):
         if now >= self._period_end_s and not self._put_off:
             self._begin_period(now)
         for arrival in arrivals:
-            if self._woken_count < WOKEN_AT_ONCE or (arrival.topic, arrival.queue_id) not in self._woken:
+            key = (arrival.topic, arrival.queue_id)
+            if self._woken_count < WOKEN_AT_ONCE or key not in self._woken:
                 self._wake_queue(arrival)
-            else:
+            elif key in self._queues:
                 if not self._put_off:
                     self._timers.after(self._period_end_s - now, self._next_period)
                 self._put_off.append(arrival)
