@@ -153,25 +153,22 @@ class SlotLoader:
 
     def _take_units(self, physical_offsets: Numbers, sizes: Numbers) -> None:
         slot_ms = self.loaded_to_ms - self._precision_ms
-        plain_times, entered_to, delivered_before = self._reader.plain_times, self._entered_to, self._delivered_before
+        plain_times = self._reader.plain_times
         for physical_offset, size in zip(physical_offsets.tolist(), sizes.tolist(), strict=True):
             times = plain_times(physical_offset, size)
             if times is None:
                 self._take_at(physical_offset, slot_ms)
-            elif physical_offset > entered_to or (times[1], physical_offset) >= delivered_before:
+            elif not self._is_delivered(times[1], physical_offset):
                 self._take_plain(physical_offset, slot_ms, *times)
 
     def _take_at(self, physical_offset: int, slot_ms: int) -> None:
         record = self._reader.read(physical_offset)
-        if record is not None and not self._is_delivered(record, physical_offset):
+        # What cancels others does so again: they may not be delivered yet.
+        if record is not None and (record.cancels is not None or not self._is_delivered(record.due_ms, physical_offset)):
             self.take(record, physical_offset, slot_ms)
 
-    def _is_delivered(self, record: TimerRecord, physical_offset: int) -> bool:
-        return (
-            physical_offset <= self._entered_to
-            and (record.due_ms, physical_offset) < self._delivered_before
-            and record.cancels is None
-        )
+    def _is_delivered(self, due_ms: int, physical_offset: int) -> bool:
+        return physical_offset <= self._entered_to and (due_ms, physical_offset) < self._delivered_before
 
     def take(self, record: TimerRecord, physical_offset: int, slot_ms: int) -> None:
         """Let a message be delivered when it is due, or cancel what it cancels. Its slot is loaded, or being loaded."""
