@@ -1,8 +1,9 @@
 """Pulls: from queue units to views of the log.
 
-Two ways lead to the same records. A pull that wants everything of the newest part of the log, which is nearly every pull,
-goes the quick one: all units unpacked at once, sizes summed, one view when the records are neighbours. What is filtered, old
-or too much goes unit by unit. A `RecordFilter` is asked on the way there: its verdicts take the place of the tags codes.
+Three ways lead to the same records. A pull that wants everything of the newest part of the log, which is nearly every pull,
+goes the quick one: all units unpacked at once, sizes summed, one view when the records are neighbours. One with a
+`RecordFilter` goes by runs of units. What is filtered by tags, old, around holes or too much goes unit by unit, where the
+verdicts of a record filter take the place of the tags codes.
 
 A *hole* is a unit whose record is gone (its tags code says so, and it points at the record that was put over the damage):
 pulls step over it.
@@ -10,7 +11,7 @@ pulls step over it.
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, compress
 from typing import Final
 
 from store.commit_log import CommitLog
@@ -95,6 +96,9 @@ class QueueReader:
             return GetResult(GetStatus.OFFSET_FOUND_NULL, next_offset, min_offset, max_offset)
         rows: Units = CONSUME_QUEUE_UNIT_STRUCT.iter_unpack(units)
         if isinstance(matches, RecordFilter):
+            result = self._get_wanted(units, queue_offset, min_offset, max_offset, count_max, matches)
+            if result is not None:
+                return result
             rows, matches = self._judged(topic, queue_id, units, min(count_max, _JUDGED_AT_ONCE), matches), bool
         elif matches is not None and self._has_addresses(topic, queue_id, units):
             rows = self._resolved(topic, queue_id, rows)
@@ -125,18 +129,49 @@ class QueueReader:
             views = [file.view[position : position + size]]
         else:
             views = _gathered(log_files, offsets, sizes, size)
-        last_view = views[-1]
-        return GetResult(
-            _FOUND,
-            queue_offset + count,
-            min_offset,
-            max_offset,
-            views,
-            count,
-            size,
-            last,
-            store_timestamp_of(last_view, len(last_view) - sizes[-1]),
-        )
+        return _found(views, offsets, sizes, size, queue_offset + count, min_offset, max_offset)
+
+    def _get_wanted(
+        self,
+        units: memoryview,
+        queue_offset: int,
+        min_offset: int,
+        max_offset: int,
+        count_max: int,
+        record_filter: RecordFilter,
+    ) -> GetResult | None:
+        """What a record filter wants of `units`; None leaves them to `_get_matching`, also when a run is not a plain one.
+
+        32 records that are all wanted cost 10 us less here, 0.3 each, besides what their judging costs.
+        """
+        config, log_files = self.config, self.commit_log.mapped_files
+        in_memory_from = self.commit_log.max_offset - self.in_memory_bytes
+        bytes_max = config.max_transfer_bytes_on_message_in_memory
+        count_max = min(count_max, config.max_transfer_count_on_message_in_memory)
+        run_size = min(count_max, _JUDGED_AT_ONCE) * CONSUME_QUEUE_UNIT_SIZE
+        wanted: list[int] = []
+        wanted_sizes: list[int] = []
+        scanned = total = 0
+        for position in range(0, len(units), run_size):
+            run = units[position : position + run_size]
+            values = unit_run_struct(len(run) // CONSUME_QUEUE_UNIT_SIZE).unpack(run)
+            offsets, sizes = values[::3], values[1::3]
+            verdicts = self._plain_verdicts(offsets, values[2::3], record_filter)
+            if verdicts is None or offsets[0] < in_memory_from:
+                return None
+            wanted += compress(offsets, verdicts)
+            wanted_sizes += compress(sizes, verdicts)
+            scanned += len(offsets)
+            total = sum(wanted_sizes)
+            if len(wanted) >= count_max or total > bytes_max:
+                while len(wanted) > count_max or (total > bytes_max and len(wanted) > 1):
+                    total -= wanted_sizes.pop()
+                    scanned = position // CONSUME_QUEUE_UNIT_SIZE + offsets.index(wanted.pop())
+                break
+        if not wanted:
+            return GetResult(GetStatus.NO_MATCHED_MESSAGE, queue_offset + scanned, min_offset, max_offset)
+        views = _gathered(log_files, wanted, wanted_sizes, total)
+        return _found(views, wanted, wanted_sizes, total, queue_offset + scanned, min_offset, max_offset)
 
     def _get_matching(
         self,
@@ -182,18 +217,7 @@ class QueueReader:
             status = GetStatus.MESSAGE_WAS_REMOVING if removed else GetStatus.NO_MATCHED_MESSAGE
             return GetResult(status, queue_offset + scanned, min_offset, max_offset)
         views = _gathered(log_files, offsets, sizes, total)
-        last_view = views[-1]
-        return GetResult(
-            GetStatus.FOUND,
-            queue_offset + scanned,
-            min_offset,
-            max_offset,
-            views,
-            len(offsets),
-            total,
-            offsets[-1],
-            store_timestamp_of(last_view, len(last_view) - sizes[-1]),
-        )
+        return _found(views, offsets, sizes, total, queue_offset + scanned, min_offset, max_offset)
 
     # --- record filters ---------------------------------------------------------------------------------------------
 
@@ -216,20 +240,30 @@ class QueueReader:
         return chain.from_iterable(self._judged_run(topic, queue_id, run, record_filter) for run in runs)
 
     def _judged_run(self, topic: str, queue_id: int, run: memoryview, record_filter: RecordFilter) -> Iterable[Unit]:
-        """A verdict costs 1.1 us and its loop 0.2, but where units are holes or have an address it takes 0.5 more."""
         values = unit_run_struct(len(run) // CONSUME_QUEUE_UNIT_SIZE).unpack(run)
         offsets, sizes, codes = values[::3], values[1::3], values[2::3]
+        verdicts = self._plain_verdicts(offsets, codes, record_filter)
+        if verdicts is None:
+            verdicts = [self._verdict(topic, queue_id, *unit, record_filter) for unit in zip(offsets, codes, strict=True)]
+        return zip(offsets, sizes, verdicts, strict=True)
+
+    def _plain_verdicts(
+        self, offsets: Sequence[int], codes: Sequence[int], record_filter: RecordFilter
+    ) -> list[bool] | None:
+        """A verdict on each record of a run, 1.1 us each; None where units are holes, have an address or lie in two files.
+
+        These take 0.5 us more each.
+        """
         file = self.commit_log.mapped_files.file_at(offsets[0])
         if (
-            file is not None
-            and offsets[-1] < file.start_offset + file.size
-            and HOLE_TAGS_CODE not in codes
-            and min(codes) > EXT_ADDRESS_MAX
+            file is None
+            or offsets[-1] >= file.start_offset + file.size
+            or HOLE_TAGS_CODE in codes
+            or min(codes) <= EXT_ADDRESS_MAX
         ):
-            matches, view, start = record_filter.matches, file.view, file.start_offset
-            return zip(offsets, sizes, [matches(entries_of(view, offset - start)) for offset in offsets], strict=True)
-        verdicts = [self._verdict(topic, queue_id, *unit, record_filter) for unit in zip(offsets, codes, strict=True)]
-        return zip(offsets, sizes, verdicts, strict=True)
+            return None
+        matches, view, start = record_filter.matches, file.view, file.start_offset
+        return [matches(entries_of(view, offset - start)) for offset in offsets]
 
     def _verdict(self, topic: str, queue_id: int, physical_offset: int, code: int, record_filter: RecordFilter) -> bool:
         """What is no longer there counts as wanted, as without a filter."""
@@ -268,6 +302,21 @@ class QueueReader:
             return 0 if record is None else decode_dispatch_request(record, 0, self._tags_code).tags_code
         except BadRecordError:
             return 0
+
+
+def _found(
+    views: list[memoryview],
+    offsets: Sequence[int],
+    sizes: Sequence[int],
+    size: int,
+    next_offset: int,
+    min_offset: int,
+    max_offset: int,
+) -> GetResult:
+    """The answer with records of these physical offsets, sizes, and size in all."""
+    last_view = views[-1]
+    timestamp_ms = store_timestamp_of(last_view, len(last_view) - sizes[-1])
+    return GetResult(_FOUND, next_offset, min_offset, max_offset, views, len(offsets), size, offsets[-1], timestamp_ms)
 
 
 def _gathered(log_files: MappedFileQueue, offsets: Sequence[int], sizes: Sequence[int], size: int) -> list[memoryview]:

@@ -46,6 +46,7 @@ _FIXED_SIZES: Final = {host_flags: fixed.size for host_flags, fixed in _FIXED.it
 _SHAPE = struct.Struct(">Ii31xB44xI")
 _SHAPE_SIZE: Final = _SHAPE.size
 _SHAPE_OF: Final = _SHAPE.unpack_from
+_UINT16_OF: Final = struct.Struct(">H").unpack_from
 assert _FIXED_SIZES[0] == _SHAPE_SIZE
 _PACK: Final = {host_flags: fixed.pack for host_flags, fixed in _FIXED.items()}
 _PACK_PLAIN: Final = _PACK[0]
@@ -225,12 +226,12 @@ def entries_of(view: memoryview, position: int) -> bytes:
     try:
         size, magic_code, host_bits, body_size = _SHAPE_OF(view, position)
         if magic_code == MESSAGE_MAGIC_CODE and not host_bits & HOST_FLAGS:
-            # What nearly every record is, without the detours of `bounds`: 0.5 us, not 1.1.
+            # What nearly every record is, without the detours of `bounds`: 0.45 us, not 1.1.
             start = position + _SHAPE_SIZE + body_size
             start += view[start] + 3
             end = position + size
             entries = b"\x02" + view[start:end]
-            if len(entries) - 1 == end - start == view[start - 2] << 8 | view[start - 1]:
+            if len(entries) - 1 == end - start == _UINT16_OF(view, start - 2)[0]:
                 return entries
         size, _, topic_start, topic_size = bounds(view, position)
     except (BadRecordError, struct.error, IndexError):

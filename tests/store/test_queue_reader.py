@@ -9,9 +9,9 @@ from store.consume_queue import ConsumeQueue
 from store.java_hash import tags_code
 from store.layout import HOLE_TAGS_CODE
 from store.memory_disk import MemoryDisk
-from store.message import GetStatus
+from store.message import GetResult, GetStatus
 from store.message_store import MessageStore
-from store.record import decode_record
+from store.record import Record, decode_record
 from store.record_filter import RecordFilter
 from store.time_search import Boundary
 
@@ -30,6 +30,16 @@ class Holding(RecordFilter):
 
     def matches(self, entries: bytes) -> bool:
         return self.text in entries
+
+
+def records_of(result: GetResult) -> list[Record]:
+    found: list[Record] = []
+    for view in result.views:
+        position = 0
+        while position < len(view):
+            found.append(decode_record(view, position))
+            position += found[-1].total_size
+    return found
 
 
 def holed(*holes: int, count: int = 10) -> MessageStore:
@@ -88,6 +98,30 @@ def test_some_records_of_a_stretch_are_wanted_or_none() -> None:
     found = store.get_message("T", 0, 2, 32, Holding(b"<5>"))
     assert (found.status, found.count, found.next_begin_offset) == (GetStatus.NO_MATCHED_MESSAGE, 0, 4)
     assert store.get_message("T", 0, 4, 32, Holding(b"<5>")).count == 1
+
+
+@pytest.mark.parametrize("every", [1, 2, 7, 40])
+@pytest.mark.parametrize("count_max", [1, 3, 32, 64])
+@pytest.mark.parametrize("bytes_max", [500, 4000, 1 << 18])
+def test_a_record_filter_gets_what_a_filter_by_tags_gets(every: int, count_max: int, bytes_max: int) -> None:
+    """As many as the limits allow, and one at least; nothing is skipped between two pulls."""
+    store = open_store(MemoryDisk(), **BIG, max_transfer_bytes_on_message_in_memory=bytes_max)
+    for number in range(120):
+        store.put_message(message("T", 0, bytes(number * 7 % 300), TAGS="wanted" if number % every == 0 else "other"))
+    store.dispatch()
+    for filter_ in Holding(b"wanted"), {tags_code("wanted")}.__contains__:
+        found, counts, queue_offset = [], [], 0
+        while queue_offset < 120:
+            result = store.get_message("T", 0, queue_offset, count_max, filter_)
+            assert result.count <= count_max and (result.size <= bytes_max or result.count == 1)
+            assert result.size == sum(map(len, result.views))
+            found += [record.queue_offset for record in records_of(result)]
+            counts.append(result.count)
+            queue_offset = result.next_begin_offset
+        assert found == list(range(0, 120, every))
+        if isinstance(filter_, Holding):
+            counts_of_records = counts
+    assert [count for count in counts_of_records if count] == [count for count in counts if count]
 
 
 def test_a_hole_at_a_filler_that_lies_between_its_neighbours_is_not_handed_out() -> None:
