@@ -44,7 +44,7 @@ LOAD_PAUSE_MS: Final = 1
 waited for 10 to 19 ms; with steps of 1 ms each 4 ms for 2 to 3."""
 BUDGET_S: Final = 0.0005
 """How long one turn of the loop delivers: some 45 messages. A send that comes in a burst waits for two turns; with the pulls
-that they wake each takes 0.9 ms, and 1.6 with 1 ms here, where a message of the burst costs some 3 us (4 %) less for that."""
+that they wake each takes 0.9 ms, and 1.6 with 1 ms here, where a message of the burst costs some 3 us (4%) less for that."""
 RETRY_AFTER_MS: Final = 100
 FAILED_MAX: Final = 8
 """After so many failed puts in a row no other is tried for a while."""

@@ -45,8 +45,8 @@ _BLANK_SLOTS: Final = 60
 _HOUR_MS: Final = 3_600_000
 # A slot's units that lie together are read in one piece if there are no more others among them than this.
 _OTHERS_READ: Final = 4096
-# How many units are looked at for a part of a slot: 1 ms.
-_UNITS_IN_PART: Final = 8192
+# How many units are looked at for a part of a slot: 0.3 ms. 8192 took 2.4, with what their copies cost in page faults.
+_UNITS_IN_PART: Final = 1024
 # A slot that is read by nobody, nor shared with a time to come: of the wheel's two weeks only the second is.
 _POINTER_SLOTS: Final = 3 * 86_400
 # More is no delay of a unit: only a clock that was set, or a broker that was away for weeks, comes to that.
@@ -306,7 +306,7 @@ class TimerStore:
         return self._wheel.slot_at(time_ms).message_count
 
     def parts_at(self, time_ms: int) -> Iterator[Units]:
-        """The units that are in the slot of a time by now, oldest first, in copies of some thousands.
+        """The units that are in the slot of a time by now, oldest first, in copies of up to a thousand.
 
         Between two parts anything may be entered or rolled, also into this slot.
         """
