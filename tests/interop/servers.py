@@ -165,7 +165,15 @@ FLAVOURS: dict[str, type[Pocketmq] | type[Apache]] = {"pocketmq": Pocketmq, "apa
 class Cluster:
     """A name server and one broker on a store under ``folder``."""
 
-    def __init__(self, folder: Path, flavour: Flavour, tls: dict[str, object] | None = None, **config: object) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        flavour: Flavour,
+        tls: dict[str, object] | None = None,
+        joins: "Cluster | None" = None,
+        **config: object,
+    ) -> None:
+        """`joins`: whose name server this broker registers with too; without, it gets one of its own."""
         self.folder = folder
         self.store = folder / "store"
         self.flavour = flavour
@@ -174,7 +182,10 @@ class Cluster:
         self.broker: ServerProcess | None = None
         self.broker_address = ""
         folder.mkdir(parents=True, exist_ok=True)
-        self.namesrv, self.namesrv_address = flavour.start_namesrv(folder, tls or {})
+        if joins:
+            self.namesrv, self.namesrv_address = joins.namesrv, joins.namesrv_address
+        else:
+            self.namesrv, self.namesrv_address = flavour.start_namesrv(folder, tls or {})
 
     def start_broker(self, flavour: Flavour | None = None) -> None:
         """Starts the broker on the store, on the port it had before if there was one."""

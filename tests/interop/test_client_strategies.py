@@ -62,7 +62,7 @@ def start(client: Driver, strategy: str, topic: str) -> None:
         how: dict[str, object] = {"strategy": strategy, "room": ROOM}
         if strategy == "CONFIG":
             how["queueId"] = TOLD[index]
-        client.start_consumer(f"{strategy}-{name}", f"{topic}-g", topic, **how)
+        client.start_consumer(consumer_name(strategy, name), f"{topic}-g", topic, **how)
 
 
 def is_shared(client: Driver, connection: Connection, strategy: str, topic: str, body: str) -> bool:
@@ -71,9 +71,14 @@ def is_shared(client: Driver, connection: Connection, strategy: str, topic: str,
         connection.send(topic, queue_id, body.encode())
 
     def queues() -> list[list[int]]:
-        received = (client.received(f"{strategy}-{name}") for name in "ab")
+        received = (client.received(consumer_name(strategy, name)) for name in "ab")
         return [sorted(one.queue_id for one in messages if one.body == body) for messages in received]
 
     client.wait_until(lambda: sum(map(len, queues())) >= QUEUES, PATIENCE_S, lambda: f"{body} of {strategy}")
     a, b = queues()
     return sorted(a + b) == list(range(QUEUES)) and SHARES[strategy] in (None, (a, b))
+
+
+def consumer_name(strategy: str, name: str) -> str:
+    """Its room comes first: NEARBY looks for it there."""
+    return f"{ROOM}.{strategy}-{name}"

@@ -74,7 +74,8 @@ import org.apache.rocketmq.remoting.RPCHook;
  * acknowledge, changeInvisible     address group topic handle [invisibleMs accessKey secretKey]      of a message that was
  *           popped so
  * push      name group topic [expression type=TAG|SQL92 model=CLUSTERING|BROADCASTING orderly from=first|last|timestamp
- *           timestampMs namespace strategy=AVERAGELY|CIRCLE|CONFIG|HASH|ROOM|NEARBY queueId... (CONFIG) room (ROOM)
+ *           timestampMs namespace strategy=AVERAGELY|CIRCLE|CONFIG|HASH|ROOM|NEARBY queueId... (CONFIG) room (ROOM; for
+ *           NEARBY the name is ROOM.ANYTHING)
  *           maxReconsume fail... (bodies whose consumption fails, failTimes times or always) delayLevel (of a retry)
  *           pop (invisible time in ms; 5.x, the broker shares out the queues) hang (the listener never returns)
  *           accessKey secretKey traceTopic]
@@ -447,12 +448,12 @@ public final class Driver {
                 new AllocateMachineRoomNearby.MachineRoomResolver() {
                     @Override
                     public String brokerDeployIn(MessageQueue queue) {
-                        return "here";
+                        return queue.getBrokerName().split("@")[0];
                     }
 
                     @Override
                     public String consumerDeployIn(String clientId) {
-                        return "here";
+                        return clientId.split("@")[1].split("\\.")[0]; // the address stands before the name
                     }
                 });
             default: throw new IllegalArgumentException("no such strategy: " + request.text("strategy"));
