@@ -408,6 +408,10 @@ func startPush(r request) error {
 		at := time.UnixMilli(int64(r.number("timestampMs", 0))).UTC()
 		options = append(options, consumer.WithConsumeTimestamp(at.Format("20060102150405")))
 	}
+	if r.Has("lockIntervalMs") {
+		interval := time.Duration(r.number("lockIntervalMs", 0)) * time.Millisecond
+		options = append(options, consumer.WithRebalanceLockInterval(interval))
+	}
 	if r.Has("strategy") {
 		options = append(options, consumer.WithStrategy(strategy(r)))
 	}

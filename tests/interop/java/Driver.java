@@ -78,6 +78,7 @@ import org.apache.rocketmq.remoting.RPCHook;
  *           NEARBY the name is ROOM.ANYTHING)
  *           maxReconsume fail... (bodies whose consumption fails, failTimes times or always) delayLevel (of a retry)
  *           pop (invisible time in ms; 5.x, the broker shares out the queues) hang (the listener never returns)
+ *           lockIntervalMs (Go; Java takes it from a system property)
  *           accessKey secretKey traceTopic]
  * pull      topic queueId queueOffset count broker [group expression block]
  * lite      name group topic [expression type]
