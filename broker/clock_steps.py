@@ -25,6 +25,8 @@ from runtime.clock import Clock
 
 # The two clocks are read one after the other, in whole ms.
 _STEP_MIN_MS: Final = 2
+# Another reading is made of a moment in which others had the processor.
+_READINGS_MAX: Final = 8
 # While store times stand still: by how much the difference may be taken too low; a larger jump back is noted more coarsely.
 _FALL_STEP_MS: Final = 20
 _FALL_STEPS: Final = 4096
@@ -35,7 +37,8 @@ class ClockSteps:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.difference = clock.message_time_ms() - clock.steady_ms()
+        now_ms, steady_ms = self._moment_ms() or (clock.message_time_ms(), clock.steady_ms())
+        self.difference = now_ms - steady_ms
         # From physical offset `_starts[i]` on, and of what has a store time beyond `_after_ms[i]`, `_differences[i]` holds.
         self._starts = [0]
         self._differences = [self.difference]
@@ -55,6 +58,10 @@ class ClockSteps:
         now_ms, steady_ms = self._clock.message_time_ms(), self._clock.steady_ms()
         jumped = abs(now_ms - steady_ms - self.difference) >= _STEP_MIN_MS
         if jumped:
+            # Nobody need have set the calendar: between the two readings others may have had the processor.
+            now_ms, steady_ms = self._moment_ms() or (now_ms, now_ms - self.difference)
+            jumped = abs(now_ms - steady_ms - self.difference) >= _STEP_MIN_MS
+        if jumped:
             self.difference = now_ms - steady_ms
         behind_ms = max(last_store_timestamp_ms - now_ms, 0)
         newest, stored = self._differences[-1], self.difference + behind_ms
@@ -68,6 +75,15 @@ class ClockSteps:
         if jumped:
             for listener in self._listeners:
                 listener()
+
+    def _moment_ms(self) -> tuple[int, int] | None:
+        """Message time and steady time of one and the same ms; None when the machine is too busy for that."""
+        clock = self._clock
+        for _ in range(_READINGS_MAX):
+            began_ms, now_ms, steady_ms = clock.steady_ms(), clock.message_time_ms(), clock.steady_ms()
+            if steady_ms == began_ms:
+                return now_ms, steady_ms
+        return None
 
     def _add(self, difference: int, after_ms: int) -> None:
         self._starts.append(self._noted_end)

@@ -9,11 +9,24 @@ from broker.clock_steps import ClockSteps
 from runtime.clock import VirtualClock
 
 
+class InterruptedClock(VirtualClock):
+    """The next `pauses` times that the calendar was read others have the processor for 8 ms."""
+
+    pauses = 0
+
+    def message_time_ms(self) -> int:
+        now_ms = super().message_time_ms()
+        if self.pauses:
+            self.pauses -= 1
+            self.advance(8)
+        return now_ms
+
+
 class Log:
     """Records of 100 bytes: when they were stored, on the calendar as the log tells it and on the steady clock."""
 
-    def __init__(self) -> None:
-        self.clock = VirtualClock()
+    def __init__(self, clock: VirtualClock | None = None) -> None:
+        self.clock = clock or VirtualClock()
         self.steps = ClockSteps(self.clock)
         self.stored: list[tuple[int, int]] = []
 
@@ -71,6 +84,34 @@ def test_a_step_between_two_turns_is_seen_to_the_millisecond(step: int) -> None:
         log.put()
         log.note()
         assert log.late_ms() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("pauses", [1, 2, 100])
+def test_a_pause_between_the_readings_of_two_clocks_ends_no_delay_early(pauses: int) -> None:
+    clock = InterruptedClock()
+    log = Log(clock)
+    log.put()
+    log.note()
+    clock.pauses = pauses
+    log.note()
+    clock.pauses = 0
+    assert log.late_ms() == [0]
+    log.put()
+    log.note()
+    assert log.late_ms() == [0, 0]
+    clock.step(-MINUTE)
+    log.note()
+    assert log.late_ms() == [0, 0]
+
+
+def test_a_pause_at_the_start_makes_no_delay_of_an_earlier_process_late() -> None:
+    clock = InterruptedClock()
+    stored_ms = clock.message_time_ms()
+    clock.advance(SECOND)
+    clock.pauses = 1
+    steps = ClockSteps(clock)
+    steps.note(100, stored_ms)
+    assert steps.shift_ms(0, stored_ms) == 0
 
 
 def test_what_is_gone_is_forgotten() -> None:
