@@ -41,7 +41,7 @@ from broker.services import Services
 from broker.stats import SAMPLE_STEP_S, BrokerStats
 from broker.subscription_group import SubscriptionGroupManager
 from broker.timer_figures import DEQUEUE_NUMS
-from broker.timer_service import TimerMessageService
+from broker.timer_service import TimerMessageService, roll_window_slots
 from broker.topic_config import TopicConfigManager
 from broker.transaction import TransactionalMessageService
 from broker.transaction_check import TransactionCheck
@@ -278,8 +278,8 @@ class Broker:
         files = TimerStore(
             self._disk, wheel_path=config.store_path("timerwheel"), log_directory=config.store_path("timerlog"),
             checkpoint_path=config.store_path("config/timercheck"), log_file_size=config.mapped_file_size_timer_log,
-            precision_ms=config.timer_precision_ms, roll_window_slots=config.timer_roll_window_slot,
-            open_files=store.open_files,
+            precision_ms=config.timer_precision_ms, open_files=store.open_files,
+            roll_window_slots=roll_window_slots(config.timer_roll_window_slot, config.timer_precision_ms),
         )  # fmt: skip
         return TimerMessageService(
             store, files, steps, timers, turn, precision_ms=config.timer_precision_ms,

@@ -54,6 +54,16 @@ _PUT_OK: Final = PutStatus.PUT_OK
 _UNSTORABLE: Final = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
 
 
+def roll_window_slots(asked_slots: int, precision_ms: int) -> int:
+    """How many slots there are to the roll window when timerRollWindowSlot asks for so many.
+
+    Where a unit is rolled to is a third of the window away, or more (`store.timer_store`). That must be beyond what is
+    loaded when its slot is over: what is rolled again after a kill is known as such when its next slot is loaded, but not
+    in one that is loaded already; and what cancels another one would come too late there.
+    """
+    return max(asked_slots, 3 * (2 + -(-LOADED_AHEAD_MS // precision_ms)))
+
+
 class TimerMessageService:
     """All of it belongs to the loop; only the mark's way to the disk is another thread's."""
 

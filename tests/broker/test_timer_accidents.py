@@ -193,3 +193,25 @@ class Walk:
 @pytest.mark.parametrize("seed", range(25))
 def test_nothing_is_lost_or_early_and_little_comes_twice(seed: int, kills: tuple[bool, ...]) -> None:
     Walk(seed, kills).run()
+
+
+@pytest.mark.parametrize("listed_s", range(8))
+@pytest.mark.parametrize("window_slots", [2, 4, 8])
+async def test_what_is_rolled_comes_once_however_short_the_roll_window(window_slots: int, listed_s: int) -> None:
+    disk, clock = PowerCutDisk(rng=random.Random(1)), VirtualClock()
+    t = Timed(disk, clock, roll_window_slots=window_slots)
+    bodies = [f"{after_s}" for after_s in range(1, 16)]
+    for body in bodies:
+        t.put(body, TIMER_DELIVER_MS=clock.message_time_ms() + int(body) * SECOND + 500)
+    await t.advance(listed_s * SECOND)
+    for is_listed in (True, False):
+        t.service.stop()
+        t = Timed(t.disk.killed(), VirtualClock(t.clock.message_time_ms() + 10), **t.settings)
+        await t.settle()
+        if is_listed:
+            # What is loaded is rolled for that at once, before its slot is over.
+            list(t.service.pending())
+            t.put("marks it", TIMER_DELIVER_MS=clock.message_time_ms() + DAY)
+    for _ in range(80):
+        await t.advance(250)
+    assert t.bodies() == bodies

@@ -7,7 +7,7 @@ from typing import Any
 
 from broker.clock_steps import ClockSteps
 from broker.delivery_time import DeliveryTimes
-from broker.timer_service import TimerMessageService
+from broker.timer_service import TimerMessageService, roll_window_slots
 from runtime.clock import Clock, VirtualClock
 from runtime.timers import Timers
 from runtime.turn import Phase, Turn
@@ -59,7 +59,8 @@ class Timed:
         self.timer_store = TimerStore(
             self.disk, wheel_path="/store/timerwheel", log_directory="/store/timerlog",
             checkpoint_path="/store/config/timercheck", log_file_size=timers.get("log_file_size", 1 << 16),
-            slots_total=timers.get("slots_total", 7 * 86_400), roll_window_slots=timers.get("roll_window_slots", 172_800),
+            slots_total=timers.get("slots_total", 7 * 86_400),
+            roll_window_slots=roll_window_slots(timers.get("roll_window_slots", 172_800), 1000),
         )  # fmt: skip
         self.steps = ClockSteps(self.clock)
         self.service = TimerMessageService(self.store, self.timer_store, self.steps, self.timers, self.turn)
