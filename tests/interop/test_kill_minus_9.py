@@ -7,7 +7,6 @@ Each sender has one message in flight. Most are plain, with a key each; some are
 come out in the end (some twice: how far a level has been delivered is written by the clock).
 """
 
-import asyncio
 import random
 import time
 import zlib
@@ -15,12 +14,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
+from killing import SENDERS, SMALL_FILES, Ask, Load, load_until_killed
 from servers import Cluster, Flavour
-from wire import SEND_MESSAGE_V2, SUCCESS, Connection, decode, encode, records, send_fields
+from wire import SEND_MESSAGE_V2, SUCCESS, Connection, records, send_fields
 
-TOPIC, DELAYED_TOPIC, QUEUES, SENDERS = "Killed-topic", "Killed-delayed", 4, 16
+TOPIC, DELAYED_TOPIC, QUEUES = "Killed-topic", "Killed-delayed", 4
 LOAD_MIN_S, LOAD_MAX_S = 0.05, 0.3
-FIRST_DEADLINE_S = 20  # a sync of a busy disk may take longer than the whole load
 QUERY_MESSAGE = 12
 KEYS_ASKED = 300
 DELIVERY_DEADLINE_S = 60
@@ -29,71 +28,44 @@ ONE_IN_DELAYED = 8
 
 @pytest.fixture(params=["SYNC_FLUSH", "ASYNC_FLUSH"])
 def killed(request: pytest.FixtureRequest, flavour: Flavour, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    running = Cluster(
-        tmp_path_factory.mktemp("killed"), flavour, flushDiskType=request.param, mappedFileSizeCommitLog=4 << 20,
-        maxMessageSize=1 << 16, maxHashSlotNum=5000, maxIndexNum=20_000,
-    )  # fmt: skip
+    running = Cluster(tmp_path_factory.mktemp("killed"), flavour, flushDiskType=request.param, **SMALL_FILES)
     yield running
     running.close()
 
 
-class Load:
-    """Senders with one message in flight each, so that what each one sent has an order; remembers what was acknowledged."""
+class PlainLoad(Load):
+    """Plain messages and some of a level; remembers what was acknowledged."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.acknowledged: dict[int, dict[int, int]] = defaultdict(dict)  # queue -> queue offset -> CRC of the body
         self.delayed: set[int] = set()  # CRCs of acknowledged bodies
         self.keys: dict[str, int] = {}  # key -> CRC of the acknowledged body
-        self.anything_taken = asyncio.Event()
         self._numbers = [0] * SENDERS
         self._random = random.Random(9)
 
-    async def run(self, address: str) -> None:
-        """Sends until the connection breaks."""
-        await asyncio.gather(*(self._send(address, sender) for sender in range(SENDERS)))
-
-    async def _send(self, address: str, sender: int) -> None:
-        host, _, port = address.rpartition(":")
-        reader, writer = await asyncio.open_connection(host, int(port))
+    async def send(self, sender: int, ask: Ask) -> None:
         queue_id = sender % QUEUES
-        try:
-            while True:
-                self._numbers[sender] += 1
-                number = self._numbers[sender]
-                body = f"{sender}:{number}:".encode() + self._random.randbytes(self._random.randrange(1500))
-                delayed, key = number % ONE_IN_DELAYED == 0, f"s{sender}n{number}"
-                topic, properties = (DELAYED_TOPIC, {"DELAY": "1"}) if delayed else (TOPIC, {"KEYS": key})
-                writer.write(encode(SEND_MESSAGE_V2, number, send_fields(topic, queue_id, properties), body))
-                answer = decode(await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big")))
-                if answer.code != SUCCESS:
-                    continue
-                self.anything_taken.set()
-                if delayed:
-                    self.delayed.add(zlib.crc32(body))
-                else:
-                    self.acknowledged[queue_id][int(answer.ext["queueOffset"])] = zlib.crc32(body)
-                    self.keys[key] = zlib.crc32(body)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
-
-
-async def load_until_killed(cluster: Cluster, load: Load, seconds: float) -> None:
-    load.anything_taken.clear()
-    sending = asyncio.create_task(load.run(cluster.broker_address))
-    await asyncio.wait({sending}, timeout=seconds)  # the load is what is waited for; it breaks by the kill
-    await asyncio.wait_for(load.anything_taken.wait(), FIRST_DEADLINE_S)
-    assert cluster.broker
-    cluster.kill_broker()
-    await asyncio.wait_for(sending, 10)
+        self._numbers[sender] += 1
+        number = self._numbers[sender]
+        body = f"{sender}:{number}:".encode() + self._random.randbytes(self._random.randrange(1500))
+        delayed, key = number % ONE_IN_DELAYED == 0, f"s{sender}n{number}"
+        topic, properties = (DELAYED_TOPIC, {"DELAY": "1"}) if delayed else (TOPIC, {"KEYS": key})
+        answer = await ask(SEND_MESSAGE_V2, send_fields(topic, queue_id, properties), body)
+        if answer.code != SUCCESS:
+            return
+        if delayed:
+            self.delayed.add(zlib.crc32(body))
+        else:
+            self.acknowledged[queue_id][int(answer.ext["queueOffset"])] = zlib.crc32(body)
+            self.keys[key] = zlib.crc32(body)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(5400)  # hundreds of cycles are asked for now and then
 async def test_kill_minus_9_under_load(killed: Cluster, pytestconfig: pytest.Config) -> None:
     cycles = pytestconfig.getoption("--kill-cycles", default=20)
-    load, rng, began = Load(), random.Random(5), time.monotonic()
+    load, rng, began = PlainLoad(), random.Random(5), time.monotonic()
     for cycle in range(cycles):
         killed.start_broker()
         with Connection(killed.broker_address) as connection:
@@ -115,7 +87,7 @@ async def test_kill_minus_9_under_load(killed: Cluster, pytestconfig: pytest.Con
     )
 
 
-def audit(connection: Connection, load: Load) -> int:
+def audit(connection: Connection, load: PlainLoad) -> int:
     """Reads every queue whole: no gap, each acknowledged body where it was said to be, each sender's in its order."""
     found = 0
     for queue_id in range(QUEUES):
@@ -135,7 +107,7 @@ def audit(connection: Connection, load: Load) -> int:
     return found
 
 
-def audit_index(connection: Connection, load: Load, rng: random.Random) -> None:
+def audit_index(connection: Connection, load: PlainLoad, rng: random.Random) -> None:
     """Asks for some of the acknowledged messages by key."""
     for key in rng.sample(sorted(load.keys), min(KEYS_ASKED, len(load.keys))):
         fields = {"topic": TOPIC, "key": key, "maxNum": 32, "beginTimestamp": 0, "endTimestamp": 1 << 60}
@@ -143,7 +115,7 @@ def audit_index(connection: Connection, load: Load, rng: random.Random) -> None:
         assert load.keys[key] in {zlib.crc32(record.body) for record in found}, f"{key} is not in the index"
 
 
-def audit_delayed(connection: Connection, load: Load) -> None:
+def audit_delayed(connection: Connection, load: PlainLoad) -> None:
     """Waits for what was delayed: each acknowledged message is delivered at least once."""
     deadline = time.monotonic() + DELIVERY_DEADLINE_S
     while True:

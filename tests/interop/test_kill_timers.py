@@ -1,0 +1,232 @@
+"""kill -9 while timers are entered, rolled, delivered and recalled, again and again on one store, in either flush mode.
+
+What was acknowledged comes, and not before it is due; what was recalled in time never comes. Twice comes only what was put,
+but not yet marked as delivered, when the broker was killed: a part of one turn's delivery.
+
+Many timers are due together, at full half seconds, and half of the kills fall just behind these. Slots and roll window are
+so short that what is due in seven seconds is rolled half-way, while kills go on. A timer that is recalled may have been
+stored by an earlier process.
+"""
+
+import itertools
+import random
+import time
+from bisect import bisect_left
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from killing import SMALL_FILES, Ask, Load, kill_while_starting, load_until_killed
+from patience import wait
+from servers import Cluster, Pocketmq
+from wire import RECALL_MESSAGE, SEND_MESSAGE_V2, SUCCESS, Connection, Record, send_fields
+
+TOPIC, LAST_TOPIC, QUEUES = "Killed-timers", "Killed-timers-last", 4
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+KINDS = ("TIMER_DELIVER_MS", "TIMER_DELAY_MS", "__STARTDELIVERTIME")
+LOAD_MIN_S, LOAD_MAX_S = 0.05, 0.3
+START_MAX_S = 0.6
+ONE_START_IN = 5
+"""In how many cycles the broker is also killed once before it is up."""
+PRECISION_MS, ROLL_WINDOW_MS = 100, 6600
+NEAR_MS_MAX, FAR_MS_MAX = 1500, 7200
+TOGETHER_MS = 500
+BURST_S = 0.03
+MARGIN_MS = 500
+"""The last one is due so long behind all others: a delay counts from when it was stored."""
+ONE_IN_FAR, ONE_IN_RECALLS = 5, 8
+RECALLABLE_MAX = 300
+REPEATED_MAX = 100
+"""What one turn delivers in BUDGET_S (0.5 ms): some 45, looked at after each eighth; more on a quicker machine."""
+DELIVERY_DEADLINE_S = 60
+
+
+@dataclass(slots=True)
+class Timer:
+    """`due_ms`: it is due no earlier; of a delay, which counts from when it was stored, until its record tells."""
+
+    kind: str
+    value_ms: int
+    due_ms: int
+    handle: str = ""
+    is_recalled: bool | None = None
+    """True: asked for, maybe in time. None: not asked for, or refused."""
+    is_never: bool = False
+    """Its recall was acknowledged before it was due."""
+
+
+class TimerLoad(Load):
+    """Timers, and recalls of those that were acknowledged lately."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.timers: dict[str, Timer] = {}
+        self.takes_far = True
+        self.rolled_count = 0
+        """So many that were acknowledged are due beyond the roll window."""
+        self.refused_recalls = 0
+        self._recallable: deque[Timer] = deque(maxlen=RECALLABLE_MAX)
+        self._differences_ms: list[float] = []
+        self._numbers = itertools.count()
+        self._random = random.Random(9)
+
+    @property
+    def set_ms(self) -> float:
+        """By how much the calendar was set, from one look to another."""
+        return max(self._differences_ms) - min(self._differences_ms)
+
+    def look_at_clocks(self) -> None:
+        self._differences_ms.append(_difference_ms())
+
+    async def send(self, sender: int, ask: Ask) -> None:
+        if self._recallable and self._random.randrange(ONE_IN_RECALLS) == 0:
+            at = self._random.randrange(len(self._recallable))
+            timer = self._recallable[at]
+            del self._recallable[at]
+            await self._recall(timer, ask)
+        else:
+            await self._send(sender % QUEUES, ask)
+
+    async def _send(self, queue_id: int, ask: Ask) -> None:
+        rng, name, now_ms = self._random, f"t{next(self._numbers)}", _now_ms()
+        is_far = self.takes_far and rng.randrange(ONE_IN_FAR) == 0
+        ahead_ms = rng.randrange(ROLL_WINDOW_MS, FAR_MS_MAX) if is_far else rng.randrange(1, NEAR_MS_MAX)
+        kind = rng.choice(KINDS)
+        if kind == "TIMER_DELAY_MS":
+            timer = Timer(kind, ahead_ms, now_ms + ahead_ms)
+        else:
+            due_ms = now_ms + ahead_ms
+            if rng.random() < 0.8:
+                due_ms += -due_ms % TOGETHER_MS
+            timer = Timer(kind, due_ms, due_ms)
+        self.timers[name] = timer
+        properties = {kind: str(timer.value_ms), "UNIQ_KEY": name}
+        answer = await ask(SEND_MESSAGE_V2, send_fields(TOPIC, queue_id, properties), name.encode())
+        if answer.code == SUCCESS:
+            # What was due when it arrived has none.
+            timer.handle = answer.ext.get("recallHandle", "none")
+            self.rolled_count += is_far
+            if timer.handle != "none":
+                self._recallable.append(timer)
+
+    async def _recall(self, timer: Timer, ask: Ask) -> None:
+        timer.is_recalled = True
+        answer = await ask(RECALL_MESSAGE, {"topic": TOPIC, "recallHandle": timer.handle})
+        if answer.code == SUCCESS:
+            timer.is_never = _now_ms() < timer.due_ms
+        else:
+            timer.is_recalled = None
+            self.refused_recalls += 1
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def _difference_ms() -> float:
+    """Of calendar and steady clock, by the least interrupted of some readings."""
+    readings = [(time.clock_gettime(STEADY), time.time(), time.clock_gettime(STEADY)) for _ in range(5)]
+    began_s, now_s, _ = min(readings, key=lambda reading: reading[2] - reading[0])
+    return 1000 * (now_s - began_s)
+
+
+@pytest.fixture(params=["SYNC_FLUSH", "ASYNC_FLUSH"])
+def killed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    running = Cluster(
+        tmp_path_factory.mktemp("killed"), Pocketmq(), flushDiskType=request.param, timerPrecisionMs=PRECISION_MS,
+        timerRollWindowSlot=ROLL_WINDOW_MS // PRECISION_MS, mappedFileSizeTimerLog=1 << 20, **SMALL_FILES,
+    )  # fmt: skip
+    yield running
+    running.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(5400)  # hundreds of cycles are asked for now and then
+async def test_kill_minus_9_with_timers(killed: Cluster, pytestconfig: pytest.Config) -> None:
+    cycles = pytestconfig.getoption("--kill-cycles", default=20) // 2  # each waits longer than there
+    load, rng, began = TimerLoad(), random.Random(5), time.monotonic()
+    ended_ms: list[int] = []
+    for cycle in range(cycles):
+        if cycle and rng.randrange(ONE_START_IN) == 0:
+            kill_while_starting(killed, rng.uniform(0, START_MAX_S))
+            ended_ms.append(_now_ms())
+        load.look_at_clocks()
+        load.takes_far = cycle <= cycles // 2  # the rest of the test is spent with kills, not with waiting
+        killed.start_broker()
+        if cycle == 0:
+            with Connection(killed.broker_address) as connection:
+                connection.create_topic(TOPIC, QUEUES)
+                connection.create_topic(LAST_TOPIC, 1)
+        seconds = rng.uniform(LOAD_MIN_S, LOAD_MAX_S)
+        if rng.random() < 0.5:
+            # Until some are due together, and a little longer.
+            seconds += -(time.time() + seconds) % (TOGETHER_MS / 1000) + rng.uniform(0, BURST_S)
+        await load_until_killed(killed, load, seconds)
+        ended_ms.append(_now_ms())
+    killed.start_broker()
+    with Connection(killed.broker_address) as connection:
+        wait_for_the_last(connection, load)
+        copies = [record for queue_id in range(QUEUES) for record in connection.read_queue(TOPIC, queue_id)]
+        stored = connection.read_queue(TIMER_TOPIC, 0)
+    load.look_at_clocks()
+    figures = audit(load, copies, stored, ended_ms)
+    print(f"\n{killed.config['flushDiskType']}: {len(ended_ms)} kills in {time.monotonic() - began:.0f} s: {figures}")
+
+
+def wait_for_the_last(connection: Connection, load: TimerLoad) -> None:
+    """Timers come in the order in which they are due: with one that is due behind all others they are all there."""
+    last_ms = max(timer.due_ms for timer in load.timers.values()) + MARGIN_MS
+    connection.send(LAST_TOPIC, 0, b"last", {"TIMER_DELIVER_MS": str(last_ms)})
+    wait(lambda: connection.max_offset(LAST_TOPIC, 0) > 0, "the last timer", DELIVERY_DEADLINE_S)
+
+
+def audit(load: TimerLoad, copies: list[Record], stored: list[Record], ended_ms: list[int]) -> str:
+    """None lost, none early, none recalled in vain, none twice but by a kill; the figures."""
+    for record in stored:
+        timer = load.timers.get(record.body.decode())  # none for what recalls one
+        if timer is not None and timer.kind == "TIMER_DELAY_MS":
+            timer.due_ms = record.store_timestamp_ms + timer.value_ms
+    came = Counter(record.body.decode() for record in copies)
+    acknowledged = {name for name, timer in load.timers.items() if timer.handle}
+    wanted = {name for name in acknowledged if load.timers[name].is_recalled is None}
+    never = {name for name, timer in load.timers.items() if timer.is_never}
+    assert not came.keys() - load.timers.keys()
+    assert not wanted - came.keys(), "lost"
+    assert not never & came.keys(), "recalled, and came all the same"
+    early = [told for record in copies if (told := complaint(load.timers[record.body.decode()], record, load.set_ms))]
+    assert not early, "\n".join(early[:20])
+    repeated = repeated_by_kill(copies, ended_ms)
+    most = max(repeated.values(), default=0)
+    return (
+        f"{len(acknowledged)} acknowledged, {len(came)} of {len(load.timers)} sent came, {len(wanted)} had to, none early; "
+        f"{load.rolled_count} beyond the roll window; {len(never)} recalled in time, none came, "
+        f"{load.refused_recalls} too late; "
+        f"{sum(repeated.values())} came twice by {len(repeated)} kills, at most {most} by one"
+    )
+
+
+def complaint(timer: Timer, record: Record, set_ms: float) -> str:
+    """How early it came, or an empty text. The calendar was set by so much, which a delay does not follow."""
+    leeway_ms = set_ms + 1 if timer.kind == "TIMER_DELAY_MS" and set_ms >= 1 else 0
+    early_ms = timer.due_ms - record.store_timestamp_ms
+    return f"{timer} came {early_ms} ms early" if early_ms > leeway_ms else ""
+
+
+def repeated_by_kill(copies: list[Record], ended_ms: list[int]) -> Counter[int]:
+    """How many came again because of which kill: of each only what was among the last that the killed process put."""
+    by_process: dict[int, list[str]] = defaultdict(list)
+    for record in sorted(copies, key=lambda record: record.physical_offset):
+        by_process[bisect_left(ended_ms, record.store_timestamp_ms)].append(record.body.decode())
+    repeated: Counter[int] = Counter()
+    last_seen: dict[str, tuple[int, int]] = {}
+    for process, names in by_process.items():
+        for left, name in zip(range(len(names), 0, -1), names, strict=True):
+            if name in last_seen:
+                earlier, behind = last_seen[name]
+                assert earlier < process, f"{name} came twice by one process"
+                assert behind <= REPEATED_MAX, f"{name} came again, but was {behind} copies before the end"
+                repeated[earlier] += 1
+            last_seen[name] = process, left
+    return repeated
