@@ -39,7 +39,7 @@ MARGIN_MS = 500
 ONE_IN_FAR, ONE_IN_RECALLS = 5, 8
 RECALLABLE_MAX = 300
 REPEATED_MAX = 100
-"""What one turn delivers in BUDGET_S (0.5 ms): some 45, looked at after each eighth; more on a quicker machine."""
+"""What one turn delivers in BUDGET_S: some 25, looked at after each eighth; more on a quicker machine."""
 DELIVERY_DEADLINE_S = 60
 
 
