@@ -1,12 +1,13 @@
 """Clocks, timers and the end of a loop turn."""
 
 import asyncio
+import gc
 import time
 
 import pytest
 
 from runtime.clock import SystemClock, VirtualClock
-from runtime.timers import Timers
+from runtime.timers import Timer, Timers
 from runtime.turn import Phase, Turn
 
 DAY_MS = 86_400_000
@@ -48,6 +49,29 @@ async def test_liveness_timers_do_not_follow_message_time():
         await asyncio.sleep(0.001)
     again.cancel()
     assert ran == ["again"]
+
+
+async def test_nothing_of_a_timer_that_is_done_waits_for_the_garbage_collector():
+    def there() -> int:
+        return sum(isinstance(found, Timer) for found in gc.get_objects())
+
+    clock, ran = SystemClock(), []
+    timers = Timers(clock, asyncio.get_running_loop())
+    gc.collect()
+    gc.disable()
+    try:
+        before = there()
+        timers.after(0, lambda: ran.append("after"))
+        timers.at_ms(clock.message_time_ms(), lambda: ran.append("at"))
+        assert there() == before + 2
+        end = time.monotonic() + 5
+        while len(ran) < 2:
+            assert time.monotonic() < end
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)  # the loop lets go of what it ran
+        assert there() == before
+    finally:
+        gc.enable()
 
 
 async def test_a_system_timer_is_never_early_also_when_the_clock_is_set_back():
