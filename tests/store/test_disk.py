@@ -47,6 +47,29 @@ def test_views_outlive_a_deleted_file(disk: Disk, tmp_path: Path) -> None:
     assert bytes(held) == b"abc" and not disk.exists(path)
 
 
+def test_nothing_is_read_ahead_where_something_is_about_to_be_written(tmp_path: Path) -> None:
+    """By the kernel's word, which holds for any file system: `rr` in a mapping's flags says that it is read at random."""
+    path, step = f"{tmp_path}/file", 1 << 20
+    region = FileDisk().map(path, 4 * step, create=True)
+
+    def alone() -> list[tuple[int, int]]:
+        ranges, begin, found = [], region.array.ctypes.data, (0, 0)
+        for line in Path("/proc/self/smaps").read_text().splitlines():
+            if line.endswith(path):
+                first, last = line.split()[0].split("-")
+                found = int(first, 16) - begin, int(last, 16) - begin
+            elif line.startswith("VmFlags:") and found != (0, 0):
+                ranges += [found] if "rr" in line.split() else []
+                found = 0, 0
+        return ranges
+
+    assert alone() == []
+    region.reserve(0, step)
+    assert alone() == [(0, step)]
+    region.reserve(step, 3 * step)
+    assert alone() == [(step, 3 * step)]
+
+
 def test_a_mapped_file_keeps_one_descriptor_until_it_is_closed(tmp_path: Path) -> None:
     disk = FileDisk()
     regions = [disk.map(f"{tmp_path}/{n}", 4096, create=True, random_access=n % 2 == 0) for n in range(50)]
