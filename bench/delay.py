@@ -5,9 +5,8 @@
 The load is bench/loadgen. Messages that are not delayed come first: the path that all of them take, on this machine and at
 this hour. Then the delay levels, timers (TIMER_DELIVER_MS) and __STARTDELIVERTIME, which Apache does not know, at 1,000 and
 5,000 messages a second; and 50,000 timers that are due in one instant, and from 3 s before it on others send undelayed
-messages. What sends these waits for no other process, where that is allowed: on two cores it waited for the one that takes
-the 50,000, up to 9 ms, which is nothing that a broker does. On a busy machine what counts is how much later delayed messages
-come than those that are not; or what comes of --real-time, where PocketMQ goes before the other work (realTimePriority=1).
+messages. On a busy machine what counts is how much later delayed messages come than those that are not; or what comes of
+--real-time, where PocketMQ goes before the other work (realTimePriority=1).
 """
 
 import argparse
@@ -26,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import wire
-from bench.run import GOES_FIRST, QUEUES, Bench, Running, console, prepared, start_apache, start_ours, verdict
+from bench.run import QUEUES, Bench, Running, console, prepared, start_apache, start_ours, verdict
 
 PEER = "5.5.0"
 RATES = (1000, 5000)
@@ -71,11 +70,11 @@ def measure(bench: Bench, start: Callable[[Path], Running]) -> dict[str, Result]
     broker = start(folder)
     results: dict[str, Result] = {}
 
-    def run(load: Load, seconds: float | None = None, goes_first: bool = False) -> None:
+    def run(load: Load, seconds: float | None = None) -> None:
         topic = f"Bench-{next(numbers)}"
         wire.create_topic(broker.address, topic, QUEUES)
         began, stolen = time.monotonic(), stolen_s()
-        result = bench.run(broker, *load.arguments, "-topic", topic, seconds=seconds, goes_first=goes_first)
+        result = bench.run(broker, *load.arguments, "-topic", topic, seconds=seconds)
         result["stolen"] = (stolen_s() - stolen) / (time.monotonic() - began) / (os.cpu_count() or 1)
         results[load.name] = result
 
@@ -88,11 +87,11 @@ def measure(bench: Bench, start: Callable[[Path], Running]) -> dict[str, Result]
             console.print(f"[dim]{broker.name}: {load.name} (load average: {os.getloadavg()[0]:.1f}) ...[/]")
             run(load)
         console.print(f"[dim]{broker.name}: {BURST_LOAD.name} ...[/]")
-        run(Load("beside, quiet", "now", 0, BESIDE_RATE), BESIDE_SECONDS, goes_first=True)
+        run(Load("beside, quiet", "now", 0, BESIDE_RATE), BESIDE_SECONDS)
         with ThreadPoolExecutor(1) as threads:
             burst = threads.submit(run, BURST_LOAD, BURST_SECONDS)
             time.sleep(BURST_SECONDS)  # by then all are sent, and none is due
-            run(BESIDE_LOAD, BESIDE_SECONDS, goes_first=True)
+            run(BESIDE_LOAD, BESIDE_SECONDS)
             burst.result()
     finally:
         broker.stop()
@@ -130,8 +129,6 @@ def show(ours: dict[str, Result], theirs: dict[str, Result] | None) -> None:
             drained = BURST / max(measured[BURST_LOAD.name]["late_max_ms"], 1) * 1000
             told = verdict(drained, BURST_PER_S_MIN, False) if measured is ours else f"{drained:,.0f}"
             console.print(f"{name}: the {BURST:,} come at {told} a second")
-    if not GOES_FIRST:
-        console.print("sends beside them had to wait for a core like any process: as root they would not (chrt)")
 
 
 def judged(load: Load, got: Result, ours: dict[str, Result]) -> list[str]:

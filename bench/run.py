@@ -65,8 +65,6 @@ POP_LOADS = [Load("pop of 32, 32 acks (8 x 4)", ("-mode", "pop", "-conns", "8", 
 POP_PEER = "5.5.0"
 # Under SYNC_FLUSH, where the disk's own pace decides; each answer waits for the sync of its record.
 SYNC_LOADS = [Load("SYNC_FLUSH send (64 x 1)", ("-conns", "64", "-window", "1"), 1.0, 1.0)]
-GOES_FIRST = ("chrt", "--rr", "1") if os.geteuid() == 0 and shutil.which("chrt") else ()
-"""A real-time priority for a command that follows, if we may give it one."""
 BOOT_SECONDS_MAX = 0.6
 IDLE_MB_MAX = 60.0
 
@@ -133,15 +131,9 @@ class Bench:
     seconds: float
     warm_seconds: float
 
-    def run(
-        self, broker: Running, *arguments: str, seconds: float | None = None, goes_first: bool = False
-    ) -> dict[str, Any]:
-        """One run of loadgen (it warms up for 2 s by itself); raises RuntimeError when messages failed.
-
-        `goes_first`: it waits for no other process, where that is allowed.
-        """
-        command = [*GOES_FIRST] if goes_first else []
-        command += [str(self.loadgen), "-addr", broker.address, "-pid", str(broker.pid), "-topic", TOPIC]
+    def run(self, broker: Running, *arguments: str, seconds: float | None = None) -> dict[str, Any]:
+        """One run of loadgen (it warms up for 2 s by itself); raises RuntimeError when messages failed."""
+        command = [str(self.loadgen), "-addr", broker.address, "-pid", str(broker.pid), "-topic", TOPIC]
         command += ["-queues", str(QUEUES), "-secs", str(seconds or self.seconds), *arguments]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
