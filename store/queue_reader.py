@@ -140,7 +140,7 @@ class QueueReader:
         count_max: int,
         record_filter: RecordFilter,
     ) -> GetResult | None:
-        """What a record filter wants of `units`; None leaves them to `_get_matching`, also when a run is not a plain one.
+        """What a record filter wants of `units`; None leaves them to `_get_matching`: they are old, or their first run is odd.
 
         32 records that are all wanted cost 10 us less here, 0.3 each, besides what their judging costs.
         """
@@ -156,9 +156,13 @@ class QueueReader:
             run = units[position : position + run_size]
             values = unit_run_struct(len(run) // CONSUME_QUEUE_UNIT_SIZE).unpack(run)
             offsets, sizes = values[::3], values[1::3]
-            verdicts = self._plain_verdicts(offsets, values[2::3], record_filter)
-            if verdicts is None or offsets[0] < in_memory_from:
+            if offsets[0] < in_memory_from:
                 return None
+            verdicts = self._plain_verdicts(offsets, values[2::3], record_filter)
+            if verdicts is None:
+                if not scanned:
+                    return None
+                break  # the next pull begins there
             wanted += compress(offsets, verdicts)
             wanted_sizes += compress(sizes, verdicts)
             scanned += len(offsets)

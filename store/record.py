@@ -226,7 +226,7 @@ def entries_of(view: memoryview, position: int) -> bytes:
     try:
         size, magic_code, host_bits, body_size = _SHAPE_OF(view, position)
         if magic_code == MESSAGE_MAGIC_CODE and not host_bits & HOST_FLAGS:
-            # What nearly every record is, without the detours of `bounds`: 0.45 us, not 1.1.
+            # What nearly every record is, without the detours of `bounds`: 0.4 us, not 1.1.
             start = position + _SHAPE_SIZE + body_size
             start += view[start] + 3
             end = position + size
