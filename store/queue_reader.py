@@ -140,7 +140,7 @@ class QueueReader:
         count_max: int,
         record_filter: RecordFilter,
     ) -> GetResult | None:
-        """What a record filter wants of `units`; None leaves them to `_get_matching`: they are old, or their first run is odd.
+        """What a record filter wants of `units`; None leaves them to `_get_matching`: old ones, or an odd first run.
 
         32 records that are all wanted cost 10 us less here, 0.3 each, besides what their judging costs.
         """
