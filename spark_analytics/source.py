@@ -21,7 +21,8 @@ Options:
                         DROPMALFORMED goes on with the next intact one; PERMISSIVE as well, with a row of nulls for it
     columnNameOfCorruptRecord             `_corrupt_record` unless given: a binary column of the schema for damaged bytes
     delayLevel          the broker's messageDelayLevel, for deliverTime
-    maxPartitionBytes   bytes of a task, `128m` unless given; a plain number or with k, m or g
+    maxPartitionBytes   bytes of a task, such as `64m`; a plain number or with k, m or g. Unless given, half of what comes to
+                        each processor of the driver's machine, from `128m` to `512m`
     ignoreMissingFiles  true: leave out files that retention deletes while the query runs
     pushFilters         true: leave out, while reading, what the query's filters on topic, queueId, physicalOffset and
                         storeTimestamp exclude; needs spark.sql.python.filterPushdown.enabled. Only for a DataFrame that
@@ -93,8 +94,9 @@ class CommitLogReader(DataSourceReader):  # type: ignore[misc]
         """The splits that options and filters leave."""
         for _ in range(_PLANNINGS_MAX):
             try:
-                chains = logs(log_files(self._options.paths))
-                splits = [split for chain in chains for split in plan_log(chain, self._pruning, self._options.split_size)]
+                files = log_files(self._options.paths)
+                split_size = self._options.split_size(sum(file.size for file in files))
+                splits = [split for chain in logs(files) for split in plan_log(chain, self._pruning, split_size)]
                 return [SplitPartition(split) for split in splits]
             except MissingFileError as error:
                 missing = error

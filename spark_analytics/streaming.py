@@ -165,13 +165,14 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _splits(self, files: list[LogFile], begin: int, end: int) -> list[Split]:
         splits = []
+        split_size = self._options.split_size(end - begin)
         for file in files:
             start = max(begin - file.physical_offset, 0)
             if file.physical_offset >= end or start >= file.size:
                 continue
             stop = full_end(file, start) if end >= file.end else end - file.physical_offset
             low, high = self._pruning.narrow(file, start, stop)
-            cuts = [*range(low, high, self._options.split_size), high]
+            cuts = [*range(low, high, split_size), high]
             splits += [Split(file, cut, next_cut, stop) for cut, next_cut in pairwise(cuts)]
         return splits
 

@@ -20,7 +20,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from spark_logs import LogBuilder, physical_offsets, read, rows_of, spark_schema
 
 from spark_analytics import places, pruning, splits
-from spark_analytics.options import size_option
+from spark_analytics.options import read_options, size_option
 from spark_analytics.source import CommitLogReader, FilteringCommitLogReader, RocketMQDataSource
 
 pytestmark = pytest.mark.spark
@@ -144,6 +144,18 @@ def test_filters_are_taken_only_when_asked_for() -> None:
 @pytest.mark.parametrize(("text", "size"), [("5", 5), ("128m", 128 << 20), ("2 KB", 2048), ("1GiB", 1 << 30), ("64b", 64)])
 def test_sizes(text: str, size: int) -> None:
     assert size_option("maxPartitionBytes", text) == size
+
+
+@pytest.mark.parametrize(
+    ("processors", "total", "size"),
+    [(2, 1 << 30, 256 << 20), (2, 100, 128 << 20), (8, 1 << 30, 128 << 20), (2, 50 << 30, 512 << 20)],
+)
+def test_a_task_gets_half_of_what_comes_to_a_processor_within_limits(
+    processors: int, total: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: processors)
+    assert read_options({"path": "/store"}).split_size(total) == size
+    assert read_options({"path": "/store", "maxpartitionbytes": "64m"}).split_size(total) == 64 << 20
 
 
 def test_what_is_not_there_is_named(tmp_path: Path) -> None:
