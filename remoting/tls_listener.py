@@ -10,10 +10,11 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from remoting.tls import ServerTls
+from remoting.tls import ServerTls, alert_of
 from runtime.timers import Timer, Timers
 
 log = logging.getLogger("remoting")
@@ -21,6 +22,7 @@ log = logging.getLogger("remoting")
 BACKLOG: Final = 1024
 HANDSHAKE: Final = b"\x16"
 HANDSHAKE_MAX_S: Final = 10.0
+UNREAD_MAX: Final = 1 << 16
 FULL_PAUSE_S: Final = 1.0
 """How long nothing is accepted after the process ran out of descriptors."""
 
@@ -109,13 +111,31 @@ class TlsListener:
         accepted.close()
 
     async def _connect(self, accepted: socket.socket, context: ssl.SSLContext | None) -> None:
+        if context is None:
+            await self._loop.connect_accepted_socket(self._make, accepted)
+            return
         peer = _peer(accepted)
-        limit_s = None if context is None else HANDSHAKE_MAX_S
         try:
-            await self._loop.connect_accepted_socket(self._make, accepted, ssl=context, ssl_handshake_timeout=limit_s)
+            # The loop closes the socket before it tells that a handshake failed.
+            with accepted.dup() as kept:
+                try:
+                    await self._loop.connect_accepted_socket(
+                        self._make, accepted, ssl=context, ssl_handshake_timeout=HANDSHAKE_MAX_S
+                    )
+                except ssl.SSLError as error:
+                    _tell(kept, alert_of(error))
+                    raise
         except OSError as error:  # ssl.SSLError and TimeoutError are such
             log.warning("closing %s: no TLS connection: %s", peer, error)
             accepted.close()
+
+
+def _tell(kept: socket.socket, alert: bytes) -> None:
+    """Send what ends a connection, as far as it goes. What is unread would have the close take it back."""
+    with suppress(OSError):
+        kept.send(alert)
+        kept.shutdown(socket.SHUT_WR)
+        kept.recv(UNREAD_MAX)
 
 
 def _peer(accepted: socket.socket) -> str:

@@ -184,6 +184,25 @@ def test_both_kinds_in_permissive_mode(
             assert {message.body for message in client.wait_for(name, 2)} == {"from plain", "from tls"}
 
 
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_who_is_refused_is_told_so_by_an_alert(
+    version: ssl.TLSVersion, enforcing: Cluster, certificates: Certificates
+) -> None:
+    """Which one is for the library to say: Java's is bad_certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.maximum_version = version
+    context.load_verify_locations(certificates["authority"])
+    for address in (enforcing.namesrv_address, enforcing.broker_address):
+        host, _, port = address.rpartition(":")
+        with (
+            pytest.raises(ssl.SSLError, match="alert"),
+            socket.create_connection((host, int(port)), 10) as plain,
+            context.wrap_socket(plain) as by_tls,
+        ):
+            by_tls.recv(1)  # with TLS 1.3 a client is through before its certificate is looked at
+
+
 def test_a_new_certificate_is_shown_without_a_restart(enforcing: Cluster, certificates: Certificates) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import socket
+import ssl
 
 import pytest
 from certificates import Authority
@@ -98,6 +100,38 @@ async def test_certificates_of_clients(remoting, files, tmp_path, auth):
         else:
             with pytest.raises(TlsMismatch, match="another certificate"):
                 await echo(remoting, address, client)
+
+
+ALERTS = {
+    "another authority's": "TLSV1_ALERT_UNKNOWN_CA",
+    "none, TLS 1.2": "SSLV3_ALERT_HANDSHAKE_FAILURE",
+    "none, TLS 1.3": "TLSV13_ALERT_CERTIFICATE_REQUIRED",
+    "the right one, TLS 1.2, no cipher of ours": "SSLV3_ALERT_HANDSHAKE_FAILURE",
+}
+
+
+@pytest.mark.parametrize("shown", ALERTS)
+async def test_who_is_refused_is_told_why(remoting, files, tmp_path, shown):
+    config = enforcing(files, server_auth_client=True, server_need_client_auth=ClientAuth.REQUIRE)
+    _, address = await remoting.serve(TABLE, tls=server_tls(config))
+    strange = Authority(tmp_path, "stranger").certificate("strange")
+    changed = {"client_cert_path": None} if "none" in shown else {}
+    if shown == "another authority's":
+        changed = {"client_cert_path": strange.cert, "client_key_path": strange.key}
+    context = client_tls(enforcing(files, **changed)).context
+    if "1.2" in shown:
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+    if "cipher" in shown:
+        context.set_ciphers("AES128-GCM-SHA256")  # for RSA keys; the server's is another
+
+    def ask() -> None:
+        host, _, port = address.rpartition(":")
+        with socket.create_connection((host, int(port)), 10) as plain, context.wrap_socket(plain) as by_tls:
+            by_tls.recv(1)  # with TLS 1.3 the client is through before the server has looked at its certificate
+
+    with pytest.raises(ssl.SSLError) as refused:
+        await asyncio.to_thread(ask)
+    assert refused.value.reason == ALERTS[shown]
 
 
 async def test_changed_certificates_hold_for_new_connections(remoting, files, authority, caplog):
