@@ -1,5 +1,6 @@
 """What every Disk promises, on the real one, in memory, and on the simulated one."""
 
+import mmap
 import os
 import subprocess
 import sys
@@ -68,6 +69,36 @@ def test_nothing_is_read_ahead_where_something_is_about_to_be_written(tmp_path: 
     assert alone() == [(0, step)]
     region.reserve(step, 3 * step)
     assert alone() == [(step, 3 * step)]
+
+
+@pytest.mark.parametrize("is_locked", [False, True])
+def test_a_sync_unmaps_full_pages_and_loses_nothing(tmp_path: Path, is_locked: bool) -> None:
+    size, end = 1 << 20, (1 << 20) - 5000
+    path = f"{tmp_path}/log"
+    region = FileDisk().map(path, size, create=True)
+    region.reserve(0, size)
+    if is_locked:
+        region.lock_memory()
+    written = bytes(number % 251 for number in range(end))
+    region.view[:end] = written
+    assert mapped_bytes(path) >= end
+    region.sync(0, end)
+    # The page that is not full yet is about to be written to again.
+    assert mapped_bytes(path) >= end if is_locked else mapped_bytes(path) == mmap.PAGESIZE
+    assert Path(path).read_bytes()[:end] == written
+    region.view[end] = 7
+    assert bytes(region.view[: end + 1]) == written + b"\x07"
+
+
+def mapped_bytes(path: str) -> int:
+    """How much of a mapped file is resident."""
+    total, is_it = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split()[0]:
+            is_it = line.endswith(path)
+        elif is_it and line.startswith("Rss:"):
+            total += int(line.split()[1]) * 1024
+    return total
 
 
 def test_a_mapped_file_keeps_one_descriptor_until_it_is_closed(tmp_path: Path) -> None:
