@@ -23,6 +23,7 @@ CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
 FIRST_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
 CHECK_IMMUNITY_TIME: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 TRANSACTION_ID: Final = "__transactionId__"
+_OWN_BYTES: Final = OWN_PROPERTY.encode()
 _PRODUCER_GROUP: Final = "PGROUP"
 _STORED_MS: Final = "PMQ_STORED_MS"
 _QUEUE_ID_MAX: Final = 2**31 - 1
@@ -136,9 +137,9 @@ class HalfMessage:
 
         The stored string shows TRAN_MSG, REAL_TOPIC and REAL_QID, as Apache's does, which renders it before it clears them.
         """
-        shown = self._shown()
-        message = self.record.copy_to(self.real_topic, self.real_queue_id, store_host, shown)
-        message.properties = {name: shown[name] for name in shown if name not in (TRAN_MSG, REAL_TOPIC, REAL_QID)}
+        message = self.record.copy_to(self.real_topic, self.real_queue_id, store_host, self._shown())
+        for name in (TRAN_MSG, REAL_TOPIC, REAL_QID):
+            message.properties.pop(name, None)
         message.sys_flag = message.sys_flag & ~TRANSACTION_TYPE_MASK | TRANSACTION_COMMIT_TYPE
         message.prepared_transaction_offset = prepared_offset
         return message
@@ -154,6 +155,8 @@ class HalfMessage:
         )
 
     def _shown(self) -> dict[str, str]:
+        if _OWN_BYTES not in self.record.properties:
+            return self.properties.copy()
         return {name: value for name, value in self.properties.items() if not name.startswith(OWN_PROPERTY)}
 
 
