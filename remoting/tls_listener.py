@@ -111,23 +111,26 @@ class TlsListener:
         accepted.close()
 
     async def _connect(self, accepted: socket.socket, context: ssl.SSLContext | None) -> None:
-        if context is None:
-            await self._loop.connect_accepted_socket(self._make, accepted)
-            return
         peer = _peer(accepted)
         try:
-            # The loop closes the socket before it tells that a handshake failed.
-            with accepted.dup() as kept:
-                try:
-                    await self._loop.connect_accepted_socket(
-                        self._make, accepted, ssl=context, ssl_handshake_timeout=HANDSHAKE_MAX_S
-                    )
-                except ssl.SSLError as error:
-                    _tell(kept, alert_of(error))
-                    raise
+            if context is None:
+                await self._loop.connect_accepted_socket(self._make, accepted)
+            else:
+                await self._shake_hands(accepted, context)
         except OSError as error:  # ssl.SSLError and TimeoutError are such
-            log.warning("closing %s: no TLS connection: %s", peer, error)
+            log.warning("closing %s: no %s: %s", peer, "connection" if context is None else "TLS connection", error)
             accepted.close()
+
+    async def _shake_hands(self, accepted: socket.socket, context: ssl.SSLContext) -> None:
+        # The loop closes the socket before it tells that a handshake failed.
+        with accepted.dup() as kept:
+            try:
+                await self._loop.connect_accepted_socket(
+                    self._make, accepted, ssl=context, ssl_handshake_timeout=HANDSHAKE_MAX_S
+                )
+            except ssl.SSLError as error:
+                _tell(kept, alert_of(error))
+                raise
 
 
 def _tell(kept: socket.socket, alert: bytes) -> None:
