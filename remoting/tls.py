@@ -15,8 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from remoting.tls_alert import AlertingContext
 from runtime import properties_file
 from runtime.config import ConfigError, items_of, setting, update
 from runtime.lifecycle import StartError
@@ -79,41 +80,6 @@ class TlsConfig:
         except (OSError, ValueError) as error:
             text = "; ".join(error.problems) if isinstance(error, ConfigError) else str(error)
             raise StartError(f"tls.config.file={self.config_file}: {text}") from error
-
-
-class _AlertingObject(ssl.SSLObject):
-    outgoing: ssl.MemoryBIO
-
-    def do_handshake(self) -> None:
-        try:
-            super().do_handshake()
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            raise
-        except ssl.SSLError as error:
-            error.alert = self.outgoing.read()  # type: ignore[attr-defined]
-            raise
-
-
-class AlertingContext(ssl.SSLContext):
-    """A context whose failed handshakes leave behind what OpenSSL would tell the other side (`alert_of`).
-
-    Neither asyncio nor uvloop sends it: they end the connection, and the alert is lost with the buffer in which it waits.
-    """
-
-    sslobject_class = _AlertingObject
-
-    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **kwargs: Any) -> ssl.SSLObject:
-        """As SSLContext's; the object knows where it writes to."""
-        wrapped = super().wrap_bio(incoming, outgoing, *args, **kwargs)
-        assert isinstance(wrapped, _AlertingObject)
-        wrapped.outgoing = outgoing
-        return wrapped
-
-
-def alert_of(error: OSError) -> bytes:
-    """The bytes that tell the other side why a handshake with an `AlertingContext` failed; none for another error."""
-    alert: bytes = getattr(error, "alert", b"")
-    return alert
 
 
 class ReloadingContext:

@@ -10,11 +10,11 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from remoting.tls import ServerTls, alert_of
+from remoting.tls import ServerTls
+from remoting.tls_alert import send_alert
 from runtime.timers import Timer, Timers
 
 log = logging.getLogger("remoting")
@@ -22,7 +22,6 @@ log = logging.getLogger("remoting")
 BACKLOG: Final = 1024
 HANDSHAKE: Final = b"\x16"
 HANDSHAKE_MAX_S: Final = 10.0
-UNREAD_MAX: Final = 1 << 16
 FULL_PAUSE_S: Final = 1.0
 """How long nothing is accepted after the process ran out of descriptors."""
 
@@ -129,16 +128,8 @@ class TlsListener:
                     self._make, accepted, ssl=context, ssl_handshake_timeout=HANDSHAKE_MAX_S
                 )
             except ssl.SSLError as error:
-                _tell(kept, alert_of(error))
+                send_alert(kept, error)
                 raise
-
-
-def _tell(kept: socket.socket, alert: bytes) -> None:
-    """Send what ends a connection, as far as it goes. What is unread would have the close take it back."""
-    with suppress(OSError):
-        kept.send(alert)
-        kept.shutdown(socket.SHUT_WR)
-        kept.recv(UNREAD_MAX)
 
 
 def _peer(accepted: socket.socket) -> str:

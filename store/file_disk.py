@@ -96,9 +96,8 @@ class _FileRegion(MappedRegion):
         """Have the first touch of a page in a range, in which nothing is written yet, bring no others along.
 
         Reading ahead makes zeros there, on one machine of 8 MB at a time (read_ahead_kb): for that the loop stood still for
-        13 to 30 ms, every 8 MB of log. In all it takes as much: with full load page by page 20 % of the processor, 12 for
-        the faults and 9 for the sync, which write-protects each page by itself; else 18. Reading ahead is useful again when
-        the range is full.
+        13 to 30 ms, every 8 MB of log. What the faults cost is made up for where pages are unmapped for the sync. Reading
+        ahead is useful again when the range is full.
         """
         with suppress(OSError):  # too many mappings: it is nothing but advice
             self._advise(*self._alone, mmap.MADV_NORMAL)

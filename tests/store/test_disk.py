@@ -54,15 +54,8 @@ def test_nothing_is_read_ahead_where_something_is_about_to_be_written(tmp_path: 
     region = FileDisk().map(path, 4 * step, create=True)
 
     def alone() -> list[tuple[int, int]]:
-        ranges, begin, found = [], region.array.ctypes.data, (0, 0)
-        for line in Path("/proc/self/smaps").read_text().splitlines():
-            if line.endswith(path):
-                first, last = line.split()[0].split("-")
-                found = int(first, 16) - begin, int(last, 16) - begin
-            elif line.startswith("VmFlags:") and found != (0, 0):
-                ranges += [found] if "rr" in line.split() else []
-                found = 0, 0
-        return ranges
+        begin = region.array.ctypes.data
+        return [(first - begin, last - begin) for first, last, told in mappings(path) if "rr" in told["VmFlags"]]
 
     assert alone() == []
     region.reserve(0, step)
@@ -92,13 +85,23 @@ def test_a_sync_unmaps_full_pages_and_loses_nothing(tmp_path: Path, is_locked: b
 
 def mapped_bytes(path: str) -> int:
     """How much of a mapped file is resident."""
-    total, is_it = 0, False
+    return sum(int(told["Rss"][0]) * 1024 for _, _, told in mappings(path))
+
+
+def mappings(path: str) -> list[tuple[int, int, dict[str, list[str]]]]:
+    """Where a file is mapped, from and up to which address, and what the kernel tells of each part."""
+    found: list[tuple[int, int, dict[str, list[str]]]] = []
+    told: dict[str, list[str]] = {}
     for line in Path("/proc/self/smaps").read_text().splitlines():
-        if "-" in line.split()[0]:
-            is_it = line.endswith(path)
-        elif is_it and line.startswith("Rss:"):
-            total += int(line.split()[1]) * 1024
-    return total
+        name, *values = line.split()
+        if name.endswith(":"):
+            told[name[:-1]] = values
+        else:
+            told = {}
+            if line.endswith(path):
+                first, last = name.split("-")
+                found.append((int(first, 16), int(last, 16), told))
+    return found
 
 
 def test_a_mapped_file_keeps_one_descriptor_until_it_is_closed(tmp_path: Path) -> None:
