@@ -15,7 +15,7 @@ import msgspec
 from broker.bloom_filter import BloomFilter, bit_mask
 from broker.config import BrokerConfig
 from broker.config_manager import ConfigManager
-from broker.expression_filter import ExpressionFilter, Wants
+from broker.expression_filter import ExpressionFilter, Judge
 from broker.subscription import SQL92, is_tag_type
 from remoting.bodies import SubscriptionData
 from runtime.clock import Clock
@@ -56,7 +56,7 @@ class ConsumerFilterData(msgspec.Struct, rename="camel"):
         return {**msgspec.to_builtins(self), "dead": self.is_dead}
 
 
-def compile_subscription(expression_type: str, expression: str | None) -> Wants:
+def compile_subscription(expression_type: str, expression: str | None) -> Judge:
     """The function of a subscription that is not by tags. Raises ValueError, also for a type that is not known."""
     if expression_type != SQL92:
         raise ValueError(f"there is no expression type {expression_type}")
@@ -156,13 +156,13 @@ class ConsumerFilterManager(ConfigManager):
             data = self.get(topic, group)
             if data is None:
                 return None
-            wants = compile_subscription(data.expression_type, data.expression)
+            judge = compile_subscription(data.expression_type, data.expression)
             mask = bit_mask(data.bloom_filter_data.bit_pos) if data.bloom_filter_data else 0
-            found = ExpressionFilter(wants, data.born_time, mask, self.bloom_filter.bit_count // 8)
+            found = ExpressionFilter(judge, data.born_time, mask, self.bloom_filter.bit_count // 8)
             self._filters[topic, group] = found
         return found
 
-    def bitmap(self, topic: str, entries: bytes) -> bytes:
+    def bitmap(self, topic: str, entries: str) -> bytes:
         """The bitmap of a message: the bits of all groups that want it; empty for a topic without such groups."""
         groups = self.table.get(topic)
         if not groups:
@@ -173,7 +173,7 @@ class ConsumerFilterManager(ConfigManager):
                 record_filter = self.record_filter(topic, group)
             except ValueError:
                 record_filter = None
-            if record_filter is not None and data.bloom_filter_data and record_filter.matches(entries):
+            if record_filter is not None and data.bloom_filter_data and record_filter.judge((entries,))[0]:
                 positions += data.bloom_filter_data.bit_pos
         return self.bloom_filter.bitmap(positions)
 

@@ -91,7 +91,7 @@ def plain_times(view: memoryview, position: int) -> tuple[int, int, bool, int] |
         if mark not in entries:
             continue
         asked = value_of(entries, mark)
-        if not (out and asked and out.isdigit() and asked.isdigit() and max(len(out), len(asked)) <= DIGITS_MAX):
+        if not (out and asked and out.isdecimal() and asked.isdecimal() and max(len(out), len(asked)) <= DIGITS_MAX):
             return None
         out_ms, due_ms, store_timestamp_ms = int(out), int(asked), store_timestamp_of(view, position)
         if unit_ms:

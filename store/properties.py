@@ -68,24 +68,43 @@ def is_odd(text: str, properties: dict[str, str]) -> bool:
     return bool(text) and text.count("\x02") + (text[-1] != "\x02") != len(properties)
 
 
-def mark_of(name: str) -> bytes:
-    """What stands before the value of a property in *entries*: a property string as UTF-8, with a separator before it."""
-    return f"{PROPERTY_SEPARATOR}{name}{NAME_VALUE_SEPARATOR}".encode()
+def entries_from(text: bytes | memoryview) -> str:
+    """The *entries* of a property string: its bytes as Latin-1, between two separators, so that each entry is between two.
 
-
-def value_of(entries: bytes, mark: bytes) -> bytes | None:
-    """The value behind a mark, None without it: what `decode_properties` has, but for bad bytes.
-
-    0.25 us; to decode them all costs 0.3 us each.
+    Latin-1 has a character for each byte and a byte for each character. To look for something in a `str` takes 0.02 us, in
+    `bytes` 0.1 (3.11).
     """
-    return entries.rpartition(mark)[2].partition(b"\x02")[0] or value_before_empty(entries, mark)
+    return f"\x02{str(text, 'latin-1')}\x02"
 
 
-def value_before_empty(entries: bytes, mark: bytes) -> bytes | None:
+def mark_of(name: str) -> str:
+    """What stands before the value of a property in entries."""
+    return as_entry(f"{PROPERTY_SEPARATOR}{name}{NAME_VALUE_SEPARATOR}")
+
+
+def as_entry(text: str) -> str:
+    """A text as it stands in entries."""
+    return str(text.encode("utf-8", "surrogatepass"), "latin-1")
+
+
+def text_of(part: str) -> str:
+    """A part of entries as text; bad bytes become U+FFFD, as in Java."""
+    return part if part.isascii() else str(part.encode("latin-1"), "utf-8", "replace")
+
+
+def value_of(entries: str, mark: str) -> str | None:
+    """The value behind a mark as it stands in the entries (`text_of`), None without it: what `decode_properties` has.
+
+    0.2 us; to decode them all costs 0.3 us each.
+    """
+    return entries.rpartition(mark)[2].partition("\x02")[0] or value_before_empty(entries, mark)
+
+
+def value_before_empty(entries: str, mark: str) -> str | None:
     """The value of a property that is not there, or has an empty value in its last entry: an earlier one counts then."""
     while mark in entries:
         entries, _, behind = entries.rpartition(mark)
-        value = behind.partition(b"\x02")[0]
+        value = behind.partition("\x02")[0]
         if value:
             return value
     return None

@@ -28,7 +28,14 @@ from store.layout import (
 )
 from store.mapped_file_queue import MappedFileQueue
 from store.message import GetResult, GetStatus
-from store.record import BadRecordError, TagsCode, decode_dispatch_request, entries_of, store_timestamp_of
+from store.record import (
+    BadRecordError,
+    TagsCode,
+    decode_dispatch_request,
+    entries_of,
+    entries_of_each,
+    store_timestamp_of,
+)
 from store.record_filter import RecordFilter
 
 # Records apart from each other are copied into one buffer from this count on, if they are no larger than this on average.
@@ -42,6 +49,9 @@ _ADDRESS_MARK: Final = 0x80
 _TAGS_CODE_POSITION: Final = field_position(CONSUME_QUEUE_UNIT, "tags_code")
 
 _JUDGED_AT_ONCE: Final = 32
+# Records apart from each other are copied before they are judged if they are no larger than this on average. Those that are
+# wanted then need no further copy; the others have cost what fetching their properties alone would have, or little more.
+_JUDGED_COPY_SIZE_MAX: Final = 2048
 
 Unit = tuple[int, int, int]
 """Physical offset, size and tags code."""
@@ -142,7 +152,8 @@ class QueueReader:
     ) -> GetResult | None:
         """What a record filter wants of `units`; None leaves them to `_get_matching`: old ones, or an odd first run.
 
-        32 records that are all wanted cost 10 us less here, 0.3 each, besides what their judging costs.
+        32 records that are all wanted cost 10 us less here, 0.3 each, besides what their judging costs; if these were
+        copied for that, the copy is the answer.
         """
         config, log_files = self.config, self.commit_log.mapped_files
         in_memory_from = self.commit_log.max_offset - self.in_memory_bytes
@@ -151,6 +162,7 @@ class QueueReader:
         run_size = min(count_max, _JUDGED_AT_ONCE) * CONSUME_QUEUE_UNIT_SIZE
         wanted: list[int] = []
         wanted_sizes: list[int] = []
+        block: memoryview | None = None
         scanned = total = 0
         for position in range(0, len(units), run_size):
             run = units[position : position + run_size]
@@ -158,11 +170,12 @@ class QueueReader:
             offsets, sizes = values[::3], values[1::3]
             if offsets[0] < in_memory_from:
                 return None
-            verdicts = self._plain_verdicts(offsets, values[2::3], record_filter)
-            if verdicts is None:
+            judged = self._judged_plainly(offsets, sizes, values[2::3], record_filter)
+            if judged is None:
                 if not scanned:
                     return None
                 break  # the next pull begins there
+            verdicts, block = judged
             wanted += compress(offsets, verdicts)
             wanted_sizes += compress(sizes, verdicts)
             scanned += len(offsets)
@@ -174,7 +187,10 @@ class QueueReader:
                 break
         if not wanted:
             return GetResult(GetStatus.NO_MATCHED_MESSAGE, queue_offset + scanned, min_offset, max_offset)
-        views = _gathered(log_files, wanted, wanted_sizes, total)
+        if block is None or len(block) != total or len(wanted) != scanned:
+            views = _gathered(log_files, wanted, wanted_sizes, total)
+        else:
+            views = [block]
         return _found(views, wanted, wanted_sizes, total, queue_offset + scanned, min_offset, max_offset)
 
     def _get_matching(
@@ -246,17 +262,19 @@ class QueueReader:
     def _judged_run(self, topic: str, queue_id: int, run: memoryview, record_filter: RecordFilter) -> Iterable[Unit]:
         values = unit_run_struct(len(run) // CONSUME_QUEUE_UNIT_SIZE).unpack(run)
         offsets, sizes, codes = values[::3], values[1::3], values[2::3]
-        verdicts = self._plain_verdicts(offsets, codes, record_filter)
-        if verdicts is None:
+        judged = self._judged_plainly(offsets, sizes, codes, record_filter)
+        if judged is not None:
+            verdicts = judged[0]
+        else:
             verdicts = [self._verdict(topic, queue_id, *unit, record_filter) for unit in zip(offsets, codes, strict=True)]
         return zip(offsets, sizes, verdicts, strict=True)
 
-    def _plain_verdicts(
-        self, offsets: Sequence[int], codes: Sequence[int], record_filter: RecordFilter
-    ) -> list[bool] | None:
-        """A verdict on each record of a run, 1.1 us each; None where units are holes, have an address or lie in two files.
+    def _judged_plainly(
+        self, offsets: Sequence[int], sizes: Sequence[int], codes: Sequence[int], record_filter: RecordFilter
+    ) -> tuple[list[bool], memoryview | None] | None:
+        """Verdicts on a run of records, 0.8 us each, and all of them as one block, unless they are large and lie apart.
 
-        These take 0.5 us more each.
+        None where units are holes, have an address or lie in two files: these take 0.5 us more each.
         """
         file = self.commit_log.mapped_files.file_at(offsets[0])
         if (
@@ -266,8 +284,18 @@ class QueueReader:
             or min(codes) <= EXT_ADDRESS_MAX
         ):
             return None
-        matches, view, start = record_filter.matches, file.view, file.start_offset
-        return [matches(entries_of(view, offset - start)) for offset in offsets]
+        view, start, total = file.view, file.start_offset, sum(sizes)
+        block = None
+        if offsets[-1] + sizes[-1] - offsets[0] == total:
+            block = view[offsets[0] - start : offsets[0] - start + total]
+        if total > len(sizes) * _JUDGED_COPY_SIZE_MAX:
+            run = [entries_of(view, offset - start) for offset in offsets]
+        else:
+            if block is None:
+                copied = [view[o - start : o - start + n] for o, n in zip(offsets, sizes, strict=True)]
+                block = memoryview(b"".join(copied))
+            run = entries_of_each(block, sizes)
+        return record_filter.judge(run), block
 
     def _verdict(self, topic: str, queue_id: int, physical_offset: int, code: int, record_filter: RecordFilter) -> bool:
         """What is no longer there counts as wanted, as without a filter."""
@@ -278,7 +306,7 @@ class QueueReader:
             if unit is not None and not record_filter.may_match(unit):
                 return False
         file = self.commit_log.mapped_files.file_at(physical_offset)
-        return file is None or record_filter.matches(entries_of(file.view, physical_offset - file.start_offset))
+        return file is None or record_filter.judge([entries_of(file.view, physical_offset - file.start_offset)])[0]
 
     # --- consumequeue_ext -------------------------------------------------------------------------------------------
 

@@ -1,5 +1,7 @@
 """RecordFilter: which records a pull wants, when the tags code of their queue units cannot tell."""
 
+from collections.abc import Sequence
+
 from store.consume_queue_ext import ExtUnit
 
 
@@ -15,6 +17,6 @@ class RecordFilter:
         """False when what stands in consumequeue_ext says that the record is not wanted."""
         raise NotImplementedError
 
-    def matches(self, entries: bytes) -> bool:
-        """Whether the record with these entries (`store.properties.mark_of`) is wanted."""
+    def judge(self, run: Sequence[str]) -> list[bool]:
+        """Whether each of some records is wanted, of which these are the entries (`store.properties.entries_from`)."""
         raise NotImplementedError

@@ -3,12 +3,14 @@ import subprocess
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sql92_corpus import read_golden
 
 from broker.expression import SIZE_MAX, ExpressionError, Not, parse
 from broker.expression_code import compile_expression, function_of
 from broker.expression_filter import ExpressionFilter
-from store.properties import encode_properties
+from store.properties import decode_properties, encode_properties, entries_from
 
 
 def our_verdicts(text: str, messages: list[str]) -> str:
@@ -18,12 +20,14 @@ def our_verdicts(text: str, messages: list[str]) -> str:
     except ExpressionError:
         return "X"
     wants, refuses = function_of(tree), function_of(Not(tree))
-    entries = [b"\x02" + properties.encode() for properties in messages]
-    return "".join("T" if wants(one) else "F" if refuses(one) else "-" for one in entries)
+    entries = [entries_from(properties.encode()) for properties in messages]
+    return "".join(
+        "T" if wanted else "F" if refused else "-" for wanted, refused in zip(wants(entries), refuses(entries), strict=True)
+    )
 
 
 def is_wanted(text: str, properties: dict[str, str]) -> bool:
-    return ExpressionFilter(compile_expression(text)).matches(b"\x02" + encode_properties(properties).encode())
+    return ExpressionFilter(compile_expression(text)).judge([entries_from(encode_properties(properties).encode())])[0]
 
 
 def test_verdicts_are_apache_s():
@@ -92,6 +96,29 @@ def test_names_and_texts_are_data():
     assert not is_wanted(text, names | {"None": "0"})
 
 
+ENTRY = st.sampled_from(
+    ["a", "a\x01", "a\x01x", "a\x01y", "a\x01x\x01", "b\x01x", "b", "", "\x01a\x01x", "ba\x01x", "a\x01xa"]
+)
+
+
+@given(st.lists(st.lists(ENTRY, max_size=4).map("\x02".join), max_size=5))
+def test_odd_property_strings_are_judged_by_what_is_read_from_them(texts):
+    """Names that come twice, without a value, or not at all."""
+    run = [entries_from(text.encode()) for text in texts]
+    values = [decode_properties(text).get("a") for text in texts]
+    for text, is_true in {
+        "a = 'x'": lambda value: value == "x",
+        "a <> 'x'": lambda value: value is not None and value != "x",
+        "NOT (a <> 'x' OR a IS NULL)": lambda value: value == "x",
+        "a = 'x' OR a IS NULL": lambda value: value in ("x", None),
+        "a IS NULL": lambda value: value is None,
+        "a IS NOT NULL AND a = a": lambda value: value is not None,
+        "a = 'x\x02'": lambda value: False,
+        "a IN ('y', 'x\x01')": lambda value: value in ("y", "x\x01"),
+    }.items():
+        assert compile_expression(text)(run) == [is_true(value) for value in values], text
+
+
 @pytest.mark.parametrize(
     ("text", "value", "is_true"),
     [
@@ -106,4 +133,4 @@ def test_names_and_texts_are_data():
     ],
 )
 def test_values_are_utf_8(text, value, is_true):
-    assert ExpressionFilter(compile_expression(text)).matches(b"\x02a\x01" + value) is is_true
+    assert ExpressionFilter(compile_expression(text)).judge([entries_from(b"a\x01" + value)]) == [is_true]

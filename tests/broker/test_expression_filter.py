@@ -263,7 +263,7 @@ async def test_the_file_is_apache_s(path):
     filters.load()
     data = filters.get(TOPIC, "cg")
     assert data.is_dead and data.dead_time == born_ms + 70_000
-    assert filters.record_filter(TOPIC, "cg").matches(b"\x02price\x013")
+    assert filters.record_filter(TOPIC, "cg").judge(["\x02price\x013\x02"]) == [True]
 
 
 async def test_bits_of_another_filter_make_the_file_void(path):

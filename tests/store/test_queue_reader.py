@@ -1,6 +1,6 @@
 """Pulls over holes: units whose records are gone. What pulls do otherwise is in test_message_store."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from stores import bodies, message, open_store, records
@@ -22,14 +22,14 @@ Filter = Callable[[int], bool] | RecordFilter | None
 class Holding(RecordFilter):
     """Wants records with a text in their properties; bitmaps tell nothing."""
 
-    def __init__(self, text: bytes) -> None:
+    def __init__(self, text: str) -> None:
         self.text = text
 
     def may_match(self, unit: object) -> bool:
         return True
 
-    def matches(self, entries: bytes) -> bool:
-        return self.text in entries
+    def judge(self, run: Sequence[str]) -> list[bool]:
+        return [self.text in entries for entries in run]
 
 
 def records_of(result: GetResult) -> list[Record]:
@@ -67,18 +67,18 @@ def test_what_a_filter_wants_may_lie_in_several_files() -> None:
         store.dispatch()
     found, queue_offset = [], 0
     while queue_offset < 150:
-        result = store.get_message("T", 0, queue_offset, 2, Holding(b"wanted"))
+        result = store.get_message("T", 0, queue_offset, 2, Holding("wanted"))
         found += [decode_record(view, 0).queue_offset for view in result.views]
         assert result.next_begin_offset > queue_offset
         queue_offset = result.next_begin_offset
     assert found == list(range(3, 150, 7))
-    assert [number for number in range(149) if store.any_matches("T", 0, number, number + 2, Holding(b"wanted"))] == [
+    assert [number for number in range(149) if store.any_matches("T", 0, number, number + 2, Holding("wanted"))] == [
         number for number in range(149) if number % 7 in (2, 3)
     ]
 
 
 @pytest.mark.parametrize("holes", [(0,), (9,), (4,), (0, 1, 2), (3, 4, 8), tuple(range(9))])
-@pytest.mark.parametrize("matches", [None, lambda code: True, {tags_code("a")}.__contains__, Holding(b"TAGS")])
+@pytest.mark.parametrize("matches", [None, lambda code: True, {tags_code("a")}.__contains__, Holding("TAGS")])
 def test_pulls_step_over_holes(holes: tuple[int, ...], matches: Filter) -> None:
     store = holed(*holes)
     result = store.get_message("T", 0, 0, 32, matches)
@@ -93,23 +93,30 @@ def test_some_records_of_a_stretch_are_wanted_or_none() -> None:
     for number in range(10):
         store.put_message(message("T", 0, b"x", n=f"<{number}>"))
     store.dispatch()
-    assert [number for number in range(10) if store.any_matches("T", 0, 3, 7, Holding(b"<%d>" % number))] == [3, 4, 5, 6]
-    assert not store.any_matches("T", 0, 20, 30, Holding(b"")) and not store.any_matches("U", 0, 0, 1, Holding(b""))
-    found = store.get_message("T", 0, 2, 32, Holding(b"<5>"))
+    assert [number for number in range(10) if store.any_matches("T", 0, 3, 7, Holding(f"<{number}>"))] == [3, 4, 5, 6]
+    assert not store.any_matches("T", 0, 20, 30, Holding("")) and not store.any_matches("U", 0, 0, 1, Holding(""))
+    found = store.get_message("T", 0, 2, 32, Holding("<5>"))
     assert (found.status, found.count, found.next_begin_offset) == (GetStatus.NO_MATCHED_MESSAGE, 0, 4)
-    assert store.get_message("T", 0, 4, 32, Holding(b"<5>")).count == 1
+    assert store.get_message("T", 0, 4, 32, Holding("<5>")).count == 1
 
 
 @pytest.mark.parametrize("every", [1, 2, 7, 40])
 @pytest.mark.parametrize("count_max", [1, 3, 32, 64])
 @pytest.mark.parametrize("bytes_max", [500, 4000, 1 << 18])
-def test_a_record_filter_gets_what_a_filter_by_tags_gets(every: int, count_max: int, bytes_max: int) -> None:
+@pytest.mark.parametrize("is_alone, body_size_max", [(True, 300), (False, 300), (False, 6000)])
+def test_a_record_filter_gets_what_a_filter_by_tags_gets(
+    every: int, count_max: int, bytes_max: int, is_alone: bool, body_size_max: int
+) -> None:
     """As many as the limits allow, and one at least; nothing is skipped between two pulls."""
     store = open_store(MemoryDisk(), **BIG, max_transfer_bytes_on_message_in_memory=bytes_max)
     for number in range(120):
-        store.put_message(message("T", 0, bytes(number * 7 % 300), TAGS="wanted" if number % every == 0 else "other"))
+        store.put_message(
+            message("T", 0, bytes(number * 47 % body_size_max), TAGS="wanted" if number % every == 0 else "other")
+        )
+        if not is_alone:
+            store.put_message(message("T", 1, b"between"))
     store.dispatch()
-    for filter_ in Holding(b"wanted"), {tags_code("wanted")}.__contains__:
+    for filter_ in Holding("wanted"), {tags_code("wanted")}.__contains__:
         found, counts, queue_offset = [], [], 0
         while queue_offset < 120:
             result = store.get_message("T", 0, queue_offset, count_max, filter_)

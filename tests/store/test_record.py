@@ -8,6 +8,7 @@ from stores import HOST, HOST_V6, message
 
 from store import layout
 from store.message import Message
+from store.properties import entries_from
 from store.record import (
     BadRecordError,
     bounds,
@@ -16,6 +17,7 @@ from store.record import (
     decode_record,
     encode_record,
     entries_of,
+    entries_of_each,
     host_flags,
     is_blank,
     record_size,
@@ -71,7 +73,7 @@ def test_encoded_record_is_what_construct_declares(one: Message, queue_offset: i
         name: declared[name] for name in record.__struct_fields__
     }
     assert store_timestamp_of(memoryview(data)) == now
-    assert entries_of(memoryview(b"before" + data + b"behind"), 6) == b"\x02" + one.properties_bytes
+    assert entries_of(memoryview(b"before" + data + b"behind"), 6) == entries_from(one.properties_bytes)
 
 
 @given(messages(), st.data())
@@ -80,15 +82,26 @@ def test_no_cut_or_flipped_record_decodes_to_something_larger_than_its_bytes(one
     cut = data.draw(st.integers(0, len(record) - 1))
     with pytest.raises(BadRecordError):
         bounds(memoryview(bytes(record[:cut])), 0)
-    assert entries_of(memoryview(bytes(record[:cut])), 0) == b"\x02"
+    assert entries_of(memoryview(bytes(record[:cut])), 0) == entries_from(b"")
     record[data.draw(st.integers(0, len(record) - 1))] ^= data.draw(st.integers(1, 255))
     try:
         size, body_start, topic_start, topic_size = bounds(memoryview(record), 0)
     except BadRecordError:
-        assert entries_of(memoryview(record), 0) == b"\x02"
+        assert entries_of(memoryview(record), 0) == entries_from(b"")
         return
-    assert entries_of(memoryview(record), 0) == b"\x02" + record[topic_start + topic_size + 2 : size]
+    assert entries_of(memoryview(record), 0) == entries_from(bytes(record[topic_start + topic_size + 2 : size]))
     assert 88 <= body_start <= topic_start <= topic_start + topic_size <= size <= len(record)
+
+
+@given(st.lists(messages(), max_size=4), st.data())
+def test_entries_of_records_side_by_side_are_those_of_each_alone(some: list[Message], data: st.DataObject) -> None:
+    stored = [bytearray(encode(one)) for one in some]
+    assert entries_of_each(b"".join(stored), map(len, stored)) == [entries_from(one.properties_bytes) for one in some]
+    for record in stored:
+        if data.draw(st.booleans()):
+            record[data.draw(st.integers(0, len(record) - 1))] ^= data.draw(st.integers(1, 255))
+    block = memoryview(b"".join(stored))
+    assert entries_of_each(block, map(len, stored)) == [entries_of(memoryview(record), 0) for record in stored]
 
 
 @given(st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1), INT64)
