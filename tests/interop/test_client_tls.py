@@ -1,4 +1,4 @@
-"""TLS with the real Java client and the real mqadmin; with `--server=apache` the same against 4.9.4.
+"""TLS with the real Java clients and the real mqadmin; with `--server=apache` the same against 4.9.4.
 
 The Go client of v2.1.2, the newest release, cannot speak TLS.
 """
@@ -22,6 +22,8 @@ from servers import BROKER_NAME, CLUSTER_NAME, Cluster, Flavour
 
 TOPIC = "Tls-topic"  # a first send makes it
 RELOAD_MAX_S = 15
+
+both_versions = pytest.mark.parametrize("client_name", ["java_4_9_4", "java_5_5_0"])
 
 
 class Certificates:
@@ -98,10 +100,10 @@ def enforcing(flavour: Flavour, certificates: Certificates, tmp_path_factory: py
 
 
 @contextmanager
-def java(drivers: Drivers, cluster: Cluster, **properties: str) -> Iterator[Driver]:
-    """A Java 4.9.4 client with these system properties, with `_` for a dot; without any it speaks plain."""
+def java(drivers: Drivers, cluster: Cluster, client_name: str = "java_4_9_4", **properties: str) -> Iterator[Driver]:
+    """A Java client with these system properties, with `_` for a dot; without any it speaks plain."""
     options = " ".join(f"-D{name.replace('_', '.')}={value}" for name, value in properties.items())
-    driver = drivers.another("java_4_9_4", cluster, JAVA_TOOL_OPTIONS=options)
+    driver = drivers.another(client_name, cluster, JAVA_TOOL_OPTIONS=options)
     try:
         yield driver
     finally:
@@ -116,27 +118,34 @@ def trusting(certificates: Certificates, authority: str = "authority", with_cert
             "tls_client_trustCertPath": certificates[authority], **shown}  # fmt: skip
 
 
-def test_sent_and_consumed_by_tls(enforcing: Cluster, drivers: Drivers, certificates: Certificates) -> None:
+@both_versions
+def test_sent_and_consumed_by_tls(
+    client_name: str, enforcing: Cluster, drivers: Drivers, certificates: Certificates
+) -> None:
     """Through a name server that enforces TLS too, with which the broker is registered."""
-    with java(drivers, enforcing, **trusting(certificates)) as client:
+    with java(drivers, enforcing, client_name, **trusting(certificates)) as client:
         client.start_producer("p")
         bodies = [f"tls {number}" for number in range(20)]
-        client.send("p", TOPIC, bodies)
-        client.send("p", TOPIC, ["large"], size=3_000_000)
-        client.start_consumer("c", "Tls-group", TOPIC)
+        topic = f"{TOPIC}-{client_name}"
+        client.send("p", topic, bodies)
+        client.send("p", topic, ["large"], size=3_000_000)
+        client.start_consumer("c", f"Tls-{client_name}", topic)
         got = client.wait_for("c", 21)
         assert {message.body for message in got if message.body_size < 100} == set(bodies)
         assert max(message.body_size for message in got) == 3_000_000
 
 
+@both_versions
 @pytest.mark.parametrize("kind", ["plain", "untrusting", "without a certificate"])
-def test_who_is_refused(kind: str, enforcing: Cluster, drivers: Drivers, certificates: Certificates) -> None:
+def test_who_is_refused(
+    client_name: str, kind: str, enforcing: Cluster, drivers: Drivers, certificates: Certificates
+) -> None:
     properties = {
         "plain": {},
         "untrusting": trusting(certificates, authority="stranger"),
         "without a certificate": trusting(certificates, with_certificate=False),
     }[kind]
-    with java(drivers, enforcing, **properties) as client:
+    with java(drivers, enforcing, client_name, **properties) as client:
         client.start_producer("p")
         with pytest.raises(DriverError, match=r"No route info|connect to|send request to|wait response on"):
             client.send("p", TOPIC, ["no"])
