@@ -247,7 +247,7 @@ class Broker:
                     listener.arrived(arrivals)
 
         turn.add(Phase.DISPATCH, dispatch)
-        turn.add(Phase.FLUSH, services.putter.request_sync)
+        turn.add(Phase.FLUSH, services.putter.end_turn)
         turn.add(Phase.WAKE, services.holds.wake)
         turn.add(Phase.WAKE, services.pops.wake)
 

@@ -20,7 +20,7 @@ _WITHOUT_EFFECT: Final = {
     "as with Apache's broker, it lies under storePathRootDir": """
         abortFile storeCheckpoint storePathConsumeQueue storePathIndex""",
     "one thread appends: there is no lock to choose and no queue before it": """
-        useReentrantLockWhenPutMessage osPageCacheBusyTimeOutMills putMsgIndexHightWater debugLockEnable""",
+        useReentrantLockWhenPutMessage putMsgIndexHightWater debugLockEnable""",
     "a delayed message is delivered by a put into the page cache, for which nothing waits": """
         enableScheduleAsyncDeliver scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked""",
     "replication does not exist yet": """
@@ -92,6 +92,9 @@ class MessageStoreConfig:
     delete_file_batch_max: int = _setting(10, 1)
     delete_commit_log_files_interval: int = _setting(100, 0)  # between two files
     redelete_hanged_file_interval: int = _setting(120_000, 1)  # until a file is tried again that could not be deleted
+
+    os_page_cache_busy_time_out_mills: int = _setting(3_000, 1)
+    """Sends that wait behind a put that takes longer are refused. Apache's default is 1000."""
 
     max_transfer_bytes_on_message_in_memory: int = _setting(256 << 10, 1, important=True)
     max_transfer_count_on_message_in_memory: int = _setting(32, 1, important=True)

@@ -10,7 +10,6 @@ import struct
 from time import monotonic
 from typing import Final, NoReturn
 
-from broker.config import BrokerConfig
 from broker.delivery_time import DELAYING_PROPERTIES, TIMER_OUT_MS, TIMER_TOPIC
 from broker.put import WAIT, split_properties
 from broker.recall_handle import RecallHandle
@@ -122,8 +121,9 @@ def admit(services: Services, request: Request[SendMessageRequestHeader]) -> Top
     """The checks that come first, in Apache's order, and the topic made where that is allowed. Raises RemotingError."""
     header, config = request.header, services.config
     waited_s = monotonic() - services.turn.began_s
-    if waited_s * 1000 > config.wait_time_mills_in_send_queue and config.broker_fast_failure_enable:
-        _refuse_late(config, waited_s)
+    is_late = waited_s * 1000 > config.wait_time_mills_in_send_queue
+    if (is_late or services.putter.is_page_cache_busy) and config.broker_fast_failure_enable:
+        _refuse_late(services, waited_s)
     topic = header.topic
     topic_config = services.topics.get(topic)
     if config.start_accept_send_request_time_stamp:
@@ -161,12 +161,14 @@ def any_queue(topic_config: TopicConfig) -> int:
     return random.randrange(max(topic_config.write_queue_nums, 1))
 
 
-def _refuse_late(config: BrokerConfig, waited_s: float) -> NoReturn:
+def _refuse_late(services: Services, waited_s: float) -> NoReturn:
     """Its sender has given up, and would store it twice."""
-    remark = (
-        f"[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: {waited_s * 1000:.0f}ms "
-        f"(waitTimeMillsInSendQueue={config.wait_time_mills_in_send_queue})"
-    )
+    if services.putter.is_page_cache_busy:
+        word, limit = "PCBUSY", f"osPageCacheBusyTimeOutMills={services.store.config.os_page_cache_busy_time_out_mills}"
+    else:
+        word, limit = "TIMEOUT", f"waitTimeMillsInSendQueue={services.config.wait_time_mills_in_send_queue}"
+    waited = f"period in queue: {waited_s * 1000:.0f}ms ({limit})"
+    remark = f"[{word}_CLEAN_QUEUE]broker busy, start flow control for a while, {waited}"
     raise RemotingError(ResponseCode.SYSTEM_BUSY, remark)
 
 

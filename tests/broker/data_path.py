@@ -209,7 +209,7 @@ class DataPath:
         transactions.recover()
         transactions.start()
         self._turn.add(Phase.DISPATCH, self._dispatch)
-        self._turn.add(Phase.FLUSH, self.services.putter.request_sync)
+        self._turn.add(Phase.FLUSH, self.services.putter.end_turn)
         self._turn.add(Phase.WAKE, self.services.holds.wake)
         self._dispatcher = Dispatcher(self.services, ROUTES)
         self._opaque = itertools.count(1)

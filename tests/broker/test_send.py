@@ -1,3 +1,4 @@
+import itertools
 import struct
 
 import pytest
@@ -163,6 +164,26 @@ async def test_what_waited_too_long_in_a_turn_is_refused():
     answer = path.send()
     assert answer.code == ResponseCode.SYSTEM_BUSY
     assert answer.remark.startswith("[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: 20")
+    assert path.send().code == 0
+
+
+@pytest.mark.parametrize("batch", [False, True])
+async def test_what_waited_behind_a_put_for_which_the_page_cache_took_long_is_refused(monkeypatch, batch):
+    path = DataPath({"broker_fast_failure_enable": True}, os_page_cache_busy_time_out_mills=1500)
+    slow = itertools.count(0.0, 1.6)  # seconds from look to look at the clock
+    monkeypatch.setattr("broker.put.monotonic", lambda: next(slow))
+    path.services.turn.arm()
+    if batch:
+        path.ask(RequestCode.SEND_BATCH_MESSAGE, send_header(batch=True), member(b"one"))
+    else:
+        path.ask(RequestCode.SEND_MESSAGE_V2, send_header(), b"one")
+    monkeypatch.undo()
+    (first,) = path.channel.take()
+    assert first.code == 0
+    answer = path.send()
+    assert answer.code == ResponseCode.SYSTEM_BUSY
+    assert answer.remark.startswith("[PCBUSY_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: ")
+    assert "osPageCacheBusyTimeOutMills=1500" in answer.remark
     assert path.send().code == 0
 
 
