@@ -5,25 +5,12 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sql92_corpus import read_golden
+from sql92_corpus import our_verdicts, read_golden
 
-from broker.expression import SIZE_MAX, ExpressionError, Not, parse
-from broker.expression_code import compile_expression, function_of
+from broker.expression import SIZE_MAX, ExpressionError
+from broker.expression_code import compile_expression
 from broker.expression_filter import ExpressionFilter
 from store.properties import decode_properties, encode_properties, entries_from
-
-
-def our_verdicts(text: str, messages: list[str]) -> str:
-    """A letter for each message: T it is wanted, F by NOT it is wanted, - neither; X for what is no expression."""
-    try:
-        tree = parse(text)
-    except ExpressionError:
-        return "X"
-    wants, refuses = function_of(tree), function_of(Not(tree))
-    entries = [entries_from(properties.encode()) for properties in messages]
-    return "".join(
-        "T" if wanted else "F" if refused else "-" for wanted, refused in zip(wants(entries), refuses(entries), strict=True)
-    )
 
 
 def is_wanted(text: str, properties: dict[str, str]) -> bool:

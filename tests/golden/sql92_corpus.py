@@ -10,6 +10,10 @@ import json
 import random
 from pathlib import Path
 
+from broker.expression import ExpressionError, Not, parse
+from broker.expression_code import function_of
+from store.properties import entries_from
+
 Messages = list[str]
 """Property strings."""
 Verdicts = dict[str, str]
@@ -180,6 +184,17 @@ def expressions(chance: random.Random, count: int, *, with_words_of_5: bool = Tr
     while len(found) < count:
         found[made.make()] = None
     return list(found)
+
+
+def our_verdicts(text: str, found: Messages) -> str:
+    """A letter for each message: T it is wanted, F by NOT it is wanted, - neither; X for what is no expression."""
+    try:
+        tree = parse(text)
+    except ExpressionError:
+        return "X"
+    run = [entries_from(properties.encode()) for properties in found]
+    verdicts = zip(function_of(tree)(run), function_of(Not(tree))(run), strict=True)
+    return "".join("T" if is_wanted else "F" if is_refused else "-" for is_wanted, is_refused in verdicts)
 
 
 def read_golden() -> tuple[Messages, Verdicts]:

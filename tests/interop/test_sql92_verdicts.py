@@ -10,11 +10,9 @@ import pytest
 import toolchain
 from drivers import toolchain_missing
 from servers import JAVA_OPTIONS
-from sql92_corpus import Messages, Verdicts, expressions, messages, read_golden, write_golden
+from sql92_corpus import Messages, Verdicts, expressions, messages, our_verdicts, read_golden, write_golden
 
 from broker.bloom_filter import BloomFilter
-from broker.expression import ExpressionError, Not, parse
-from broker.expression_code import function_of
 
 MESSAGES = 24
 EXPRESSIONS = 2000
@@ -35,17 +33,6 @@ def apache_verdicts(version: str, found: Messages, texts: list[str]) -> Verdicts
     lines = [["message", properties] for properties in found]
     answers = ask_apache(version, [*lines, *(["expression", text] for text in texts)])
     return dict(zip(texts, answers, strict=True))
-
-
-def our_verdicts(text: str, found: Messages) -> str:
-    """Whether messages are wanted, by the expression or by its negation; where by neither, Apache is open or fails."""
-    try:
-        tree = parse(text)
-    except ExpressionError:
-        return "X"
-    wants, refuses = function_of(tree), function_of(Not(tree))
-    entries = [b"\x02" + properties.encode() for properties in found]
-    return "".join("T" if wants(one) else "F" if refuses(one) else "-" for one in entries)
 
 
 @pytest.mark.parametrize("version", JARS)
