@@ -51,9 +51,8 @@ from broker.expression import (
 )
 from broker.expression_filter import Judge
 from broker.java_values import Long, Value
-from store.properties import as_entry, mark_of, text_of, value_before_empty
+from store.properties import PROPERTY_SEPARATOR, as_entry, mark_of, text_of, value_before_empty
 
-SEPARATOR: Final = "\x02"
 _REFUSED: Final = "say(False); continue"
 _SWAPPED: Final = {"=": "==", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _TESTS: Final = {"CONTAINS": "{search} in v", "STARTSWITH": "v.startswith({search})", "ENDSWITH": "v.endswith({search})"}
@@ -177,7 +176,7 @@ class _Writer:
         mark = mark_of(operand.name)
         # An entry that says so is the one that counts if it is the only one of its name.
         lines = [
-            f"if {mark + raw + SEPARATOR!r} in p and (p.count({mark!r}) == 1 or {_value(operand)} == {raw!r}):",
+            f"if {mark + raw + PROPERTY_SEPARATOR!r} in p and (p.count({mark!r}) == 1 or {_value(operand)} == {raw!r}):",
             f" {on_true}",
         ]
         if on_false == on_none:
@@ -202,7 +201,7 @@ class _Writer:
         # A constant is compared with a property as the property with the constant, but for what is not there.
         if isinstance(left, Property):
             value = _constant(right)
-            if operator == "=" and isinstance(value, str) and (raw := _raw(value)) and SEPARATOR not in raw:
+            if operator == "=" and isinstance(value, str) and (raw := _raw(value)) and PROPERTY_SEPARATOR not in raw:
                 return self._is_text(left, raw, on_true, on_false, on_none)
             test = _property_test("==" if operator == "=" else operator, value)
             if test:
@@ -242,7 +241,7 @@ def _value(operand: Property) -> str:
 def _presence(operand: Property) -> str:
     """A Python expression for whether a property has a value."""
     mark = mark_of(operand.name)
-    return f"({mark!r} in p and ({mark + SEPARATOR!r} not in p or before_empty(p, {mark!r}) is not None))"
+    return f"({mark!r} in p and ({mark + PROPERTY_SEPARATOR!r} not in p or before_empty(p, {mark!r}) is not None))"
 
 
 def _raw(text: str) -> str | None:

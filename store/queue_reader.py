@@ -187,10 +187,10 @@ class QueueReader:
                 break
         if not wanted:
             return GetResult(GetStatus.NO_MATCHED_MESSAGE, queue_offset + scanned, min_offset, max_offset)
-        if block is None or len(block) != total or len(wanted) != scanned:
-            views = _gathered(log_files, wanted, wanted_sizes, total)
-        else:
+        if block is not None and len(block) == total and len(wanted) == scanned:  # one run, and all of it
             views = [block]
+        else:
+            views = _gathered(log_files, wanted, wanted_sizes, total)
         return _found(views, wanted, wanted_sizes, total, queue_offset + scanned, min_offset, max_offset)
 
     def _get_matching(
