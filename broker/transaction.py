@@ -31,6 +31,9 @@ GROUP: Final = "CID_RMQ_SYS_TRANS"
 """The consumer group whose offsets tell how far half and op messages are done with."""
 COMMITTED_MAX: Final = 10_000
 """So many commits of transactions that were asked about are known; their second ones come within a minute or so."""
+PREPARED_MAX: Final = 1024
+"""So many half messages are kept as they were put: most are ended within milliseconds, and need not be read for that."""
+PREPARED_BODY_SIZE_MAX: Final = 4096
 
 
 class TransactionalMessageService:
@@ -57,6 +60,7 @@ class TransactionalMessageService:
         self._store_host = store_host
         self._clock = clock
         self._committed: dict[int, None] = {}  # first offsets, oldest first
+        self._prepared: dict[int, tuple[Message, PutResult]] = {}  # by physical offset, oldest first
         self._written = (-1, -1)
         self._unwritten: tuple[int, tuple[int, int]] | None = None  # waits for the log to be synced up to there
 
@@ -90,10 +94,22 @@ class TransactionalMessageService:
         as_half(message, self._cluster)
         result = self._putter.put_at_once(message)
         self._check.half_stored(result.queue_offset)
+        if len(message.body) <= PREPARED_BODY_SIZE_MAX:
+            prepared = self._prepared
+            prepared[result.physical_offset] = message, result
+            if len(prepared) > PREPARED_MAX:
+                del prepared[next(iter(prepared))]
         return result
 
-    def find(self, physical_offset: int, topic: str = TRANS_HALF_TOPIC) -> HalfMessage:
-        """The half message at a physical offset, or one that was given up, by `topic`. Raises ValueError when none is there.
+    def find(self, physical_offset: int) -> HalfMessage:
+        """The half message at a physical offset. Raises ValueError when none is there."""
+        prepared = self._prepared.pop(physical_offset, None)
+        if prepared is not None:
+            return HalfMessage.prepared(*prepared)
+        return self._read(physical_offset, TRANS_HALF_TOPIC)
+
+    def _read(self, physical_offset: int, topic: str) -> HalfMessage:
+        """The half message, or one that was given up, by `topic`. Raises ValueError when none is there.
 
         The queue must know it too: a body may hold bytes that look like a record.
         """
@@ -106,7 +122,7 @@ class TransactionalMessageService:
 
     def resume(self, physical_offset: int) -> None:
         """Ask again about what was given up, and lies there. Raises ValueError when it does not, and RemotingError."""
-        given_up = self.find(physical_offset, TRANS_CHECK_MAX_TIME_TOPIC)
+        given_up = self._read(physical_offset, TRANS_CHECK_MAX_TIME_TOPIC)
         result = self._putter.put_at_once(given_up.resumed(self._store_host))
         self._check.half_stored(result.queue_offset)
 

@@ -25,7 +25,7 @@ from store.layout import (
     STOREHOSTADDRESS_V6_FLAG,
     SYS_FLAG_POSITION,
 )
-from store.message import DispatchRequest, Message
+from store.message import DispatchRequest, Message, PutResult
 from store.properties import KEYS, UNIQ_KEY, decode_properties, encode_properties, entries_from
 
 CRC_MASK: Final = 0x7FFFFFFF
@@ -164,6 +164,30 @@ def encode_record(
             _PACK_INT16(len(properties)),
             properties,
         )
+    )
+
+
+def stored_record(message: Message, result: PutResult) -> Record:
+    """The record that a put has made of a message, without looking at the log."""
+    topic, body = message.topic.encode(), bytes(message.body)
+    return Record(
+        result.size,
+        MESSAGE_MAGIC_CODE if len(topic) <= TOPIC_SIZE_MAX_V1 else MESSAGE_MAGIC_CODE_V2,
+        crc32(body) & CRC_MASK,
+        message.queue_id,
+        message.flag,
+        result.queue_offset,
+        result.physical_offset,
+        message.sys_flag & ~HOST_FLAGS | host_flags(message),
+        message.born_timestamp_ms,
+        message.born_host,
+        result.store_timestamp_ms,
+        message.store_host,
+        message.reconsume_times,
+        message.prepared_transaction_offset,
+        body,
+        topic,
+        message.properties_bytes,
     )
 
 

@@ -11,8 +11,11 @@ from store.delay_level import DelayLevels
 from store.message import SCHEDULE_TOPIC, TRANSACTION_TYPE_MASK
 
 
-@pytest.fixture
-async def path():
+@pytest.fixture(params=["as it was put", "read from the log"])
+async def path(request, monkeypatch):
+    """A transaction is ended by what is still known of its half message, or by what stands in the log."""
+    if request.param != "as it was put":
+        monkeypatch.setattr("broker.transaction.PREPARED_BODY_SIZE_MAX", -1)
     return Transacting()
 
 
@@ -51,6 +54,16 @@ async def test_a_commit_delivers_and_leaves_an_op_message_that_both_versions_rea
     assert properties(message) == properties(half), "Apache renders them before it takes out what was for the broker"
     (op,) = path.stored(OP)
     assert (op.body, properties(op)) == (b"1", {"TAGS": "d"})
+
+
+async def test_odd_properties_are_delivered_as_the_half_message_has_them(path):
+    path.prepare("a", empty="", name="x\x01y", é="ü", **{"b\x01c": "d", "__CRC32#": "1"})
+    (half,) = path.halves()
+    assert path.end(half).code == 0
+    (message,) = path.stored()
+    found = properties(message)
+    assert "__CRC32#" not in found and found == {k: v for k, v in properties(half).items() if k != "__CRC32#"}
+    assert (found["name"], found["é"], found["b\ufffdc"]) == ("x\x01y", "ü", "d")
 
 
 async def test_a_roll_back_leaves_an_op_message_alone(path):
