@@ -30,6 +30,8 @@ STREAM_OPTIONS: Final = ("startingOffsets", "maxBytesPerTrigger", "failOnDataLos
 SPLIT_SIZE_MIN: Final = 128 << 20
 SPLIT_SIZE_MAX: Final = 512 << 20
 TASKS_A_PROCESSOR: Final = 2
+# What a task that aggregates takes beyond that is so little that fewer are better: 1 GiB of 1,190 B takes 0.3 CPU seconds.
+AGGREGATED_SPLIT_SIZE_MAX: Final = 1 << 30
 INT64_MAX: Final = 2**63 - 1
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -74,8 +76,9 @@ class ReadOptions:
 
         Nobody tells a source in Python how many processors Spark has.
         """
-        share = total_size // (TASKS_A_PROCESSOR * (os.cpu_count() or 1))
-        return self.given_split_size or min(max(share, SPLIT_SIZE_MIN), SPLIT_SIZE_MAX)
+        tasks, size_max = (1, AGGREGATED_SPLIT_SIZE_MAX) if self.is_aggregated else (TASKS_A_PROCESSOR, SPLIT_SIZE_MAX)
+        share = -(-total_size // (tasks * (os.cpu_count() or 1)))
+        return self.given_split_size or min(max(share, SPLIT_SIZE_MIN), size_max)
 
 
 def read_options(options: Mapping[str, str], more: Iterable[str] = ()) -> ReadOptions:

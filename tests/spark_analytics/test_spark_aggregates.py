@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 from spark_logs import LogBuilder, expected_records, rows_of, spark_schema
 
-from spark_analytics import reader
+from spark_analytics import aggregates, reader
 from spark_analytics.options import EPOCH
 from spark_analytics.source import CommitLogReader, RocketMQDataSource
 
@@ -71,7 +71,10 @@ def one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return log.write(tmp_path)
 
 
-def test_a_task_gives_a_row_for_each_group(one_file: Path) -> None:
+@pytest.mark.parametrize("rows_at_once", [1, 50, 1 << 17])
+def test_a_task_gives_a_row_for_each_group(one_file: Path, monkeypatch: pytest.MonkeyPatch, rows_at_once: int) -> None:
+    monkeypatch.setattr(aggregates, "_ROWS_AT_ONCE", rows_at_once)
+    monkeypatch.setattr(aggregates, "_TABLES_AT_ONCE", 3)
     rows = partials(one_file, groupBy="topic")
     assert sorted((row["topic"], row["count"]) for row in rows) == [("T0", 334), ("T1", 333), ("T2", 333)]
 
@@ -79,6 +82,7 @@ def test_a_task_gives_a_row_for_each_group(one_file: Path) -> None:
 def test_without_groups_a_task_gives_one_row(one_file: Path) -> None:
     (row,) = partials(one_file, aggregates="count, max(queueId)")
     assert list(row) == ["count", "max(queueId)"] and row["count"] == 1000
+    assert partials(one_file, aggregates="count") == [{"count": 1000}]
     assert partials(one_file, aggregates="count", topic="absent") == []
 
 
