@@ -93,7 +93,7 @@ class Aggregation:
             found.append(self._grouped(ungrouped))
         if found:
             arrays = [column.combine_chunks() for column in self._merged(found).columns]
-            texts = pa.array(topics, pa.string())
+            texts = pa.array(list(topics), pa.string())
             for place, group in enumerate(self.groups):
                 if group.name == _TOPIC:
                     arrays[place] = texts.take(arrays[place])

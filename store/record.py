@@ -172,7 +172,7 @@ def stored_record(message: Message, result: PutResult) -> Record:
     topic, body = message.topic.encode(), bytes(message.body)
     return Record(
         result.size,
-        MESSAGE_MAGIC_CODE if len(topic) <= TOPIC_SIZE_MAX_V1 else MESSAGE_MAGIC_CODE_V2,
+        topic_part(topic)[0],
         crc32(body) & CRC_MASK,
         message.queue_id,
         message.flag,

@@ -12,7 +12,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 from spark_logs import LogBuilder, expected_records, rows_of, spark_schema
 
 from spark_analytics import aggregates, reader
-from spark_analytics.options import EPOCH
+from spark_analytics.options import EPOCH, read_options
 from spark_analytics.source import CommitLogReader, RocketMQDataSource
 
 pytestmark = pytest.mark.spark
@@ -84,6 +84,17 @@ def test_without_groups_a_task_gives_one_row(one_file: Path) -> None:
     assert list(row) == ["count", "max(queueId)"] and row["count"] == 1000
     assert partials(one_file, aggregates="count") == [{"count": 1000}]
     assert partials(one_file, aggregates="count", topic="absent") == []
+
+
+def test_a_task_that_aggregates_reads_more_than_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    plain = read_options({"path": "/store"})
+    aggregated = read_options({"path": "/store", "aggregates": "count"})
+    given = read_options({"path": "/store", "aggregates": "count", "maxPartitionBytes": "64m"})
+    mib = 1 << 20
+    for total, sizes in {100: (128, 128), 1000: (250, 500), 2048: (512, 1024), 9000: (512, 1024)}.items():
+        assert (plain.split_size(total * mib), aggregated.split_size(total * mib)) == (sizes[0] * mib, sizes[1] * mib)
+        assert given.split_size(total * mib) == 64 * mib
 
 
 def test_spark_adds_up(spark: Any, golden_stores: dict[str, Path]) -> None:
