@@ -51,12 +51,13 @@ def as_half(message: Message, cluster: tuple[str, str]) -> None:
 class HalfMessage:
     """One half message as it is stored."""
 
-    __slots__ = ("properties", "real_queue_id", "real_topic", "record")
+    __slots__ = ("_shown_text", "properties", "real_queue_id", "real_topic", "record")
 
     def __init__(self, record: Record, properties: dict[str, str], topic: str = TRANS_HALF_TOPIC) -> None:
         """Raises ValueError for a record that is none. One that was given up has another `topic`."""
         self.record = record
         self.properties = properties
+        self._shown_text: bytes | None = None  # the string of `_shown`, where it is known
         for name in STALE_IN_COPIES:
             self.properties.pop(name, None)
         real, queue_id = self.properties.get(REAL_TOPIC), _number(self.properties.get(REAL_QID))
@@ -77,7 +78,11 @@ class HalfMessage:
     @classmethod
     def prepared(cls, message: Message, result: PutResult) -> Self:
         """The same of a message that was just put: 2 us where finding and reading it takes 8."""
-        return cls(stored_record(message, result), message.properties)
+        text, count = message.properties_bytes, len(message.properties)
+        half = cls(stored_record(message, result), message.properties)
+        if len(half.properties) == count and _OWN_BYTES not in text:
+            half._shown_text = text
+        return half
 
     @property
     def queue_offset(self) -> int:
@@ -143,7 +148,7 @@ class HalfMessage:
 
         The stored string shows TRAN_MSG, REAL_TOPIC and REAL_QID, as Apache's does, which renders it before it clears them.
         """
-        message = self.record.copy_to(self.real_topic, self.real_queue_id, store_host, self._shown())
+        message = self.record.copy_to(self.real_topic, self.real_queue_id, store_host, self._shown(), self._shown_text)
         for name in (TRAN_MSG, REAL_TOPIC, REAL_QID):
             message.properties.pop(name, None)
         message.sys_flag = message.sys_flag & ~TRANSACTION_TYPE_MASK | TRANSACTION_COMMIT_TYPE

@@ -77,8 +77,10 @@ class Record(msgspec.Struct, gc=False):
     topic: bytes
     properties: bytes
 
-    def copy_to(self, topic: str, queue_id: int, store_host: bytes, properties: dict[str, str]) -> Message:
-        """The message of this record, to be put into another queue, with other properties."""
+    def copy_to(
+        self, topic: str, queue_id: int, store_host: bytes, properties: dict[str, str], text: bytes | None = None
+    ) -> Message:
+        """The message of this record, to be put into another queue, with other properties; `text` is their string."""
         return Message(
             topic,
             queue_id,
@@ -91,7 +93,7 @@ class Record(msgspec.Struct, gc=False):
             self.reconsume_times,
             0,
             properties,
-            encode_properties(properties).encode(),
+            encode_properties(properties).encode() if text is None else text,
         )
 
 
