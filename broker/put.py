@@ -16,7 +16,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from time import monotonic
 from typing import Final, NamedTuple
 
 from broker.config import BrokerConfig
@@ -135,9 +134,6 @@ class MessagePutter:
         self._config = config
         self._store = store
         self._put_message = store.put_message
-        self._busy_after_s = store.config.os_page_cache_busy_time_out_mills / 1000
-        self.is_page_cache_busy = False
-        """Whether a put of this turn took longer than osPageCacheBusyTimeOutMills: what is served now waited behind it."""
         self._timers = timers
         self._loop = loop
         self._end_offset = 0
@@ -164,10 +160,7 @@ class MessagePutter:
 
     def put_at_once(self, message: Message) -> PutResult:
         """Store one message as it is. Raises RemotingError when the store refuses it."""
-        began_s = monotonic()
         result = self._put_message(message)
-        if monotonic() - began_s > self._busy_after_s:
-            self.is_page_cache_busy = True
         if result.status is not _PUT_OK:
             raise self._refusal(result)
         self._end_offset = result.end_offset
@@ -175,10 +168,7 @@ class MessagePutter:
 
     def put_batch(self, messages: Sequence[Message]) -> PutResult:
         """Store messages of one topic and queue, all or none. Raises RemotingError when the store refuses them."""
-        began_s = monotonic()
         result = self._store.put_messages(messages)
-        if monotonic() - began_s > self._busy_after_s:
-            self.is_page_cache_busy = True
         if result.status is not _PUT_OK:
             raise self._refusal(result)
         self._end_offset = result.end_offset
@@ -255,7 +245,6 @@ class MessagePutter:
 
     def end_turn(self) -> None:
         """Ask for one sync of all that was put. To be run in the turn's FLUSH phase."""
-        self.is_page_cache_busy = False
         if self.is_sync_flush and self._end_offset > self._requested_offset:
             self._requested_offset = self._end_offset
             self._store.request_sync(self._end_offset)

@@ -292,7 +292,7 @@ class TimerMessageService:
         if not -FAR_BYTES < physical_offset - self._read_at < FAR_BYTES:
             self._far_count += 1
         self._read_at = physical_offset
-        file = self._store.commit_log.mapped_files.file_at(physical_offset)
+        file = self._store.commit_log.file_at(physical_offset)
         try:
             if file is None:
                 raise BadRecordError("there is no such record any more")
@@ -369,6 +369,7 @@ class TimerMessageService:
         for oldest_ms in (self._near.oldest_slot_ms, loader.unrolled_ms):
             if oldest_ms is not None:
                 read_time_ms = min(read_time_ms, oldest_ms)
+        self._store.write()
         self._timer_store.mark(read_time_ms, self._entry.queue_offset, before)
 
     def persist_in(self, executor: Executor) -> None:

@@ -82,7 +82,7 @@ class Channels:
     def close(self) -> None:
         """Write what is left and close every connection."""
         self._reaper.cancel()
-        self.write()
+        self.turn.run()
         for channel in list(self.open):
             channel.close()
 
@@ -137,6 +137,7 @@ class Channel(asyncio.Protocol):
                 self._serve(self, frame, out)
         except FrameError as error:
             log.warning("closing %s: %s", self, error)
+            channels.turn.run()  # what was served before may be answered once it is done
             self.close()
             return
         if was_empty and out:

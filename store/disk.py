@@ -45,6 +45,10 @@ class MappedRegion(ABC):
         about what has reached the disk.
         """
 
+    def write(self, start: int, data: bytes) -> None:
+        """Write `data` at `start`, into room that is reserved: as into `view`, and quicker where it is many new pages."""
+        self.view[start : start + len(data)] = data
+
     def reserve(self, start: int, end: int) -> None:  # noqa: B027  # a disk that cannot fill up has nothing to do
         """Take room on the device for bytes [start, end): afterwards writing them cannot fail. Their content stays.
 
@@ -88,6 +92,9 @@ class MappedRegion(ABC):
     def next_data(self, start: int, end: int) -> int:
         """The first byte in [start, end) that is in no hole of the file; `end` when there is none. Before it are zeros."""
         return start
+
+    def end_writing(self) -> None:  # noqa: B027
+        """Nothing more comes by `write` for now."""
 
     def close(self) -> None:
         """Give up the mapping. Slices of `view` that others still hold stay readable and keep the memory until they go."""

@@ -154,6 +154,11 @@ class MappedFile:
         self.wrote = end
         return position
 
+    def write(self, data: bytes) -> None:
+        """Write much behind what is there, into room that is reserved."""
+        self.region.write(self.wrote, data)
+        self.wrote += len(data)
+
     def flush(self) -> None:
         """Make durable what is written. Raises OSError, after which `flushed` is where it was."""
         wrote = self.wrote

@@ -4,7 +4,7 @@ All methods belong to the loop's thread. `on_flushed` alone is called from the f
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -28,8 +28,6 @@ from store.message import (
     TRANSACTION_TYPE_MASK,
     TRANSACTION_UNQUEUED_FLAG,
     Arrival,
-    Message,
-    PutResult,
     QueryResult,
 )
 from store.multi_dispatch import LMQ_PREFIX
@@ -74,6 +72,12 @@ class MessageStore:
         self._known = CleanStop()
         self._on_flushed: OnFlushed = lambda flushed_offset, error: None
         self.reader = QueueReader(config, self.queues, self.commit_log, self.delay_levels.tags_code)
+        self.put_message = self.commit_log.put
+        """Append one message. A refusal is a status and a reason, never an exception."""
+        self.put_messages = self.commit_log.put_batch
+        """Append a batch of one topic and queue as consecutive records: all, or none of them."""
+        self.write = self.commit_log.write
+        """Have what was put survive a kill: before something else is written that tells of it. `dispatch` does so, too."""
         self.get_message = self.reader.get_message
         self.is_in_memory = self.reader.is_in_memory
         self.any_matches = self.reader.any_matches
@@ -238,21 +242,14 @@ class MessageStore:
 
     # --- putting ----------------------------------------------------------------------------------------------------
 
-    def put_message(self, message: Message) -> PutResult:
-        """Append one message. A refusal is a status and a reason, never an exception."""
-        return self.commit_log.put(message)
-
-    def put_messages(self, messages: Sequence[Message]) -> PutResult:
-        """Append a batch of one topic and queue as consecutive records: all, or none of them."""
-        return self.commit_log.put_batch(messages)
-
     def dispatch(self) -> list[Arrival]:
-        """Carry what was put since the last call into queues and index; the queues that grew.
+        """Write what was put since the last call, and carry it into queues and index; the queues that grew.
 
         When that fails, as there is no room, the log has the records already: they wait for a later call, some times a
         second, and until then nothing more is taken.
         """
         log = self.commit_log
+        log.write()
         requests = log.undispatched
         if not requests or (self._dispatch_again_at and self.clock.monotonic() < self._dispatch_again_at):
             return []
@@ -291,10 +288,12 @@ class MessageStore:
 
     def request_sync(self, end_offset: int) -> None:
         """Ask for a sync of everything before `end_offset`; one call a turn is enough."""
+        self.commit_log.write()
         self.flush_service.request_sync(end_offset)
 
     def flush_queues(self) -> None:
         """Sync log, queues, index and checkpoint now, in the caller's thread. Raises OSError."""
+        self.commit_log.write()
         self.flush_service.flush_log()
         self.checkpoint_service.flush_queues(thorough=True)
 
@@ -376,6 +375,7 @@ class MessageStore:
 
     def clean(self, manual: bool = False) -> int:
         """Remove what is expired and see whether the disk is full; to be called every `cleanResourceInterval`."""
+        self.write()
         return self._retention.clean(manual)
 
     def ask_before_removing(self, may_remove: Callable[[int], bool]) -> None:
@@ -387,6 +387,7 @@ class MessageStore:
 
         The schedule topic's stay, and those of light queues, which are in no topic table.
         """
+        self.write()
         log = self.commit_log
         topics = {topic for topic, _ in self.queues.queues} | {request.topic for request in log.undispatched}
         kept = keep | {SCHEDULE_TOPIC} | {topic for topic in topics if topic.startswith(LMQ_PREFIX)}

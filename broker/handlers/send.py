@@ -120,10 +120,12 @@ def _send_rare(services: Services, message: Message, text: str, queue_id: int) -
 def admit(services: Services, request: Request[SendMessageRequestHeader]) -> TopicConfig:
     """The checks that come first, in Apache's order, and the topic made where that is allowed. Raises RemotingError."""
     header, config = request.header, services.config
-    waited_s = monotonic() - services.turn.began_s
+    began_s = services.turn.began_s
+    waited_s = monotonic() - began_s
     is_late = waited_s * 1000 > config.wait_time_mills_in_send_queue
-    if (is_late or services.putter.is_page_cache_busy) and config.broker_fast_failure_enable:
-        _refuse_late(services, waited_s)
+    is_page_cache_busy = began_s < services.store.commit_log.page_cache_busy_until_s
+    if (is_late or is_page_cache_busy) and config.broker_fast_failure_enable:
+        _refuse_late(services, waited_s, is_page_cache_busy)
     topic = header.topic
     topic_config = services.topics.get(topic)
     if config.start_accept_send_request_time_stamp:
@@ -161,9 +163,9 @@ def any_queue(topic_config: TopicConfig) -> int:
     return random.randrange(max(topic_config.write_queue_nums, 1))
 
 
-def _refuse_late(services: Services, waited_s: float) -> NoReturn:
+def _refuse_late(services: Services, waited_s: float, is_page_cache_busy: bool) -> NoReturn:
     """Its sender has given up, and would store it twice."""
-    if services.putter.is_page_cache_busy:
+    if is_page_cache_busy:
         word, limit = "PCBUSY", f"osPageCacheBusyTimeOutMills={services.store.config.os_page_cache_busy_time_out_mills}"
     else:
         word, limit = "TIMEOUT", f"waitTimeMillsInSendQueue={services.config.wait_time_mills_in_send_queue}"

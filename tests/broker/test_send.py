@@ -1,5 +1,6 @@
 import itertools
 import struct
+from time import monotonic
 
 import pytest
 from data_path import STORE_HOST, TOPIC, DataPath, send_header
@@ -170,20 +171,25 @@ async def test_what_waited_too_long_in_a_turn_is_refused():
 @pytest.mark.parametrize("batch", [False, True])
 async def test_what_waited_behind_a_put_for_which_the_page_cache_took_long_is_refused(monkeypatch, batch):
     path = DataPath({"broker_fast_failure_enable": True}, os_page_cache_busy_time_out_mills=1500)
-    slow = itertools.count(0.0, 1.6)  # seconds from look to look at the clock
-    monkeypatch.setattr("broker.put.monotonic", lambda: next(slow))
-    path.services.turn.arm()
+    slow = itertools.count(monotonic(), 1.6)  # seconds from look to look at the clock
+    turn = path.services.turn
+    turn.arm()
     if batch:
         path.ask(RequestCode.SEND_BATCH_MESSAGE, send_header(batch=True), member(b"one"))
     else:
         path.ask(RequestCode.SEND_MESSAGE_V2, send_header(), b"one")
+    monkeypatch.setattr("store.commit_log.monotonic", lambda: next(slow))
+    path.turn()
     monkeypatch.undo()
     (first,) = path.channel.take()
     assert first.code == 0
+    turn.arm()
     answer = path.send()
     assert answer.code == ResponseCode.SYSTEM_BUSY
     assert answer.remark.startswith("[PCBUSY_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: ")
     assert "osPageCacheBusyTimeOutMills=1500" in answer.remark
+    turn.arm()
+    turn.began_s += 2
     assert path.send().code == 0
 
 

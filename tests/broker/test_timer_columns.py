@@ -38,6 +38,7 @@ class Columns(Timed):
             return None
 
     def many(self, places: list[tuple[int, int]]) -> TimerColumns:
+        self.store.write()
         offsets, sizes = np.array(places, np.int64).T
         return read_columns(self.store.commit_log.mapped_files, offsets, sizes, self.single)
 

@@ -10,6 +10,7 @@ from remoting.dispatch import Deferred, Route, routes
 from remoting.frame import FrameBuffer
 from remoting.header import NoHeader
 from remoting.server import plain_host
+from runtime.turn import Phase
 
 ECHO, HOLD, BIG, ASK_BACK = 1, 2, 3, 4
 
@@ -104,6 +105,17 @@ async def test_what_came_before_the_garbage_is_answered(echo):
     assert await raw.read(1) == [(1, 0, b"good")]
     raw.writer.write(b"\0\0\0\6\0\0\0\2{]")
     assert await raw.closed()
+
+
+async def test_what_came_with_garbage_is_answered_behind_the_work_that_the_answer_promises(echo, monkeypatch):
+    server, raw, _ = echo
+    order, write = [], server_module.Channel.write
+    server.channels.turn.add(Phase.DISPATCH, lambda: order.append("dispatched"))
+    monkeypatch.setattr(server_module.Channel, "write", lambda channel: (order.append("written"), write(channel)))
+    raw.writer.write(b"".join(encode_request(ECHO, None, b"good", 1)) + b"\0\0\0\6\0\0\0\2{]")
+    assert await raw.read(1) == [(1, 0, b"good")]
+    assert await raw.closed()
+    assert order[0] == "dispatched"
 
 
 async def test_a_deferred_answer_comes_when_it_is_completed_and_not_to_a_closed_connection(echo, remoting):

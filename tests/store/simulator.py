@@ -72,6 +72,8 @@ class Walk:
         self.in_round = False
         self.is_harmed = False
         self.events: list[str] = []
+        # Put in this turn: (queue, message, physical offset, end), of which the log may not have them yet.
+        self.unwritten: list[tuple[tuple[str, int], Message, int, int]] = []
 
     def note(self, event: str) -> None:
         self.events.append(f"{len(self.events)} {event}")
@@ -151,6 +153,7 @@ class Walk:
 
     def crash(self, where: str) -> bool:
         """The process or the machine ends; whether the page cache lives."""
+        self.unwritten.clear()
         if self.rng.random() < 0.4:
             self.note(f"killed {where}")
             self.disk = self.disk.killed()
@@ -174,6 +177,7 @@ class Walk:
                 return
             self.all_kept = self.crash("between two steps")
         except Stopped:
+            self.note_written()
             self.all_kept = self.crash("in the middle of a step")
         if rng.random() < 0.15:
             self.harm_derived_files()
@@ -239,7 +243,7 @@ class Walk:
         self.disk.heal()
         self.clock.step(61.0)
         self.clean(manual=False)
-        self.store.dispatch()
+        self.dispatch()
         self.round()  # until each thread had its say, it may not be known that a sync has failed
         waits = bool(self.store.commit_log.undispatched)
         if not waits:
@@ -250,13 +254,13 @@ class Walk:
         else:
             assert self.disk.failed_syncs, f"no sync has failed, but: {self.store.commit_log.refusal}"
             assert not self.put() and not self.store.writeable, "a sync has failed, and messages are taken again"
-        self.store.dispatch()
+        self.dispatch()
 
     def turn(self) -> None:
         """What a loop turn does: some puts, then dispatch, then the request for a sync, which the thread may hear later."""
         rng = self.rng
         end_offset = max([self.put() for _ in range(rng.randrange(1, 7))])
-        self.store.dispatch()
+        self.dispatch()
         if self.is_sync and end_offset and rng.random() < 0.8:
             self.store.request_sync(end_offset)
             if rng.random() < 0.8:
@@ -276,12 +280,31 @@ class Walk:
             self.check_clear(result.reason)
             self.note(f"refused: {result.reason}")
             return 0
-        for one, offset in zip(batch, result.physical_offsets or [result.physical_offset], strict=True):
-            stored = self.store.message_at(offset)
-            assert stored is not None, f"put at {offset}, but not there"
-            self.model.put((topic, queue_id), bytes(one.body), one.properties, offset, bytes(stored))
+        offsets = result.physical_offsets or [result.physical_offset]
+        for one, offset, end in zip(batch, offsets, [*offsets[1:], result.end_offset], strict=True):
+            self.unwritten.append(((topic, queue_id), one, offset, end))
+        if self.serial % 10 == 0:  # somebody reads it before the turn is over
+            assert self.store.message_at(offsets[0]) is not None, f"put at {offsets[0]}, but not there"
         self.note(f"put {len(batch)} into {topic[:9]} {queue_id} up to {result.end_offset}")
         return result.end_offset
+
+    def dispatch(self) -> None:
+        """The end of a turn: from here on all that was put survives a kill."""
+        self.store.write()
+        self.note_written()
+        assert not self.unwritten, f"put at {self.unwritten[0][2]}, but not there"
+        self.store.dispatch()
+
+    def note_written(self) -> None:
+        """Tell the model what is in the log of what was put in this turn."""
+        files = self.store.commit_log.mapped_files
+        while self.unwritten and (stored := files.view(self.unwritten[0][2], 4)) is not None:
+            queue, one, offset, end = self.unwritten.pop(0)
+            stored = files.view(offset, end - offset)
+            assert stored is not None, f"written at {offset}, but not all of it"
+            self.model.put(queue, bytes(one.body), one.properties, offset, bytes(stored))
+        if self.unwritten:
+            self.note(f"{len(self.unwritten)} not written")
 
     def message(self, topic: str, queue_id: int) -> Message:
         self.serial += 1
@@ -366,7 +389,7 @@ class Walk:
         if self.in_round and self.rng.random() < 0.05:
             self.in_round = False
             self.put()
-            self.store.dispatch()
+            self.dispatch()
             self.in_round = True
 
     def flushed(self, flushed_offset: int, error: OSError | None) -> None:

@@ -1,6 +1,6 @@
 """What every Disk promises, on the real one, in memory, and on the simulated one."""
 
-import mmap
+import errno
 import os
 import subprocess
 import sys
@@ -65,7 +65,9 @@ def test_nothing_is_read_ahead_where_something_is_about_to_be_written(tmp_path: 
 
 
 @pytest.mark.parametrize("is_locked", [False, True])
-def test_a_sync_unmaps_full_pages_and_loses_nothing(tmp_path: Path, is_locked: bool) -> None:
+def test_what_is_written_is_in_the_mapping_too_and_makes_nothing_resident_unless_it_shall_be(
+    tmp_path: Path, is_locked: bool
+) -> None:
     size, end = 1 << 20, (1 << 20) - 5000
     path = f"{tmp_path}/log"
     region = FileDisk().map(path, size, create=True)
@@ -73,14 +75,44 @@ def test_a_sync_unmaps_full_pages_and_loses_nothing(tmp_path: Path, is_locked: b
     if is_locked:
         region.lock_memory()
     written = bytes(number % 251 for number in range(end))
-    region.view[:end] = written
-    assert mapped_bytes(path) >= end
+    region.write(0, written[:777])
+    region.write(777, written[777:])
+    assert mapped_bytes(path) >= end if is_locked else mapped_bytes(path) == 0
     region.sync(0, end)
-    # The page that is not full yet is about to be written to again.
-    assert mapped_bytes(path) >= end if is_locked else mapped_bytes(path) == mmap.PAGESIZE
     assert Path(path).read_bytes()[:end] == written
     region.view[end] = 7
-    assert bytes(region.view[: end + 1]) == written + b"\x07"
+    region.write(end + 1, b"89")
+    assert bytes(region.view[: end + 3]) == written + b"\x0789"
+
+
+def test_a_write_that_the_kernel_does_not_take_or_takes_in_part_comes_by_way_of_the_mapping(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    region = FileDisk().map(f"{tmp_path}/log", 1 << 20, create=True)
+    region.reserve(0, 1 << 20)
+    pwrite = os.pwrite
+    monkeypatch.setattr("os.pwrite", lambda descriptor, data, start: pwrite(descriptor, data[:2], start))
+    region.write(0, b"abc")
+
+    def refused(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("os.pwrite", refused)
+    region.write(3, b"def")
+    assert bytes(region.view[:7]) == b"abcdef\0"
+
+
+def test_a_file_is_held_open_no_longer_than_it_is_written_to(tmp_path: Path) -> None:
+    region = FileDisk().map(f"{tmp_path}/log", 1 << 20, create=True)
+    region.reserve(0, 1 << 20)
+    before = descriptors(tmp_path)
+    region.write(0, b"a")
+    assert descriptors(tmp_path) == before + 1
+    region.end_writing()
+    assert descriptors(tmp_path) == before
+    region.write(1, b"b")
+    region.close()
+    assert descriptors(tmp_path) == before - 1 and (tmp_path / "log").read_bytes()[:3] == b"ab\0"
 
 
 def mapped_bytes(path: str) -> int:

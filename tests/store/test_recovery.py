@@ -156,6 +156,7 @@ def test_what_comes_anew_behind_the_end_of_a_file_is_no_past_of_its_topic() -> N
     store.shutdown()
     store, _ = reopen(disk)
     assert store.put_message(message("T", 0, b"anew")).physical_offset == FILE_SIZE
+    store.write()
     crash(disk)
     store, _ = reopen(disk)
     assert bodies(store) == [b"anew"]
