@@ -17,7 +17,7 @@ from broker.consumer_offset import ConsumerOffsetManager
 from broker.put import CLUSTER, MessagePutter
 from broker.topic_config import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from broker.transaction_check import TransactionCheck
-from broker.transaction_half import HalfMessage, as_half
+from broker.transaction_half import HalfMessage, as_half, is_plain
 from broker.transaction_op import HalfPlace, TransactionProgress, op_message
 from remoting.dispatch import RemotingError
 from runtime.clock import Clock
@@ -94,7 +94,7 @@ class TransactionalMessageService:
         as_half(message, self._cluster)
         result = self._putter.put_at_once(message)
         self._check.half_stored(result.queue_offset)
-        if len(message.body) <= PREPARED_BODY_SIZE_MAX:
+        if len(message.body) <= PREPARED_BODY_SIZE_MAX and is_plain(message):
             prepared = self._prepared
             prepared[result.physical_offset] = message, result
             if len(prepared) > PREPARED_MAX:
@@ -132,7 +132,7 @@ class TransactionalMessageService:
         if first in self._committed:
             log.info("the transaction of %s is committed twice, and delivered once", half.unique_key)
             return
-        place = newest or HalfPlace(half.queue_offset, half.record.physical_offset)
+        place = newest or HalfPlace(half.queue_offset, half.physical_offset)
         self._putter.put(half.committed(self._store_host, place.physical_offset))
         if newest is not None:
             self._committed[first] = None

@@ -194,7 +194,7 @@ class TransactionCheck:
             return interval_ms, True
         immunity_ms = half.immunity_ms
         free_ms = self._config.transaction_time_out if immunity_ms is None else immunity_ms
-        free_ms -= half.record.store_timestamp_ms - half.since_ms
+        free_ms -= half.store_timestamp_ms - half.since_ms
         return (free_ms, True) if free_ms <= interval_ms else (interval_ms, False)
 
     def _due_ms(self, half: HalfMessage, now_ms: int) -> int:
@@ -204,10 +204,9 @@ class TransactionCheck:
         if self._seen[0] != half.queue_offset:
             self._seen = (half.queue_offset, now_ms)
         wait_ms, _ = self._wait_ms(half)
-        record = half.record
-        shift_ms = self._steps.shift_ms(record.physical_offset, record.store_timestamp_ms)
+        shift_ms = self._steps.shift_ms(half.physical_offset, half.store_timestamp_ms)
         # Set back while no broker ran: nobody waits longer than the config says, from now on.
-        return min(record.store_timestamp_ms + shift_ms, self._seen[1]) + wait_ms
+        return min(half.store_timestamp_ms + shift_ms, self._seen[1]) + wait_ms
 
     def _is_too_old(self, half: HalfMessage, now_ms: int) -> bool:
         return now_ms - half.since_ms > self._store.config.file_reserved_time * _HOUR_MS
@@ -240,7 +239,7 @@ class TransactionCheck:
         except RemotingError as error:
             if error.code != ResponseCode.MESSAGE_ILLEGAL:
                 raise
-            topic = f"nowhere but in the log at {head.record.physical_offset}: {error.remark}"
+            topic = f"nowhere but in the log at {head.physical_offset}: {error.remark}"
         self._progress.copies.pop(head.first_offset, None)
         self._progress.done(head.queue_offset)
         log.error(
@@ -257,13 +256,12 @@ class TransactionCheck:
             log.warning("nobody to ask about the transaction of %s: group %s has no producer here", half.unique_key, group)
             return
         self._asked += 1
-        place = half.record
         header = CheckTransactionStateRequestHeader(
-            place.queue_offset,
-            place.physical_offset,
+            half.queue_offset,
+            half.physical_offset,
             half.unique_key,
             half.unique_key,
-            encode_message_id(place.store_host, place.physical_offset),
+            encode_message_id(half.store_host, half.physical_offset),
         )
         channel = channels[self._asked % len(channels)]
         channel.invoke_oneway(RequestCode.CHECK_TRANSACTION_STATE, header, half.for_producer())

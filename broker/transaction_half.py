@@ -16,7 +16,7 @@ from broker.put import STALE_IN_COPIES, WAIT
 from broker.topic_config import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from store.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_TYPE_MASK, Message, PutResult, folder_problem
 from store.properties import REAL_QID, REAL_TOPIC, UNIQ_KEY, decode_properties, encode_properties
-from store.record import Record, decode_record, encode_record, record_size, stored_record, topic_part
+from store.record import decode_record, encode_record, record_size, topic_part
 
 TRAN_MSG: Final = "TRAN_MSG"
 CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
@@ -24,10 +24,16 @@ FIRST_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
 CHECK_IMMUNITY_TIME: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 TRANSACTION_ID: Final = "__transactionId__"
 _OWN_BYTES: Final = OWN_PROPERTY.encode()
+_STALE: Final = frozenset(STALE_IN_COPIES)
 _PRODUCER_GROUP: Final = "PGROUP"
 _STORED_MS: Final = "PMQ_STORED_MS"
 _QUEUE_ID_MAX: Final = 2**31 - 1
 _DIGITS_MAX: Final = 18
+
+
+def is_plain(message: Message) -> bool:
+    """Whether a half message has no properties that are left out of what is made of it."""
+    return _OWN_BYTES not in message.properties_bytes and _STALE.isdisjoint(message.properties)
 
 
 def as_half(message: Message, cluster: tuple[str, str]) -> None:
@@ -49,44 +55,68 @@ def as_half(message: Message, cluster: tuple[str, str]) -> None:
 
 
 class HalfMessage:
-    """One half message as it is stored."""
+    """One half message: as it was stored, and where."""
 
-    __slots__ = ("_shown_text", "properties", "real_queue_id", "real_topic", "record")
+    __slots__ = (
+        "_message",
+        "_text",
+        "physical_offset",
+        "properties",
+        "queue_offset",
+        "real_queue_id",
+        "real_topic",
+        "store_timestamp_ms",
+    )
 
-    def __init__(self, record: Record, properties: dict[str, str], topic: str = TRANS_HALF_TOPIC) -> None:
-        """Raises ValueError for a record that is none. One that was given up has another `topic`."""
-        self.record = record
-        self.properties = properties
-        self._shown_text: bytes | None = None  # the string of `_shown`, where it is known
-        for name in STALE_IN_COPIES:
-            self.properties.pop(name, None)
-        real, queue_id = self.properties.get(REAL_TOPIC), _number(self.properties.get(REAL_QID))
-        if record.topic != topic.encode():
-            raise ValueError(f"its topic is {record.topic.decode(errors='replace')}, not {topic}")
-        if not real or real == TRANS_HALF_TOPIC or folder_problem(real) or queue_id is None or queue_id > _QUEUE_ID_MAX:
-            raise ValueError(f"{REAL_TOPIC}={real} and {REAL_QID}={self.properties.get(REAL_QID)} are no queue")
-        self.real_topic, self.real_queue_id = real, queue_id
+    def __init__(
+        self,
+        message: Message,
+        real: tuple[str, int],
+        queue_offset: int,
+        physical_offset: int,
+        store_timestamp_ms: int,
+        text: bytes | None = None,
+    ) -> None:
+        """`real` is the topic and queue that it is for; `text` the string of its properties, if none is our own."""
+        self._message = message
+        self._text = text
+        self.real_topic, self.real_queue_id = real
+        self.properties = message.properties
+        self.queue_offset = queue_offset
+        self.physical_offset = physical_offset
+        self.store_timestamp_ms = store_timestamp_ms
 
     @classmethod
     def read(cls, view: memoryview | None, topic: str = TRANS_HALF_TOPIC) -> Self:
-        """The half message in `view`, as `MessageStore.message_at` gives it. Raises ValueError when there is none."""
+        """The half message in `view`, as `MessageStore.message_at` gives it. Raises ValueError when there is none.
+
+        One that was given up has another `topic`.
+        """
         if view is None:
             raise ValueError("there is no such record")
         record = decode_record(view)
-        return cls(record, decode_properties(record.properties), topic)
+        if record.topic != topic.encode():
+            raise ValueError(f"its topic is {record.topic.decode(errors='replace')}, not {topic}")
+        properties = decode_properties(record.properties)
+        for name in STALE_IN_COPIES:
+            properties.pop(name, None)
+        real, queue_id = properties.get(REAL_TOPIC), _number(properties.get(REAL_QID))
+        if not real or real == TRANS_HALF_TOPIC or folder_problem(real) or queue_id is None or queue_id > _QUEUE_ID_MAX:
+            raise ValueError(f"{REAL_TOPIC}={real} and {REAL_QID}={properties.get(REAL_QID)} are no queue")
+        message = record.copy_to(topic, record.queue_id, record.store_host, properties)
+        return cls(message, (real, queue_id), record.queue_offset, record.physical_offset, record.store_timestamp_ms)
 
     @classmethod
     def prepared(cls, message: Message, result: PutResult) -> Self:
-        """The same of a message that was just put: 2 us where finding and reading it takes 8."""
-        text, count = message.properties_bytes, len(message.properties)
-        half = cls(stored_record(message, result), message.properties)
-        if len(half.properties) == count and _OWN_BYTES not in text:
-            half._shown_text = text
-        return half
+        """The same of what `as_half` has made, if `is_plain`, and was just put: 1 us where to find and read it takes 8."""
+        properties = message.properties
+        real = properties[REAL_TOPIC], int(properties[REAL_QID])
+        text = message.properties_bytes
+        return cls(message, real, result.queue_offset, result.physical_offset, result.store_timestamp_ms, text)
 
     @property
-    def queue_offset(self) -> int:
-        return self.record.queue_offset
+    def store_host(self) -> bytes:
+        return self._message.store_host
 
     @property
     def first_offset(self) -> int:
@@ -116,12 +146,11 @@ class HalfMessage:
     @property
     def since_ms(self) -> int:
         """Since when the transaction is open: when it was first stored. A copy of Apache's tells only when it was born."""
-        record = self.record
         stored_ms = _number(self.properties.get(_STORED_MS))
         if stored_ms is None:
             is_copy = self.check_times or self.first_offset != self.queue_offset
-            stored_ms = record.born_timestamp_ms if is_copy else record.store_timestamp_ms
-        return min(stored_ms, record.store_timestamp_ms)
+            stored_ms = self._message.born_timestamp_ms if is_copy else self.store_timestamp_ms
+        return min(stored_ms, self.store_timestamp_ms)
 
     # --- what is made of it -----------------------------------------------------------------------------------------
 
@@ -130,45 +159,65 @@ class HalfMessage:
         properties = self.properties | {FIRST_OFFSET: str(self.first_offset), _STORED_MS: str(self.since_ms)}
         if check_times:
             properties[CHECK_TIMES] = str(check_times)
-        return self.record.copy_to(TRANS_HALF_TOPIC, 0, store_host, properties)
+        return self._copy_to(TRANS_HALF_TOPIC, 0, store_host, properties)
 
     def given_up(self, store_host: bytes) -> Message:
         """The message that tells people of a transaction that nobody ended."""
-        return self.record.copy_to(TRANS_CHECK_MAX_TIME_TOPIC, 0, store_host, self._shown())
+        return self._copy_to(TRANS_CHECK_MAX_TIME_TOPIC, 0, store_host, self._shown())
 
     def resumed(self, store_host: bytes) -> Message:
         """The half message of one that was given up: its producers are asked as if it were new."""
         properties = self._shown()
         for name in (CHECK_TIMES, FIRST_OFFSET):
             properties.pop(name, None)
-        return self.record.copy_to(TRANS_HALF_TOPIC, 0, store_host, properties)
+        return self._copy_to(TRANS_HALF_TOPIC, 0, store_host, properties)
 
     def committed(self, store_host: bytes, prepared_offset: int) -> Message:
         """The message that its sender meant; it may still have to wait for its delay.
 
         The stored string shows TRAN_MSG, REAL_TOPIC and REAL_QID, as Apache's does, which renders it before it clears them.
         """
-        message = self.record.copy_to(self.real_topic, self.real_queue_id, store_host, self._shown(), self._shown_text)
+        properties = self._shown()
+        message = self._copy_to(self.real_topic, self.real_queue_id, store_host, properties, self._text)
         for name in (TRAN_MSG, REAL_TOPIC, REAL_QID):
-            message.properties.pop(name, None)
+            properties.pop(name, None)
         message.sys_flag = message.sys_flag & ~TRANSACTION_TYPE_MASK | TRANSACTION_COMMIT_TYPE
         message.prepared_transaction_offset = prepared_offset
         return message
 
     def for_producer(self) -> bytes:
         """The message as producers see it when they are asked: in the form of a pulled record, under its real topic."""
-        record = self.record
-        message = self.record.copy_to(self.real_topic, self.real_queue_id, record.store_host, self._shown())
+        message = self._copy_to(self.real_topic, self.real_queue_id, self.store_host, self._shown())
         magic_code, topic = topic_part(self.real_topic.encode())
         size = record_size(message, len(topic))
-        return encode_record(
-            message, magic_code, topic, size, record.queue_offset, record.physical_offset, record.store_timestamp_ms
-        )
+        place = self.queue_offset, self.physical_offset, self.store_timestamp_ms
+        return encode_record(message, magic_code, topic, size, *place)
 
     def _shown(self) -> dict[str, str]:
-        if _OWN_BYTES not in self.record.properties:
+        """The properties without our own."""
+        if self._text is not None:
             return self.properties.copy()
         return {name: value for name, value in self.properties.items() if not name.startswith(OWN_PROPERTY)}
+
+    def _copy_to(
+        self, topic: str, queue_id: int, store_host: bytes, properties: dict[str, str], text: bytes | None = None
+    ) -> Message:
+        """The message with other properties, whose string is `text` if known, to be put into another queue."""
+        message = self._message
+        return Message(
+            topic,
+            queue_id,
+            message.body,
+            message.born_host,
+            store_host,
+            message.flag,
+            message.sys_flag,
+            message.born_timestamp_ms,
+            message.reconsume_times,
+            0,
+            properties,
+            encode_properties(properties).encode() if text is None else text,
+        )
 
 
 def _number(text: str | None) -> int | None:

@@ -139,7 +139,7 @@ class TransactionProgress:
             ended.add(first)
             self.done(queue_offset)
         elif first != queue_offset:
-            self.copies[first] = HalfPlace(queue_offset, half.record.physical_offset)
+            self.copies[first] = HalfPlace(queue_offset, half.physical_offset)
 
 
 def _corrected(store: MessageStore, topic: str, queue_offset: int) -> int:

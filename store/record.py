@@ -25,7 +25,7 @@ from store.layout import (
     STOREHOSTADDRESS_V6_FLAG,
     SYS_FLAG_POSITION,
 )
-from store.message import DispatchRequest, Message, PutResult
+from store.message import DispatchRequest, Message
 from store.properties import KEYS, UNIQ_KEY, decode_properties, encode_properties, entries_from
 
 CRC_MASK: Final = 0x7FFFFFFF
@@ -77,10 +77,8 @@ class Record(msgspec.Struct, gc=False):
     topic: bytes
     properties: bytes
 
-    def copy_to(
-        self, topic: str, queue_id: int, store_host: bytes, properties: dict[str, str], text: bytes | None = None
-    ) -> Message:
-        """The message of this record, to be put into another queue, with other properties; `text` is their string."""
+    def copy_to(self, topic: str, queue_id: int, store_host: bytes, properties: dict[str, str]) -> Message:
+        """The message of this record, to be put into another queue, with other properties."""
         return Message(
             topic,
             queue_id,
@@ -93,7 +91,7 @@ class Record(msgspec.Struct, gc=False):
             self.reconsume_times,
             0,
             properties,
-            encode_properties(properties).encode() if text is None else text,
+            encode_properties(properties).encode(),
         )
 
 
@@ -166,30 +164,6 @@ def encode_record(
             _PACK_INT16(len(properties)),
             properties,
         )
-    )
-
-
-def stored_record(message: Message, result: PutResult) -> Record:
-    """The record that a put has made of a message, without looking at the log."""
-    topic, body = message.topic.encode(), bytes(message.body)
-    return Record(
-        result.size,
-        topic_part(topic)[0],
-        crc32(body) & CRC_MASK,
-        message.queue_id,
-        message.flag,
-        result.queue_offset,
-        result.physical_offset,
-        message.sys_flag & ~HOST_FLAGS | host_flags(message),
-        message.born_timestamp_ms,
-        message.born_host,
-        result.store_timestamp_ms,
-        message.store_host,
-        message.reconsume_times,
-        message.prepared_transaction_offset,
-        body,
-        topic,
-        message.properties_bytes,
     )
 
 

@@ -215,7 +215,7 @@ def _send_half(services: Services, message: Message, queue_id: int) -> Response 
         raise RemotingError(ResponseCode.NO_PERMISSION, f"{remark} (rejectTransactionMessage=true)")
     if not DELAYING_PROPERTIES.isdisjoint(properties):
         putter.delay(Message(topic, queue_id, b"", message.born_host, message.store_host, properties=dict(properties)))
-    waits = {WAIT: properties[WAIT]} if WAIT in properties else {}
+    wait = properties.get(WAIT)  # which is not stored
     result = services.transactions.prepare(message)
     answer = SendMessageResponseHeader(
         putter.message_id(result.physical_offset),
@@ -225,7 +225,11 @@ def _send_half(services: Services, message: Message, queue_id: int) -> Response 
         config.region_id,
         config.trace_on,
     )
-    return services.route_wait.when_routed(putter.when_safe(result.end_offset, waits, Response(_SUCCESS, answer)), topic)
+    response = Response(_SUCCESS, answer)
+    if services.route_wait.is_immediate:
+        return response
+    safe = putter.when_safe(result.end_offset, {} if wait is None else {WAIT: wait}, response)
+    return services.route_wait.when_routed(safe, topic)
 
 
 def _redirect_to_dlq(services: Services, request: Request[SendMessageRequestHeader], message: Message) -> None:

@@ -4,11 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from isal.isal_zlib import crc32
-from stores import HOST, HOST_V6, message, open_store
+from stores import HOST, HOST_V6, message
 
 from store import layout
-from store.memory_disk import MemoryDisk
-from store.message import TRANSACTION_TYPE_MASK, Message
+from store.message import Message
 from store.properties import entries_from
 from store.record import (
     BadRecordError,
@@ -23,7 +22,6 @@ from store.record import (
     is_blank,
     record_size,
     store_timestamp_of,
-    stored_record,
     topic_part,
 )
 
@@ -76,15 +74,6 @@ def test_encoded_record_is_what_construct_declares(one: Message, queue_offset: i
     }
     assert store_timestamp_of(memoryview(data)) == now
     assert entries_of(memoryview(b"before" + data + b"behind"), 6) == entries_from(one.properties_bytes)
-
-
-@given(messages())
-def test_what_a_put_stores_is_known_without_looking_at_it(one: Message) -> None:
-    store = open_store(MemoryDisk(), mapped_file_size_commit_log=1 << 16)
-    one.topic, one.sys_flag = one.topic[:120], one.sys_flag & ~TRANSACTION_TYPE_MASK
-    result = store.put_message(one)
-    stored = store.message_at(result.physical_offset)
-    assert stored is not None and stored_record(one, result) == decode_record(stored)
 
 
 @given(messages(), st.data())
