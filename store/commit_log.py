@@ -96,9 +96,8 @@ class CommitLog:
         self.page_cache_busy_until_s = 0.0
         """Monotonic: what is served before has waited for a write, or for room, longer than osPageCacheBusyTimeOutMills."""
         self._busy_after_s = config.os_page_cache_busy_time_out_mills / 1000
-        # Records behind what is written in the last file, and where they end in it.
+        # Records between `wrote` and `taken` of the last file.
         self._unwritten: list[bytes] = []
-        self._position = 0
         self._refusals: dict[str, str] = {}
         self._no_room = ""
         self._no_room_until = 0.0
@@ -137,7 +136,7 @@ class CommitLog:
         file = self._last
         if (
             file is None
-            or (position := self._position) + size > file.reserved - BLANK_SIZE
+            or (position := file.taken) + size > file.reserved - BLANK_SIZE
             or self.refusal is not None
             or body_size > self._body_size_max
             or properties_size > PROPERTIES_SIZE_MAX
@@ -157,7 +156,7 @@ class CommitLog:
         key = (topic, queue_id)
         queue_offset = self.queue_offsets.get(key, 0)
         self.queue_offsets[key] = queue_offset + 1
-        self._position = end = position + size
+        file.taken = end = position + size
         physical_offset = file.start_offset + position
         self._unwritten.append(
             encode_record(message, magic_code, topic_bytes, size, queue_offset, physical_offset, store_timestamp_ms)
@@ -211,7 +210,7 @@ class CommitLog:
                 reason=f"batch takes {size} bytes, mappedFileSizeCommitLog allows {self._record_size_max}",
             )
         file = self._last
-        if file is None or self._position + size + BLANK_SIZE > file.reserved:
+        if file is None or file.taken + size + BLANK_SIZE > file.reserved:
             refused = self._make_room(size + BLANK_SIZE)
             if refused is not None:
                 return refused
@@ -220,7 +219,7 @@ class CommitLog:
         store_timestamp_ms = max(self._clock.message_time_ms(), self.last_store_timestamp_ms)
         self.last_store_timestamp_ms = store_timestamp_ms
 
-        start = physical_offset = file.start_offset + self._position
+        start = physical_offset = file.start_offset + file.taken
         records, physical_offsets, first_queue_offset = [], [], -1
         for message, one_size, others in zip(messages, sizes, further, strict=True):
             queue_offset = self._take_queue_offset(message)
@@ -235,8 +234,8 @@ class CommitLog:
             physical_offset += one_size
         self.queue_offsets.update(taken)
         self._unwritten += records
-        self._position += size
-        if self._position - file.wrote > _UNWRITTEN_MAX:
+        file.taken += size
+        if file.taken - file.wrote > _UNWRITTEN_MAX:
             self.write()
         return PutResult(
             PutStatus.PUT_OK, start, start + size, first_queue_offset, store_timestamp_ms, size, physical_offsets
@@ -338,9 +337,9 @@ class CommitLog:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=self._no_room)
         file, began_s = self._last, monotonic()
         try:
-            if file is None or self._position + size > file.size:
+            if file is None or file.taken + size > file.size:
                 file = self._roll()
-            file.reserve(self._position + size)
+            file.reserve(file.taken + size)
         except OSError as error:
             if error.errno not in NO_ROOM:
                 return PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED, reason=f"next CommitLog file: {error}")
@@ -388,8 +387,8 @@ class CommitLog:
 
     def _write_to(self, file: MappedFile) -> MappedFile:
         """From here on `file` is the last. While it is, it stays mapped, and locked in memory if so configured."""
+        file.taken = file.wrote
         last, self._last = self._last, file
-        self._position = file.wrote
         file.pinned = True
         if last is not None:
             last.pinned = False
@@ -463,7 +462,7 @@ class CommitLog:
     def max_offset(self) -> int:
         """Physical offset behind the last record, which may not be written yet."""
         last = self._last
-        return last.start_offset + self._position if last is not None else 0
+        return last.start_offset + last.taken if last is not None else 0
 
     def file_at(self, physical_offset: int) -> MappedFile | None:
         """The file with the byte at `physical_offset`, or None when it is deleted or not yet there."""

@@ -3,7 +3,7 @@
 Three positions, all relative to the file: up to `wrote` there are bytes of ours, up to `flushed` they are durable, and up to
 `reserved` more may be written without the device running out of room (Disk: a hole that cannot be filled is no error but
 the end of the process). `flushed <= wrote <= reserved <= size` while a file is written; one that was found on the disk
-begins with nothing reserved.
+begins with nothing reserved. The log gives away room before it writes: up to `taken`, where nobody else looks.
 
 A store may have more files than a process may have mappings. A file is mapped when somebody looks at its `view` or `array`,
 and `store.open_files` takes mappings away from files that nobody has looked at for long: the two attributes are empty until
@@ -48,6 +48,7 @@ class MappedFile:
         "reserved",
         "size",
         "start_offset",
+        "taken",
         "used",
         "view",
         "wrote",
@@ -76,6 +77,7 @@ class MappedFile:
         self.open_files = open_files
         self.reserve_step = reserve_step or size
         self.wrote = 0
+        self.taken = 0
         self.flushed = 0
         self.reserved = 0
         self.used = False
