@@ -254,7 +254,7 @@ class ScheduleMessageService(ConfigManager):
 
     def _deliver(self, level: int, physical_offset: int) -> bool:
         """Put the copy. False: try again later. What can never be delivered is logged and left behind."""
-        file = self._store.commit_log.file_at(physical_offset)
+        file = self._store.commit_log.mapped_files.file_at(physical_offset)
         try:
             if file is None:
                 raise BadRecordError("there is no such record any more")

@@ -292,7 +292,7 @@ class TimerMessageService:
         if not -FAR_BYTES < physical_offset - self._read_at < FAR_BYTES:
             self._far_count += 1
         self._read_at = physical_offset
-        file = self._store.commit_log.file_at(physical_offset)
+        file = self._store.commit_log.mapped_files.file_at(physical_offset)
         try:
             if file is None:
                 raise BadRecordError("there is no such record any more")

@@ -5,7 +5,7 @@ bytes for the mark) would not fit, a BLANK mark ends the file and the record beg
 since a record carries its own.
 
 What a turn of the loop appends is written together, before anybody is told of it: to the queues, to its sender, or in a file
-that says how far something has come; and sooner when somebody asks for the file that it is to be in.
+that says how far something has come; and sooner when somebody asks for such a record by its physical offset.
 
 Room on the device is taken some MiB ahead of what is written. When there is none, messages are refused with the reason, and
 each refused one is an attempt to go on, some times a second.
@@ -464,19 +464,14 @@ class CommitLog:
         last = self._last
         return last.start_offset + last.taken if last is not None else 0
 
-    def file_at(self, physical_offset: int) -> MappedFile | None:
-        """The file with the byte at `physical_offset`, or None when it is deleted or not yet there."""
-        file = self.mapped_files.file_at(physical_offset)
-        if file is not None and physical_offset - file.start_offset >= file.wrote:
-            self.write()
-        return file
-
     def record_at(self, physical_offset: int) -> memoryview | None:
-        """The whole record at `physical_offset`, or None when none begins there."""
-        file = self.file_at(physical_offset)
+        """The whole record at `physical_offset`, or None when none begins there. Those of this turn are written first."""
+        file = self.mapped_files.file_at(physical_offset)
         if file is None:
             return None
         position = physical_offset - file.start_offset
+        if position >= file.wrote:
+            self.write()
         try:
             size = bounds(file.view[: file.wrote], position)[0]
         except BadRecordError:

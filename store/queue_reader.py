@@ -276,7 +276,7 @@ class QueueReader:
 
         None where units are holes, have an address or lie in two files: these take 0.5 us more each.
         """
-        file = self.commit_log.file_at(offsets[0])
+        file = self.commit_log.mapped_files.file_at(offsets[0])
         if (
             file is None
             or offsets[-1] >= file.start_offset + file.size
@@ -305,7 +305,7 @@ class QueueReader:
             unit = self.queues.ext.get(topic, queue_id, code)
             if unit is not None and not record_filter.may_match(unit):
                 return False
-        file = self.commit_log.file_at(physical_offset)
+        file = self.commit_log.mapped_files.file_at(physical_offset)
         return file is None or record_filter.judge([entries_of(file.view, physical_offset - file.start_offset)])[0]
 
     # --- consumequeue_ext -------------------------------------------------------------------------------------------
