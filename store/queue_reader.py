@@ -176,8 +176,12 @@ class QueueReader:
                     return None
                 break  # the next pull begins there
             verdicts, block = judged
-            wanted += compress(offsets, verdicts)
-            wanted_sizes += compress(sizes, verdicts)
+            if all(verdicts):
+                wanted += offsets
+                wanted_sizes += sizes
+            else:
+                wanted += compress(offsets, verdicts)
+                wanted_sizes += compress(sizes, verdicts)
             scanned += len(offsets)
             total = sum(wanted_sizes)
             if len(wanted) >= count_max or total > bytes_max:
@@ -292,8 +296,8 @@ class QueueReader:
             run = [entries_of(view, offset - start) for offset in offsets]
         else:
             if block is None:
-                copied = [view[o - start : o - start + n] for o, n in zip(offsets, sizes, strict=True)]
-                block = memoryview(b"".join(copied))
+                copied = b"".join([view[o - start : o - start + n] for o, n in zip(offsets, sizes, strict=True)])
+                return record_filter.judge(entries_of_each(copied, sizes)), memoryview(copied)
             run = entries_of_each(block, sizes)
         return record_filter.judge(run), block
 
