@@ -292,10 +292,7 @@ class Broker:
     ) -> TransactionalMessageService:  # fmt: skip
         progress = TransactionProgress()
         check = TransactionCheck(store, putter, progress, topics, clients, self.config, store_host, steps, timers, turn)
-        return TransactionalMessageService(
-            store, putter, offsets, progress, check,
-            cluster_name=self.config.broker_cluster_name, store_host=store_host, clock=self._clock,
-        )  # fmt: skip
+        return TransactionalMessageService(store, putter, offsets, progress, check, store_host=store_host, clock=self._clock)
 
     def _pops(
         self, store: MessageStore, putter: MessagePutter, offsets: ConsumerOffsetManager, topics: TopicConfigManager,

@@ -78,7 +78,8 @@ class StoredProperties:
     def __init__(self, cluster: str) -> None:
         self._entry = f"{CLUSTER}\x01{cluster}"
         self._entry_behind = "\x02" + self._entry
-        self._cluster = cluster
+        self.added = {CLUSTER: cluster}
+        """What it adds."""
 
     def __call__(self, text: str, properties: dict[str, str]) -> bytes:
         """`properties` are those of `text`, both from `split_properties`. The order of the entries stays."""
@@ -97,12 +98,12 @@ class StoredProperties:
     def of_member(self, text: str, properties: dict[str, str], batch_properties: dict[str, str]) -> bytes:
         """The string of a batch's member: its own, CLUSTER, and what the header says for the whole batch, as in 4.9.4."""
         if batch_properties or CLUSTER in properties:
-            return encode_properties(properties | {CLUSTER: self._cluster} | batch_properties).encode()
+            return encode_properties(properties | self.added | batch_properties).encode()
         return "\x02".join(part for part in (text.rstrip("\x02"), self._entry) if part).encode()
 
     def _rendered(self, properties: dict[str, str]) -> bytes:
         kept = {name: value for name, value in properties.items() if name != WAIT}
-        return encode_properties(kept | {CLUSTER: self._cluster}).encode()
+        return encode_properties(kept | self.added).encode()
 
 
 def waits_for_store(properties: dict[str, str]) -> bool:

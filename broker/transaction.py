@@ -14,10 +14,10 @@ import logging
 from typing import Final
 
 from broker.consumer_offset import ConsumerOffsetManager
-from broker.put import CLUSTER, MessagePutter
+from broker.put import MessagePutter
 from broker.topic_config import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from broker.transaction_check import TransactionCheck
-from broker.transaction_half import HalfMessage, as_half, is_plain
+from broker.transaction_half import HalfMessage, as_half
 from broker.transaction_op import HalfPlace, TransactionProgress, op_message
 from remoting.dispatch import RemotingError
 from runtime.clock import Clock
@@ -47,7 +47,6 @@ class TransactionalMessageService:
         progress: TransactionProgress,
         check: TransactionCheck,
         *,
-        cluster_name: str,
         store_host: bytes,
         clock: Clock,
     ) -> None:
@@ -56,7 +55,6 @@ class TransactionalMessageService:
         self._offsets = offsets
         self._progress = progress
         self._check = check
-        self._cluster = (CLUSTER, cluster_name)
         self._store_host = store_host
         self._clock = clock
         self._committed: dict[int, None] = {}  # first offsets, oldest first
@@ -89,12 +87,15 @@ class TransactionalMessageService:
 
     # --- what producers ask -----------------------------------------------------------------------------------------
 
-    def prepare(self, message: Message) -> PutResult:
-        """Store the half message of a message. Raises RemotingError when the store refuses it."""
-        as_half(message, self._cluster)
+    def prepare(self, message: Message, text: str) -> PutResult:
+        """Store the half message of a message; `text` is the string of its properties.
+
+        Raises RemotingError when the store refuses it.
+        """
+        is_plain = as_half(message, text, self._putter.stored_properties)
         result = self._putter.put_at_once(message)
         self._check.half_stored(result.queue_offset)
-        if len(message.body) <= PREPARED_BODY_SIZE_MAX and is_plain(message):
+        if is_plain and len(message.body) <= PREPARED_BODY_SIZE_MAX:
             prepared = self._prepared
             prepared[result.physical_offset] = message, result
             if len(prepared) > PREPARED_MAX:

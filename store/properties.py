@@ -44,7 +44,7 @@ def encode_properties(properties: dict[str, str]) -> str:
 
     What would not be read back is left out (empty names and values) or becomes U+FFFD (zeros and separators).
     """
-    text = _joined(properties)
+    text = joined(properties)
     # With as many separators as entries none is within a name or a value. (To read the text for that: 2 us of 4.)
     if (
         ZERO in text
@@ -54,11 +54,12 @@ def encode_properties(properties: dict[str, str]) -> str:
         or "" in properties.values()
     ):
         legal = {_NOT_IN_NAME.sub("\ufffd", name): _NOT_IN_VALUE.sub("\ufffd", value) for name, value in properties.items()}
-        return _joined({name: value for name, value in legal.items() if name and value})
+        return joined({name: value for name, value in legal.items() if name and value})
     return text
 
 
-def _joined(properties: dict[str, str]) -> str:
+def joined(properties: dict[str, str]) -> str:
+    """The string of properties of which none is odd."""
     # 0.55 us for 9, a list of f-strings 0.68.
     return PROPERTY_SEPARATOR.join(map(NAME_VALUE_SEPARATOR.join, properties.items()))
 

@@ -99,7 +99,7 @@ def _send_rare(services: Services, message: Message, text: str, queue_id: int) -
     """
     putter, config, topic, properties = services.putter, services.config, message.topic, message.properties
     if _is_half(message):
-        return _send_half(services, message, queue_id)
+        return _send_half(services, message, text, queue_id)
     if not putter.delay(message):
         message.properties_bytes = putter.stored_properties(text, properties)
     result = putter.put_at_once(message)
@@ -207,7 +207,7 @@ def _is_half(message: Message) -> bool:
     return properties.get(TRAN_MSG, "").lower() == "true" and not is_given_back
 
 
-def _send_half(services: Services, message: Message, queue_id: int) -> Response | Deferred:
+def _send_half(services: Services, message: Message, text: str, queue_id: int) -> Response | Deferred:
     """Store a half message. What its delay would be refused for is told now: nobody waits for the answer to a commit."""
     putter, config, topic, properties = services.putter, services.config, message.topic, message.properties
     if config.reject_transaction_message:
@@ -216,7 +216,7 @@ def _send_half(services: Services, message: Message, queue_id: int) -> Response 
     if not DELAYING_PROPERTIES.isdisjoint(properties):
         putter.delay(Message(topic, queue_id, b"", message.born_host, message.store_host, properties=dict(properties)))
     wait = properties.get(WAIT)  # which is not stored
-    result = services.transactions.prepare(message)
+    result = services.transactions.prepare(message, text)
     answer = SendMessageResponseHeader(
         putter.message_id(result.physical_offset),
         queue_id,

@@ -163,7 +163,7 @@ class DataPath:
             self.store, putter, progress, topics, clients, config, STORE_HOST, steps, timers, self._turn
         )
         transactions = TransactionalMessageService(
-            self.store, putter, offsets, progress, check, cluster_name="c", store_host=STORE_HOST, clock=clock
+            self.store, putter, offsets, progress, check, store_host=STORE_HOST, clock=clock
         )
         revive = PopReviveService(
             self.store, putter, offsets, topics, groups, timer_messages, timers, self._turn,

@@ -8,7 +8,8 @@ from broker.message_id import decode_message_id
 from remoting.codes import RequestCode, ResponseCode
 from remoting.headers.transaction import EndTransactionRequestHeader
 from store.delay_level import DelayLevels
-from store.message import SCHEDULE_TOPIC, TRANSACTION_TYPE_MASK
+from store.message import SCHEDULE_TOPIC, TRANSACTION_PREPARED_TYPE, TRANSACTION_TYPE_MASK
+from store.properties import decode_properties
 
 
 @pytest.fixture(params=["as it was put", "read from the log"])
@@ -28,9 +29,32 @@ async def test_a_half_message_is_nowhere_but_in_the_half_queue(path):
     assert path.stored() == []
     assert half.sys_flag & TRANSACTION_TYPE_MASK == 0, "else it would stand in no queue"
     assert properties(half) == {
-        "TRAN_MSG": "true", "PGROUP": "pg", "UNIQ_KEY": "U-a", "TAGS": "tag", "KEYS": "key", "CLUSTER": "c",
+        "TRAN_MSG": "true", "PGROUP": "pg", "UNIQ_KEY": "U-a", "TAGS": "tag", "KEYS": "key", "CLUSTER": "DefaultCluster",
         "REAL_TOPIC": TOPIC, "REAL_QID": "0", "__transactionId__": "U-a",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "TRAN_MSG\x01true\x02PGROUP\x01pg\x02UNIQ_KEY\x01u\x02WAIT\x01true\x02TAGS\x01a\x02",
+        "WAIT\x01true\x02TRAN_MSG\x01true\x02PGROUP\x01pg",
+        "TRAN_MSG\x01true\x02PGROUP\x01pg\x02WAIT\x01false",
+        "TRAN_MSG\x01true\x02PGROUP\x01pg\x02CLUSTER\x01theirs\x02UNIQ_KEY\x01u",
+        "TRAN_MSG\x01true\x02PGROUP\x01pg\x02REAL_TOPIC\x01Elsewhere\x02REAL_QID\x017\x02own\x01x\x01y",
+        "TRAN_MSG\x01true\x02PGROUP\x01pg\x02__transactionId__\x01theirs\x02TAGS\x01\x02UNIQ_KEY\x01u",
+    ],
+)
+async def test_however_its_properties_are_written_a_half_message_has_each_once_and_what_the_broker_adds(path, text):
+    path.send(text, sys_flag=TRANSACTION_PREPARED_TYPE)
+    sent = decode_properties(text)
+    sent.pop("WAIT", None)
+    added = {"CLUSTER": "DefaultCluster", "REAL_TOPIC": TOPIC, "REAL_QID": "0"}
+    if "UNIQ_KEY" in sent:
+        added["__transactionId__"] = sent["UNIQ_KEY"]
+    (half,) = path.halves()
+    assert properties(half) == sent | added
+    assert len(half.properties.split(b"\x02")) == len(sent | added)
 
 
 async def test_what_only_a_broker_may_say_of_a_half_message_is_not_taken_from_a_client(path):
