@@ -206,6 +206,8 @@ def bounds(view: memoryview, position: int) -> tuple[int, int, int, int]:
         raise BadRecordError(f"total size {size} is not within {RECORD_SIZE_MIN}..{room}")
     body_start = position + _FIXED_SIZES[view[position + SYS_FLAG_POSITION + 3] & HOST_FLAGS]
     end = position + size
+    if body_start > end:
+        raise BadRecordError(f"hosts pass the record's end at {end}")
     topic_start = body_start + _UINT32.unpack_from(view, body_start - 4)[0] + topic_length_size
     if topic_start + 2 > end:
         raise BadRecordError(f"body passes the record's end at {end}")

@@ -93,6 +93,14 @@ def test_no_cut_or_flipped_record_decodes_to_something_larger_than_its_bytes(one
     assert 88 <= body_start <= topic_start <= topic_start + topic_size <= size <= len(record)
 
 
+@pytest.mark.parametrize("host_bits", [0x10, 0x20, 0x30])
+def test_a_short_record_that_claims_long_hosts_is_none(host_bits: int) -> None:
+    record = bytearray(encode(Message("T", 0, b"", bytes(8), bytes(8))))
+    record[39] ^= host_bits
+    with pytest.raises(BadRecordError, match="hosts pass the record's end at 92"):
+        bounds(memoryview(record), 0)
+
+
 @given(st.lists(messages(), max_size=4), st.data())
 def test_entries_of_records_side_by_side_are_those_of_each_alone(some: list[Message], data: st.DataObject) -> None:
     stored = [bytearray(encode(one)) for one in some]
