@@ -26,7 +26,8 @@ TRANSACTION_ID: Final = "__transactionId__"
 _PRODUCER_GROUP: Final = "PGROUP"
 _STORED_MS: Final = "PMQ_STORED_MS"
 _STALE: Final = frozenset(STALE_IN_COPIES)
-_SAID_BY_BROKERS: Final = frozenset((CHECK_TIMES, FIRST_OFFSET, _STORED_MS, TRANSACTION_ID, REAL_TOPIC, REAL_QID, CLUSTER))
+_SAID_OF_COPIES: Final = (CHECK_TIMES, FIRST_OFFSET, _STORED_MS)
+_SAID_BY_BROKERS: Final = frozenset((*_SAID_OF_COPIES, TRANSACTION_ID, REAL_TOPIC, REAL_QID, CLUSTER))
 _QUEUE_ID_MAX: Final = 2**31 - 1
 _DIGITS_MAX: Final = 18
 
@@ -41,16 +42,13 @@ def as_half(message: Message, text: str, stored_properties: StoredProperties) ->
     added = {REAL_TOPIC: message.topic, REAL_QID: str(message.queue_id)}
     if UNIQ_KEY in properties:
         added[TRANSACTION_ID] = properties[UNIQ_KEY]
-    if _SAID_BY_BROKERS.isdisjoint(properties):
-        # To make the whole string anew takes 1 us more.
-        message.properties_bytes = stored_properties(text, properties) + f"\x02{joined(added)}".encode()
-        properties.pop(WAIT, None)
-        properties |= stored_properties.added | added
-    else:
-        for name in (CHECK_TIMES, FIRST_OFFSET, _STORED_MS, WAIT):
+    if not _SAID_BY_BROKERS.isdisjoint(properties):
+        for name in (*_SAID_OF_COPIES, *added, CLUSTER):
             properties.pop(name, None)
-        properties |= stored_properties.added | added
-        message.properties_bytes = encode_properties(properties).encode()
+        text = encode_properties(properties)
+    message.properties_bytes = stored_properties(text, properties) + f"\x02{joined(added)}".encode()
+    properties.pop(WAIT, None)
+    properties |= stored_properties.added | added
     message.topic, message.queue_id = TRANS_HALF_TOPIC, 0
     message.sys_flag &= ~TRANSACTION_TYPE_MASK
     return OWN_PROPERTY not in text and _STALE.isdisjoint(properties)

@@ -169,8 +169,7 @@ def _encode_json(code: int, opaque: int, flag: int, remark: str | None, ext: byt
     )
 
 
-_JSON_RESPONSE = b'{"code":%d,"extFields":%b,"flag":1,"language":"' + LANGUAGE.encode() + b'","opaque":%d%b' + _JSON_TAIL
-_JSON_BARE_RESPONSE = b'{"code":%d,"flag":1,"language":"' + LANGUAGE.encode() + b'","opaque":%d%b' + _JSON_TAIL
+_JSON_RESPONSE = b'{"code":%d%b%b,"flag":1,"language":"' + LANGUAGE.encode() + b'","opaque":%d%b' + _JSON_TAIL
 
 
 class Response:
@@ -192,10 +191,9 @@ class Response:
         if serialize_type == ROCKETMQ:
             ext = None if header is None else ext_map(header)
             head = _encode_binary(self.code, VERSION, opaque, FLAG_RESPONSE, self.remark, ext)
-        elif header is not None:  # 0.3 us against 0.7 us for the general form
-            head = _JSON_RESPONSE % (self.code, ext_json(header), opaque, _remark_json(self.remark))
-        else:
-            head = _JSON_BARE_RESPONSE % (self.code, opaque, _remark_json(self.remark))
+        else:  # 0.3 us against 0.7 us for the general form
+            key, ext_fields = (b"", b"") if header is None else (b',"extFields":', ext_json(header))
+            head = _JSON_RESPONSE % (self.code, key, ext_fields, opaque, _remark_json(self.remark))
         _frame_into(out, serialize_type, head, self.body)
 
 

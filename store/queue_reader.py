@@ -297,8 +297,9 @@ class QueueReader:
         else:
             if block is None:
                 copied = b"".join([view[o - start : o - start + n] for o, n in zip(offsets, sizes, strict=True)])
-                return record_filter.judge(entries_of_each(copied, sizes)), memoryview(copied)
-            run = entries_of_each(block, sizes)
+                run, block = entries_of_each(copied, sizes), memoryview(copied)
+            else:
+                run = entries_of_each(block, sizes)
         return record_filter.judge(run), block
 
     def _verdict(self, topic: str, queue_id: int, physical_offset: int, code: int, record_filter: RecordFilter) -> bool:
