@@ -264,7 +264,7 @@ class PopMessageService:
                 start_offset, popped.pop_time_ms, header.invisible_time, popped.revive_queue, retry_flag(topic), broker_name,
                 queue_id, record.queue_offset,
             )  # fmt: skip
-            properties.setdefault(POP_CK, str(handle))
+            properties[POP_CK] = str(handle)
             message = record.copy_to(header.topic, queue_id, record.store_host, properties)
             size = record_size(message, len(topic_bytes))
             place = record.queue_offset, record.physical_offset, record.store_timestamp_ms

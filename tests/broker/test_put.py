@@ -36,6 +36,19 @@ def test_an_odd_string_is_stored_as_what_it_means(entry, place):
     assert len(member.split(b"\x02")) == len(decode_properties(member))
 
 
+@pytest.mark.parametrize(
+    "given_text", ["POP_CK\x01h\x02a\x01b\x02", "a\x01b\x02POP_CK\x01h", "POP_CK\x01h\x02odd\x02a\x01b"]
+)
+def test_the_handle_of_a_forwarded_message_is_left_out(given_text):
+    properties, kept = split_properties(given_text)
+    assert properties == decode_properties(kept) == {"a": "b"}
+
+
+def test_a_value_that_speaks_of_a_handle_is_none():
+    text = "a\x01POP_CK\x02POP_CKS\x01b\x02XPOP_CK\x01c"
+    assert split_properties(text) == ({"a": "POP_CK", "POP_CKS": "b", "XPOP_CK": "c"}, text)
+
+
 @pytest.mark.parametrize("text_with_zero", ["a\x01b\x02KEYS\x01k\0", "KEYS\x01\0", "a\x01b\x02KEYS\0\x01k"])
 async def test_a_zero_byte_in_the_properties_is_refused_by_key(text_with_zero):
     path = DataPath()

@@ -84,6 +84,27 @@ def test_pops_in_order(popper: Driver, cluster: Cluster, connection: Connection,
     assert popper.pop_in_order(address, topic, group, "e") == []
 
 
+def test_a_forwarded_message_is_acknowledged_where_it_is(
+    popper: Driver, cluster: Cluster, connection: Connection, named: Callable[[str], str]
+) -> None:
+    """Who forwards a popped message sends the handle along; clients keep one that a record has, so it must not be stored."""
+    address, group = cluster.broker_address, named("g")
+    first, second, third = named("first"), named("second"), named("third")
+    for topic in (first, second, third):
+        connection.create_topic(topic, 1)
+    connection.send(first, 0, b"m")
+    [popped] = popper.pop_in_order(address, first, group, "a")
+    connection.send(second, 0, b"m", popped.properties)
+    connection.send_batch(third, 0, [(b"m", popped.properties)])
+    handles = [popped.properties["POP_CK"]]
+    for topic in (second, third):
+        [again] = popper.pop_in_order(address, topic, group, "a")
+        handles.append(again.properties["POP_CK"])
+        assert popper.acknowledge(address, group, again) == "OK"
+        assert popper.pop_in_order(address, topic, group, "b") == [], "it is consumed"
+    assert len(set(handles)) == 3
+
+
 def test_an_orderly_listener_consumes_in_order_though_its_group_pops(
     popper: Driver, connection: Connection, named: Callable[[str], str]
 ) -> None:
