@@ -103,6 +103,9 @@ class BrokerConfig:
     """PULL or POP: of groups for which nothing else is set, where the broker shares out the queues."""
     default_pop_share_queue_num: int = setting(-1, low=-1)
 
+    use_server_side_reset_offset: bool = True
+    """Whether the broker sets the consumer offsets that a tool wants, as in 5.x; else it tells online consumers to (4.9)."""
+
     long_polling_enable: bool = True
     lite_pull_message_enable: bool = True
     short_polling_time_mills: int = setting(1_000, low=1)

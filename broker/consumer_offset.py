@@ -3,6 +3,8 @@
 Commits change memory only; the file follows every `flushConsumerOffsetInterval` and at a clean stop. A crash therefore sets
 consumers back by some seconds: they see messages again, never too few.
 
+A tool may *reset* an offset: until who reads the queue has taken that up, commits of where it was before count for nothing.
+
 An offset of ours that says "stored elsewhere", of messages that are popped or revived, is true for good only when that is on
 the disk: after such a one the table is written as it was when the log was synced.
 """
@@ -30,6 +32,10 @@ class ConsumerOffsetManager(ConfigManager):
         super().__init__(file, clock)
         self.table: dict[str, dict[int, int]] = {}
         self._with_lmq = with_lmq
+        self.resets: dict[tuple[str, str, int], int] = {}
+        """(group, topic, queue id) -> the offset that was set and not yet taken up. Not in the file, as in Apache."""
+        self.pull_offsets: dict[tuple[str, str, int], int] = {}
+        """(group, topic, queue id) -> from where it pulls next. What is before and not committed is with a consumer."""
         self._unread: dict[str, Any] = {}
         self._is_dirty = False
         self._waits_for_sync = False
@@ -45,12 +51,25 @@ class ConsumerOffsetManager(ConfigManager):
 
     def commit(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
         """Remember where `group` is. Going back is allowed: a consumer may want messages again."""
+        if self.resets and (group, topic, queue_id) in self.resets:
+            return
         key = f"{topic}@{group}"
         queues = self.table.get(key)
         if queues is None:
             queues = self.table[key] = {}
         queues[queue_id] = consumer_offset
         self._is_dirty = True
+
+    def reset(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
+        """Set where `group` is, whatever it says itself."""
+        self.resets.pop((group, topic, queue_id), None)
+        self.pull_offsets.pop((group, topic, queue_id), None)
+        self.commit(group, topic, queue_id, consumer_offset)
+        self.resets[group, topic, queue_id] = consumer_offset
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The offset that was set and that who reads the queue does not know yet; it does now."""
+        return self.resets.pop((group, topic, queue_id), None)
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """The consumer offset, or -1 when there is none."""
@@ -73,6 +92,9 @@ class ConsumerOffsetManager(ConfigManager):
 
     def delete_group(self, group: str) -> None:
         """Forget all offsets of `group`."""
+        for pending in self.resets, self.pull_offsets:
+            for key in [key for key in pending if key[0] == group]:
+                del pending[key]
         for topic in self.topics_of(group):
             del self.table[f"{topic}@{group}"]
             self._is_dirty = True

@@ -206,6 +206,8 @@ class PopMessageService:
 
     def _pop_from(self, popped: Popped, topic: str, queue_id: int, matches: Wanted) -> None:
         header, group = popped.header, popped.header.consumer_group
+        if self._offsets.resets and self._offsets.take_reset(group, topic, queue_id) is not None:
+            self._orders.clear(topic, group, queue_id)
         queue_offset = self.position(topic, group, queue_id, header.init_mode)
         if header.order and self._orders.is_blocked(topic, group, queue_id, header.attempt_id, popped.pop_time_ms):
             return

@@ -106,6 +106,11 @@ class ConsumerOrderInfoManager(ConfigManager):
             info.visible_ms = (info.visible_ms or {}) | {queue_offset: visible_ms}
             self._changed(topic, queue_id, info)
 
+    def clear(self, topic: str, group: str, queue_id: int) -> None:
+        """Let the queue be popped, whoever has something of it."""
+        if self.table.get(f"{topic}@{group}", {}).pop(queue_id, None) is not None:
+            self._is_dirty = True
+
     def _changed(self, topic: str, queue_id: int, info: OrderInfo) -> None:
         self._is_dirty = True
         if info.open_offsets():

@@ -136,8 +136,8 @@ def get_consume_stats(services: Services, request: Request[ConsumeStatsRequestHe
     return Response(body=fastjson.dumps(_consume_stats(services, group, topics)[0]))
 
 
-def _consume_stats(services: Services, group: str, topics: Iterable[str]) -> tuple[dict[str, Any], int]:
-    """ConsumeStats of `group` in `topics`, and how many messages it is behind."""
+def _consume_stats(services: Services, group: str, topics: Iterable[str]) -> tuple[dict[str, Any], int, int]:
+    """ConsumeStats of `group` in `topics`, how many messages it is behind, and how many of these its consumers have."""
     tps = 0.0
     rows: list[tuple[bytes, Any]] = []
     for name in topics:
@@ -146,25 +146,27 @@ def _consume_stats(services: Services, group: str, topics: Iterable[str]) -> tup
             rows += found
             tps += services.stats.group_get_tps(group, name)
     behind = sum(row["brokerOffset"] - row["consumerOffset"] for _, row in rows)
-    return {"consumeTps": tps, "offsetTable": fastjson.object_map(rows)}, behind
+    in_flight = sum(row["pullOffset"] - row["consumerOffset"] for _, row in rows)
+    return {"consumeTps": tps, "offsetTable": fastjson.object_map(rows)}, behind, in_flight
 
 
 def get_broker_consume_stats(services: Services, request: Request[BrokerConsumeStatsRequestHeader]) -> Response:
     """How far every group is, in each of its topics by itself."""
     groups = []
-    total_behind = 0
+    total_behind = total_in_flight = 0
     for group in services.groups.table:
         stats = []
         for topic in services.offsets.topics_of(group):
             config = services.topics.get(topic)
             if config is None or (request.header.is_order and not config.order):
                 continue
-            found, behind = _consume_stats(services, group, [topic])
+            found, behind, in_flight = _consume_stats(services, group, [topic])
             stats.append(found)
             total_behind += behind
+            total_in_flight += in_flight
         groups.append({group: stats})
-    body = {"brokerAddr": services.broker_address, "consumeStatsList": groups, "totalDiff": total_behind}
-    return Response(body=fastjson.dumps(body))
+    totals = {"totalDiff": total_behind, "totalInflightDiff": total_in_flight}
+    return Response(body=fastjson.dumps({"brokerAddr": services.broker_address, "consumeStatsList": groups} | totals))
 
 
 def _consume_offsets(services: Services, group: str, topic: str) -> Iterator[tuple[bytes, Any]]:
@@ -176,6 +178,7 @@ def _consume_offsets(services: Services, group: str, topic: str) -> Iterator[tup
     store = services.store
     for queue_id in range(config.read_queue_nums):
         consumer_offset = max(services.offsets.query(group, topic, queue_id), 0)
+        pull_offset = services.offsets.pull_offsets.get((group, topic, queue_id), 0)
         last_ms = store.store_timestamp_at(topic, queue_id, consumer_offset - 1) if consumer_offset else 0
         yield (
             fastjson.object_key(services.config.broker_name, queue_id, topic),
@@ -183,6 +186,7 @@ def _consume_offsets(services: Services, group: str, topic: str) -> Iterator[tup
                 "brokerOffset": store.max_offset(topic, queue_id),
                 "consumerOffset": consumer_offset,
                 "lastTimestamp": max(last_ms, 0),
+                "pullOffset": max(pull_offset, consumer_offset),
             },
         )
 

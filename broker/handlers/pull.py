@@ -80,8 +80,13 @@ def _pull_again(services: Services, request: Request[PullMessageRequestHeader]) 
 
 def _read(services: Services, header: PullMessageRequestHeader, matches: Wanted) -> Response:
     topic, queue_id, queue_offset = header.topic, header.queue_id, header.queue_offset
+    if services.offsets.resets:
+        consumer_offset = services.offsets.take_reset(header.consumer_group, topic, queue_id)
+        if consumer_offset is not None and consumer_offset != queue_offset:
+            return _moved_by_reset(services, header, consumer_offset)
     result = services.store.get_message(topic, queue_id, queue_offset, header.max_msg_nums, matches)
     status = result.status
+    services.offsets.pull_offsets[header.consumer_group, topic, queue_id] = result.next_begin_offset
     answer = PullMessageResponseHeader(_MASTER_ID, result.next_begin_offset, result.min_offset, result.max_offset)
     if status is _FOUND:
         services.stats.get(header.consumer_group, topic, queue_id, result.count, result.size)
@@ -97,6 +102,15 @@ def _read(services: Services, header: PullMessageRequestHeader, matches: Wanted)
     if code is _PULL_OFFSET_MOVED:
         store_offset_moved(services, header, result.next_begin_offset)
     return Response(code, answer, remark=status.value)
+
+
+def _moved_by_reset(services: Services, header: PullMessageRequestHeader, consumer_offset: int) -> Response:
+    """Somebody has set the group's offset. Clients drop what they have of the queue, and go on there after 10 s."""
+    min_offset, max_offset = (
+        get(header.topic, header.queue_id) for get in (services.store.min_offset, services.store.max_offset)
+    )
+    answer = PullMessageResponseHeader(_MASTER_ID, consumer_offset, max(min_offset, 0), max_offset)
+    return Response(_PULL_OFFSET_MOVED, answer, remark="OFFSET_RESET")
 
 
 def _admit(services: Services, request: Request[PullMessageRequestHeader]) -> Wanted:

@@ -12,13 +12,11 @@ from broker.handlers.group import online_group
 from broker.message_id import decode_message_id
 from broker.services import Services
 from remoting import fastjson
-from remoting.bodies import MessageQueue
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Body, RemotingCommand, Request, Response
 from remoting.dispatch import Deferred, RemotingError, Route, routes
 from remoting.header import CommandHeader
 from remoting.headers.consumer import ConsumerStatusRequestHeader
-from remoting.headers.offset import ResetOffsetRequestHeader
 from remoting.headers.query import ConsumeMessageDirectlyRequestHeader, ConsumerRunningInfoRequestHeader
 
 RELAY_TIMEOUT_S: Final = 10.0
@@ -27,69 +25,15 @@ OFFSETS_VERSION_MIN: Final = 28
 """V3_0_7_SNAPSHOT: older clients know neither RESET_CONSUMER_CLIENT_OFFSET nor GET_CONSUMER_STATUS_FROM_CLIENT."""
 RELAY_VERSION_MIN: Final = 62
 """V3_1_8_SNAPSHOT: older clients know neither 307 nor 309."""
-_CPP: Final = ("CPP", 1)
-_READ_MAPS: Final = ("JAVA", 0, "GO", 9)
-"""Languages of clients that cannot read a list of offsets: Java's stays as it is, Go's panics."""
-
 # --- offsets --------------------------------------------------------------------------------------------------------
 
 
-def reset_offset(services: Services, request: Request[ResetOffsetRequestHeader]) -> Response:
-    """As 4.9.4 does it: the consumers are told, and commit later; with none online, 206 makes tools commit themselves."""
-    header = request.header
-    config = services.topics.get(header.topic)
-    if config is None:
-        raise RemotingError(
-            ResponseCode.SYSTEM_ERROR, f"[reset-offset] reset offset failed, no topic in this broker: {header.topic}"
-        )
-    store, offsets = services.store, services.offsets
-    table: dict[MessageQueue, int] = {}
-    for queue_id in range(config.write_queue_nums):
-        consumer_offset = offsets.query(header.group, header.topic, queue_id)
-        if consumer_offset < 0:
-            raise RemotingError(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{header.group}> not exist")
-        if header.timestamp == -1:
-            target = store.max_offset(header.topic, queue_id)
-        else:
-            target = max(store.offset_by_time(header.topic, queue_id, header.timestamp), 0)
-        if not header.is_force:
-            target = min(target, consumer_offset)
-        table[MessageQueue(services.config.broker_name, queue_id, header.topic)] = target
-    info = services.clients.consumer_group(header.group)
-    if info is None:
-        remark = (
-            f"Consumer not online, so can not reset offset, Group: {header.group} Topic: {header.topic} "
-            f"Timestamp: {header.timestamp}"
-        )
-        raise RemotingError(ResponseCode.CONSUMER_NOT_ONLINE, remark)
-    _check_versions(info.clients.values())
-    push = ResetOffsetRequestHeader(header.topic, header.group, header.timestamp, False)
-    as_map, as_list = _offset_map(table), _offset_list(table)
-    for client in info.clients.values():
-        # A tool that calls itself CPP speaks for C++ consumers, which cannot read the map.
-        is_list = client.language in _CPP or (request.language in _CPP and client.language not in _READ_MAPS)
-        client.channel.invoke_oneway(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, push, as_list if is_list else as_map)
-    return Response(body=as_map)
-
-
-def _check_versions(clients: Iterable[ClientChannelInfo]) -> None:
+def check_versions(clients: Iterable[ClientChannelInfo]) -> None:
+    """Raises RemotingError when one of them is too old to be told or asked of offsets."""
     for client in clients:
         if client.version < OFFSETS_VERSION_MIN:
             remark = f"the client does not support this feature. version={client.version}"
             raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
-
-
-def _offset_map(table: dict[MessageQueue, int]) -> bytes:
-    rows = ((fastjson.object_key(q.broker_name, q.queue_id, q.topic), offset) for q, offset in table.items())
-    return fastjson.dumps({"offsetTable": fastjson.object_map(rows)})
-
-
-def _offset_list(table: dict[MessageQueue, int]) -> bytes:
-    rows = [
-        {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic, "offset": queue_offset}
-        for queue, queue_offset in table.items()
-    ]
-    return fastjson.dumps({"offsetTable": rows})
 
 
 def get_consumer_status(services: Services, request: Request[ConsumerStatusRequestHeader]) -> Deferred:
@@ -100,7 +44,7 @@ def get_consumer_status(services: Services, request: Request[ConsumerStatusReque
     if not clients:
         remark = f"No Any Consumer online in the consumer group: [{header.group}] with id {header.client_addr}"
         raise RemotingError(ResponseCode.CONSUMER_NOT_ONLINE, remark)
-    _check_versions(clients)
+    check_versions(clients)
     ask = ConsumerStatusRequestHeader(header.topic, header.group)
     code = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
     answers = [c.channel.invoke(code, ask, b"", STATUS_TIMEOUT_S) for c in clients]
@@ -186,7 +130,6 @@ def _hand_on(deferred: Deferred, group: str, client_id: str) -> "Callable[[async
 
 
 ROUTES = routes(
-    Route(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsetRequestHeader, reset_offset),
     Route(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, ConsumerStatusRequestHeader, get_consumer_status),
     Route(RequestCode.GET_CONSUMER_RUNNING_INFO, ConsumerRunningInfoRequestHeader, get_consumer_running_info),
     Route(RequestCode.CONSUME_MESSAGE_DIRECTLY, ConsumeMessageDirectlyRequestHeader, consume_message_directly),

@@ -49,9 +49,14 @@ class TimestampResponseHeader(CommandHeader):
 
 
 class ResetOffsetRequestHeader(CommandHeader):
-    """INVOKE_BROKER_TO_RESET_OFFSET and, towards clients, RESET_CONSUMER_CLIENT_OFFSET. timestamp -1: the end."""
+    """INVOKE_BROKER_TO_RESET_OFFSET and, towards clients, RESET_CONSUMER_CLIENT_OFFSET. timestamp -1: the end.
+
+    5.x tools may name one queue and, but for -1, its new consumer offset.
+    """
 
     topic: str
     group: str
     timestamp: I64
     is_force: bool = True
+    queue_id: I32 | None = None
+    offset: I64 | None = None

@@ -302,6 +302,7 @@ async def test_deleting_a_group_with_its_offsets_in_both_spellings(tools: Tools,
 
 
 async def test_a_reset_tells_the_consumers_and_never_forward_without_force(tools: Tools) -> None:
+    tools.broker.services.config.use_server_side_reset_offset = False
     table = await tools.json(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsetRequestHeader(TOPIC, GROUP, -1, True))
     assert list(table["offsetTable"].values()) == [2, 1]
     table = await tools.json(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsetRequestHeader(TOPIC, GROUP, -1, False))
@@ -314,6 +315,7 @@ async def test_a_reset_tells_the_consumers_and_never_forward_without_force(tools
 
 
 async def test_a_reset_of_a_group_that_is_offline_or_unknown(tools: Tools) -> None:
+    tools.broker.services.config.use_server_side_reset_offset = False
     for queue_id in (0, 1):
         tools.broker.services.offsets.commit("off", TOPIC, queue_id, 1)
     answer = await tools.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsetRequestHeader(TOPIC, "off", 5))

@@ -33,6 +33,7 @@ LIST = {"offsetTable": [json.loads(queue) | {"offset": 0} for queue in QUEUES]}
 @pytest.fixture
 async def path() -> DataPath:
     path = DataPath()
+    path.services.config.use_server_side_reset_offset = False
     for queue_id in range(4):
         path.services.offsets.commit(GROUP, TOPIC, queue_id, 1)
     return path

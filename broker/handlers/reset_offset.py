@@ -1,0 +1,132 @@
+"""INVOKE_BROKER_TO_RESET_OFFSET: a tool sets a group back, or forth.
+
+As 5.x does it (`useServerSideResetOffset`), the broker sets the consumer offsets, and tells whoever reads the queue next. As
+4.9.4 does it, it tells the consumers that are online, who commit later.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from broker.handlers.relay import check_versions
+from broker.services import Services
+from remoting import fastjson
+from remoting.bodies import MessageQueue, TopicConfig
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import Request, Response
+from remoting.dispatch import RemotingError, Route, routes
+from remoting.headers.offset import ResetOffsetRequestHeader
+
+_CPP: Final = ("CPP", 1)
+_READ_MAPS: Final = ("JAVA", 0, "GO", 9)
+"""Languages of clients that cannot read a list of offsets: Java's stays as it is, Go's panics."""
+
+
+def reset_offset(services: Services, request: Request[ResetOffsetRequestHeader]) -> Response:
+    """Answers where the group is now, or will be, in each queue."""
+    header = request.header
+    if services.config.use_server_side_reset_offset:
+        return _set_offsets(services, header)
+    if _queue_id(header) >= 0:
+        remark = f"one queue cannot be reset, here queueId={header.queue_id}: useServerSideResetOffset=false"
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
+    return _tell_consumers(services, request)
+
+
+def _set_offsets(services: Services, header: ResetOffsetRequestHeader) -> Response:
+    """As 5.x, but who waits for messages is told at once, and isForce=false holds, as in 4.9, where no queue is named."""
+    topic, group, offsets = header.topic, header.group, services.offsets
+    config = services.topics.get(topic)
+    if config is None:
+        raise RemotingError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] does not exist")
+    if services.groups.get(group) is None:
+        raise RemotingError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group[{group}] does not exist")
+    table: dict[MessageQueue, int] = {}
+    for queue_id, target in _targets(services, header, config):
+        offsets.reset(group, topic, queue_id, target)
+        table[MessageQueue(services.config.broker_name, queue_id, topic)] = target
+    services.holds.wake_all(topic)
+    services.pops.polling.wake_all(topic)
+    return Response(body=_offset_map(table))
+
+
+def _targets(services: Services, header: ResetOffsetRequestHeader, config: TopicConfig) -> Iterator[tuple[int, int]]:
+    topic, queue_id = header.topic, _queue_id(header)
+    if queue_id >= config.read_queue_nums:
+        remark = f"topic[{topic}] has no queue {queue_id}: readQueueNums={config.read_queue_nums}"
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
+    if queue_id < 0:
+        for each in range(config.read_queue_nums):
+            target, now = _offset_at(services, topic, each, header.timestamp), -1
+            if not header.is_force:
+                now = services.offsets.query(header.group, topic, each)
+            yield each, target if now < 0 else min(target, now)
+    elif header.offset is None or header.offset == -1:
+        yield queue_id, _offset_at(services, topic, queue_id, header.timestamp)
+    else:
+        begin, end = max(services.store.min_offset(topic, queue_id), 0), services.store.max_offset(topic, queue_id)
+        if not begin <= header.offset <= end:
+            remark = f"offset={header.offset} is not within queue {queue_id} of topic[{topic}]: {begin} to {end}"
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
+        yield queue_id, header.offset
+
+
+def _queue_id(header: ResetOffsetRequestHeader) -> int:
+    """The one queue that is to be reset, or -1."""
+    return -1 if header.queue_id is None else header.queue_id
+
+
+def _offset_at(services: Services, topic: str, queue_id: int, timestamp_ms: int) -> int:
+    """The first message that came then, or the end."""
+    if timestamp_ms < 0:
+        return services.store.max_offset(topic, queue_id)
+    return max(services.store.offset_by_time(topic, queue_id, timestamp_ms), 0)
+
+
+def _tell_consumers(services: Services, request: Request[ResetOffsetRequestHeader]) -> Response:
+    """With none online, 206 makes tools commit themselves."""
+    header = request.header
+    config = services.topics.get(header.topic)
+    if config is None:
+        raise RemotingError(
+            ResponseCode.SYSTEM_ERROR, f"[reset-offset] reset offset failed, no topic in this broker: {header.topic}"
+        )
+    table: dict[MessageQueue, int] = {}
+    for queue_id in range(config.write_queue_nums):
+        consumer_offset = services.offsets.query(header.group, header.topic, queue_id)
+        if consumer_offset < 0:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{header.group}> not exist")
+        target = _offset_at(services, header.topic, queue_id, header.timestamp)
+        if not header.is_force:
+            target = min(target, consumer_offset)
+        table[MessageQueue(services.config.broker_name, queue_id, header.topic)] = target
+    info = services.clients.consumer_group(header.group)
+    if info is None:
+        remark = (
+            f"Consumer not online, so can not reset offset, Group: {header.group} Topic: {header.topic} "
+            f"Timestamp: {header.timestamp}"
+        )
+        raise RemotingError(ResponseCode.CONSUMER_NOT_ONLINE, remark)
+    check_versions(info.clients.values())
+    push = ResetOffsetRequestHeader(header.topic, header.group, header.timestamp, False)
+    as_map, as_list = _offset_map(table), _offset_list(table)
+    for client in info.clients.values():
+        # A tool that calls itself CPP speaks for C++ consumers, which cannot read the map.
+        is_list = client.language in _CPP or (request.language in _CPP and client.language not in _READ_MAPS)
+        client.channel.invoke_oneway(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, push, as_list if is_list else as_map)
+    return Response(body=as_map)
+
+
+def _offset_map(table: dict[MessageQueue, int]) -> bytes:
+    rows = ((fastjson.object_key(q.broker_name, q.queue_id, q.topic), offset) for q, offset in table.items())
+    return fastjson.dumps({"offsetTable": fastjson.object_map(rows)})
+
+
+def _offset_list(table: dict[MessageQueue, int]) -> bytes:
+    rows = [
+        {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic, "offset": queue_offset}
+        for queue, queue_offset in table.items()
+    ]
+    return fastjson.dumps({"offsetTable": rows})
+
+
+ROUTES = routes(Route(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsetRequestHeader, reset_offset))

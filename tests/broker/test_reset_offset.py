@@ -1,0 +1,156 @@
+"""A tool sets a group's consumer offsets in the broker; who reads the queues learns of it by its next pull."""
+
+import json
+from typing import Any
+
+import pytest
+from data_path import TOPIC, DataPath, StubChannel, pull_header
+
+from remoting import fastjson
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.headers.consumer import ConsumeStatsRequestHeader, DeleteSubscriptionGroupRequestHeader
+from remoting.headers.offset import (
+    QueryConsumerOffsetRequestHeader,
+    ResetOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from remoting.headers.pop import PopMessageRequestHeader
+
+GROUP = "cg"
+SUSPEND, COMMIT = 2 | 4, 1 | 4
+MESSAGES = 5
+
+
+@pytest.fixture
+async def path() -> DataPath:
+    path = DataPath()
+    for _ in range(MESSAGES):
+        path.send()
+    path.pull(MESSAGES)  # the group is made
+    commit(path, 4)
+    return path
+
+
+def commit(path: DataPath, consumer_offset: int, queue_id: int = 0) -> None:
+    header = UpdateConsumerOffsetRequestHeader(GROUP, TOPIC, queue_id, consumer_offset)
+    assert path.call(RequestCode.UPDATE_CONSUMER_OFFSET, header).code == 0
+
+
+def committed(path: DataPath, queue_id: int = 0) -> str:
+    return path.call(RequestCode.QUERY_CONSUMER_OFFSET, QueryConsumerOffsetRequestHeader(GROUP, TOPIC, queue_id)).ext[
+        "offset"
+    ]
+
+
+def reset(path: DataPath, timestamp_ms: int = 0, topic: str = TOPIC, group: str = GROUP, **fields: Any) -> RemotingCommand:
+    header = ResetOffsetRequestHeader(topic, group, timestamp_ms, **fields)
+    return path.call(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+
+
+def offsets(answer: RemotingCommand) -> dict[int, int]:
+    """Queue id -> what the tool is told of."""
+    assert answer.code == 0, answer.remark
+    return {json.loads(key)["queueId"]: at for key, at in fastjson.loads(answer.body)["offsetTable"].items()}
+
+
+async def test_a_group_that_is_offline_begins_where_it_was_set(path: DataPath) -> None:
+    assert offsets(reset(path)) == {0: 0, 1: 0, 2: 0, 3: 0}
+    assert committed(path) == "0"
+    answer = path.pull(0)
+    assert (answer.code, answer.ext["nextBeginOffset"]) == (0, "5"), "it knew: nothing moves under its feet"
+
+
+async def test_a_consumer_is_told_by_its_next_pull_and_only_by_that(path: DataPath) -> None:
+    offsets(reset(path))
+    commit(path, 5)
+    assert committed(path) == "0", "it told of where it had been"
+    answer = path.pull(MESSAGES, sys_flag=COMMIT, commit_offset=5)
+    assert (answer.code, answer.remark) == (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET")
+    assert {name: answer.ext[name] for name in ("nextBeginOffset", "minOffset", "maxOffset")} == {
+        "nextBeginOffset": "0", "minOffset": "0", "maxOffset": "5",
+    }  # fmt: skip
+    assert path.pull(0).code == 0
+    commit(path, 3)
+    assert committed(path) == "3"
+
+
+async def test_a_consumer_that_waits_for_messages_is_told_at_once(path: DataPath) -> None:
+    consumer = StubChannel(5)
+    path.ask(RequestCode.PULL_MESSAGE, pull_header(MESSAGES, sys_flag=SUSPEND), b"", consumer)
+    assert path.services.holds.count == 1
+    offsets(reset(path))
+    (answer,) = consumer.take()
+    assert (answer.code, answer.ext["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "0")
+
+
+async def test_the_other_groups_of_a_topic_stay_where_they_are(path: DataPath) -> None:
+    offsets(reset(path))
+    assert path.pull(3, consumer_group="other").code == 0
+
+
+async def test_one_queue_goes_where_it_is_told(path: DataPath) -> None:
+    commit(path, 0, queue_id=1)
+    assert offsets(reset(path, queue_id=0, offset=2)) == {0: 2}
+    assert (committed(path), committed(path, 1)) == ("2", "0")
+    assert path.services.offsets.resets == {(GROUP, TOPIC, 0): 2}
+    assert offsets(reset(path, queue_id=0, offset=-1)) == {0: 0}, "by time"
+    assert offsets(reset(path, -1, queue_id=0)) == {0: 5}, "the end"
+
+
+async def test_without_force_nobody_goes_forward(path: DataPath) -> None:
+    assert offsets(reset(path, -1, is_force=False)) == {0: 4, 1: 0, 2: 0, 3: 0}
+    assert offsets(reset(path, -1, is_force=True)) == {0: 5, 1: 0, 2: 0, 3: 0}
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "word"),
+    [
+        ({"topic": "nowhere"}, ResponseCode.TOPIC_NOT_EXIST, "nowhere"),
+        ({"group": "nobody"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "nobody"),
+        ({"queue_id": 4}, ResponseCode.SYSTEM_ERROR, "readQueueNums=4"),
+        ({"queue_id": 0, "offset": 6}, ResponseCode.SYSTEM_ERROR, "offset=6"),
+    ],
+)
+async def test_what_cannot_be_is_refused(path: DataPath, fields: dict[str, Any], code: int, word: str) -> None:
+    answer = reset(path, **fields)
+    assert answer.code == code and word in answer.remark
+    assert (committed(path), path.services.offsets.resets) == ("4", {})
+
+
+async def test_consumers_cannot_be_told_of_one_queue(path: DataPath) -> None:
+    path.services.config.use_server_side_reset_offset = False
+    answer = reset(path, queue_id=0, offset=2)
+    assert answer.code == ResponseCode.SYSTEM_ERROR and "useServerSideResetOffset=false" in answer.remark
+
+
+async def test_what_is_popped_in_order_comes_again_though_nobody_gave_it_back(path: DataPath) -> None:
+    def pop() -> RemotingCommand:
+        return path.call(RequestCode.POP_MESSAGE, PopMessageRequestHeader(GROUP, TOPIC, 0, 32, 60_000, 0, order=True))
+
+    assert (pop().code, pop().code) == (0, ResponseCode.POLLING_TIMEOUT)
+    offsets(reset(path, queue_id=0, offset=2))
+    answer = pop()
+    assert (answer.code, answer.ext["msgOffsetInfo"]) == (0, "0 0 2,3,4")
+    assert pop().code == ResponseCode.POLLING_TIMEOUT, "once"
+
+
+async def test_a_group_that_was_deleted_leaves_no_reset(path: DataPath) -> None:
+    offsets(reset(path))
+    header = DeleteSubscriptionGroupRequestHeader(GROUP, remove_offset=True)
+    assert path.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, header).code == 0
+    assert (path.services.offsets.resets, path.services.offsets.pull_offsets) == ({}, {})
+
+
+async def test_tools_see_what_is_with_consumers(path: DataPath) -> None:
+    def row() -> dict[str, int]:
+        table = fastjson.loads(path.call(RequestCode.GET_CONSUME_STATS, ConsumeStatsRequestHeader(GROUP, TOPIC)).body)
+        return {name: at for name, at in next(iter(table["offsetTable"].values())).items() if name.endswith("Offset")}
+
+    path.pull(1)
+    assert row() == {"brokerOffset": 5, "consumerOffset": 4, "pullOffset": 5}
+    commit(path, 5)
+    path.send()
+    assert row() == {"brokerOffset": 6, "consumerOffset": 5, "pullOffset": 5}
+    offsets(reset(path))
+    assert row() == {"brokerOffset": 6, "consumerOffset": 0, "pullOffset": 0}
