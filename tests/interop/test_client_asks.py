@@ -1,6 +1,6 @@
 """What mqadmin asks of live consumers by way of the broker: what they are doing, to consume one message now, to begin anew.
 
-A Java client takes 10 s to begin anew, so all clients do it side by side.
+A client takes 10 s to begin anew, so all do it side by side.
 """
 
 import json
@@ -14,7 +14,7 @@ import pytest
 from driver import Driver, Received, Sent
 from drivers import CLIENTS, Drivers, needed
 from mqadmin import Mqadmin
-from servers import BROKER_NAME, Cluster
+from servers import BROKER_NAME, Cluster, Flavour
 from wire import GET_CONSUMER_CONNECTION_LIST, QUERY_CONSUMER_OFFSET, Connection
 
 INVOKE_BROKER_TO_GET_CONSUMER_STATUS = 223
@@ -51,10 +51,23 @@ class Asked:
         message_id = sent[0].offset_msg_id
         self.direct = self._admin("queryMsgById", "-i", message_id, "-g", self.group, "-d", self.client_id)
         self.directly = client.wait_for(self.consumer, MESSAGES + 1)[MESSAGES:]
-        self.reset = self._admin("resetOffsetByTime", "-g", self.group, "-t", self.topic, "-s", "0")
-        self.anew = client.wait_for(self.consumer, MESSAGES + 1 + MESSAGES, PATIENCE_S)[MESSAGES + 1 :]
-        client.shutdown("asked-p", self.consumer)
+        self._begin_anew(client)
         return self
+
+    def run_reset(self) -> "Asked":
+        """Only the last of it."""
+        client = self._drivers.get(self.client_name, self._cluster)
+        with Connection(self._cluster.broker_address) as connection:
+            connection.create_topic(self.topic, QUEUES)
+            self._consume(client, connection)
+        self._begin_anew(client)
+        return self
+
+    def _begin_anew(self, client: Driver) -> None:
+        seen = len(client.received(self.consumer))
+        self.reset = self._admin("resetOffsetByTime", "-g", self.group, "-t", self.topic, "-s", "0")
+        self.anew = client.wait_for(self.consumer, seen + MESSAGES, PATIENCE_S)[seen:]
+        client.shutdown("asked-p", self.consumer)
 
     def _consume(self, client: Driver, connection: Connection) -> list[Sent]:
         client.start_producer("asked-p")
@@ -81,6 +94,21 @@ class Asked:
 def runs(cluster: Cluster, drivers: Drivers, mqadmin: Mqadmin) -> Iterator[dict[str, "Future[Asked]"]]:
     with ThreadPoolExecutor(len(CLIENTS)) as threads:
         yield {name: threads.submit(Asked(name, drivers, cluster, mqadmin).run) for name in CLIENTS}
+
+
+@pytest.fixture(scope="session")
+def told(
+    flavour: Flavour, drivers: Drivers, mqadmin: Mqadmin, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, "Future[Asked]"]]:
+    """With a broker that sets no consumer offsets: it tells consumers to, in the form that each of them reads."""
+    cluster = Cluster(tmp_path_factory.mktemp("told"), flavour, useServerSideResetOffset="false")
+    try:
+        cluster.start_broker()
+        with ThreadPoolExecutor(len(CLIENTS)) as threads:
+            yield {name: threads.submit(Asked(name, drivers, cluster, mqadmin).run_reset) for name in CLIENTS}
+    finally:
+        drivers.close(cluster)
+        cluster.close()
 
 
 @pytest.fixture
@@ -112,6 +140,15 @@ def test_a_message_is_consumed_directly(run: Asked) -> None:
 
 
 def test_a_live_consumer_begins_anew(run: Asked) -> None:
+    begins_anew(run)
+
+
+def test_a_live_consumer_is_told_to_begin_anew(client_name: str, told: dict[str, "Future[Asked]"]) -> None:
+    with needed(client_name):
+        begins_anew(told[client_name].result())
+
+
+def begins_anew(run: Asked) -> None:
     for queue_id in range(QUEUES):
         assert re.search(rf"^{BROKER_NAME} +{queue_id} +0 *$", run.reset, re.MULTILINE), run.reset
     assert Counter(message.body for message in run.anew) == Counter(run.bodies)
