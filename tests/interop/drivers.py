@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,9 @@ from driver import Driver
 from servers import JAVA_OPTIONS, Cluster
 
 CLIENTS = ("java_4_9_4", "java_5_5_0", "go_v2")
+CPP = "cpp_1_2"
+with_cpp = pytest.mark.parametrize("client_name", (*CLIENTS, CPP), scope="session")
+"""For tests of what the C++ client's C interface can do, too."""
 SKIPPED: set[str] = set()  # reasons, for the summary
 
 
@@ -50,6 +54,8 @@ class Drivers:
         """A process of its own, which its caller closes or kills."""
         home = self._folder / f"{client}-{next(self._numbers)}"
         env = {**os.environ, "HOME": str(home), "ROCKETMQ_GO_LOG_LEVEL": "error", **more_env}
+        if client == CPP:
+            env["PYTHONPATH"] = str(toolchain.cpp_package())
         return Driver([*self._command(client, home), cluster.namesrv_address, cluster.broker_name], home, env)
 
     def close(self, cluster: Cluster | None = None) -> None:
@@ -60,6 +66,8 @@ class Drivers:
     def _command(client: str, home: Path) -> list[str | Path]:
         if client == "go_v2":
             return [toolchain.go_driver()]
+        if client == CPP:
+            return [sys.executable, Path(__file__).with_name("cpp_driver.py")]
         version = toolchain.JAVA_VERSIONS[client]
         class_path = f"{toolchain.java_classes(version)}:{toolchain.jars(version)}/*"
         return ["java", *JAVA_OPTIONS, "-Xmx256m", f"-Duser.home={home}", "-cp", class_path, "Driver"]

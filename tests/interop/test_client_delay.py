@@ -3,11 +3,13 @@
 from collections.abc import Callable
 
 from driver import Driver
+from drivers import with_cpp
 
 LEVEL_MS = {1: 1000, 2: 5000}
 LATE_MS_MAX = 1000  # a bound on a loaded machine; `make bench` measures the real thing
 
 
+@with_cpp
 def test_delay_levels_are_never_early(client: Driver, topic: str, named: Callable[[str], str]) -> None:
     client.start_producer(named("p"))
     client.send(named("p"), topic, ["not delayed"])

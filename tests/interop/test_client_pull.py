@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 from driver import Driver
+from drivers import with_cpp
 from servers import Flavour
 from wire import Connection
 
 
+@with_cpp
 def test_pull_at_an_offset(client: Driver, client_name: str, connection: Connection, named: Callable[[str], str]) -> None:
     topic = named("topic")
     connection.create_topic(topic, 1)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 
 from driver import Driver
+from drivers import with_cpp
 from rounds import QUEUES, Rounds
 from wire import Connection
 
@@ -12,6 +13,7 @@ WAKE_SENDS = 50
 WAKE_MEDIAN_MS_MAX = 10
 
 
+@with_cpp
 def test_push_clustering(client: Driver, topic: str, named: Callable[[str], str]) -> None:
     """Two consumers of a group share the queues: each message goes to one of them."""
     client.start_producer(named("p"))
@@ -40,6 +42,7 @@ def test_push_broadcasting(client: Driver, topic: str, named: Callable[[str], st
     client.shutdown(named("p"), named("a"), named("b"))
 
 
+@with_cpp
 def test_push_by_tags(client: Driver, topic: str, named: Callable[[str], str]) -> None:
     """AaAa and BBBB share a hash: the broker lets both through, the client keeps what was asked for."""
     tags = ["A", "B", "C", "AaAa", "BBBB", ""]
@@ -64,6 +67,7 @@ def test_push_from_last_offset_of_a_young_queue(client: Driver, connection: Conn
     client.shutdown(named("p"), named("c"))
 
 
+@with_cpp
 def test_push_wakes_within_10_ms(client: Driver, connection: Connection, named: Callable[[str], str]) -> None:
     """From the acknowledgement of a send to the listener, both read in the client's process, the pull held at the broker."""
     topic = named("topic")

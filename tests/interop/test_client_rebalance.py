@@ -4,9 +4,11 @@ from collections import Counter
 from collections.abc import Callable
 
 from driver import Driver
+from drivers import with_cpp
 from rounds import QUEUES, Rounds
 
 
+@with_cpp
 def test_rebalance_on_join_and_leave(client: Driver, topic: str, named: Callable[[str], str]) -> None:
     client.start_producer(named("p"))
     rounds = Rounds(client, topic, named)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from driver import Driver, Received
-from drivers import Drivers, needed
+from drivers import Drivers, needed, with_cpp
 from servers import BROKER_NAME, Cluster
 from wire import GET_ROUTE, SUCCESS, Connection, Record
 
@@ -61,6 +61,7 @@ def test_send_async_oneway_and_batch(client: Driver, topic: str, named: Callable
     client.shutdown(named("p"), named("c"))
 
 
+@with_cpp
 def test_send_to_chosen_queues_is_consumed_in_order(client: Driver, topic: str, named: Callable[[str], str]) -> None:
     """Ordered messages: a selector chooses the queue, an orderly consumer keeps the order through a failure."""
     client.start_producer(named("p"))
@@ -79,6 +80,7 @@ def test_send_to_chosen_queues_is_consumed_in_order(client: Driver, topic: str, 
     client.shutdown(named("p"), named("c"))
 
 
+@with_cpp
 def test_unknown_topic_is_created_by_a_send(client: Driver, cluster: Cluster, named: Callable[[str], str]) -> None:
     topic = named("never-made-before")
     client.start_producer(named("p"))

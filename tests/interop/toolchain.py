@@ -1,4 +1,4 @@
-"""Gets the real clients: jars from Maven Central, the Go module, and our drivers compiled against them.
+"""Gets the real clients: jars from Maven Central, the Go module, our drivers compiled against them; the C++ one from PyPI.
 
 Everything is kept under ``${POCKETMQ_CACHE:-$HOME/.cache/pocketmq}``, so the network is needed once. A folder appears there
 under its final name only when it is complete: an interrupted download is begun again, not taken for a finished one.
@@ -6,6 +6,7 @@ under its final name only when it is complete: an interrupted download is begun 
 
 import hashlib
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 CACHE = Path(os.environ.get("POCKETMQ_CACHE") or Path.home() / ".cache" / "pocketmq")
+CPP_PACKAGE = "rocketmq==0.4.4"  # with the C++ client of November 2019, 1.2.4; the only wheel that has one
 JAVA_VERSIONS = {"java_4_9_4": "4.9.4", "java_5_5_0": "5.5.0"}
 DOWNLOAD_TIMEOUT_S = 900
 
@@ -74,6 +76,19 @@ def go_driver() -> Path:
         _run("go", "build", "-trimpath", "-o", target / "driver", ".", cwd=HERE / "go")
 
     return _made_once(CACHE / "interop" / f"go-{_digest(sources)}", "Go driver", build) / "driver"
+
+
+def cpp_package() -> Path:
+    """The folder with the Python package that has the C++ client in it."""
+    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        raise ToolchainMissing(f"{CPP_PACKAGE} is for Linux on x86-64 only")
+
+    def install(target: Path) -> None:
+        _run(
+            sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--only-binary=:all:", "--target", target, CPP_PACKAGE
+        )
+
+    return _made_once(CACHE / "interop" / CPP_PACKAGE.replace("==", "-"), CPP_PACKAGE, install)
 
 
 def _digest(sources: list[Path]) -> str:
