@@ -39,6 +39,7 @@ def _identity(services: Services) -> dict[str, str]:
     return {
         "brokerVersionDesc": VERSION_NAME,
         "brokerVersion": str(VERSION),
+        "brokerActive": "true",  # of the master there is; 5.x shows it
         "bootTimestamp": str(services.stats.boot_time_ms),
         "startAcceptSendRequestTimeStamp": str(services.config.start_accept_send_request_time_stamp),
         "runtime": _duration(max(now_ms - services.stats.boot_time_ms, 0)),

@@ -70,6 +70,12 @@ class TopicConfig(Body):
     attributes: dict[str, str] | None = None
 
 
+class CreateTopicListRequestBody(Body):
+    """Topics that 5.x's tools make at once."""
+
+    topic_config_list: list[TopicConfig]
+
+
 class QueueData(Body):
     """The queues of a topic on one broker."""
 
@@ -228,6 +234,12 @@ class SubscriptionGroupConfig(Body):
     broker_id: int = 0
     which_broker_when_consume_slowly: int = 1
     notify_consumer_ids_changed_enable: bool = True
+
+
+class SubscriptionGroupList(Body):
+    """Consumer groups that 5.x's tools make at once."""
+
+    group_config_list: list[SubscriptionGroupConfig]
 
 
 class Connection(Body):

@@ -1,6 +1,6 @@
 """Consumer and producer groups: their configs, who is in them, how far they are."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -9,7 +9,7 @@ import msgspec
 from broker.client_registry import ClientChannelInfo, ConsumerGroupInfo
 from broker.services import Services
 from remoting import fastjson
-from remoting.bodies import Connection, MessageQueue, SubscriptionGroupConfig, encode_body
+from remoting.bodies import Connection, MessageQueue, SubscriptionGroupConfig, SubscriptionGroupList, encode_body
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Request, Response
 from remoting.dispatch import RemotingError, Route, request_body, routes
@@ -29,11 +29,21 @@ from remoting.headers.consumer import (
 
 def update_and_create_subscription_group(services: Services, request: Request[NoHeader]) -> Response:
     """Create or replace a group."""
-    config = request_body(request, SubscriptionGroupConfig)
-    if not config.group_name:
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, "groupName is missing")
-    services.groups.update(config)
+    _update(services, [request_body(request, SubscriptionGroupConfig)])
     return Response()
+
+
+def update_and_create_subscription_group_list(services: Services, request: Request[NoHeader]) -> Response:
+    """The same of many (5.x)."""
+    _update(services, request_body(request, SubscriptionGroupList).group_config_list)
+    return Response()
+
+
+def _update(services: Services, configs: Sequence[SubscriptionGroupConfig]) -> None:
+    if not all(config.group_name for config in configs):
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, "groupName is missing")
+    for config in configs:
+        services.groups.update(config)
 
 
 def get_all_subscription_group_config(services: Services, request: Request[NoHeader]) -> Response:
@@ -228,6 +238,7 @@ def _time_text(time_ms: int) -> str:
 
 ROUTES = routes(
     Route(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, NoHeader, update_and_create_subscription_group),
+    Route(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, NoHeader, update_and_create_subscription_group_list),
     Route(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, NoHeader, get_all_subscription_group_config),
     Route(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupRequestHeader, get_subscription_group_config),
     Route(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteSubscriptionGroupRequestHeader, delete_subscription_group),

@@ -156,8 +156,8 @@ async def test_answers_have_apaches_shape(tools: Tools, code: RequestCode, heade
         path = tools.broker.services.store.config.commit_log_directory
         del ours["table"][f"commitLogDiskRatio_{path}"], theirs["table"]["commitLogDiskRatio_./store/commitlog"]
         assert ours["table"].pop("getTransferredTps") == "str", "5.x's spelling"
-        of_5_x = [key for key in ours["table"] if key.startswith("timer")]
-        assert [ours["table"].pop(key) for key in of_5_x] == ["str"] * 5
+        of_5_x = [key for key in ours["table"] if key.startswith("timer") or key == "brokerActive"]
+        assert [ours["table"].pop(key) for key in of_5_x] == ["str"] * 6
     if code == RequestCode.GET_ALL_DELAY_OFFSET:
         assert ours == {"offsetTable": [[]]}, "nothing was delivered yet"
         return
@@ -281,6 +281,34 @@ async def test_attributes_that_no_topic_can_have_here(tools: Tools, text: str, w
     answer = await tools.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, with_attributes(text))
     assert (answer.code, words in (answer.remark or "")) == (ResponseCode.SYSTEM_ERROR, True), answer.remark
     assert tools.broker.services.topics.get("Kinds") is None
+
+
+async def test_a_list_makes_all_its_topics_or_none(tools: Tools) -> None:
+    async def ask_for(*rows: dict[str, object]) -> RemotingCommand:
+        return await tools.ask(
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, None, json.dumps({"topicConfigList": rows}).encode()
+        )
+
+    one = {"topicName": "One", "readQueueNums": 3, "perm": 4, "attributes": {"+message.type": "FIFO"}}
+    answer = await ask_for(one, {"topicName": "TBW102"})
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "The topic[TBW102] is conflict with system topic.")
+    assert tools.broker.services.topics.get("One") is None
+    assert (await ask_for(one, {"topicName": "Two"})).code == 0
+    found = await tools.json(RequestCode.GET_TOPIC_CONFIG, TopicRequestHeader("One"))
+    assert (found["readQueueNums"], found["perm"], found["attributes"]) == (3, 4, {"message.type": "FIFO"})
+    assert (await ask_for({"topicName": "One", "attributes": {"-message.type": ""}})).code == 0
+    assert (await tools.json(RequestCode.GET_TOPIC_CONFIG, TopicRequestHeader("One")))["attributes"] == {}
+    assert tools.broker.services.topics.get("Two") is not None
+
+
+async def test_a_list_makes_groups(tools: Tools) -> None:
+    code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
+    assert (await tools.ask(code, None, b'{"groupConfigList":[{"groupName":"A"},{"retryMaxTimes":1}]}')).code != 0
+    assert tools.broker.services.groups.get("A") is None
+    body = b'{"groupConfigList":[{"groupName":"A","retryMaxTimes":5},{"groupName":"B"}]}'
+    assert (await tools.ask(code, None, body)).code == 0
+    a, b = (tools.broker.services.groups.get(group) for group in "AB")
+    assert a is not None and b is not None and (a.retry_max_times, b.retry_max_times) == (5, 16)
 
 
 async def test_groups_are_created_shown_and_deleted(tools: Tools) -> None:

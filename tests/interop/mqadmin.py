@@ -1,4 +1,4 @@
-"""The real mqadmin 4.9.4, many commands in one JVM: starting it costs a second each time, a command some 100 ms."""
+"""The real mqadmin, many commands in one JVM: starting it costs a second each time, a command some 100 ms."""
 
 import os
 import subprocess
@@ -7,16 +7,15 @@ from pathlib import Path
 from urllib.parse import quote
 
 from servers import JAVA_OPTIONS, write_logback
-from toolchain import jars, java_classes
+from toolchain import mqadmin_class_path
 
 
 class Mqadmin:
-    def __init__(self, home: Path, **more_env: str) -> None:
+    def __init__(self, home: Path, version: str = "4.9.4", **more_env: str) -> None:
         self.home = home
         write_logback(home, "tools")
-        class_path = f"{java_classes('4.9.4')}:{jars('4.9.4')}/*"
         command = ["java", *JAVA_OPTIONS, "-Xmx256m", f"-Duser.home={home}", f"-Djava.io.tmpdir={home}",
-                   "-cp", class_path, "MqadminShell"]  # fmt: skip
+                   "-cp", mqadmin_class_path(version), "MqadminShell"]  # fmt: skip
         self._errors = (home / "mqadmin.err").open("wb")
         self._lock = threading.Lock()
         self._process = subprocess.Popen(

@@ -47,10 +47,15 @@ def jars(version: str) -> Path:
 
 
 def java_classes(version: str) -> Path:
-    """The folder with our Java drivers, compiled against one version."""
-    beside = "MqadminShell.java" if version == "4.9.4" else "PopClient.java"
-    sources = [HERE / "java" / "Driver.java", HERE / "java" / beside]
-    return _compiled(version, sources, "driver")
+    """The folder with our Java driver, compiled against one version."""
+    beside = [] if version == "4.9.4" else [HERE / "java" / "PopClient.java"]
+    return _compiled(version, [HERE / "java" / "Driver.java", *beside], "driver")
+
+
+def mqadmin_class_path(version: str) -> str:
+    """Of the real mqadmin and our shell around it."""
+    tools = version if version == "4.9.4" else f"{version}-tools"
+    return f"{_compiled(tools, [HERE / 'java' / 'MqadminShell.java'], 'mqadmin shell')}:{jars(tools)}/*"
 
 
 def sql92_classes(version: str) -> Path:
