@@ -4,6 +4,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
+
 from broker.config import BrokerConfig
 from broker.config_manager import CarryingTable, ConfigManager
 from broker.topic_config import RETRY_PREFIX
@@ -64,11 +66,16 @@ class SubscriptionGroupManager(ConfigManager):
         return found
 
     def update(self, group_config: SubscriptionGroupConfig) -> None:
-        """Create or replace a group. Raises ValueError for a name that its retry topic cannot have."""
-        problem = group_problem(group_config.group_name)
+        """Create or replace a group. Raises ValueError for a name that its retry topic cannot have.
+
+        What is None stays as it was: 4.9's tools say nothing of what 5.x's have set.
+        """
+        name = group_config.group_name
+        problem = group_problem(name)
         if problem is not None:
             raise ValueError(f"its retry {problem}")
-        self.table[group_config.group_name] = group_config
+        said = {field: value for field, value in msgspec.structs.asdict(group_config).items() if value is not None}
+        self.table[name] = msgspec.structs.replace(self.table.get(name, group_config), **said)
         self.next_version()
         self.persist()
 

@@ -223,7 +223,7 @@ class ClusterInfo(Body):
 
 
 class SubscriptionGroupConfig(Body):
-    """A consumer group as brokers keep it."""
+    """A consumer group as brokers keep it. What may be None is of 5.x: its tools set it, its proxy and clients read it."""
 
     group_name: str = ""
     consume_enable: bool = True
@@ -234,6 +234,11 @@ class SubscriptionGroupConfig(Body):
     broker_id: int = 0
     which_broker_when_consume_slowly: int = 1
     notify_consumer_ids_changed_enable: bool = True
+    consume_message_orderly: bool | None = None
+    group_retry_policy: dict[str, Any] | None = None
+    group_sys_flag: int | None = None
+    consume_timeout_minute: int | None = None
+    subscription_data_set: list[dict[str, Any]] | None = None
 
 
 class SubscriptionGroupList(Body):

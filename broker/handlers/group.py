@@ -54,9 +54,9 @@ def get_all_subscription_group_config(services: Services, request: Request[NoHea
 
 
 def get_subscription_group_config(services: Services, request: Request[GroupRequestHeader]) -> Response:
-    """For 5.x tools."""
+    """For 5.x's tools and its proxy. A group that may be made at its first use is made: the proxy asks before any use."""
     group = request.header.group
-    found = services.groups.get(group)
+    found = services.groups.find(group)
     if found is None:
         raise RemotingError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {group}")
     return Response(body=encode_body(found))

@@ -318,8 +318,24 @@ async def test_groups_are_created_shown_and_deleted(tools: Tools) -> None:
     assert (found["retryMaxTimes"], found["consumeBroadcastEnable"], found["consumeEnable"]) == (3, False, True)
     deleted = await tools.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteSubscriptionGroupRequestHeader("G"))
     assert deleted.code == 0
+    tools.broker.services.config.auto_create_subscription_group = False
     gone = await tools.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupRequestHeader("G"))
     assert gone.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+async def test_a_group_is_made_when_5_x_s_proxy_asks_for_it(tools: Tools) -> None:
+    found = await tools.json(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupRequestHeader("never"))
+    assert (found["groupName"], found["consumeEnable"]) == ("never", True)
+
+
+async def test_what_5_x_says_of_a_group_outlives_a_tool_of_4_9(tools: Tools) -> None:
+    policy = {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 5000, "max": 7200000, "multiplier": 2}}
+    body = {"groupName": "F", "consumeMessageOrderly": True, "groupRetryPolicy": policy, "consumeTimeoutMinute": 3}
+    for row in (body, {"groupName": "F", "retryMaxTimes": 2}):
+        answer = await tools.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, json.dumps(row).encode())
+        assert answer.code == 0
+    found = await tools.json(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupRequestHeader("F"))
+    assert found | body == found and found["retryMaxTimes"] == 2
 
 
 @pytest.mark.parametrize("word", ["remove_offset", "clean_offset"])
