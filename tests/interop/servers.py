@@ -5,6 +5,7 @@ PocketMQ takes its ports from the kernel. Apache's broker opens three that hang 
 which it got, so there a free triple is looked for.
 """
 
+import json
 import os
 import random
 import re
@@ -44,8 +45,12 @@ JAVA_OPTIONS = (
 class ServerProcess:
     """One running server; its output goes to a file that also tells when it is ready."""
 
-    def __init__(self, command: list[str], log: Path, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, command: list[str], log: Path, env: dict[str, str] | None = None, ready: str = "boot success"
+    ) -> None:
+        """`ready`: what it prints when it serves."""
         self.log = log
+        self._ready = ready
         with log.open("wb") as output:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=ROOT, env=env
@@ -56,18 +61,18 @@ class ServerProcess:
         return self._process.pid
 
     def wait_ready(self) -> str:
-        """The line with ``boot success``, as soon as it is there."""
+        """The line that says so, as soon as it is there."""
         deadline = time.monotonic() + READY_TIMEOUT_S
         while time.monotonic() < deadline:
             text = self.log.read_text(errors="replace")
             for line in text.splitlines():
-                if "boot success" in line.lower() and text.endswith("\n"):
+                if self._ready in line.lower() and text.endswith("\n"):
                     return line
             if self._process.poll() is not None:
                 raise RuntimeError(f"{self.log.stem} ended with {self._process.returncode} at start:\n{text[-4000:]}")
             time.sleep(0.01)
         self.kill()
-        raise TimeoutError(f"{self.log.stem} printed no 'boot success' in {READY_TIMEOUT_S} s:\n{text[-4000:]}")
+        raise TimeoutError(f"{self.log.stem} printed no {self._ready!r} in {READY_TIMEOUT_S} s:\n{text[-4000:]}")
 
     def stop(self) -> None:
         """SIGTERM, as `kill` and containers send it, and the wait for a clean end."""
@@ -157,6 +162,21 @@ class Apache:
                    *(f"-D{key}={value}" for key, value in items.items() if key.startswith(("tls.", "rocketmq."))),
                    "-cp", class_path, main_class, "-c", str(config)]  # fmt: skip
         return ServerProcess(command, folder / f"{name}.log", {**os.environ, "ROCKETMQ_HOME": str(folder)})
+
+
+def start_proxy(folder: Path, namesrv_address: str) -> tuple[ServerProcess, str]:
+    """Apache's proxy 5.5.0, which speaks gRPC to clients and remoting to the brokers of a name server; its address."""
+    port = _free_port(beside=(1,))
+    config = {"rocketMQClusterName": CLUSTER_NAME, "namesrvAddr": namesrv_address, "proxyMode": "CLUSTER",
+              "grpcServerPort": port, "remotingListenPort": port + 1, "transactionHeartbeatPeriodSecond": 2}  # fmt: skip
+    (folder / "conf").mkdir(parents=True, exist_ok=True)
+    (folder / "conf" / "rmq-proxy.json").write_text(json.dumps(config))
+    command = ["java", *JAVA_OPTIONS, "-Xmx256m", f"-Duser.home={folder}", "-cp", f"{jars('5.5.0-proxy')}/*",
+               "org.apache.rocketmq.proxy.ProxyStartup", "-pc", str(folder / "conf" / "rmq-proxy.json")]  # fmt: skip
+    homes = {"RMQ_PROXY_HOME": str(folder), "ROCKETMQ_HOME": str(folder)}
+    process = ServerProcess(command, folder / "proxy.log", {**os.environ, **homes}, "startup successfully")
+    process.wait_ready()
+    return process, f"127.0.0.1:{port}"
 
 
 FLAVOURS: dict[str, type[Pocketmq] | type[Apache]] = {"pocketmq": Pocketmq, "apache": Apache}

@@ -63,6 +63,12 @@ def sql92_classes(version: str) -> Path:
     return _compiled(version, [HERE / "java" / "Sql92Verdicts.java"], "SQL92 verdicts")
 
 
+def grpc_class_path() -> str:
+    """Of our program on the gRPC client for Java."""
+    version = "grpc-5.0.7"
+    return f"{_compiled(version, [HERE / 'java' / 'GrpcClient.java'], 'gRPC client')}:{jars(version)}/*"
+
+
 def _compiled(version: str, sources: list[Path], what: str) -> Path:
     class_path = f"{jars(version)}/*"
 
