@@ -74,8 +74,11 @@ class SubscriptionGroupManager(ConfigManager):
         problem = group_problem(name)
         if problem is not None:
             raise ValueError(f"its retry {problem}")
-        said = {field: value for field, value in msgspec.structs.asdict(group_config).items() if value is not None}
-        self.table[name] = msgspec.structs.replace(self.table.get(name, group_config), **said)
+        present = self.table.get(name, group_config)
+        for field, value in msgspec.structs.asdict(group_config).items():
+            if value is None:
+                setattr(group_config, field, getattr(present, field))
+        self.table[name] = group_config
         self.next_version()
         self.persist()
 

@@ -45,7 +45,6 @@ class Driver:
         self._pullers: dict[str, PullConsumer] = {}
         self._running: dict[str, Callable[[], None]] = {}
         self._kept: list[Any] = []  # C++ has pointers to these
-        self._opaque = 0
 
     def serve(self) -> None:
         for line in sys.stdin:
