@@ -14,7 +14,7 @@ from driver import Driver
 from servers import JAVA_OPTIONS, Cluster
 
 CLIENTS = ("java_4_9_4", "java_5_5_0", "go_v2")
-CPP = "cpp_1_2"
+CPP = "cpp"
 with_cpp = pytest.mark.parametrize("client_name", (*CLIENTS, CPP), scope="session")
 """For tests of what the C++ client's C interface can do, too."""
 SKIPPED: set[str] = set()  # reasons, for the summary

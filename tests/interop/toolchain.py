@@ -15,7 +15,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 CACHE = Path(os.environ.get("POCKETMQ_CACHE") or Path.home() / ".cache" / "pocketmq")
-CPP_PACKAGE = "rocketmq==0.4.4"  # with the C++ client of November 2019, 1.2.4; the only wheel that has one
+CPP_PACKAGE = "rocketmq==0.4.4"  # of November 2019, the only wheel that has the C++ client in it
 JAVA_VERSIONS = {"java_4_9_4": "4.9.4", "java_5_5_0": "5.5.0"}
 DOWNLOAD_TIMEOUT_S = 900
 
