@@ -106,10 +106,9 @@ def _read(services: Services, header: PullMessageRequestHeader, matches: Wanted)
 
 def _moved_by_reset(services: Services, header: PullMessageRequestHeader, consumer_offset: int) -> Response:
     """Somebody has set the group's offset. Clients drop what they have of the queue, and go on there after 10 s."""
-    min_offset, max_offset = (
-        get(header.topic, header.queue_id) for get in (services.store.min_offset, services.store.max_offset)
-    )
-    answer = PullMessageResponseHeader(_MASTER_ID, consumer_offset, max(min_offset, 0), max_offset)
+    store, topic, queue_id = services.store, header.topic, header.queue_id
+    min_offset, max_offset = max(store.min_offset(topic, queue_id), 0), store.max_offset(topic, queue_id)
+    answer = PullMessageResponseHeader(_MASTER_ID, consumer_offset, min_offset, max_offset)
     return Response(_PULL_OFFSET_MOVED, answer, remark="OFFSET_RESET")
 
 

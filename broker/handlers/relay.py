@@ -25,6 +25,7 @@ OFFSETS_VERSION_MIN: Final = 28
 """V3_0_7_SNAPSHOT: older clients know neither RESET_CONSUMER_CLIENT_OFFSET nor GET_CONSUMER_STATUS_FROM_CLIENT."""
 RELAY_VERSION_MIN: Final = 62
 """V3_1_8_SNAPSHOT: older clients know neither 307 nor 309."""
+
 # --- offsets --------------------------------------------------------------------------------------------------------
 
 
