@@ -115,10 +115,10 @@ class RecordWindow:
         limit = self.starts + self.sizes
         body_ends = self.body_begins + self.fixed("body_size")
         # Each length is used only after it was seen to stay within its record: the positions must be safe to read at.
-        sound = (body_ends >= self.body_begins) & (body_ends + 3 <= limit)
+        v2 = self.fixed("magic_code") == MESSAGE_MAGIC_CODE_V2
+        sound = (body_ends >= self.body_begins) & (body_ends + 3 + v2 <= limit)
         if not sound.all():
             body_ends = np.where(sound, body_ends, self.starts)
-        v2 = self.fixed("magic_code") == MESSAGE_MAGIC_CODE_V2
         topic_begins = body_ends + 1 + v2
         topic_sizes = self.data[body_ends].astype(np.int64)
         if v2.any():

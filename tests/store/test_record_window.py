@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from store.layout import MESSAGE_MAGIC_CODE_V2
 from store.message import Message
 from store.properties import decode_properties
 from store.record import BadRecordError, check_record, decode_record, encode_record, record_size, topic_part
@@ -84,6 +85,14 @@ def test_the_first_unsound_record_is_the_one_that_check_record_refuses(
         log[start : start + len(damage)] = damage[: len(log) - start]
     window = window_of(log)
     assert window.first_unsound(crc) == first_refused(window, crc)
+
+
+def test_of_the_last_record_nothing_behind_the_data_is_read() -> None:
+    """A topic's size of two bytes, of which the second and the properties' size would begin in the last two."""
+    log = bytearray(encode(Message("T", 0, b"body", bytes(8), bytes(8), properties_bytes=b""), 0))
+    log[4:8] = MESSAGE_MAGIC_CODE_V2.to_bytes(4, "big", signed=True)
+    log[84:88] = (len(log) - 88 - 3).to_bytes(4, "big")
+    assert window_of(log).first_unsound() == first_refused(window_of(log), True) == 0
 
 
 @pytest.mark.parametrize("zeros", [(600, 1024), (512, 600), (520, 1030)])
