@@ -58,6 +58,13 @@ LOADS = {
     "pull": [
         Load("pull of 32 (8 x 16)", ("-mode", "pull", "-conns", "8", "-window", "16"), 0.60, 1.3),
         Load("SQL92 pull of 32 (8 x 16)", ("-mode", "pull", "-conns", "8", "-window", "16", "-sql", SQL), 0.60, 1.0),
+        # The readers of the load above ask the same, of the same queues: what one is told holds for the next.
+        Load(
+            "SQL92 pull of 32, all ask otherwise",
+            ("-mode", "pull", "-conns", "8", "-window", "8", "-sql", SQL, "-vary", "other"),
+            0.60,
+            1.0,
+        ),
     ],
 }
 # 4.9.4 does not know it: beside 5.5.0. Each message is acknowledged by itself, as the Java client does it.

@@ -15,12 +15,13 @@ import msgspec
 from broker.bloom_filter import BloomFilter, bit_mask
 from broker.config import BrokerConfig
 from broker.config_manager import ConfigManager
-from broker.expression_filter import ExpressionFilter, Judge
+from broker.expression_filter import ExpressionFilter
 from broker.subscription import SQL92, is_tag_type
 from remoting.bodies import SubscriptionData
 from runtime.clock import Clock
 from store.config_file import ConfigFile
 from store.record import entries_of
+from store.record_filter import Judge
 
 log = logging.getLogger("broker")
 

@@ -49,9 +49,9 @@ from broker.expression import (
     Truth,
     parse,
 )
-from broker.expression_filter import Judge
 from broker.java_values import Long, Value
 from store.properties import PROPERTY_SEPARATOR, as_entry, mark_of, text_of, value_before_empty
+from store.record_filter import Judge
 
 _REFUSED: Final = "say(False); continue"
 _SWAPPED: Final = {"=": "==", "<": ">", "<=": ">=", ">": "<", ">=": "<="}

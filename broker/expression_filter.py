@@ -4,20 +4,19 @@ from collections.abc import Callable, Sequence
 
 from store.consume_queue_ext import ExtUnit
 from store.properties import mark_of, text_of, value_of
-from store.record_filter import RecordFilter
+from store.record_filter import Judge, RecordFilter
 
 RETRY_TOPIC = "RETRY_TOPIC"
 """The property of a message in a retry topic that names the topic it was consumed from."""
 
-Judge = Callable[[Sequence[str]], list[bool]]
-"""Whether an expression is true of each of some messages by their entries; of none where what should be a number is not."""
 _RETRY_TOPIC_MARK = mark_of(RETRY_TOPIC)
 
 
 class ExpressionFilter(RecordFilter):
-    """Wants what an expression is true of."""
+    """Wants what an expression is true of; not what has something else where it should have a number."""
 
     __slots__ = ("_bitmap_size", "_born_ms", "_mask", "judge")
+    is_constant = True
 
     def __init__(self, judge: Judge, born_ms: int = 0, mask: int = 0, bitmap_size: int = 0) -> None:
         """`mask` has the bits of the subscription, in bitmaps of `bitmap_size` bytes that were written after `born_ms`."""

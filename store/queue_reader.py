@@ -10,12 +10,13 @@ pulls step over it.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, compress
+from collections.abc import Callable, Iterator, Sequence
+from itertools import compress
 from typing import Final
 
 from store.commit_log import CommitLog
 from store.config import MessageStoreConfig
+from store.consume_queue import ConsumeQueue
 from store.consume_queue_ext import EXT_ADDRESS_MAX
 from store.consume_queue_store import ConsumeQueueStore
 from store.layout import (
@@ -32,11 +33,10 @@ from store.record import (
     BadRecordError,
     TagsCode,
     decode_dispatch_request,
-    entries_of,
-    entries_of_each,
     store_timestamp_of,
 )
 from store.record_filter import RecordFilter
+from store.verdicts import RUN_MAX, Verdicts, runs_of
 
 # Records apart from each other are copied into one buffer from this count on, if they are no larger than this on average.
 _COPY_COUNT_MIN: Final = 6
@@ -47,11 +47,6 @@ _FOUND: Final = GetStatus.FOUND  # 0.1 us less than by way of the enum (3.11)
 # First byte of an address in consumequeue_ext, and of no hash and no time.
 _ADDRESS_MARK: Final = 0x80
 _TAGS_CODE_POSITION: Final = field_position(CONSUME_QUEUE_UNIT, "tags_code")
-
-_JUDGED_AT_ONCE: Final = 32
-# Records apart from each other are copied before they are judged if they are no larger than this on average. Those that are
-# wanted then need no further copy; the others have cost what fetching their properties alone would have, or little more.
-_JUDGED_COPY_SIZE_MAX: Final = 2048
 
 Unit = tuple[int, int, int]
 """Physical offset, size and tags code."""
@@ -70,6 +65,7 @@ class QueueReader:
         self.queues = queues
         self.commit_log = commit_log
         self._tags_code = tags_code
+        self._verdicts = Verdicts(commit_log, queues.ext)
         self.in_memory_bytes = _memory_size() * config.access_message_in_memory_max_ratio // 100
         """Records at most this far before the log's end count as in memory (accessMessageInMemoryMaxRatio)."""
 
@@ -106,10 +102,10 @@ class QueueReader:
             return GetResult(GetStatus.OFFSET_FOUND_NULL, next_offset, min_offset, max_offset)
         rows: Units = CONSUME_QUEUE_UNIT_STRUCT.iter_unpack(units)
         if isinstance(matches, RecordFilter):
-            result = self._get_wanted(units, queue_offset, min_offset, max_offset, count_max, matches)
+            result = self._get_wanted(queue, units, queue_offset, min_offset, max_offset, count_max, matches)
             if result is not None:
                 return result
-            rows, matches = self._judged(topic, queue_id, units, min(count_max, _JUDGED_AT_ONCE), matches), bool
+            rows, matches = self._verdicts.of_units(queue, queue_offset, units, count_max, matches), bool
         elif matches is not None and self._has_addresses(topic, queue_id, units):
             rows = self._resolved(topic, queue_id, rows)
         return self._get_matching(rows, queue_offset, min_offset, max_offset, count_max, matches)
@@ -128,21 +124,16 @@ class QueueReader:
         if (
             HOLE_TAGS_CODE in values[2::3]  # 0.5 us for 32 units that are none
             or size > self.config.max_transfer_bytes_on_message_in_memory
-            or (file := log_files.file_at(start)) is None
+            or log_files.file_at(start) is None
             or start < self.commit_log.max_offset - self.in_memory_bytes
         ):
             return None
-        last = offsets[-1]
-        if last + sizes[-1] - start == size:
-            # Records never overlap, so these lie side by side, in one file: each file ends with a mark of 8 bytes.
-            position = start - file.start_offset
-            views = [file.view[position : position + size]]
-        else:
-            views = _gathered(log_files, offsets, sizes, size)
+        views = _gathered(log_files, offsets, sizes, size)
         return _found(views, offsets, sizes, size, queue_offset + count, min_offset, max_offset)
 
     def _get_wanted(
         self,
+        queue: ConsumeQueue,
         units: memoryview,
         queue_offset: int,
         min_offset: int,
@@ -159,43 +150,40 @@ class QueueReader:
         in_memory_from = self.commit_log.max_offset - self.in_memory_bytes
         bytes_max = config.max_transfer_bytes_on_message_in_memory
         count_max = min(count_max, config.max_transfer_count_on_message_in_memory)
-        run_size = min(count_max, _JUDGED_AT_ONCE) * CONSUME_QUEUE_UNIT_SIZE
         wanted: list[int] = []
         wanted_sizes: list[int] = []
         block: memoryview | None = None
-        scanned = total = 0
-        for position in range(0, len(units), run_size):
-            run = units[position : position + run_size]
+        next_offset, total = queue_offset, 0
+        for first, run in runs_of(units, queue_offset, count_max):
             values = unit_run_struct(len(run) // CONSUME_QUEUE_UNIT_SIZE).unpack(run)
             offsets, sizes = values[::3], values[1::3]
             if offsets[0] < in_memory_from:
                 return None
-            judged = self._judged_plainly(offsets, sizes, values[2::3], record_filter)
-            if judged is None:
-                if not scanned:
+            verdicts, block = self._verdicts.of_plain(queue, first, offsets, sizes, values[2::3], record_filter)
+            if verdicts is None:
+                if first == queue_offset:
                     return None
                 break  # the next pull begins there
-            verdicts, block = judged
             if all(verdicts):
                 wanted += offsets
                 wanted_sizes += sizes
             else:
                 wanted += compress(offsets, verdicts)
                 wanted_sizes += compress(sizes, verdicts)
-            scanned += len(offsets)
+            next_offset = first + len(offsets)
             total = sum(wanted_sizes)
             if len(wanted) >= count_max or total > bytes_max:
                 while len(wanted) > count_max or (total > bytes_max and len(wanted) > 1):
                     total -= wanted_sizes.pop()
-                    scanned = position // CONSUME_QUEUE_UNIT_SIZE + offsets.index(wanted.pop())
+                    next_offset = first + offsets.index(wanted.pop())
                 break
         if not wanted:
-            return GetResult(GetStatus.NO_MATCHED_MESSAGE, queue_offset + scanned, min_offset, max_offset)
-        if block is not None and len(block) == total and len(wanted) == scanned:  # one run, and all of it
+            return GetResult(GetStatus.NO_MATCHED_MESSAGE, next_offset, min_offset, max_offset)
+        if block is not None and len(block) == total and len(wanted) == next_offset - queue_offset:  # one run, and all of it
             views = [block]
         else:
             views = _gathered(log_files, wanted, wanted_sizes, total)
-        return _found(views, wanted, wanted_sizes, total, queue_offset + scanned, min_offset, max_offset)
+        return _found(views, wanted, wanted_sizes, total, next_offset, min_offset, max_offset)
 
     def _get_matching(
         self,
@@ -252,66 +240,10 @@ class QueueReader:
             return False
         # Units come from one file at a time.
         while units := queue.units(start, end - start):
-            if any(verdict for _, _, verdict in self._judged(topic, queue_id, units, _JUDGED_AT_ONCE, record_filter)):
+            if any(verdict for _, _, verdict in self._verdicts.of_units(queue, start, units, RUN_MAX, record_filter)):
                 return True
             start += len(units) // CONSUME_QUEUE_UNIT_SIZE
         return False
-
-    def _judged(self, topic: str, queue_id: int, units: memoryview, count: int, record_filter: RecordFilter) -> Units:
-        """`units` with a verdict for their tags code, `count` judged at once when the first of them is asked for."""
-        size = count * CONSUME_QUEUE_UNIT_SIZE
-        runs = (units[position : position + size] for position in range(0, len(units), size))
-        return chain.from_iterable(self._judged_run(topic, queue_id, run, record_filter) for run in runs)
-
-    def _judged_run(self, topic: str, queue_id: int, run: memoryview, record_filter: RecordFilter) -> Iterable[Unit]:
-        values = unit_run_struct(len(run) // CONSUME_QUEUE_UNIT_SIZE).unpack(run)
-        offsets, sizes, codes = values[::3], values[1::3], values[2::3]
-        judged = self._judged_plainly(offsets, sizes, codes, record_filter)
-        if judged is not None:
-            verdicts = judged[0]
-        else:
-            verdicts = [self._verdict(topic, queue_id, *unit, record_filter) for unit in zip(offsets, codes, strict=True)]
-        return zip(offsets, sizes, verdicts, strict=True)
-
-    def _judged_plainly(
-        self, offsets: Sequence[int], sizes: Sequence[int], codes: Sequence[int], record_filter: RecordFilter
-    ) -> tuple[list[bool], memoryview | None] | None:
-        """Verdicts on a run of records, 0.8 us each, and all of them as one block, unless they are large and lie apart.
-
-        None where units are holes, have an address or lie in two files: these take 0.5 us more each.
-        """
-        file = self.commit_log.mapped_files.file_at(offsets[0])
-        if (
-            file is None
-            or offsets[-1] >= file.start_offset + file.size
-            or HOLE_TAGS_CODE in codes
-            or min(codes) <= EXT_ADDRESS_MAX
-        ):
-            return None
-        view, start, total = file.view, file.start_offset, sum(sizes)
-        block = None
-        if offsets[-1] + sizes[-1] - offsets[0] == total:
-            block = view[offsets[0] - start : offsets[0] - start + total]
-        if total > len(sizes) * _JUDGED_COPY_SIZE_MAX:
-            run = [entries_of(view, offset - start) for offset in offsets]
-        else:
-            if block is None:
-                copied = b"".join([view[o - start : o - start + n] for o, n in zip(offsets, sizes, strict=True)])
-                run, block = entries_of_each(copied, sizes), memoryview(copied)
-            else:
-                run = entries_of_each(block, sizes)
-        return record_filter.judge(run), block
-
-    def _verdict(self, topic: str, queue_id: int, physical_offset: int, code: int, record_filter: RecordFilter) -> bool:
-        """What is no longer there counts as wanted, as without a filter."""
-        if code == HOLE_TAGS_CODE:
-            return False
-        if code <= EXT_ADDRESS_MAX:
-            unit = self.queues.ext.get(topic, queue_id, code)
-            if unit is not None and not record_filter.may_match(unit):
-                return False
-        file = self.commit_log.mapped_files.file_at(physical_offset)
-        return file is None or record_filter.judge([entries_of(file.view, physical_offset - file.start_offset)])[0]
 
     # --- consumequeue_ext -------------------------------------------------------------------------------------------
 
@@ -361,13 +293,16 @@ def _gathered(log_files: MappedFileQueue, offsets: Sequence[int], sizes: Sequenc
 
     Measured for 32 records of 1.2 KB that lie apart: 6 us to copy them, and 5 us less to send one buffer than 32.
     """
-    count = len(offsets)
+    first, last, count = offsets[0], offsets[-1], len(offsets)
+    file = log_files.file_at(first)
+    assert file is not None, f"record {first} is within the log"
+    start, view = file.start_offset, file.view
+    if last + sizes[-1] - first == size:
+        # Records never overlap, so these lie side by side, in one file: each file ends with a mark of 8 bytes.
+        return [view[first - start : first - start + size]]
     if count < _COPY_COUNT_MIN or size > count * _COPY_SIZE_MAX:
         return _views(log_files, offsets, sizes)
-    file = log_files.file_at(offsets[0])
-    assert file is not None, f"record {offsets[0]} is within the log"
-    start, view = file.start_offset, file.view
-    if offsets[-1] >= start + file.size:
+    if last >= start + file.size:
         return [memoryview(b"".join(_views(log_files, offsets, sizes)))]
     return [memoryview(b"".join([view[o - start : o - start + n] for o, n in zip(offsets, sizes, strict=True)]))]
 

@@ -1,8 +1,11 @@
 """RecordFilter: which records a pull wants, when the tags code of their queue units cannot tell."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from store.consume_queue_ext import ExtUnit
+
+Judge = Callable[[Sequence[str]], list[bool]]
+"""Whether each of some records is wanted, of which these are the entries (`store.properties.entries_from`)."""
 
 
 class RecordFilter:
@@ -12,6 +15,8 @@ class RecordFilter:
     """
 
     __slots__ = ()
+    is_constant = False
+    """Whether its `judge` always says the same of a record; then filters with the same function share what it says."""
 
     def may_match(self, unit: ExtUnit) -> bool:
         """False when what stands in consumequeue_ext says that the record is not wanted."""

@@ -132,6 +132,7 @@ func main() {
 	delay := flag.Int("delay", 0, "delay level property")
 	brokerName := flag.String("broker", "broker-a", "mode pop: the broker's name")
 	sql := flag.String("sql", "", "mode pull: an SQL92 expression, in place of all tags")
+	vary := flag.String("vary", "", "mode pull: a text in -sql that every reader replaces in each pass over a queue: no two ask the same")
 	pid := flag.Int("pid", 0, "broker pid, for its CPU time and memory")
 	how := flag.String("how", "level", "mode delay: level | timer | start | burst | now")
 	ms := flag.Int("ms", 1000, "mode delay: the delay in milliseconds (level 1 is 1000)")
@@ -181,6 +182,7 @@ func main() {
 			sent := map[int32]time.Time{}
 			qoff := map[int]int64{}
 			opq := map[int32]int{}
+			passes := map[int]int{}
 			issue := func(q int) {
 				opaque++
 				var f []byte
@@ -189,9 +191,13 @@ func main() {
 						"a": "loadgen", "b": *topic, "c": "TBW102", "d": "4", "e": strconv.Itoa(q), "f": sysFlag,
 						"g": strconv.FormatInt(time.Now().UnixMilli(), 10), "h": "0", "i": props, "j": "0", "k": "false", "m": "false"}}, body, *bin)
 				} else {
+					asked := expression
+					if *vary != "" {
+						asked = strings.ReplaceAll(expression, *vary, fmt.Sprintf("%s-%d-%d-%d", *vary, c, q, passes[q]))
+					}
 					f = frame(header{Code: 11, Language: "JAVA", Opaque: opaque, Ser: "JSON", Version: 401, Ext: map[string]string{
 						"consumerGroup": "loadgen_c", "topic": *topic, "queueId": strconv.Itoa(q), "queueOffset": strconv.FormatInt(qoff[q], 10),
-						"maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "15000", "subscription": expression,
+						"maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "15000", "subscription": asked,
 						"subVersion": "0", "expressionType": expressionType}}, nil, *bin)
 				}
 				opq[opaque] = q
@@ -260,6 +266,7 @@ func main() {
 						qoff[q] = next
 					} else {
 						qoff[q] = 0 // wrap round: read the queue again
+						passes[q]++
 						if code != 19 && code != 20 && code != 21 {
 							failed.Add(1)
 							lastFail.Store("code " + strconv.Itoa(code))

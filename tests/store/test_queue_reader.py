@@ -22,6 +22,8 @@ Filter = Callable[[int], bool] | RecordFilter | None
 class Holding(RecordFilter):
     """Wants records with a text in their properties; bitmaps tell nothing."""
 
+    is_constant = True
+
     def __init__(self, text: str) -> None:
         self.text = text
 
@@ -116,7 +118,8 @@ def test_a_record_filter_gets_what_a_filter_by_tags_gets(
         if not is_alone:
             store.put_message(message("T", 1, b"between"))
     store.dispatch()
-    for filter_ in Holding("wanted"), {tags_code("wanted")}.__contains__:
+    again = Holding("wanted")
+    for filter_ in again, again, {tags_code("wanted")}.__contains__:
         found, counts, queue_offset = [], [], 0
         while queue_offset < 120:
             result = store.get_message("T", 0, queue_offset, count_max, filter_)

@@ -1,0 +1,111 @@
+"""What an expression says of a record is kept for whoever asks next. What is delivered is in test_queue_reader."""
+
+from collections.abc import Sequence
+
+import pytest
+from stores import message, open_store
+
+from store.memory_disk import MemoryDisk
+from store.message_store import MessageStore
+from store.record_filter import RecordFilter
+from store.verdicts import PAGE_SIZE, PAGES_MAX
+
+BIG = {"mapped_file_size_commit_log": 1 << 20, "mapped_file_size_consume_queue": 20 * 2000}
+
+
+class Saying(RecordFilter):
+    """Wants records with a text in their properties, and counts those it was asked about."""
+
+    is_constant = True
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.asked = 0
+
+    def judge(self, run: Sequence[str]) -> list[bool]:
+        self.asked += len(run)
+        return [self.text in entries for entries in run]
+
+
+def stored(*tags: str) -> MessageStore:
+    """Queue T/0 with a message for each tag, and as much between them."""
+    store = open_store(MemoryDisk(), **BIG)
+    put(store, *tags)
+    return store
+
+
+def put(store: MessageStore, *tags: str) -> None:
+    for tag in tags:
+        store.put_message(message("T", 0, tag.encode(), TAGS=tag))
+        store.put_message(message("Between"))
+    store.dispatch()
+
+
+def wanted(store: MessageStore, record_filter: RecordFilter, start: int = 0, count_max: int = 32) -> list[int]:
+    """The queue offsets from `start` on that pulls of `count_max` deliver."""
+    found: list[int] = []
+    while start < store.max_offset("T", 0):
+        result = store.get_message("T", 0, start, count_max, record_filter)
+        for view in result.views:
+            position = 0
+            while position < len(view):
+                found.append(int.from_bytes(view[position + 20 : position + 28], "big"))
+                position += int.from_bytes(view[position : position + 4], "big")
+        assert result.next_begin_offset > start
+        start = result.next_begin_offset
+    return found
+
+
+def test_a_pull_that_was_woken_for_a_record_does_not_judge_it_again() -> None:
+    store, filter_ = stored("b", "b"), Saying("a")
+    assert not store.any_matches("T", 0, 0, 2, filter_)
+    put(store, "a")
+    assert store.any_matches("T", 0, 2, 3, filter_)
+    assert filter_.asked == 3
+    assert wanted(store, filter_) == [2]
+    assert filter_.asked == 3
+
+
+@pytest.mark.parametrize("count_max", [1, 5, 32, 100])
+def test_readers_of_one_expression_judge_a_record_once_wherever_they_begin(count_max: int) -> None:
+    tags = ["b" if number % 3 else "a" for number in range(PAGE_SIZE + 200)]
+    store, filter_ = stored(*tags), Saying("a")
+    every_third = list(range(0, len(tags), 3))
+    assert wanted(store, filter_, 0, count_max) == every_third
+    asked = filter_.asked  # a run of which a part is known is judged whole
+    assert len(tags) <= asked < len(tags) + count_max
+    for start in 7, 31, PAGE_SIZE - 1, PAGE_SIZE, PAGE_SIZE + 3:
+        assert wanted(store, filter_, start, count_max) == [number for number in every_third if number >= start]
+    assert filter_.asked == asked
+
+
+def test_another_expression_has_verdicts_of_its_own() -> None:
+    store, a, b = stored("a", "b", "a"), Saying("a"), Saying("b")
+    assert (wanted(store, a), wanted(store, b), wanted(store, a)) == ([0, 2], [1], [0, 2])
+
+
+def test_what_may_change_its_mind_is_asked_each_time() -> None:
+    store, filter_ = stored("a", "b"), Saying("a")
+    filter_.is_constant = False  # type: ignore[misc]
+    assert wanted(store, filter_) == [0]
+    filter_.text = "b"
+    assert wanted(store, filter_) == [1]
+
+
+def test_a_topic_that_is_made_anew_has_other_records() -> None:
+    store, filter_ = stored("a", "b", "a"), Saying("a")
+    assert wanted(store, filter_) == [0, 2]
+    store.drop_topics(set())
+    put(store, "b", "a", "b")
+    assert wanted(store, filter_) == [1]
+
+
+def test_readers_of_many_expressions_push_out_the_verdicts_of_others() -> None:
+    store, first, kept = stored("a", "b"), Saying("a"), Saying("b")
+    assert (wanted(store, first), wanted(store, kept)) == ([0], [1])
+    for _ in range(2 * PAGES_MAX):
+        assert wanted(store, Saying("a")) == [0]
+        assert wanted(store, kept) == [1]
+    assert kept.asked == 2
+    assert wanted(store, first) == [0]
+    assert first.asked == 4
