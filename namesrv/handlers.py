@@ -2,7 +2,7 @@
 
 import json
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -120,8 +120,16 @@ def get_route_info(services: NamesrvServices, request: Request[GetRouteInfoReque
         )
     if services.config.order_message_enable:
         route.order_topic_conf = services.kv_config.get(ORDER_TOPIC_CONFIG, topic)
+    _tell_of_acting_masters(request, route.broker_datas)
     is_strict = request.version >= STRICT_JSON_VERSION or request.header.accept_standard_json_only
     return Response(body=_strict_route(route) if is_strict else _loose_route(route))
+
+
+def _tell_of_acting_masters(request: Request[Any], brokers: Iterable[BrokerData]) -> None:
+    """Say to clients after 4.9.4 that no slave acts for its master. Their versions before are told what 4.9.4 says."""
+    if request.version > STRICT_JSON_VERSION:
+        for broker in brokers:
+            broker.enable_acting_master = False
 
 
 def _strict_route(route: TopicRouteData) -> bytes:
@@ -138,12 +146,17 @@ def _loose_route(route: TopicRouteData) -> bytes:
 
 def _loose_broker(broker: BrokerData) -> dict[str, Any]:
     ids = fastjson.object_map((broker_id.encode(), address) for broker_id, address in broker.broker_addrs.items())
-    return {"brokerAddrs": ids, "brokerName": broker.broker_name, "cluster": broker.cluster}
+    fields: dict[str, Any] = {"brokerAddrs": ids, "brokerName": broker.broker_name, "cluster": broker.cluster}
+    if broker.enable_acting_master is not None:
+        fields["enableActingMaster"] = broker.enable_acting_master
+    return fields
 
 
 def get_broker_cluster_info(services: NamesrvServices, request: Request[NoHeader]) -> Response:
-    brokers = {name: _loose_broker(broker) for name, broker in services.routes.brokers().items()}
-    return Response(body=fastjson.dumps({"brokerAddrTable": brokers, "clusterAddrTable": services.routes.clusters()}))
+    brokers = services.routes.brokers()
+    _tell_of_acting_masters(request, brokers.values())
+    table = {name: _loose_broker(broker) for name, broker in brokers.items()}
+    return Response(body=fastjson.dumps({"brokerAddrTable": table, "clusterAddrTable": services.routes.clusters()}))
 
 
 def get_all_topic_list(services: NamesrvServices, request: Request[NoHeader]) -> Response:

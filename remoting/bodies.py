@@ -87,11 +87,15 @@ class QueueData(Body):
 
 
 class BrokerData(Body):
-    """A broker name and its addresses by broker id."""
+    """A broker name and its addresses by broker id.
+
+    enable_acting_master is of 5.x, and told to its clients: those in Rust read no route without it.
+    """
 
     broker_name: str
     cluster: str = ""
     broker_addrs: dict[str, str] = msgspec.field(default_factory=dict)
+    enable_acting_master: bool | None = None
 
 
 class TopicRouteData(Body):

@@ -171,6 +171,17 @@ def test_a_strict_route_is_ascii(namesrv):
     assert body.isascii() and json.loads(body)["brokerDatas"][0]["cluster"] == "集群"
 
 
+@pytest.mark.parametrize("code", [Code.GET_ROUTEINFO_BY_TOPIC, Code.GET_BROKER_CLUSTER_INFO])
+def test_clients_after_4_9_4_are_told_that_no_slave_acts_for_its_master(namesrv, code):
+    """Those in Rust read no route that does not say so."""
+    register(namesrv)
+    header = GetRouteInfoRequestHeader("T") if code == Code.GET_ROUTEINFO_BY_TOPIC else None
+    for version, is_told in (399, False), (401, False), (403, True), (474, True):
+        body = namesrv.ask(code, header, version=version).body
+        assert (b'"cluster":"c","enableActingMaster":false}' in body) == is_told
+        assert is_told or b"enableActingMaster" not in body
+
+
 def test_an_unknown_topic(namesrv):
     answer = namesrv.ask(Code.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader("X"))
     assert answer.code == 17
