@@ -169,17 +169,12 @@ def _scanned(file: LogFile, begin: int | None, stop: int, end: int) -> Iterator[
             return
         if walk.ending is Ending.STOP and (walk.position >= end or _goes_on(file, walk.position)):
             return
-        swallowed = _swallowed(file, last, walk.position)
-        if swallowed is not None:
-            begin = swallowed if swallowed < stop else None
-        elif walk.ending is Ending.STOP:
-            # The task behind begins where it sees a record: whether the next one is there has to be seen here.
+        found = _swallowed(file, last, walk.position)
+        if found is None:
+            # The task behind begins where it sees a record: all up to there is for this one to tell, whatever its stop.
             found = next_candidate(file, walk.position + 1, end)
             yield DamagedBytes(file, walk.position, end if found is None else found)
-            return
-        else:
-            begin = next_candidate(file, walk.position + 1, stop)
-            yield DamagedBytes(file, walk.position, stop if begin is None else begin)
+        begin = found if found is not None and found < stop else None
 
 
 def _swallowed(file: LogFile, last: int, end: int) -> int | None:

@@ -175,6 +175,9 @@ def test_damage_in_a_file_that_others_follow_is_no_end(tmp_path: Path, split_siz
         physical_offsets(store, maxPartitionBytes=split_size)
     left = [offset for offset in log.physical_offsets if not begin <= offset < stop]
     assert physical_offsets(store, maxPartitionBytes=split_size, mode="DROPMALFORMED") == left
+    rows = read(store, "physicalOffset", "_corrupt_record binary", maxPartitionBytes=split_size, mode="PERMISSIVE")
+    damaged = {row["physicalOffset"]: row["_corrupt_record"] for row in rows if row["_corrupt_record"] is not None}
+    assert (damaged, len(rows)) == ({begin: bytes(stop - begin)}, len(left) + 1)
 
 
 def damaged_store(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, LogBuilder]:
