@@ -123,12 +123,11 @@ class Walk:
         self.ending = Ending.BROKEN
         if len(rest) < BLANK_SIZE:
             return 0
-        size, magic_code = BLANK_STRUCT.unpack(rest[:BLANK_SIZE].tobytes())
-        if magic_code == BLANK_MAGIC_CODE and size == room:
+        if _is_blank(rest, room):
             self.ending = Ending.BLANK
-        elif (
-            len(record_candidates(rest[:MARK_SIZE], self._file.physical_offset + self.position)) and len(rest) < size <= room
-        ):
+            return 0
+        size, _ = BLANK_STRUCT.unpack(rest[:BLANK_SIZE].tobytes())
+        if len(record_candidates(rest[:MARK_SIZE], self._file.physical_offset + self.position)) and len(rest) < size <= room:
             self.ending = Ending.STOP
             return int(size)
         return 0
@@ -191,8 +190,14 @@ def _goes_on(file: LogFile, position: int) -> bool:
     """Whether a record or the BLANK is at a position."""
     with open_file(file.path) as stream:
         mark = read_at(stream, position, MARK_SIZE)
-    is_blank = len(mark) >= BLANK_SIZE and BLANK_STRUCT.unpack(mark[:BLANK_SIZE].tobytes())[1] == BLANK_MAGIC_CODE
-    return is_blank or position == file.size or len(record_candidates(mark, file.physical_offset + position)) > 0
+    if position == file.size or (len(mark) >= BLANK_SIZE and _is_blank(mark, file.size - position)):
+        return True
+    return len(record_candidates(mark, file.physical_offset + position)) > 0
+
+
+def _is_blank(mark: Bytes, room: int) -> bool:
+    """Whether the BLANK is there; its size must be all the room in the file."""
+    return BLANK_STRUCT.unpack(mark[:BLANK_SIZE].tobytes()) == (room, BLANK_MAGIC_CODE)
 
 
 def _picked(file: LogFile, starts: Positions, sizes: Positions) -> Iterator[RecordWindow | DamagedBytes]:

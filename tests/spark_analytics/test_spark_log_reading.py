@@ -180,6 +180,23 @@ def test_damage_in_a_file_that_others_follow_is_no_end(tmp_path: Path, split_siz
     assert (damaged, len(rows)) == ({begin: bytes(stop - begin)}, len(left) + 1)
 
 
+@pytest.mark.parametrize("split_size", SPLIT_SIZES)
+def test_what_fills_a_file_is_damaged_if_it_says_another_size(tmp_path: Path, split_size: int) -> None:
+    """Also where a split ends with the record in front of it, so that another task looks at what comes next."""
+    log = LogBuilder(1000)
+    while len(log.files) < 3:
+        log.append(b"x" * 20)
+    last = max(own for own in log.physical_offsets if own < 1000)
+    filler = last + int.from_bytes(log.files[0][1][last : last + 4])
+    log.files[0][1][filler + 3] ^= 1
+    store = log.write(tmp_path)
+    with pytest.raises(DamagedRecordError, match=f"physical offset {filler} of .*{0:020}"):
+        physical_offsets(store, maxPartitionBytes=split_size)
+    assert physical_offsets(store, maxPartitionBytes=split_size, mode="DROPMALFORMED") == log.physical_offsets
+    shown = physical_offsets(store, maxPartitionBytes=split_size, mode="PERMISSIVE")
+    assert shown == sorted([*log.physical_offsets, filler])
+
+
 def damaged_store(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, LogBuilder]:
     """A large log whose first file has a damaged record in its middle and a sound end."""
     monkeypatch.setattr(splits, "FULL_FILE_TAIL", 2000)
