@@ -15,6 +15,7 @@ import msgspec
 from remoting.bodies import DataVersion
 from runtime.clock import Clock
 from store.config_file import ConfigFile
+from store.disk import StoreError
 
 log = logging.getLogger("broker")
 
@@ -30,12 +31,18 @@ class ConfigManager(ABC):
         self.data_version = DataVersion(0, clock.message_time_ms())
 
     def load(self) -> None:
-        """Read the file, or its `.bak`; none is an empty table. Raises StoreError when neither can be read."""
+        """Read the file, or its `.bak`; none is an empty table. Raises StoreError when neither can be read or understood."""
         document = self.file.load()
-        version = document.get("dataVersion")
-        if isinstance(version, dict):
-            self.data_version = msgspec.convert(version, DataVersion, strict=False)
-        self.decode(document)
+        try:
+            version = document.get("dataVersion")
+            if isinstance(version, dict):
+                self.data_version = msgspec.convert(version, DataVersion, strict=False)
+            self.decode(document)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise StoreError(
+                f"{self.file.path} says what its table cannot hold ({error}): repair it, or delete it and its .bak: what "
+                "the store can tell is made again"
+            ) from None
 
     def persist(self) -> None:
         """Write the file. A disk that refuses is logged: the table in memory stays in force."""

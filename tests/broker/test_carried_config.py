@@ -9,6 +9,7 @@ import pytest
 from running import running_broker
 
 from remoting.bodies import SubscriptionGroupConfig, TopicConfig
+from runtime.lifecycle import StartError
 from store.config_document import decode_document
 from store.memory_disk import MemoryDisk
 
@@ -128,3 +129,23 @@ async def test_a_row_that_cannot_be_read_is_left_alone() -> None:
         broker.services.topics.update(TopicConfig("New", 1, 1))
     table = decode_document(disk.read_file("/store/config/topics.json"))["topicConfigTable"]
     assert table["Odd"] == {"topicName": "Odd", "perm": {"deep": 1}} and table["T"]["perm"] == 4
+
+
+@pytest.mark.parametrize(
+    "file, content",
+    [
+        ("delayOffset", b'{"offsetTable":{"1":null}}'),
+        ("consumerOffset", b'{"offsetTable":[1]}'),
+        ("consumerOrderInfo", b'{"table":{"T@g":{"x":{}}}}'),
+        ("messageRequestMode", b'{"messageRequestModeMap":{"T":{"g":{"topic":1}}}}'),
+        ("topics", b'{"topicConfigTable":{},"dataVersion":{"timestamp":"x"}}'),
+    ],
+)
+async def test_a_table_that_holds_what_it_cannot_is_refused_by_its_name(file: str, content: bytes) -> None:
+    disk = MemoryDisk()
+    disk.write_file(f"/store/config/{file}.json", content)
+    with pytest.raises(
+        StartError, match=rf"^/store/config/{file}.json says what its table cannot hold \(.*\): repair it, or delete"
+    ):
+        async with running_broker(disk=disk):
+            pass

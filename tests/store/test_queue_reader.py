@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from stores import bodies, message, open_store, records
 
-from store.consume_queue import ConsumeQueue
+from store.consume_queue import BrokenQueueError, ConsumeQueue
 from store.java_hash import tags_code
 from store.layout import HOLE_TAGS_CODE
 from store.memory_disk import MemoryDisk
@@ -153,6 +153,19 @@ def test_a_pull_of_nothing_but_holes_moves_on(matches: Filter) -> None:
     store = holed(*range(3, 10))
     result = store.get_message("T", 0, 5, 32, matches)
     assert (result.status, result.next_begin_offset, result.views) == (GetStatus.NO_MATCHED_MESSAGE, 10, [])
+
+
+@pytest.mark.parametrize("matches", [None, {tags_code("a")}.__contains__, Holding("TAGS")])
+def test_a_unit_that_points_outside_the_log_is_told_of_by_its_place(matches: Filter) -> None:
+    """Recovery has no reason to look at it after a clean stop. Stepping over it would lose a message."""
+    store = holed()
+    queue = store.queue("T", 0)
+    assert queue is not None
+    queue.append(10, (1 << 40, 100, tags_code("a")))
+    told = f"^queue T/0 is damaged at queue offset 10: no record of 100 bytes is at physical offset {1 << 40}; "
+    with pytest.raises(BrokenQueueError, match=told):
+        store.get_message("T", 0, 9, 32, matches)
+    assert store.get_message("T", 0, 0, 10, matches).count == 10
 
 
 def test_times_are_found_around_a_hole() -> None:
