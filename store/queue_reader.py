@@ -141,7 +141,7 @@ class QueueReader:
         if (
             HOLE_TAGS_CODE in values[2::3]  # 0.5 us for 32 units that are none
             or size > self.config.max_transfer_bytes_on_message_in_memory
-            or log_files.file_at(start) is None
+            or start < log_files.min_offset
             or start < self.commit_log.max_offset - self.in_memory_bytes
         ):
             return None
