@@ -110,7 +110,7 @@ def has_record(file: LogFile, position: int) -> bool:
 
 
 def is_boundary(file: LogFile, position: int) -> bool:
-    """Whether a record begins at a position, or the file is full there."""
+    """Whether a record begins at a position, or the file is full there; who reads it will tell if its filler is damaged."""
     mark = _mark(file, position)
     if len(record_candidates(mark, file.physical_offset + position)):
         return True

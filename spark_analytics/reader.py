@@ -123,7 +123,7 @@ class Walk:
         self.ending = Ending.BROKEN
         if len(rest) < BLANK_SIZE:
             return 0
-        if _is_blank(rest, room):
+        if is_blank(rest, room):
             self.ending = Ending.BLANK
             return 0
         size, _ = BLANK_STRUCT.unpack(rest[:BLANK_SIZE].tobytes())
@@ -190,12 +190,12 @@ def _goes_on(file: LogFile, position: int) -> bool:
     """Whether a record or the BLANK is at a position."""
     with open_file(file.path) as stream:
         mark = read_at(stream, position, MARK_SIZE)
-    if position == file.size or (len(mark) >= BLANK_SIZE and _is_blank(mark, file.size - position)):
+    if position == file.size or (len(mark) >= BLANK_SIZE and is_blank(mark, file.size - position)):
         return True
     return len(record_candidates(mark, file.physical_offset + position)) > 0
 
 
-def _is_blank(mark: Bytes, room: int) -> bool:
+def is_blank(mark: Bytes, room: int) -> bool:
     """Whether the BLANK is there; its size must be all the room in the file."""
     return BLANK_STRUCT.unpack(mark[:BLANK_SIZE].tobytes()) == (room, BLANK_MAGIC_CODE)
 

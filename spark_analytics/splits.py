@@ -22,8 +22,8 @@ import numpy as np
 
 from spark_analytics.places import LogFile, begins_with_record, open_file, read_at
 from spark_analytics.pruning import Pruning
-from spark_analytics.reader import WINDOW_SIZE_FIRST, Ending, Walk, next_candidate
-from store.layout import BLANK_MAGIC_CODE, BLANK_SIZE, BLANK_STRUCT
+from spark_analytics.reader import WINDOW_SIZE_FIRST, Ending, Walk, is_blank, next_candidate
+from store.layout import BLANK_SIZE
 from store.record import SECTOR_SIZE, BadRecordError, check_record
 from store.record_chain import Positions
 
@@ -176,10 +176,10 @@ def _ends_before_gap(file: LogFile, begin: int, extent: int) -> tuple[int, int]:
             return end, file.size
         position = next_candidate(file, end + 1, file.size)
     with open_file(file.path) as stream:
-        rest = read_at(stream, end, BLANK_SIZE).tobytes()
+        rest = read_at(stream, end, BLANK_SIZE)
     # Cut within what fills a file, it has lost nothing.
-    is_blank = len(rest) == BLANK_SIZE and BLANK_STRUCT.unpack(rest) == (extent - end, BLANK_MAGIC_CODE)
-    return end, extent if is_blank else end
+    is_full = len(rest) == BLANK_SIZE and is_blank(rest, extent - end)
+    return end, extent if is_full else end
 
 
 def _blank_behind(file: LogFile, position: int) -> int | None:
