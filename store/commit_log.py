@@ -62,7 +62,7 @@ _NO_ROOM_S: Final = 0.25
 _PUT_OK: Final = PutStatus.PUT_OK
 _SIZE_WITHOUT_PARTS: Final = RECORD_FIXED_SIZE + 2
 # Encoded topics are remembered up to this many, then all forgotten: broker limits keep a real one far below.
-_TOPIC_PARTS_MAX = 20_000
+_PLAIN_TOPICS_MAX = 20_000
 
 
 class CommitLog:
@@ -108,17 +108,20 @@ class CommitLog:
         self._body_size_max = config.max_message_size
         self._record_size_max = config.mapped_file_size_commit_log - BLANK_SIZE
         self._topic_size_max = TOPIC_SIZE_MAX_V2 if config.auto_message_version_on_topic_len else TOPIC_SIZE_MAX_V1
-        self._topic_parts: dict[str, tuple[int, bytes]] = {}
+        # Topics that records of the first version hold -> their length and bytes there.
+        self._plain_topics: dict[str, bytes] = {}
         # Topics that take nothing -> why.
         self.refused_topics: dict[str, str] = {}
         self.multi_dispatch: MultiDispatch | None = None
         if config.enable_multi_dispatch:
             self.multi_dispatch = MultiDispatch(with_lmq=config.enable_lmq, lmq_max=config.max_lmq_consume_queue_num)
         self._last: MappedFile | None = None
+        # Up to where `put` goes straight on in the last: 0 while something is in the way.
+        self._plain_end = 0
         self._next: MappedFile | None = None
         # Up to where the next file was carried to the disk.
         self._next_warmed = 0
-        # Guards all three, and which files refuse: the loop against the other threads.
+        # Guards all of these, and why nothing may be appended: the loop against the other threads.
         self._lock = threading.Lock()
 
     # --- appending -------------------------------------------------------------------------------------------------
@@ -127,23 +130,19 @@ class CommitLog:
         """Append one message: as `put_batch` does with a batch of one, but in a straight line for the usual case.
 
         What is not usual is left to it: another size of host or topic, a prepared message, the end of a file, a refusal.
-        Measured: 2.2 us for 1 KiB, the CRC (0.1) included.
+        Measured: 1.7 us for 1 KiB, the CRC (0.1) included.
         """
-        topic, queue_id, sys_flag, properties = message.topic, message.queue_id, message.sys_flag, message.properties
-        magic_code, topic_bytes = self._topic_parts.get(topic) or self._remember_topic(topic)
+        topic, file, properties = message.topic, self._last, message.properties
+        topic_bytes = self._plain_topics.get(topic)
         body_size, properties_size = len(message.body), len(message.properties_bytes)
-        size = _SIZE_WITHOUT_PARTS + body_size + len(topic_bytes) + properties_size
-        file = self._last
         if (
-            file is None
-            or (position := file.taken) + size > file.reserved - BLANK_SIZE
-            or self.refusal is not None
+            topic_bytes is None
+            or file is None
+            or (size := _SIZE_WITHOUT_PARTS + body_size + len(topic_bytes) + properties_size) > self._plain_end - file.taken
             or body_size > self._body_size_max
             or properties_size > PROPERTIES_SIZE_MAX
-            or magic_code != MESSAGE_MAGIC_CODE
-            or sys_flag & TRANSACTION_UNQUEUED_FLAG
-            or not len(message.born_host) == len(message.store_host) == HOST_SIZE
-            or self.multi_dispatch is not None
+            or message.sys_flag & TRANSACTION_UNQUEUED_FLAG
+            or len(message.born_host) + len(message.store_host) != 2 * HOST_SIZE
         ):
             result = self.put_batch((message,))
             result.physical_offsets = None
@@ -153,13 +152,14 @@ class CommitLog:
             store_timestamp_ms = self.last_store_timestamp_ms
         self.last_store_timestamp_ms = store_timestamp_ms
 
+        queue_id = message.queue_id
         key = (topic, queue_id)
         queue_offset = self.queue_offsets.get(key, 0)
         self.queue_offsets[key] = queue_offset + 1
-        file.taken = end = position + size
-        physical_offset = file.start_offset + position
+        physical_offset = file.start_offset + file.taken
+        file.taken = end = file.taken + size
         self._unwritten.append(
-            encode_record(message, magic_code, topic_bytes, size, queue_offset, physical_offset, store_timestamp_ms)
+            encode_record(message, MESSAGE_MAGIC_CODE, topic_bytes, size, queue_offset, physical_offset, store_timestamp_ms)
         )
         if end - file.wrote > _UNWRITTEN_MAX:
             self.write()
@@ -172,7 +172,7 @@ class CommitLog:
                 self._tags_code(topic, properties, store_timestamp_ms),
                 store_timestamp_ms,
                 queue_offset,
-                sys_flag,
+                message.sys_flag,
                 properties.get(KEYS),
                 properties.get(UNIQ_KEY),
             )
@@ -184,7 +184,7 @@ class CommitLog:
         assert messages, "a batch has at least one message"
         if self.refusal is not None:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=self.refusal)
-        magic_code, topic_bytes = self._remember_topic(messages[0].topic)
+        magic_code, topic_bytes = self._topic_part(messages[0].topic)
         further: list[list[tuple[QueueKey, int]]] = [[]] * len(messages)
         taken: dict[QueueKey, int] = {}
         if self.multi_dispatch is not None:
@@ -282,18 +282,20 @@ class CommitLog:
             )
         )
 
-    def _remember_topic(self, topic: str) -> tuple[int, bytes]:
-        part = self._topic_parts.get(topic)
-        if part is None:
-            name = topic.encode()
-            is_legal = 0 < len(name) <= self._topic_size_max and folder_problem(topic) is None
-            if not is_legal or topic in self.refused_topics:
-                return 0, bytes(TOPIC_SIZE_MAX_V2)  # refused by the caller
-            part = topic_part(name)
-            if len(self._topic_parts) >= _TOPIC_PARTS_MAX:
-                self._topic_parts.clear()
-            self._topic_parts[topic] = part
-        return part
+    def _topic_part(self, topic: str) -> tuple[int, bytes]:
+        plain = self._plain_topics.get(topic)
+        if plain is not None:
+            return MESSAGE_MAGIC_CODE, plain
+        name = topic.encode()
+        is_legal = 0 < len(name) <= self._topic_size_max and folder_problem(topic) is None
+        if not is_legal or topic in self.refused_topics:
+            return 0, bytes(TOPIC_SIZE_MAX_V2)  # refused by the caller
+        magic_code, part = topic_part(name)
+        if magic_code == MESSAGE_MAGIC_CODE:
+            if len(self._plain_topics) >= _PLAIN_TOPICS_MAX:
+                self._plain_topics.clear()
+            self._plain_topics[topic] = part
+        return magic_code, part
 
     def _illegal(self, message: Message) -> PutResult | None:
         """The refusal of a message that breaks a limit."""
@@ -329,6 +331,12 @@ class CommitLog:
             if reason is not None:
                 self._refusals[cause] = reason
             self.refusal = next(iter(self._refusals.values()), None)
+            self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        """Find out up to where records of the usual kind need no look at what may be in their way."""
+        last, is_free = self._last, self.refusal is None and self.multi_dispatch is None
+        self._plain_end = last.reserved - BLANK_SIZE if last is not None and is_free else 0
 
     def _make_room(self, size: int) -> PutResult | None:
         """Have `size` bytes reserved at the log's end, which may mean to begin the next file; None, or the refusal."""
@@ -340,6 +348,8 @@ class CommitLog:
             if file is None or file.taken + size > file.size:
                 file = self._roll()
             file.reserve(file.taken + size)
+            with self._lock:
+                self._look_ahead()
         except OSError as error:
             if error.errno not in NO_ROOM:
                 return PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED, reason=f"next CommitLog file: {error}")
@@ -389,6 +399,7 @@ class CommitLog:
         """From here on `file` is the last. While it is, it stays mapped, and locked in memory if so configured."""
         file.taken = file.wrote
         last, self._last = self._last, file
+        self._look_ahead()
         file.pinned = True
         if last is not None:
             last.pinned = False
@@ -442,7 +453,8 @@ class CommitLog:
         """Take up appending behind what recovery left; store times go on from its last record's."""
         files = self.mapped_files.files
         if files:
-            self._write_to(files[-1])
+            with self._lock:
+                self._write_to(files[-1])
         self.last_store_timestamp_ms = last_store_timestamp_ms
 
     def close(self) -> None:

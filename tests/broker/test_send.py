@@ -225,7 +225,7 @@ async def test_too_much_is_refused_with_the_limits(path):
 
 
 async def test_a_store_that_takes_nothing_is_not_available(path):
-    path.store.commit_log.refusal = "disk full"
+    path.store.commit_log.refuse("test", "disk full")
     answer = path.send()
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert "disk full" in answer.remark

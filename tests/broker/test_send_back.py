@@ -101,5 +101,5 @@ async def test_a_group_without_retries_loses_the_message(path):
 
 async def test_a_store_that_takes_nothing_fails_the_giving_back(path):
     path.send()
-    path.store.commit_log.refusal = "disk full"
+    path.store.commit_log.refuse("test", "disk full")
     assert give_back(path, path.stored()[0]).code == ResponseCode.SYSTEM_ERROR

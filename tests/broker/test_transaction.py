@@ -169,9 +169,9 @@ async def test_a_committed_message_that_is_given_back_is_no_transaction_again(pa
 async def test_a_commit_that_cannot_be_stored_leaves_the_transaction_open(path):
     path.prepare("a")
     (half,) = path.halves()
-    path.store.commit_log.refusal = "disk full"
+    path.store.commit_log.refuse("test", "disk full")
     assert path.end(half).code == ResponseCode.SERVICE_NOT_AVAILABLE
-    path.store.commit_log.refusal = None
+    path.store.commit_log.refuse("test", None)
     assert path.ops() == []
     assert path.end(half).code == 0
     assert (path.bodies(), path.ops()) == (["a"], ["0"])

@@ -211,11 +211,11 @@ async def test_a_fresh_message_behind_a_copy_waits_no_longer_than_it_must(path):
 async def test_a_copy_that_cannot_be_stored_is_tried_again_and_nobody_is_asked_before(path):
     channel = path.producer()
     path.prepare("a")
-    path.store.commit_log.refusal = "disk full"
+    path.store.commit_log.refuse("test", "disk full")
     path.clock.advance(TIMEOUT_MS)
     path.services.transactions._check._run()
     assert channel.take() == [] and not path.services.transactions.is_idle
-    path.store.commit_log.refusal = None
+    path.store.commit_log.refuse("test", None)
     await path.settle()
     assert len(channel.take()) == 1
 
