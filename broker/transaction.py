@@ -129,7 +129,8 @@ class TransactionalMessageService:
 
     def commit(self, half: HalfMessage) -> None:
         """Deliver the message, now or when it is due. Raises RemotingError when the store refuses it: it stays open."""
-        first, newest = half.first_offset, self._progress.copies.get(half.first_offset)
+        first = half.first_offset
+        newest = self._progress.copies.get(first)
         if first in self._committed:
             log.info("the transaction of %s is committed twice, and delivered once", half.unique_key)
             return

@@ -15,7 +15,7 @@ from broker.delayed_copy import OWN_PROPERTY
 from broker.put import CLUSTER, STALE_IN_COPIES, WAIT, StoredProperties
 from broker.topic_config import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from store.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_TYPE_MASK, Message, PutResult, folder_problem
-from store.properties import REAL_QID, REAL_TOPIC, UNIQ_KEY, decode_properties, encode_properties, joined
+from store.properties import REAL_QID, REAL_TOPIC, UNIQ_KEY, decode_properties, encode_properties
 from store.record import decode_record, encode_record, record_size, topic_part
 
 TRAN_MSG: Final = "TRAN_MSG"
@@ -25,9 +25,9 @@ CHECK_IMMUNITY_TIME: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 TRANSACTION_ID: Final = "__transactionId__"
 _PRODUCER_GROUP: Final = "PGROUP"
 _STORED_MS: Final = "PMQ_STORED_MS"
-_STALE: Final = frozenset(STALE_IN_COPIES)
 _SAID_OF_COPIES: Final = (CHECK_TIMES, FIRST_OFFSET, _STORED_MS)
-_SAID_BY_BROKERS: Final = frozenset((*_SAID_OF_COPIES, TRANSACTION_ID, REAL_TOPIC, REAL_QID, CLUSTER))
+_SAID_BY_BROKERS: Final = (*_SAID_OF_COPIES, TRANSACTION_ID, REAL_TOPIC, REAL_QID, CLUSTER)
+_NOT_PLAIN: Final = frozenset((*_SAID_BY_BROKERS, *STALE_IN_COPIES))
 _QUEUE_ID_MAX: Final = 2**31 - 1
 _DIGITS_MAX: Final = 18
 
@@ -39,27 +39,34 @@ def as_half(message: Message, text: str, stored_properties: StoredProperties) ->
     Returns whether it is *plain*: has no properties that are left out of what is made of it.
     """
     properties = message.properties
-    added = {REAL_TOPIC: message.topic, REAL_QID: str(message.queue_id)}
-    if UNIQ_KEY in properties:
-        added[TRANSACTION_ID] = properties[UNIQ_KEY]
-    if not _SAID_BY_BROKERS.isdisjoint(properties):
-        for name in (*_SAID_OF_COPIES, *added, CLUSTER):
-            properties.pop(name, None)
+    is_plain = OWN_PROPERTY not in text and _NOT_PLAIN.isdisjoint(properties)
+    unique_key = properties.get(UNIQ_KEY)
+    if not is_plain:
+        for name in _SAID_BY_BROKERS:
+            if name != TRANSACTION_ID or unique_key is not None:
+                properties.pop(name, None)
         text = encode_properties(properties)
-    message.properties_bytes = stored_properties(text, properties) + f"\x02{joined(added)}".encode()
+    stored = stored_properties(text, properties)
     properties.pop(WAIT, None)
-    properties |= stored_properties.added | added
+    properties.update(stored_properties.added)
+    properties[REAL_TOPIC] = topic = message.topic
+    properties[REAL_QID] = queue_id = str(message.queue_id)
+    added = f"\x02{REAL_TOPIC}\x01{topic}\x02{REAL_QID}\x01{queue_id}"
+    if unique_key is not None:
+        properties[TRANSACTION_ID] = unique_key
+        added = f"{added}\x02{TRANSACTION_ID}\x01{unique_key}"
+    message.properties_bytes = stored + added.encode()
     message.topic, message.queue_id = TRANS_HALF_TOPIC, 0
     message.sys_flag &= ~TRANSACTION_TYPE_MASK
-    return OWN_PROPERTY not in text and _STALE.isdisjoint(properties)
+    return is_plain
 
 
 class HalfMessage:
     """One half message: as it was stored, and where."""
 
     __slots__ = (
+        "_is_plain",
         "_message",
-        "_text",
         "physical_offset",
         "properties",
         "queue_offset",
@@ -75,11 +82,11 @@ class HalfMessage:
         queue_offset: int,
         physical_offset: int,
         store_timestamp_ms: int,
-        text: bytes | None = None,
+        is_plain: bool = False,
     ) -> None:
-        """`real` is the topic and queue that it is for; `text` the string of its properties, if none is our own."""
+        """`real` is the topic and queue that it is for. What becomes of a plain one may be made of `message` itself."""
         self._message = message
-        self._text = text
+        self._is_plain = is_plain
         self.real_topic, self.real_queue_id = real
         self.properties = message.properties
         self.queue_offset = queue_offset
@@ -111,8 +118,7 @@ class HalfMessage:
         """The same of what `as_half` has made, if it is plain and was just put: 1 us where to find and read it takes 8."""
         properties = message.properties
         real = properties[REAL_TOPIC], int(properties[REAL_QID])
-        text = message.properties_bytes
-        return cls(message, real, result.queue_offset, result.physical_offset, result.store_timestamp_ms, text)
+        return cls(message, real, result.queue_offset, result.physical_offset, result.store_timestamp_ms, True)
 
     @property
     def store_host(self) -> bytes:
@@ -177,10 +183,15 @@ class HalfMessage:
 
         The stored string shows TRAN_MSG, REAL_TOPIC and REAL_QID, as Apache's does, which renders it before it clears them.
         """
-        properties = self._shown()
-        message = self._copy_to(self.real_topic, self.real_queue_id, store_host, properties, self._text)
-        for name in (TRAN_MSG, REAL_TOPIC, REAL_QID):
-            properties.pop(name, None)
+        if self._is_plain:
+            message = self._message
+            message.topic, message.queue_id = self.real_topic, self.real_queue_id
+        else:
+            message = self._copy_to(self.real_topic, self.real_queue_id, store_host, self._shown())
+        properties = message.properties
+        properties.pop(TRAN_MSG, None)
+        properties.pop(REAL_TOPIC, None)
+        properties.pop(REAL_QID, None)
         message.sys_flag = message.sys_flag & ~TRANSACTION_TYPE_MASK | TRANSACTION_COMMIT_TYPE
         message.prepared_transaction_offset = prepared_offset
         return message
@@ -195,14 +206,10 @@ class HalfMessage:
 
     def _shown(self) -> dict[str, str]:
         """The properties without our own."""
-        if self._text is not None:
-            return self.properties.copy()
         return {name: value for name, value in self.properties.items() if not name.startswith(OWN_PROPERTY)}
 
-    def _copy_to(
-        self, topic: str, queue_id: int, store_host: bytes, properties: dict[str, str], text: bytes | None = None
-    ) -> Message:
-        """The message with other properties, whose string is `text` if known, to be put into another queue."""
+    def _copy_to(self, topic: str, queue_id: int, store_host: bytes, properties: dict[str, str]) -> Message:
+        """The message with other properties, to be put into another queue."""
         message = self._message
         return Message(
             topic,
@@ -216,7 +223,7 @@ class HalfMessage:
             message.reconsume_times,
             0,
             properties,
-            encode_properties(properties).encode() if text is None else text,
+            encode_properties(properties).encode(),
         )
 
 
