@@ -4,9 +4,14 @@ The load is bench/loadgen (Go), which speaks the wire itself, so the broker is w
 the two brokers; only one runs at a time, each from an empty store and warmed up alike; the table shows every round and the
 median of the rounds' ratios. 8 queues, bodies of 1 KiB; both flush asynchronously with their flushers on, but for the table
 of SYNC_FLUSH.
+
+Sends, transactions and pulls have each a broker of their own: one after the other, the later loads of the quicker broker
+were measured behind more data. A virtual machine whose host takes free memory back writes slower behind some GB, as any
+program does there that fills new files: transactions took 4 us of system time up to 4 GB and 11 behind it.
 """
 
 import argparse
+import itertools
 import json
 import os
 import shutil
@@ -16,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -45,6 +51,8 @@ class Load:
     arguments: tuple[str, ...]
     cpu_ratio_max: float
     rate_ratio_min: float
+    warm_ups: int = 1
+    """Transactions take the JVM four stretches of 6 s to compile: 132, 104, 63, 57 us each."""
 
 
 LOADS = {
@@ -53,7 +61,7 @@ LOADS = {
         Load("send, one in flight (64 x 1)", ("-conns", "64", "-window", "1"), 0.40, 1.2),
     ],
     "transaction": [
-        Load("transactions (8 x 16)", ("-mode", "transaction", "-conns", "8", "-window", "16"), 0.60, 1.0),
+        Load("transactions (8 x 16)", ("-mode", "transaction", "-conns", "8", "-window", "16"), 0.60, 1.0, warm_ups=4),
     ],
     "pull": [
         Load("pull of 32 (8 x 16)", ("-mode", "pull", "-conns", "8", "-window", "16"), 0.60, 1.3),
@@ -172,7 +180,7 @@ class Bench:
 
     def _warm_and_measured(self, broker: Running, load: Load) -> dict[str, Any]:
         """The JVM compiles as it runs: a load that came first took it up to twice the CPU of one behind others."""
-        self.run(broker, *load.arguments, seconds=self.warm_seconds)
+        self.run(broker, *load.arguments, seconds=self.warm_seconds * load.warm_ups)
         return self.run(broker, *load.arguments)
 
 
@@ -198,8 +206,8 @@ def verdict(value: float, limit: float, at_most: bool) -> str:
     return f"[{'green' if met else 'red'}]{value:.2f} ({sign} {limit:g})[/]"
 
 
-def compare(bench: Bench, version: str, rounds: int, loads: list[Load], flush_disk_type: str = "ASYNC_FLUSH") -> None:
-    """Alternating rounds, then the table.
+def compare(bench: Bench, version: str, rounds: int, parts: list[list[Load]], flush_disk_type: str = "ASYNC_FLUSH") -> None:
+    """Alternating rounds of all parts, then the table.
 
     Who is first takes turns: a virtual machine's memory that nobody has touched for long takes its host several us a page.
     """
@@ -207,28 +215,30 @@ def compare(bench: Bench, version: str, rounds: int, loads: list[Load], flush_di
         "ours": lambda folder: start_ours(folder, flush_disk_type),
         "apache": lambda folder: start_apache(version, folder, flush_disk_type),
     }
-    figures: dict[str, list[dict[str, Any]]] = {"ours": [], "apache": []}
+    figures: dict[str, dict[str, list[dict[str, Any]]]] = {"ours": defaultdict(list), "apache": defaultdict(list)}
     boots: dict[str, list[float]] = {"ours": [], "apache": []}
     idle: dict[str, list[float]] = {"ours": [], "apache": []}
-    for turn in range(rounds):
+    for turn, part in itertools.product(range(rounds), parts):
         for who, start in list(starts.items())[:: 1 if turn % 2 == 0 else -1]:
             name = "PocketMQ" if who == "ours" else f"Apache {version}"
             busy = os.getloadavg()[0]  # of the last minute, so in later rounds mostly our own
             console.print(f"[dim]round {turn + 1} of {rounds}: {name} (load average before it: {busy:.1f}) ...[/]")
-            broker, idle_mb, result = bench.measure(start, loads)
-            figures[who].append(result)
-            boots[who].append(broker.boot_seconds)
-            idle[who].append(idle_mb)
+            broker, idle_mb, result = bench.measure(start, part)
+            for load_name, measured in result.items():
+                figures[who][load_name].append(measured)
+            if part is parts[0]:
+                boots[who].append(broker.boot_seconds)
+                idle[who].append(idle_mb)
     setting = f"{flush_disk_type}, {rounds} rounds, {os.cpu_count()} cores"
     table = Table(title=f"PocketMQ / Apache {version}: {setting}; medians of the ratios on the right")
     for column in ("load", "PocketMQ", f"Apache {version}", "ratio (target)"):
         table.add_column(column, no_wrap=True, justify="left" if column == "load" else "right")
-    for load in loads:
+    for load in itertools.chain(*parts):
         for label, key, target, at_most in (
             ("CPU us/msg", "broker_cpu_us_per_msg", load.cpu_ratio_max, True),
             ("msg/s", "msgs_per_s", load.rate_ratio_min, False),
         ):
-            ours, theirs = ([result[load.name][key] for result in figures[who]] for who in ("ours", "apache"))
+            ours, theirs = ([result[key] for result in figures[who][load.name]] for who in ("ours", "apache"))
             ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
             digits = ",.2f" if at_most else ",.0f"
             shown = ["  ".join(format(value, digits) for value in values) for values in (ours, theirs)]
@@ -253,16 +263,15 @@ def main() -> None:
     options = parser.parse_args()
     with prepared(options.secs, options.warm_secs, options.scratch) as bench:
         if options.only == "sync":
-            compare(bench, options.apache or "4.9.4", options.rounds, SYNC_LOADS, "SYNC_FLUSH")
+            compare(bench, options.apache or "4.9.4", options.rounds, [SYNC_LOADS], "SYNC_FLUSH")
         elif options.only == "pop":
-            compare(bench, options.apache or POP_PEER, options.rounds, POP_LOADS)
+            compare(bench, options.apache or POP_PEER, options.rounds, [POP_LOADS])
         else:
-            parts = {None: ["send", "transaction", "pull"], "start": []}.get(options.only, [options.only])
-            loads = [load for part in parts for load in LOADS[part]]
-            compare(bench, options.apache or "4.9.4", options.rounds, loads)
+            parts = {None: list(LOADS.values()), "start": [[]]}.get(options.only) or [LOADS[options.only]]
+            compare(bench, options.apache or "4.9.4", options.rounds, parts)
             if options.only is None:
-                compare(bench, options.apache or "4.9.4", options.rounds, SYNC_LOADS, "SYNC_FLUSH")
-                compare(bench, options.apache or POP_PEER, options.rounds, POP_LOADS)
+                compare(bench, options.apache or "4.9.4", options.rounds, [SYNC_LOADS], "SYNC_FLUSH")
+                compare(bench, options.apache or POP_PEER, options.rounds, [POP_LOADS])
 
 
 if __name__ == "__main__":
