@@ -155,28 +155,29 @@ class CommitLog:
         queue_id = message.queue_id
         key = (topic, queue_id)
         queue_offset = self.queue_offsets.get(key, 0)
-        self.queue_offsets[key] = queue_offset + 1
         physical_offset = file.start_offset + file.taken
-        file.taken = end = file.taken + size
-        self._unwritten.append(
-            encode_record(message, MESSAGE_MAGIC_CODE, topic_bytes, size, queue_offset, physical_offset, store_timestamp_ms)
+        # First all that can fail, as with a number that its field does not hold: half a put would shift what follows.
+        record = encode_record(
+            message, MESSAGE_MAGIC_CODE, topic_bytes, size, queue_offset, physical_offset, store_timestamp_ms
         )
+        request = DispatchRequest(
+            topic,
+            queue_id,
+            physical_offset,
+            size,
+            self._tags_code(topic, properties, store_timestamp_ms),
+            store_timestamp_ms,
+            queue_offset,
+            message.sys_flag,
+            properties.get(KEYS),
+            properties.get(UNIQ_KEY),
+        )
+        self.queue_offsets[key] = queue_offset + 1
+        file.taken = end = file.taken + size
+        self._unwritten.append(record)
+        self.undispatched.append(request)
         if end - file.wrote > _UNWRITTEN_MAX:
             self.write()
-        self.undispatched.append(
-            DispatchRequest(
-                topic,
-                queue_id,
-                physical_offset,
-                size,
-                self._tags_code(topic, properties, store_timestamp_ms),
-                store_timestamp_ms,
-                queue_offset,
-                message.sys_flag,
-                properties.get(KEYS),
-                properties.get(UNIQ_KEY),
-            )
-        )
         return PutResult(_PUT_OK, physical_offset, physical_offset + size, queue_offset, store_timestamp_ms, size)
 
     def put_batch(self, messages: Sequence[Message]) -> PutResult:
@@ -220,25 +221,28 @@ class CommitLog:
         self.last_store_timestamp_ms = store_timestamp_ms
 
         start = physical_offset = file.start_offset + file.taken
-        records, physical_offsets, first_queue_offset = [], [], -1
+        queue_offset = self.queue_offsets.get((messages[0].topic, messages[0].queue_id), 0)
+        records, requests, physical_offsets = [], [], []
         for message, one_size, others in zip(messages, sizes, further, strict=True):
-            queue_offset = self._take_queue_offset(message)
-            if first_queue_offset < 0:
-                first_queue_offset = queue_offset
-            records.append(
-                encode_record(message, magic_code, topic_bytes, one_size, queue_offset, physical_offset, store_timestamp_ms)
-            )
-            self._remember(message, queue_offset, physical_offset, one_size, store_timestamp_ms)
-            self.undispatched += [further_request(self.undispatched[-1], *other) for other in others]
+            is_queued = not message.sys_flag & TRANSACTION_UNQUEUED_FLAG
+            place = (queue_offset if is_queued else 0, physical_offset, store_timestamp_ms)
+            records.append(encode_record(message, magic_code, topic_bytes, one_size, *place))
+            request = self._request(message, one_size, *place)
+            requests += [request, *(further_request(request, *other) for other in others)]
             physical_offsets.append(physical_offset)
             physical_offset += one_size
+            if is_queued:
+                queue_offset += 1
+                taken[message.topic, message.queue_id] = queue_offset
+        # As in `put`: nothing has changed up to here.
         self.queue_offsets.update(taken)
-        self._unwritten += records
         file.taken += size
+        self._unwritten += records
+        self.undispatched += requests
         if file.taken - file.wrote > _UNWRITTEN_MAX:
             self.write()
         return PutResult(
-            PutStatus.PUT_OK, start, start + size, first_queue_offset, store_timestamp_ms, size, physical_offsets
+            PutStatus.PUT_OK, start, start + size, requests[0].queue_offset, store_timestamp_ms, size, physical_offsets
         )
 
     def write(self) -> None:
@@ -255,31 +259,21 @@ class CommitLog:
         if now_s - began_s > self._busy_after_s:
             self.page_cache_busy_until_s = now_s + _BUSY_FOR_S
 
-    def _take_queue_offset(self, message: Message) -> int:
-        if message.sys_flag & TRANSACTION_UNQUEUED_FLAG:
-            return 0
-        key = (message.topic, message.queue_id)
-        queue_offset = self.queue_offsets.get(key, 0)
-        self.queue_offsets[key] = queue_offset + 1
-        return queue_offset
-
-    def _remember(
-        self, message: Message, queue_offset: int, physical_offset: int, size: int, store_timestamp_ms: int
-    ) -> None:
-        properties = message.properties
-        self.undispatched.append(
-            DispatchRequest(
-                message.topic,
-                message.queue_id,
-                physical_offset,
-                size,
-                self._tags_code(message.topic, properties, store_timestamp_ms),
-                store_timestamp_ms,
-                queue_offset,
-                message.sys_flag,
-                properties.get(KEYS),
-                properties.get(UNIQ_KEY),
-            )
+    def _request(
+        self, message: Message, size: int, queue_offset: int, physical_offset: int, store_timestamp_ms: int
+    ) -> DispatchRequest:
+        topic, properties = message.topic, message.properties
+        return DispatchRequest(
+            topic,
+            message.queue_id,
+            physical_offset,
+            size,
+            self._tags_code(topic, properties, store_timestamp_ms),
+            store_timestamp_ms,
+            queue_offset,
+            message.sys_flag,
+            properties.get(KEYS),
+            properties.get(UNIQ_KEY),
         )
 
     def _topic_part(self, topic: str) -> tuple[int, bytes]:

@@ -1,9 +1,11 @@
 """Putting: what is stored, where, and what is refused."""
 
+import struct
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stores import HOST, HOST_V6, message, open_store
+from stores import HOST, HOST_V6, bodies, message, open_store, records
 
 from runtime.clock import VirtualClock
 from store.commit_log import CommitLog
@@ -165,6 +167,20 @@ def test_prepared_and_rolled_back_records_take_no_queue_offset(sys_flag: int, qu
     store.dispatch()
     assert store.max_offset("T", 0) == (2 if queued else 1)
     assert len(store.query_message("T", "k", 9, 0, 1 << 60).views) == (0 if sys_flag == 0xC else 1)
+
+
+@pytest.mark.parametrize("one_of_two", [False, True])
+def test_a_number_that_its_field_does_not_hold_leaves_no_trace(one_of_two: bool) -> None:
+    store = open_store(MemoryDisk())
+    store.put_message(message(body=b"before"))
+    one = message(body=b"wrong")
+    one.reconsume_times = 1 << 31
+    with pytest.raises(struct.error):
+        store.put_messages([message(body=b"right"), one]) if one_of_two else store.put_message(one)
+    store.put_message(message(body=b"behind"))
+    store.dispatch()
+    assert bodies(store) == [b"before", b"behind"]
+    assert store.max_physical_offset == sum(record.total_size for record in records(store))
 
 
 def test_a_file_that_cannot_be_made_is_a_status_and_the_log_goes_on_later() -> None:
