@@ -279,7 +279,7 @@ class PopReviveService:
         self._topics.create_on_send_back(topic, 1)
         message = record.copy_to(topic, 0, self._store_host, properties)
         message.born_host = self._store_host
-        message.reconsume_times += 1
+        message.consumed_again()
         self._putter.put_at_once(message)
 
     def _put_again(self, check_point: CheckPoint, queue_offset: int, queue_id: int, now_ms: int) -> None:

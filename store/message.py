@@ -18,6 +18,7 @@ TRANSACTION_UNQUEUED_FLAG: Final = 0x4
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 
 _FOLDER_NAME_SIZE_MAX: Final = 255
+_RECONSUME_TIMES_MAX: Final = 2**31 - 1
 
 
 def folder_problem(topic: str) -> str | None:
@@ -53,6 +54,10 @@ class Message(msgspec.Struct, gc=False):
     prepared_transaction_offset: int = 0
     properties: dict[str, str] = {}
     properties_bytes: bytes = b""
+
+    def consumed_again(self) -> None:
+        """Count one time more, as far as the record's field goes (Java's goes on with -2147483648)."""
+        self.reconsume_times = min(self.reconsume_times + 1, _RECONSUME_TIMES_MAX)
 
 
 class PutStatus(Enum):

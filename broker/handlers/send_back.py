@@ -64,7 +64,7 @@ def consumer_send_msg_back(services: Services, request: Request[ConsumerSendMsgB
         topic, queue_id = topic_config.topic_name, random.randrange(group_config.retry_queue_nums)
         properties[DELAY] = str(header.delay_level or _FIRST_RETRY_LEVEL + record.reconsume_times)
     message = record.copy_to(topic, queue_id, services.store_host, properties)
-    message.reconsume_times += 1
+    message.consumed_again()
     _put(services, message)
     services.stats.send_back(group, properties[RETRY_TOPIC])
     return services.route_wait.when_routed(Response(), topic)

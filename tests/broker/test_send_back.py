@@ -72,6 +72,12 @@ async def test_tried_out_it_goes_to_the_dead_letters(path, reconsume_times, fiel
         assert path.services.topics.get(DLQ).perm == 6
 
 
+async def test_the_count_ends_where_its_field_does(path):
+    path.send(reconsume_times=2**31 - 1)
+    assert give_back(path, path.stored()[0]).code == 0
+    assert [record.reconsume_times for record in path.stored(DLQ)] == [2**31 - 1]
+
+
 async def test_a_negative_level_is_for_the_dead_letters(path):
     path.send()
     give_back(path, path.stored()[0], delay_level=-1)
