@@ -152,7 +152,9 @@ class PopMessageService:
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def retry_topics(self, topic: str, group: str) -> tuple[str, ...]:
-        """The retry topics of a group that pops from `topic`, the one that is written to first."""
+        """The retry topics of a group that pops from `topic`, the one that is written to first; a retry topic has none."""
+        if topic.startswith(RETRY_PREFIX):
+            return ()
         with_v2 = self._config.enable_retry_topic_v2
         names = [retry_topic_of(topic, group, with_v2=with_v2)]
         if with_v2 and self._config.retrieve_message_from_pop_retry_topic_v1:

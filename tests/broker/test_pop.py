@@ -288,6 +288,23 @@ async def test_a_pop_waits_for_a_message_and_one_alone_gets_it() -> None:
         assert [(await one).code for one in waiting[1:]] == [ResponseCode.POLLING_TIMEOUT] * 2
 
 
+async def test_a_retry_topic_is_popped_like_another_and_feeds_itself_not_twice() -> None:
+    async with popping() as path:
+        retry_topic = f"%RETRY%{GROUP}"
+        header = SendMessageRequestHeader("p", retry_topic, "TBW102", 1, 0, 0, 1_700_000_000_000, 0, "", 0)
+        assert (await ask(path.client, path.broker, RequestCode.SEND_MESSAGE, header, b"a")).code == 0
+        header = PopMessageRequestHeader(GROUP, retry_topic, -1, 32, INVISIBLE_MS, 20_000)
+        answer = await ask(path.client, path.broker, RequestCode.POP_MESSAGE, header)
+        assert [record.body for record in records(answer.body)] == [b"a"]
+        assert answer.ext["startOffsetInfo"] == "1 0 0"
+        channel = await path.client.channel(f"127.0.0.1:{path.broker.port}")
+        polling = path.broker.services.pops.polling
+        waiting = channel.invoke(RequestCode.POP_MESSAGE, header, b"", 15.0)
+        await until(lambda: polling.count == 1)
+        assert polling.stop() == 1
+        assert (await waiting).code == ResponseCode.POLLING_TIMEOUT
+
+
 async def test_a_waiting_pop_of_a_topic_that_goes_away_is_told() -> None:
     async with popping() as path:
         await path.send("a")
