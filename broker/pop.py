@@ -34,12 +34,12 @@ from broker.topic_config import RETRY_PREFIX, TopicConfigManager
 from remoting.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
 from runtime.clock import Clock
 from runtime.turn import Turn
-from store.layout import QUEUE_OFFSET_POSITION
+from store.layout import QUEUE_OFFSET_POSITION, RECORD_SIZE_MIN
 from store.message import Arrival, GetResult, GetStatus
 from store.message_store import MessageStore
 from store.multi_dispatch import LMQ_PREFIX
 from store.properties import decode_properties
-from store.record import decode_record, encode_record, record_size, topic_part
+from store.record import BadRecordError, decode_record, encode_record, record_size, topic_part
 
 _READS_MAX: Final = 2
 """How often in one turn a pop reads on behind what its filter does not want, 800 units a time: 2 ms each with SQL92."""
@@ -356,12 +356,15 @@ class PopMessageService:
 
 
 def _records(result: GetResult) -> Iterator[tuple[memoryview, int]]:
-    """View and position of each record found."""
+    """View and position of each record found. Raises BadRecordError where the log has lost one."""
     for view in result.views:
         position = 0
         while position < len(view):
+            size = int.from_bytes(view[position : position + 4], "big")
+            if size < RECORD_SIZE_MIN:
+                raise BadRecordError(f"the queue leads to a record of {size} bytes; `pocketmq store verify` tells more")
             yield view, position
-            position += int.from_bytes(view[position : position + 4], "big")
+            position += size
 
 
 def _queue_offsets(result: GetResult, topic: str, queue_offset: int) -> list[int]:

@@ -305,6 +305,18 @@ async def test_a_retry_topic_is_popped_like_another_and_feeds_itself_not_twice()
         assert (await waiting).code == ResponseCode.POLLING_TIMEOUT
 
 
+async def test_a_record_that_the_disk_lost_is_an_answer_and_nothing_is_taken() -> None:
+    async with popping() as path:
+        await path.send("lost", "b")
+        (file,) = path.broker.services.store.commit_log.mapped_files.files
+        size = bytes(file.view[:4])
+        file.view[:4] = bytes(4)
+        answer = await path.pop()
+        assert answer.code == ResponseCode.SYSTEM_ERROR and "a record of 0 bytes" in answer.remark
+        file.view[:4] = size
+        assert await path.bodies() == ["lost", "b"]
+
+
 async def test_a_waiting_pop_of_a_topic_that_goes_away_is_told() -> None:
     async with popping() as path:
         await path.send("a")
