@@ -92,8 +92,9 @@ class ClockSteps:
 
     def difference_at(self, physical_offset: int, store_timestamp_ms: int) -> int:
         """The difference under which a record was stored, or a lesser one."""
-        row = bisect_right(self._starts, physical_offset) - 1
-        while store_timestamp_ms <= self._after_ms[row]:
+        # A damaged record may have any place and time: it counts as the earliest.
+        row = max(bisect_right(self._starts, physical_offset) - 1, 0)
+        while row and store_timestamp_ms <= self._after_ms[row]:
             row -= 1
         return self._differences[row]
 

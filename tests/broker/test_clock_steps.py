@@ -114,6 +114,15 @@ def test_a_pause_at_the_start_makes_no_delay_of_an_earlier_process_late() -> Non
     assert steps.shift_ms(0, stored_ms) == 0
 
 
+@pytest.mark.parametrize("place", [(100, 0), (100, -1), (100, -(2**63)), (-1, 1), (-(2**63), 0)])
+def test_a_damaged_record_counts_as_the_earliest(place: tuple[int, int]) -> None:
+    log = Log()
+    log.put()
+    log.clock.step(SECOND)
+    log.note()
+    assert log.steps.shift_ms(*place) == log.steps.shift_ms(0, 1) == SECOND
+
+
 def test_what_is_gone_is_forgotten() -> None:
     log = Log()
     for step in (MINUTE, -MINUTE, MINUTE, -MINUTE, 0):
