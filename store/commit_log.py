@@ -130,9 +130,9 @@ class CommitLog:
         """Append one message: as `put_batch` does with a batch of one, but in a straight line for the usual case.
 
         What is not usual is left to it: another size of host or topic, a prepared message, the end of a file, a refusal.
-        Measured: 1.7 us for 1 KiB, the CRC (0.1) included.
+        Measured: 1.8 us for 1 KiB, the CRC (0.1) included.
         """
-        topic, file, properties = message.topic, self._last, message.properties
+        topic, file = message.topic, self._last
         topic_bytes = self._plain_topics.get(topic)
         body_size, properties_size = len(message.body), len(message.properties_bytes)
         if (
@@ -152,26 +152,14 @@ class CommitLog:
             store_timestamp_ms = self.last_store_timestamp_ms
         self.last_store_timestamp_ms = store_timestamp_ms
 
-        queue_id = message.queue_id
-        key = (topic, queue_id)
+        key = (topic, message.queue_id)
         queue_offset = self.queue_offsets.get(key, 0)
         physical_offset = file.start_offset + file.taken
         # First all that can fail, as with a number that its field does not hold: half a put would shift what follows.
         record = encode_record(
             message, MESSAGE_MAGIC_CODE, topic_bytes, size, queue_offset, physical_offset, store_timestamp_ms
         )
-        request = DispatchRequest(
-            topic,
-            queue_id,
-            physical_offset,
-            size,
-            self._tags_code(topic, properties, store_timestamp_ms),
-            store_timestamp_ms,
-            queue_offset,
-            message.sys_flag,
-            properties.get(KEYS),
-            properties.get(UNIQ_KEY),
-        )
+        request = self._request(message, size, queue_offset, physical_offset, store_timestamp_ms)
         self.queue_offsets[key] = queue_offset + 1
         file.taken = end = file.taken + size
         self._unwritten.append(record)

@@ -8,17 +8,16 @@ from any_requests import AnyRequests
 from data_path import DataPath, StubChannel
 
 from store.config import MessageStoreConfig
-from store.memory_disk import MemoryDisk
 from store.message_store import MessageStore
 
 SEEDS, REQUESTS = 20, 2000
 
 
-def rebuilt(disk: MemoryDisk, path: DataPath) -> MessageStore:
+def rebuilt(path: DataPath) -> MessageStore:
     """The store of a broker that stopped, its queues and index made again from the log."""
     store = MessageStore(
         MessageStoreConfig("/store", mapped_file_size_commit_log=32 << 20, max_hash_slot_num=1000, max_index_num=5000),
-        disk,
+        path.disk,
         path.clock,
     )
     store.load(rebuild=True)
@@ -54,6 +53,6 @@ async def test_any_requests_leave_a_store_that_is_whole(seed: int, caplog: pytes
     log = path.store.commit_log
     end, offsets = log.max_offset, {key: offset for key, offset in log.queue_offsets.items() if offset}
     path.store.shutdown()
-    again = rebuilt(path.disk, path).commit_log
+    again = rebuilt(path).commit_log
     assert again.max_offset == end, "each record is where it says it is"
     assert {key: offset for key, offset in again.queue_offsets.items() if offset} == offsets
