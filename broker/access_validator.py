@@ -2,23 +2,36 @@
 
 Guarded handlers take the place of the plain ones in the table of routes when `aclEnable` is set; without it nothing of this
 is in a request's way. Codes that are not listed here need a signature and no permission, as in 4.9.4. We ask for more than
-4.9.4 where it leaves a door open: batches (code 320), replies, pops and lite pulls, a retry topic's own group, recalls; and
-codes that show or change secrets, delete for everybody, or change what is another group's, are an admin's.
+4.9.4 where it leaves a door open: batches (code 320), replies, pops and lite pulls, a retry topic's own group, recalls,
+locks, and what names a message by its place in the log, by which whoever can sign might read all topics and end all
+transactions; and codes that show or change secrets, delete for everybody, or change what is another group's, are an admin's.
 """
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
-from broker.access_rules import PUB, SUB, Resources
+from broker.access_rules import PUB, SUB, Account, Resources
+from broker.delivery_time import TIMER_TOPIC
+from broker.message_id import decode_message_id
 from broker.services import Services
-from broker.topic_config import REPLY_TOPIC_SUFFIX, RETRY_PREFIX, TRACE_TOPIC
-from remoting.bodies import HeartbeatData, decode_body
+from broker.topic_config import (
+    REPLY_TOPIC_SUFFIX,
+    RETRY_PREFIX,
+    TRACE_TOPIC,
+    TRANS_CHECK_MAX_TIME_TOPIC,
+    TRANS_HALF_TOPIC,
+)
+from remoting.bodies import HeartbeatData, LockBatchBody, decode_body
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Request, Response
 from remoting.dispatch import Deferred, Handler, RemotingError, Route
 from remoting.pop_bodies import BatchAckMessageRequestBody
 from remoting.signature import ACCESS_KEY
+from store.message import SCHEDULE_TOPIC
+from store.properties import REAL_TOPIC, mark_of, text_of, value_of
+from store.record import bounds, entries_of
 
 if TYPE_CHECKING:
     from broker.plain_permission import PlainPermissionManager
@@ -111,6 +124,10 @@ def _of_popped(request: Request[Any]) -> Resources:
     return group if topic.startswith(RETRY_PREFIX + request.header.consumer_group) else ((topic, SUB), *group)
 
 
+def _of_locks(request: Request[Any]) -> Resources:
+    return _group(decode_body(LockBatchBody, request.body).consumer_group)
+
+
 def _batch_ack(request: Request[Any]) -> Resources:
     acks = decode_body(BatchAckMessageRequestBody, request.body).acks
     return [resource for ack in acks for resource in ((ack.t, SUB), *_group(ack.c))]
@@ -123,6 +140,9 @@ RESOURCES: Final[dict[int, Callable[[Request[Any]], Resources]]] = {
     RequestCode.SEND_REPLY_MESSAGE: _reply,
     RequestCode.SEND_REPLY_MESSAGE_V2: _reply,
     RequestCode.CONSUMER_SEND_MSG_BACK: _of_group_field,
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: _of_consumer_group,
+    RequestCode.LOCK_BATCH_MQ: _of_locks,
+    RequestCode.UNLOCK_BATCH_MQ: _of_locks,
     RequestCode.PULL_MESSAGE: _of_topic_and_consumer_group,
     RequestCode.LITE_PULL_MESSAGE: _of_topic_and_consumer_group,
     RequestCode.QUERY_MESSAGE: _of_topic,
@@ -142,6 +162,47 @@ RESOURCES: Final[dict[int, Callable[[Request[Any]], Resources]]] = {
 }
 """Request code -> topics and groups that a request names, and what must be allowed of them."""
 
+# --- what a message needs -------------------------------------------------------------------------------------------
+
+
+def _by_message_id(request: Request[Any]) -> int | None:
+    try:
+        return decode_message_id(request.header.msg_id or "")[1]
+    except ValueError:
+        return None
+
+
+class Place(NamedTuple):
+    """Which message a request is about, and what must be allowed of its topic."""
+
+    physical_offset: Callable[[Request[Any]], int | None]
+    needed: int
+
+
+PLACES: Final[dict[int, Place]] = {
+    RequestCode.VIEW_MESSAGE_BY_ID: Place(lambda request: request.header.physical_offset, SUB),
+    RequestCode.CONSUMER_SEND_MSG_BACK: Place(lambda request: request.header.physical_offset, SUB),
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: Place(_by_message_id, SUB),
+    RequestCode.END_TRANSACTION: Place(lambda request: request.header.commit_log_offset, PUB),
+    RequestCode.RESUME_CHECK_HALF_MESSAGE: Place(_by_message_id, PUB),
+}
+"""By request code."""
+
+_PUT_ASIDE: Final = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC))
+_REAL_TOPIC_MARK: Final = mark_of(REAL_TOPIC)
+
+
+def _of_message(services: Services, request: Request[Any], place: Place) -> Resources:
+    """The topic that the message is for, also while it stands in another. Where none is, the handler says so."""
+    physical_offset = place.physical_offset(request)
+    record = None if physical_offset is None else services.store.message_at(physical_offset)
+    if record is not None:
+        _, _, start, size = bounds(record, 0)
+        topic = str(record[start : start + size], "utf-8", "replace")
+        real = value_of(entries_of(record, 0), _REAL_TOPIC_MARK) if topic in _PUT_ASIDE else None
+        yield topic if real is None else text_of(real), place.needed
+
+
 # --- whether it shows it --------------------------------------------------------------------------------------------
 
 
@@ -160,20 +221,22 @@ class AccessValidator:
 
     def guarded(self, route: Route) -> Handler:
         """The route's handler, for requests that may pass."""
-        handler, resources_of, needs_admin = route.handler, RESOURCES.get(route.code), route.code in ADMIN_CODES
+        handler, needs_admin = route.handler, route.code in ADMIN_CODES
+        resources_of, place = RESOURCES.get(route.code), PLACES.get(route.code)
 
         def serve(services: Services, request: Request[Any]) -> Response | Deferred | None:
-            self._check(request, resources_of, needs_admin)
+            account = self._account(request, needs_admin)
+            if account is not None and (resources_of is not None or place is not None):
+                self._check(account, services, request, resources_of, place)
             return handler(services, request)
 
         return serve
 
-    def _check(
-        self, request: Request[Any], resources_of: Callable[[Request[Any]], Resources] | None, needs_admin: bool
-    ) -> None:
+    def _account(self, request: Request[Any], needs_admin: bool) -> Account | None:
+        """Who asks; None for who comes from a white address. Raises RemotingError for who does not show who he is."""
         rules, host = self._manager.rules, request.channel.remote_host
         if rules.is_white(host):
-            return
+            return None
         ext = request.ext()
         access_key = ext.get(ACCESS_KEY)
         if access_key is None:
@@ -182,16 +245,29 @@ class AccessValidator:
         if account is None:
             self._refuse(host, f"No acl config for {access_key}")
         if account.is_white(host):
-            return
+            return None
         if not account.signer.is_signed(ext, request.body):
             self._refuse(host, f"Check signature failed for accessKey={access_key}")
         if needs_admin and not account.is_admin:
             self._refuse(host, f"Need admin permission for request code={request.code}, but accessKey={access_key} is not")
-        if resources_of is None:
-            return
+        return account
+
+    def _check(
+        self,
+        account: Account,
+        services: Services,
+        request: Request[Any],
+        resources_of: Callable[[Request[Any]], Resources] | None,
+        place: Place | None,
+    ) -> None:
+        """Raises RemotingError for a topic or group that the account may not use so."""
+        host = request.channel.remote_host
         try:
+            resources: Resources = () if resources_of is None else resources_of(request)
+            if place is not None:
+                resources = chain(resources, _of_message(services, request, place))
             # Traces: whoever can sign may send them.
-            denied = account.denied(one for one in resources_of(request) if one != (TRACE_TOPIC, PUB))
+            denied = account.denied(one for one in resources if one != (TRACE_TOPIC, PUB))
         except ValueError as error:
             self._refuse(host, f"body of request code {request.code}: {error}")
         if denied is not None:

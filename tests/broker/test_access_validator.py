@@ -5,10 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 from acl_files import MORE_ACL, acl_home
+from data_path import DataPath
 from running import ask, connected, running_broker
 
-from broker.access_validator import ADMIN_CODES, RESOURCES, guard
+from broker.access_validator import ADMIN_CODES, PLACES, RESOURCES, guard
 from broker.handlers import ROUTES
+from broker.message_id import decode_message_id
 from broker.plain_permission import PlainPermissionManager
 from remoting.codes import FLAG_ONEWAY, RequestCode, ResponseCode
 from remoting.command import Response, decode_header
@@ -22,6 +24,7 @@ from remoting.headers.acl import (
 from remoting.signature import ACCESS_KEY, SIGNATURE, Signer
 from runtime.clock import VirtualClock
 from runtime.lifecycle import StartError
+from store.message import TRANSACTION_PREPARED_TYPE
 
 USER, ADMIN, MORE = ("RocketMQ", "12345678"), ("rocketmq2", "12345678"), ("moreKeys", "moreSecret")
 SERVED = (0, None)
@@ -29,11 +32,18 @@ SERVED = (0, None)
 
 @pytest.fixture
 def call(tmp_path):
+    return caller(tmp_path)
+
+
+NO_MESSAGES = SimpleNamespace(store=SimpleNamespace(message_at=lambda physical_offset: None))
+
+
+def caller(folder, services=NO_MESSAGES):
     """`call(code, fields, body, who)` -> (code, what AclException says) of the answer; handlers do nothing here."""
-    manager = PlainPermissionManager(acl_home(tmp_path, more=MORE_ACL), VirtualClock(0))
+    manager = PlainPermissionManager(acl_home(folder, more=MORE_ACL), VirtualClock(0))
     manager.load()
     table = {code: route._replace(handler=lambda services, request: Response()) for code, route in ROUTES.items()}
-    dispatcher = Dispatcher(None, guard(table, manager))
+    dispatcher = Dispatcher(services, guard(table, manager))
 
     def send(code, fields, body=b"", who=USER, host="127.0.0.1", flag=0, **unsigned):
         ext = {name: str(value) for name, value in fields.items()}
@@ -182,6 +192,52 @@ def test_acks_in_their_body_name_groups_and_topics(call):
     assert call(200_151, {}, json.dumps({"acks": [ack | {"t": "topicC"}]}).encode()) == SERVED
 
 
+@pytest.mark.parametrize("code", [RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ])
+def test_locks_are_the_groups(call, code):
+    queues = {"clientId": "c", "mqSet": [{"topic": "topicC", "brokerName": "b", "queueId": 0}]}
+    assert call(code, {}, json.dumps(queues | {"consumerGroup": "groupC"}).encode()) == SERVED
+    assert call(code, {}, json.dumps(queues | {"consumerGroup": "groupA"}).encode()) == denied("group:groupA")
+    assert call(code, {}, b"xx")[0] == ResponseCode.SYSTEM_ERROR
+
+
+HALF = {"sys_flag": TRANSACTION_PREPARED_TYPE, "properties": "TRAN_MSG\x01true\x02PGROUP\x01p"}
+
+
+@pytest.mark.parametrize(
+    ("sent", "sub", "pub"),
+    [
+        ({}, SERVED, denied("topic:topicC")),
+        ({"topic": "topicD"}, denied("topic:topicD"), SERVED),
+        ({"topic": "topicD", "properties": "REAL_TOPIC\x01topicB"}, denied("topic:topicD"), SERVED),  # its sender's words
+        ({"topic": "topicD", "properties": "DELAY\x011"}, denied("topic:topicD"), SERVED),
+        ({"topic": "topicD", "properties": "TIMER_DELAY_SEC\x019"}, denied("topic:topicD"), SERVED),
+        ({"topic": "topicD", **HALF}, denied("topic:topicD"), SERVED),
+        (HALF, SERVED, denied("topic:topicC")),
+        ({"topic": "%RETRY%groupC", "producer_group": "groupC"}, SERVED, denied("group:groupC")),
+        ({"topic": "%RETRY%groupA", "producer_group": "groupA"}, denied("group:groupA"), denied("group:groupA")),
+    ],
+)
+async def test_a_message_named_by_its_place_is_its_topics(tmp_path, sent, sub, pub):
+    path = DataPath()
+    message_id = path.send(**{"topic": "topicC", **sent}).ext["msgId"]
+    call, (_, offset) = caller(tmp_path, path.services), decode_message_id(message_id)
+    assert call(33, {"offset": offset}) == sub
+    assert call(36, {"offset": offset, "group": "groupC", "delayLevel": 0}) == sub
+    assert call(309, {"consumerGroup": "groupC", "clientId": "c", "msgId": message_id}) == sub
+    end = {"producerGroup": "p", "tranStateTableOffset": 0, "commitLogOffset": offset, "commitOrRollback": 8, "msgId": "u"}
+    assert call(37, end) == pub
+    assert call(323, {"msgId": message_id}) == pub
+    for code, fields in ((33, {"offset": offset}), (37, end), (323, {"msgId": message_id})):
+        assert call(code, fields, who=MORE) == call(code, fields, who=ADMIN) == SERVED
+        assert call(code, fields, who=None) == (1, "No accessKey is configured")
+
+
+def test_a_place_without_a_message_is_the_handlers(call):
+    assert call(33, {"offset": 5}) == call(33, {"offset": -1}) == SERVED
+    assert call(309, {"consumerGroup": "groupC", "clientId": "c", "msgId": "odd"}) == SERVED
+    assert call(309, {"consumerGroup": "groupA", "clientId": "c", "msgId": "odd"}) == denied("group:groupA")
+
+
 @pytest.mark.parametrize("code", sorted(ADMIN_CODES))
 def test_what_needs_an_admin(call, code):
     refused = 1, f"Need admin permission for request code={code}, but accessKey=moreKeys is not"
@@ -197,7 +253,7 @@ def test_a_refused_oneway_is_not_answered(call):
 
 
 def test_every_code_with_a_rule_is_served():
-    assert set(RESOURCES) | ADMIN_CODES <= set(ROUTES)
+    assert set(RESOURCES) | set(PLACES) | ADMIN_CODES <= set(ROUTES)
 
 
 # --- the broker -----------------------------------------------------------------------------------------------------
