@@ -28,7 +28,6 @@ from broker.message_request_mode import MessageRequestModeManager
 from broker.pop import PopMessageService
 from broker.pop_order import ConsumerOrderInfoManager
 from broker.pop_polling import PopLongPollingService
-from broker.pop_record import REVIVE_TOPIC_PREFIX
 from broker.pop_revive import PopReviveService
 from broker.ports import reserve_ports
 from broker.put import CLUSTER, MessagePutter
@@ -42,7 +41,7 @@ from broker.stats import SAMPLE_STEP_S, BrokerStats
 from broker.subscription_group import SubscriptionGroupManager
 from broker.timer_figures import DEQUEUE_NUMS
 from broker.timer_service import TimerMessageService, roll_window_slots
-from broker.topic_config import TopicConfigManager
+from broker.topic_config import REVIVE_TOPIC_PREFIX, TopicConfigManager
 from broker.transaction import TransactionalMessageService
 from broker.transaction_check import TransactionCheck
 from broker.transaction_op import TransactionProgress

@@ -19,8 +19,8 @@ import numpy.typing as npt
 from broker.delay_cancelled import DelayCancelled
 from broker.delivery_time import TIMER_DEL_UNIQKEY, TIMER_OUT_MS, TIMER_TOPIC, due_of, slot_time_ms
 from broker.message_id import decode_message_id, encode_message_id
-from broker.pop_record import REVIVE_TOPIC_PREFIX
 from broker.schedule import ScheduleMessageService
+from broker.topic_config import REVIVE_TOPIC_PREFIX
 from remoting.delay_bodies import DelayedCounts, DelayedMessage
 from runtime.clock import Clock
 from store.consume_queue_ext import EXT_ADDRESS_MAX

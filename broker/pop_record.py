@@ -17,7 +17,6 @@ from broker.topic_config import RETRY_PREFIX
 from store.message import Message
 from store.properties import TAGS, UNIQ_KEY, encode_properties
 
-REVIVE_TOPIC_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
 REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
 ORDER_REVIVE_QUEUE: Final = 999
 """The revive queue in handles of messages that were popped in order: nothing is written down for these."""

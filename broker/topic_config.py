@@ -42,6 +42,7 @@ REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 SYSTEM_PREFIX: Final = "rmq_sys_"
+REVIVE_TOPIC_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
 
 NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
     (
@@ -79,6 +80,8 @@ class TopicConfigManager(ConfigManager):
         self.table: CarryingTable[TopicConfig] = CarryingTable(TopicConfig, folder_problem)
         self.get: Callable[[str], TopicConfig | None] = self._get_with_lmq if with_lmq else self.table.get
         """The topic's config, or None."""
+        # A check point that a client wrote would have the broker copy for it what it may not read. (5.5.0 takes it.)
+        self.not_allowed_send_topics = NOT_ALLOWED_SEND_TOPICS | {REVIVE_TOPIC_PREFIX + config.broker_cluster_name}
         self.system_topics = SYSTEM_TOPICS | {
             config.broker_cluster_name,
             config.broker_name,

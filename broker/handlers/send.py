@@ -16,7 +16,6 @@ from broker.recall_handle import RecallHandle
 from broker.services import Services
 from broker.topic_config import (
     DLQ_PREFIX,
-    NOT_ALLOWED_SEND_TOPICS,
     PERM_WRITE,
     RETRY_PREFIX,
     TOPIC_SYS_FLAG_UNIT,
@@ -133,7 +132,7 @@ def admit(services: Services, request: Request[SendMessageRequestHeader]) -> Top
     if not config.broker_permission & PERM_WRITE and topic_config is not None and topic_config.order:
         remark = f"the broker[{services.broker_address}] sending message is forbidden"
         raise RemotingError(ResponseCode.NO_PERMISSION, remark)
-    if topic in NOT_ALLOWED_SEND_TOPICS:
+    if topic in services.topics.not_allowed_send_topics:
         raise RemotingError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
     if topic_config is None:
         topic_config = _create_topic(services, header)

@@ -126,7 +126,15 @@ async def test_bad_names_make_no_topic(path, topic):
 
 
 @pytest.mark.parametrize(
-    "topic", ["SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT"]
+    "topic",
+    [
+        "SCHEDULE_TOPIC_XXXX",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        "rmq_sys_wheel_timer",
+        "rmq_sys_REVIVE_LOG_DefaultCluster",
+    ],
 )
 async def test_nobody_sends_to_the_broker_s_own_topics(path, topic):
     assert path.send(topic=topic).code == ResponseCode.NO_PERMISSION
