@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 from broker.access_rules import PUB, SUB, Account, Resources
 from broker.delivery_time import TIMER_TOPIC
 from broker.message_id import decode_message_id
+from broker.pop_record import normal_topic_of
 from broker.services import Services
 from broker.topic_config import (
     REPLY_TOPIC_SUFFIX,
@@ -119,9 +120,9 @@ def _heart_beat(request: Request[Any]) -> Resources:
 
 
 def _of_popped(request: Request[Any]) -> Resources:
-    """What was popped may come from the group's retry topic of a topic, `%RETRY%group_topic`: that is the group's."""
-    topic, group = request.header.topic, _group(request.header.consumer_group)
-    return group if topic.startswith(RETRY_PREFIX + request.header.consumer_group) else ((topic, SUB), *group)
+    """What was popped may come from the group's retry topic of a topic, `%RETRY%group_topic`."""
+    topic, group = request.header.topic, request.header.consumer_group
+    return ((normal_topic_of(topic, group), SUB), *_group(group))
 
 
 def _of_locks(request: Request[Any]) -> Resources:

@@ -172,6 +172,16 @@ def test_what_one_may(call, code, fields, answer):
          SERVED),
         (200_051, {"consumerGroup": "groupA", "topic": "topicC", "queueId": 0, "extraInfo": "", "offset": 0},
          denied("group:groupA")),
+        (200_051, {"consumerGroup": "groupC", "topic": "%RETRY%groupC", "queueId": 0, "extraInfo": "", "offset": 0}, SERVED),
+        (200_051, {"consumerGroup": "groupC", "topic": "%RETRY%groupC+topicC", "queueId": 0, "extraInfo": "", "offset": 0},
+         SERVED),
+        (200_051, {"consumerGroup": "groupC", "topic": "%RETRY%groupC+topicD", "queueId": 0, "extraInfo": "", "offset": 0},
+         denied("topic:topicD")),
+        # The name of a group may be how another's begins.
+        (200_053, {"consumerGroup": "group", "topic": "%RETRY%groupA", "queueId": 0, "extraInfo": "", "offset": 0,
+                   "invisibleTime": 1}, denied("group:groupA")),
+        (200_053, {"consumerGroup": "", "topic": "%RETRY%groupA", "queueId": 0, "extraInfo": "", "offset": 0,
+                   "invisibleTime": 1}, denied("group:groupA")),
     ],
 )  # fmt: skip
 def test_what_4_9_4_leaves_open(call, code, fields, answer):
