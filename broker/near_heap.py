@@ -28,6 +28,8 @@ class NearTimer(NamedTuple):
     out_ms: int
     difference: int | None
     """Of a delay: the difference of calendar and steady clock under which it was stored."""
+    topic_hash: int
+    """Java's hash of the real topic."""
 
 
 class NearHeap:
@@ -48,6 +50,10 @@ class NearHeap:
 
     def __iter__(self) -> Iterator[NearTimer]:
         return chain(self._row, self._heap)
+
+    def count_at(self, slot_ms: int) -> int:
+        """How many are of one slot."""
+        return self._slot_counts.get(slot_ms, 0)
 
     # --- in ---------------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ import numpy as np
 from broker.clock_steps import ClockSteps
 from broker.near_heap import NearHeap, NearTimer
 from broker.seen_offsets import SeenOffsets
-from broker.timer_columns import TimerColumns
+from broker.timer_columns import TimerColumns, topic_hash
 from broker.timer_record import TimerRecord, superseded_key
 from store.layout import TIMER_MAGIC_ROLL
 from store.timer_log import Numbers, Units, unit_dues
@@ -53,8 +53,8 @@ class SlotLoader:
         self._parts: Iterator[Units] = iter(())
         # What is to be rolled, with its slot.
         self._unrolled: deque[tuple[int, Units]] = deque()
-        # Physical offsets and sizes of records that are to be read.
-        self._waiting: list[tuple[Numbers, Numbers]] = []
+        # Physical offsets and sizes of records that are to be read, and the hashes of their topics.
+        self._waiting: list[tuple[Numbers, Numbers, Numbers]] = []
         self._seen = SeenOffsets()
         # Of what had been entered up to that physical offset, what is before that pair was delivered by an earlier process.
         self._delivered_before, self._entered_to = _NOTHING, -1
@@ -91,6 +91,16 @@ class SlotLoader:
     def is_held_up(self) -> bool:
         """Whether what is loaded must be delivered before any more can be: only after weeks without a delivery."""
         return self.loaded_to_ms >= self._timers.last_time_ms
+
+    @property
+    def unread_ms(self) -> int:
+        """The first slot that is not loaded, or not all of it."""
+        return self.loaded_to_ms if self.loading_ms is None else self.loading_ms
+
+    @property
+    def unrolled(self) -> Iterator[Units]:
+        """What is of earlier slots and still to be rolled into later ones."""
+        return (units for _, units in self._unrolled)
 
     @property
     def unrolled_ms(self) -> int | None:
@@ -134,10 +144,10 @@ class SlotLoader:
             if rolled.any():
                 self._unrolled.append((self.loaded_to_ms - self._precision_ms, units[rolled]))
             units = units[~rolled]
-        offsets, sizes = units["physical_offset"].astype(np.int64), units["record_size"].astype(np.int64)
+        offsets, sizes, hashes = (units[name].astype(np.int64) for name in ("physical_offset", "record_size", "topic_hash"))
         starts = range(0, len(units), RECORDS_AT_ONCE)
         parts = [slice(start, start + RECORDS_AT_ONCE) for start in reversed(starts)]
-        self._waiting = [(offsets[part], sizes[part]) for part in parts]
+        self._waiting = [(offsets[part], sizes[part], hashes[part]) for part in parts]
 
     def _roll_some(self, now_ms: int) -> None:
         slot_ms, units = self._unrolled[0]
@@ -151,15 +161,16 @@ class SlotLoader:
         for row in np.flatnonzero(times < self.loaded_to_ms).tolist():
             self._take_at(int(part["physical_offset"][row]), int(times[row]))
 
-    def _take_units(self, physical_offsets: Numbers, sizes: Numbers) -> None:
+    def _take_units(self, physical_offsets: Numbers, sizes: Numbers, topic_hashes: Numbers) -> None:
         slot_ms = self.loaded_to_ms - self._precision_ms
         plain_times = self._reader.plain_times
-        for physical_offset, size in zip(physical_offsets.tolist(), sizes.tolist(), strict=True):
+        units = zip(physical_offsets.tolist(), sizes.tolist(), topic_hashes.tolist(), strict=True)
+        for physical_offset, size, hashed in units:
             times = plain_times(physical_offset, size)
             if times is None:
                 self._take_at(physical_offset, slot_ms)
             elif not self._is_delivered(times[1], physical_offset):
-                self._take_plain(physical_offset, slot_ms, *times)
+                self._take_plain(physical_offset, slot_ms, hashed, *times)
 
     def _take_at(self, physical_offset: int, slot_ms: int) -> None:
         record = self._reader.read(physical_offset)
@@ -181,26 +192,35 @@ class SlotLoader:
             if key in near.cancelled_at(out_ms):
                 return  # a second copy
             near.cancel(out_ms, key)
-        self._take_plain(physical_offset, slot_ms, out_ms, record.due_ms, record.is_relative, record.store_timestamp_ms)
+        times = out_ms, record.due_ms, record.is_relative, record.store_timestamp_ms
+        self._take_plain(physical_offset, slot_ms, topic_hash(record.topic), *times)
 
     def take_rows(self, columns: TimerColumns, rows: Numbers, physical_offsets: Numbers, slots_ms: Numbers) -> None:
         """As `take` for some rows of many records."""
         records = columns.records
-        outs, dues, relative, stores = (
-            column[rows].tolist() for column in (columns.outs_ms, columns.dues_ms, columns.is_relative, columns.stores_ms)
+        hashes, outs, dues, relative, stores = (
+            column[rows].tolist()
+            for column in (columns.topic_hashes, columns.outs_ms, columns.dues_ms, columns.is_relative, columns.stores_ms)
         )
         places = zip(rows.tolist(), physical_offsets.tolist(), slots_ms.tolist(), strict=True)
-        for (row, physical_offset, slot_ms), *times in zip(places, outs, dues, relative, stores, strict=True):
+        for (row, physical_offset, slot_ms), *said in zip(places, hashes, outs, dues, relative, stores, strict=True):
             if row in records:
                 self.take(records[row], physical_offset, slot_ms)
             else:
-                self._take_plain(physical_offset, slot_ms, *times)
+                self._take_plain(physical_offset, slot_ms, *said)
 
     def _take_plain(
-        self, physical_offset: int, slot_ms: int, out_ms: int, nominal_ms: int, is_relative: bool, store_ms: int
+        self,
+        physical_offset: int,
+        slot_ms: int,
+        hashed: int,
+        out_ms: int,
+        nominal_ms: int,
+        is_relative: bool,
+        store_ms: int,
     ) -> None:
         due_ms, difference = nominal_ms, None
         if is_relative:
             difference = self._steps.difference_at(physical_offset, store_ms)
             due_ms += self._steps.difference - difference
-        self._near.push(NearTimer(due_ms, physical_offset, nominal_ms, slot_ms, out_ms, difference))
+        self._near.push(NearTimer(due_ms, physical_offset, nominal_ms, slot_ms, out_ms, difference, hashed))

@@ -48,7 +48,7 @@ def timer_lines(services: Services) -> Mapping[str, str]:
     return {
         "timerReadBehind": str(max(behind_ms, 0) // 1000),
         "timerOffsetBehind": str(max(services.store.max_offset(TIMER_TOPIC, 0) - queue_offset, 0)),
-        "timerCongestNum": str(sum(services.timer_messages.counts_by_topic_hash().values())),
+        "timerCongestNum": str(services.timer_messages.count()),
         "timerEnqueueTps": f"{entered.minute_tps() if entered is not None else 0.0:.1f}",
         "timerDequeueTps": f"{delivered.minute_tps() if delivered is not None else 0.0:.1f}",
     }

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -23,7 +24,6 @@ class PendingTimer(NamedTuple):
 
     out_ms: int
     physical_offset: int
-    record_size: int
 
 
 class TimerList:
@@ -48,11 +48,13 @@ class TimerList:
 
     def pending(self, begin_ms: int, end_ms: int, topic: str | None) -> Iterator[PendingTimer]:
         """Messages with out_ms in [begin_ms, end_ms), by out_ms and then arrival; of a topic, or one with its hash."""
-        self._loader.finish(self._clock.message_time_ms())
         cancelled: dict[int, set[str]] = {}
-        rows = self._near_rows(begin_ms, end_ms, topic)
-        parts = [np.array(rows, np.int64).reshape(-1, 3).T]
-        for units in self._timer_store.pending(None, self._loader.loaded_to_ms, self._begin_offset()):
+        # What is before the slots that are not loaded is in the heap, if it is pending.
+        is_far = end_ms > self._loader.unread_ms
+        if is_far:
+            self._loader.finish(self._clock.message_time_ms())
+        parts = [np.array(self._near_rows(begin_ms, end_ms, topic), np.int64).reshape(-1, 2).T]
+        for units in self._timer_store.pending(None, self._loader.loaded_to_ms, self._begin_offset()) if is_far else ():
             outs = unit_dues(units)
             wanted = (outs >= begin_ms) & (outs < end_ms)
             cancels = units["magic"] & TIMER_MAGIC_DELETE != 0
@@ -63,33 +65,33 @@ class TimerList:
             wanted &= ~cancels
             if topic is not None:
                 wanted &= units["topic_hash"] == java_hash(topic)
-            columns = outs, units["physical_offset"].astype(np.int64), units["record_size"]
-            parts.append(np.stack(columns)[:, wanted])
+            parts.append(np.stack((outs, units["physical_offset"].astype(np.int64)))[:, wanted])
         yield from self._listed(np.concatenate(parts, axis=1), cancelled)
 
-    def _near_rows(self, begin_ms: int, end_ms: int, topic: str | None) -> list[tuple[int, int, int]]:
-        rows = []
-        for timer in self._near:
-            if begin_ms <= timer.out_ms < end_ms:
-                record = self._reader.read(timer.physical_offset)
-                if record is None or not record.keys(timer.physical_offset).isdisjoint(
-                    self._near.cancelled_at(timer.out_ms)
-                ):
-                    continue
-                if topic is None or record.topic == topic:
-                    rows.append((timer.out_ms, timer.physical_offset, record.size))
-        return rows
+    def _near_rows(self, begin_ms: int, end_ms: int, topic: str | None) -> list[tuple[int, int]]:
+        hashed = None if topic is None else java_hash(topic)
+        return [
+            (timer.out_ms, timer.physical_offset)
+            for timer in self._near
+            if begin_ms <= timer.out_ms < end_ms
+            and (hashed is None or timer.topic_hash == hashed)
+            and not self._is_cancelled(timer.physical_offset, self._near.cancelled_at(timer.out_ms))
+        ]
+
+    def _is_cancelled(self, physical_offset: int, keys: set[str] | None) -> bool:
+        """Whether a record that one of `keys` cancels is there, or none any more."""
+        if not keys:
+            return False
+        record = self._reader.read(physical_offset)
+        return record is None or not record.keys(physical_offset).isdisjoint(keys)
 
     def _listed(self, rows: Numbers, cancelled: dict[int, set[str]]) -> Iterator[PendingTimer]:
         # What was rolled twice is there twice.
         rows = rows[:, np.unique(rows[1], return_index=True)[1]]
         for index in np.lexsort((rows[1], rows[0])):
             timer = PendingTimer(*rows[:, index].tolist())
-            if timer.out_ms in cancelled:
-                record = self._reader.read(timer.physical_offset)
-                if record is None or not record.keys(timer.physical_offset).isdisjoint(cancelled[timer.out_ms]):
-                    continue
-            yield timer
+            if not self._is_cancelled(timer.physical_offset, cancelled.get(timer.out_ms)):
+                yield timer
 
     def counts_by_hour(self) -> dict[int, tuple[int, int]]:
         """By the hour of the due time (epoch ms of its beginning): (messages, units that cancel some), ascending.
@@ -106,11 +108,17 @@ class TimerList:
 
     def counts_by_topic_hash(self) -> dict[int, int]:
         """How many messages are pending for each hash of a real topic. What is cancelled counts until its slot comes."""
-        self._loader.finish(self._clock.message_time_ms())
-        counts: Counter[int] = Counter()
-        for units in self._timer_store.pending(None, self._loader.loaded_to_ms, self._begin_offset()):
+        unread_ms = self._loader.unread_ms
+        counts = Counter(timer.topic_hash for timer in self._near if timer.slot_ms != unread_ms)
+        for units in chain(self._timer_store.pending(None, unread_ms, self._begin_offset()), self._loader.unrolled):
             hashes, numbers = np.unique(units["topic_hash"][units["magic"] & TIMER_MAGIC_DELETE == 0], return_counts=True)
             counts.update(dict(zip(hashes.tolist(), numbers.tolist(), strict=True)))
-        near = (self._reader.read(timer.physical_offset) for timer in self._near)
-        counts.update(java_hash(record.topic) for record in near if record is not None)
         return dict(counts)
+
+    def count(self) -> int:
+        """How many messages are pending, less the units that cancel some: by the wheel's counts, without a look at each."""
+        unread_ms, near = self._loader.unread_ms, self._near
+        rolling = sum(
+            len(units) - 2 * int(np.count_nonzero(units["magic"] & TIMER_MAGIC_DELETE)) for units in self._loader.unrolled
+        )
+        return len(near) - near.count_at(unread_ms) + self._timer_store.count_from(unread_ms) + rolling

@@ -441,6 +441,11 @@ class TimerMessageService:
         self._enter_all()
         return self._list.counts_by_hour()
 
+    def count(self) -> int:
+        """How many messages are pending, those that are not entered yet among them. For who asks often."""
+        waiting = self._store.max_offset(TIMER_TOPIC, 0) - self._entry.queue_offset
+        return max(waiting, 0) + self._list.count()
+
     def counts_by_topic_hash(self) -> dict[int, int]:
         """How many messages are pending for each Java hash of a topic, as `counts_by_hour` counts them."""
         self._enter_all()

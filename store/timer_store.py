@@ -305,6 +305,10 @@ class TimerStore:
         """How many messages the slot of a time holds, less the units that cancel some."""
         return self._wheel.slot_at(time_ms).message_count
 
+    def count_from(self, begin_ms: int) -> int:
+        """How many messages the slots of all times from `begin_ms` on hold, less the units that cancel some."""
+        return self._wheel.count_from(begin_ms)
+
     def parts_at(self, time_ms: int) -> Iterator[Units]:
         """The units that are in the slot of a time by now, oldest first, in copies of up to a thousand.
 

@@ -108,6 +108,15 @@ class TimerWheel:
                 return int(found.min()) * self.precision_ms
         return None
 
+    def count_from(self, begin_ms: int) -> int:
+        """How many messages, less units that cancel some, hang in the slots of all times from `begin_ms` on."""
+        begin, count = begin_ms // self.precision_ms, 0
+        pages = np.flatnonzero(self._newest >= begin)
+        for run in np.split(pages, np.flatnonzero(np.diff(pages) > 1) + 1) if len(pages) else ():
+            slots = self._slots[int(run[0]) * _SLOTS_PER_PAGE : (int(run[-1]) + 1) * _SLOTS_PER_PAGE]
+            count += int(slots["message_count"][slots["time"] >= begin].sum())
+        return count
+
     def hung(self, times_ms: Numbers, positions: Numbers, counts: Numbers) -> tuple[Numbers, Numbers, Slots]:
         """How it looks when units are hung into the slots of their times, in order of their ascending positions.
 

@@ -148,6 +148,19 @@ class Walk:
             self.disk.write_back(rng)
         if rng.random() < 0.8:
             life.settle()
+            self.count(life)
+
+    def count(self, life: Life) -> None:
+        """The wheel's counts and the hashes of what is near, against a look at every unit."""
+        service = life.timed.service
+        hashes = sum(service.counts_by_topic_hash().values())  # by then all is entered
+        count, is_loading = service.count(), service._loader.loading_ms is not None
+        hours = service.counts_by_hour().values()
+        messages, cancelling = (sum(numbers) for numbers in zip(*hours, strict=True)) if hours else (0, 0)
+        if is_loading:  # a slot that an earlier process began: some of it is delivered, or there twice
+            assert hashes >= messages and count >= messages - cancelling
+        else:
+            assert (hashes, count) == (messages, messages - cancelling)
 
     def put(self, life: Life) -> None:
         body, now_ms = f"{len(self.due)}", self.clock.message_time_ms()
