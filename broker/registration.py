@@ -11,15 +11,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-import msgspec
-
 from broker.config import BrokerConfig
 from broker.topic_config import PERM_READ, PERM_WRITE, TopicConfigManager
 from remoting.bodies import (
     KVTable,
-    RegisterBrokerBody,
-    TopicConfig,
-    TopicConfigSerializeWrapper,
     TopicRouteData,
     decode_body,
     encode_body,
@@ -187,13 +182,15 @@ class Registration:
         topics = self._topics
         version = (topics.data_version.counter, topics.data_version.timestamp, self._config.broker_permission)
         if version != self._encoded_version:
-            table = {name: self._registered(topic) for name, topic in topics.table.items()}
-            self._encoded = encode_body(RegisterBrokerBody(TopicConfigSerializeWrapper(table, topics.data_version)))
+            rows = topics.table.rows()
+            if self._config.broker_permission & PERM_ALL != PERM_ALL:
+                for row in rows.values():
+                    row["perm"] &= self._config.broker_permission
+            self._encoded = encode_body(
+                {
+                    "filterServerList": [],
+                    "topicConfigSerializeWrapper": {"dataVersion": topics.version(), "topicConfigTable": rows},
+                }
+            )
             self._encoded_version = version
         return self._encoded
-
-    def _registered(self, topic: TopicConfig) -> TopicConfig:
-        """The topic with no more permissions than the broker has."""
-        if self._config.broker_permission & PERM_ALL == PERM_ALL:
-            return topic
-        return msgspec.structs.replace(topic, perm=topic.perm & self._config.broker_permission)

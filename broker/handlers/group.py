@@ -49,7 +49,7 @@ def _update(services: Services, configs: Sequence[SubscriptionGroupConfig]) -> N
 def get_all_subscription_group_config(services: Services, request: Request[NoHeader]) -> Response:
     """The whole table; 5.x's paging fields are ignored."""
     groups = services.groups
-    body = {"dataVersion": groups.data_version, "subscriptionGroupTable": groups.table}
+    body = {"dataVersion": groups.version(), "subscriptionGroupTable": groups.table.rows()}
     return Response(body=encode_body(body))
 
 

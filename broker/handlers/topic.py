@@ -9,7 +9,7 @@ from broker import topic_attributes
 from broker.services import Services
 from broker.topic_config import SYSTEM_TOPICS, TRANS_OP_HALF_TOPIC, topic_name_problem
 from remoting import fastjson
-from remoting.bodies import CreateTopicListRequestBody, TopicConfig, TopicConfigSerializeWrapper, TopicList, encode_body
+from remoting.bodies import CreateTopicListRequestBody, TopicConfig, TopicList, encode_body
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Request, Response
 from remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
@@ -104,7 +104,7 @@ def _drop_unknown_topics(services: Services) -> None:
 def get_all_topic_config(services: Services, request: Request[NoHeader]) -> Response:
     """The whole table; 5.x's paging fields are ignored, and its clients then take this for the only page."""
     topics = services.topics
-    return Response(body=encode_body(TopicConfigSerializeWrapper(topics.table, topics.data_version)))
+    return Response(body=encode_body({"dataVersion": topics.version(), "topicConfigTable": topics.table.rows()}))
 
 
 def get_topic_config(services: Services, request: Request[TopicRequestHeader]) -> Response:
