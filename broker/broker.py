@@ -216,7 +216,7 @@ class Broker:
             transactions=self._transactions(store, putter, topics, clients, offsets, store_host, steps, timers, turn),
             pops=self._pops(store, putter, offsets, topics, groups, stats, orders, timer_messages, timers, turn, store_host),
             request_modes=request_modes,
-            delay_query=DelayQuery(store, waiting, schedule, cancelled, clock, times.precision_ms, steps.shift_ms),
+            delay_query=DelayQuery(store, waiting, schedule, cancelled, times.precision_ms, steps.shift_ms),
             delay_cancelled=cancelled,
             registration=registration,
             route_wait=route_wait,

@@ -22,7 +22,6 @@ from broker.message_id import decode_message_id, encode_message_id
 from broker.schedule import ScheduleMessageService
 from broker.topic_config import REVIVE_TOPIC_PREFIX
 from remoting.delay_bodies import DelayedCounts, DelayedMessage
-from runtime.clock import Clock
 from store.consume_queue_ext import EXT_ADDRESS_MAX
 from store.layout import CONSUME_QUEUE_UNIT_DTYPE, HOLE_TAGS_CODE
 from store.message import SCHEDULE_TOPIC
@@ -37,7 +36,6 @@ PAGE_MAX: Final = 256
 DETAILED_MAX: Final = 8
 """Messages in one answer; with bodies, which may be large, fewer."""
 _HOUR_MS: Final = 3_600_000
-_YEAR_MS: Final = 365 * 24 * _HOUR_MS
 _LEVEL_PRECISION_MS: Final = 1000
 _UNITS_READ: Final = 4096
 Numbers = npt.NDArray[np.int64]
@@ -137,7 +135,6 @@ class DelayQuery:
         timers: PendingTimers,
         schedule: ScheduleMessageService,
         cancelled: DelayCancelled,
-        clock: Clock,
         precision_ms: int = 1000,
         shift_ms: Callable[[int, int], int] = lambda physical_offset, store_timestamp_ms: 0,
     ) -> None:
@@ -146,7 +143,6 @@ class DelayQuery:
         self._timers = timers
         self._schedule = schedule
         self._cancelled = cancelled
-        self._clock = clock
         self._precision_ms = precision_ms
         self._shift_ms = shift_ms
 
@@ -240,22 +236,14 @@ class DelayQuery:
         begin_ms = max(wanted.begin_ms - 2 * self._precision_ms, 0)
         if cursor is not None:
             begin_ms = max(begin_ms, cursor.out_ms)
-        rows = [self._timer_entries(begin_ms, wanted)]
+        units = self._timers.pending(begin_ms, wanted.end_ms, wanted.topic)
+        rows: list[Iterable[Entry]] = [(Entry(Place(unit.out_ms, unit.physical_offset), 0, -1, -1) for unit in units)]
         rows += [self._level_entries(level, begin_ms) for level in self._levels()]
         for entry in heapq.merge(*rows):
             if entry.place.out_ms >= wanted.end_ms:
                 return
             if cursor is None or entry.place > cursor:
                 yield entry
-
-    def _timer_entries(self, begin_ms: int, wanted: Wanted) -> Iterator[Entry]:
-        """In windows of due time that grow: for each, the timer service goes through all its units."""
-        end_ms, window_ms = self._clock.message_time_ms() + _HOUR_MS, _HOUR_MS
-        while begin_ms < wanted.end_ms:
-            end_ms = min(max(end_ms, begin_ms + window_ms) if window_ms < _YEAR_MS else wanted.end_ms, wanted.end_ms)
-            for unit in self._timers.pending(begin_ms, end_ms, wanted.topic):
-                yield Entry(Place(unit.out_ms, unit.physical_offset), 0, -1, -1)
-            begin_ms, window_ms = end_ms, 4 * window_ms
 
     def _levels(self) -> list[int]:
         return sorted(self._schedule.progress())

@@ -17,6 +17,8 @@ from store.timer_log import Numbers, unit_dues
 from store.timer_store import TimerStore
 
 _HOUR_MS: Final = 3_600_000
+_FIRST_LOOK: Final = 1000
+_LOOKS_GROW: Final = 8
 
 
 class PendingTimer(NamedTuple):
@@ -47,26 +49,48 @@ class TimerList:
         self._clock = clock
 
     def pending(self, begin_ms: int, end_ms: int, topic: str | None) -> Iterator[PendingTimer]:
-        """Messages with out_ms in [begin_ms, end_ms), by out_ms and then arrival; of a topic, or one with its hash."""
-        cancelled: dict[int, set[str]] = {}
+        """Messages with out_ms in [begin_ms, end_ms), by out_ms and then arrival; of a topic, or one with its hash.
+
+        A look goes through the units of all of them (30 ms for a million), so the first takes as many as are asked for
+        mostly, and each further one more.
+        """
+        count = _FIRST_LOOK
+        while begin_ms < end_ms:
+            rows, cancelling, end_of_look_ms = self._first(count, begin_ms, end_ms, topic)
+            yield from self._listed(rows, self._cancelled(cancelling))
+            begin_ms, count = end_of_look_ms, count * _LOOKS_GROW
+
+    def _first(self, count: int, begin_ms: int, end_ms: int, topic: str | None) -> tuple[Numbers, Numbers, int]:
+        """(out_ms, physical offset) of the first `count` and of those with the last one's out_ms, in any order; of what
+        cancels some of them; and the out_ms that is next."""
         # What is before the slots that are not loaded is in the heap, if it is pending.
         is_far = end_ms > self._loader.unread_ms
         if is_far:
             self._loader.finish(self._clock.message_time_ms())
-        parts = [np.array(self._near_rows(begin_ms, end_ms, topic), np.int64).reshape(-1, 2).T]
+        rows = np.array(self._near_rows(begin_ms, end_ms, topic), np.int64).reshape(-1, 2).T
+        cancelling = rows[:, :0]
         for units in self._timer_store.pending(None, self._loader.loaded_to_ms, self._begin_offset()) if is_far else ():
-            outs = unit_dues(units)
+            outs, offsets = unit_dues(units), units["physical_offset"].astype(np.int64)
             wanted = (outs >= begin_ms) & (outs < end_ms)
-            cancels = units["magic"] & TIMER_MAGIC_DELETE != 0
-            for physical_offset in units["physical_offset"][wanted & cancels].tolist():
-                record = self._reader.read(physical_offset)
-                if record is not None and record.cancels is not None:
-                    cancelled.setdefault(record.out_ms, set()).add(record.cancels)
+            cancels = wanted & (units["magic"] & TIMER_MAGIC_DELETE != 0)
             wanted &= ~cancels
             if topic is not None:
                 wanted &= units["topic_hash"] == java_hash(topic)
-            parts.append(np.stack((outs, units["physical_offset"].astype(np.int64)))[:, wanted])
-        yield from self._listed(np.concatenate(parts, axis=1), cancelled)
+            cancelling = np.concatenate((cancelling, np.stack((outs[cancels], offsets[cancels]))), axis=1)
+            rows = np.concatenate((rows, np.stack((outs[wanted], offsets[wanted]))), axis=1)
+            if rows.shape[1] > count:
+                last_ms = np.partition(rows[0], count - 1)[count - 1]
+                rows, end_ms = rows[:, rows[0] <= last_ms], int(last_ms) + 1
+        return rows, cancelling[:, cancelling[0] < end_ms], end_ms
+
+    def _cancelled(self, cancelling: Numbers) -> dict[int, set[str]]:
+        """By out_ms the keys of messages that are cancelled."""
+        cancelled: dict[int, set[str]] = {}
+        for physical_offset in cancelling[1].tolist():
+            record = self._reader.read(physical_offset)
+            if record is not None and record.cancels is not None:
+                cancelled.setdefault(record.out_ms, set()).add(record.cancels)
+        return cancelled
 
     def _near_rows(self, begin_ms: int, end_ms: int, topic: str | None) -> list[tuple[int, int]]:
         hashed = None if topic is None else java_hash(topic)

@@ -190,7 +190,7 @@ class DataPath:
             transactions=transactions,
             pops=pops,
             request_modes=MessageRequestModeManager(file("messageRequestMode"), clock),
-            delay_query=DelayQuery(self.store, timer_messages, schedule, cancelled, clock),
+            delay_query=DelayQuery(self.store, timer_messages, schedule, cancelled),
             delay_cancelled=cancelled,
             registration=registration,
             route_wait=RouteWait(registration, timers, 6.0, putter.is_immediate),

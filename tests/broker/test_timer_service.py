@@ -6,6 +6,7 @@ import random
 import pytest
 from timed import DAY, HOUR, MINUTE, SECOND, Timed
 
+from broker import timer_list
 from remoting.dispatch import RemotingError
 from store.message import Message, PutResult, PutStatus
 from store.properties import decode_properties
@@ -176,6 +177,22 @@ async def test_what_is_pending_is_listed_by_time_and_topic() -> None:
     await t.advance(5)
     assert len(list(t.service.pending(topic="U"))) == 10
     assert sum(messages for messages, _ in t.service.counts_by_hour().values()) == 50
+
+
+async def test_a_list_is_the_same_by_many_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    t = Timed()
+    now = t.clock.message_time_ms()
+    for number in range(60):
+        at = now + (500, HOUR, HOUR + 1, 2 * HOUR + number % 7 * SECOND, 10 * DAY)[number % 5]
+        t.put(f"{number}", TIMER_DELIVER_MS=at)
+        if number % 4 == 0:
+            t.cancel(f"{number}", (at - 1) // SECOND * SECOND)
+    everything = list(t.service.pending())
+    assert len(everything) == 45
+    monkeypatch.setattr(timer_list, "_FIRST_LOOK", 2)
+    monkeypatch.setattr(timer_list, "_LOOKS_GROW", 1)
+    assert list(t.service.pending()) == everything
+    assert list(t.service.pending(now + HOUR, now + DAY)) == [one for one in everything if HOUR <= one.out_ms - now < DAY]
 
 
 async def test_a_restart_goes_on_where_it_was() -> None:
