@@ -66,6 +66,10 @@ class Files(Protocol):
 
     def size(self, path: str) -> int: ...
 
+    def used(self, path: str) -> int:
+        """As `size`, without the holes of a sparse file where that can be told."""
+        ...
+
     def names(self, folder: str) -> list[str]: ...
 
     def glob(self, pattern: str) -> list[str]: ...
@@ -84,6 +88,10 @@ class LocalFiles:
 
     def size(self, path: str) -> int:
         return os.path.getsize(path)
+
+    def used(self, path: str) -> int:
+        status = os.stat(path)
+        return min(status.st_size, status.st_blocks * 512)
 
     def names(self, folder: str) -> list[str]:
         return os.listdir(folder)
@@ -110,6 +118,9 @@ class RemoteFiles:
 
     def size(self, path: str) -> int:
         return int(self._own.size(path))
+
+    def used(self, path: str) -> int:
+        return self.size(path)
 
     def names(self, folder: str) -> list[str]:
         return [posixpath.basename(name.rstrip("/")) for name in self._own.ls(folder, detail=False)]

@@ -3,6 +3,7 @@
 import gzip
 import importlib
 import json
+import os
 import zlib
 from collections import Counter
 from datetime import UTC, datetime
@@ -26,7 +27,8 @@ from pyspark.sql.types import (
 from spark_logs import LogBuilder, expected_records
 
 from spark_analytics.source import TABLES
-from spark_analytics.store_folder import DamagedFileError
+from spark_analytics.store_folder import DamagedFileError, StoreFolder
+from spark_analytics.tables import consume_queue
 from store.java_hash import java_hash, tags_code
 from store.layout import (
     CONSUME_QUEUE_EXT_FIXED_STRUCT,
@@ -127,6 +129,14 @@ def test_a_queue_ends_where_it_ends_and_begins_behind_blanks_and_lost_records(tm
     assert [(row["queueOffset"], row["physicalOffset"]) for row in rows] == [
         *((14, 1000), (15, 1100), (16, 1101), (17, 1102), (18, 1103), (19, 1104), (20, 1300), (21, 1300))
     ]
+
+
+def test_many_short_queues_are_few_tasks(tmp_path: Path) -> None:
+    for queue_id in range(300):
+        path = write_queue(tmp_path, "T", queue_id, [(0, 100, 1)])
+        os.truncate(path, 6_000_000)  # as brokers make them; nearly all of it is a hole
+    assert len(consume_queue.parts(StoreFolder(str(tmp_path)))) == 1
+    assert len(table("consumequeue", tmp_path, "queueId")) == 300
 
 
 def test_units_that_are_missing_in_front_of_others_are_an_error(tmp_path: Path) -> None:
