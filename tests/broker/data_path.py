@@ -66,6 +66,13 @@ class SteppedClock(VirtualClock):
         return self.seconds
 
 
+class AtOnce:
+    """In the place of the loop: what the flush thread tells is heard at once."""
+
+    def call_soon_threadsafe(self, callback: Any, *args: Any) -> None:
+        callback(*args)
+
+
 class StubChannel:
     """A connection: what the broker sends over it is in `out`, decoded by `answers()` and `requests()`."""
 

@@ -8,10 +8,9 @@ import random
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
-from data_path import SteppedClock, send_header
+from data_path import AtOnce, SteppedClock, send_header
 from transacting import COMMIT, GROUP, HALF, INTERVAL_MS, OP, ROLLBACK, TIMEOUT_MS, Transacting
 
 from broker.message_id import decode_message_id
@@ -30,13 +29,6 @@ SMALL = {
     "max_hash_slot_num": 16,
     "max_index_num": 50,
 }
-
-
-class AtOnce:
-    """In the place of the loop: what the flush thread tells is heard at once."""
-
-    def call_soon_threadsafe(self, callback: Any, *args: Any) -> None:
-        callback(*args)
 
 
 class Life:
