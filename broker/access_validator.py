@@ -174,16 +174,19 @@ def _by_message_id(request: Request[Any]) -> int | None:
 
 
 class Place(NamedTuple):
-    """Which message a request is about, and what must be allowed of its topic."""
+    """Which message a request is about, what must be allowed of its topic, and for which group it is asked for."""
 
     physical_offset: Callable[[Request[Any]], int | None]
     needed: int
+    group: Callable[[Request[Any]], str] = lambda request: ""
 
 
 PLACES: Final[dict[int, Place]] = {
     RequestCode.VIEW_MESSAGE_BY_ID: Place(lambda request: request.header.physical_offset, SUB),
-    RequestCode.CONSUMER_SEND_MSG_BACK: Place(lambda request: request.header.physical_offset, SUB),
-    RequestCode.CONSUME_MESSAGE_DIRECTLY: Place(_by_message_id, SUB),
+    RequestCode.CONSUMER_SEND_MSG_BACK: Place(
+        lambda request: request.header.physical_offset, SUB, lambda request: request.header.group
+    ),
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: Place(_by_message_id, SUB, lambda request: request.header.consumer_group),
     RequestCode.END_TRANSACTION: Place(lambda request: request.header.commit_log_offset, PUB),
     RequestCode.RESUME_CHECK_HALF_MESSAGE: Place(_by_message_id, PUB),
 }
@@ -201,7 +204,7 @@ def _of_message(services: Services, request: Request[Any], place: Place) -> Reso
         _, _, start, size = bounds(record, 0)
         topic = str(record[start : start + size], "utf-8", "replace")
         real = value_of(entries_of(record, 0), _REAL_TOPIC_MARK) if topic in _PUT_ASIDE else None
-        yield topic if real is None else text_of(real), place.needed
+        yield normal_topic_of(topic, place.group(request)) if real is None else text_of(real), place.needed
 
 
 # --- whether it shows it --------------------------------------------------------------------------------------------

@@ -38,8 +38,8 @@ def retry_topic_of(topic: str, group: str, *, with_v2: bool) -> str:
 
 
 def normal_topic_of(topic: str, group: str) -> str:
-    """The topic of which `topic` is the retry topic for `group`, or itself."""
-    for separator in "_+":
+    """The topic of which `topic` is the retry topic for `group`, or itself; also where no group is named."""
+    for separator in "_+" if group else "":
         prefix = f"{RETRY_PREFIX}{group}{separator}"
         if topic.startswith(prefix):
             return topic[len(prefix) :]

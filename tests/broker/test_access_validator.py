@@ -180,6 +180,8 @@ def test_what_one_may(call, code, fields, answer):
         # The name of a group may be how another's begins.
         (200_053, {"consumerGroup": "group", "topic": "%RETRY%groupA", "queueId": 0, "extraInfo": "", "offset": 0,
                    "invisibleTime": 1}, denied("group:groupA")),
+        (200_053, {"consumerGroup": "", "topic": "%RETRY%_topicD", "queueId": 0, "extraInfo": "", "offset": 0,
+                   "invisibleTime": 1}, SERVED),  # the group `_topicD`
         (200_053, {"consumerGroup": "", "topic": "%RETRY%groupA", "queueId": 0, "extraInfo": "", "offset": 0,
                    "invisibleTime": 1}, denied("group:groupA")),
     ],
@@ -240,6 +242,15 @@ async def test_a_message_named_by_its_place_is_its_topics(tmp_path, sent, sub, p
     for code, fields in ((33, {"offset": offset}), (37, end), (323, {"msgId": message_id})):
         assert call(code, fields, who=MORE) == call(code, fields, who=ADMIN) == SERVED
         assert call(code, fields, who=None) == (1, "No accessKey is configured")
+
+
+async def test_a_group_sends_back_what_it_popped_from_its_retry_topics(tmp_path):
+    path = DataPath()
+    call = caller(tmp_path, path.services)
+    for topic, answer in (("%RETRY%groupC_topicC", SERVED), ("%RETRY%groupC_topicD", denied("topic:topicD"))):
+        message_id = path.send(topic=topic).ext["msgId"]
+        assert call(36, {"offset": decode_message_id(message_id)[1], "group": "groupC", "delayLevel": 0}) == answer
+        assert call(309, {"consumerGroup": "groupC", "clientId": "c", "msgId": message_id}) == answer
 
 
 def test_a_place_without_a_message_is_the_handlers(call):
