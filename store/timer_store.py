@@ -371,12 +371,12 @@ class TimerStore:
         """
         counts: dict[int, tuple[int, int]] = {}
         for units in self.pending(None, from_ms, from_physical_offset):
-            hours, numbers = np.unique(unit_dues(units) // _HOUR_MS, return_inverse=True)
-            marks = np.bincount(numbers, units["magic"] & TIMER_MAGIC_DELETE != 0, len(hours))
-            totals = np.bincount(numbers, minlength=len(hours))
-            for hour, total, mark_count in zip(hours.tolist(), totals.tolist(), marks.tolist(), strict=True):
-                messages, others = counts.get(hour * _HOUR_MS, (0, 0))
-                counts[hour * _HOUR_MS] = messages + total - int(mark_count), others + int(mark_count)
+            is_cancelling = units["magic"] & TIMER_MAGIC_DELETE != 0
+            kinds, numbers = np.unique(unit_dues(units) // _HOUR_MS * 2 + is_cancelling, return_counts=True)
+            for kind, number in zip(kinds.tolist(), numbers.tolist(), strict=True):
+                hour_ms, cancelling = kind // 2 * _HOUR_MS, kind % 2
+                messages, others = counts.get(hour_ms, (0, 0))
+                counts[hour_ms] = (messages, others + number) if cancelling else (messages + number, others)
         return dict(sorted(counts.items()))
 
     # --- how far ----------------------------------------------------------------------------------------------------
