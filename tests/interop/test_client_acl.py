@@ -205,6 +205,20 @@ def test_mqadmin_needs_rights(admin: Admin) -> None:
     assert f'"brokerName":"{BROKER_NAME}"' in admin("topicRoute", "-t", "Acl-new", who=None)  # name servers ask for nothing
 
 
+def test_a_message_by_its_id_is_shown_to_who_may_read_its_topic(admin: Admin, guarded: Cluster, flavour: Flavour) -> None:
+    """4.9.4 shows it to whoever can sign."""
+    user = (USER["accessKey"], USER["secretKey"])
+    with Connection(guarded.broker_address, signed_as=ADMIN) as connection:
+        ids = {topic: connection.send(topic, 0, b"by id").ext["msgId"] for topic in (READ, WRITTEN)}
+    assert re.search(rf"Topic:\s+{READ}\b", admin("queryMsgById", "-i", ids[READ], who=user))
+    shown = admin("queryMsgById", "-i", ids[WRITTEN], who=user)
+    if flavour.name == "apache":
+        assert re.search(rf"Topic:\s+{WRITTEN}\b", shown)
+    else:
+        assert f"No default permission for topic:{WRITTEN}" in shown
+    assert re.search(rf"Topic:\s+{WRITTEN}\b", admin("queryMsgById", "-i", ids[WRITTEN]))
+
+
 def test_mqadmin_changes_the_rules(admin: Admin, guarded: Cluster) -> None:
     address = guarded.broker_address
     assert f"create or update plain access config to {address} success." in admin(
