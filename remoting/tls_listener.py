@@ -117,7 +117,8 @@ class TlsListener:
             else:
                 await self._shake_hands(accepted, context)
         except OSError as error:  # ssl.SSLError and TimeoutError are such
-            log.warning("closing %s: no %s: %s", peer, "connection" if context is None else "TLS connection", error)
+            kind, why = "connection" if context is None else "TLS connection", str(error) or "it has gone"
+            log.warning("closing %s: no %s: %s", peer, kind, why)
             accepted.close()
 
     async def _shake_hands(self, accepted: socket.socket, context: ssl.SSLContext) -> None:
