@@ -9,8 +9,7 @@ transactions; and codes that show or change secrets, delete for everybody, or ch
 
 import logging
 from collections.abc import Callable
-from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from broker.access_rules import PUB, SUB, Account, Resources
 from broker.delivery_time import TIMER_TOPIC
@@ -67,6 +66,9 @@ ADMIN_CODES: Final = frozenset(
     }
 )
 
+_PUT_ASIDE: Final = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC))
+_REAL_TOPIC_MARK: Final = mark_of(REAL_TOPIC)
+
 # --- what a code needs ----------------------------------------------------------------------------------------------
 
 
@@ -74,44 +76,65 @@ def _group(group: str | None) -> Resources:
     return () if group is None else ((RETRY_PREFIX + group, SUB),)
 
 
-def _send(request: Request[Any]) -> Resources:
+def _of_message(services: Services, physical_offset: int, needed: int, group: str = "") -> Resources:
+    """The topic that the message is for, also while it stands in another. Where none is, the handler says so."""
+    record = services.store.message_at(physical_offset)
+    if record is None:
+        return ()
+    _, _, start, size = bounds(record, 0)
+    topic = str(record[start : start + size], "utf-8", "replace")
+    real = value_of(entries_of(record, 0), _REAL_TOPIC_MARK) if topic in _PUT_ASIDE else None
+    return ((normal_topic_of(topic, group) if real is None else text_of(real), needed),)
+
+
+def _of_message_id(services: Services, message_id: str | None, needed: int, group: str = "") -> Resources:
+    try:
+        _, physical_offset = decode_message_id(message_id or "")
+    except ValueError:
+        return ()
+    return _of_message(services, physical_offset, needed, group)
+
+
+def _send(services: Services, request: Request[Any]) -> Resources:
     header = request.header
     if header.topic.startswith(RETRY_PREFIX):
         return (*_group(header.producer_group), (header.topic, SUB))
     return ((header.topic, PUB),)
 
 
-def _reply(request: Request[Any]) -> Resources:
+def _reply(services: Services, request: Request[Any]) -> Resources:
     """The topic of replies is everybody's; Apache looks at no other either, and stores there what it is given."""
     topic = request.header.topic
     return () if topic.endswith(REPLY_TOPIC_SUFFIX) else ((topic, PUB),)
 
 
-def _of_group_field(request: Request[Any]) -> Resources:
-    return _group(request.header.group)
+def _send_back(services: Services, request: Request[Any]) -> Resources:
+    group = request.header.group
+    yield from _group(group)
+    yield from _of_message(services, request.header.physical_offset, SUB, group)
 
 
-def _of_consumer_group(request: Request[Any]) -> Resources:
+def _of_consumer_group(services: Services, request: Request[Any]) -> Resources:
     return _group(request.header.consumer_group)
 
 
-def _of_topic_and_consumer_group(request: Request[Any]) -> Resources:
+def _of_topic_and_consumer_group(services: Services, request: Request[Any]) -> Resources:
     return ((request.header.topic, SUB), *_group(request.header.consumer_group))
 
 
-def _of_topic_and_group(request: Request[Any]) -> Resources:
+def _of_topic_and_group(services: Services, request: Request[Any]) -> Resources:
     return ((request.header.topic, SUB), *_group(request.header.group))
 
 
-def _of_topic(request: Request[Any]) -> Resources:
+def _of_topic(services: Services, request: Request[Any]) -> Resources:
     return ((request.header.topic, SUB),)
 
 
-def _recall(request: Request[Any]) -> Resources:
+def _recall(services: Services, request: Request[Any]) -> Resources:
     return ((request.header.topic, PUB),)
 
 
-def _heart_beat(request: Request[Any]) -> Resources:
+def _heart_beat(services: Services, request: Request[Any]) -> Resources:
     resources: list[tuple[str, int]] = []
     for consumer in decode_body(HeartbeatData, request.body).consumer_data_set:
         resources += _group(consumer.group_name)
@@ -119,29 +142,52 @@ def _heart_beat(request: Request[Any]) -> Resources:
     return resources
 
 
-def _of_popped(request: Request[Any]) -> Resources:
+def _of_popped(services: Services, request: Request[Any]) -> Resources:
     """What was popped may come from the group's retry topic of a topic, `%RETRY%group_topic`."""
     topic, group = request.header.topic, request.header.consumer_group
     return ((normal_topic_of(topic, group), SUB), *_group(group))
 
 
-def _of_locks(request: Request[Any]) -> Resources:
+def _of_locks(services: Services, request: Request[Any]) -> Resources:
     return _group(decode_body(LockBatchBody, request.body).consumer_group)
 
 
-def _batch_ack(request: Request[Any]) -> Resources:
+def _batch_ack(services: Services, request: Request[Any]) -> Resources:
     acks = decode_body(BatchAckMessageRequestBody, request.body).acks
     return [resource for ack in acks for resource in ((ack.t, SUB), *_group(ack.c))]
 
 
-RESOURCES: Final[dict[int, Callable[[Request[Any]], Resources]]] = {
+def _view(services: Services, request: Request[Any]) -> Resources:
+    return _of_message(services, request.header.physical_offset, SUB)
+
+
+def _consume_directly(services: Services, request: Request[Any]) -> Resources:
+    group = request.header.consumer_group
+    yield from _group(group)
+    yield from _of_message_id(services, request.header.msg_id, SUB, group)
+
+
+def _end_transaction(services: Services, request: Request[Any]) -> Resources:
+    return _of_message(services, request.header.commit_log_offset, PUB)
+
+
+def _resume_check(services: Services, request: Request[Any]) -> Resources:
+    return _of_message_id(services, request.header.msg_id, PUB)
+
+
+ResourcesOf = Callable[[Services, Request[Any]], Resources]
+
+RESOURCES: Final[dict[int, ResourcesOf]] = {
     RequestCode.SEND_MESSAGE: _send,
     RequestCode.SEND_MESSAGE_V2: _send,
     RequestCode.SEND_BATCH_MESSAGE: _send,
     RequestCode.SEND_REPLY_MESSAGE: _reply,
     RequestCode.SEND_REPLY_MESSAGE_V2: _reply,
-    RequestCode.CONSUMER_SEND_MSG_BACK: _of_group_field,
-    RequestCode.CONSUME_MESSAGE_DIRECTLY: _of_consumer_group,
+    RequestCode.CONSUMER_SEND_MSG_BACK: _send_back,
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: _consume_directly,
+    RequestCode.VIEW_MESSAGE_BY_ID: _view,
+    RequestCode.END_TRANSACTION: _end_transaction,
+    RequestCode.RESUME_CHECK_HALF_MESSAGE: _resume_check,
     RequestCode.LOCK_BATCH_MQ: _of_locks,
     RequestCode.UNLOCK_BATCH_MQ: _of_locks,
     RequestCode.PULL_MESSAGE: _of_topic_and_consumer_group,
@@ -161,51 +207,7 @@ RESOURCES: Final[dict[int, Callable[[Request[Any]], Resources]]] = {
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _of_popped,
     RequestCode.BATCH_ACK_MESSAGE: _batch_ack,
 }
-"""Request code -> topics and groups that a request names, and what must be allowed of them."""
-
-# --- what a message needs -------------------------------------------------------------------------------------------
-
-
-def _by_message_id(request: Request[Any]) -> int | None:
-    try:
-        return decode_message_id(request.header.msg_id or "")[1]
-    except ValueError:
-        return None
-
-
-class Place(NamedTuple):
-    """Which message a request is about, what must be allowed of its topic, and for which group it is asked for."""
-
-    physical_offset: Callable[[Request[Any]], int | None]
-    needed: int
-    group: Callable[[Request[Any]], str] = lambda request: ""
-
-
-PLACES: Final[dict[int, Place]] = {
-    RequestCode.VIEW_MESSAGE_BY_ID: Place(lambda request: request.header.physical_offset, SUB),
-    RequestCode.CONSUMER_SEND_MSG_BACK: Place(
-        lambda request: request.header.physical_offset, SUB, lambda request: request.header.group
-    ),
-    RequestCode.CONSUME_MESSAGE_DIRECTLY: Place(_by_message_id, SUB, lambda request: request.header.consumer_group),
-    RequestCode.END_TRANSACTION: Place(lambda request: request.header.commit_log_offset, PUB),
-    RequestCode.RESUME_CHECK_HALF_MESSAGE: Place(_by_message_id, PUB),
-}
-"""By request code."""
-
-_PUT_ASIDE: Final = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC))
-_REAL_TOPIC_MARK: Final = mark_of(REAL_TOPIC)
-
-
-def _of_message(services: Services, request: Request[Any], place: Place) -> Resources:
-    """The topic that the message is for, also while it stands in another. Where none is, the handler says so."""
-    physical_offset = place.physical_offset(request)
-    record = None if physical_offset is None else services.store.message_at(physical_offset)
-    if record is not None:
-        _, _, start, size = bounds(record, 0)
-        topic = str(record[start : start + size], "utf-8", "replace")
-        real = value_of(entries_of(record, 0), _REAL_TOPIC_MARK) if topic in _PUT_ASIDE else None
-        yield normal_topic_of(topic, place.group(request)) if real is None else text_of(real), place.needed
-
+"""Request code -> topics and groups that a request is about, and what must be allowed of them."""
 
 # --- whether it shows it --------------------------------------------------------------------------------------------
 
@@ -225,13 +227,12 @@ class AccessValidator:
 
     def guarded(self, route: Route) -> Handler:
         """The route's handler, for requests that may pass."""
-        handler, needs_admin = route.handler, route.code in ADMIN_CODES
-        resources_of, place = RESOURCES.get(route.code), PLACES.get(route.code)
+        handler, resources_of, needs_admin = route.handler, RESOURCES.get(route.code), route.code in ADMIN_CODES
 
         def serve(services: Services, request: Request[Any]) -> Response | Deferred | None:
             account = self._account(request, needs_admin)
-            if account is not None and (resources_of is not None or place is not None):
-                self._check(account, services, request, resources_of, place)
+            if account is not None and resources_of is not None:
+                self._check(account, services, request, resources_of)
             return handler(services, request)
 
         return serve
@@ -256,22 +257,12 @@ class AccessValidator:
             self._refuse(host, f"Need admin permission for request code={request.code}, but accessKey={access_key} is not")
         return account
 
-    def _check(
-        self,
-        account: Account,
-        services: Services,
-        request: Request[Any],
-        resources_of: Callable[[Request[Any]], Resources] | None,
-        place: Place | None,
-    ) -> None:
+    def _check(self, account: Account, services: Services, request: Request[Any], resources_of: ResourcesOf) -> None:
         """Raises RemotingError for a topic or group that the account may not use so."""
         host = request.channel.remote_host
         try:
-            resources: Resources = () if resources_of is None else resources_of(request)
-            if place is not None:
-                resources = chain(resources, _of_message(services, request, place))
             # Traces: whoever can sign may send them.
-            denied = account.denied(one for one in resources if one != (TRACE_TOPIC, PUB))
+            denied = account.denied(one for one in resources_of(services, request) if one != (TRACE_TOPIC, PUB))
         except ValueError as error:
             self._refuse(host, f"body of request code {request.code}: {error}")
         if denied is not None:

@@ -67,15 +67,16 @@ class TimerList:
         is_far = end_ms > self._loader.unread_ms
         if is_far:
             self._loader.finish(self._clock.message_time_ms())
-        rows = np.array(self._near_rows(begin_ms, end_ms, topic), np.int64).reshape(-1, 2).T
+        hashed = None if topic is None else java_hash(topic)
+        rows = np.array(self._near_rows(begin_ms, end_ms, hashed), np.int64).reshape(-1, 2).T
         cancelling = rows[:, :0]
         for units in self._timer_store.pending(None, self._loader.loaded_to_ms, self._begin_offset()) if is_far else ():
             outs, offsets = unit_dues(units), units["physical_offset"].astype(np.int64)
             wanted = (outs >= begin_ms) & (outs < end_ms)
             cancels = wanted & (units["magic"] & TIMER_MAGIC_DELETE != 0)
             wanted &= ~cancels
-            if topic is not None:
-                wanted &= units["topic_hash"] == java_hash(topic)
+            if hashed is not None:
+                wanted &= units["topic_hash"] == hashed
             cancelling = np.concatenate((cancelling, np.stack((outs[cancels], offsets[cancels]))), axis=1)
             rows = np.concatenate((rows, np.stack((outs[wanted], offsets[wanted]))), axis=1)
             if rows.shape[1] > count:
@@ -92,8 +93,7 @@ class TimerList:
                 cancelled.setdefault(record.out_ms, set()).add(record.cancels)
         return cancelled
 
-    def _near_rows(self, begin_ms: int, end_ms: int, topic: str | None) -> list[tuple[int, int]]:
-        hashed = None if topic is None else java_hash(topic)
+    def _near_rows(self, begin_ms: int, end_ms: int, hashed: int | None) -> list[tuple[int, int]]:
         return [
             (timer.out_ms, timer.physical_offset)
             for timer in self._near

@@ -8,7 +8,7 @@ from acl_files import MORE_ACL, acl_home
 from data_path import DataPath
 from running import ask, connected, running_broker
 
-from broker.access_validator import ADMIN_CODES, PLACES, RESOURCES, guard
+from broker.access_validator import ADMIN_CODES, RESOURCES, guard
 from broker.handlers import ROUTES
 from broker.message_id import decode_message_id
 from broker.plain_permission import PlainPermissionManager
@@ -274,7 +274,7 @@ def test_a_refused_oneway_is_not_answered(call):
 
 
 def test_every_code_with_a_rule_is_served():
-    assert set(RESOURCES) | set(PLACES) | ADMIN_CODES <= set(ROUTES)
+    assert set(RESOURCES) | ADMIN_CODES <= set(ROUTES)
 
 
 # --- the broker -----------------------------------------------------------------------------------------------------
