@@ -46,22 +46,27 @@ def send_reply_message(services: Services, request: Request[SendMessageRequestHe
         stored = _store(services, request, properties, text, place)
     deferred = Deferred()
 
-    def on_pushed(pushed: "asyncio.Future[RemotingCommand]") -> None:
-        problem = _problem(properties, pushed)
+    def answer(problem: str | None) -> None:
         code = ResponseCode.SUCCESS if problem is None else ResponseCode.SYSTEM_ERROR
         deferred.complete(Response(code, place, remark=problem))
 
+    def on_stored(_: Response) -> None:
+        if isinstance(pushed, str):
+            answer(pushed)
+        else:
+            pushed.add_done_callback(lambda done: answer(_problem(properties, done)))
+
     if isinstance(stored, Response):
-        pushed.add_done_callback(on_pushed)
+        on_stored(stored)
     else:
-        stored.hand_to(lambda _: pushed.add_done_callback(on_pushed))
+        stored.hand_to(on_stored)
     return services.route_wait.when_routed(deferred, header.topic)
 
 
 def _push(
     services: Services, request: Request[SendMessageRequestHeader], properties: dict[str, str]
-) -> "asyncio.Future[RemotingCommand]":
-    """The client's answer. Ends with RemotingError when there is no such client."""
+) -> "asyncio.Future[RemotingCommand] | str":
+    """The client's answer, which is to come, or why it cannot be asked."""
     header = request.header
     client_id = properties.get(REPLY_TO_CLIENT)
     channel = services.clients.find_producer(client_id) if client_id else None
@@ -71,9 +76,7 @@ def _push(
             remark = f"reply message properties[{REPLY_TO_CLIENT}] is null"
         elif channel is not None:  # more would gather in memory
             remark = f"push reply message to {client_id} fail: it does not read what it was sent"
-        failed: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
-        failed.set_exception(RemotingError(ResponseCode.SYSTEM_ERROR, remark))
-        return failed
+        return remark
     now_ms = services.clock.message_time_ms()
     push = ReplyMessageRequestHeader(
         header.producer_group,
@@ -97,8 +100,6 @@ def _push(
 def _problem(properties: dict[str, str], pushed: "asyncio.Future[RemotingCommand]") -> str | None:
     """Why the client did not take the reply, or None."""
     failure = pushed.exception()
-    if isinstance(failure, RemotingError):
-        return failure.remark
     if failure is not None:
         return f"push reply message to {properties[REPLY_TO_CLIENT]} fail: {failure}"
     answer = pushed.result()
