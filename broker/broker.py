@@ -245,6 +245,7 @@ class Broker:
                 for listener in listeners:
                     listener.arrived(arrivals)
 
+        turn.add(Phase.DISPATCH, services.transactions.end_turn)
         turn.add(Phase.DISPATCH, dispatch)
         turn.add(Phase.FLUSH, services.putter.end_turn)
         turn.add(Phase.WAKE, services.holds.wake)

@@ -179,6 +179,13 @@ class MessagePutter:
         self._end_offset = result.end_offset
         return result
 
+    def put_alike(self, message: Message, bodies: Sequence[bytes]) -> None:
+        """Store a message with each of the bodies, all or none. Raises RemotingError when the store refuses them."""
+        result = self._store.put_alike(message, bodies)
+        if result.status is not _PUT_OK:
+            raise self._refusal(result)
+        self._end_offset = result.end_offset
+
     def delay(self, message: Message) -> bool:
         """Turn a message that is due later into its form in SCHEDULE_TOPIC_XXXX (CommitLog.asyncPutMessage of 4.9.4) or in
         the timer topic. A level counts before a time. False: it is to be delivered at once, and is as it was.

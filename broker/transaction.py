@@ -18,7 +18,7 @@ from broker.put import MessagePutter
 from broker.topic_config import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from broker.transaction_check import TransactionCheck
 from broker.transaction_half import HalfMessage, as_half
-from broker.transaction_op import HalfPlace, TransactionProgress, op_message
+from broker.transaction_op import TransactionProgress, op_body, op_message
 from remoting.dispatch import RemotingError
 from runtime.clock import Clock
 from store.layout import HOLE_TAGS_CODE
@@ -59,6 +59,7 @@ class TransactionalMessageService:
         self._clock = clock
         self._committed: dict[int, None] = {}  # first offsets, oldest first
         self._prepared: dict[int, tuple[Message, PutResult]] = {}  # by physical offset, oldest first
+        self._ended: list[int] = []  # queue offsets of the half messages that this turn ended
         self._written = (-1, -1)
         self._unwritten: tuple[int, tuple[int, int]] | None = None  # waits for the log to be synced up to there
 
@@ -129,18 +130,19 @@ class TransactionalMessageService:
 
     def commit(self, half: HalfMessage) -> None:
         """Deliver the message, now or when it is due. Raises RemotingError when the store refuses it: it stays open."""
-        first = half.first_offset
+        first, queue_offset, physical_offset = half.first_offset, half.queue_offset, half.physical_offset
         newest = self._progress.copies.get(first)
         if first in self._committed:
             log.info("the transaction of %s is committed twice, and delivered once", half.unique_key)
             return
-        place = newest or HalfPlace(half.queue_offset, half.physical_offset)
-        self._putter.put(half.committed(self._store_host, place.physical_offset))
+        if newest is not None:
+            queue_offset, physical_offset = newest
+        self._putter.put(half.committed(self._store_host, physical_offset))
         if newest is not None:
             self._committed[first] = None
             if len(self._committed) > COMMITTED_MAX:
                 del self._committed[next(iter(self._committed))]
-        self._end(first, place.queue_offset)
+        self._end(first, queue_offset)
 
     def roll_back(self, half: HalfMessage) -> None:
         """Never deliver the message."""
@@ -148,16 +150,24 @@ class TransactionalMessageService:
         self._end(half.first_offset, half.queue_offset if newest is None else newest.queue_offset)
 
     def _end(self, first_offset: int, queue_offset: int) -> None:
-        """Name the half message, of copies the newest, as done with. Without an op message this process knows it anyway."""
-        progress = self._progress
-        progress.copies.pop(first_offset, None)
+        """Half message, of copies the newest, is done with: this process knows it now, the log by the turn's end."""
+        self._progress.copies.pop(first_offset, None)
+        self._progress.ended(queue_offset)
+        self._ended.append(queue_offset)
+
+    def end_turn(self) -> None:
+        """Store the op messages of what was ended. To be run before the turn's dispatch."""
+        if not self._ended:
+            return
+        ended, self._ended = self._ended, []
         try:
-            self._putter.put_at_once(op_message(queue_offset, self._clock.message_time_ms(), self._store_host))
-            progress.op_stored(queue_offset)
+            message = op_message(self._clock.message_time_ms(), self._store_host)
+            self._putter.put_alike(message, [*map(op_body, ended)])
+            self._progress.ops_stored(ended)
         except (OSError, RemotingError) as error:
             reason = error.remark if isinstance(error, RemotingError) else error
-            log.error("the half message %d is ended, but no op message can tell: %s", queue_offset, reason)
-            progress.done(queue_offset)
+            log.error("the half messages %s are ended, but no op message can tell: %s", ended, reason)
+            self._progress.advance()
         self._check.half_done()
 
     # --- how far ----------------------------------------------------------------------------------------------------

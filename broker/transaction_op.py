@@ -10,7 +10,7 @@ up to there goes the group's offset in the op queue. From the two a broker that 
 
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from broker.topic_config import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
@@ -30,18 +30,23 @@ _OP_PROPERTIES_BYTES: Final = encode_properties(_OP_PROPERTIES).encode()
 _UNITS_READ: Final = 1000
 
 
-def op_message(queue_offset: int, now_ms: int, store_host: bytes) -> Message:
-    """The op message that names one half message."""
+def op_message(now_ms: int, store_host: bytes) -> Message:
+    """An op message but for its body, which is `op_body`'s."""
     return Message(
         TRANS_OP_HALF_TOPIC,
         0,
-        b"%d" % queue_offset,
+        b"",
         store_host,
         store_host,
         born_timestamp_ms=now_ms,
         properties=_OP_PROPERTIES,
         properties_bytes=_OP_PROPERTIES_BYTES,
     )
+
+
+def op_body(queue_offset: int) -> bytes:
+    """The body of the op message that names one half message."""
+    return b"%d" % queue_offset
 
 
 def named_offsets(body: bytes) -> list[int]:
@@ -75,10 +80,15 @@ class TransactionProgress:
             self._done.add(queue_offset)
             self.advance()
 
-    def op_stored(self, queue_offset: int) -> None:
-        """The next op message of the queue names this half message."""
-        self._ops.append(queue_offset)
-        self.done(queue_offset)
+    def ended(self, queue_offset: int) -> None:
+        """A half message is committed or rolled back; the turn tells it (`ops_stored`)."""
+        if queue_offset >= self.half_offset:
+            self._done.add(queue_offset)
+
+    def ops_stored(self, queue_offsets: Iterable[int]) -> None:
+        """The next op messages of the queue name these half messages, one each."""
+        self._ops.extend(queue_offsets)
+        self.advance()
 
     def skip_to(self, half_offset: int) -> None:
         """The half messages before are gone."""

@@ -18,6 +18,8 @@ from contextlib import suppress
 from time import monotonic
 from typing import Final
 
+from msgspec.structs import replace
+
 from runtime.clock import Clock
 from store.config import MessageStoreConfig
 from store.disk import NO_ROOM, Disk, no_room
@@ -32,18 +34,17 @@ from store.layout import (
 from store.mapped_file import MappedFile
 from store.mapped_file_queue import MappedFileQueue
 from store.message import TRANSACTION_UNQUEUED_FLAG, DispatchRequest, Message, PutResult, PutStatus, folder_problem
+from store.message_limits import MessageLimits
 from store.multi_dispatch import MultiDispatch, QueueKey, further_request
 from store.open_files import OpenFiles
 from store.properties import KEYS, UNIQ_KEY
 from store.record import (
     PROPERTIES_SIZE_MAX,
-    TOPIC_SIZE_MAX_V1,
     TOPIC_SIZE_MAX_V2,
     BadRecordError,
     TagsCode,
     bounds,
     encode_record,
-    host_flags,
     record_size,
     topic_part,
 )
@@ -63,6 +64,15 @@ _PUT_OK: Final = PutStatus.PUT_OK
 _SIZE_WITHOUT_PARTS: Final = RECORD_FIXED_SIZE + 2
 # Encoded topics are remembered up to this many, then all forgotten: broker limits keep a real one far below.
 _PLAIN_TOPICS_MAX = 20_000
+
+
+def _is_usual(message: Message) -> bool:
+    """Whether `put` and `put_alike` may make its record themselves, as far as it is not a matter of sizes in the file."""
+    return (
+        len(message.properties_bytes) <= PROPERTIES_SIZE_MAX
+        and not message.sys_flag & TRANSACTION_UNQUEUED_FLAG
+        and len(message.born_host) + len(message.store_host) == 2 * HOST_SIZE
+    )
 
 
 class CommitLog:
@@ -105,9 +115,8 @@ class CommitLog:
         self._disk = disk
         self._clock = clock
         self._tags_code = tags_code
+        self._limits = MessageLimits(config)
         self._body_size_max = config.max_message_size
-        self._record_size_max = config.mapped_file_size_commit_log - BLANK_SIZE
-        self._topic_size_max = TOPIC_SIZE_MAX_V2 if config.auto_message_version_on_topic_len else TOPIC_SIZE_MAX_V1
         # Topics that records of the first version hold -> their length and bytes there.
         self._plain_topics: dict[str, bytes] = {}
         # Topics that take nothing -> why.
@@ -193,10 +202,10 @@ class CommitLog:
                 PutStatus.MESSAGE_ILLEGAL,
                 reason=f"bodies of the batch have {body_size} bytes, maxMessageSize allows {self._body_size_max}",
             )
-        if size > self._record_size_max:
+        if size > self._limits.record_size_max:
             return PutResult(
                 PutStatus.MESSAGE_ILLEGAL,
-                reason=f"batch takes {size} bytes, mappedFileSizeCommitLog allows {self._record_size_max}",
+                reason=f"batch takes {size} bytes, mappedFileSizeCommitLog allows {self._limits.record_size_max}",
             )
         file = self._last
         if file is None or file.taken + size + BLANK_SIZE > file.reserved:
@@ -224,14 +233,51 @@ class CommitLog:
                 taken[message.topic, message.queue_id] = queue_offset
         # As in `put`: nothing has changed up to here.
         self.queue_offsets.update(taken)
+        self._take(file, size, records, requests)
+        return PutResult(_PUT_OK, start, start + size, requests[0].queue_offset, store_timestamp_ms, size, physical_offsets)
+
+    def put_alike(self, message: Message, bodies: Sequence[bytes]) -> PutResult:
+        """Append a message with each of `bodies` in turn, as `put_batch` does: all of them, or none.
+
+        Measured: 0.8 us a record with a body of some bytes; `put` takes 1.7. What is not usual is left to `put_batch`.
+        """
+        topic, queue_id, file = message.topic, message.queue_id, self._last
+        topic_bytes = self._plain_topics.get(topic, b"")
+        rest_size = _SIZE_WITHOUT_PARTS + len(topic_bytes) + len(message.properties_bytes)
+        bodies_size = sum(map(len, bodies))
+        size = rest_size * len(bodies) + bodies_size
+        room = 0 if file is None else self._plain_end - file.taken
+        if file is None or not topic_bytes or size > room or bodies_size > self._body_size_max or not _is_usual(message):
+            return self.put_batch([replace(message, body=body) for body in bodies])
+        time_ms = self.last_store_timestamp_ms = max(self._clock.message_time_ms(), self.last_store_timestamp_ms)
+        tags_code = self._tags_code(topic, message.properties, time_ms)
+        start = physical_offset = file.start_offset + file.taken
+        first = queue_offset = self.queue_offsets.get((topic, queue_id), 0)
+        records, requests, sys_flag = [], [], message.sys_flag
+        keys, uniq_key = message.properties.get(KEYS), message.properties.get(UNIQ_KEY)
+        for body in bodies:
+            message.body, one_size = body, rest_size + len(body)
+            records.append(
+                encode_record(message, MESSAGE_MAGIC_CODE, topic_bytes, one_size, queue_offset, physical_offset, time_ms)
+            )
+            requests.append(
+                DispatchRequest(
+                    topic, queue_id, physical_offset, one_size, tags_code, time_ms, queue_offset, sys_flag, keys, uniq_key
+                )
+            )
+            queue_offset += 1
+            physical_offset += one_size
+        self.queue_offsets[topic, queue_id] = queue_offset
+        self._take(file, size, records, requests)
+        return PutResult(_PUT_OK, start, physical_offset, first, time_ms, size)
+
+    def _take(self, file: MappedFile, size: int, records: list[bytes], requests: list[DispatchRequest]) -> None:
+        """Have the records of a batch at the end of the last file."""
         file.taken += size
         self._unwritten += records
         self.undispatched += requests
         if file.taken - file.wrote > _UNWRITTEN_MAX:
             self.write()
-        return PutResult(
-            PutStatus.PUT_OK, start, start + size, requests[0].queue_offset, store_timestamp_ms, size, physical_offsets
-        )
 
     def write(self) -> None:
         """Write what was appended: from here on a kill takes nothing of it."""
@@ -269,7 +315,7 @@ class CommitLog:
         if plain is not None:
             return MESSAGE_MAGIC_CODE, plain
         name = topic.encode()
-        is_legal = 0 < len(name) <= self._topic_size_max and folder_problem(topic) is None
+        is_legal = 0 < len(name) <= self._limits.topic_size_max and folder_problem(topic) is None
         if not is_legal or topic in self.refused_topics:
             return 0, bytes(TOPIC_SIZE_MAX_V2)  # refused by the caller
         magic_code, part = topic_part(name)
@@ -280,29 +326,10 @@ class CommitLog:
         return magic_code, part
 
     def _illegal(self, message: Message) -> PutResult | None:
-        """The refusal of a message that breaks a limit."""
-        illegal, body_size = PutStatus.MESSAGE_ILLEGAL, len(message.body)
+        """The refusal of a message that breaks a limit, or whose topic takes nothing."""
         if message.topic in self.refused_topics:
-            return PutResult(illegal, reason=self.refused_topics[message.topic])
-        topic_size, properties_size = len(message.topic.encode()), len(message.properties_bytes)
-        if not 0 < topic_size <= self._topic_size_max:
-            return PutResult(illegal, reason=f"topic has {topic_size} bytes, 1 to {self._topic_size_max} are allowed")
-        if (problem := folder_problem(message.topic)) is not None:
-            return PutResult(illegal, reason=problem)
-        if properties_size > PROPERTIES_SIZE_MAX:
-            return PutResult(
-                PutStatus.PROPERTIES_SIZE_EXCEEDED,
-                reason=f"properties have {properties_size} bytes, at most {PROPERTIES_SIZE_MAX} are allowed",
-            )
-        if body_size > self._body_size_max:
-            return PutResult(illegal, reason=f"body has {body_size} bytes, maxMessageSize allows {self._body_size_max}")
-        size = record_size(message, topic_size + (1 if topic_size <= TOPIC_SIZE_MAX_V1 else 2))
-        if size > self._record_size_max:
-            return PutResult(
-                illegal, reason=f"record takes {size} bytes, mappedFileSizeCommitLog allows {self._record_size_max}"
-            )
-        assert host_flags(message) or len(message.born_host) == len(message.store_host) == HOST_SIZE
-        return None
+            return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=self.refused_topics[message.topic])
+        return self._limits.refusal(message)
 
     # --- refusing --------------------------------------------------------------------------------------------------
 

@@ -76,6 +76,8 @@ class MessageStore:
         """Append one message. A refusal is a status and a reason, never an exception."""
         self.put_messages = self.commit_log.put_batch
         """Append a batch of one topic and queue as consecutive records: all, or none of them."""
+        self.put_alike = self.commit_log.put_alike
+        """Append one message with each of several bodies: all, or none."""
         self.write = self.commit_log.write
         """Have what was put survive a kill: before something else is written that tells of it. `dispatch` does so, too."""
         self.get_message = self.reader.get_message

@@ -215,6 +215,7 @@ class DataPath:
         self.services.timer_messages.start()
         transactions.recover()
         transactions.start()
+        self._turn.add(Phase.DISPATCH, transactions.end_turn)
         self._turn.add(Phase.DISPATCH, self._dispatch)
         self._turn.add(Phase.FLUSH, self.services.putter.end_turn)
         self._turn.add(Phase.WAKE, self.services.holds.wake)

@@ -2,7 +2,7 @@
 
 import pytest
 from data_path import TOPIC
-from transacting import COMMIT, OP, ROLLBACK, TIMEOUT_MS, UNKNOWN, Transacting, properties
+from transacting import COMMIT, INTERVAL_MS, OP, ROLLBACK, TIMEOUT_MS, UNKNOWN, Transacting, properties
 
 from broker.message_id import decode_message_id
 from remoting.codes import RequestCode, ResponseCode
@@ -175,6 +175,37 @@ async def test_a_commit_that_cannot_be_stored_leaves_the_transaction_open(path):
     assert path.ops() == []
     assert path.end(half).code == 0
     assert (path.bodies(), path.ops()) == (["a"], ["0"])
+
+
+async def test_what_is_ended_where_no_op_message_can_be_stored_is_done_with_as_long_as_the_process_lives(path, caplog):
+    path.prepare("a")
+    path.prepare("b")
+    a, b = path.halves()
+    path.ask_end(a, ROLLBACK)
+    path.ask_end(b, ROLLBACK)
+    path.store.commit_log.refuse("test", "disk full")
+    path.turn()
+    path.store.commit_log.refuse("test", None)
+    assert "[0, 1]" in caplog.text and "disk full" in caplog.text
+    channel = path.producer()
+    await path.advance(TIMEOUT_MS)
+    assert (channel.take(), path.ops()) == ([], [])
+    path = path.again()
+    channel = path.producer()
+    await path.advance(INTERVAL_MS)
+    assert len(channel.take()) == 2, "the next one asks"
+
+
+async def test_the_ends_of_one_turn_have_an_op_message_each(path):
+    for body in "abc":
+        path.prepare(body)
+    a, b, c = path.halves()
+    for half, ending in ((c, COMMIT), (a, ROLLBACK), (b, COMMIT)):
+        path.ask_end(half, ending)
+    path.turn()
+    assert (path.bodies(), path.ops()) == (["c", "b"], ["2", "0", "1"])
+    path.persist()
+    assert path.progress() == (3, 3)
 
 
 async def test_progress_goes_as_far_as_all_is_done_with_and_is_told_when_that_is_synced(path):

@@ -1,5 +1,6 @@
 """A data path with transactional producers: what they prepare and end, and what they are asked."""
 
+from collections.abc import Callable
 from typing import Any
 
 from data_path import TOPIC, DataPath, StubChannel, until
@@ -41,6 +42,13 @@ class Transacting(DataPath):
 
     def end(self, half: Record, ending: int = COMMIT, **fields: Any) -> RemotingCommand:
         """Ask for the end of a transaction; the answer."""
+        return self.call(RequestCode.END_TRANSACTION, self._end_header(half, ending, **fields))
+
+    def ask_end(self, half: Record, ending: int) -> None:
+        """Ask for the end of a transaction in a turn that goes on."""
+        self.ask(RequestCode.END_TRANSACTION, self._end_header(half, ending), oneway=True)
+
+    def _end_header(self, half: Record, ending: int, **fields: Any) -> EndTransactionRequestHeader:
         settings = {
             "producer_group": GROUP,
             "tran_state_table_offset": half.queue_offset,
@@ -48,7 +56,7 @@ class Transacting(DataPath):
             "commit_or_rollback": ending,
             "msg_id": "m",
         } | fields
-        return self.call(RequestCode.END_TRANSACTION, EndTransactionRequestHeader(**settings))
+        return EndTransactionRequestHeader(**settings)
 
     def end_asked(self, question: RemotingCommand, ending: int) -> None:
         """What a producer does when it is asked."""
@@ -97,23 +105,26 @@ class Transacting(DataPath):
 
     def put_op(self, body: bytes) -> None:
         """An op message of another broker."""
-        message = op_message(0, 0, bytes(8))
+        message = op_message(0, bytes(8))
         message.body = body
         self.services.putter.put_at_once(message)
         self.turn()
 
     def kill_before_put(self, number: int) -> None:
         """Let the process end where its put of that number, from 0, was to come."""
-        putter, put = self.services.putter, self.store.put_message
         left = [number]
 
-        def counted(message: Any) -> Any:
-            if left[0] == 0:
-                raise Killed
-            left[0] -= 1
-            return put(message)
+        def counted(put: Callable[..., Any]) -> Callable[..., Any]:
+            def one_less(*arguments: Any) -> Any:
+                if left[0] == 0:
+                    raise Killed
+                left[0] -= 1
+                return put(*arguments)
 
-        putter._put_message = counted
+            return one_less
+
+        self.services.putter._put_message = counted(self.store.put_message)
+        self.store.put_alike = counted(self.store.put_alike)
 
     def bodies(self, topic: str = TOPIC, queue_id: int = 0) -> list[str]:
         return [record.body.decode() for record in self.stored(topic, queue_id)]

@@ -5,6 +5,7 @@ import struct
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from stores import HOST, HOST_V6, bodies, message, open_store, records
 
 from runtime.clock import VirtualClock
@@ -57,7 +58,7 @@ def test_a_put_is_a_batch_of_one(
     one.flag, one.reconsume_times, one.prepared_transaction_offset = numbers
     one.sys_flag = sys_flag
     ways = []
-    for put in (CommitLog.put, lambda log, each: CommitLog.put_batch(log, [each])):
+    for put in (CommitLog.put, lambda log, each: log.put_batch([each]), lambda log, each: log.put_alike(each, [each.body])):
         store = open_store(MemoryDisk(), VirtualClock(7777), max_message_size=10_000)
         for _ in range(3):
             result = put(store.commit_log, one)
@@ -65,7 +66,7 @@ def test_a_put_is_a_batch_of_one(
             stored = store.message_at(result.physical_offset)
             ways.append((result, bytes(stored or b"")))
         ways.append((store.commit_log.undispatched, store.commit_log.queue_offsets))
-    assert ways[:4] == ways[4:]
+    assert ways[:4] == ways[4:8] == ways[8:]
 
 
 def test_store_time_never_goes_backwards_within_the_log() -> None:
@@ -102,6 +103,36 @@ def test_a_batch_is_consecutive_records_of_one_file() -> None:
     found = [decode_record(store.message_at(offset) or memoryview(b"")) for offset in result.physical_offsets]
     assert [(record.body, record.queue_offset) for record in found] == [(b"%d" % n, n + 1) for n in range(10)]
     assert result.end_offset == result.physical_offset + result.size == found[-1].physical_offset + found[-1].total_size
+
+
+def test_copies_with_other_bodies_are_stored_as_a_batch_of_them_would_be() -> None:
+    stored = []
+    for is_batch in (True, False):
+        disk = MemoryDisk()
+        store = open_store(disk, VirtualClock(1234))
+        for texts in ([b"", b"one"], [b"two"], [b"three", b"four"]):  # the first come where no file is
+            one = message("T", 3, TAGS="a", KEYS="k1 k2")
+            if is_batch:
+                result = store.put_messages([replace(one, body=text) for text in texts])
+            else:
+                result = store.put_alike(one, texts)
+            store.dispatch()
+        places = [result.physical_offset, result.end_offset, result.queue_offset, result.store_timestamp_ms, result.size]
+        files = [disk.read_file(f"/store/{name}/{0:020}") for name in ("commitlog", "consumequeue/T/3")]
+        stored.append((places, files, store.query_message("T", "k2", 10, 0, 9999).views))
+    assert stored[0] == stored[1]
+    assert len(stored[0][2]) == 5
+
+
+def test_copies_with_other_bodies_are_all_stored_or_none() -> None:
+    store = open_store(MemoryDisk(), max_message_size=2000)
+    for size in (*[2000] * 7, 1000):  # some 600 bytes are left in the file
+        store.put_message(message("T", 0, bytes(size)))
+    for texts in ([b"a", bytes(2001)], [bytes(2000), b"a"]):
+        assert store.put_alike(message("T", 0), texts).status is PutStatus.MESSAGE_ILLEGAL
+    result = store.put_alike(message("T", 0), [b"%d" % number for number in range(10)])
+    assert (result.physical_offset, result.queue_offset) == (FILE_SIZE, 8), "all of them in one file"
+    assert store.put_message(message("T", 0)).queue_offset == 18
 
 
 def test_long_topics_make_v2_records() -> None:
