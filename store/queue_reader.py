@@ -196,7 +196,7 @@ class QueueReader:
                 break
         if not wanted:
             return GetResult(GetStatus.NO_MATCHED_MESSAGE, next_offset, min_offset, max_offset)
-        if block is not None and len(block) == total and len(wanted) == next_offset - queue_offset:  # one run, and all of it
+        if block is not None and first == queue_offset and len(block) == total:  # one run, and all of it
             views = [block]
         else:
             views = _gathered(log_files, wanted, wanted_sizes, total)

@@ -14,6 +14,7 @@ from store.message_store import MessageStore
 from store.record import Record, decode_record
 from store.record_filter import RecordFilter
 from store.time_search import Boundary
+from store.verdicts import PAGE_SIZE
 
 BIG = {"mapped_file_size_commit_log": 1 << 20, "mapped_file_size_consume_queue": 20 * 1000}
 Filter = Callable[[int], bool] | RecordFilter | None
@@ -132,6 +133,26 @@ def test_a_record_filter_gets_what_a_filter_by_tags_gets(
         if isinstance(filter_, Holding):
             counts_of_records = counts
     assert [count for count in counts_of_records if count] == [count for count in counts if count]
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+@pytest.mark.parametrize("count_max, bytes_max", [(1, 1 << 18), (32, 1 << 18), (32, 4000), (100, 1 << 18)])
+def test_a_pull_over_the_end_of_a_page_of_verdicts_gets_records_in_a_row(
+    count_max: int, bytes_max: int, is_alone: bool
+) -> None:
+    """Of records that are all as long: those of one run were once answered for as many of the run before."""
+    store = open_store(MemoryDisk(), **BIG, max_transfer_bytes_on_message_in_memory=bytes_max)
+    count = PAGE_SIZE + 70
+    for _ in range(count):
+        store.put_message(message("T", 0, TAGS="wanted"))
+        if not is_alone:
+            store.put_message(message("T", 1))
+    store.dispatch()
+    for queue_offset in range(PAGE_SIZE - 70, PAGE_SIZE + 3):
+        result = store.get_message("T", 0, queue_offset, count_max, Holding("wanted"))
+        assert result.count and [record.queue_offset for record in records_of(result)] == list(
+            range(queue_offset, result.next_begin_offset)
+        )
 
 
 def test_a_hole_at_a_filler_that_lies_between_its_neighbours_is_not_handed_out() -> None:
