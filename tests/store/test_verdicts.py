@@ -1,5 +1,6 @@
 """What an expression says of a record is kept for whoever asks next. What is delivered is in test_queue_reader."""
 
+import tracemalloc
 from collections.abc import Sequence
 
 import pytest
@@ -84,6 +85,30 @@ def test_another_expression_has_verdicts_of_its_own() -> None:
     assert (wanted(store, a), wanted(store, b), wanted(store, a)) == ([0, 2], [1], [0, 2])
 
 
+@pytest.mark.parametrize("count_max", [1, 7, 32])
+def test_another_expression_is_told_the_same_records_wherever_its_reader_begins(count_max: int) -> None:
+    tags = [f"<{number}>" for number in range(2 * PAGE_SIZE + 10)]
+    store, every = stored(*tags), list(range(len(tags)))
+    assert wanted(store, Saying(""), 3) == every[3:]
+    for start in 0, 1, 20, PAGE_SIZE - 1, PAGE_SIZE, PAGE_SIZE + 5:
+        assert wanted(store, Saying("<"), start, count_max) == every[start:]
+        assert wanted(store, Saying(f"<{start}>"), start, count_max) == [start]
+        assert wanted(store, Saying("7>"), start, count_max) == [number for number in every[start:] if number % 10 == 7]
+
+
+def test_what_reads_of_many_large_properties_hold_is_bounded() -> None:
+    store, count = open_store(MemoryDisk(), mapped_file_size_commit_log=1 << 26), 1500
+    for number in range(count):
+        store.put_message(message("T", 0, number=str(number), filler="x" * 30_000))
+    store.dispatch()
+    tracemalloc.start()
+    assert len(wanted(store, Saying("filler"))) == count
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 1_000_000  # of 45 MB that were looked at
+    assert wanted(store, Saying("\x02number\x011234\x02")) == [1234]
+
+
 def test_what_may_change_its_mind_is_asked_each_time() -> None:
     store, filter_ = stored("a", "b"), Saying("a")
     filter_.is_constant = False  # type: ignore[misc]
@@ -98,6 +123,7 @@ def test_a_topic_that_is_made_anew_has_other_records() -> None:
     store.drop_topics(set())
     put(store, "b", "a", "b")
     assert wanted(store, filter_) == [1]
+    assert wanted(store, Saying("b")) == [0, 2]
 
 
 def test_readers_of_many_expressions_push_out_the_verdicts_of_others() -> None:
