@@ -27,7 +27,6 @@ from broker.long_polling import PullRequestHoldService
 from broker.message_request_mode import MessageRequestModeManager
 from broker.pop import PopMessageService
 from broker.pop_order import ConsumerOrderInfoManager
-from broker.pop_polling import PopLongPollingService
 from broker.pop_revive import PopReviveService
 from broker.ports import reserve_ports
 from broker.put import CLUSTER, MessagePutter
@@ -306,8 +305,7 @@ class Broker:
             store_host=store_host, with_retry_v2=config.enable_retry_topic_v2,
         )  # fmt: skip
         return PopMessageService(
-            config, store, putter, offsets, topics, stats, orders, revive, PopLongPollingService(timers), turn, self._clock,
-            store_host,
+            config, store, putter, offsets, topics, stats, orders, revive, timers, turn, self._clock, store_host
         )  # fmt: skip
 
     def _permissions(self) -> "PlainPermissionManager | None":

@@ -15,7 +15,7 @@ from typing import Final
 from broker.config import BrokerConfig
 from broker.consumer_offset import ConsumerOffsetManager
 from broker.pop_order import ConsumerOrderInfoManager
-from broker.pop_polling import PopLongPollingService
+from broker.pop_polling import NotificationLongPollingService, PopLongPollingService
 from broker.pop_record import (
     MESSAGES_MAX,
     ORDER_REVIVE_QUEUE,
@@ -33,6 +33,7 @@ from broker.subscription import Wanted
 from broker.topic_config import RETRY_PREFIX, TopicConfigManager
 from remoting.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
 from runtime.clock import Clock
+from runtime.timers import Timers
 from runtime.turn import Turn
 from store.layout import QUEUE_OFFSET_POSITION, RECORD_SIZE_MIN
 from store.message import Arrival, GetResult, GetStatus
@@ -94,7 +95,7 @@ class PopMessageService:
     def __init__(
         self, config: BrokerConfig, store: MessageStore, putter: MessagePutter, offsets: ConsumerOffsetManager,
         topics: TopicConfigManager, stats: BrokerStats, orders: ConsumerOrderInfoManager, revive: PopReviveService,
-        polling: PopLongPollingService, turn: Turn, clock: Clock, store_host: bytes,
+        timers: Timers, turn: Turn, clock: Clock, store_host: bytes,
     ) -> None:  # fmt: skip
         self._config = config
         self._store = store
@@ -104,9 +105,10 @@ class PopMessageService:
         self._stats = stats
         self._orders = orders
         self._revive = revive
-        self.polling = polling
+        self.polling = PopLongPollingService(timers)
+        self.notifications = NotificationLongPollingService(timers)
         self._turn = turn
-        orders.on_free = self._freed
+        orders.on_free = self.look_at
         self._clock = clock
         self._store_host = store_host
         self._counter = 0
@@ -120,6 +122,7 @@ class PopMessageService:
     def stop(self) -> None:
         """Answer who waits, and revive nothing any more."""
         self.polling.stop()
+        self.notifications.stop()
         self._revive.stop()
 
     @property
@@ -139,14 +142,23 @@ class PopMessageService:
         """Queues grew. To be called after each dispatch."""
         self._revive.arrived(arrivals)
         self.polling.arrived(arrivals)
+        self.notifications.arrived(arrivals)
 
     def wake(self) -> None:
         """Serve who waits. To be run in the turn's WAKE phase."""
         self._revive.dispatched()
         self.polling.wake()
+        self.notifications.wake()  # what the pops took is nothing to tell
 
-    def _freed(self, topic: str, queue_id: int) -> None:
+    def wake_all(self, topic: str) -> None:
+        """Serve all that waits at a topic, in whatever order: it went away, or is read from elsewhere."""
+        self.polling.wake_all(topic)
+        self.notifications.wake_all(topic)
+
+    def look_at(self, topic: str, queue_id: int) -> None:
+        """There may be something in a queue again: have those that wait look in the next turn."""
         self.polling.look_at(topic, queue_id)
+        self.notifications.look_at(topic, queue_id)
         self._turn.arm()
 
     # --- reading ----------------------------------------------------------------------------------------------------
@@ -334,7 +346,7 @@ class PopMessageService:
         if next_offset is not None:
             self._offsets.commit(group, topic, queue_id, next_offset)
             if not self._orders.is_blocked(topic, group, queue_id, None, self._clock.message_time_ms()):
-                self.polling.look_at(topic, queue_id)
+                self.look_at(topic, queue_id)
 
     def change_invisible_time(
         self, group: str, topic: str, queue_id: int, handle: Handle, queue_offset: int, invisible_time_ms: int

@@ -1,8 +1,9 @@
-"""Pops that wait for messages (Apache: PopLongPollingService).
+"""Pops that wait for messages, and questions whether there are some (Apache: PopLongPollingService).
 
 A pop that found nothing waits under its topic and under the retry topics that feed it. When one of these grows, the pops of
 each group that wait there are tried in the order in which they came, until one finds nothing: what came is taken. A pop that
-nobody served in its time is answered POLLING_TIMEOUT.
+nobody served in its time is answered POLLING_TIMEOUT. A question takes nothing: as in Apache, each message is told to the
+newest of a group that wait at its queue and to the newest of those that wait at any queue.
 """
 
 from collections.abc import Callable, Iterable
@@ -44,6 +45,10 @@ class Poll(HeldRequest):
         self.serve = serve
         self.empty = empty
 
+    def waits_at(self, topic: str, queue_id: int) -> bool:
+        """Whether it is fed by a queue of one of its topics: by any of a retry topic."""
+        return topic != self.key[0] or self.key[2] in (-1, queue_id)
+
 
 class PopLongPollingService(HeldRequests[Poll]):
     """The pops that wait, by topic and group."""
@@ -53,7 +58,8 @@ class PopLongPollingService(HeldRequests[Poll]):
         # Topic -> group -> polls in the order in which they came.
         self._waiting: dict[str, dict[str, dict[Poll, None]]] = {}
         self._counts: dict[PollKey, int] = {}
-        self._grown: dict[tuple[str, int], None] = {}
+        # How many messages came.
+        self._grown: dict[tuple[str, int], int] = {}
 
     def wait(
         self,
@@ -86,21 +92,25 @@ class PopLongPollingService(HeldRequests[Poll]):
         if self._waiting:
             for arrival in arrivals:
                 if arrival.topic in self._waiting:
-                    self._grown[arrival.topic, arrival.queue_id] = None
+                    queue = arrival.topic, arrival.queue_id
+                    self._grown[queue] = self._grown.get(queue, 0) + len(arrival.tags_codes)
 
     def look_at(self, topic: str, queue_id: int) -> None:
         """There may be something in a queue again, for who waits there."""
-        self._grown[topic, queue_id] = None
+        self._grown.setdefault((topic, queue_id), 1)
 
     def wake(self) -> None:
         """Serve who waits at what grew. To be run in the turn's WAKE phase."""
         grown, self._grown = self._grown, {}
-        for topic, queue_id in grown:
+        for (topic, queue_id), count in grown.items():
             for polls in tuple(self._waiting.get(topic, {}).values()):
-                for poll in tuple(polls):
-                    is_wanted = topic != poll.key[0] or poll.key[2] in (-1, queue_id)
-                    if is_wanted and not self._serve(poll):
-                        break
+                self._wake(tuple(polls), topic, queue_id, count)
+
+    def _wake(self, polls: tuple[Poll, ...], topic: str, queue_id: int, count: int) -> None:
+        """Serve those of one group that wait at a queue to which `count` messages came."""
+        for poll in polls:
+            if poll.waits_at(topic, queue_id) and not self._serve(poll):
+                break
 
     def wake_all(self, topic: str) -> None:
         """Serve every pop of a topic: it went away."""
@@ -119,7 +129,7 @@ class PopLongPollingService(HeldRequests[Poll]):
 
     def _time_over(self, held: Poll) -> None:
         self._remove(held)
-        held.deferred.complete(held.empty())
+        held.deferred.complete(served(held.empty, held.key))
 
     def _listed(self) -> list[Poll]:
         return [poll for polls in self._channels.values() for poll in polls]
@@ -136,3 +146,14 @@ class PopLongPollingService(HeldRequests[Poll]):
         self._counts[held.key] -= 1
         if not self._counts[held.key]:
             del self._counts[held.key]
+
+
+class NotificationLongPollingService(PopLongPollingService):
+    """The questions that wait."""
+
+    def _wake(self, polls: tuple[Poll, ...], topic: str, queue_id: int, count: int) -> None:
+        left: dict[int, int] = {}  # by the queue at which they wait
+        for poll in reversed(polls):
+            place = poll.key[2]
+            if poll.waits_at(topic, queue_id) and left.setdefault(place, count):
+                left[place] = left[place] - 1 if self._serve(poll) else 0

@@ -7,6 +7,7 @@ from functools import partial
 
 from broker.handlers.consuming import check_broker, check_group, check_topic, find_topic, no_queue, wanted
 from broker.pop import Popped
+from broker.pop_polling import PopLongPollingService
 from broker.pop_record import MESSAGES_MAX, Handle, retry_topic_of
 from broker.services import Services
 from broker.subscription import Wanted
@@ -44,9 +45,8 @@ def pop_message(services: Services, request: Request[PopMessageRequestHeader]) -
         return empty()
     if popped.is_behind:
         _go_on(services, header)
-    return _wait(services, request, partial(_pop_again, services, request), empty) or _empty(
-        popped, ResponseCode.POLLING_FULL
-    )
+    held = _wait(services, services.pops.polling, request, partial(_pop_again, services, request), empty)
+    return held or _empty(popped, ResponseCode.POLLING_FULL)
 
 
 def _found(services: Services, popped: Popped) -> Response:
@@ -57,7 +57,7 @@ def _found(services: Services, popped: Popped) -> Response:
 
 
 def _go_on(services: Services, header: PopMessageRequestHeader) -> None:
-    """Have those that wait look again in the next turn."""
+    """Have the pops that wait look again in the next turn."""
     services.pops.polling.look_at(header.topic, header.queue_id)
     services.turn.arm()
 
@@ -77,6 +77,7 @@ def _pop_again(services: Services, request: Request[PopMessageRequestHeader]) ->
 
 def _wait(
     services: Services,
+    polling: PopLongPollingService,
     request: "Request[PopMessageRequestHeader] | Request[NotificationRequestHeader]",
     serve: "partial[Response | None]",
     empty: "partial[Response]",
@@ -84,7 +85,7 @@ def _wait(
     header = request.header
     topics = header.topic, *services.pops.retry_topics(header.topic, header.consumer_group)
     key = header.topic, header.consumer_group, header.queue_id
-    return services.pops.polling.wait(key, topics, serve, empty, header.poll_time / 1000, request.channel)
+    return polling.wait(key, topics, serve, empty, header.poll_time / 1000, request.channel)
 
 
 def _admit(services: Services, request: Request[PopMessageRequestHeader]) -> Wanted:
@@ -135,14 +136,20 @@ def notification(services: Services, request: Request[NotificationRequestHeader]
     )
     if services.pops.has_message(asked):
         return _has_message(True)
-    if header.poll_time <= 0 or services.pops.polling.is_stopped:
+    if header.poll_time <= 0 or services.pops.notifications.is_stopped:
         return _has_message(False)
-    held = _wait(services, request, partial(_notify, services, asked), partial(_has_message, False))
+    # Others were told of what came, and may not have taken it: the last answer looks again.
+    empty = partial(_whether, services, asked)
+    held = _wait(services, services.pops.notifications, request, partial(_notify, services, asked), empty)
     return held or Response(header=NotificationResponseHeader(False, True))
 
 
 def _notify(services: Services, asked: PopMessageRequestHeader) -> Response | None:
     return _has_message(True) if services.pops.has_message(asked) else None
+
+
+def _whether(services: Services, asked: PopMessageRequestHeader) -> Response:
+    return _has_message(services.pops.has_message(asked))
 
 
 def _has_message(has_message: bool) -> Response:

@@ -45,7 +45,7 @@ def _set_offsets(services: Services, header: ResetOffsetRequestHeader) -> Respon
         offsets.reset(group, topic, queue_id, target)
         table[MessageQueue(services.config.broker_name, queue_id, topic)] = target
     services.holds.wake_all(topic)
-    services.pops.polling.wake_all(topic)
+    services.pops.wake_all(topic)
     return Response(body=_offset_map(table))
 
 

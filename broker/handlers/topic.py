@@ -82,7 +82,7 @@ def delete_topic(services: Services, request: Request[TopicRequestHeader]) -> Re
     _check_name(services, topic)
     services.topics.delete(topic)
     services.holds.wake_all(topic)
-    services.pops.polling.wake_all(topic)
+    services.pops.wake_all(topic)
     _drop_unknown_topics(services)
     if services.config.auto_delete_unused_stats:
         services.stats.forget_topic(topic)

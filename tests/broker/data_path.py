@@ -17,7 +17,6 @@ from broker.long_polling import PullRequestHoldService
 from broker.message_request_mode import MessageRequestModeManager
 from broker.pop import PopMessageService
 from broker.pop_order import ConsumerOrderInfoManager
-from broker.pop_polling import PopLongPollingService
 from broker.pop_revive import PopReviveService
 from broker.put import MessagePutter
 from broker.rebalance_lock import RebalanceLock
@@ -176,9 +175,9 @@ class DataPath:
             self.store, putter, offsets, topics, groups, timer_messages, timers, self._turn,
             revive_topic="rmq_sys_REVIVE_LOG_c", queue_nums=8, store_host=STORE_HOST, with_retry_v2=False,
         )  # fmt: skip
-        orders, polling = ConsumerOrderInfoManager(file("consumerOrderInfo"), clock, timers), PopLongPollingService(timers)
+        orders = ConsumerOrderInfoManager(file("consumerOrderInfo"), clock, timers)
         pops = PopMessageService(
-            config, self.store, putter, offsets, topics, stats, orders, revive, polling, self._turn, clock, STORE_HOST
+            config, self.store, putter, offsets, topics, stats, orders, revive, timers, self._turn, clock, STORE_HOST
         )
         self.services = Services(
             config=config,

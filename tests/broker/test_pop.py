@@ -1,141 +1,33 @@
 """Popping, over the wire, under the virtual clock: what is handed out, comes back, and is never seen again."""
 
-import asyncio
 import base64
-import contextlib
 import random
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
 import pytest
-from running import SMALL, ask, connected, running_broker, until
+from popping import GROUP, INVISIBLE_MS, REVIVE_TOPIC, TOPIC, popping, records
+from running import SMALL, ask, until
 
-from broker.broker import Broker
 from broker.pop_record import FIRST_POP_TIME, REVIVE_GROUP, Handle
 from remoting.bodies import decode_body
-from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
 from remoting.delay_bodies import DelayedMessages
 from remoting.dispatch import RemotingError
 from remoting.headers.delay import QueryDelayedRequestHeader
-from remoting.headers.offset import QueryConsumerOffsetRequestHeader
 from remoting.headers.pop import (
     AckMessageRequestHeader,
-    ChangeInvisibleTimeRequestHeader,
-    NotificationRequestHeader,
-    PeekMessageRequestHeader,
     PopMessageRequestHeader,
 )
 from remoting.headers.send import SendMessageRequestHeader
-from remoting.headers.topic import TopicRequestHeader
 from runtime.clock import VirtualClock
-from store.disk import Disk
 from store.memory_disk import MemoryDisk
 from store.message import Message, PutResult
 from store.properties import decode_properties
-from store.record import Record, decode_record
 
 sys.path.append(str(Path(__file__).parents[1] / "store"))
 from power_cut_disk import PowerCutDisk  # noqa: E402
-
-TOPIC, GROUP = "T", "g"
-INVISIBLE_MS = 60_000
-REVIVE_TOPIC = "rmq_sys_REVIVE_LOG_DefaultCluster"
-
-
-class Popper:
-    """A client of one group, and the broker's clock."""
-
-    def __init__(self, client: RemotingClient, broker: Broker, clock: VirtualClock) -> None:
-        self.client, self.broker, self.clock = client, broker, clock
-        self.handles: dict[str, str] = {}
-
-    async def send(self, *bodies: str, queue_id: int = 0, tags: str = "") -> None:
-        for body in bodies:
-            header = SendMessageRequestHeader(
-                "p", TOPIC, "TBW102", 8, queue_id, 0, 1_700_000_000_000, 0, f"TAGS\x01{tags}" if tags else "", 0
-            )
-            answer = await ask(self.client, self.broker, RequestCode.SEND_MESSAGE, header, body.encode())
-            assert answer.code == 0, answer.remark
-
-    async def pop(self, count: int = 32, queue_id: int = -1, poll_ms: int = 0, **how: object) -> RemotingCommand:
-        header = PopMessageRequestHeader(GROUP, TOPIC, queue_id, count, INVISIBLE_MS, poll_ms, **how)  # type: ignore[arg-type]
-        return await ask(self.client, self.broker, RequestCode.POP_MESSAGE, header)
-
-    async def waiting_pops(self, count: int) -> "list[asyncio.Future[RemotingCommand]]":
-        """Pops that find nothing, and are held."""
-        channel = await self.client.channel(f"127.0.0.1:{self.broker.port}")
-        header = PopMessageRequestHeader(GROUP, TOPIC, -1, 32, INVISIBLE_MS, 20_000)
-        waiting = [channel.invoke(RequestCode.POP_MESSAGE, header, b"", 15.0) for _ in range(count)]
-        await until(lambda: self.broker.services.pops.polling.count == count)
-        return waiting
-
-    async def bodies(self, *args: int, **how: object) -> list[str]:
-        """Pop, and keep the handles as the Java client makes them."""
-        answer = await self.pop(*args, **how)  # type: ignore[arg-type]
-        if answer.code != ResponseCode.SUCCESS:
-            assert answer.code == ResponseCode.POLLING_TIMEOUT, answer.remark
-            return []
-        found = records(answer.body)
-        starts = {tuple(row.split(" ")[:2]): row.split(" ")[2] for row in answer.ext["startOffsetInfo"].split(";")}
-        told = {tuple(row.split(" ")[:2]): row.split(" ")[2].split(",") for row in answer.ext["msgOffsetInfo"].split(";")}
-        assert sum(map(len, told.values())) == len(found)
-        for record in found:
-            given = decode_properties(record.properties).get("POP_CK")
-            key = ("0", str(record.queue_id))
-            if given is None:
-                assert str(record.queue_offset) in told[key]
-            fields = starts.get(key), answer.ext["popTime"], answer.ext["invisibleTime"], answer.ext["reviveQid"], "0", "b"
-            made = " ".join(map(str, (*fields, record.queue_id, record.queue_offset)))
-            self.handles[record.body.decode()] = given or made
-        return [record.body.decode() for record in found]
-
-    async def ack(self, body: str) -> RemotingCommand:
-        handle = Handle.parse(self.handles[body])
-        topic = TOPIC if handle.flag == "0" else f"%RETRY%{GROUP}_{TOPIC}"
-        header = AckMessageRequestHeader(GROUP, topic, handle.queue_id, str(handle), handle.queue_offset)
-        return await ask(self.client, self.broker, RequestCode.ACK_MESSAGE, header)
-
-    async def change(self, body: str, invisible_ms: int) -> None:
-        handle = Handle.parse(self.handles[body])
-        header = ChangeInvisibleTimeRequestHeader(
-            GROUP, TOPIC, handle.queue_id, str(handle), handle.queue_offset, invisible_ms
-        )
-        answer = await ask(self.client, self.broker, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
-        assert answer.code == 0, answer.remark
-        times = {"pop_time_ms": int(answer.ext["popTime"]), "invisible_time_ms": int(answer.ext["invisibleTime"])}
-        self.handles[body] = str(handle._replace(start_offset=handle.queue_offset, **times))
-
-    async def advance(self, ms: int) -> None:
-        """Let time pass in the broker, and everything be done that is due by then."""
-        for part in (ms - 1500, 1000, 500):
-            if part > 0:
-                self.clock.advance(part)
-                await until(self.is_idle)
-
-    def is_idle(self) -> bool:
-        services = self.broker.services
-        services.turn.run()
-        is_delivered = services.timer_messages.delivered_to_ms >= self.clock.message_time_ms()
-        return is_delivered and services.timer_messages.is_idle and services.pops.is_idle
-
-
-def records(body: bytes) -> list[Record]:
-    found, position = [], 0
-    while position < len(body):
-        found.append(decode_record(memoryview(body), position))
-        position += found[-1].total_size
-    return found
-
-
-@contextlib.asynccontextmanager
-async def popping(disk: Disk | None = None, clock: VirtualClock | None = None, **how: object) -> AsyncIterator[Popper]:
-    clock = clock or VirtualClock()
-    async with running_broker(disk=disk, clock=clock, **how) as broker, connected() as client:  # type: ignore[arg-type]
-        yield Popper(client, broker, clock)
 
 
 async def test_what_is_acknowledged_never_comes_again_and_the_rest_does_when_its_time_is_over() -> None:
@@ -269,25 +161,6 @@ async def test_where_the_store_refuses_midway_what_is_put_is_not_put_again(monke
         assert await path.bodies() == ["a", "b", "c", "d"]
 
 
-async def test_a_pop_waits_for_a_message_and_one_alone_gets_it() -> None:
-    async with popping() as path:
-        await path.send("old")
-        await path.bodies()
-        await path.ack("old")
-        waiting = await path.waiting_pops(3)
-        polling = path.broker.services.pops.polling
-        info = await ask(
-            path.client, path.broker, RequestCode.POLLING_INFO, QueryConsumerOffsetRequestHeader(GROUP, TOPIC, -1)
-        )
-        assert info.ext["pollingNum"] == "3"
-        await path.send("new", queue_id=1)
-        answer = await waiting[0]
-        assert [record.body for record in records(answer.body)] == [b"new"]
-        assert polling.count == 2
-        polling.stop()
-        assert [(await one).code for one in waiting[1:]] == [ResponseCode.POLLING_TIMEOUT] * 2
-
-
 async def test_a_retry_topic_is_popped_like_another_and_feeds_itself_not_twice() -> None:
     async with popping() as path:
         retry_topic = f"%RETRY%{GROUP}"
@@ -317,41 +190,12 @@ async def test_a_record_that_the_disk_lost_is_an_answer_and_nothing_is_taken() -
         assert await path.bodies() == ["lost", "b"]
 
 
-async def test_a_waiting_pop_of_a_topic_that_goes_away_is_told() -> None:
-    async with popping() as path:
-        await path.send("a")
-        await path.bodies()
-        (waiting,) = await path.waiting_pops(1)
-        answer = await ask(path.client, path.broker, RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader(TOPIC))
-        assert answer.code == 0
-        assert (await waiting).code == ResponseCode.TOPIC_NOT_EXIST
-
-
-async def test_a_waiting_pop_gets_what_others_did_not_acknowledge() -> None:
-    async with popping() as path:
-        await path.send("a")
-        await path.bodies()
-        (waiting,) = await path.waiting_pops(1)
-        await path.advance(INVISIBLE_MS)
-        assert [record.body for record in records((await waiting).body)] == [b"a"]
-
-
 async def test_only_what_a_group_subscribes_to_is_popped() -> None:
     async with popping() as path:
         await path.send("no", "no", tags="A")
         await path.send("yes", tags="B")
         assert await path.bodies(exp="B || C", exp_type="TAG") == ["yes"]
         assert (await path.pop(exp="||", exp_type="TAG")).code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
-
-
-async def test_a_pop_goes_on_turn_by_turn_behind_many_that_it_does_not_want() -> None:
-    async with popping() as path:
-        for _ in range(5):
-            await path.send(*["no"] * 1000, tags="A")
-        await path.send("yes", tags="B")
-        began_s = path.clock.monotonic()
-        assert await path.bodies(32, 0, 15_000, exp="B", exp_type="TAG") == ["yes"]
-        assert path.clock.monotonic() - began_s < 10, "not when its time was over"
 
 
 async def test_a_new_group_may_begin_with_the_last_message() -> None:
@@ -361,26 +205,6 @@ async def test_a_new_group_may_begin_with_the_last_message() -> None:
     async with popping() as path:
         await path.send("a", "b", "c")
         assert await path.bodies(queue_id=0, init_mode=1) == ["a", "b", "c"], "the first is still in memory"
-
-
-async def test_peeking_takes_nothing_and_notification_tells() -> None:
-    async with popping() as path:
-        await path.send("a")
-        peek = PeekMessageRequestHeader(GROUP, TOPIC, -1, 32)
-        for _ in range(2):
-            answer = await ask(path.client, path.broker, RequestCode.PEEK_MESSAGE, peek)
-            assert [record.body for record in records(answer.body)] == [b"a"]
-        ask_for = NotificationRequestHeader(GROUP, TOPIC, -1, 0)
-        assert (await ask(path.client, path.broker, RequestCode.NOTIFICATION, ask_for)).ext["hasMsg"] == "true"
-        await path.bodies()
-        assert (await ask(path.client, path.broker, RequestCode.NOTIFICATION, ask_for)).ext["hasMsg"] == "false"
-        assert (await ask(path.client, path.broker, RequestCode.PEEK_MESSAGE, peek)).code == ResponseCode.PULL_NOT_FOUND
-        channel = await path.client.channel(f"127.0.0.1:{path.broker.port}")
-        held = channel.invoke(RequestCode.NOTIFICATION, NotificationRequestHeader(GROUP, TOPIC, -1, 20_000), b"", 15.0)
-        await until(lambda: path.broker.services.pops.polling.count == 1)
-        await path.send("b")
-        assert (await held).ext["hasMsg"] == "true"
-        assert await path.bodies() == ["b"], "it was told of, not taken"
 
 
 async def test_in_order_a_queue_gives_no_more_until_all_is_acknowledged_or_its_time_over() -> None:

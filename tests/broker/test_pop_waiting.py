@@ -1,0 +1,116 @@
+"""Pops that wait, and what tells a client whether there is something to pop, against a broker on the virtual clock."""
+
+import pytest
+from popping import GROUP, INVISIBLE_MS, TOPIC, popping, records
+from running import ask
+
+from remoting.codes import RequestCode, ResponseCode
+from remoting.headers.offset import QueryConsumerOffsetRequestHeader
+from remoting.headers.pop import NotificationRequestHeader, PeekMessageRequestHeader
+from remoting.headers.topic import TopicRequestHeader
+
+
+async def test_a_pop_waits_for_a_message_and_one_alone_gets_it() -> None:
+    async with popping() as path:
+        await path.send("old")
+        await path.bodies()
+        await path.ack("old")
+        waiting = await path.waiting_pops(3)
+        polling = path.broker.services.pops.polling
+        info = await ask(
+            path.client, path.broker, RequestCode.POLLING_INFO, QueryConsumerOffsetRequestHeader(GROUP, TOPIC, -1)
+        )
+        assert info.ext["pollingNum"] == "3"
+        await path.send("new", queue_id=1)
+        answer = await waiting[0]
+        assert [record.body for record in records(answer.body)] == [b"new"]
+        assert polling.count == 2
+        polling.stop()
+        assert [(await one).code for one in waiting[1:]] == [ResponseCode.POLLING_TIMEOUT] * 2
+
+
+async def test_a_waiting_pop_of_a_topic_that_goes_away_is_told() -> None:
+    async with popping() as path:
+        await path.send("a")
+        await path.bodies()
+        (waiting,) = await path.waiting_pops(1)
+        answer = await ask(path.client, path.broker, RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader(TOPIC))
+        assert answer.code == 0
+        assert (await waiting).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_a_waiting_pop_gets_what_others_did_not_acknowledge() -> None:
+    async with popping() as path:
+        await path.send("a")
+        await path.bodies()
+        (waiting,) = await path.waiting_pops(1)
+        await path.advance(INVISIBLE_MS)
+        assert [record.body for record in records((await waiting).body)] == [b"a"]
+
+
+async def test_a_pop_goes_on_turn_by_turn_behind_many_that_it_does_not_want() -> None:
+    async with popping() as path:
+        for _ in range(5):
+            await path.send(*["no"] * 1000, tags="A")
+        await path.send("yes", tags="B")
+        began_s = path.clock.monotonic()
+        assert await path.bodies(32, 0, 15_000, exp="B", exp_type="TAG") == ["yes"]
+        assert path.clock.monotonic() - began_s < 10, "not when its time was over"
+
+
+async def test_peeking_takes_nothing_and_notification_tells() -> None:
+    async with popping() as path:
+        await path.send("a")
+        peek = PeekMessageRequestHeader(GROUP, TOPIC, -1, 32)
+        for _ in range(2):
+            answer = await ask(path.client, path.broker, RequestCode.PEEK_MESSAGE, peek)
+            assert [record.body for record in records(answer.body)] == [b"a"]
+        ask_for = NotificationRequestHeader(GROUP, TOPIC, -1, 0)
+        assert (await ask(path.client, path.broker, RequestCode.NOTIFICATION, ask_for)).ext["hasMsg"] == "true"
+        await path.bodies()
+        assert (await ask(path.client, path.broker, RequestCode.NOTIFICATION, ask_for)).ext["hasMsg"] == "false"
+        assert (await ask(path.client, path.broker, RequestCode.PEEK_MESSAGE, peek)).code == ResponseCode.PULL_NOT_FOUND
+        (held,) = await path.waiting_notifications(-1)
+        await path.send("b")
+        assert (await held).ext["hasMsg"] == "true"
+        assert await path.bodies() == ["b"], "it was told of, not taken"
+
+
+async def test_a_message_is_told_to_the_newest_that_waits_at_its_queue_and_the_newest_at_any() -> None:
+    async with popping() as path:
+        await path.send("old")
+        await path.bodies()
+        waiting = await path.waiting_notifications(-1, 0, 1, 0, -1)
+        await path.send("a")
+        assert [(await waiting[index]).ext["hasMsg"] for index in (3, 4)] == ["true"] * 2
+        assert path.broker.services.pops.notifications.count == 3
+        await path.send("b")
+        assert [(await waiting[index]).ext["hasMsg"] for index in (0, 1)] == ["true"] * 2
+        assert not waiting[2].done()
+
+
+@pytest.mark.parametrize(("queue_id", "has_message"), [(0, "true"), (1, "false")])
+async def test_whom_nobody_told_is_told_when_the_time_is_over_what_was_not_taken(queue_id: int, has_message: str) -> None:
+    async with popping() as path:  # requests wait in real time
+        await path.send("old")
+        await path.bodies()
+        older, newer = await path.waiting_notifications(queue_id, 0, poll_ms=1_500)
+        await path.send("a")
+        assert (await newer).ext["hasMsg"] == "true"
+        assert (await older).ext["hasMsg"] == has_message
+
+
+async def test_nobody_is_told_of_what_a_waiting_pop_took_and_each_is_counted_by_itself() -> None:
+    async with popping() as path:
+        await path.send("old")
+        await path.bodies()
+        (pop,) = await path.waiting_pops(1)
+        (held,) = await path.waiting_notifications(-1)
+        asked = QueryConsumerOffsetRequestHeader(GROUP, TOPIC, -1)
+        answer = await ask(path.client, path.broker, RequestCode.POLLING_INFO, asked)
+        assert answer.ext["pollingNum"] == "1", "questions are not counted"
+        await path.send("a")
+        assert [record.body for record in records((await pop).body)] == [b"a"]
+        await path.send("b", queue_id=1)
+        assert (await held).ext["hasMsg"] == "true"
+        assert await path.bodies() == ["b"]
