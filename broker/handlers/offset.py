@@ -18,13 +18,18 @@ from store.time_search import Boundary
 def query_consumer_offset(services: Services, request: Request[QueryConsumerOffsetRequestHeader]) -> Response:
     """How far a group is. A new group on a queue whose first message is still in memory begins at 0, as in Apache.
 
-    Else it is told so (22) and begins where its own consumeFromWhere says.
+    Else, and where it wants no such 0 (5.x: setZeroIfNotFound), it is told so (22): it begins where its own consumeFromWhere
+    says.
     """
     header = request.header
     consumer_offset = services.offsets.query(header.consumer_group, header.topic, header.queue_id)
     if consumer_offset < 0:
         is_first_there = services.store.min_offset(header.topic, header.queue_id) <= 0
-        if not is_first_there or _is_on_disk(services, header.topic, header.queue_id):
+        if (
+            header.set_zero_if_not_found is False
+            or not is_first_there
+            or _is_on_disk(services, header.topic, header.queue_id)
+        ):
             remark = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
             raise RemotingError(ResponseCode.QUERY_NOT_FOUND, remark)
         consumer_offset = 0

@@ -9,6 +9,7 @@ class QueryConsumerOffsetRequestHeader(CommandHeader):
     consumer_group: str
     topic: str
     queue_id: I32
+    set_zero_if_not_found: bool | None = None
 
 
 class UpdateConsumerOffsetRequestHeader(CommandHeader):

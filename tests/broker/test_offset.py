@@ -35,6 +35,12 @@ async def test_a_new_group_begins_at_0_while_message_0_is_in_memory(path, queue_
     assert query(path, "new", queue_id=queue_id).ext == {"offset": "0"}
 
 
+@pytest.mark.parametrize(("set_zero", "code"), [(None, 0), (True, 0), (False, ResponseCode.QUERY_NOT_FOUND)])
+async def test_a_new_group_that_wants_no_0_is_told_so(path, set_zero, code):
+    header = QueryConsumerOffsetRequestHeader("new", TOPIC, 0, set_zero)
+    assert path.call(RequestCode.QUERY_CONSUMER_OFFSET, header).code == code
+
+
 async def test_a_new_group_on_an_old_queue_chooses_itself(path, monkeypatch):
     monkeypatch.setattr(path.services.store.reader, "in_memory_bytes", 0)
     answer = query(path, "new")
