@@ -359,12 +359,16 @@ class PopMessageService:
         if handle.revive_queue == ORDER_REVIVE_QUEUE:
             self._orders.hide(topic, group, queue_id, queue_offset, handle.pop_time_ms, now_ms + invisible_time_ms)
             return handle.pop_time_ms, now_ms + invisible_time_ms - handle.pop_time_ms
+        # Within one millisecond of the pop both check points would be called the same, and the ack of the old one count for
+        # the new one: a message that nobody consumed would not come again.
+        pop_time_ms = max(now_ms, handle.pop_time_ms + 1)
+        invisible_time_ms -= pop_time_ms - now_ms
         check_point = CheckPoint(
-            queue_offset, now_ms, invisible_time_ms, queue_id, topic, group, handle.broker_name, 1, d=[0]
+            queue_offset, pop_time_ms, invisible_time_ms, queue_id, topic, group, handle.broker_name, 1, d=[0]
         )
         self._note(check_point, handle.revive_queue)
         self.acknowledge(group, topic, queue_id, handle, [queue_offset])
-        return now_ms, invisible_time_ms
+        return pop_time_ms, invisible_time_ms
 
 
 def _records(result: GetResult) -> Iterator[tuple[memoryview, int]]:

@@ -86,6 +86,24 @@ async def test_a_shorter_one_brings_the_message_back_at_once() -> None:
         assert await path.bodies() == ["a"]
 
 
+@pytest.mark.parametrize("times_ms", [(INVISIBLE_MS,), (1,), (1000, 2 * INVISIBLE_MS, INVISIBLE_MS)])
+async def test_a_change_within_the_millisecond_of_the_pop_loses_nothing(times_ms: tuple[int, ...]) -> None:
+    disk, clock = MemoryDisk(), VirtualClock()
+    async with popping(disk, clock) as path:
+        await path.send("a")
+        await path.bodies()
+        for invisible_ms in times_ms:
+            await path.change("a", invisible_ms)
+    clock.advance(times_ms[-1] - 1)
+    async with popping(disk, clock) as path:
+        assert await path.bodies() == [], "not before"
+        await path.advance(2 * INVISIBLE_MS)
+        assert await path.bodies() == ["a"]
+        await path.ack("a")
+        await path.advance(2 * INVISIBLE_MS)
+        assert await path.bodies() == [], "nor twice"
+
+
 @pytest.mark.parametrize("is_cut", [False, True])
 async def test_a_broker_that_starts_knows_what_was_popped_and_what_was_acknowledged(is_cut: bool) -> None:
     disk, clock, store = PowerCutDisk(), VirtualClock(), {"flush_disk_type": "SYNC_FLUSH"}
