@@ -112,6 +112,7 @@ class PopMessageService:
         self._clock = clock
         self._store_host = store_host
         self._counter = 0
+        self._turns: dict[tuple[str, str], int] = {}
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -173,13 +174,14 @@ class PopMessageService:
             names.append(retry_topic_of(topic, group, with_v2=False))
         return tuple(names)
 
-    def queues(self, header: PopMessageRequestHeader) -> Iterator[tuple[str, int]]:
-        """The queues that a pop reads, in the order in which it reads them."""
-        self._counter += 1
-        turn = self._counter
+    def queues(self, header: PopMessageRequestHeader, turn: int) -> Iterator[tuple[str, int]]:
+        """The queues that pop number `turn` of a group reads, in the order in which it reads them."""
         names = () if header.order else self.retry_topics(header.topic, header.consumer_group)
+        retries = [
+            (name, 0) for name in names if self._topics.get(name) and not self._is_at_end(name, header.consumer_group)
+        ]
         # Of two only one a time: what says where messages come from does not tell them apart.
-        retries = [(name, 0) for name in names[turn % len(names) :][:1] if self._topics.get(name)] if names else []
+        retries = retries[turn % len(retries) :][:1] if retries else []
         is_retry_first = turn * self._config.pop_from_retry_probability % 100 < self._config.pop_from_retry_probability
         if is_retry_first:
             yield from retries
@@ -190,6 +192,10 @@ class PopMessageService:
             yield from ((header.topic, (turn + index) % count) for index in range(count))
         if not is_retry_first:
             yield from retries
+
+    def _is_at_end(self, retry_topic: str, group: str) -> bool:
+        """Not behind it, either: where the topic was made anew, a pop finds its way back."""
+        return self._store.max_offset(retry_topic, 0) == self.position(retry_topic, group, 0, 0, is_kept=False)
 
     def position(self, topic: str, group: str, queue_id: int, init_mode: int, *, is_kept: bool = True) -> int:
         """The queue offset from which a group pops next; where it begins is kept with `is_kept`."""
@@ -211,9 +217,13 @@ class PopMessageService:
 
     def pop(self, header: PopMessageRequestHeader, matches: Wanted) -> Popped:
         """Take messages. Raises RemotingError when nothing can be written down."""
+        self._counter += 1
         revive_queue = ORDER_REVIVE_QUEUE if header.order else self._counter % self._config.revive_queue_num
         popped = Popped(header, self._clock.message_time_ms(), revive_queue)
-        for topic, queue_id in self.queues(header):
+        key = header.topic, header.consumer_group
+        # Of each group its own: pops of several that take turns must not leave one always the same queue, or no retries.
+        turn = self._turns[key] = self._turns.get(key, 0) + 1
+        for topic, queue_id in self.queues(header, turn):
             is_retry = topic != header.topic
             self._pop_from(popped, topic, queue_id, None if is_retry else matches)
         return popped
@@ -290,7 +300,8 @@ class PopMessageService:
     def peek(self, header: PopMessageRequestHeader) -> Popped:
         """Read what would be popped, and leave it there."""
         popped = Popped(header, self._clock.message_time_ms(), 0)
-        for topic, queue_id in self.queues(header):
+        self._counter += 1
+        for topic, queue_id in self.queues(header, self._counter):
             queue_offset = self.position(topic, header.consumer_group, queue_id, header.init_mode, is_kept=False)
             popped.rest += max(self._store.max_offset(topic, queue_id) - queue_offset, 0)
             if popped.room > 0:
@@ -305,7 +316,7 @@ class PopMessageService:
         return any(
             self._store.max_offset(topic, queue_id) > self.position(topic, group, queue_id, 0, is_kept=False)
             and not (header.order and self._orders.is_blocked(topic, group, queue_id, header.attempt_id, now_ms))
-            for topic, queue_id in self.queues(header)
+            for topic, queue_id in self.queues(header, 0)
         )
 
     # --- writing down -----------------------------------------------------------------------------------------------

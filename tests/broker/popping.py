@@ -31,8 +31,8 @@ REVIVE_TOPIC = "rmq_sys_REVIVE_LOG_DefaultCluster"
 class Popper:
     """A client of one group, and the broker's clock."""
 
-    def __init__(self, client: RemotingClient, broker: Broker, clock: VirtualClock) -> None:
-        self.client, self.broker, self.clock = client, broker, clock
+    def __init__(self, client: RemotingClient, broker: Broker, clock: VirtualClock, group: str = GROUP) -> None:
+        self.client, self.broker, self.clock, self.group = client, broker, clock, group
         self.handles: dict[str, str] = {}
 
     async def send(self, *bodies: str, queue_id: int = 0, tags: str = "") -> None:
@@ -44,13 +44,13 @@ class Popper:
             assert answer.code == 0, answer.remark
 
     async def pop(self, count: int = 32, queue_id: int = -1, poll_ms: int = 0, **how: object) -> RemotingCommand:
-        header = PopMessageRequestHeader(GROUP, TOPIC, queue_id, count, INVISIBLE_MS, poll_ms, **how)  # type: ignore[arg-type]
+        header = PopMessageRequestHeader(self.group, TOPIC, queue_id, count, INVISIBLE_MS, poll_ms, **how)  # type: ignore[arg-type]
         return await ask(self.client, self.broker, RequestCode.POP_MESSAGE, header)
 
     async def waiting_pops(self, count: int) -> "list[asyncio.Future[RemotingCommand]]":
         """Pops that find nothing, and are held."""
         channel = await self.client.channel(f"127.0.0.1:{self.broker.port}")
-        header = PopMessageRequestHeader(GROUP, TOPIC, -1, 32, INVISIBLE_MS, 20_000)
+        header = PopMessageRequestHeader(self.group, TOPIC, -1, 32, INVISIBLE_MS, 20_000)
         waiting = [channel.invoke(RequestCode.POP_MESSAGE, header, b"", 15.0) for _ in range(count)]
         await until(lambda: self.broker.services.pops.polling.count == count)
         return waiting
@@ -58,7 +58,7 @@ class Popper:
     async def waiting_notifications(self, *queue_ids: int, poll_ms: int = 20_000) -> "list[asyncio.Future[RemotingCommand]]":
         """Questions that find nothing, and are held."""
         channel = await self.client.channel(f"127.0.0.1:{self.broker.port}")
-        headers = [NotificationRequestHeader(GROUP, TOPIC, queue_id, poll_ms) for queue_id in queue_ids]
+        headers = [NotificationRequestHeader(self.group, TOPIC, queue_id, poll_ms) for queue_id in queue_ids]
         waiting = [channel.invoke(RequestCode.NOTIFICATION, header, b"", 15.0) for header in headers]
         await until(lambda: self.broker.services.pops.notifications.count == len(queue_ids))
         return waiting
@@ -85,14 +85,14 @@ class Popper:
 
     async def ack(self, body: str) -> RemotingCommand:
         handle = Handle.parse(self.handles[body])
-        topic = TOPIC if handle.flag == "0" else f"%RETRY%{GROUP}_{TOPIC}"
-        header = AckMessageRequestHeader(GROUP, topic, handle.queue_id, str(handle), handle.queue_offset)
+        topic = TOPIC if handle.flag == "0" else f"%RETRY%{self.group}_{TOPIC}"
+        header = AckMessageRequestHeader(self.group, topic, handle.queue_id, str(handle), handle.queue_offset)
         return await ask(self.client, self.broker, RequestCode.ACK_MESSAGE, header)
 
     async def change(self, body: str, invisible_ms: int) -> None:
         handle = Handle.parse(self.handles[body])
         header = ChangeInvisibleTimeRequestHeader(
-            GROUP, TOPIC, handle.queue_id, str(handle), handle.queue_offset, invisible_ms
+            self.group, TOPIC, handle.queue_id, str(handle), handle.queue_offset, invisible_ms
         )
         answer = await ask(self.client, self.broker, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
         assert answer.code == 0, answer.remark

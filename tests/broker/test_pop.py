@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from popping import GROUP, INVISIBLE_MS, REVIVE_TOPIC, TOPIC, popping, records
+from popping import GROUP, INVISIBLE_MS, REVIVE_TOPIC, TOPIC, Popper, popping, records
 from running import SMALL, ask, until
 
 from broker.pop_record import FIRST_POP_TIME, REVIVE_GROUP, Handle
@@ -206,6 +206,30 @@ async def test_a_record_that_the_disk_lost_is_an_answer_and_nothing_is_taken() -
         assert answer.code == ResponseCode.SYSTEM_ERROR and "a record of 0 bytes" in answer.remark
         file.view[:4] = size
         assert await path.bodies() == ["lost", "b"]
+
+
+@pytest.mark.parametrize("with_v2", [False, True])
+async def test_groups_that_pop_by_turns_all_get_what_they_did_not_acknowledge(with_v2: bool) -> None:
+    async with popping(enable_retry_topic_v2=with_v2) as path:
+        await path.send("a")
+        others = [Popper(path.client, path.broker, path.clock, f"g{number}") for number in range(5)]
+        for _ in range(3):
+            assert [await other.bodies() for other in others] == [["a"]] * 5
+            await path.advance(INVISIBLE_MS)
+
+
+async def test_the_retry_topics_of_both_forms_are_popped() -> None:
+    disk, clock = MemoryDisk(), VirtualClock()
+    async with popping(disk, clock) as path:
+        await path.send("a", "b")
+        await path.bodies()
+        await path.advance(INVISIBLE_MS)
+    async with popping(disk, clock, enable_retry_topic_v2=True) as path:
+        await path.send("c", "d")
+        assert sorted(await path.bodies()) == ["a", "b", "c", "d"]
+        for _ in range(2):
+            await path.advance(INVISIBLE_MS)
+            assert sorted(await path.bodies() + await path.bodies()) == ["a", "b", "c", "d"]
 
 
 async def test_only_what_a_group_subscribes_to_is_popped() -> None:

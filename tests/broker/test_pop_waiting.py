@@ -39,13 +39,15 @@ async def test_a_waiting_pop_of_a_topic_that_goes_away_is_told() -> None:
         assert (await waiting).code == ResponseCode.TOPIC_NOT_EXIST
 
 
-async def test_a_waiting_pop_gets_what_others_did_not_acknowledge() -> None:
-    async with popping() as path:
+@pytest.mark.parametrize("with_v2", [False, True])
+async def test_waiting_pops_get_what_others_did_not_acknowledge(with_v2: bool) -> None:
+    async with popping(enable_retry_topic_v2=with_v2) as path:
         await path.send("a")
         await path.bodies()
-        (waiting,) = await path.waiting_pops(1)
-        await path.advance(INVISIBLE_MS)
-        assert [record.body for record in records((await waiting).body)] == [b"a"]
+        for _ in range(4):
+            (waiting,) = await path.waiting_pops(1)
+            await path.advance(INVISIBLE_MS)
+            assert [record.body for record in records((await waiting).body)] == [b"a"]
 
 
 async def test_a_pop_goes_on_turn_by_turn_behind_many_that_it_does_not_want() -> None:
