@@ -4,8 +4,9 @@ Somebody deleted the folder, copied a store without it, or a crash left neither 
 so there are topics; a `%RETRY%` or `%DLQ%` topic means a consumer group. How far groups had read nobody knows.
 
 How far a delay level was delivered is in the log: a delivered copy shows the level, the topic and the UNIQ_KEY of the
-message that waited, and the index finds it. Levels are delivered in order, so the newest message with a copy tells. Where
-that cannot be found (no index, no UNIQ_KEY) the level begins at its first message: some come twice, none is dropped.
+message that waited, and the index finds it. Levels are delivered in order, so the newest message with a copy tells, unless
+somebody had that delivered before its time. Where that cannot be found (no index, no UNIQ_KEY) the level begins at its
+first message: some come twice, none is dropped.
 """
 
 import logging
@@ -151,20 +152,23 @@ def _newest_delivered(store: MessageStore, queue: ConsumeQueue) -> int | None:
 def _is_delivered(store: MessageStore, queue: ConsumeQueue, queue_offset: int) -> bool:
     """Whether the log has the copy of a message that waited.
 
-    A producer that sent twice under one UNIQ_KEY leaves two that wait and cannot be told apart: those tell nothing.
+    A producer that sent twice under one UNIQ_KEY leaves two that wait and cannot be told apart: those tell nothing. Nor does
+    a copy from before its time: somebody wanted it at once, and what waited in front of it still does.
     """
     unit = queue.unit_at(queue_offset)
     view = None if unit is None else store.message_at(unit[0])
-    if view is None:
+    if unit is None or view is None:
         return False
     waiting = decode_record(view)
     properties = decode_properties(waiting.properties)
     key, topic = properties.get(UNIQ_KEY), properties.get(REAL_TOPIC)
     if not key or not topic:
         return False
+    due_ms = store.reader.tags_code(SCHEDULE_TOPIC, queue.queue_id, unit[2], unit[0])
     twins = _alike(store, SCHEDULE_TOPIC, key, waiting, properties)
     return len(twins) <= 1 and any(
-        copy.physical_offset > waiting.physical_offset for copy in _alike(store, topic, key, waiting, properties)
+        copy.physical_offset > waiting.physical_offset and copy.store_timestamp_ms >= due_ms
+        for copy in _alike(store, topic, key, waiting, properties)
     )
 
 

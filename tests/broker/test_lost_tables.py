@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 from data_path import TOPIC, DataPath, pull_header
-from running import running_broker, until
+from running import ask, connected, running_broker, until
 
 from broker.broker import Broker
-from remoting.bodies import TopicConfig
+from remoting.bodies import TopicConfig, decode_body
 from remoting.codes import RequestCode, ResponseCode
+from remoting.delay_bodies import DelayedMessages
+from remoting.headers.delay import DelayedMessageRequestHeader, QueryDelayedRequestHeader
 from runtime.clock import VirtualClock
 from store.memory_disk import MemoryDisk
 from store.message import SCHEDULE_TOPIC, Message, PutStatus
@@ -168,6 +170,23 @@ async def test_one_key_on_two_messages_is_no_proof() -> None:
         delay(broker, "sent twice", UNIQ_KEY="same")
     came = await restarted_without_delay_offsets(disk, clock, {"between", "sent twice"})
     assert came[-2:] == ["between", "sent twice"]
+
+
+async def test_what_was_wanted_at_once_is_no_proof_that_what_waited_before_it_came() -> None:
+    disk, clock = MemoryDisk(), VirtualClock()
+    async with running_broker(disk=disk, clock=clock) as broker, connected() as client:
+        for body in ("past", "first", "second"):
+            delay(broker, body)
+            if body == "past":
+                clock.advance(1000)
+                await until(lambda: len(delivered(broker)) == 1)
+        answer = await ask(client, broker, RequestCode.QUERY_DELAYED, QueryDelayedRequestHeader(msg_id="u-second"))
+        (second,) = decode_body(DelayedMessages, answer.body).messages
+        at_once = DelayedMessageRequestHeader(second.physical_offset)
+        assert (await ask(client, broker, RequestCode.DELIVER_DELAYED_NOW, at_once)).code == 0
+        assert delivered(broker) == ["past", "second"]
+    lose(disk, "delayCancelled")
+    assert await restarted_without_delay_offsets(disk, clock, {"first", "second"}) == ["first", "second"]
 
 
 async def test_retries_of_one_message_are_told_apart() -> None:
