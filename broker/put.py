@@ -245,6 +245,10 @@ class MessagePutter:
             return response
         if self.is_sync_master:
             response.code = ResponseCode.SLAVE_NOT_AVAILABLE
+        return self.when_synced(end_offset, response)
+
+    def when_synced(self, end_offset: int, response: Response) -> Response | Deferred:
+        """The same, whoever should have a copy."""
         if not self.is_sync_flush:
             return response
         timeout_s = self._store.config.sync_flush_timeout / 1000

@@ -128,21 +128,25 @@ class TransactionalMessageService:
         result = self._putter.put_at_once(given_up.resumed(self._store_host))
         self._check.half_stored(result.queue_offset)
 
-    def commit(self, half: HalfMessage) -> None:
-        """Deliver the message, now or when it is due. Raises RemotingError when the store refuses it: it stays open."""
+    def commit(self, half: HalfMessage) -> int:
+        """Deliver the message, now or when it is due; the physical offset behind it, 0 if that was done before.
+
+        Raises RemotingError when the store refuses it: it stays open.
+        """
         first, queue_offset, physical_offset = half.first_offset, half.queue_offset, half.physical_offset
         newest = self._progress.copies.get(first)
         if first in self._committed:
             log.info("the transaction of %s is committed twice, and delivered once", half.unique_key)
-            return
+            return 0
         if newest is not None:
             queue_offset, physical_offset = newest
-        self._putter.put(half.committed(self._store_host, physical_offset))
+        end_offset = self._putter.put(half.committed(self._store_host, physical_offset)).end_offset
         if newest is not None:
             self._committed[first] = None
             if len(self._committed) > COMMITTED_MAX:
                 del self._committed[next(iter(self._committed))]
         self._end(first, queue_offset)
+        return end_offset
 
     def roll_back(self, half: HalfMessage) -> None:
         """Never deliver the message."""

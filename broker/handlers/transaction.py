@@ -9,7 +9,7 @@ from broker.services import Services
 from broker.transaction_half import HalfMessage
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Request, Response
-from remoting.dispatch import RemotingError, Route, routes
+from remoting.dispatch import Deferred, RemotingError, Route, routes
 from remoting.headers.transaction import EndTransactionRequestHeader, ResumeCheckHalfMessageRequestHeader
 from store.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_NOT_TYPE, TRANSACTION_ROLLBACK_TYPE
 
@@ -18,8 +18,12 @@ log = logging.getLogger("broker")
 _ENDINGS: Final = (TRANSACTION_NOT_TYPE, TRANSACTION_COMMIT_TYPE, TRANSACTION_ROLLBACK_TYPE)
 
 
-def end_transaction(services: Services, request: Request[EndTransactionRequestHeader]) -> Response | None:
-    """Deliver the message or forget it; not known yet means to be asked later, and is not answered, as by Apache."""
+def end_transaction(services: Services, request: Request[EndTransactionRequestHeader]) -> Response | Deferred | None:
+    """Deliver the message or forget it; not known yet means to be asked later, and is not answered, as by Apache.
+
+    Who waits for the answer, as Apache's clients do not, can rely on it: under SYNC_FLUSH the message is on disk. A lost
+    rollback is no harm; nothing is delivered unless somebody asks for it.
+    """
     header = request.header
     ending = header.commit_or_rollback
     if ending not in _ENDINGS:
@@ -30,9 +34,11 @@ def end_transaction(services: Services, request: Request[EndTransactionRequestHe
         return None
     half = _half_message(services, header)
     if ending == TRANSACTION_COMMIT_TYPE:
-        services.transactions.commit(half)
-    else:
-        services.transactions.roll_back(half)
+        end_offset = services.transactions.commit(half)
+        if not request.is_oneway and end_offset:
+            return services.putter.when_synced(end_offset, Response())
+        return Response()
+    services.transactions.roll_back(half)
     return Response()
 
 

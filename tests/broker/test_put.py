@@ -5,9 +5,12 @@ from data_path import TOPIC, DataPath, send_header, until
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.message_id import decode_message_id
 from broker.put import StoredProperties, split_properties, waits_for_store
 from remoting.codes import RequestCode, ResponseCode
 from remoting.headers.send import ConsumerSendMsgBackRequestHeader
+from remoting.headers.transaction import EndTransactionRequestHeader
+from store.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE
 from store.properties import decode_properties, encode_properties, is_odd
 
 stored = StoredProperties("C")
@@ -151,6 +154,21 @@ async def test_wait_false_does_not_wait():
     path = SyncedByHand()
     path.send_later("WAIT\x01false")
     assert [answer.code for answer in path.channel.take()] == [0]
+
+
+@pytest.mark.parametrize(("ending", "answers_then"), [(TRANSACTION_COMMIT_TYPE, []), (TRANSACTION_ROLLBACK_TYPE, [0])])
+async def test_a_commit_that_somebody_waits_for_is_safe_when_it_is_answered(ending, answers_then):
+    path = SyncedByHand()
+    header = send_header("TRAN_MSG\x01true\x02PGROUP\x01pg\x02UNIQ_KEY\x01u", sys_flag=TRANSACTION_PREPARED_TYPE)
+    path.ask(RequestCode.SEND_MESSAGE_V2, header, b"x")
+    await path.synced(path.store.max_physical_offset)
+    (half,) = path.channel.take()
+    physical_offset = decode_message_id(half.ext["msgId"])[1]
+    path.ask(RequestCode.END_TRANSACTION, EndTransactionRequestHeader("pg", 0, physical_offset, ending, "u"))
+    path.turn()
+    assert [answer.code for answer in path.channel.take()] == answers_then
+    await path.synced(path.store.max_physical_offset)
+    assert [answer.code for answer in path.channel.take()] == [0][len(answers_then) :]
 
 
 async def test_a_sync_that_takes_too_long_is_told_with_the_ids():
