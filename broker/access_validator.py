@@ -126,6 +126,11 @@ def _of_topic_and_group(services: Services, request: Request[Any]) -> Resources:
     return ((request.header.topic, SUB), *_group(request.header.group))
 
 
+def _clone(services: Services, request: Request[Any]) -> Resources:
+    header = request.header
+    return (*(((header.topic, SUB),) if header.topic else ()), *_group(header.src_group), *_group(header.dest_group))
+
+
 def _of_topic(services: Services, request: Request[Any]) -> Resources:
     return ((request.header.topic, SUB),)
 
@@ -198,6 +203,7 @@ RESOURCES: Final[dict[int, ResourcesOf]] = {
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: _of_consumer_group,
     RequestCode.UPDATE_CONSUMER_OFFSET: _of_topic_and_consumer_group,
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: _of_topic_and_group,
+    RequestCode.CLONE_GROUP_OFFSET: _clone,
     RequestCode.RECALL_MESSAGE: _recall,
     RequestCode.POP_MESSAGE: _of_topic_and_consumer_group,
     RequestCode.PEEK_MESSAGE: _of_topic_and_consumer_group,

@@ -9,19 +9,27 @@ import msgspec
 from broker.client_registry import ClientChannelInfo, ConsumerGroupInfo
 from broker.services import Services
 from remoting import fastjson
-from remoting.bodies import Connection, MessageQueue, SubscriptionGroupConfig, SubscriptionGroupList, encode_body
+from remoting.bodies import (
+    Connection,
+    MessageQueue,
+    SubscriptionGroupConfig,
+    SubscriptionGroupList,
+    TopicList,
+    encode_body,
+)
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Request, Response
 from remoting.dispatch import RemotingError, Route, request_body, routes
 from remoting.header import NoHeader
 from remoting.headers.consumer import (
     BrokerConsumeStatsRequestHeader,
+    CloneGroupOffsetRequestHeader,
     ConsumerGroupRequestHeader,
     ConsumeStatsRequestHeader,
-    ConsumeTimeSpanRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
     GroupRequestHeader,
     ProducerGroupRequestHeader,
+    TopicAndGroupRequestHeader,
 )
 
 # --- configs --------------------------------------------------------------------------------------------------------
@@ -201,7 +209,36 @@ def _consume_offsets(services: Services, group: str, topic: str) -> Iterator[tup
         )
 
 
-def query_consume_time_span(services: Services, request: Request[ConsumeTimeSpanRequestHeader]) -> Response:
+def query_topics_by_consumer(services: Services, request: Request[GroupRequestHeader]) -> Response:
+    """The topics in which a group has offsets."""
+    topics = sorted(services.offsets.topics_of(request.header.group))
+    return Response(body=encode_body(TopicList(topics, services.broker_address)))
+
+
+def query_subscription_by_consumer(services: Services, request: Request[TopicAndGroupRequestHeader]) -> Response:
+    """What a group that is online wants of a topic; null if nothing."""
+    group, topic = request.header.group, request.header.topic
+    found = services.clients.find_subscription(group, topic)
+    return Response(body=encode_body({"group": group, "subscriptionData": found, "topic": topic}))
+
+
+def clone_group_offset(services: Services, request: Request[CloneGroupOffsetRequestHeader]) -> Response:
+    """Let a group be where another is. Success also where there is nothing to copy, as in Apache.
+
+    Topics that are not there are passed over, and unless `offline` what the source, being online, no longer subscribes.
+    """
+    header, clients, offsets = request.header, services.clients, services.offsets
+    source = header.src_group
+    for topic in [header.topic] if header.topic else offsets.topics_of(source):
+        is_online = not header.offline and clients.consumer_group(source) is not None
+        if services.topics.get(topic) is None or (is_online and clients.find_subscription(source, topic) is None):
+            continue
+        for queue_id, consumer_offset in offsets.queues(source, topic).items():
+            offsets.commit(header.dest_group, topic, queue_id, consumer_offset)
+    return Response()
+
+
+def query_consume_time_span(services: Services, request: Request[TopicAndGroupRequestHeader]) -> Response:
     """Store times of the first, the last and the last consumed message of each queue."""
     topic, group = request.header.topic, request.header.group
     config = services.topics.get(topic)
@@ -248,5 +285,8 @@ ROUTES = routes(
     Route(RequestCode.GET_ALL_CONSUMER_OFFSET, NoHeader, get_all_consumer_offset),
     Route(RequestCode.GET_BROKER_CONSUME_STATS, BrokerConsumeStatsRequestHeader, get_broker_consume_stats),
     Route(RequestCode.GET_CONSUME_STATS, ConsumeStatsRequestHeader, get_consume_stats),
-    Route(RequestCode.QUERY_CONSUME_TIME_SPAN, ConsumeTimeSpanRequestHeader, query_consume_time_span),
+    Route(RequestCode.QUERY_TOPICS_BY_CONSUMER, GroupRequestHeader, query_topics_by_consumer),
+    Route(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, TopicAndGroupRequestHeader, query_subscription_by_consumer),
+    Route(RequestCode.CLONE_GROUP_OFFSET, CloneGroupOffsetRequestHeader, clone_group_offset),
+    Route(RequestCode.QUERY_CONSUME_TIME_SPAN, TopicAndGroupRequestHeader, query_consume_time_span),
 )

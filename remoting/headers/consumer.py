@@ -34,7 +34,7 @@ class DeleteSubscriptionGroupRequestHeader(CommandHeader):
 
 
 class GroupRequestHeader(CommandHeader):
-    """GET_SUBSCRIPTIONGROUP_CONFIG."""
+    """GET_SUBSCRIPTIONGROUP_CONFIG, QUERY_TOPICS_BY_CONSUMER."""
 
     group: str
 
@@ -54,8 +54,17 @@ class ConsumerStatusRequestHeader(CommandHeader):
     client_addr: str | None = None
 
 
-class ConsumeTimeSpanRequestHeader(CommandHeader):
-    """QUERY_CONSUME_TIME_SPAN."""
+class CloneGroupOffsetRequestHeader(CommandHeader):
+    """CLONE_GROUP_OFFSET. topic absent or empty: all topics of the source. offline: whatever the source subscribes."""
+
+    src_group: str
+    dest_group: str
+    topic: str | None = None
+    offline: bool = False
+
+
+class TopicAndGroupRequestHeader(CommandHeader):
+    """QUERY_CONSUME_TIME_SPAN, QUERY_SUBSCRIPTION_BY_CONSUMER."""
 
     topic: str
     group: str

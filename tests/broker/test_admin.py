@@ -20,13 +20,14 @@ from remoting.dispatch import Route
 from remoting.header import NoHeader
 from remoting.headers.consumer import (
     BrokerStatsRequestHeader,
+    CloneGroupOffsetRequestHeader,
     ConsumerGroupRequestHeader,
     ConsumerStatusRequestHeader,
     ConsumeStatsRequestHeader,
-    ConsumeTimeSpanRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
     GroupRequestHeader,
     ProducerGroupRequestHeader,
+    TopicAndGroupRequestHeader,
 )
 from remoting.headers.offset import ResetOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
 from remoting.headers.pull import PullMessageRequestHeader
@@ -395,8 +396,33 @@ async def test_a_client_that_is_not_there(tools: Tools) -> None:
     assert offline.code == ResponseCode.CONSUMER_NOT_ONLINE
 
 
+async def test_what_a_group_consumes(tools: Tools) -> None:
+    topics = await tools.json(RequestCode.QUERY_TOPICS_BY_CONSUMER, GroupRequestHeader(GROUP))
+    assert topics == {"topicList": [TOPIC], "brokerAddr": f"127.0.0.1:{tools.broker.port}"}
+    code = RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER
+    found = await tools.json(code, TopicAndGroupRequestHeader(TOPIC, GROUP))
+    assert (found["group"], found["topic"], found["subscriptionData"]["subString"]) == (GROUP, TOPIC, "a")
+    assert (await tools.json(code, TopicAndGroupRequestHeader("Other", GROUP))).get("subscriptionData") is None
+
+
+@pytest.mark.parametrize(
+    ("topic", "offline", "copied"),
+    [(TOPIC, False, True), (None, False, True), ("Gone", False, False), ("Left", False, False), ("Left", True, True)],
+)
+async def test_a_group_may_begin_where_another_is(tools: Tools, topic: str | None, offline: bool, copied: bool) -> None:
+    await create_topic(tools.client, tools.broker, "Left", 1)
+    offsets = tools.broker.services.offsets
+    offsets.commit(GROUP, "Left", 0, 7)
+    offsets.commit(GROUP, "Gone", 0, 7)
+    header = CloneGroupOffsetRequestHeader(GROUP, "AdmHeir", topic, offline)
+    assert (await tools.ask(RequestCode.CLONE_GROUP_OFFSET, header)).code == 0
+    assert offsets.topics_of("AdmHeir") == ([topic or TOPIC] if copied else [])
+    if copied:
+        assert offsets.queues("AdmHeir", topic or TOPIC) == offsets.queues(GROUP, topic or TOPIC) != {}
+
+
 async def test_time_spans_of_what_was_consumed(tools: Tools) -> None:
-    spans = (await tools.json(RequestCode.QUERY_CONSUME_TIME_SPAN, ConsumeTimeSpanRequestHeader(TOPIC, GROUP)))[
+    spans = (await tools.json(RequestCode.QUERY_CONSUME_TIME_SPAN, TopicAndGroupRequestHeader(TOPIC, GROUP)))[
         "consumeTimeSpanSet"
     ]
     assert [span["messageQueue"]["queueId"] for span in spans] == [0, 1]
