@@ -28,8 +28,8 @@ RUN_MAX: Final = 32
 PAGE_SIZE: Final = 512
 PAGES_MAX: Final = 2048
 """1.6 MB in all, with their keys."""
-ENTRIES_PAGES_MAX: Final = 64
-"""7 MB where properties have 150 bytes. A run with more than ENTRIES_SIZE_MAX of them is not kept: 10 MB in all at most."""
+ENTRIES_PAGES_MAX: Final = 128
+"""14 MB where properties have 150 bytes. A run with more than ENTRIES_SIZE_MAX of them is not kept: 20 MB in all at most."""
 ENTRIES_SIZE_MAX: Final = 8192
 
 _UNKNOWN: Final = 2  # else 0 or 1, as the verdict is
