@@ -128,7 +128,10 @@ def _of_topic_and_group(services: Services, request: Request[Any]) -> Resources:
 
 def _clone(services: Services, request: Request[Any]) -> Resources:
     header = request.header
-    return (*(((header.topic, SUB),) if header.topic else ()), *_group(header.src_group), *_group(header.dest_group))
+    if header.topic:
+        yield header.topic, SUB
+    yield from _group(header.src_group)
+    yield from _group(header.dest_group)
 
 
 def _of_topic(services: Services, request: Request[Any]) -> Resources:
