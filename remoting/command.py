@@ -14,7 +14,7 @@ import msgspec
 from remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE, JSON, LANGUAGE, ROCKETMQ, VERSION, LanguageCode
 from remoting.frame import FrameError, frame_head
 from remoting.header import CommandHeader, ext_json, ext_map, from_ext
-from remoting.layout import BINARY_FIXED_STRUCT
+from remoting.layout import BINARY_FIXED_STRUCT, FRAME_SIZE_MAX
 from remoting.signature import Credentials
 
 H = TypeVar("H", bound=CommandHeader)
@@ -207,7 +207,11 @@ def encode_request(
     serialize_type: int = JSON,
     credentials: Credentials | None = None,
 ) -> list[Buffer]:
-    """The buffers of a request frame, signed where there are `credentials`."""
+    """The buffers of a request frame, signed where there are `credentials`.
+
+    Raises TypeError or ValueError for what cannot be a frame: later it would fail all that is written together with it.
+    """
+    _check_body(body)
     flag = FLAG_ONEWAY if oneway else 0
     if credentials is not None:
         ext = credentials.signed({} if header is None else ext_map(header), _joined(body))
@@ -223,7 +227,18 @@ def encode_request(
         head = _encode_json(code, opaque, flag, None, None if header is None else ext_json(header))
     out: list[Buffer] = []
     _frame_into(out, serialize_type, head, body)
+    size = sum(map(len, out))
+    if size > FRAME_SIZE_MAX:
+        raise ValueError(f"the request takes {size} bytes, a frame has at most {FRAME_SIZE_MAX}: send less at once")
     return out
+
+
+def _check_body(body: Any) -> None:
+    """Raise TypeError unless `body` is of buffers whose length is their size in bytes."""
+    for buffer in body if isinstance(body, (list, tuple)) else (body,):
+        if isinstance(buffer, bytes) or (isinstance(buffer, memoryview) and buffer.nbytes == len(buffer)):
+            continue
+        raise TypeError(f"the body of a request must be bytes, or a memoryview of bytes, not {type(buffer).__name__}")
 
 
 def _joined(body: Body) -> bytes:

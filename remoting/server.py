@@ -215,14 +215,18 @@ class Channel(asyncio.Protocol):
     def invoke(
         self, code: int, header: CommandHeader | None = None, body: Body = b"", timeout_s: float = 3.0
     ) -> "asyncio.Future[RemotingCommand]":
-        """Send a request. The future ends with its answer, TimeoutError or ChannelClosed."""
+        """Send a request. The future ends with its answer, TimeoutError or ChannelClosed.
+
+        Raises TypeError or ValueError when the request cannot be encoded; nothing of it is kept or sent then.
+        """
         future: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
         if not self.is_open:
             future.set_exception(ChannelClosed(f"connection to {self.remote_address} is closed"))
             return future
         opaque = self._next_opaque()
+        request = encode_request(code, header, body, opaque, credentials=self._channels.credentials)
         self._waiting[opaque] = future
-        self._request(encode_request(code, header, body, opaque, credentials=self._channels.credentials))
+        self._request(request)
         timer = self._channels.timers.after(timeout_s, lambda: self._expire(opaque, code, timeout_s))
         future.add_done_callback(lambda _: timer.cancel())
         return future
