@@ -11,9 +11,11 @@ from client.access import PLAIN, Access
 from client.message import local_address
 from client.route import Routes
 from remoting.bodies import ConsumerData, HeartbeatData, ProducerData, encode_body
+from remoting.client import TlsMismatch
 from remoting.codes import RequestCode
-from remoting.command import Request
+from remoting.command import Body, RemotingCommand, Request
 from remoting.dispatch import RemotingError, Route, routes
+from remoting.header import CommandHeader
 from remoting.headers.consumer import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
 
 log = logging.getLogger("client")
@@ -24,14 +26,19 @@ ROUTE_REFRESH_S: Final = 30.0
 _number = itertools.count(1)
 
 
+class BrokerUnreachable(ConnectionError):
+    """No connection to a broker at the address that its route names."""
+
+
 class ClientInstance:
     """One client of a cluster. To be made inside a running loop; `start`, then `close`."""
 
     def __init__(self, namesrv: str, access: Access = PLAIN) -> None:
         """`namesrv`: HOST:PORT, several apart by `;`. Raises ValueError, or StartError for certificates that do not fit."""
+        addresses = _addresses(namesrv)
         table = routes(Route(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ConsumerGroupRequestHeader, _ids_changed))
         self.remoting = access.client(table, self)
-        self.routes = Routes(self.remoting, [address for address in namesrv.replace(",", ";").split(";") if address])
+        self.routes = Routes(self.remoting, addresses)
         self.client_id = f"{local_address()}@{os.getpid()}#{next(_number)}"
         self.producer_group: str | None = None
         self.consumer_data: Callable[[], ConsumerData] | None = None
@@ -55,6 +62,39 @@ class ClientInstance:
                     log.warning("%s: %s", getattr(step, "__name__", step), failure)
 
         self._tasks.append(asyncio.create_task(repeat()))
+
+    async def invoke(
+        self, broker_name: str, code: int, header: CommandHeader | None = None, body: Body = b"", timeout_s: float = 3.0
+    ) -> RemotingCommand:
+        """Ask the master of a broker and wait for the answer, whatever its code.
+
+        Raises BrokerUnreachable when there is no connection, RemotingError when no route names the broker, else as
+        `RemotingClient.invoke`.
+        """
+        address = await self.connect(broker_name)
+        return await self.remoting.invoke(address, code, header, body, timeout_s)
+
+    async def call(
+        self, broker_name: str, code: int, header: CommandHeader | None = None, body: Body = b"", timeout_s: float = 3.0
+    ) -> RemotingCommand:
+        """As `invoke`; an answer other than SUCCESS is raised as RemotingError."""
+        address = await self.connect(broker_name)
+        return await self.remoting.call(address, code, header, body, timeout_s)
+
+    async def connect(self, broker_name: str) -> str:
+        """The address of a broker's master, with an open connection to it. Raises as `invoke`."""
+        address = self.routes.address(broker_name)
+        try:
+            await self.remoting.channel(address)
+        except TlsMismatch:
+            raise
+        except (OSError, TimeoutError, ValueError) as failure:
+            raise BrokerUnreachable(
+                f"broker {broker_name!r} cannot be reached at {address} ({str(failure) or 'no answer in time'}), the "
+                f"address that it registered with name server {self.routes.source(broker_name)}: check that it runs and that this "
+                "address leads to it from here; else set brokerIP1 in broker.conf, or --advertise of `pocketmq up`"
+            ) from failure
+        return address
 
     async def heartbeat(self) -> None:
         """Tell every known broker who we are; one that cannot be reached is passed over."""
@@ -86,6 +126,17 @@ class ClientInstance:
     async def _refresh_routes(self) -> None:
         for topic in self.routes.topics:
             await self.routes.refresh(topic)
+
+
+def _addresses(namesrv: str) -> list[str]:
+    if not isinstance(namesrv, str):
+        raise TypeError(f"namesrv must be str, HOST:PORT, several apart by ';', not {type(namesrv).__name__}")
+    addresses = [address.strip() for address in namesrv.replace(",", ";").split(";") if address.strip()]
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        if not (host and port.isdecimal() and port.isascii() and 0 < int(port) < 65536):
+            raise ValueError(f"name server address {address!r} is not HOST:PORT, such as 127.0.0.1:9876")
+    return addresses
 
 
 def _ids_changed(instance: ClientInstance, request: Request[ConsumerGroupRequestHeader]) -> None:

@@ -22,7 +22,9 @@ from typing import Final, Self
 
 from client.access import PLAIN, Access
 from client.client_instance import ClientInstance
+from client.lifecycle import Lifecycle
 from client.message import RETRY_GROUP_PREFIX, MessageExt, java_hash
+from client.message_check import check_group, check_topic
 from client.pull_consumer import PullConsumer
 from client.rebalance import allocate_averagely
 from remoting.bodies import ConsumerData, ConsumerIdList, MessageQueue, SubscriptionData, decode_body
@@ -68,8 +70,10 @@ class PushConsumer:
     def __init__(self, namesrv: str, group: str, start: str = "last", access: Access = PLAIN) -> None:
         if start not in _FROM_WHERE:
             raise ValueError(f"start is 'first' or 'last', not {start!r}")
+        check_group(group)
         self.instance = ClientInstance(namesrv, access)
         self.group = group
+        self._lifecycle = Lifecycle("the consumer")
         self._start = start
         self._puller = PullConsumer(namesrv, group, instance=self.instance)
         self._subscriptions: dict[str, SubscriptionData] = {}
@@ -89,7 +93,13 @@ class PushConsumer:
         await self.close()
 
     def subscribe(self, topic: str, listener: Listener, tags: str = "*") -> None:
-        """Have `listener` called with each message of `topic` that has one of `tags` (`a || b`). Before `start`."""
+        """Have `listener` called with each message of `topic` that has one of `tags` (`a || b`). Before `start`.
+
+        Raises TypeError or ValueError for arguments that cannot be, RuntimeError after `start`.
+        """
+        self._lifecycle.check_new("subscribe before start()")
+        if not callable(listener):
+            raise TypeError(f"listener must be callable with a message, not {type(listener).__name__}")
         self._subscriptions[topic] = subscription(topic, tags)
         self._listeners[topic] = listener
 
@@ -99,19 +109,28 @@ class PushConsumer:
         return list(self._held)
 
     async def start(self) -> None:
-        """Join the group. Raises RemotingError when a topic is unknown, ConnectionError when no server answers."""
-        for topic in self._subscriptions:
+        """Join the group. Raises RemotingError when a topic is unknown, ConnectionError when no server answers.
+
+        After a failure it may be tried again. Raises RuntimeError when it is started or closed, or subscribes to nothing.
+        """
+        self._lifecycle.check_new("start it once")
+        if not self._listeners:
+            raise RuntimeError("the consumer has no topic: subscribe(topic, listener) before start()")
+        for topic in self._listeners:
             await self.instance.routes.refresh(topic)
         retry_topic = RETRY_GROUP_PREFIX + self.group
         self._subscriptions[retry_topic] = subscription(retry_topic, "*")
         await self.instance.heartbeat()  # makes the group and its retry topic
+        await self._rebalance()
+        self._lifecycle.start()
         self.instance.start()
         self.instance.every(PERSIST_OFFSETS_S, self._commit_all)
-        await self._rebalance()
         self._rebalance_task = asyncio.create_task(self._keep_balanced())
 
     async def close(self) -> None:
-        """Finish the messages in hand, store the offsets, leave the group."""
+        """Finish the messages in hand, store the offsets, leave the group. For good."""
+        if not self._lifecycle.close():
+            return
         if self._rebalance_task is not None:
             self._rebalance_task.cancel()
             await asyncio.gather(self._rebalance_task, return_exceptions=True)
@@ -167,8 +186,7 @@ class PushConsumer:
         """The members of the group as a broker knows them; None when it knows none, and the allocation stays."""
         header = ConsumerGroupRequestHeader(self.group)
         for broker_name in sorted({queue.broker_name for queue in queues}):
-            address = self.instance.routes.address(broker_name)
-            answer = await self.instance.remoting.invoke(address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
+            answer = await self.instance.invoke(broker_name, RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
             if answer.code == ResponseCode.SUCCESS:
                 return decode_body(ConsumerIdList, answer.body).consumer_id_list
             await self.instance.heartbeat()  # it may have lost us: the next round finds us listed
@@ -252,8 +270,7 @@ class PushConsumer:
             origin_topic=message.topic,
         )
         try:
-            address = self.instance.routes.address(message.broker_name)
-            await self.instance.remoting.call(address, RequestCode.CONSUMER_SEND_MSG_BACK, header)
+            await self.instance.call(message.broker_name, RequestCode.CONSUMER_SEND_MSG_BACK, header)
             return True
         except (OSError, TimeoutError, RemotingError) as failure:
             log.warning("sending %s back: %s", message.msg_id, failure)
@@ -277,7 +294,10 @@ class PushConsumer:
 
 
 def subscription(topic: str, tags: str) -> SubscriptionData:
-    """What a group wants of a topic: `*` or tags apart by `||`. Raises ValueError when no tag is left."""
+    """What a group wants of a topic: `*` or tags apart by `||`. Raises TypeError, or ValueError when no tag is left."""
+    check_topic(topic)
+    if not isinstance(tags, str):
+        raise TypeError(f"tags must be str, 'a || b' or '*', not {type(tags).__name__}")
     wanted = [] if tags.strip() in ("", "*") else sorted({tag.strip() for tag in tags.split("||")} - {""})
     if not wanted and tags.strip() not in ("", "*"):
         raise ValueError(f"tags {tags!r} name no tag: write 'a || b', or '*' for all")

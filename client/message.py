@@ -11,11 +11,23 @@ import socket
 import struct
 import time
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
 import msgspec
+
+from client.message_check import (
+    MESSAGE_SIZE_MAX,
+    body_bytes,
+    check_delay_level,
+    check_flag,
+    check_properties_size,
+    check_tags,
+    check_topic,
+    check_user_properties,
+    joined_keys,
+)
 
 KEYS: Final = "KEYS"
 TAGS: Final = "TAGS"
@@ -35,25 +47,37 @@ _SEPARATORS = ("\x01", "\x02")
 
 
 class Message(msgspec.Struct):
-    """A message to be sent. `delay_level` 1 to 18 (1 s to 2 h), 0: at once. `keys` are looked up by QUERY_MESSAGE."""
+    """A message to be sent; it is checked then. `delay_level` 1 to 18 (1 s to 2 h), 0: at once.
+
+    `keys` are looked up by QUERY_MESSAGE: a list, or one text with spaces between them.
+    """
 
     topic: str
-    body: bytes
+    body: bytes | bytearray | memoryview
     tags: str | None = None
-    keys: str | None = None
+    keys: str | Sequence[str] | None = None
     delay_level: int = 0
     properties: dict[str, str] = msgspec.field(default_factory=dict)
     flag: int = 0
 
+    def checked_body(self, size_max: int = MESSAGE_SIZE_MAX) -> bytes:
+        """The body as it is sent, with topic and flag checked. Raises TypeError or ValueError naming what is wrong."""
+        check_topic(self.topic)
+        check_flag(self.flag)
+        return body_bytes(self.body, size_max)
+
     def all_properties(self) -> dict[str, str]:
-        """User properties and those that stand for the other fields, UNIQ_KEY included. Raises ValueError."""
+        """User properties and those that stand for the other fields, UNIQ_KEY included. Raises TypeError or ValueError."""
+        check_user_properties(self.properties)
+        check_tags(self.tags)
+        check_delay_level(self.delay_level)
         properties = dict(self.properties)
         properties.setdefault(UNIQ_KEY, unique_id())
         properties.setdefault(WAIT, "true")
         if self.tags:
             properties[TAGS] = self.tags
-        if self.keys:
-            properties[KEYS] = self.keys
+        if keys := joined_keys(self.keys):
+            properties[KEYS] = keys
         if self.delay_level:
             properties[DELAY] = str(self.delay_level)
         return properties
@@ -91,11 +115,13 @@ class MessageExt(msgspec.Struct, gc=False):
 
 
 def encode_properties(properties: dict[str, str]) -> str:
-    """`name \\x01 value \\x02 ...`. Raises ValueError for a name or value that holds a separator."""
+    """`name \\x01 value \\x02 ...`. Raises ValueError for a name or value that holds a separator, or too many bytes."""
     for name, value in properties.items():
         if any(separator in name or separator in value for separator in _SEPARATORS):
             raise ValueError(f"property {name!r}={value!r} holds \\x01 or \\x02, which separate properties")
-    return "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
+    text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
+    check_properties_size(text)
+    return text
 
 
 def decode_properties(text: str) -> dict[str, str]:
@@ -104,15 +130,17 @@ def decode_properties(text: str) -> dict[str, str]:
     return {row[0]: row[1] for row in rows if len(row) == 2 and row[0] and row[1]}
 
 
-def encode_batch(messages: Iterable[Message], properties: Iterable[dict[str, str]]) -> bytes:
-    """Body of SEND_BATCH_MESSAGE: the members one after the other, each with its properties."""
+def encode_batch(
+    messages: Iterable[Message], properties: Iterable[dict[str, str]], size_max: int = MESSAGE_SIZE_MAX
+) -> bytes:
+    """Body of SEND_BATCH_MESSAGE: the members one after the other, each with its properties. Raises as their checks."""
     out = []
     for message, own in zip(messages, properties, strict=True):
-        text = encode_properties(own).encode()
-        size = _BATCH_HEAD.size + len(message.body) + 2 + len(text)
-        head = _BATCH_HEAD.pack(size, 0, 0, message.flag, len(message.body))
-        out += [head, message.body, struct.pack(">H", len(text)), text]
-    return b"".join(out)
+        text, body = encode_properties(own).encode(), message.checked_body(size_max)
+        size = _BATCH_HEAD.size + len(body) + 2 + len(text)
+        head = _BATCH_HEAD.pack(size, 0, 0, message.flag & 0xFFFFFFFF, len(body))
+        out += [head, body, struct.pack(">H", len(text)), text]
+    return body_bytes(b"".join(out), size_max, "body of the batch")
 
 
 def decode_messages(records: bytes, broker_name: str) -> list[MessageExt]:

@@ -11,7 +11,9 @@ import msgspec
 
 from client.access import PLAIN, Access
 from client.client_instance import ClientInstance
+from client.lifecycle import Lifecycle
 from client.message import MessageExt, decode_messages
+from client.message_check import check_group, check_topic
 from remoting.bodies import MessageQueue
 from remoting.codes import RequestCode, ResponseCode
 from remoting.dispatch import RemotingError
@@ -49,17 +51,26 @@ class PullConsumer:
     """Reads queues at offsets of the caller's choice. Calls raise RemotingError, OSError or TimeoutError."""
 
     def __init__(self, namesrv: str, group: str, access: Access = PLAIN, instance: ClientInstance | None = None) -> None:
+        check_group(group)
         self.instance = instance or ClientInstance(namesrv, access)
+        self._lifecycle = Lifecycle("the consumer")
         self.group = group
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.instance.close()
+        await self.close()
+
+    async def close(self) -> None:
+        """Sign off and close all connections; later calls raise RuntimeError."""
+        if self._lifecycle.close():
+            await self.instance.close()
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic, sorted."""
+        self._lifecycle.check_not_closed()
+        check_topic(topic)
         return await self.instance.routes.subscribe_queues(topic)
 
     async def pull(
@@ -76,6 +87,9 @@ class PullConsumer:
 
         `tags` (`a || b`) None: by the subscription of the last heartbeat. A `commit_offset` above 0 is stored on the way.
         """
+        self._lifecycle.check_not_closed()
+        if count_max < 1 or wait_ms < 0:
+            raise ValueError(f"count_max must be 1 or more and wait_ms 0 or more, not {count_max} and {wait_ms}")
         sys_flag = (_COMMIT if commit_offset > 0 else 0) | (_SUSPEND if wait_ms else 0)
         header = PullMessageRequestHeader(
             consumer_group=self.group,
@@ -90,12 +104,12 @@ class PullConsumer:
             subscription=tags,
             expression_type="TAG",
         )
-        address = self.instance.routes.address(queue.broker_name)
-        answer = await self.instance.remoting.invoke(
-            address, RequestCode.PULL_MESSAGE, header, timeout_s=PULL_TIMEOUT_S + wait_ms / 1000
+        answer = await self.instance.invoke(
+            queue.broker_name, RequestCode.PULL_MESSAGE, header, timeout_s=PULL_TIMEOUT_S + wait_ms / 1000
         )
         if answer.code not in _PULL_ANSWERS:
-            raise RemotingError(answer.code, answer.remark or f"{address} refused the pull with {answer.code}")
+            refusal = answer.remark or f"broker {queue.broker_name!r} refused the pull with {answer.code}"
+            raise RemotingError(answer.code, refusal)
         told = answer.header(PullMessageResponseHeader)
         found = answer.code == ResponseCode.SUCCESS
         return PullResult(
@@ -108,20 +122,20 @@ class PullConsumer:
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """The group's consumer offset of a queue, None when it has none."""
+        self._lifecycle.check_not_closed()
         header = QueryConsumerOffsetRequestHeader(self.group, queue.topic, queue.queue_id)
-        address = self.instance.routes.address(queue.broker_name)
-        answer = await self.instance.remoting.invoke(address, RequestCode.QUERY_CONSUMER_OFFSET, header)
+        answer = await self.instance.invoke(queue.broker_name, RequestCode.QUERY_CONSUMER_OFFSET, header)
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
             return None
         if answer.code != ResponseCode.SUCCESS:
-            raise RemotingError(answer.code, answer.remark or f"{address} answered {answer.code}")
+            raise RemotingError(answer.code, answer.remark or f"broker {queue.broker_name!r} answered {answer.code}")
         return answer.header(OffsetResponseHeader).offset
 
     async def commit(self, queue: MessageQueue, consumer_offset: int) -> None:
         """Store the group's progress."""
+        self._lifecycle.check_not_closed()
         header = UpdateConsumerOffsetRequestHeader(self.group, queue.topic, queue.queue_id, consumer_offset)
-        address = self.instance.routes.address(queue.broker_name)
-        await self.instance.remoting.call(address, RequestCode.UPDATE_CONSUMER_OFFSET, header)
+        await self.instance.call(queue.broker_name, RequestCode.UPDATE_CONSUMER_OFFSET, header)
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """The queue offset that the next message will get."""
@@ -137,5 +151,6 @@ class PullConsumer:
         return await self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
 
     async def _offset(self, queue: MessageQueue, code: int, header: QueueRequestHeader | SearchOffsetRequestHeader) -> int:
-        answer = await self.instance.remoting.call(self.instance.routes.address(queue.broker_name), code, header)
+        self._lifecycle.check_not_closed()
+        answer = await self.instance.call(queue.broker_name, code, header)
         return answer.header(OffsetResponseHeader).offset

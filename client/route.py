@@ -25,11 +25,16 @@ class Routes:
         self._namesrv_addresses = random.sample(namesrv_addresses, len(namesrv_addresses))
         self._by_topic: dict[str, TopicRouteData] = {}
         self._brokers: dict[str, BrokerData] = {}
+        self._sources: dict[str, str] = {}
 
     @property
     def topics(self) -> list[str]:
         """Topics that were asked for."""
         return list(self._by_topic)
+
+    def masters(self) -> list[str]:
+        """The names of the brokers in any known route that have a master."""
+        return [name for name, data in self._brokers.items() if MASTER_ID in data.broker_addrs]
 
     def broker_addresses(self) -> set[str]:
         """The masters that any known topic lives on: who gets heartbeats."""
@@ -41,6 +46,10 @@ class Routes:
         if data is None or MASTER_ID not in data.broker_addrs:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, f"broker {broker_name!r} has no master in any route")
         return data.broker_addrs[MASTER_ID]
+
+    def source(self, broker_name: str) -> str:
+        """The name server whose route named the broker last."""
+        return self._sources.get(broker_name, "unknown")
 
     async def route(self, topic: str) -> TopicRouteData:
         """The kept route, or a fetched one. Raises RemotingError with TOPIC_NOT_EXIST, or ConnectionError."""
@@ -63,8 +72,11 @@ class Routes:
             route = decode_body(TopicRouteData, answer.body)
             self._by_topic[topic] = route
             self._brokers.update({data.broker_name: data for data in route.broker_datas})
+            self._sources.update({data.broker_name: address for data in route.broker_datas})
             return route
-        raise ConnectionError(f"no name server answers ({'; '.join(failures)})") from last
+        raise ConnectionError(
+            f"no name server answers ({'; '.join(failures)}): check that one runs there, and that the address is right"
+        ) from last
 
     async def publish_queues(self, topic: str) -> list[MessageQueue]:
         """The queues that may be written; for a topic that is not there yet, those it will get (4 a broker)."""

@@ -207,10 +207,9 @@ async def test_the_second_name_server_serves_when_the_first_is_dead(cluster: Clu
 
 
 async def test_no_name_server_at_all_is_said_with_its_address(unused_tcp_port: int) -> None:
-    producer = Producer(f"127.0.0.1:{unused_tcp_port}")
-    with pytest.raises(ConnectionError, match=f"127.0.0.1:{unused_tcp_port}"):
-        await producer.send(Message("T", b"x"))
-    await producer.close()
+    async with Producer(f"127.0.0.1:{unused_tcp_port}") as producer:
+        with pytest.raises(ConnectionError, match=f"127.0.0.1:{unused_tcp_port}"):
+            await producer.send(Message("T", b"x"))
 
 
 def test_an_empty_list_of_name_servers_is_refused() -> None:

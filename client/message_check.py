@@ -1,0 +1,166 @@
+"""What a message, a topic name and a subscription must keep to: checked when the caller gives them, before a byte is sent.
+
+A broker would refuse most of it too, but a request later and in words about frames and headers. An error here says which
+argument is wrong, what it is and what to give instead: TypeError for a value of the wrong type, ValueError for the rest.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+TOPIC_SIZE_MAX: Final = 127
+GROUP_SIZE_MAX: Final = 255
+DELAY_LEVEL_MAX: Final = 18
+PROPERTIES_SIZE_MAX: Final = 32_767
+"""Bytes of all properties of a message in their wire form, which a record's 16-bit field limits."""
+MESSAGE_SIZE_MAX: Final = 4 * 1024 * 1024
+"""Bytes of a body: the broker's `maxMessageSize` by default."""
+
+KEY_SEPARATOR: Final = " "
+TAGS_SEPARATOR: Final = "||"
+_LEGAL_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+_LEGAL_NAME_SHOWN: Final = "letters, digits, '_', '-', '%' and '|'"
+_SHOWN_SIZE_MAX: Final = 100
+_SEPARATORS: Final = ("\0", "\x01", "\x02")
+
+_OWN_FIELDS: Final = {"TAGS": "tags", "KEYS": "keys", "DELAY": "delay_level"}
+_RESERVED: Final = frozenset(
+    (
+        *("REAL_TOPIC", "REAL_QID", "RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "RECONSUME_TIME", "MAX_RECONSUME_TIMES"),
+        *("TRAN_MSG", "TRAN_PREPARED_QUEUE_OFFSET", "TRANSACTION_CHECK_TIMES", "__transactionId__", "PGROUP"),
+        *("MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME", "CLUSTER", "MSG_REGION", "TRACE_ON", "TRANSFER_FLAG"),
+        *("CORRECTION_FLAG", "MQ2_FLAG", "POP_CK", "1ST_POP_TIME", "INNER_MULTI_QUEUE_OFFSET", "__CRC32#"),
+        *("TIMER_OUT_MS", "TIMER_ROLL_TIMES", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"),
+    )
+)
+"""Property names that brokers and consumers write and believe. UNIQ_KEY, WAIT, TIMER_DELAY_MS and the like are a sender's."""
+
+
+def check_topic(topic: Any) -> None:
+    """Raise when `topic` cannot name a topic."""
+    _check_name("topic", topic, TOPIC_SIZE_MAX)
+
+
+def check_group(group: Any) -> None:
+    """Raise when `group` cannot name a group of producers or consumers."""
+    _check_name("group", group, GROUP_SIZE_MAX)
+
+
+def body_bytes(body: Any, size_max: int, what: str = "body") -> bytes:
+    """The body as bytes, copied where it is another bytes-like object."""
+    if isinstance(body, str):
+        raise TypeError("body must be bytes, not str: encode it, as in body.encode()")
+    if not isinstance(body, (bytes, bytearray, memoryview)):
+        raise TypeError(f"body must be bytes, bytearray or memoryview, not {_kind(body)}")
+    plain = body if isinstance(body, bytes) else bytes(body)
+    if len(plain) > size_max:
+        raise ValueError(
+            f"{what} has {len(plain)} bytes, message_size_max allows {size_max}: send less, or raise message_size_max of "
+            "the Producer and maxMessageSize of the brokers"
+        )
+    return plain
+
+
+def check_tags(tags: Any) -> None:
+    """Raise when `tags` is not one tag of a message."""
+    if tags is None:
+        return
+    _check_text("tags", tags)
+    if TAGS_SEPARATOR in tags:
+        raise ValueError(f"tags {_shown(tags)} hold '||': a message has one tag, only a subscription names several")
+
+
+def joined_keys(keys: Any) -> str:
+    """The value of KEYS: one text with keys apart by spaces, or a list of keys; empty without keys."""
+    if keys is None:
+        return ""
+    if isinstance(keys, str):
+        _check_text("keys", keys)
+        return keys
+    if not isinstance(keys, (Sequence, set, frozenset)) or isinstance(keys, (bytes, bytearray, memoryview)):
+        raise TypeError(f"keys must be str or a list of str, not {_kind(keys)}")
+    for key in keys:
+        _check_text("a key", key)
+        if not key or any(character.isspace() for character in key):
+            raise ValueError(
+                f"key {_shown(key)} is empty or holds a space: spaces separate keys, replace them by '_' or '-'"
+            )
+    return KEY_SEPARATOR.join(keys)
+
+
+def check_delay_level(level: Any) -> None:
+    """Raise when `level` is no delay level."""
+    _check_int("delay_level", level)
+    if not 0 <= level <= DELAY_LEVEL_MAX:
+        raise ValueError(
+            f"delay_level {level} is not 0 (at once) to {DELAY_LEVEL_MAX} (2 h): for another delay set the property "
+            "TIMER_DELAY_MS to milliseconds"
+        )
+
+
+def check_flag(flag: Any) -> None:
+    """Raise when `flag` is no 32-bit number."""
+    _check_int("flag", flag)
+    if not -(2**31) <= flag < 2**31:
+        raise ValueError(f"flag {flag} does not fit into 32 bits with a sign")
+
+
+def check_user_properties(properties: Any) -> None:
+    """Raise when a name or a value cannot be sent, or a name is not the sender's to set."""
+    if not isinstance(properties, dict):
+        raise TypeError(f"properties must be a dict of str to str, not {_kind(properties)}")
+    for name, value in properties.items():
+        _check_text("a property name", name)
+        _check_text(f"property {_shown(name)}", value)
+        if not name or not value:
+            raise ValueError(f"property {_shown(name)} has an empty name or value, which brokers drop: leave it out")
+        if name in _OWN_FIELDS:
+            raise ValueError(f"property {name} is reserved: give {_OWN_FIELDS[name]}= of the message instead")
+        if name in _RESERVED:
+            raise ValueError(f"property {name} is reserved, brokers and consumers set it: take another name")
+
+
+def check_properties_size(text: str) -> None:
+    """Raise when the properties of a message, in their wire form, take too many bytes."""
+    size = len(text.encode())
+    if size > PROPERTIES_SIZE_MAX:
+        raise ValueError(
+            f"properties have {size} bytes (tags and keys among them), at most {PROPERTIES_SIZE_MAX} are stored: put long "
+            "values into the body"
+        )
+
+
+def _check_name(what: str, name: Any, size_max: int) -> None:
+    if not isinstance(name, str):
+        raise TypeError(f"{what} must be str, not {_kind(name)}")
+    if not name:
+        raise ValueError(f"{what} is empty: give a name of {_LEGAL_NAME_SHOWN}")
+    if _LEGAL_NAME.fullmatch(name) is None:
+        raise ValueError(f"{what} {_shown(name)} holds other characters than {_LEGAL_NAME_SHOWN}")
+    if len(name) > size_max:
+        raise ValueError(f"{what} {_shown(name)} has {len(name)} characters, at most {size_max} are allowed")
+
+
+def _check_text(what: str, text: Any) -> None:
+    if not isinstance(text, str):
+        raise TypeError(f"{what} must be str, not {_kind(text)}")
+    if any(separator in text for separator in _SEPARATORS):
+        raise ValueError(f"{what} {_shown(text)} holds \\x00, \\x01 or \\x02, which separate properties on the wire")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{what} {_shown(text)} holds half of a surrogate pair, which UTF-8 cannot carry") from None
+
+
+def _check_int(what: str, value: Any) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{what} must be int, not {_kind(value)}")
+
+
+def _kind(value: Any) -> str:
+    return type(value).__name__
+
+
+def _shown(text: Any) -> str:
+    shown = ascii(text)
+    return shown if len(shown) <= _SHOWN_SIZE_MAX else f"{shown[:_SHOWN_SIZE_MAX]}..."
