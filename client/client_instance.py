@@ -89,10 +89,11 @@ class ClientInstance:
         except TlsMismatch:
             raise
         except (OSError, TimeoutError, ValueError) as failure:
+            reason, namesrv = str(failure) or "no answer in time", self.routes.source(broker_name)
             raise BrokerUnreachable(
-                f"broker {broker_name!r} cannot be reached at {address} ({str(failure) or 'no answer in time'}), the "
-                f"address that it registered with name server {self.routes.source(broker_name)}: check that it runs and that this "
-                "address leads to it from here; else set brokerIP1 in broker.conf, or --advertise of `pocketmq up`"
+                f"broker {broker_name!r} cannot be reached at {address} ({reason}), the address that it "
+                f"registered with name server {namesrv}: check that it runs and that this address "
+                "leads to it from here; else set brokerIP1 in broker.conf, or --advertise of `pocketmq up`"
             ) from failure
         return address
 

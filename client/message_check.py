@@ -33,7 +33,7 @@ _RESERVED: Final = frozenset(
         *("TIMER_OUT_MS", "TIMER_ROLL_TIMES", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"),
     )
 )
-"""Property names that brokers and consumers write and believe. UNIQ_KEY, WAIT, TIMER_DELAY_MS and the like are a sender's."""
+"""Property names that brokers and consumers write and believe. UNIQ_KEY, WAIT, TIMER_DELAY_MS and such are a sender's."""
 
 
 def check_topic(topic: Any) -> None:
@@ -122,7 +122,7 @@ def check_user_properties(properties: Any) -> None:
 
 def check_properties_size(text: str) -> None:
     """Raise when the properties of a message, in their wire form, take too many bytes."""
-    size = len(text.encode())
+    size = len(text.encode(errors="surrogatepass"))
     if size > PROPERTIES_SIZE_MAX:
         raise ValueError(
             f"properties have {size} bytes (tags and keys among them), at most {PROPERTIES_SIZE_MAX} are stored: put long "
