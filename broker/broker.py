@@ -47,6 +47,7 @@ from broker.transaction_op import TransactionProgress
 from remoting.bodies import DataVersion
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode
+from remoting.limits import DESCRIPTORS_KEPT
 from remoting.server import RemotingServer, pack_host
 from remoting.tls import TLS_FILES_S, ReloadingContext, ServerTls, TlsConfig, TlsMode, client_tls, server_tls
 from runtime.clock import Clock, SystemClock
@@ -335,7 +336,8 @@ class Broker:
         config = self.config
         idle_s = config.server_channel_max_idle_time_seconds
         table = ROUTES if services.permissions is None else guard(ROUTES, services.permissions)
-        self._server = RemotingServer(services, table, services.turn, services.timers, idle_s, self._tls)
+        kept = DESCRIPTORS_KEPT + services.store.open_files.count_max
+        self._server = RemotingServer(services, table, services.turn, services.timers, idle_s, self._tls, config, kept)
         with listening(config.bind_address, port, "listenPort"):
             self.port = await self._server.listen(config.bind_address, port)
         if with_fast_port:

@@ -10,6 +10,7 @@ import socket
 from dataclasses import dataclass, field
 from typing import Final
 
+from remoting.limits import ConnectionLimits
 from runtime.config import setting
 from runtime.lifecycle import StartError
 from runtime.priority import PRIORITY_MAX
@@ -23,7 +24,7 @@ def _host_name() -> str:
 
 
 @dataclass
-class BrokerConfig:
+class BrokerConfig(ConnectionLimits):
     """Java's BrokerConfig, as far as it has a meaning here. Times in ms unless said."""
 
     namesrv_addr: str | None = field(
@@ -44,6 +45,17 @@ class BrokerConfig:
     server_channel_max_idle_time_seconds: int = setting(120, low=1)
     real_time_priority: int = setting(0, low=0, high=PRIORITY_MAX)
     """Of the loop's thread; 0: an ordinary one."""
+
+    max_held_requests: int = setting(100_000, low=1)
+    """Pulls, or pops, or questions for pops, that wait at once (Apache: pullThreadPoolQueueCapacity, maxPopPollingSize)."""
+    max_held_requests_per_connection: int = setting(4_096, low=1)
+    max_held_request_bytes: int = setting(64 << 20, low=1 << 20)
+    """Bytes of the requests that wait, of each of these kinds."""
+    max_producer_groups: int = setting(100_000, low=1)
+    """Groups with a connected producer."""
+    max_client_registrations: int = setting(500_000, low=1)
+    """Clients counted once for each group that they are in."""
+    max_groups_per_connection: int = setting(4_096, low=1)
 
     rocketmq_home: str | None = field(default_factory=lambda: os.environ.get("ROCKETMQ_HOME") or None)
     """The folder under which conf/plain_acl.yml and conf/acl lie; needed with acl_enable only."""

@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from remoting.limits import ConnectionLimits
 from runtime.config import setting
 
 
 @dataclass
-class NamesrvConfig:
+class NamesrvConfig(ConnectionLimits):
     """The name server's settings. An empty path: nothing is kept on disk."""
 
     bind_address: str = setting("127.0.0.1", important=True)

@@ -48,7 +48,8 @@ class NameServer:
         loop = asyncio.get_running_loop()
         timers = Timers(self._clock, loop)
         services = NamesrvServices(config, self.routes, kv_config, self._config_changed)
-        self._server = RemotingServer(services, ROUTES, Turn(loop), timers, config.server_channel_max_idle_time_seconds, tls)
+        idle_s = config.server_channel_max_idle_time_seconds
+        self._server = RemotingServer(services, ROUTES, Turn(loop), timers, idle_s, tls, config)
         with listening(config.bind_address, config.listen_port, "listenPort"):
             self.port = await self._server.listen(config.bind_address, config.listen_port)
         self._housekeeping = [timers.every(SCAN_S, self.expire)]

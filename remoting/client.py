@@ -10,17 +10,21 @@ import asyncio
 import ssl
 from typing import Any, Final
 
+from remoting.channels import Channels
 from remoting.codes import ResponseCode
 from remoting.command import Body, RemotingCommand
 from remoting.dispatch import Dispatcher, RemotingError, Route
 from remoting.header import CommandHeader
-from remoting.server import Channel, ChannelClosed, Channels, NeverHeard
+from remoting.limits import ConnectionLimits
+from remoting.server import Channel, ChannelClosed, NeverHeard
 from remoting.signature import Credentials
 from remoting.tls import ReloadingContext
 from runtime.timers import Timers
 from runtime.turn import Turn
 
 CONNECT_TIMEOUT_S: Final = 3.0
+_LIMITS: Final = ConnectionLimits(max_unfinished_frame_bytes=256 << 20)
+"""Servers are trusted with more, as many may answer at once with large frames."""
 
 
 class TlsMismatch(ChannelClosed):
@@ -40,7 +44,7 @@ class RemotingClient:
         credentials: Credentials | None = None,
     ) -> None:
         """`tls` None: connections are plain. `credentials` None: requests are not signed."""
-        self._channels = Channels(turn, timers, credentials=credentials)
+        self._channels = Channels(turn, timers, credentials=credentials, limits=_LIMITS)
         self._dispatcher = Dispatcher(services, table or {})
         self._tls = tls
         self._connecting: dict[str, asyncio.Task[Channel]] = {}

@@ -1,10 +1,11 @@
 """Bytes in, frames out; no socket here.
 
-A frame is `length, mark, header, body` (`remoting.layout`). Both lengths are checked before a byte is kept for them, so a
-peer can make us hold at most one frame of FRAME_SIZE_MAX bytes a connection.
+A frame is `length, mark, header, body` (`remoting.layout`). Both lengths are checked before a byte is kept for them, and
+only bytes that came are kept: a peer can make us hold at most one frame of FRAME_SIZE_MAX bytes a connection.
 """
 
 import struct
+from typing import Final
 
 from remoting.layout import FRAME_SIZE_MAX
 
@@ -12,6 +13,8 @@ Frame = tuple[int, bytes, bytes]
 """(serialise type, header, body)"""
 
 _HEAD = struct.Struct(">II")  # length; serialise type (top byte) and header length: held to layout.FRAME_HEAD by a test
+_SMALL_READ: Final = 4096
+"""Reads below this size are gathered in one buffer: an object for each byte would cost forty times its size."""
 
 
 class FrameError(Exception):
@@ -19,30 +22,28 @@ class FrameError(Exception):
 
 
 class FrameBuffer:
-    """Cuts a byte stream into frames.
+    """Cuts a byte stream into frames. `held` is the number of bytes kept of an unfinished frame.
 
-    `_chunks` holds the bytes of an unfinished frame, `_held` their count, `_needed` the count at which it is worth looking
-    again (0 when nothing is held): a large frame that comes in many reads is joined once.
+    `_chunks` holds them, `_needed` is the count at which it is worth looking again (0 when nothing is held): a large frame
+    that comes in many reads is joined once.
     """
 
-    __slots__ = ("_chunks", "_frame_size_max", "_held", "_needed")
+    __slots__ = ("_chunks", "_frame_size_max", "_needed", "held")
 
     def __init__(self, frame_size_max: int = FRAME_SIZE_MAX) -> None:
         self._frame_size_max = frame_size_max
-        self._chunks: list[bytes] = []
-        self._held = 0
+        self._chunks: list[bytes | bytearray] = []
         self._needed = 0
+        self.held = 0
 
     def feed(self, data: bytes) -> list[Frame]:
         """All frames that `data` completes, in order. Raises FrameError on a length out of range."""
         if self._needed:
-            self._chunks.append(data)
-            self._held += len(data)
-            if self._held < self._needed:
+            self._keep(data)
+            if self.held < self._needed:
                 return []
             data = b"".join(self._chunks)
-            self._chunks.clear()
-            self._needed = 0
+            self.clear()
         frames: list[Frame] = []
         unpack_head = _HEAD.unpack_from
         start, end = 0, len(data)
@@ -62,9 +63,25 @@ class FrameBuffer:
             start = frame_end
         if start < end:
             self._chunks.append(data[start:] if start else data)
-            self._held = end - start
+            self.held = end - start
             self._needed = needed
         return frames
+
+    def clear(self) -> None:
+        """Let go of an unfinished frame."""
+        self._chunks.clear()
+        self._needed = self.held = 0
+
+    def _keep(self, data: bytes) -> None:
+        self.held += len(data)
+        if len(data) >= _SMALL_READ:
+            self._chunks.append(data)
+            return
+        last = self._chunks[-1]
+        if isinstance(last, bytearray):
+            last += data
+        else:
+            self._chunks.append(bytearray(data))
 
 
 def frame_head(serialize_type: int, header_length: int, body_length: int) -> bytes:

@@ -3,6 +3,9 @@
 `Channel` is one connection of a server or of a client. It cuts frames, serves them at once through its dispatcher and
 leaves the answers in `_out`; the turn's REPLY phase writes each channel's answers with one call. A peer that does not read
 (full socket buffer) or that holds too many unanswered requests is not read from until it does.
+
+What a peer can make a server keep has limits (`remoting.limits`): bytes of unfinished frames, bytes of unread answers, the
+time a connection may stay silent or slow. A connection beyond them is dropped, with a line in the log.
 """
 
 import asyncio
@@ -11,29 +14,30 @@ import ipaddress
 import logging
 import struct
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from remoting.channels import IDLE_S, WRITE_BUFFER_MAX, Channels
 from remoting.command import Body, Buffer, RemotingCommand, Response, encode_request
 from remoting.dispatch import Dispatcher, Route
-from remoting.frame import FrameBuffer, FrameError
+from remoting.frame import Frame, FrameBuffer, FrameError
 from remoting.header import CommandHeader
-from remoting.signature import Credentials
+from remoting.limits import DESCRIPTORS_KEPT, ConnectionLimits
+from remoting.listener import Admission, Listener
 from remoting.tls import ServerTls
-from remoting.tls_listener import BACKLOG, TlsListener
+from remoting.tls_listener import TlsListener
 from runtime.timers import Timers
-from runtime.turn import Phase, Turn
+from runtime.turn import Turn
 
 log = logging.getLogger("remoting")
 
-IDLE_S: Final = 120.0
-"""A connection silent for this long in both directions is closed (Apache: serverChannelMaxIdleTimeSeconds)."""
 DEFERRED_MAX: Final = 4096
 """Unanswered requests of one connection above which it is not read from."""
-WRITE_BUFFER_MAX: Final = 4 * 1024 * 1024
-"""Unsent bytes of one connection above which it is not read from."""
 JOIN_MAX: Final = 64 * 1024
 """Answers up to this size are joined into one buffer; larger ones (pulled views) go out as they are, uncopied."""
-
+SERVED_AT_ONCE: Final = 8
+"""So many requests that came together are served before it is looked at how much their answers are."""
+UNANSWERED_MAX: Final = 4096
+"""Requests of a server's own to one client that may wait for their answers."""
 
 LARGE_ANSWER_SIZE: Final = 16 * 1024
 """A body of this size is not kept back until all other connections were read."""
@@ -42,6 +46,9 @@ CLOSE_MAX_S: Final = 1.0
 OPAQUE_FIRST: Final = 1 << 30
 """Our own requests are counted from here: a peer that knows its answers by opaque alone, without a look at the response
 flag, counts from 0 and must not take a notification for an answer."""
+
+_UNSENT, _DEFERRED, _SUSPENDED = 1, 2, 4
+"""Why a peer is not read from: its answers are unread, its requests unanswered, it asked for too much."""
 
 
 class ChannelClosed(ConnectionError):
@@ -52,39 +59,8 @@ class NeverHeard(ChannelClosed):
     """The peer closed the connection and had sent nothing at all."""
 
 
-class Channels:
-    """What the connections of one server or client share: which are open, which have something to write."""
-
-    def __init__(self, turn: Turn, timers: Timers, idle_s: float = IDLE_S, credentials: Credentials | None = None) -> None:
-        """`credentials`: who signs our own requests; None signs none."""
-        self.turn = turn
-        self.timers = timers
-        self.credentials = credentials
-        self.open: set[Channel] = set()
-        self.unwritten: list[Channel] = []
-        turn.add(Phase.REPLY, self.write)
-        self.idle_s = idle_s
-        self._reaper = timers.every(min(10.0, idle_s / 4), self._reap)
-
-    def write(self) -> None:
-        """Write what every channel has gathered."""
-        if self.unwritten:
-            channels, self.unwritten = self.unwritten, []
-            for channel in channels:
-                channel.write()
-
-    def _reap(self) -> None:
-        oldest = self.timers.clock.monotonic() - self.idle_s
-        for channel in [c for c in self.open if c.last_active < oldest]:
-            log.info("closing %s: idle for %.0f s", channel, self.idle_s)
-            channel.close()
-
-    def close(self) -> None:
-        """Write what is left and close every connection."""
-        self._reaper.cancel()
-        self.turn.run()
-        for channel in list(self.open):
-            channel.close()
+class NotReading(ConnectionError):
+    """The peer does not read what it was sent before, or answers too little of it; nothing more is sent to it."""
 
 
 class Channel(asyncio.Protocol):
@@ -99,11 +75,18 @@ class Channel(asyncio.Protocol):
         self._opaque = OPAQUE_FIRST
         self._deferred_count = 0
         self._is_paused = False
-        self._is_closed_by_us = False
+        self._unread_because = 0
+        self._frames_left: list[Frame] = []
+        # Of `_out`: of how many buffers the bytes were counted, and how many they are.
+        self._measured = self._measured_bytes = 0
+        self.is_closing = False
+        """Whether this side has closed the connection."""
+        self.closing_s = float("inf")
         self._on_close: list[Callable[[Channel], None]] = []
         self._transport: Any = None
         self.is_open = False
-        self.last_active = self._made_at = 0.0
+        self.last_active = self.made_at = 0.0
+        self._held = 0
         self.remote_host = ""
         self.remote_port = 0
         self.remote_address = ""
@@ -122,7 +105,7 @@ class Channel(asyncio.Protocol):
         self.remote_host, self.remote_port = plain_host(peer[0]), peer[1]
         self.remote_address = f"{self.remote_host}:{self.remote_port}"
         self.host_bytes = pack_host(self.remote_host, self.remote_port)
-        self.last_active = self._made_at = self._channels.timers.clock.monotonic()
+        self.last_active = self.made_at = self._channels.timers.clock.monotonic()
         self.is_open = True
         self._channels.open.add(self)
 
@@ -132,13 +115,19 @@ class Channel(asyncio.Protocol):
         self.last_active = channels.timers.clock.monotonic()
         out = self._out
         was_empty = not out
+        frames = self._frames
         try:
-            for frame in self._frames.feed(data):
+            found = frames.feed(data)
+            if frames.held or self._held:
+                self._held = frames.held
+                channels.frame_grew(self, self._held, is_new=bool(found))
+            if len(found) > SERVED_AT_ONCE or self._frames_left:
+                self._serve_many(found)
+                return
+            for frame in found:
                 self._serve(self, frame, out)
         except FrameError as error:
-            log.warning("closing %s: %s", self, error)
-            channels.turn.run()  # what was served before may be answered once it is done
-            self.close()
+            self._broken(error)
             return
         if was_empty and out:
             channels.unwritten.append(self)
@@ -147,28 +136,79 @@ class Channel(asyncio.Protocol):
                 # all served, then all read (measured: a third fewer pulls a second).
                 channels.turn.run()
 
+    def _serve_many(self, frames: list[Frame]) -> None:
+        """Serve what came together step by step, and leave the rest until the peer has read the answers."""
+        self._frames_left += frames
+        channels = self._channels
+        may_end_turn = not self._out
+        at, left = 0, self._frames_left
+        while at < len(left) and not self._is_paused and self.is_open:
+            out = self._out
+            was_empty = not out
+            step = left[at : at + SERVED_AT_ONCE]
+            at += len(step)
+            for frame in step:
+                self._serve(self, frame, out)
+            if was_empty and out:
+                channels.unwritten.append(self)
+            if self.unsent_bytes > WRITE_BUFFER_MAX:
+                channels.turn.run()
+        del left[:at]
+        if may_end_turn and self._out and len(self._out[-1]) >= LARGE_ANSWER_SIZE:
+            channels.turn.run()
+
+    def _serve_left(self) -> None:
+        """The peer reads again: go on where its answers became too many."""
+        if not self.is_open:
+            return
+        self._channels.turn.arm()
+        try:
+            self._serve_many([])
+        except FrameError as error:
+            self._broken(error)
+        else:
+            if not self._is_paused:
+                self._go_on_reading(_UNSENT)
+
+    def _broken(self, error: FrameError) -> None:
+        self._frames_left.clear()
+        self._frames.clear()
+        self._channels.frame_grew(self, 0, is_new=False)
+        log.warning("closing %s: %s", self, error)
+        self._channels.turn.run()  # what was served before may be answered once it is done
+        self.close()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
-        self._channels.open.discard(self)
+        self._channels.forget(self)
         self._out.clear()
-        is_heard = self.last_active != self._made_at
-        closed = ChannelClosed if is_heard or self._is_closed_by_us else NeverHeard
+        self._frames.clear()
+        self._frames_left.clear()
+        closed = ChannelClosed if self.is_heard or self.is_closing else NeverHeard
         because = f": {exc}" if exc else ""
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(closed(f"connection to {self.remote_address} closed{because}"))
         self._waiting.clear()
         for callback in self._on_close:
-            callback(self)
+            try:
+                callback(self)
+            except Exception:
+                log.exception("%s is closed, and what remembered it failed to forget it", self)
 
     def pause_writing(self) -> None:
         self._is_paused = True
-        self._transport.pause_reading()
+        self._stop_reading(_UNSENT)
+        self._channels.stopped_reading(self)
 
     def resume_writing(self) -> None:
         self._is_paused = False
-        if self.is_open and self._deferred_count < DEFERRED_MAX:
-            self._transport.resume_reading()
+        self._channels.reads_again(self)
+        if self._frames_left:
+            # Not here: the transport is in the middle of its write.
+            self._channels.timers.after(0.0, self._serve_left)
+        else:
+            self._go_on_reading(_UNSENT)
 
     # What the dispatcher and Deferred call
 
@@ -182,13 +222,13 @@ class Channel(asyncio.Protocol):
 
     def deferred_added(self) -> None:
         self._deferred_count += 1
-        if self._deferred_count == DEFERRED_MAX and self.is_open:
-            self._transport.pause_reading()
+        if self._deferred_count == DEFERRED_MAX:
+            self._stop_reading(_DEFERRED)
 
     def deferred_removed(self) -> None:
         self._deferred_count -= 1
-        if self._deferred_count == DEFERRED_MAX - 1 and self.is_open and not self._is_paused:
-            self._transport.resume_reading()
+        if self._deferred_count == DEFERRED_MAX - 1:
+            self._go_on_reading(_DEFERRED)
 
     def response_received(self, command: RemotingCommand) -> None:
         """The answer to a request of ours; one that nobody waits for any more is dropped."""
@@ -199,29 +239,54 @@ class Channel(asyncio.Protocol):
     # What everybody else calls
 
     @property
+    def is_heard(self) -> bool:
+        """Whether the peer has sent anything."""
+        return self.last_active != self.made_at
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that wait for being written, and those that wait for the peer to read."""
+        out = self._out
+        if len(out) > self._measured:
+            self._measured_bytes += sum(map(len, out[self._measured :]))
+            self._measured = len(out)
+        return self._measured_bytes + (self._transport.get_write_buffer_size() if self._is_paused else 0)
+
+    @property
     def is_writable(self) -> bool:
         """Whether the peer takes what it is sent; else it lies in memory."""
-        return self.is_open and not self._is_paused
+        return self.is_open and not self._is_paused and self.unsent_bytes <= WRITE_BUFFER_MAX
+
+    def suspend_reading(self, seconds: float) -> None:
+        """Do not read from a peer that asks for more than it may have, for a while."""
+        if not self._unread_because & _SUSPENDED:
+            self._stop_reading(_SUSPENDED)
+            self._channels.timers.after(seconds, lambda: self._go_on_reading(_SUSPENDED))
 
     def on_close(self, callback: Callable[["Channel"], None]) -> None:
         """Have `callback(channel)` run when the connection is gone."""
         self._on_close.append(callback)
 
     def invoke_oneway(self, code: int, header: CommandHeader | None = None, body: Body = b"") -> None:
-        """Send a request that wants no answer."""
+        """Send a request that wants no answer. A server drops it where the peer does not read."""
+        if self._channels.is_server and not self.is_writable:
+            return
         credentials = self._channels.credentials
         self._request(encode_request(code, header, body, self._next_opaque(), oneway=True, credentials=credentials))
 
     def invoke(
         self, code: int, header: CommandHeader | None = None, body: Body = b"", timeout_s: float = 3.0
     ) -> "asyncio.Future[RemotingCommand]":
-        """Send a request. The future ends with its answer, TimeoutError or ChannelClosed.
+        """Send a request. The future ends with its answer, TimeoutError, ChannelClosed or NotReading.
 
         Raises TypeError or ValueError when the request cannot be encoded; nothing of it is kept or sent then.
         """
         future: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
         if not self.is_open:
             future.set_exception(ChannelClosed(f"connection to {self.remote_address} is closed"))
+            return future
+        if self._channels.is_server and not (self.is_writable and len(self._waiting) < UNANSWERED_MAX):
+            future.set_exception(NotReading(f"{self.remote_address} does not read, or answers too few requests"))
             return future
         opaque = self._next_opaque()
         request = encode_request(code, header, body, opaque, credentials=self._channels.credentials)
@@ -234,7 +299,8 @@ class Channel(asyncio.Protocol):
     def close(self) -> None:
         """Close after what is already handed to the transport has left."""
         if self._transport is not None and not self._transport.is_closing():
-            self._is_closed_by_us = True
+            self.is_closing = True
+            self.closing_s = self._channels.timers.clock.monotonic()
             self.write()
             self._transport.close()
 
@@ -249,6 +315,7 @@ class Channel(asyncio.Protocol):
         if not out:
             return
         self._out = []
+        self._measured = self._measured_bytes = 0
         if self._transport.is_closing():
             return
         if len(out) == 1:
@@ -257,6 +324,23 @@ class Channel(asyncio.Protocol):
             self._transport.write(b"".join(out))
         else:
             self._transport.writelines(out)
+        if self._is_paused and self.is_open:
+            self._check_unsent()
+
+    def _check_unsent(self) -> None:
+        limit = self._channels.limits.max_unsent_bytes_per_connection
+        if self._transport.get_write_buffer_size() > limit:
+            self._channels.drop(self, f"more than {limit} bytes of answers are unread (maxUnsentBytesPerConnection)")
+
+    def _stop_reading(self, reason: int) -> None:
+        if not self._unread_because and self.is_open and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._unread_because |= reason
+
+    def _go_on_reading(self, reason: int) -> None:
+        was_unread, self._unread_because = self._unread_because, self._unread_because & ~reason
+        if was_unread and not self._unread_because and self.is_open and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def _request(self, buffers: Iterable[Buffer]) -> None:
         if self.is_open:
@@ -288,10 +372,6 @@ def pack_host(host: str, port: int) -> bytes:
     return ipaddress.ip_address(host).packed + struct.pack(">i", port)
 
 
-class _Listener(Protocol):
-    def close(self) -> None: ...
-
-
 class RemotingServer:
     """Listens on one or more ports; each port may refuse some codes (the VIP port does not serve pulls)."""
 
@@ -303,12 +383,17 @@ class RemotingServer:
         timers: Timers,
         idle_s: float = IDLE_S,
         tls: ServerTls | None = None,
+        limits: ConnectionLimits | None = None,
+        descriptors_kept: int = DESCRIPTORS_KEPT,
     ) -> None:
+        """`descriptors_kept`: so many connections never take."""
         self._services = services
         self._table = table
-        self.channels = Channels(turn, timers, idle_s)
+        limits = limits or ConnectionLimits()
+        self.channels = channels = Channels(turn, timers, idle_s, limits=limits, is_server=True)
+        self._admission = Admission(limits.connection_count_max(descriptors_kept), lambda: len(channels.open), timers)
         self._tls = tls
-        self._listeners: list[_Listener] = []
+        self._listeners: list[Listener] = []
 
     async def listen(self, host: str, port: int, refused: frozenset[int] = frozenset()) -> int:
         """Listen on `host` and `port` (0: the kernel chooses). Returns the port. Raises OSError when it is taken."""
@@ -317,13 +402,15 @@ class RemotingServer:
         def make() -> Channel:
             return Channel(self.channels, dispatcher)
 
-        if self._tls is not None:
-            tls_listener = TlsListener(make, self._tls, self.channels.timers, self.channels.idle_s)
-            self._listeners.append(tls_listener)
-            return await tls_listener.listen(host, port)
-        listener = await asyncio.get_running_loop().create_server(make, host, port, backlog=BACKLOG)
+        timers, listener = self.channels.timers, None
+        if self._tls is None:
+            listener = Listener(make, timers, self._admission)
+        else:
+            silent_s = min(self.channels.idle_s, self.channels.limits.slow_connection_seconds)
+            listener = TlsListener(make, timers, self._admission, self._tls, silent_s)
+        port = await listener.listen(host, port)
         self._listeners.append(listener)
-        return int(listener.sockets[0].getsockname()[1])
+        return port
 
     async def close(self) -> None:
         """Stop listening, send what is ready, close all connections.

@@ -1,0 +1,144 @@
+"""What the connections of one server or client share: their limits, the reaper, and the one write a turn."""
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from remoting.limits import ConnectionLimits, PinnedBytes
+from remoting.signature import Credentials
+from runtime.refusals import Refusals
+from runtime.timers import Timer, Timers
+from runtime.turn import Phase, Turn
+
+if TYPE_CHECKING:
+    from remoting.server import Channel
+
+log = logging.getLogger("remoting")
+
+IDLE_S: Final = 120.0
+"""A connection silent for this long in both directions is closed (Apache: serverChannelMaxIdleTimeSeconds)."""
+WRITE_BUFFER_MAX: Final = 4 * 1024 * 1024
+"""Unsent bytes of one connection above which it is not read from."""
+EXCESS_CHECK_S: Final = 0.1
+"""How often the bytes of all unread answers are added up at most."""
+
+
+class Channels:
+    """What the connections of one server or client share: which are open, which have something to write."""
+
+    def __init__(
+        self,
+        turn: Turn,
+        timers: Timers,
+        idle_s: float = IDLE_S,
+        credentials: Credentials | None = None,
+        limits: ConnectionLimits | None = None,
+        *,
+        is_server: bool = False,
+    ) -> None:
+        """`credentials`: who signs our own requests; None signs none. `is_server`: peers must speak first, and what is sent
+        to them unasked is dropped where they do not read."""
+        self.turn = turn
+        self.timers = timers
+        self.credentials = credentials
+        self.limits = limits = limits or ConnectionLimits()
+        self.is_server = is_server
+        self.open: set[Channel] = set()
+        self.unwritten: list[Channel] = []
+        turn.add(Phase.REPLY, self.write)
+        self.idle_s = idle_s
+        slow_s = limits.slow_connection_seconds
+        rate = limits.min_connection_bytes_per_second
+        self._unfinished: PinnedBytes[Channel] = PinnedBytes(
+            limits.max_unfinished_frame_bytes, rate, slow_s, is_draining=False
+        )
+        self._unsent: PinnedBytes[Channel] = PinnedBytes(limits.max_unsent_bytes, rate, slow_s, is_draining=True)
+        self._excess_timer: Timer | None = None
+        self._dropped = Refusals(log, timers.clock)
+        self._reaper = timers.every(min(10.0, idle_s / 4, slow_s / 3), self._reap)
+
+    def write(self) -> None:
+        """Write what every channel has gathered."""
+        if self.unwritten:
+            channels, self.unwritten = self.unwritten, []
+            for channel in channels:
+                try:
+                    channel.write()
+                except Exception:  # the answers of the others leave nevertheless
+                    log.exception("dropping %s: its answers cannot be written", channel)
+                    channel.abort()
+
+    def frame_grew(self, channel: "Channel", size: int, *, is_new: bool) -> None:
+        """`channel` holds `size` bytes of an unfinished frame; `is_new`: of another one than before."""
+        if not size:
+            self._unfinished.forget(channel)
+            return
+        now = self.timers.clock.monotonic()
+        self._unfinished.update(channel, size, now, is_new=is_new)
+        if self._unfinished.is_too_much:
+            limit = self.limits.max_unfinished_frame_bytes
+            self._drop(self._unfinished, now, f"unfinished frames are more than {limit} bytes (maxUnfinishedFrameBytes)")
+
+    def stopped_reading(self, channel: "Channel") -> None:
+        """The answers to `channel` lie in memory."""
+        self._unsent.update(channel, channel.unsent_bytes, self.timers.clock.monotonic(), is_new=True)
+        if len(self._unsent) * WRITE_BUFFER_MAX > self.limits.max_unsent_bytes and self._excess_timer is None:
+            self._excess_timer = self.timers.after(EXCESS_CHECK_S, self._check_unsent)
+
+    def reads_again(self, channel: "Channel") -> None:
+        """The answers to `channel` have left."""
+        self._unsent.forget(channel)
+
+    def forget(self, channel: "Channel") -> None:
+        """A connection is gone."""
+        self.open.discard(channel)
+        self._unfinished.forget(channel)
+        self._unsent.forget(channel)
+
+    def _check_unsent(self) -> None:
+        self._excess_timer = None
+        now = self.timers.clock.monotonic()
+        for channel in self._unsent.connections():
+            self._unsent.update(channel, channel.unsent_bytes, now)
+        limit = self.limits.max_unsent_bytes
+        self._drop(self._unsent, now, f"unread answers are more than {limit} bytes (maxUnsentBytes)")
+
+    def _drop(self, pinned: "PinnedBytes[Channel]", now: float, why: str) -> None:
+        for channel in pinned.excess(now):
+            self.drop(channel, why)
+
+    def drop(self, channel: "Channel", why: str) -> None:
+        """Close a connection at once, and say so."""
+        self._dropped.told(f"dropping {channel}: {why}")
+        self._unfinished.forget(channel)
+        self._unsent.forget(channel)
+        channel.abort()
+
+    def _reap(self) -> None:
+        now = self.timers.clock.monotonic()
+        limits = self.limits
+        slow_s, rate = limits.slow_connection_seconds, limits.min_connection_bytes_per_second
+        self._check_unsent()
+        pace = f"{rate} bytes a second within {slow_s} s (minConnectionBytesPerSecond, slowConnectionSeconds)"
+        for channel in self._unfinished.too_slow(now):
+            self.drop(channel, f"its unfinished frame came slower than {pace}")
+        for channel in self._unsent.too_slow(now):
+            self.drop(channel, f"it reads its answers slower than {pace}")
+        oldest, oldest_silent = now - self.idle_s, now - slow_s
+        for channel in list(self.open):
+            if channel.closing_s < oldest_silent:
+                self.drop(channel, f"it is closed and did not read its answers within {slow_s} s")
+            elif channel.last_active < oldest:
+                if not channel.is_closing:
+                    log.info("closing %s: idle for %.0f s", channel, self.idle_s)
+                    channel.close()
+            elif self.is_server and not channel.is_heard and channel.made_at < oldest_silent:
+                self.drop(channel, f"it sent nothing for {slow_s} s (slowConnectionSeconds)")
+
+    def close(self) -> None:
+        """Write what is left and close every connection."""
+        self._reaper.cancel()
+        if self._excess_timer is not None:
+            self._excess_timer.cancel()
+        self.turn.run()
+        for channel in list(self.open):
+            channel.close()

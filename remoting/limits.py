@@ -1,0 +1,127 @@
+"""Limits of what a connection, and all connections of a server together, may cost.
+
+The config classes of the servers inherit the keys. Bytes that a peer makes a server keep are counted in two `PinnedBytes`:
+the bytes of unfinished frames, and the bytes of answers that are not read.
+"""
+
+import resource
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from remoting.layout import FRAME_SIZE_MAX
+from runtime.config import setting
+
+DESCRIPTORS_KEPT: Final = 128
+"""Descriptors that connections never take: for listeners, small files, connections to other servers."""
+_KEPT_SHARE: Final = 7 / 8
+"""To this share of a limit the total is brought down, so that one look over all serves for many bytes to come."""
+_AGE_MIN_S: Final = 0.01
+
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass
+class ConnectionLimits:
+    """Keys of our own; Apache limits none of these."""
+
+    max_connections: int = setting(100_000, low=1)
+    """Of a server. The descriptors of the process may allow fewer."""
+    max_unfinished_frame_bytes: int = setting(64 << 20, low=FRAME_SIZE_MAX)
+    """Bytes of unfinished frames, of all connections together."""
+    max_unsent_bytes: int = setting(512 << 20, low=FRAME_SIZE_MAX)
+    """Bytes of answers that peers do not read, of all connections together."""
+    max_unsent_bytes_per_connection: int = setting(64 << 20, low=FRAME_SIZE_MAX)
+    min_connection_bytes_per_second: int = setting(1024, low=0)
+    """Pace of an unfinished frame, and of unread answers, below which a connection is closed."""
+    slow_connection_seconds: int = setting(30, low=1)
+    """How long that pace is measured, and how long a new connection may stay silent."""
+
+    def connection_count_max(self, descriptors_kept: int = DESCRIPTORS_KEPT) -> int:
+        """`max_connections`, or fewer, so that `descriptors_kept` are never taken by connections."""
+        soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        if soft_limit == resource.RLIM_INFINITY:
+            return self.max_connections
+        # With very few descriptors a quarter of them still serves connections.
+        return min(self.max_connections, max(soft_limit - descriptors_kept, soft_limit // 4, 1))
+
+
+class _Row:
+    __slots__ = ("began_s", "checked_s", "checked_size", "size")
+
+    def __init__(self, size: int, now: float) -> None:
+        self.size = size
+        self.began_s = self.checked_s = now
+        self.checked_size = size
+
+
+class PinnedBytes(Generic[K]):
+    """Bytes that peers pin, by connection: their total, and which connections are to be given up for it.
+
+    A total that is too high costs those connections that pinned most for longest (bytes times seconds): a frame of a healthy
+    peer is large for a moment only.
+    """
+
+    def __init__(self, size_max: int, bytes_per_second_min: int, window_s: float, *, is_draining: bool) -> None:
+        """`is_draining`: bytes become fewer as the peer goes on; else more."""
+        self._size_max = size_max
+        self._bytes_per_second_min = bytes_per_second_min
+        self._window_s = window_s
+        self._is_draining = is_draining
+        self._rows: dict[K, _Row] = {}
+        self.total = 0
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def connections(self) -> list[K]:
+        """The connections that pin something."""
+        return list(self._rows)
+
+    @property
+    def is_too_much(self) -> bool:
+        return self.total > self._size_max
+
+    def update(self, key: K, size: int, now: float, *, is_new: bool = False) -> None:
+        """`key` pins `size` bytes now; `is_new`: others than before."""
+        row = self._rows.get(key)
+        if row is None:
+            self._rows[key] = _Row(size, now)
+            self.total += size
+            return
+        self.total += size - row.size
+        row.size = size
+        if is_new:
+            row.began_s = row.checked_s = now
+            row.checked_size = size
+
+    def forget(self, key: K) -> None:
+        """`key` pins nothing any more."""
+        row = self._rows.pop(key, None)
+        if row is not None:
+            self.total -= row.size
+
+    def too_slow(self, now: float) -> list[K]:
+        """The connections that moved too few bytes since the last look at them, which was one window ago or longer."""
+        slow = []
+        for key, row in self._rows.items():
+            elapsed_s = now - row.checked_s
+            if elapsed_s < self._window_s:
+                continue
+            moved = row.checked_size - row.size if self._is_draining else row.size - row.checked_size
+            if moved < max(self._bytes_per_second_min * elapsed_s, 1):
+                slow.append(key)
+            row.checked_s, row.checked_size = now, row.size
+        return slow
+
+    def excess(self, now: float) -> list[K]:
+        """The connections to be given up so that the total is below its limit again; none while it is."""
+        if not self.is_too_much:
+            return []
+        rows = sorted(self._rows.items(), key=lambda item: item[1].size * (now - item[1].began_s + _AGE_MIN_S))
+        left, chosen = self.total, []
+        while left > self._size_max * _KEPT_SHARE and rows:
+            key, row = rows.pop()
+            left -= row.size
+            chosen.append(key)
+        return chosen

@@ -1,0 +1,152 @@
+"""A port: accepts connections, as many as there is room for, and goes on when descriptors ran out.
+
+The loop's own servers are not used: uvloop's closes for good when a connection cannot be accepted.
+"""
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+from runtime.refusals import Refusals
+from runtime.timers import Timers
+
+log = logging.getLogger("remoting")
+
+BACKLOG: Final = 1024
+ACCEPTED_AT_ONCE: Final = 64
+"""So many connections are accepted before others are served."""
+FULL_PAUSE_S: Final = 1.0
+"""How long nothing is accepted after the process ran out of descriptors."""
+_LOST: Final = (errno.EAGAIN, errno.EINTR, errno.ECONNABORTED, errno.EPROTO)
+"""Nothing is there to be accepted, or not any more."""
+
+
+class Admission:
+    """How many connections a server has on all its ports, and how many it may have."""
+
+    def __init__(self, count_max: int, count_open: Callable[[], int], timers: Timers) -> None:
+        """`count_open`: how many connections are served."""
+        self.count_max = count_max
+        self.pending = 0
+        """Accepted, and not served yet."""
+        self._count_open = count_open
+        self._refused = Refusals(log, timers.clock)
+        self.failed = Refusals(log, timers.clock, logging.ERROR)
+
+    @property
+    def is_full(self) -> bool:
+        return self.pending + self._count_open() >= self.count_max
+
+    def refuse(self, accepted: socket.socket) -> None:
+        """Close a connection for which there is no room."""
+        self._refused.told(
+            f"closing {peer_of(accepted)}: {self.count_max} connections are open (maxConnections, RLIMIT_NOFILE)"
+        )
+        accepted.close()
+
+
+class Listener:
+    """Listens like asyncio's servers; `make` makes the protocol of a connection."""
+
+    def __init__(self, make: Callable[[], asyncio.Protocol], timers: Timers, admission: Admission) -> None:
+        self._make = make
+        self._timers = timers
+        self._admission = admission
+        self._loop = asyncio.get_running_loop()
+        self._listening: list[socket.socket] = []
+        self._connecting: dict[asyncio.Task[None], socket.socket] = {}
+
+    async def listen(self, host: str, port: int) -> int:
+        """Listen on every address of `host`. Returns the port. Raises OSError."""
+        found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        try:
+            for family, address in dict.fromkeys((family, address) for family, _, _, _, address in found):
+                listening = socket.create_server(address[:2], family=family, backlog=BACKLOG)
+                self._listening.append(listening)
+                listening.setblocking(False)
+                self._loop.add_reader(listening, self._accept, listening)
+        except OSError:
+            self.close()
+            raise
+        return int(self._listening[0].getsockname()[1])
+
+    def close(self) -> None:
+        """Accept no more, and forget what is not a channel yet."""
+        for listening in self._listening:
+            self._loop.remove_reader(listening)
+            listening.close()
+        self._listening.clear()
+        for task in self._connecting:
+            task.cancel()
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPTED_AT_ONCE):
+            try:
+                accepted, _ = listening.accept()
+            except OSError as error:
+                if error.errno not in _LOST:
+                    self._pause(listening, error)
+                return
+            if self._admission.is_full:
+                self._admission.refuse(accepted)
+                continue
+            try:
+                accepted.setblocking(False)
+                accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            except OSError:  # gone already
+                accepted.close()
+                continue
+            self._admission.pending += 1
+            self._accepted(accepted)
+
+    def _pause(self, listening: socket.socket, error: OSError) -> None:
+        """Connections wait in the backlog until there are descriptors again."""
+        self._admission.failed.told(f"no connection can be accepted, trying again each {FULL_PAUSE_S:g} s: {error}")
+        self._loop.remove_reader(listening)
+        self._timers.after(FULL_PAUSE_S, lambda: self._go_on(listening))
+
+    def _go_on(self, listening: socket.socket) -> None:
+        if listening in self._listening:
+            self._loop.add_reader(listening, self._accept, listening)
+
+    def _accepted(self, accepted: socket.socket) -> None:
+        """Make a channel of a connection."""
+        self._start(accepted)
+
+    def _start(self, accepted: socket.socket, context: ssl.SSLContext | None = None) -> None:
+        task = asyncio.ensure_future(self._connect(accepted, context))
+        self._connecting[task] = accepted
+        task.add_done_callback(self._connected)
+
+    def _connected(self, task: "asyncio.Task[None]") -> None:
+        accepted = self._connecting.pop(task)
+        self._admission.pending -= 1
+        if task.cancelled():
+            accepted.close()
+
+    async def _connect(self, accepted: socket.socket, context: ssl.SSLContext | None) -> None:
+        peer = peer_of(accepted)
+        try:
+            await self._make_channel(accepted, context)
+        except OSError as error:  # ssl.SSLError and TimeoutError are such
+            kind, why = "connection" if context is None else "TLS connection", str(error) or "it has gone"
+            log.warning("closing %s: no %s: %s", peer, kind, why)
+            accepted.close()
+        except Exception:
+            log.exception("closing %s", peer)
+            accepted.close()
+
+    async def _make_channel(self, accepted: socket.socket, context: ssl.SSLContext | None) -> None:
+        await self._loop.connect_accepted_socket(self._make, accepted)
+
+
+def peer_of(accepted: socket.socket) -> str:
+    """The address of the peer, for people."""
+    try:
+        return "{}:{}".format(*accepted.getpeername()[:2])
+    except OSError:
+        return "a connection that is gone"
