@@ -23,6 +23,7 @@ from broker.delay_cancelled import DelayCancelled
 from broker.delay_query import DelayQuery, NoTimers
 from broker.delivery_time import TIMER_TOPIC, DeliveryTimes
 from broker.handlers import ROUTES
+from broker.held_requests import HoldLimits
 from broker.long_polling import PullRequestHoldService
 from broker.message_request_mode import MessageRequestModeManager
 from broker.pop import PopMessageService
@@ -189,7 +190,7 @@ class Broker:
         foreign_tables.warn_of_rocksdb(self._disk, self.store_config.store_path_root_dir)
         self._client = RemotingClient(turn, timers, tls=self._name_server_tls)
         registration = Registration(config, topics, self._client, timers, broker_address)
-        holds = PullRequestHoldService(timers, store.any_matches)
+        holds = PullRequestHoldService(timers, store.any_matches, HoldLimits(*config.hold_limits))
         timer_messages = self._timer_messages(store, steps, timers, turn)
         times = self._delivery_times(timer_messages)
         waiting = timer_messages if times.is_enabled else NoTimers()

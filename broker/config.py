@@ -128,6 +128,11 @@ class BrokerConfig(ConnectionLimits):
     auto_delete_unused_stats: bool = False
 
     @property
+    def hold_limits(self) -> tuple[int, int, int]:
+        """How much is held of each kind of request that waits."""
+        return self.max_held_requests, self.max_held_requests_per_connection, self.max_held_request_bytes
+
+    @property
     def namesrv_addresses(self) -> tuple[str, ...]:
         """The name servers, each once, in the order given. Raises StartError for one that is no `host:port`."""
         addresses = dict.fromkeys(part.strip() for part in (self.namesrv_addr or "").split(";") if part.strip())

@@ -14,6 +14,7 @@ from typing import Final
 
 from broker.config import BrokerConfig
 from broker.consumer_offset import ConsumerOffsetManager
+from broker.held_requests import HoldLimits
 from broker.pop_order import ConsumerOrderInfoManager
 from broker.pop_polling import NotificationLongPollingService, PopLongPollingService
 from broker.pop_record import (
@@ -105,8 +106,8 @@ class PopMessageService:
         self._stats = stats
         self._orders = orders
         self._revive = revive
-        self.polling = PopLongPollingService(timers)
-        self.notifications = NotificationLongPollingService(timers)
+        self.polling = PopLongPollingService(timers, HoldLimits(*config.hold_limits))
+        self.notifications = NotificationLongPollingService(timers, HoldLimits(*config.hold_limits))
         self._turn = turn
         orders.on_free = self.look_at
         self._clock = clock

@@ -6,10 +6,10 @@ nobody served in its time is answered POLLING_TIMEOUT. A question takes nothing:
 newest of a group that wait at its queue and to the newest of those that wait at any queue.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from broker.held_requests import TIMEOUT_MAX_S, HeldRequest, HeldRequests, served
+from broker.held_requests import TIMEOUT_MAX_S, HeldRequest, HeldRequests, HoldLimits, served
 from remoting.command import Response
 from remoting.dispatch import Deferred
 from remoting.server import Channel
@@ -38,12 +38,18 @@ class Poll(HeldRequest):
         empty: Callable[[], Response],
         channel: Channel,
         deadline_s: float,
+        size: int,
     ) -> None:
-        super().__init__(channel, deadline_s)
+        super().__init__(channel, deadline_s, size)
         self.key = key
         self.topics = topics
         self.serve = serve
         self.empty = empty
+
+    @property
+    def may_be_served(self) -> bool:
+        """Whether it still waits, and its peer reads what it is sent: what a pop takes others do not get."""
+        return self.is_held and self.channel.is_writable
 
     def waits_at(self, topic: str, queue_id: int) -> bool:
         """Whether it is fed by a queue of one of its topics: by any of a retry topic."""
@@ -53,13 +59,15 @@ class Poll(HeldRequest):
 class PopLongPollingService(HeldRequests[Poll]):
     """The pops that wait, by topic and group."""
 
-    def __init__(self, timers: Timers) -> None:
-        super().__init__(timers)
+    def __init__(self, timers: Timers, limits: HoldLimits = HoldLimits()) -> None:  # noqa: B008
+        super().__init__(timers, limits)
         # Topic -> group -> polls in the order in which they came.
         self._waiting: dict[str, dict[str, dict[Poll, None]]] = {}
         self._counts: dict[PollKey, int] = {}
         # How many messages came.
         self._grown: dict[tuple[str, int], int] = {}
+        # Queues for which pops are tried in slices -> how many messages came meanwhile.
+        self._rounds: dict[tuple[str, int], int] = {}
 
     def wait(
         self,
@@ -69,15 +77,16 @@ class PopLongPollingService(HeldRequests[Poll]):
         empty: Callable[[], Response],
         timeout_s: float,
         channel: Channel,
+        size: int = 0,
     ) -> Deferred | None:
         """Try `serve` again whenever one of `topics` grows, until it has an answer; after `timeout_s` answer `empty()`.
 
         None when too many wait already.
         """
-        if self.is_full or self._counts.get(key, 0) >= WAITING_PER_QUEUE_MAX:
+        if self._counts.get(key, 0) >= WAITING_PER_QUEUE_MAX or not self._has_room(channel, size):
             return None
         now = self._timers.clock.monotonic()
-        poll = Poll(key, topics, serve, empty, channel, now + min(max(timeout_s - EARLY_S, 0.0), TIMEOUT_MAX_S))
+        poll = Poll(key, topics, serve, empty, channel, now + min(max(timeout_s - EARLY_S, 0.0), TIMEOUT_MAX_S), size)
         for topic in topics:
             self._waiting.setdefault(topic, {}).setdefault(key[1], {})[poll] = None
         self._counts[key] = self._counts.get(key, 0) + 1
@@ -102,37 +111,58 @@ class PopLongPollingService(HeldRequests[Poll]):
     def wake(self) -> None:
         """Serve who waits at what grew. To be run in the turn's WAKE phase."""
         grown, self._grown = self._grown, {}
-        for (topic, queue_id), count in grown.items():
-            for polls in tuple(self._waiting.get(topic, {}).values()):
-                self._wake(tuple(polls), topic, queue_id, count)
+        for place, count in grown.items():
+            if place in self._rounds:
+                self._rounds[place] += count
+            else:
+                self._slices.start(self._round(place, count))
 
-    def _wake(self, polls: tuple[Poll, ...], topic: str, queue_id: int, count: int) -> None:
+    def _round(self, place: tuple[str, int], count: int) -> Iterator[None]:
+        """Try the pops of each group that wait at a queue, and again for what came meanwhile."""
+        topic = place[0]
+        self._rounds[place] = 0
+        try:
+            while count:
+                for group in tuple(self._waiting.get(topic, ())):
+                    polls = self._waiting.get(topic, {}).get(group, ())
+                    yield from self._wake(tuple(polls), topic, place[1], count)
+                count, self._rounds[place] = self._rounds[place], 0
+        finally:
+            del self._rounds[place]
+
+    def _wake(self, polls: tuple[Poll, ...], topic: str, queue_id: int, count: int) -> Iterator[None]:
         """Serve those of one group that wait at a queue to which `count` messages came."""
         for poll in polls:
-            if poll.waits_at(topic, queue_id) and not self._serve(poll):
-                break
+            if poll.waits_at(topic, queue_id) and poll.may_be_served:
+                is_served = self._serve(poll)
+                yield
+                if not is_served:
+                    break
 
     def wake_all(self, topic: str) -> None:
         """Serve every pop of a topic: it went away."""
-        for polls in tuple(self._waiting.get(topic, {}).values()):
-            for poll in tuple(polls):
+        polls = [poll for same_group in self._waiting.get(topic, {}).values() for poll in same_group]
+        if polls:
+            self._slices.start(self._serving(polls))
+
+    def _serving(self, polls: list[Poll]) -> Iterator[None]:
+        for poll in polls:
+            if poll.is_held:
                 self._serve(poll)
+            yield
 
     def _serve(self, poll: Poll) -> bool:
         """Answer a pop if there is something for it; whether there was."""
         response = served(poll.serve, poll.key)
         if response is None:
             return False
-        self._remove(poll)
-        poll.deferred.complete(response)
+        if poll.is_held:
+            self._remove(poll)
+            self._answer(poll, response)
         return True
 
-    def _time_over(self, held: Poll) -> None:
-        self._remove(held)
-        held.deferred.complete(served(held.empty, held.key))
-
-    def _listed(self) -> list[Poll]:
-        return [poll for polls in self._channels.values() for poll in polls]
+    def _last_answer(self, held: Poll) -> Response:
+        return served(held.empty, held.key)
 
     def _unlist(self, held: Poll) -> None:
         for topic in held.topics:
@@ -151,9 +181,10 @@ class PopLongPollingService(HeldRequests[Poll]):
 class NotificationLongPollingService(PopLongPollingService):
     """The questions that wait."""
 
-    def _wake(self, polls: tuple[Poll, ...], topic: str, queue_id: int, count: int) -> None:
+    def _wake(self, polls: tuple[Poll, ...], topic: str, queue_id: int, count: int) -> Iterator[None]:
         left: dict[int, int] = {}  # by the queue at which they wait
         for poll in reversed(polls):
             place = poll.key[2]
-            if poll.waits_at(topic, queue_id) and left.setdefault(place, count):
+            if poll.waits_at(topic, queue_id) and poll.may_be_served and left.setdefault(place, count):
                 left[place] = left[place] - 1 if self._serve(poll) else 0
+                yield

@@ -257,6 +257,11 @@ class Channel(asyncio.Protocol):
         """Whether the peer takes what it is sent; else it lies in memory."""
         return self.is_open and not self._is_paused and self.unsent_bytes <= WRITE_BUFFER_MAX
 
+    @property
+    def is_suspended(self) -> bool:
+        """Whether reading is suspended."""
+        return self._unread_because & _SUSPENDED != 0
+
     def suspend_reading(self, seconds: float) -> None:
         """Do not read from a peer that asks for more than it may have, for a while."""
         if not self._unread_because & _SUSPENDED:

@@ -13,6 +13,7 @@ from broker.delay_cancelled import DelayCancelled
 from broker.delay_query import DelayQuery
 from broker.delivery_time import DeliveryTimes
 from broker.handlers import ROUTES
+from broker.held_requests import HoldLimits
 from broker.long_polling import PullRequestHoldService
 from broker.message_request_mode import MessageRequestModeManager
 from broker.pop import PopMessageService
@@ -81,6 +82,7 @@ class StubChannel:
         self.attachments: dict[str, Any] = {}
         self.out: list[Any] = []
         self.is_open = self.is_writable = True
+        self.is_suspended = False
         self.deferred_count = 0
         self._callbacks: list[Any] = []
         self._frames = FrameBuffer()
@@ -97,6 +99,12 @@ class StubChannel:
 
     def invoke_oneway(self, code: int, header: Any = None, body: Any = b"") -> None:
         self.out += encode_request(code, header, body, 0, oneway=True)
+
+    def suspend_reading(self, seconds: float) -> None:
+        self.is_suspended = True
+
+    def abort(self) -> None:
+        self.close()
 
     def on_close(self, callback: Any) -> None:
         self._callbacks.append(callback)
@@ -188,7 +196,7 @@ class DataPath:
             filters=filters,
             clients=clients,
             locks=RebalanceLock(clock, 60_000),
-            holds=PullRequestHoldService(timers, self.store.any_matches),
+            holds=PullRequestHoldService(timers, self.store.any_matches, HoldLimits(*config.hold_limits)),
             putter=putter,
             schedule=schedule,
             timer_messages=timer_messages,

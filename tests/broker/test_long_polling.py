@@ -182,8 +182,10 @@ async def test_a_held_pull_of_a_topic_that_goes_away_is_told(path, consumer):
     assert answer.code == ResponseCode.TOPIC_NOT_EXIST
 
 
-async def test_beyond_the_limit_pulls_are_answered_at_once(path, consumer, monkeypatch):
-    monkeypatch.setattr("broker.held_requests.HELD_MAX", 1)
+@pytest.mark.parametrize("key", ["max_held_requests", "max_held_requests_per_connection"])
+async def test_beyond_the_limit_pulls_are_answered_at_once_and_their_connection_is_not_read_from(consumer, key):
+    path = DataPath({key: 1})
     hold(path, consumer)
     hold(path, consumer)
     assert [answer.code for answer in consumer.take()] == [ResponseCode.PULL_NOT_FOUND]
+    assert consumer.is_suspended
