@@ -22,6 +22,7 @@ from broker.consumer_offset import ConsumerOffsetManager
 from broker.delay_cancelled import DelayCancelled
 from broker.delay_query import DelayQuery, NoTimers
 from broker.delivery_time import TIMER_TOPIC, DeliveryTimes
+from broker.group_notifier import GroupNotifier
 from broker.handlers import ROUTES
 from broker.held_requests import HoldLimits
 from broker.long_polling import PullRequestHoldService
@@ -199,7 +200,7 @@ class Broker:
         stats.others[DEQUEUE_NUMS, TIMER_TOPIC] = lambda: timer_messages.delivered_total
         route_wait = RouteWait(registration, timers, self._route_wait_s(), putter.is_immediate)
         topics.on_change = route_wait.topic_changed
-        clients = ClientRegistry(config, groups, clock, filters.unregister)
+        clients = ClientRegistry(config, groups, clock, GroupNotifier(timers, turn), filters.unregister)
         services = self.services = Services(
             config=config,
             store=store,

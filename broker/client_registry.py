@@ -3,26 +3,35 @@
 A client is known by its connection. It counts as gone when the connection closes, when it says so (UNREGISTER_CLIENT), or
 when no heartbeat came for 120 s; what is left of its group hears of it at once (NOTIFY_CONSUMER_IDS_CHANGED), so that the
 queues are shared out anew without waiting for the next rebalance. Time here is liveness.
+
+What clients say of themselves is kept within limits: a heartbeat beyond them is refused, and names the key.
 """
 
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NoReturn
 
 import msgspec
 
 from broker.config import BrokerConfig
+from broker.group_notifier import GroupNotifier
 from broker.subscription_group import SubscriptionGroupManager
 from remoting.bodies import ConsumerData, SubscriptionData
-from remoting.codes import RequestCode
-from remoting.headers.consumer import ConsumerGroupRequestHeader
+from remoting.codes import ResponseCode
+from remoting.dispatch import RemotingError
 from remoting.server import Channel
 from runtime.clock import Clock
+from runtime.refusals import Refusals
 
 log = logging.getLogger("broker")
 
 CLIENT_EXPIRED_S: Final = 120.0
 """A client without a heartbeat for this long is gone, and its connection is closed (Apache: CHANNEL_EXPIRED_TIMEOUT)."""
+
+NAME_SIZE_MAX: Final = 255
+"""Characters of a client id and of a producer group; Java's clients have the same limit for groups."""
+SUBSCRIPTIONS_SIZE_MAX: Final = 1 << 20
+"""Characters of all subscriptions of a group."""
 
 CONSUME_TYPES: Final = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")
 MESSAGE_MODELS: Final = ("BROADCASTING", "CLUSTERING")
@@ -56,6 +65,8 @@ class ConsumerGroupInfo:
         self.consume_from_where = CONSUME_FROM_WHERES[0]
         self.subscriptions: dict[str, SubscriptionData] = {}
         self.clients: dict[Channel, ClientChannelInfo] = {}
+        self.next_told_s = 0.0
+        """Until then the group is not told again that it changed."""
 
     @property
     def is_broadcasting(self) -> bool:
@@ -83,8 +94,10 @@ class ConsumerGroupInfo:
             present = self.subscriptions.get(topic)
             if present is None or subscription.sub_version > present.sub_version:
                 self.subscriptions[topic] = subscription
-        for topic in topics_before - set(told):
-            log.info("group %s no longer subscribes to %s", self.group, topic)
+        if gone := topics_before - set(told):
+            more = f" and {len(gone) - 3} more" if len(gone) > 3 else ""
+            log.info("group %s no longer subscribes to %s%s", self.group, ", ".join(sorted(gone)[:3]), more)
+        for topic in gone:
             del self.subscriptions[topic]
         return set(self.subscriptions) != topics_before
 
@@ -105,12 +118,17 @@ class ClientRegistry:
         config: BrokerConfig,
         groups: SubscriptionGroupManager,
         clock: Clock,
+        notifier: GroupNotifier,
         on_group_gone: Callable[[str], None] = lambda group: None,
     ) -> None:
         """`on_group_gone` is called when the last consumer of a group left."""
         self._config = config
         self._groups = groups
         self._clock = clock
+        self._notifier = notifier
+        self._refused = Refusals(log, clock)
+        self._registration_count = 0
+        self._producers_by_id: dict[str, dict[tuple[str, Channel], ClientChannelInfo]] = {}
         self.consumers: dict[str, ConsumerGroupInfo] = {}
         self.producers: dict[str, dict[Channel, ClientChannelInfo]] = {}
         self._groups_of: dict[Channel, set[str]] = {}
@@ -121,7 +139,12 @@ class ClientRegistry:
     def register_consumer(
         self, data: ConsumerData, channel: Channel, client_id: str, language: str | int, version: int
     ) -> bool:
-        """A heartbeat of a consumer. True when the group changed: a connection more, or another set of topics."""
+        """A heartbeat of a consumer. True when the group changed: a connection more, or another set of topics.
+
+        Raises RemotingError when it is more than is kept.
+        """
+        self._check(data.group_name, channel, client_id)
+        self._check_subscriptions(data)
         group = self.consumers.get(data.group_name)
         if group is None:
             group = self.consumers[data.group_name] = ConsumerGroupInfo(data.group_name)
@@ -134,9 +157,19 @@ class ClientRegistry:
         return is_changed
 
     def register_producer(self, group: str, channel: Channel, client_id: str, language: str | int, version: int) -> None:
-        """A heartbeat of a producer."""
-        if self._refresh(self.producers.setdefault(group, {}), channel, client_id, language, version):
+        """A heartbeat of a producer. Raises RemotingError when it is more than is kept."""
+        self._check(group, channel, client_id)
+        table = self.producers.get(group)
+        if table is None:
+            if len(self.producers) >= self._config.max_producer_groups:
+                self._refuse(f"{len(self.producers)} producer groups are connected, the limit (maxProducerGroups)")
+            table = self.producers[group] = {}
+        before = table.get(channel)
+        if before is not None and before.client_id != client_id:
+            self._forget_id(group, channel, before.client_id)
+        if self._refresh(table, channel, client_id, language, version):
             self._watch(channel, group)
+        self._producers_by_id.setdefault(client_id, {})[group, channel] = table[channel]
 
     def unregister_consumer(self, group: str, channel: Channel) -> None:
         """A consumer says goodbye; the others of its group hear of it."""
@@ -166,12 +199,9 @@ class ClientRegistry:
         return list(self.producers.get(group, {}).values())
 
     def find_producer(self, client_id: str) -> Channel | None:
-        """The connection of the producers with that client id: of several the one that was heard from last.
-
-        All are looked through: 50 us for 1,000 of them.
-        """
-        found = [info for group in self.producers.values() for info in group.values() if info.client_id == client_id]
-        return max(found, key=lambda info: info.last_update_s).channel if found else None
+        """The connection of the producers with that client id: of several the one that was heard from last."""
+        found = self._producers_by_id.get(client_id)
+        return max(found.values(), key=lambda info: info.last_update_s).channel if found else None
 
     # --- who is gone -------------------------------------------------------------------------------------------------
 
@@ -193,6 +223,34 @@ class ClientRegistry:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
+    def _check(self, group: str, channel: Channel, client_id: str) -> None:
+        """Whether a heartbeat may add its client to a group. Raises RemotingError."""
+        if len(client_id) > NAME_SIZE_MAX:
+            self._refuse(f"clientID of {len(client_id)} characters, limit {NAME_SIZE_MAX}")
+        if len(group) > NAME_SIZE_MAX:
+            self._refuse(f"group name of {len(group)} characters, limit {NAME_SIZE_MAX}")
+        groups = self._groups_of.get(channel, ())
+        if group in groups:
+            return
+        if len(groups) >= self._config.max_groups_per_connection:
+            limit = self._config.max_groups_per_connection
+            self._refuse(f"{channel.remote_address} is in {limit} groups, the limit (maxGroupsPerConnection)")
+        if self._registration_count >= self._config.max_client_registrations:
+            limit = self._config.max_client_registrations
+            self._refuse(f"clients are registered {limit} times, the limit (maxClientRegistrations)")
+
+    def _check_subscriptions(self, data: ConsumerData) -> None:
+        size = sum(
+            len(one.topic) + len(one.sub_string) + sum(map(len, one.tags_set or ())) + 8 * len(one.code_set or ())
+            for one in data.subscription_data_set
+        )
+        if size > SUBSCRIPTIONS_SIZE_MAX:
+            self._refuse(f"subscriptions of {size} characters in one group, limit {SUBSCRIPTIONS_SIZE_MAX}")
+
+    def _refuse(self, text: str) -> NoReturn:
+        self._refused.told(f"heartbeat refused: {text}")
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, text)
+
     def _notify(self, group: ConsumerGroupInfo) -> None:
         """Tell the clients of a group that it changed, unless the broker or the group wants no such calls."""
         group_config = self._groups.get(group.group)
@@ -200,8 +258,7 @@ class ClientRegistry:
             return
         if group_config is not None and not group_config.notify_consumer_ids_changed_enable:
             return
-        for channel in group.clients:
-            channel.invoke_oneway(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ConsumerGroupRequestHeader(group.group))
+        self._notifier.changed(group)
 
     def _refresh(
         self,
@@ -215,6 +272,7 @@ class ClientRegistry:
         info = table.get(channel)
         if info is None:
             table[channel] = ClientChannelInfo(channel, client_id, language, version, now)
+            self._registration_count += 1
             return True
         info.client_id, info.last_update_s = client_id, now
         return False
@@ -232,6 +290,7 @@ class ClientRegistry:
         info = self.consumers.get(group)
         if info is None or info.clients.pop(channel, None) is None:
             return
+        self._unwatch(group, channel)
         if not info.clients:
             del self.consumers[group]
             self._on_group_gone(group)
@@ -239,5 +298,26 @@ class ClientRegistry:
 
     def _drop_producer(self, group: str, channel: Channel) -> None:
         table = self.producers.get(group)
-        if table is not None and table.pop(channel, None) is not None and not table:
+        info = None if table is None else table.pop(channel, None)
+        if table is None or info is None:
+            return
+        self._forget_id(group, channel, info.client_id)
+        self._unwatch(group, channel)
+        if not table:
             del self.producers[group]
+
+    def _forget_id(self, group: str, channel: Channel, client_id: str) -> None:
+        same_id = self._producers_by_id[client_id]
+        del same_id[group, channel]
+        if not same_id:
+            del self._producers_by_id[client_id]
+
+    def _unwatch(self, group: str, channel: Channel) -> None:
+        """A client of a connection left a group; it may be in it as the other kind still."""
+        self._registration_count -= 1
+        groups, consumers, producers = self._groups_of.get(channel), self.consumers.get(group), self.producers.get(group)
+        if groups is None or (consumers and channel in consumers.clients) or (producers and channel in producers):
+            return
+        groups.discard(group)
+        if not groups:
+            del self._groups_of[channel]

@@ -53,7 +53,7 @@ class BrokerConfig(ConnectionLimits):
     """Bytes of the requests that wait, of each of these kinds."""
     max_producer_groups: int = setting(100_000, low=1)
     """Groups with a connected producer."""
-    max_client_registrations: int = setting(500_000, low=1)
+    max_client_registrations: int = setting(200_000, low=1)
     """Clients counted once for each group that they are in."""
     max_groups_per_connection: int = setting(4_096, low=1)
 

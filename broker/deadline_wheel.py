@@ -1,4 +1,4 @@
-"""Deadlines in buckets of a tenth of a second: adding, removing and finding what is due cost the same however many there are."""
+"""Deadlines in buckets of a tenth of a second: adding, removing and finding what is due cost the same for any number."""
 
 import heapq
 from typing import Final, Generic, Protocol, TypeVar

@@ -1,7 +1,7 @@
 """Long work of the loop in short slices, between which it serves others.
 
-Work is an iterator that does one small piece each time. Where much work waits, at most half of the loop's time is spent on it,
-and each of several gets its turn.
+Work is an iterator that does one small piece each time. Where much work waits, at most half of the loop's time is spent on
+it, and each of several gets its turn.
 """
 
 import logging

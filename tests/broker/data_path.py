@@ -12,6 +12,7 @@ from broker.consumer_offset import ConsumerOffsetManager
 from broker.delay_cancelled import DelayCancelled
 from broker.delay_query import DelayQuery
 from broker.delivery_time import DeliveryTimes
+from broker.group_notifier import GroupNotifier
 from broker.handlers import ROUTES
 from broker.held_requests import HoldLimits
 from broker.long_polling import PullRequestHoldService
@@ -170,7 +171,7 @@ class DataPath:
             self.store, self.store.delay_levels, file("delayOffset"), timers, self._turn, cancelled
         )
         offsets = ConsumerOffsetManager(file("consumerOffset"), clock)
-        clients = ClientRegistry(config, groups, clock, filters.unregister)
+        clients = ClientRegistry(config, groups, clock, GroupNotifier(timers, self._turn), filters.unregister)
         offsets.load()
         steps, progress = ClockSteps(clock), TransactionProgress()
         check = TransactionCheck(

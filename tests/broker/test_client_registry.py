@@ -38,6 +38,7 @@ def channels():
 
 def beat(path, channel, body):
     path.ask(RequestCode.HEART_BEAT, None, body, channel)
+    path.turn()
 
 
 def ids(path, group="cg"):
@@ -55,6 +56,7 @@ async def test_the_group_hears_of_who_comes_and_goes(path, channels):
     assert (notified(first), notified(second)) == ([], [])
     assert ids(path) == ["c1", "c2"]
     path.ask(RequestCode.UNREGISTER_CLIENT, UnregisterClientRequestHeader("c2", consumer_group="cg"), b"", second)
+    path.turn()
     assert notified(first) == ["cg"]
     assert ids(path) == ["c1"]
 
@@ -66,6 +68,7 @@ async def test_a_closed_connection_leaves_its_groups(path, channels):
     beat(path, second, heartbeat("c2", group="other"))
     notified(first)
     second.close()
+    path.turn()
     assert notified(first) == ["cg"]
     assert ids(path) == ["c1"]
     assert ids(path, "other").code == ResponseCode.SYSTEM_ERROR
@@ -83,6 +86,7 @@ async def test_a_client_without_heartbeats_expires_and_its_connection_closes(pat
     path.clock.seconds += 2
     first.take()
     path.services.clients.scan()
+    path.turn()
     assert first.is_open and not second.is_open
     assert notified(first) == ["cg"]
     assert ids(path) == ["c1"]
