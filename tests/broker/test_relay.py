@@ -42,6 +42,7 @@ async def path() -> DataPath:
 def consumer(path: DataPath, port: int, language: str | int, version: int = 401) -> StubChannel:
     channel: Any = StubChannel(port)
     path.services.clients.register_consumer(ConsumerData(GROUP), channel, f"client-{port}", language, version)
+    path.turn()  # its notification
     return channel
 
 

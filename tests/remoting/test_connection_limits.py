@@ -1,0 +1,321 @@
+"""What a hostile peer may cost a server, on real sockets: memory, connections, descriptors."""
+
+import asyncio
+import contextlib
+import logging
+import resource
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+from test_remoting_server import ECHO, HOLD, Raw, table
+
+from remoting.command import Response, encode_request
+from remoting.dispatch import Route, routes
+from remoting.frame import FrameBuffer, frame_head
+from remoting.header import NoHeader
+from remoting.limits import ConnectionLimits
+from remoting.server import NotReading
+
+MIB = 1 << 20
+PUSHED = 40
+
+
+async def unfinished(address, size, sent):
+    """A connection in the middle of a frame."""
+    raw = await Raw.connect(address)
+    raw.writer.write(frame_head(0, 2, size) + b"x" * sent)
+    return raw
+
+
+async def echoes(raw, opaque=1):
+    raw.send(ECHO, b"here", opaque)
+    return await raw.read(1) == [(opaque, 0, b"here")]
+
+
+def only(server):
+    (channel,) = server.channels.open
+    return channel
+
+
+# --- unfinished frames ----------------------------------------------------------------------------------------------
+
+
+async def test_unfinished_frames_are_held_up_to_a_total_and_others_are_served(remoting):
+    server, address = await remoting.serve(table(), limits=ConnectionLimits(max_unfinished_frame_bytes=16 * MIB))
+    healthy = await Raw.connect(address)
+    attackers = [await unfinished(address, 8 * MIB, 7 * MIB) for _ in range(8)]
+    await remoting.until(lambda: len(server.channels.open) <= 3)
+    held = sum(channel._frames.held for channel in server.channels.open)
+    assert held <= 16 * MIB
+    assert await echoes(healthy)
+    healthy.send(ECHO, b"y" * 4 * MIB, 2)
+    assert len((await healthy.read(1))[0][2]) == 4 * MIB, "a large frame that goes on is not the victim"
+    for one in (*attackers, healthy):
+        one.writer.close()
+
+
+def test_a_byte_at_a_time_costs_no_object_each():
+    frames = FrameBuffer()
+    assert frames.feed(frame_head(0, 0, 100_000)) == []
+    for _ in range(99_999):
+        assert frames.feed(b"x") == []
+    assert len(frames._chunks) <= 2
+    assert frames.feed(b"y") == [(0, b"", b"x" * 99_999 + b"y")]
+    assert frames.held == 0
+
+
+async def test_a_frame_that_comes_too_slowly_costs_its_connection(remoting, caplog):
+    limits = ConnectionLimits(slow_connection_seconds=1, min_connection_bytes_per_second=1000)
+    server, address = await remoting.serve(table(), limits=limits)
+    slow, healthy = await unfinished(address, 1000, 1), await Raw.connect(address)
+    closing = asyncio.ensure_future(slow.closed())
+    opaque, end = 0, asyncio.get_running_loop().time() + 10
+    while not closing.done():
+        assert asyncio.get_running_loop().time() < end, "a byte now and then keeps the connection"
+        with contextlib.suppress(ConnectionError):
+            slow.writer.write(b"x")
+        opaque += 1
+        assert await echoes(healthy, opaque)
+        await asyncio.wait({closing}, timeout=0.05)
+    assert await closing
+    assert "its unfinished frame came slower than 1000 bytes a second" in caplog.text
+    healthy.writer.close()
+
+
+async def test_a_frame_that_keeps_pace_arrives(remoting):
+    limits = ConnectionLimits(slow_connection_seconds=1, min_connection_bytes_per_second=1000)
+    _, address = await remoting.serve(table(), limits=limits)
+    raw = await Raw.connect(address)
+    data = b"".join(encode_request(ECHO, None, b"z" * 50_000, 1))
+    for start in range(0, len(data), 1000):
+        raw.writer.write(data[start : start + 1000])
+        await asyncio.sleep(0.05)
+    assert await raw.read(1) == [(1, 0, b"z" * 50_000)]
+    raw.writer.close()
+
+
+async def test_a_connection_that_says_nothing_is_closed_and_one_that_spoke_is_not(remoting):
+    server, address = await remoting.serve(table(), limits=ConnectionLimits(slow_connection_seconds=1))
+    healthy, silent = await Raw.connect(address), await Raw.connect(address)
+    assert await echoes(healthy)
+    assert await silent.closed()
+    assert await echoes(healthy, 2)
+    healthy.writer.close()
+
+
+# --- answers that are not read --------------------------------------------------------------------------------------
+
+
+async def test_many_requests_of_one_read_with_large_answers_do_not_fill_memory(remoting):
+    served = []
+    big = routes(Route(3, NoHeader, lambda s, r: served.append(1) or Response(body=bytes(MIB))))
+    server, address = await remoting.serve(big)
+    raw = await Raw.connect(address)
+    request = b"".join(encode_request(3, None, b"", 1))
+    count = 300
+    raw.writer.write(request * count)
+    await remoting.until(lambda: server.channels.open and only(server)._is_paused)
+    assert len(served) < 40, "the rest waits until the peer reads"
+    assert only(server)._transport.get_write_buffer_size() < 40 * MIB
+    total = 0
+    while total < count:
+        total += len(await raw.read(1))
+    assert len(served) == count
+    raw.writer.close()
+
+
+async def pushing(remoting, limits=None):
+    channels = []
+    asked = routes(
+        Route(4, NoHeader, lambda s, r: channels.append(r.channel) or Response()),
+        Route(3, NoHeader, lambda s, r: Response(body=bytes(MIB))),
+    )
+    server, address = await remoting.serve(asked, limits=limits)
+    raw = await Raw.connect(address)
+    raw.send(4)
+    await raw.read(1)
+    return server, raw, channels[0]
+
+
+async def test_notifications_to_a_peer_that_does_not_read_are_dropped(remoting):
+    _, raw, channel = await pushing(remoting)
+    for _ in range(1000):
+        channel.invoke_oneway(PUSHED, None, b"n" * 50_000)
+        await asyncio.sleep(0)
+    assert channel._transport.get_write_buffer_size() < 8 * MIB
+    with pytest.raises(NotReading):
+        await channel.invoke(PUSHED, None, b"", 5.0)
+    raw.writer.close()
+
+
+async def test_notifications_of_one_turn_are_counted_too(remoting):
+    _, raw, channel = await pushing(remoting)
+    for _ in range(1000):
+        channel.invoke_oneway(PUSHED, None, b"n" * 50_000)
+    assert channel.unsent_bytes < 8 * MIB
+    raw.writer.close()
+
+
+async def test_a_peer_that_reads_nothing_for_long_is_dropped(remoting, caplog):
+    server, raw, _ = await pushing(remoting, ConnectionLimits(slow_connection_seconds=1))
+    raw.writer.transport.pause_reading()
+    for opaque in range(40):
+        raw.send(3, b"", opaque)
+    await remoting.until(lambda: only(server)._is_paused)
+    await remoting.until(lambda: not server.channels.open)
+    assert "it reads its answers slower than 1024 bytes a second" in caplog.text
+    raw.writer.close()
+
+
+async def test_a_connection_that_was_closed_goes_though_its_peer_never_reads(remoting):
+    server, raw, channel = await pushing(remoting, ConnectionLimits(slow_connection_seconds=1))
+    raw.writer.transport.pause_reading()
+    for opaque in range(40):
+        raw.send(3, b"", opaque)
+    await remoting.until(lambda: channel._is_paused)
+    channel.close()
+    await remoting.until(lambda: not server.channels.open)
+    raw.writer.close()
+
+
+async def test_unread_answers_of_all_connections_have_a_total(remoting, caplog):
+    server, address = await remoting.serve(
+        routes(
+            Route(3, NoHeader, lambda s, r: Response(body=bytes(MIB))),
+            Route(ECHO, NoHeader, lambda s, r: Response(body=r.body)),
+        ),
+        limits=ConnectionLimits(max_unsent_bytes=16 * MIB),
+    )
+    healthy, attackers = await Raw.connect(address), []
+    assert await echoes(healthy)
+    for _ in range(12):
+        raw = await Raw.connect(address)
+        raw.writer.transport.pause_reading()
+        for opaque in range(20):
+            raw.send(3, b"", opaque)
+        attackers.append(raw)
+    await remoting.until(lambda: sum(c.unsent_bytes for c in server.channels.open) > 8 * MIB)
+    await remoting.until(lambda: sum(c.unsent_bytes for c in server.channels.open) <= 16 * MIB)
+    assert await echoes(healthy, 2)
+    assert "maxUnsentBytes" in caplog.text
+    for one in (*attackers, healthy):
+        one.writer.close()
+
+
+async def test_an_answer_that_cannot_be_written_costs_its_own_connection_only(remoting):
+    held = []
+    server, address = await remoting.serve(table(held))
+    poisoned, healthy = await Raw.connect(address), await Raw.connect(address)
+    poisoned.send(HOLD, b"", 1)
+    healthy.send(HOLD, b"", 2)
+    await remoting.until(lambda: len(held) == 2)
+    held[0][1].complete(Response(body=["no buffer"]))
+    held[1][1].complete(Response(body=b"good"))
+    assert await healthy.read(1) == [(2, 0, b"good")]
+    assert await poisoned.closed()
+    healthy.writer.close()
+
+
+async def test_what_remembers_a_connection_is_told_of_its_end_though_another_one_fails(remoting):
+    server, raw, channel = await pushing(remoting)
+    told = []
+    channel.on_close(lambda channel: 1 / 0)
+    channel.on_close(told.append)
+    raw.writer.close()
+    await remoting.until(lambda: told == [channel])
+
+
+# --- connections ----------------------------------------------------------------------------------------------------
+
+
+async def test_connections_above_the_limit_are_closed_at_once_and_told_of_once(remoting, caplog):
+    server, address = await remoting.serve(table(), limits=ConnectionLimits(max_connections=3))
+    kept = [await Raw.connect(address) for _ in range(3)]
+    for one in kept:
+        assert await echoes(one)
+    for _ in range(5):
+        refused = await Raw.connect(address)
+        assert await refused.closed()
+    assert sum("maxConnections" in record.getMessage() for record in caplog.records) == 1
+    for one in kept:
+        assert await echoes(one, 2)
+    kept.pop().writer.close()
+    await remoting.until(lambda: len(server.channels.open) == 2)
+    again = await Raw.connect(address)
+    assert await echoes(again)
+    for one in (*kept, again):
+        one.writer.close()
+
+
+def test_connections_leave_descriptors_to_the_store(monkeypatch):
+    limits = ConnectionLimits(max_connections=5000)
+    for soft_limit, kept, expected in [(1024, 640, 384), (20_000, 640, 5000), (256, 640, 64), (-1, 640, 5000)]:
+        soft = resource.RLIM_INFINITY if soft_limit < 0 else soft_limit
+        monkeypatch.setattr(resource, "getrlimit", lambda which, soft=soft: (soft, soft))
+        assert limits.connection_count_max(kept) == expected
+
+
+SERVER = """
+import asyncio, resource, sys
+sys.path[:0] = ["tests/remoting"]
+from in_process import in_process
+from remoting.command import Response
+from remoting.dispatch import Route, routes
+from remoting.header import NoHeader
+from runtime import log
+import uvloop
+async def main():
+    async with in_process() as parts:
+        table = routes(Route(1, NoHeader, lambda s, r: Response(body=r.body)))
+        server, address = await parts.serve(table)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))  # less than the server counts on
+        print(address, flush=True)
+        await asyncio.Event().wait()
+log.setup()
+uvloop.run(main())
+"""
+
+
+def cpu_s(pid):
+    fields = open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+async def test_a_server_without_descriptors_goes_on_when_there_are_some_again(remoting):
+    process = subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    connections = []
+    try:
+        host, port = process.stdout.readline().strip().split(":")
+        healthy = await Raw.connect(f"{host}:{port}")
+        assert await echoes(healthy)
+        for _ in range(100):
+            connections.append(socket.create_connection((host, int(port)), 5))
+        before = cpu_s(process.pid)
+        end = time.monotonic() + 2
+        opaque = 1
+        while time.monotonic() < end:
+            opaque += 1
+            assert await echoes(healthy, opaque)
+            await asyncio.sleep(0.05)
+        assert cpu_s(process.pid) - before < 1, "it spins"
+        for one in connections:
+            one.close()
+        async with asyncio.timeout(10):
+            late = await Raw.connect(f"{host}:{port}")
+            assert await echoes(late)
+    finally:
+        for one in connections:
+            one.close()
+        process.kill()
+        _, err = process.communicate()
+    assert err.count("no connection can be accepted") == 1
+    healthy.writer.close()
+    late.writer.close()
+
+
+@pytest.fixture(autouse=True)
+def _log_lines(caplog):
+    caplog.set_level(logging.INFO)
