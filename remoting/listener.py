@@ -26,20 +26,17 @@ _LOST: Final = (errno.EAGAIN, errno.EINTR, errno.ECONNABORTED, errno.EPROTO)
 
 
 class Admission:
-    """How many connections a server has on all its ports, and how many it may have."""
+    """How many connections a server has on all its ports, from their acceptance to their end, and how many it may have."""
 
-    def __init__(self, count_max: int, count_open: Callable[[], int], timers: Timers) -> None:
-        """`count_open`: how many connections are served."""
+    def __init__(self, count_max: int, timers: Timers) -> None:
         self.count_max = count_max
-        self.pending = 0
-        """Accepted, and not served yet."""
-        self._count_open = count_open
+        self.count = 0
         self._refused = Refusals(log, timers.clock)
         self.failed = Refusals(log, timers.clock, logging.ERROR)
 
     @property
     def is_full(self) -> bool:
-        return self.pending + self._count_open() >= self.count_max
+        return self.count >= self.count_max
 
     def refuse(self, accepted: socket.socket) -> None:
         """Close a connection for which there is no room."""
@@ -49,16 +46,26 @@ class Admission:
         accepted.close()
 
 
+class Connection(asyncio.Protocol):
+    """The protocol of a connection, as a listener needs it."""
+
+    is_open: bool
+    """Whether it is connected."""
+
+    def on_close(self, callback: Callable[..., None]) -> None:
+        """Have `callback(connection)` run when the connection is gone."""
+
+
 class Listener:
     """Listens like asyncio's servers; `make` makes the protocol of a connection."""
 
-    def __init__(self, make: Callable[[], asyncio.Protocol], timers: Timers, admission: Admission) -> None:
+    def __init__(self, make: Callable[[], Connection], timers: Timers, admission: Admission) -> None:
         self._make = make
         self._timers = timers
         self._admission = admission
         self._loop = asyncio.get_running_loop()
         self._listening: list[socket.socket] = []
-        self._connecting: dict[asyncio.Task[None], socket.socket] = {}
+        self._connecting: dict[asyncio.Task[Connection], socket.socket] = {}
 
     async def listen(self, host: str, port: int) -> int:
         """Listen on every address of `host`. Returns the port. Raises OSError."""
@@ -100,7 +107,7 @@ class Listener:
             except OSError:  # gone already
                 accepted.close()
                 continue
-            self._admission.pending += 1
+            self._admission.count += 1
             self._accepted(accepted)
 
     def _pause(self, listening: socket.socket, error: OSError) -> None:
@@ -122,16 +129,23 @@ class Listener:
         self._connecting[task] = accepted
         task.add_done_callback(self._connected)
 
-    def _connected(self, task: "asyncio.Task[None]") -> None:
+    def _connected(self, task: "asyncio.Task[Connection]") -> None:
         accepted = self._connecting.pop(task)
-        self._admission.pending -= 1
         if task.cancelled():
             accepted.close()
+            self._left()
+        elif (made := task.result()).is_open:
+            made.on_close(self._left)
+        else:
+            self._left()
 
-    async def _connect(self, accepted: socket.socket, context: ssl.SSLContext | None) -> None:
-        peer = peer_of(accepted)
+    def _left(self, _: object = None) -> None:
+        self._admission.count -= 1
+
+    async def _connect(self, accepted: socket.socket, context: ssl.SSLContext | None) -> Connection:
+        peer, connection = peer_of(accepted), self._make()
         try:
-            await self._make_channel(accepted, context)
+            await self._make_channel(connection, accepted, context)
         except OSError as error:  # ssl.SSLError and TimeoutError are such
             kind, why = "connection" if context is None else "TLS connection", str(error) or "it has gone"
             log.warning("closing %s: no %s: %s", peer, kind, why)
@@ -139,9 +153,10 @@ class Listener:
         except Exception:
             log.exception("closing %s", peer)
             accepted.close()
+        return connection
 
-    async def _make_channel(self, accepted: socket.socket, context: ssl.SSLContext | None) -> None:
-        await self._loop.connect_accepted_socket(self._make, accepted)
+    async def _make_channel(self, made: Connection, accepted: socket.socket, context: ssl.SSLContext | None) -> None:
+        await self._loop.connect_accepted_socket(lambda: made, accepted)
 
 
 def peer_of(accepted: socket.socket) -> str:

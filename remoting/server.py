@@ -22,7 +22,7 @@ from remoting.dispatch import Dispatcher, Route
 from remoting.frame import Frame, FrameBuffer, FrameError
 from remoting.header import CommandHeader
 from remoting.limits import DESCRIPTORS_KEPT, ConnectionLimits
-from remoting.listener import Admission, Listener
+from remoting.listener import Admission, Connection, Listener
 from remoting.tls import ServerTls
 from remoting.tls_listener import TlsListener
 from runtime.timers import Timers
@@ -63,7 +63,7 @@ class NotReading(ConnectionError):
     """The peer does not read what it was sent before, or answers too little of it; nothing more is sent to it."""
 
 
-class Channel(asyncio.Protocol):
+class Channel(Connection):
     """One connection. `attachments` is for whoever must remember something about it."""
 
     def __init__(self, channels: Channels, dispatcher: Dispatcher) -> None:
@@ -395,8 +395,8 @@ class RemotingServer:
         self._services = services
         self._table = table
         limits = limits or ConnectionLimits()
-        self.channels = channels = Channels(turn, timers, idle_s, limits=limits, is_server=True)
-        self._admission = Admission(limits.connection_count_max(descriptors_kept), lambda: len(channels.open), timers)
+        self.channels = Channels(turn, timers, idle_s, limits=limits, is_server=True)
+        self._admission = Admission(limits.connection_count_max(descriptors_kept), timers)
         self._tls = tls
         self._listeners: list[Listener] = []
 

@@ -5,7 +5,6 @@ in the socket. 0x16 begins a TLS handshake and cannot begin a frame, whose lengt
 becomes a `Channel` as on any other port: what is sent plain costs nothing more from there on.
 """
 
-import asyncio
 import logging
 import socket
 import ssl
@@ -13,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from remoting.listener import Admission, Listener, peer_of
+from remoting.listener import Admission, Connection, Listener, peer_of
 from remoting.tls import ServerTls
 from remoting.tls_alert import send_alert
 from runtime.timers import Timer, Timers
@@ -28,7 +27,7 @@ class TlsListener(Listener):
     """A listener that waits for the first byte of each connection."""
 
     def __init__(
-        self, make: Callable[[], asyncio.Protocol], timers: Timers, admission: Admission, tls: ServerTls, silent_s: float
+        self, make: Callable[[], Connection], timers: Timers, admission: Admission, tls: ServerTls, silent_s: float
     ) -> None:
         """`silent_s`: how long a connection may keep us waiting for its first byte."""
         super().__init__(make, timers, admission)
@@ -69,18 +68,18 @@ class TlsListener(Listener):
     def _drop(self, accepted: socket.socket) -> None:
         self._loop.remove_reader(accepted)
         self._waiting.pop(accepted).cancel()
-        self._admission.pending -= 1
         accepted.close()
+        self._left()
 
-    async def _make_channel(self, accepted: socket.socket, context: ssl.SSLContext | None) -> None:
+    async def _make_channel(self, made: Connection, accepted: socket.socket, context: ssl.SSLContext | None) -> None:
         if context is None:
-            await super()._make_channel(accepted, None)
+            await super()._make_channel(made, accepted, None)
             return
         # The loop closes the socket before it tells that a handshake failed.
         with accepted.dup() as kept:
             try:
                 await self._loop.connect_accepted_socket(
-                    self._make, accepted, ssl=context, ssl_handshake_timeout=HANDSHAKE_MAX_S
+                    lambda: made, accepted, ssl=context, ssl_handshake_timeout=HANDSHAKE_MAX_S
                 )
             except ssl.SSLError as error:
                 send_alert(kept, error)

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from test_remoting_server import ECHO, HOLD, Raw, table
@@ -280,7 +281,7 @@ uvloop.run(main())
 
 
 def cpu_s(pid):
-    fields = open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / 100
 
 
