@@ -16,6 +16,8 @@ log = logging.getLogger("broker")
 
 SLICE_S: Final = 0.004
 PAUSE_S: Final = 0.004
+PIECES_MIN: Final = 16
+"""So many pieces of new work are done at once in any case: other work does not make little work wait."""
 
 
 class WorkSlices:
@@ -27,12 +29,14 @@ class WorkSlices:
         self._end_s = float("-inf")
 
     def start(self, work: Iterator[None]) -> None:
-        """Do one piece now, and the others too while this slice lasts; the rest later."""
+        """Do a few pieces now, and the others too while this slice lasts; the rest later."""
         now = time.monotonic()
         if not self._waiting and now >= self._end_s + PAUSE_S:
             self._end_s = now + SLICE_S
+        count = 0
         while self._step(work):
-            if time.monotonic() >= self._end_s:
+            count += 1
+            if count >= PIECES_MIN and time.monotonic() >= self._end_s:
                 self._put_off(work)
                 return
 

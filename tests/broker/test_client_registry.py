@@ -1,5 +1,5 @@
 import pytest
-from data_path import DataPath, StubChannel
+from data_path import DataPath, StubChannel, until
 
 from broker.client_registry import CLIENT_EXPIRED_S
 from remoting.bodies import (
@@ -184,3 +184,73 @@ async def test_a_client_id_that_two_connections_have_is_the_one_heard_from_last(
     assert clients.find_producer("p1") is second
     second.close()
     assert clients.find_producer("p1") is None
+
+
+async def test_a_group_that_changes_many_times_in_a_turn_is_told_once(path):
+    channels = [StubChannel(port) for port in range(1, 201)]
+    for number, channel in enumerate(channels):
+        path.ask(RequestCode.HEART_BEAT, None, heartbeat(f"c{number}"), channel)
+    path.turn()
+    await until(lambda: all(channel.out for channel in channels))
+    assert [notified(channel) for channel in channels] == [["cg"]] * 200
+
+
+async def test_a_large_group_is_not_told_with_each_turn_and_is_told_in_the_end(path):
+    channels = [StubChannel(port) for port in range(1, 101)]
+    for number, channel in enumerate(channels):
+        beat(path, channel, heartbeat(f"c{number}"))
+    total = sum(len(notified(channel)) for channel in channels)
+    assert total < 1000, "each of 100 joins would tell all: 5,050"
+    path.clock.seconds += 2
+    await until(lambda: all(channel.out for channel in channels))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"max_producer_groups": 2}, "maxProducerGroups"),
+        ({"max_groups_per_connection": 2}, "maxGroupsPerConnection"),
+        ({"max_client_registrations": 2}, "maxClientRegistrations"),
+    ],
+)
+async def test_made_up_producer_groups_have_limits_and_vanish_with_their_connection(channels, settings, words):
+    path = DataPath(settings)
+    attacker, healthy = channels
+
+    def groups(first, count):
+        return encode_body(HeartbeatData("p", [ProducerData(f"g{n}") for n in range(first, first + count)], []))
+
+    beat(path, attacker, groups(0, 2))
+    assert [answer.code for answer in attacker.take()] == [0]
+    beat(path, attacker, groups(0, 3))
+    (answer,) = attacker.take()
+    assert answer.code == ResponseCode.SYSTEM_ERROR and words in answer.remark
+    assert len(path.services.clients.producers) == 2
+    beat(path, attacker, groups(0, 2))
+    assert [answer.code for answer in attacker.take()] == [0], "what is registered may go on"
+    attacker.close()
+    assert path.services.clients.producers == {}
+    beat(path, healthy, groups(7, 2))
+    assert [answer.code for answer in healthy.take()] == [0]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (heartbeat("c" * 256), "clientID of 256 characters, limit 255"),
+        (encode_body(HeartbeatData("c", [ProducerData("g" * 256)], [])), "group name of 256 characters, limit 255"),
+        (heartbeat("c", ["T" * 1000] * 1100), "subscriptions of 1101100 characters in one group, limit 1048576"),
+    ],
+)
+async def test_what_is_too_long_in_a_heartbeat_is_refused_with_its_limit(path, body, words):
+    answer = path.call(RequestCode.HEART_BEAT, None, body)
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, words)
+    assert path.services.clients.consumers == {} and path.services.clients.producers == {}
+
+
+async def test_a_client_id_that_changes_is_found_by_its_new_name_only(path, channels):
+    for client_id in ("old", "new"):
+        beat(path, channels[0], encode_body(HeartbeatData(client_id, [ProducerData("g")], [])))
+    clients = path.services.clients
+    assert clients.find_producer("new") is channels[0]
+    assert clients.find_producer("old") is None

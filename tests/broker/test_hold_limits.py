@@ -1,0 +1,241 @@
+"""Requests that wait: linear work, limits, and one client's failure that is no other's."""
+
+import time
+
+import pytest
+from data_path import TOPIC, DataPath, StubChannel, pull_header, records, send_header, until
+
+from broker.deadline_wheel import DeadlineWheel
+from broker.held_requests import HeldRequest, HoldLimits
+from broker.long_polling import PullRequestHoldService
+from broker.pop_polling import PopLongPollingService
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import Response
+from runtime.timers import Timers
+from store.message import Arrival
+
+SUSPEND = 2 | 4
+
+
+@pytest.fixture
+async def path():
+    return DataPath()
+
+
+def hold(path, channel, queue_offset=0, **fields):
+    path.ask(RequestCode.PULL_MESSAGE, pull_header(queue_offset, **({"sys_flag": SUSPEND} | fields)), b"", channel)
+
+
+class PoisonedChannel(StubChannel):
+    """A connection whose answers cannot be encoded."""
+
+    def respond(self, response, opaque, serialize_type):
+        raise ValueError("poisoned")
+
+
+def service(path, limits=HoldLimits(), any_matches=lambda *_: False):  # noqa: B008
+    return PullRequestHoldService(Timers(path.clock, path.services.timers._loop), any_matches, limits)
+
+
+def held_pulls(holds, count, channel_of, matches=None, timeout_s=60.0, serve=Response):
+    for number in range(count):
+        deferred = holds.hold(TOPIC, 0, 0, matches, timeout_s, channel_of(number), serve)
+        assert deferred is not None
+        deferred.bind(channel_of(number), number, 0)
+
+
+# --- one failure ----------------------------------------------------------------------------------------------------
+
+
+async def test_an_answer_that_cannot_be_sent_takes_no_arrival_from_others(path):
+    poisoned, healthy = PoisonedChannel(5), StubChannel(6)
+    hold(path, poisoned)
+    hold(path, healthy)
+    path.send()
+    (answer,) = healthy.take()
+    assert len(records(answer.body)) == 1
+    assert not poisoned.is_open
+
+
+async def test_an_answer_that_cannot_be_sent_does_not_stop_the_deadlines(path):
+    poisoned, healthy = PoisonedChannel(5), StubChannel(6)
+    hold(path, poisoned, suspend_timeout_millis=20)
+    hold(path, healthy, suspend_timeout_millis=20)
+    path.clock.seconds += 1
+    await until(lambda: healthy.out)
+    healthy.take()
+    hold(path, healthy, suspend_timeout_millis=20)
+    path.clock.seconds += 1
+    await until(lambda: healthy.out)
+    assert not poisoned.is_open
+
+
+async def test_a_filter_that_fails_takes_no_arrival_from_others(path):
+    holds, bad, good = service(path), StubChannel(5), StubChannel(6)
+    held_pulls(holds, 1, lambda _: bad, matches=lambda code: 1 / 0)
+    held_pulls(holds, 1, lambda _: good)
+    holds.arrived([Arrival(TOPIC, 0, 1, [7], 0, 100)])
+    holds.wake()
+    assert len(good.take()) == 1 and len(bad.take()) == 1
+
+
+async def test_stopping_answers_all_but_what_cannot_be_answered(path):
+    poisoned, healthy = PoisonedChannel(5), StubChannel(6)
+    hold(path, poisoned)
+    hold(path, healthy)
+    assert path.services.holds.stop() == 2
+    assert len(healthy.take()) == 1
+
+
+async def test_a_pop_whose_answer_cannot_be_sent_stops_no_other(path):
+    polling = PopLongPollingService(Timers(path.clock, path.services.timers._loop))
+    poisoned, healthy = PoisonedChannel(5), StubChannel(6)
+    for channel in (poisoned, healthy):
+        deferred = polling.wait((TOPIC, "g", -1), (TOPIC,), Response, Response, 15.0, channel)
+        deferred.bind(channel, 1, 0)
+    polling.arrived([Arrival(TOPIC, 0, 1, [0], 0, 100)])
+    polling.wake()
+    assert len(healthy.take()) == 1 and polling.count == 0
+
+
+# --- work -----------------------------------------------------------------------------------------------------------
+
+
+async def test_an_arrival_does_not_hold_the_loop_for_all_pulls_of_its_queue(path):
+    holds, healthy = service(path), StubChannel(9)
+    attackers = [StubChannel(number) for number in range(100, 104)]
+
+    def slow(code):
+        end = time.perf_counter() + 0.0001
+        while time.perf_counter() < end:
+            pass
+        return False
+
+    held_pulls(holds, 2000, lambda number: attackers[number % 4], matches=slow)
+    held_pulls(holds, 1, lambda _: healthy)
+    holds.arrived([Arrival(TOPIC, 0, 1, [7], 0, 100)])
+    began = time.perf_counter()
+    holds.wake()
+    assert time.perf_counter() - began < 0.05
+    await until(lambda: healthy.out)
+    assert time.perf_counter() - began < 0.1, "the pull of another connection waits for all those of the attacker"
+
+
+async def test_what_comes_during_a_round_wakes_pulls_that_were_looked_at_before(path):
+    holds, others, healthy = service(path), StubChannel(5), StubChannel(6)
+
+    def slow(code):
+        end = time.perf_counter() + 0.0002
+        while time.perf_counter() < end:
+            pass
+        return False
+
+    held_pulls(holds, 1, lambda _: healthy, matches=lambda code: code == 8)
+    held_pulls(holds, 500, lambda _: others, matches=slow)
+    for queue_offset, code in ((1, 7), (2, 8)):
+        holds.arrived([Arrival(TOPIC, 0, queue_offset, [code], 0, 100)])
+        holds.wake()
+        assert queue_offset == 2 or not healthy.out
+    await until(lambda: healthy.out)
+
+
+async def test_deadlines_that_come_together_do_not_hold_the_loop(path):
+    holds, channel = service(path), StubChannel(5)
+
+    def serve():
+        end = time.perf_counter() + 0.0001
+        while time.perf_counter() < end:
+            pass
+        return Response()
+
+    held_pulls(holds, 2000, lambda _: channel, timeout_s=1.0, serve=serve)
+    path.clock.seconds += 2
+    began = time.perf_counter()
+    holds._expire()
+    assert time.perf_counter() - began < 0.05
+    await until(lambda: holds.count == 0)
+    assert len(channel.take()) == 2000
+
+
+def _cpu_of_a_deadline(count):
+    """Seconds for one item that is due among `count` that are not."""
+    wheel = DeadlineWheel()
+    for number in range(count):
+        wheel.add(HeldRequest(None, 100.0 + number % 1000, 0))
+    best = float("inf")
+    for _ in range(5):
+        began = time.process_time()
+        for turn in range(200):
+            item = HeldRequest(None, 10.0 + turn * 0.01, 0)
+            wheel.add(item)
+            assert wheel.next_due_s() == item.deadline_s
+            assert wheel.pop_due(item.deadline_s) == [item]
+        best = min(best, time.process_time() - began)
+    return best
+
+
+def test_a_deadline_costs_the_same_among_few_and_many():
+    assert _cpu_of_a_deadline(40_000) < 3 * _cpu_of_a_deadline(10_000)
+
+
+def test_the_wheel_tells_what_is_due_and_nothing_else():
+    wheel = DeadlineWheel()
+    items = [HeldRequest(None, deadline_s, 0) for deadline_s in (1.0, 1.04, 1.06, 2.0, -5.0)]
+    for item in items:
+        wheel.add(item)
+    wheel.discard(items[3])
+    assert wheel.next_due_s() == -5.0
+    assert wheel.pop_due(1.05) == [items[4], items[0], items[1]]
+    assert wheel.next_due_s() == 1.06
+    assert wheel.pop_due(9.0) == [items[2]]
+    assert wheel.next_due_s() is None
+
+
+# --- limits ---------------------------------------------------------------------------------------------------------
+
+
+async def test_where_all_is_full_the_connection_that_holds_most_gives_way():
+    path = DataPath({"max_held_requests": 100})
+    attacker, healthy = StubChannel(5), StubChannel(6)
+    for _ in range(100):
+        hold(path, attacker)
+    hold(path, healthy)
+    assert healthy.take() == [] and attacker.is_suspended and not healthy.is_suspended
+    path.send()
+    (answer,) = healthy.take()
+    assert len(records(answer.body)) == 1
+    assert path.services.holds.count <= 100
+
+
+async def test_the_bytes_of_what_is_held_have_a_limit():
+    path = DataPath({"max_held_request_bytes": 1 << 20})
+    attacker, healthy = StubChannel(5), StubChannel(6)
+    for _ in range(40):
+        hold(path, attacker, subscription="||".join(["A" * 50] * 1000))
+    assert path.services.holds.size <= 1 << 20
+    assert attacker.is_suspended
+    hold(path, healthy)
+    assert healthy.take() == []
+
+
+async def test_a_connection_may_hold_so_many_and_others_are_not_hindered():
+    path = DataPath({"max_held_requests_per_connection": 10})
+    greedy, healthy = StubChannel(5), StubChannel(6)
+    for _ in range(12):
+        hold(path, greedy)
+    assert [answer.code for answer in greedy.take()] == [ResponseCode.PULL_NOT_FOUND] * 2
+    hold(path, healthy)
+    assert healthy.take() == [] and not healthy.is_suspended
+
+
+async def test_a_pull_of_a_peer_that_does_not_read_waits_until_it_does(path):
+    slow = StubChannel(5)
+    slow.is_writable = False
+    hold(path, slow)
+    path.ask(RequestCode.SEND_MESSAGE_V2, send_header(), b"news")
+    path.turn()
+    assert slow.take() == [] and path.services.holds.count == 1
+    slow.is_writable = True
+    path.clock.seconds += 1
+    await until(lambda: slow.out)
+    assert len(records(slow.take()[0].body)) == 1
