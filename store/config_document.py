@@ -1,10 +1,16 @@
 """The JSON dialect of a store's small tables, `config/*.json`: read as Apache's writers write it, written as plain JSON.
 
 4.9.4 (fastjson 1) and 5.x (fastjson 2) write keys that are numbers without quotes, `{0:2,1:0}`; both read them quoted too.
+
+A document that we write ends with a member of its own, the seal: a checksum of the document as `encode_document` writes it,
+and its size. Apache's readers pass over keys that they do not know, and write the file without it: a document without a seal
+is as good as it looks. With a seal, a single flipped bit is found and put right (`repaired`); other damage, which keeps the
+size, is told from a file that was edited by hand, which seldom does.
 """
 
 import json
 import re
+import zlib
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -12,9 +18,14 @@ import msgspec
 
 Document = dict[str, Any]
 
+SEAL_KEY: Final = "pocketmqSeal"
+
 # A string, to step over it, or a bare number that is a key: after `{` or `,` and before `:`.
 _STRING_OR_BARE_KEY: Final = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?\d+)(?=\s*:)', re.DOTALL)
 _INDENT: Final = 2
+_SEAL_HEAD: Final = b'\n  "' + SEAL_KEY.encode() + b'": "'
+_SEAL_TAIL: Final = b'"\n}'
+_POLYNOMIAL: Final = 0xEDB88320
 
 
 def decode_document(data: bytes) -> Document:
@@ -33,3 +44,99 @@ def _quote_bare_key(match: re.Match[str]) -> str:
 def encode_document(document: Mapping[str, Any]) -> bytes:
     """`document` as indented JSON, keys in their order, those that are integers quoted."""
     return msgspec.json.format(msgspec.json.encode(document), indent=_INDENT)
+
+
+# --- the seal ---------------------------------------------------------------------------------------------------------
+
+
+def sealed(data: bytes) -> bytes:
+    """A document that `encode_document` made, with its seal as the last member."""
+    comma = b"" if data == b"{}" else b","
+    return b"".join((data[:-1].rstrip(), comma, _SEAL_HEAD, _seal_text(data).encode(), _SEAL_TAIL))
+
+
+def seal_of(document: Mapping[str, Any]) -> str:
+    """The seal that belongs to `document`; one that it has does not count."""
+    return _seal_text(encode_document({key: value for key, value in document.items() if key != SEAL_KEY}))
+
+
+def check_seal(document: Mapping[str, Any]) -> bool | None:
+    """Whether the document is what was sealed; None when it has no seal, as those of Apache's brokers."""
+    if SEAL_KEY not in document:
+        return None
+    try:
+        return bool(document[SEAL_KEY] == seal_of(document))
+    except (ValueError, OverflowError):  # text or a number that cannot be written: by us it was not
+        return False
+
+
+def is_size_kept(data: bytes) -> bool:
+    """Whether sealed `data` is as long as when it was sealed: damage keeps the size, an edit seldom does."""
+    cut = _cut(data)
+    return cut is not None and cut[1].split(b" ")[-1] == b"%d" % len(cut[0])
+
+
+def repaired(data: bytes) -> tuple[bytes, int] | None:
+    """Sealed `data` with the one bit put right that was flipped, and the place of its byte; None when it is not that."""
+    mended = _with_seal_repaired(data)
+    if mended is not None:
+        return mended
+    cut = _cut(data)
+    if cut is None:
+        return None
+    body, seal = cut
+    try:
+        flip = _flipped_bit(int(seal[:8], 16) ^ zlib.crc32(body), len(body))
+    except ValueError:
+        return None
+    # The body ends with a line break and the brace that stands behind the seal in the file.
+    if flip is None or flip[0] >= len(body) - 2:
+        return None
+    at, mask = flip
+    whole = data[:at] + bytes((data[at] ^ mask,)) + data[at + 1 :]
+    return (whole, at) if sealed(body[:at] + whole[at : at + 1] + body[at + 1 :]) == whole else None
+
+
+def _with_seal_repaired(data: bytes) -> tuple[bytes, int] | None:
+    """The same for a bit of the seal's own member: of a document without one bit of it wrong, the seal can be made again."""
+    for digit_count in range(1, 11):
+        cut_at = len(data) - len(_SEAL_HEAD) - len(_SEAL_TAIL) - 9 - digit_count - 1
+        body = data[: max(cut_at, 0)] + b"\n}"
+        if cut_at < 1 or len(str(len(body))) != digit_count:
+            continue
+        again = sealed(body)
+        wrong = [at for at in range(cut_at, len(data)) if again[at] != data[at]]
+        if len(wrong) == 1 and (again[wrong[0]] ^ data[wrong[0]]).bit_count() == 1:
+            return again, wrong[0]
+    return None
+
+
+def _seal_text(data: bytes) -> str:
+    return f"{zlib.crc32(data):08x} {len(data)}"
+
+
+def _cut(data: bytes) -> tuple[bytes, bytes] | None:
+    """The document as it was before it was sealed, and its seal; None without a seal where we write it."""
+    head = data.rfind(_SEAL_HEAD)
+    if head < 1 or not data.endswith(_SEAL_TAIL):
+        return None
+    body = data[: head - 1] + b"\n}" if data[head - 1 : head] != b"{" else b"{}"
+    return body, data[head + len(_SEAL_HEAD) : -len(_SEAL_TAIL)]
+
+
+def _flipped_bit(syndrome: int, size: int) -> tuple[int, int] | None:
+    """(place, mask) of the one bit of `size` bytes whose flip changes their CRC by `syndrome`; None when there is none."""
+    table = []
+    for byte in range(256):
+        for _ in range(8):
+            byte = byte >> 1 ^ (_POLYNOMIAL if byte & 1 else 0)
+        table.append(byte)
+    of_high_byte = {entry >> 24: (entry, index) for index, entry in enumerate(table)}
+    of_bit = {table[1 << bit]: 1 << bit for bit in range(8)}
+    # From the last byte backwards: each step takes one zero byte off that which came behind the flip.
+    for at in range(size - 1, -1, -1):
+        if syndrome in of_bit:
+            return at, of_bit[syndrome]
+        entry, index = of_high_byte[syndrome >> 24]
+        syndrome = (syndrome ^ entry) << 8 & 0xFFFFFFFF | index
+    return None

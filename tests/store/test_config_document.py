@@ -1,0 +1,59 @@
+"""The seal of a document of config/: what it finds, what it puts right, what it leaves alone."""
+
+import json
+import time
+
+import pytest
+
+from store.config_document import (
+    SEAL_KEY,
+    check_seal,
+    decode_document,
+    encode_document,
+    is_size_kept,
+    repaired,
+    seal_of,
+    sealed,
+)
+
+ROWS = {f"Topic{n}": {"topicName": f"Topic{n}", "perm": 6, "readQueueNums": 8} for n in range(3)}
+DOCUMENT = {"dataVersion": {"counter": 3, "timestamp": 1_700_000_000_000}, "topicConfigTable": ROWS}
+
+
+@pytest.mark.parametrize("document", [{}, {"offsetTable": {}}, DOCUMENT, {"a": "é\x01"}, {"offsetTable": {"T@g": {0: 1}}}])
+def test_a_sealed_document_is_the_document_and_its_seal(document: dict[str, object]) -> None:
+    data = sealed(encode_document(document))
+    found = decode_document(data)
+    assert check_seal(found) is True
+    assert found.pop(SEAL_KEY) == seal_of(document)
+    assert found == json.loads(encode_document(document)) and check_seal(found) is None
+
+
+def test_every_flipped_bit_is_found_and_put_right() -> None:
+    good = sealed(encode_document(DOCUMENT))
+    for bit in range(len(good) * 8):
+        damaged = bytearray(good)
+        damaged[bit // 8] ^= 1 << bit % 8
+        assert repaired(bytes(damaged)) == (good, bit // 8), bit
+
+
+def test_an_edit_by_hand_is_told_from_damage() -> None:
+    data = sealed(encode_document(DOCUMENT))
+    edited = data.replace(b'"perm": 6', b'"perm": 16', 1)
+    assert check_seal(decode_document(edited)) is False and repaired(edited) is None and not is_size_kept(edited)
+    damaged = data.replace(b"Topic1", b"Tropic", 1)
+    assert check_seal(decode_document(damaged)) is False and repaired(damaged) is None and is_size_kept(damaged)
+    reformatted = json.dumps(decode_document(data)).encode()
+    assert check_seal(decode_document(reformatted)) is True, "spaces say nothing"
+
+
+def test_a_flipped_bit_is_looked_for_in_linear_time() -> None:
+    def cpu_s(count: int) -> float:
+        data = bytearray(sealed(encode_document({"t": {f"T{n}": {"perm": 6} for n in range(count)}})))
+        data[1] ^= 1
+        began = time.process_time()
+        assert repaired(bytes(data)) is not None
+        return time.process_time() - began
+
+    cpu_s(1000)
+    assert cpu_s(8000) < 12 * min(cpu_s(2000), cpu_s(2000))
