@@ -55,6 +55,7 @@ from remoting.tls import TLS_FILES_S, ReloadingContext, ServerTls, TlsConfig, Tl
 from runtime.clock import Clock, SystemClock
 from runtime.lifecycle import StartError, listening
 from runtime.priority import run_in_real_time
+from runtime.table_writer import TableWriter
 from runtime.timers import Timer, Timers
 from runtime.turn import Phase, Turn
 from store.config import MessageStoreConfig
@@ -111,6 +112,7 @@ class Broker:
         self._housekeeping: list[Timer] = []
         # Files are written here when the loop must not wait for their sync; one thread, so in the order given.
         self._writer = ThreadPoolExecutor(1, "config-writer")
+        self._tables = TableWriter(self._writer)
 
     @property
     def address(self) -> str:
@@ -186,6 +188,8 @@ class Broker:
         for manager in (topics, groups, schedule, cancelled, orders, request_modes):
             manager.load()
         lost_tables.make_again(store, topics, groups, offsets, schedule)
+        for manager in (topics, groups, request_modes):
+            manager.writer = self._tables
         cancelled.passed(schedule.progress())
         foreign_tables.refuse_batch_topics(store, topics)
         foreign_tables.warn_of_rocksdb(self._disk, self.store_config.store_path_root_dir)
@@ -199,7 +203,8 @@ class Broker:
         putter.on_put_failed = schedule.on_put_failed = timer_messages.on_put_failed = stats.put_failed
         stats.others[DEQUEUE_NUMS, TIMER_TOPIC] = lambda: timer_messages.delivered_total
         route_wait = RouteWait(registration, timers, self._route_wait_s(), putter.is_immediate)
-        topics.on_change = route_wait.topic_changed
+        topics.on_change, route_wait.unwritten = route_wait.topic_changed, topics.unwritten
+        topics.on_taken_back = lambda _: registration.register()
         clients = ClientRegistry(config, groups, clock, GroupNotifier(timers, turn), filters.unregister)
         services = self.services = Services(
             config=config,
@@ -259,8 +264,9 @@ class Broker:
     def _consumer_offsets(self, store: MessageStore, file: Callable[[str], ConfigFile]) -> ConsumerOffsetManager:
         with_lmq = self.store_config.enable_lmq
         offsets = ConsumerOffsetManager(
-            file("lmqConsumerOffset" if with_lmq else "consumerOffset"), self._clock, with_lmq=with_lmq
-        )
+            file("lmqConsumerOffset" if with_lmq else "consumerOffset"), self._clock, with_lmq=with_lmq,
+            count_max=self.config.max_consumer_offsets,
+        )  # fmt: skip
         offsets.log_end, offsets.flushed_offset = lambda: store.max_physical_offset, lambda: store.flushed_offset
         offsets.load()
         if with_lmq and offsets.file.is_missing:
@@ -401,10 +407,12 @@ class Broker:
             self.services.pops.stop()
             await self._release_pulls()
             await self._flush()
+            await self._tables.drain()
         if self._client is not None:
             await self._client.close()
         if self._server is not None:
             await self._server.close()
+        await self._tables.drain()
         self._writer.shutdown()
         if self._store is not None:
             if self._is_serving:

@@ -68,6 +68,14 @@ class BrokerConfig(ConnectionLimits):
     default_topic_queue_nums: int = setting(8, low=1, high=65536)
     auto_create_topic_enable: bool = setting(True, important=True)
     auto_create_subscription_group: bool = True
+    max_topics: int = setting(50_000, low=1)
+    """With so many topics no other is created; those of an older table are kept."""
+    max_subscription_groups: int = setting(50_000, low=1)
+    max_consumer_offsets: int = setting(500_000, low=1)
+    """Of all groups and queues together."""
+    max_groups_per_heartbeat: int = setting(1_000, low=1)
+    """Consumer and producer groups of one client."""
+    max_subscriptions_per_heartbeat: int = setting(10_000, low=1)
     cluster_topic_enable: bool = True
     broker_topic_enable: bool = True
     trace_topic_enable: bool = False

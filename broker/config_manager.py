@@ -8,13 +8,15 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
+from broker.carrying_table import CarryingTable
 from remoting.bodies import DataVersion
 from runtime.clock import Clock
-from store.config_file import ConfigFile
+from runtime.table_writer import TableWriter, Written
+from store.config_file import ConfigFile, RowsWriter
 from store.disk import StoreError
 
 log = logging.getLogger("broker")
@@ -29,6 +31,8 @@ class ConfigManager(ABC):
         self.file = file
         self.clock = clock
         self.data_version = DataVersion(0, clock.message_time_ms())
+        self.writer: TableWriter | None = None
+        """Writes what is `changed`; None: that is written where it changes."""
 
     def load(self) -> None:
         """Read the file, or its `.bak`; none is an empty table. Raises StoreError when neither can be read or understood."""
@@ -46,17 +50,44 @@ class ConfigManager(ABC):
 
     def persist(self) -> None:
         """Write the file. A disk that refuses is logged: the table in memory stays in force."""
-        self._write(self.encode())
+        self._write(self.snapshot())
 
     def persist_in(self, executor: Executor) -> None:
         """Write the present state from another thread: a sync of the disk would hold up the loop for tens of ms."""
-        executor.submit(self._write, self.encode())
+        executor.submit(self._write, self.snapshot())
 
-    def _write(self, document: dict[str, Any]) -> None:
+    def _write(self, write: Callable[[], object]) -> None:
         try:
-            self.file.persist(document)
+            write()
         except OSError:
             log.exception("%s cannot be written", self.file.path)
+
+    def changed(self) -> None:
+        """Have the file written, together with what else changes in this turn or while a write is under way."""
+        if self.writer is None:
+            self.persist()
+        else:
+            self.writer.write(self)
+
+    def unwritten(self, name: str | None = None) -> Written | None:
+        """Done when what changed is on the disk; None when it is. A table that knows tells it of the row `name` alone."""
+        if self.writer is None:
+            return None
+        return self.writer.next(self) or self.writer.running(self)
+
+    def snapshot(self) -> Callable[[], object]:
+        """The function that writes the present state, in any thread; it raises OSError."""
+        document = self.encode()
+        return lambda: self.file.persist(document)
+
+    def written(self, error: Exception | None) -> None:
+        """What was taken by `snapshot` is on the disk, or is not."""
+        if error is not None:
+            log.error("%s cannot be written, what changed is taken back: %s", self.file.path, error)
+            self.take_back()
+
+    def take_back(self) -> None:  # noqa: B027  # what nobody was told of need not be undone
+        """Undo the changes that the failed write held, but for what changed again since."""
 
     def next_version(self) -> None:
         """The table changed."""
@@ -81,55 +112,43 @@ class ConfigManager(ABC):
         """Take over what the file says. Keys of the document that are not known stay in the file."""
 
 
-class CarryingTable(dict[str, S]):
-    """Name -> declared struct, and what else stood beside its fields in the file."""
+class RowsManager(ConfigManager, Generic[S]):
+    """A table of many rows, of which only those are encoded that changed; a failed write takes them back."""
 
-    def __init__(self, declared: type[S], problem_of: Callable[[str], str | None]) -> None:
-        """`problem_of` says what is wrong with a name, if anything is."""
-        super().__init__()
-        self._declared = declared
-        self._problem_of = problem_of
-        # What could not be read is not ours to delete.
-        self._unread: dict[str, Any] = {}
-        fields = msgspec.structs.fields(declared)
-        self._known = {field.encode_name for field in fields}
-        self._optional = [field.encode_name for field in fields if field.default is None]
-        self._extras: dict[str, dict[str, Any]] = {}
+    TABLE_KEY: ClassVar[str]
 
-    def decode(self, rows: dict[str, Any]) -> None:
-        """Add the rows of a document; one that does not fit is left out and logged."""
-        for name, row in rows.items():
-            try:
-                problem = self._problem_of(name)
-                if problem is not None:
-                    raise ValueError(problem)
-                plain = {key: value for key, value in row.items() if value is not None}
-                self[name] = msgspec.convert(plain, self._declared, strict=False)
-            except (ValueError, AttributeError) as error:
-                log.error("%s %r in the config file: %s; left alone", self._declared.__name__, name, error)
-                self._unread[name] = row
-                continue
-            extras = {key: value for key, value in row.items() if key not in self._known}
-            if extras:
-                self._extras[name] = extras
+    def __init__(self, file: ConfigFile, clock: Clock, declared: type[S], problem_of: Callable[[str], str | None]) -> None:
+        """`problem_of` says what is wrong with the name of a row, if anything is."""
+        super().__init__(file, clock)
+        self.table: CarryingTable[S] = CarryingTable(declared, problem_of)
+        self._rows = RowsWriter(file, self.TABLE_KEY, self.table.plain)
+        self.on_taken_back: Callable[[list[str]], object] = lambda names: None
+        """Called with the rows that are as they were before, since the file cannot be written."""
 
-    def forget(self, name: str) -> bool:
-        """Delete a row with all that was carried beside it. False when there is none."""
-        self._extras.pop(name, None)
-        return self.pop(name, None) is not None
+    def encode(self) -> dict[str, Any]:
+        return {"dataVersion": self.version_document(), self.TABLE_KEY: self.table.encode()}
 
-    def rows(self) -> dict[str, dict[str, Any]]:
-        """All rows in plain values, None left out, sharing nothing that changes later; 0.5 us each."""
-        rows: dict[str, dict[str, Any]] = msgspec.to_builtins(dict(self))
-        for name in self._optional:
-            for row in rows.values():
-                if row[name] is None:
-                    del row[name]
-        return rows
+    def decode(self, document: dict[str, Any]) -> None:
+        self.table.decode(document.get(self.TABLE_KEY) or {})
 
-    def encode(self) -> dict[str, dict[str, Any]]:
-        """The rows as they are written, with what is carried."""
-        rows = {name: row for name, row in self._unread.items() if name not in self} | self.rows()
-        for name, extras in self._extras.items():
-            rows[name] = {**extras, **rows[name]}
-        return rows
+    def snapshot(self) -> Callable[[], object]:
+        document, changes = {"dataVersion": self.version_document()}, self.table.take_changes()
+        return lambda: self._rows.write(document, changes)
+
+    def unwritten(self, name: str | None = None) -> Written | None:
+        if self.writer is None or name is None:
+            return super().unwritten()
+        if self.table.has_changed(name):
+            return self.writer.next(self)
+        return self.writer.running(self) if self.table.is_taken(name) else None
+
+    def written(self, error: Exception | None) -> None:
+        super().written(error)
+        if error is None:
+            self.table.confirm()
+
+    def take_back(self) -> None:
+        names = self.table.take_back()
+        if names:
+            self.next_version()
+            self.on_taken_back(names)

@@ -15,20 +15,26 @@ from concurrent.futures import Executor
 from typing import Any, Final
 
 from broker.config_manager import ConfigManager
+from broker.refusals import Refusals
 from runtime.clock import Clock
-from store.config_file import ConfigFile
+from store.config_file import ConfigFile, RowsWriter
 from store.multi_dispatch import LMQ_PREFIX
 
 log = logging.getLogger("broker")
 
 TOPIC_GROUP_SEPARATOR: Final = "@"
+OWN_GROUPS: Final = frozenset(("CID_RMQ_SYS_TRANS", "CID_RMQ_SYS_REVIVE_GROUP"))
+"""How far the broker itself is; kept whatever else is."""
 
 
 class ConsumerOffsetManager(ConfigManager):
     """Consumer offsets by `topic@group`, then queue id."""
 
-    def __init__(self, file: ConfigFile, clock: Clock, *, with_lmq: bool = False) -> None:
-        """`with_lmq` (enableLmq): `file` is lmqConsumerOffset.json, where groups %LMQ%... have a table of their own."""
+    def __init__(self, file: ConfigFile, clock: Clock, *, with_lmq: bool = False, count_max: int = 500_000) -> None:
+        """`with_lmq` (enableLmq): `file` is lmqConsumerOffset.json, where groups %LMQ%... have a table of their own.
+
+        `count_max` (maxConsumerOffsets): more are not kept; those of an older file are.
+        """
         super().__init__(file, clock)
         self.table: dict[str, dict[int, int]] = {}
         self._with_lmq = with_lmq
@@ -37,10 +43,16 @@ class ConsumerOffsetManager(ConfigManager):
         self.pull_offsets: dict[tuple[str, str, int], int] = {}
         """(group, topic, queue id) -> from where it pulls next. What is before and not committed is with a consumer."""
         self._unread: dict[str, Any] = {}
-        self._is_dirty = False
+        self._rows = RowsWriter(file, "offsetTable", lambda row: row)
+        self._count = 0
+        self._count_max = count_max
+        self._refusals = Refusals(clock)
+        # The rows that are to be written: all at first.
+        self._changed: set[str] = set()
+        self._is_taken = False
         self._waits_for_sync = False
         # Waits for the log to be synced up to there.
-        self._unwritten: tuple[int, dict[str, Any]] | None = None
+        self._unwritten: tuple[int, Callable[[], object]] | None = None
         self.log_end: Callable[[], int] = lambda: 0
         self.flushed_offset: Callable[[], int] = lambda: 0
 
@@ -50,15 +62,30 @@ class ConsumerOffsetManager(ConfigManager):
         self._waits_for_sync = True
 
     def commit(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
-        """Remember where `group` is. Going back is allowed: a consumer may want messages again."""
+        """Remember where `group` is. Going back is allowed: a consumer may want messages again.
+
+        Raises RemotingError when there are as many offsets as there may be, and this is another.
+        """
         if self.resets and (group, topic, queue_id) in self.resets:
             return
         key = f"{topic}@{group}"
         queues = self.table.get(key)
-        if queues is None:
-            queues = self.table[key] = {}
+        if queues is None or queue_id not in queues:
+            if self._count >= self._count_max and group not in OWN_GROUPS:
+                self._refusals.refuse(
+                    f"maxConsumerOffsets={self._count_max}: the broker has {self._count} consumer offsets, and keeps no others"
+                )
+            self._count += 1
+            if queues is None:
+                queues = self.table[key] = {}
         queues[queue_id] = consumer_offset
-        self._is_dirty = True
+        self._changed.add(key)
+
+    def pulled(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Remember from where `group` pulls next, as far as there is room."""
+        key, offsets = (group, topic, queue_id), self.pull_offsets
+        if key in offsets or len(offsets) < self._count_max:
+            offsets[key] = queue_offset
 
     def reset(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
         """Set where `group` is, whatever it says itself."""
@@ -96,23 +123,55 @@ class ConsumerOffsetManager(ConfigManager):
             for key in [key for key in pending if key[0] == group]:
                 del pending[key]
         for topic in self.topics_of(group):
-            del self.table[f"{topic}@{group}"]
-            self._is_dirty = True
+            self._forget(f"{topic}@{group}")
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget all offsets in `topic`: its queues begin anew."""
+        for pending in self.resets, self.pull_offsets:
+            for key in [key for key in pending if key[1] == topic]:
+                del pending[key]
+        for group in self.groups_of(topic):
+            self._forget(f"{topic}@{group}")
+
+    def _forget(self, key: str) -> None:
+        self._count -= len(self.table.pop(key))
+        self._changed.add(key)
 
     def persist(self) -> None:
         """Write the file, but for what waits for a log that cannot be synced."""
         if not self._waits_for_sync or self.log_end() <= self.flushed_offset():
+            if self._unwritten is not None:  # its rows are not written, and this is newer
+                self._unwritten, self._is_taken = None, False
             super().persist()
 
     def persist_in(self, executor: Executor) -> None:
         """Write the file from another thread, if something was committed since it was last written."""
-        if self._unwritten is None and self._is_dirty:
+        if self._unwritten is None and self._changed:
             end_offset = self.log_end() if self._waits_for_sync else 0
-            self._unwritten = end_offset, self.encode()
-            self._is_dirty = self._waits_for_sync = False
+            self._unwritten = end_offset, self.snapshot()
         if self._unwritten is not None and self._unwritten[0] <= self.flushed_offset():
             executor.submit(self._write, self._unwritten[1])
             self._unwritten = None
+
+    def snapshot(self) -> Callable[[], object]:
+        """Copies what changed since the last time; it is encoded where it is written."""
+        changed, self._changed, self._waits_for_sync = self._changed, set(), False
+        rows: dict[str, Any] = {}
+        if not self._is_taken:
+            self._is_taken = True
+            rows = dict(self._unread)
+            changed = set(self.table)
+        table = self.table
+        for key in [key for key in table if key in changed] if len(changed) > len(table) // 2 else changed:
+            queues = table.get(key)
+            rows[key] = self._unread.get(key) if queues is None else queues.copy()
+        rows.update((key, self._unread.get(key)) for key in changed if key not in table)
+        if not self._with_lmq:
+            return lambda: self._rows.write({}, rows)
+        light = {key: queues[0] for key, queues in table.items() if _is_light(key) and 0 in queues}
+        return lambda: self._rows.write(
+            {"lmqOffsetTable": light}, {key: None if key in light else row for key, row in rows.items()}
+        )
 
     def encode(self) -> dict[str, Any]:
         table = {key: dict(queues) for key, queues in self.table.items()}
@@ -133,6 +192,7 @@ class ConsumerOffsetManager(ConfigManager):
             except (AttributeError, TypeError, ValueError) as error:
                 log.error("%s: offsets of %r: %s; left alone", self.file.path, key, error)
                 self._unread[key] = queues
+        self._count = sum(map(len, self.table.values()))
 
 
 def _is_light(key: str) -> bool:

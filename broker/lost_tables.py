@@ -1,4 +1,4 @@
-"""Tables of `config/` that are gone, made again as far as the store can tell.
+"""Tables of `config/` that are gone or not complete, made again as far as the store can tell.
 
 Somebody deleted the folder, copied a store without it, or a crash left neither a file nor its `.bak`. The queues are there,
 so there are topics; a `%RETRY%` or `%DLQ%` topic means a consumer group. How far groups had read nobody knows.
@@ -40,13 +40,13 @@ def make_again(
     offsets: ConsumerOffsetManager,
     schedule: ScheduleMessageService,
 ) -> None:
-    """Fill the tables whose files are missing, write them, and log each thing made. To be called after `load`."""
+    """Fill the tables whose files are missing, or older or less than what was written last, write them, and log each thing made. To be called after `load`."""
     if not store.queues.queues:
         return
     made: dict[ConfigManager, list[str]] = {topics: [], groups: [], schedule: [], offsets: []}
-    if topics.file.is_missing:
+    if topics.file.is_incomplete:
         made[topics] = _make_topics(store, topics, offsets)
-    if groups.file.is_missing:
+    if groups.file.is_incomplete:
         made[groups] = _make_groups(topics, groups, offsets)
     if schedule.file.is_missing:
         made[schedule] = _make_delay_offsets(store, schedule)
@@ -58,7 +58,7 @@ def make_again(
         made[offsets] = ["how far consumer groups had read is not known: each begins where its consumeFromWhere says"]
     for manager, lines in made.items():
         if lines:
-            log.warning("%s is missing", manager.file.path)
+            log.warning("%s is %s", manager.file.path, "missing" if manager.file.is_missing else "not complete")
         for line in lines:
             log.warning("%s", line)
 
@@ -77,7 +77,7 @@ def _make_topics(store: MessageStore, topics: TopicConfigManager, offsets: Consu
     batch_topics = {topic for topic, _ in batch}
     for topic, count in queue_nums.items():
         attributes = {QUEUE_TYPE: BATCH_QUEUE} if topic in batch_topics else None
-        topics.table[topic] = TopicConfig(topic, count, count, attributes=attributes)
+        topics.table.put(topic, TopicConfig(topic, count, count, attributes=attributes))
     if queue_nums:
         topics.next_version()
         topics.persist()
@@ -94,9 +94,10 @@ def _make_groups(topics: TopicConfigManager, groups: SubscriptionGroupManager, o
     made = []
     for group, retry_topic in found.items():
         if group and group not in groups.table and not group.startswith(LMQ_PREFIX):
-            groups.table[group] = made_group = SubscriptionGroupConfig(group)
+            made_group = SubscriptionGroupConfig(group)
             if retry_topic is not None:
                 made_group.retry_queue_nums = retry_topic.write_queue_nums
+            groups.table.put(group, made_group)
             made.append(f"consumer group {group} is made again with the defaults")
     if made:
         groups.next_version()

@@ -27,7 +27,7 @@ class MessageRequestModeManager(ConfigManager):
     def set(self, mode: MessageRequestMode) -> None:
         """Set it, and keep it."""
         self.table.setdefault(mode.topic, {})[mode.consumer_group] = mode
-        self.persist()
+        self.changed()
 
     def encode(self) -> dict[str, Any]:
         return {"messageRequestModeMap": msgspec.to_builtins(self.table)}

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from broker.config import BrokerConfig
 from broker.topic_config import PERM_READ, PERM_WRITE, TopicConfigManager
@@ -182,8 +182,9 @@ class Registration:
         topics = self._topics
         version = (topics.data_version.counter, topics.data_version.timestamp, self._config.broker_permission)
         if version != self._encoded_version:
-            rows = topics.table.rows()
+            rows: Any = topics.table.encoded()
             if self._config.broker_permission & PERM_ALL != PERM_ALL:
+                rows = topics.table.rows()
                 for row in rows.values():
                     row["perm"] &= self._config.broker_permission
             self._encoded = encode_body(

@@ -1,15 +1,19 @@
-"""Answers that wait until the name servers know a topic.
+"""Answers that wait until a topic is on the disk and the name servers know it.
 
-Whoever is told that a new topic took a message looks for its route next. So a topic that just changed is remembered here
-until a round of registration told every reachable name server, and the answers of requests that made or used the topic
-meanwhile are held back as long. An ordinary send looks at one flag, `is_immediate`, for this wait and for that of the disk.
+Whoever is told that a new topic took a message looks for its route next, and must find it after a crash, too. So a topic that
+just changed is remembered here until topics.json is written and a round of registration told every reachable name server,
+and the answers of requests that made or used the topic meanwhile are held back as long. When the file cannot be written, they
+are refusals. An ordinary send looks at one flag, `is_immediate`, for this wait and for that of the log.
 """
 
 import asyncio
+from collections.abc import Callable
 
 from broker.registration import Registration
+from remoting.codes import ResponseCode
 from remoting.command import Response
 from remoting.dispatch import Deferred
+from runtime.table_writer import Written
 from runtime.timers import Timers
 
 
@@ -22,42 +26,119 @@ class RouteWait:
         self._timers = timers
         self._timeout_s = timeout_s
         self._is_safe_at_once = is_safe_at_once
-        # Topic -> done when it is known. In order of change, and a later round ends later.
-        self._rounds: dict[str, asyncio.Future[None]] = {}
+        # Topic -> done when it is known: None, or why it never will be. Topics that change in one turn share theirs.
+        self._rounds: dict[str, asyncio.Future[str | None]] = {}
+        self._newest: tuple[Written, asyncio.Future[str | None]] | None = None
+        self.unwritten: Callable[[str], Written | None] = lambda topic: None
+        """Tells when a topic is on the disk; None when it is."""
         self.is_immediate = is_safe_at_once
         """Whether a stored message, whatever its topic, can be answered at once."""
 
     def topic_changed(self, topic: str) -> None:
-        """Register again; answers about `topic` wait for it."""
-        known = self._registration.register()
+        """Register again, once the topic is on the disk; answers about `topic` wait for it."""
+        known = self._known(topic)
         if known.done():
             return
-        self._rounds.pop(topic, None)
         self._rounds[topic] = known
         self.is_immediate = False
 
-        def give_up() -> None:
-            if not known.done():
-                known.set_result(None)
-
-        timer = self._timers.after(self._timeout_s, give_up)
-
-        def forget(known: "asyncio.Future[None]") -> None:
-            timer.cancel()
+        def forget(known: "asyncio.Future[str | None]") -> None:
             if self._rounds.get(topic) is known:
                 del self._rounds[topic]
                 self.is_immediate = self._is_safe_at_once and not self._rounds
 
         known.add_done_callback(forget)
 
-    def when_routed(self, answer: Response | Deferred, *topics: str) -> Response | Deferred:
-        """The answer to a request that made or used `topics`, once they can be found. A Deferred must not be bound yet."""
-        waited = [known for topic, known in self._rounds.items() if topic in topics]
-        if not waited:
-            return answer
-        known, outer = waited[-1], Deferred()
-        if isinstance(answer, Response):
-            known.add_done_callback(lambda _: outer.complete(answer))
+    def _known(self, topic: str) -> "asyncio.Future[str | None]":
+        unwritten = self.unwritten(topic)
+        if unwritten is not None and self._newest is not None and self._newest[0] is unwritten:
+            return self._newest[1]
+        known: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        if unwritten is None:
+            self._register(known)
         else:
-            answer.hand_to(lambda response: known.add_done_callback(lambda _: outer.complete(response)))
-        return outer
+            self._newest = unwritten, known
+            unwritten.add_done_callback(lambda written: self._written(written, known))
+        return known
+
+    def _written(self, written: Written, known: "asyncio.Future[str | None]") -> None:
+        self._newest = None
+        error = written.result()
+        if error is None:
+            self._register(known)
+        else:
+            known.set_result(not_written(error))
+
+    def _register(self, known: "asyncio.Future[str | None]") -> None:
+        """Have `known` done when the name servers are told, or after the time that nothing waits longer than."""
+        told = self._registration.register()
+
+        def end() -> None:
+            if not known.done():
+                known.set_result(None)
+
+        if told.done():
+            end()
+            return
+        timer = self._timers.after(self._timeout_s, end)
+        known.add_done_callback(lambda _: timer.cancel())
+        told.add_done_callback(lambda _: end())
+
+    def when_routed(self, answer: Response | Deferred, *topics: str) -> Response | Deferred:
+        """The answer to a request that made or used `topics`, once they are kept and can be found. A Deferred must not be
+        bound yet."""
+        return when_done(answer, {self._rounds[topic] for topic in topics if topic in self._rounds})
+
+
+def not_written(error: Exception) -> str:
+    """What is told of a change that the disk did not take."""
+    if isinstance(error, OSError):
+        name = str(error.filename or "a file of config/").removesuffix(".tmp")
+        return f"not done: {name} cannot be written ({error.strerror or error})"
+    return f"not done: a file of config/ cannot be written ({error})"
+
+
+def when_written(answer: Response | Deferred, *written: Written | None) -> Response | Deferred:
+    """`answer`, once all changes it depends on are on the disk; a refusal when one is not. None need not be waited for."""
+    loop = asyncio.get_running_loop()
+    waited: set[asyncio.Future[str | None]] = set()
+    for change in {change for change in written if change is not None}:
+        known: asyncio.Future[str | None] = loop.create_future()
+        change.add_done_callback(
+            lambda done, known=known: known.set_result(done.result() and not_written(done.result()))  # type: ignore[misc]
+        )
+        waited.add(known)
+    return when_done(answer, waited)
+
+
+def when_done(answer: Response | Deferred, waited: "set[asyncio.Future[str | None]]") -> Response | Deferred:
+    """`answer`, once all of `waited` are done; a refusal when one of them has a problem."""
+    if not waited:
+        return answer
+    outer, open_count, problems = Deferred(), len(waited) + 1, []
+    stored = Response()
+
+    def one_done() -> None:
+        nonlocal open_count
+        open_count -= 1
+        if not open_count:
+            outer.complete(Response(ResponseCode.SYSTEM_ERROR, remark=problems[0]) if problems else stored)
+
+    def answered(response: Response) -> None:
+        nonlocal stored
+        stored = response
+        one_done()
+
+    def known(done: "asyncio.Future[str | None]") -> None:
+        problem = done.result()
+        if problem is not None:
+            problems.append(problem)
+        one_done()
+
+    if isinstance(answer, Response):
+        answered(answer)
+    else:
+        answer.hand_to(answered)
+    for one in waited:
+        one.add_done_callback(known)
+    return outer

@@ -2,12 +2,13 @@
 
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from broker.config import BrokerConfig
-from broker.config_manager import CarryingTable, ConfigManager
+from broker.config_manager import RowsManager
+from broker.refusals import Refusals
 from broker.topic_config import RETRY_PREFIX
 from remoting.bodies import SubscriptionGroupConfig
 from runtime.clock import Clock
@@ -34,14 +35,16 @@ def group_problem(group: str) -> str | None:
     return folder_problem(RETRY_PREFIX + group)
 
 
-class SubscriptionGroupManager(ConfigManager):
+class SubscriptionGroupManager(RowsManager[SubscriptionGroupConfig]):
     """`table` by name is for listing; look-ups go through `find`, which makes an unknown group where that is allowed."""
+
+    TABLE_KEY = "subscriptionGroupTable"
 
     def __init__(self, config: BrokerConfig, file: ConfigFile, clock: Clock, *, with_lmq: bool = False) -> None:
         """`with_lmq` (enableLmq): each name %LMQ%... counts as a group, in no table."""
-        super().__init__(file, clock)
+        super().__init__(file, clock, SubscriptionGroupConfig, group_problem)
         self._config = config
-        self.table: CarryingTable[SubscriptionGroupConfig] = CarryingTable(SubscriptionGroupConfig, group_problem)
+        self._refusals = Refusals(clock)
         self.get: Callable[[str], SubscriptionGroupConfig | None] = self._get_with_lmq if with_lmq else self.table.get
         """The group's config, or None: never makes one."""
         for group in BUILT_IN_GROUPS:
@@ -52,7 +55,10 @@ class SubscriptionGroupManager(ConfigManager):
         return SubscriptionGroupConfig(group) if is_light else self.table.get(group)
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
-        """The config of `group`, made with the defaults at first use unless autoCreateSubscriptionGroup is off."""
+        """The config of `group`, made with the defaults at first use unless autoCreateSubscriptionGroup is off.
+
+        Raises RemotingError when there are as many groups as there may be.
+        """
         found = self.get(group)
         if found is not None or not (self._config.auto_create_subscription_group or group.startswith(SYSTEM_GROUP_PREFIX)):
             return found
@@ -74,24 +80,27 @@ class SubscriptionGroupManager(ConfigManager):
         problem = group_problem(name)
         if problem is not None:
             raise ValueError(f"its retry {problem}")
+        self.check_room(name not in self.table)
         present = self.table.get(name, group_config)
         for field, value in msgspec.structs.asdict(group_config).items():
             if value is None:
                 setattr(group_config, field, getattr(present, field))
-        self.table[name] = group_config
+        self.table.put(name, group_config)
         self.next_version()
-        self.persist()
+        self.changed()
+
+    def check_room(self, count: int = 1) -> None:
+        """Raises RemotingError when `count` new groups are more than there may be."""
+        if count and len(self.table) + count > self._config.max_subscription_groups:
+            self._refusals.refuse(
+                f"maxSubscriptionGroups={self._config.max_subscription_groups}: the broker has {len(self.table)} consumer "
+                "groups, and makes no others"
+            )
 
     def delete(self, group: str) -> bool:
         """Forget `group`. False when it did not exist."""
         if not self.table.forget(group):
             return False
         self.next_version()
-        self.persist()
+        self.changed()
         return True
-
-    def encode(self) -> dict[str, Any]:
-        return {"dataVersion": self.version_document(), "subscriptionGroupTable": self.table.encode()}
-
-    def decode(self, document: dict[str, Any]) -> None:
-        self.table.decode(document.get("subscriptionGroupTable") or {})

@@ -9,11 +9,17 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
+
 from broker.config import BrokerConfig
-from broker.config_manager import CarryingTable, ConfigManager
+from broker.config_manager import RowsManager
 from broker.delivery_time import TIMER_TOPIC
+from broker.refusals import Refusals
 from remoting.bodies import TopicConfig
+from remoting.codes import ResponseCode
+from remoting.dispatch import RemotingError
 from runtime.clock import Clock
+from runtime.table_writer import Written
 from store.config_file import ConfigFile
 from store.message import SCHEDULE_TOPIC, folder_problem
 from store.multi_dispatch import LMQ_PREFIX
@@ -70,14 +76,15 @@ def topic_name_problem(topic: str) -> str | None:
     return None
 
 
-class TopicConfigManager(ConfigManager):
+class TopicConfigManager(RowsManager[TopicConfig]):
     """`table` by name is for looking up; changes go through the methods, which persist and tell the name servers."""
+
+    TABLE_KEY = "topicConfigTable"
 
     def __init__(self, config: BrokerConfig, file: ConfigFile, clock: Clock, *, with_lmq: bool = False) -> None:
         """`with_lmq` (enableLmq): each name %LMQ%... counts as a topic of one queue, in no table."""
-        super().__init__(file, clock)
+        super().__init__(file, clock, TopicConfig, folder_problem)
         self._config = config
-        self.table: CarryingTable[TopicConfig] = CarryingTable(TopicConfig, folder_problem)
         self.get: Callable[[str], TopicConfig | None] = self._get_with_lmq if with_lmq else self.table.get
         """The topic's config, or None."""
         # A check point that a client wrote would have the broker copy for it what it may not read. (5.5.0 takes it.)
@@ -89,6 +96,9 @@ class TopicConfigManager(ConfigManager):
         }
         if config.trace_topic_enable:
             self.system_topics |= {config.msg_trace_topic_name}
+        self.leaving: dict[str, Written] = {}
+        """Topics that are being deleted: forgotten, but their queues are still there until it is done."""
+        self._refusals = Refusals(clock)
         self.on_change: Callable[[str], object] = lambda topic: None
         """Called after each change with the topic: it is to be registered."""
         self._add_built_in()
@@ -161,12 +171,28 @@ class TopicConfigManager(ConfigManager):
             topic_config.attributes = present.attributes
         self._put(topic_config)
 
-    def _put(self, topic_config: TopicConfig) -> TopicConfig:
-        problem = folder_problem(topic_config.topic_name)
+    def check_room(self, count: int = 1) -> None:
+        """Raises RemotingError when `count` new topics are more than there may be."""
+        if len(self.table) + count > self._config.max_topics:
+            self._refusals.refuse(
+                f"maxTopics={self._config.max_topics}: the broker has {len(self.table)} topics, and makes no others"
+            )
+
+    def check_can_create(self, topic: str) -> None:
+        """Raises RemotingError while `topic` is being deleted, and ValueError for an impossible name."""
+        problem = folder_problem(topic)
         if problem is not None:
             raise ValueError(problem)
-        self.table[topic_config.topic_name] = topic_config
-        self._changed(topic_config.topic_name)
+        if topic in self.leaving:
+            raise RemotingError(ResponseCode.SYSTEM_BUSY, f"topic[{topic}] is just being deleted, try again")
+
+    def _put(self, topic_config: TopicConfig) -> TopicConfig:
+        topic = topic_config.topic_name
+        self.check_can_create(topic)
+        if topic not in self.table and not self.is_system_topic(topic):
+            self.check_room()
+        self.table.put(topic, topic_config)
+        self._changed(topic)
         return topic_config
 
     def delete(self, topic: str) -> bool:
@@ -178,25 +204,22 @@ class TopicConfigManager(ConfigManager):
 
     def update_order(self, order_topics: dict[str, str]) -> None:
         """Mark as ordered the topics that the name server's ORDER_TOPIC_CONFIG names, and no others."""
-        changed = [config for name, config in self.table.items() if config.order != (name in order_topics)]
-        for config in changed:
-            config.order = not config.order
+        changed = [(name, config) for name, config in self.table.items() if config.order != (name in order_topics)]
+        for name, config in changed:
+            self.table.put(name, msgspec.structs.replace(config, order=not config.order))
         if changed:
             self.next_version()
-            self.persist()
+            self.changed()
 
     def _changed(self, topic: str) -> None:
         self.next_version()
-        self.persist()
+        self.changed()
         self.on_change(topic)
 
     # --- the file ---------------------------------------------------------------------------------------------------
 
-    def encode(self) -> dict[str, Any]:
-        return {"dataVersion": self.version_document(), "topicConfigTable": self.table.encode()}
-
     def decode(self, document: dict[str, Any]) -> None:
-        self.table.decode(document.get("topicConfigTable") or {})
+        super().decode(document)
         # Made at each start: their numbers follow the config, not the file.
         if self._config.auto_create_topic_enable:
             queue_nums = self._config.default_topic_queue_nums

@@ -4,7 +4,7 @@ All methods belong to the loop's thread. `on_flushed` alone is called from the f
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from contextlib import suppress
 from typing import Final
 
@@ -394,21 +394,45 @@ class MessageStore:
         topics = {topic for topic, _ in self.queues.queues} | {request.topic for request in log.undispatched}
         kept = keep | {SCHEDULE_TOPIC} | {topic for topic in topics if topic.startswith(LMQ_PREFIX)}
         if topics - kept:
-            # Or recovery could make the queues again from records that are still in the log. On a full disk that must do.
-            with suppress(OSError):
-                self._known.drop_topics(topics - kept, log.max_offset, self.disk, self.config.store_path_root_dir)
+            self.mark_dropped(topics - kept, log.max_offset)
+        for topic in {topic for topic, _ in log.queue_offsets} - kept - topics:
+            self._begin_again(topic)
+        return self._drop(topics - kept)
+
+    def mark_dropped(self, topics: Set[str], end_offset: int) -> None:
+        """Have recovery make no queues of `topics` from records before `end_offset`. Any thread may; it waits for the disk.
+
+        On a full disk it must do that this process knows.
+        """
+        with suppress(OSError):
+            self._known.drop_topics(topics, end_offset, self.disk, self.config.store_path_root_dir)
+
+    def drop_topic(self, topic: str) -> None:
+        """Delete the queues of one topic, which is marked as dropped. Raises OSError."""
+        self.write()
+        self._drop({topic})
+
+    def _drop(self, topics: Set[str]) -> list[str]:
+        log = self.commit_log
         try:
-            self.queues.drop_topics(kept)
+            for topic in sorted(topics):
+                self.queues.drop_topic(topic)
         finally:
             # Also when a file could not be deleted: a queue that is gone counts from 0 again.
-            dropped = topics - kept - {topic for topic, _ in self.queues.queues}
-            for key in [key for key in log.queue_offsets if key[0] not in kept and key not in self.queues.queues]:
-                del log.queue_offsets[key]
+            dropped = topics - {topic for topic, _ in self.queues.queues}
+            for topic in topics:
+                self._begin_again(topic)
             for request in log.undispatched:
                 if request.topic in dropped and not request.sys_flag & TRANSACTION_UNQUEUED_FLAG:
                     # It would go into the queue of the topic's next life; in the index it has its place.
                     request.sys_flag = request.sys_flag & ~TRANSACTION_TYPE_MASK | TRANSACTION_PREPARED_TYPE
         return sorted(dropped)
+
+    def _begin_again(self, topic: str) -> None:
+        """Have the queues of `topic` that are gone count from 0."""
+        queue_offsets = self.commit_log.queue_offsets
+        for key in [key for key in queue_offsets if key[0] == topic and key not in self.queues.queues]:
+            del queue_offsets[key]
 
 
 def rebuild(config: MessageStoreConfig, disk: Disk, clock: Clock, progress: Progress | None = None) -> RecoveryReport:

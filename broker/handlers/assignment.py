@@ -9,6 +9,7 @@ from typing import Final
 
 from broker.allocation import STRATEGIES, shared_for_pop
 from broker.message_request_mode import MODES, POP, PULL
+from broker.route_wait import when_written
 from broker.services import Services
 from broker.topic_config import PERM_READ, RETRY_PREFIX
 from remoting.bodies import MessageQueue, encode_body
@@ -89,7 +90,7 @@ def _mode(services: Services, topic: str, group: str) -> tuple[str, int]:
     return services.config.default_message_request_mode, services.config.default_pop_share_queue_num
 
 
-def set_message_request_mode(services: Services, request: Request[NoHeader]) -> Response:
+def set_message_request_mode(services: Services, request: Request[NoHeader]) -> Response | Deferred:
     """Have a group pop from a topic, or pull again (`mqadmin setConsumeMode`)."""
     asked = request_body(request, MessageRequestMode)
     if asked.topic.startswith(RETRY_PREFIX):
@@ -101,7 +102,7 @@ def set_message_request_mode(services: Services, request: Request[NoHeader]) -> 
     if asked.mode not in MODES:
         raise RemotingError(ResponseCode.INVALID_PARAMETER, f"mode {asked.mode!r} is none of {', '.join(MODES)}")
     services.request_modes.set(asked)
-    return Response()
+    return when_written(Response(), services.request_modes.unwritten(), services.groups.unwritten(asked.consumer_group))
 
 
 def get_all_message_request_mode(services: Services, request: Request[NoHeader]) -> Response:

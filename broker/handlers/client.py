@@ -1,6 +1,9 @@
 """Life of clients: heartbeats, goodbyes, who is in a group."""
 
+from typing import Final
+
 from broker.consumer_filter import compile_subscription
+from broker.route_wait import when_written
 from broker.services import Services
 from broker.subscription import is_tag_type, refusal, split_tags
 from broker.topic_config import RETRY_PREFIX, TOPIC_SYS_FLAG_UNIT_SUB
@@ -11,25 +14,61 @@ from remoting.dispatch import Deferred, RemotingError, Route, request_body, rout
 from remoting.header import NoHeader
 from remoting.headers.consumer import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
 
+GROUP_SIZE_MAX: Final = 255
+CLIENT_ID_SIZE_MAX: Final = 1024
+
 
 def heart_beat(services: Services, request: Request[NoHeader]) -> Response | Deferred:
-    """Refresh a client in all its groups; a group's first heartbeat makes its config and its retry topic, with its route."""
+    """Refresh a client in all its groups; a group's first heartbeat makes its config and its retry topic, with its route.
+
+    Answered when both are on the disk. A group for which there is no room is refused, after the others are served.
+    """
     data = request_body(request, HeartbeatData)
+    _check_limits(services, data)
     clients, client = services.clients, (request.channel, data.client_id, request.language, request.version)
-    retry_topics = []
+    retry_topics, new_groups = [], []
+    refusal: RemotingError | None = None
     for consumer in data.consumer_data_set:
-        group_config = services.groups.find(consumer.group_name)
-        if group_config is not None:
-            sys_flag = TOPIC_SYS_FLAG_UNIT_SUB if consumer.unit_mode else 0
-            retry_topic = RETRY_PREFIX + consumer.group_name
-            retry_topics.append(retry_topic)
-            services.topics.create_on_send_back(retry_topic, group_config.retry_queue_nums, topic_sys_flag=sys_flag)
+        try:
+            group_config = services.groups.find(consumer.group_name)
+            if group_config is not None:
+                new_groups.append(consumer.group_name)
+                sys_flag = TOPIC_SYS_FLAG_UNIT_SUB if consumer.unit_mode else 0
+                retry_topic = RETRY_PREFIX + consumer.group_name
+                retry_topics.append(retry_topic)
+                services.topics.create_on_send_back(retry_topic, group_config.retry_queue_nums, topic_sys_flag=sys_flag)
+        except RemotingError as error:
+            refusal = error
+            continue
         clients.register_consumer(consumer, *client)
         if services.config.enable_property_filter:
             services.filters.register(consumer.group_name, consumer.subscription_data_set)
     for producer in data.producer_data_set:
         clients.register_producer(producer.group_name, *client)
-    return services.route_wait.when_routed(Response(), *retry_topics)
+    if refusal is not None:
+        raise refusal
+    written = {services.groups.unwritten(group) for group in new_groups}
+    return services.route_wait.when_routed(when_written(Response(), *written), *retry_topics)
+
+
+def _check_limits(services: Services, data: HeartbeatData) -> None:
+    """Raises RemotingError for a heartbeat that says more than is kept of one client."""
+    config = services.config
+    names = [one.group_name for one in (*data.consumer_data_set, *data.producer_data_set)]
+    subscription_count = sum(len(consumer.subscription_data_set) for consumer in data.consumer_data_set)
+    for key, value_max, count in (
+        ("maxGroupsPerHeartbeat", config.max_groups_per_heartbeat, len(names)),
+        ("maxSubscriptionsPerHeartbeat", config.max_subscriptions_per_heartbeat, subscription_count),
+    ):
+        if count > value_max:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, f"{key}={value_max}: this heartbeat has {count}")
+    if len(data.client_id) > CLIENT_ID_SIZE_MAX:
+        remark = f"the client id has {len(data.client_id)} characters, at most {CLIENT_ID_SIZE_MAX} are kept"
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
+    for name in names:
+        if len(name) > GROUP_SIZE_MAX:
+            remark = f"the group {name[:40]!r}... has {len(name)} characters, at most {GROUP_SIZE_MAX} are possible"
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
 
 
 def unregister_client(services: Services, request: Request[UnregisterClientRequestHeader]) -> Response:

@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 
 from broker.client_registry import ClientChannelInfo, ConsumerGroupInfo
+from broker.consumer_offset import TOPIC_GROUP_SEPARATOR
+from broker.route_wait import when_written
 from broker.services import Services
 from remoting import fastjson
 from remoting.bodies import (
@@ -19,7 +21,7 @@ from remoting.bodies import (
 )
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Request, Response
-from remoting.dispatch import RemotingError, Route, request_body, routes
+from remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
 from remoting.header import NoHeader
 from remoting.headers.consumer import (
     BrokerConsumeStatsRequestHeader,
@@ -35,29 +37,29 @@ from remoting.headers.consumer import (
 # --- configs --------------------------------------------------------------------------------------------------------
 
 
-def update_and_create_subscription_group(services: Services, request: Request[NoHeader]) -> Response:
-    """Create or replace a group."""
-    _update(services, [request_body(request, SubscriptionGroupConfig)])
-    return Response()
+def update_and_create_subscription_group(services: Services, request: Request[NoHeader]) -> Response | Deferred:
+    """Create or replace a group. Answered when that is on the disk."""
+    return _update(services, [request_body(request, SubscriptionGroupConfig)])
 
 
-def update_and_create_subscription_group_list(services: Services, request: Request[NoHeader]) -> Response:
+def update_and_create_subscription_group_list(services: Services, request: Request[NoHeader]) -> Response | Deferred:
     """The same of many (5.x)."""
-    _update(services, request_body(request, SubscriptionGroupList).group_config_list)
-    return Response()
+    return _update(services, request_body(request, SubscriptionGroupList).group_config_list)
 
 
-def _update(services: Services, configs: Sequence[SubscriptionGroupConfig]) -> None:
+def _update(services: Services, configs: Sequence[SubscriptionGroupConfig]) -> Response | Deferred:
     if not all(config.group_name for config in configs):
         raise RemotingError(ResponseCode.SYSTEM_ERROR, "groupName is missing")
+    services.groups.check_room(sum(config.group_name not in services.groups.table for config in configs))
     for config in configs:
         services.groups.update(config)
+    return when_written(Response(), *{services.groups.unwritten(config.group_name) for config in configs})
 
 
 def get_all_subscription_group_config(services: Services, request: Request[NoHeader]) -> Response:
     """The whole table; 5.x's paging fields are ignored."""
     groups = services.groups
-    body = {"dataVersion": groups.version(), "subscriptionGroupTable": groups.table.rows()}
+    body = {"dataVersion": groups.version(), "subscriptionGroupTable": groups.table.encoded()}
     return Response(body=encode_body(body))
 
 
@@ -70,13 +72,15 @@ def get_subscription_group_config(services: Services, request: Request[GroupRequ
     return Response(body=encode_body(found))
 
 
-def delete_subscription_group(services: Services, request: Request[DeleteSubscriptionGroupRequestHeader]) -> Response:
+def delete_subscription_group(
+    services: Services, request: Request[DeleteSubscriptionGroupRequestHeader]
+) -> Response | Deferred:
     """Success also for a group that is not there. removeOffset is 4.9's word, cleanOffset 5.x's."""
     header = request.header
     services.groups.delete(header.group_name)
     if header.remove_offset or header.clean_offset:
         services.offsets.delete_group(header.group_name)
-    return Response()
+    return when_written(Response(), services.groups.unwritten(header.group_name))
 
 
 # --- who is in them -------------------------------------------------------------------------------------------------
@@ -140,11 +144,12 @@ def get_all_producer_info(services: Services, request: Request[NoHeader]) -> Res
 
 def get_all_consumer_offset(services: Services, request: Request[NoHeader]) -> Response:
     """What a slave asks for; queue ids are bare keys, as Apache writes them."""
-    rows = (
-        (msgspec.json.encode(key), fastjson.object_map((b"%d" % queue_id, at) for queue_id, at in queues.items()))
+    encode = msgspec.json.encode
+    rows = [
+        b"%b:{%b}" % (encode(key), b",".join([b"%d:%d" % row for row in queues.items()]))
         for key, queues in services.offsets.table.items()
-    )
-    return Response(body=fastjson.dumps({"offsetTable": fastjson.object_map(rows)}))
+    ]
+    return Response(body=b'{"offsetTable":{%b}}' % b",".join(rows))
 
 
 def get_consume_stats(services: Services, request: Request[ConsumeStatsRequestHeader]) -> Response:
@@ -172,9 +177,13 @@ def get_broker_consume_stats(services: Services, request: Request[BrokerConsumeS
     """How far every group is, in each of its topics by itself."""
     groups = []
     total_behind = total_in_flight = 0
+    topics_of: dict[str, list[str]] = {}
+    for key in services.offsets.table:
+        topic, _, group = key.partition(TOPIC_GROUP_SEPARATOR)
+        topics_of.setdefault(group, []).append(topic)
     for group in services.groups.table:
         stats = []
-        for topic in services.offsets.topics_of(group):
+        for topic in topics_of.get(group, ()):
             config = services.topics.get(topic)
             if config is None or (request.header.is_order and not config.order):
                 continue

@@ -1,6 +1,7 @@
 """Consumer offsets, and the first and last offsets of queues."""
 
 from broker.services import Services
+from broker.subscription_group import group_problem
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Request, Response
 from remoting.dispatch import RemotingError, Route, routes
@@ -46,8 +47,22 @@ def _is_on_disk(services: Services, topic: str, queue_id: int) -> bool:
 
 
 def update_consumer_offset(services: Services, request: Request[UpdateConsumerOffsetRequestHeader]) -> Response:
-    """A group tells how far it is; going back is allowed."""
+    """A group tells how far it is; going back is allowed. Refused for a topic that is not there (as in 5.x) or a queue that
+    it does not have: nothing would ever delete that offset."""
     header = request.header
+    topic, queue_id = header.topic, header.queue_id
+    topic_config = services.topics.get(topic)
+    if topic_config is None:
+        raise RemotingError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic:.200}] not exist")
+    problem = group_problem(header.consumer_group)
+    if problem is not None:
+        raise RemotingError(
+            ResponseCode.SYSTEM_ERROR, f"consumer group {header.consumer_group[:200]!r}: its retry {problem}"
+        )
+    queue_nums = max(topic_config.read_queue_nums, topic_config.write_queue_nums)
+    if not 0 <= queue_id < queue_nums and services.offsets.query(header.consumer_group, topic, queue_id) < 0:
+        remark = f"queueId[{queue_id}] is illegal, topic:[{topic}] has {queue_nums} queues"
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
     services.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
     return Response()
 

@@ -87,7 +87,7 @@ def _read(services: Services, header: PullMessageRequestHeader, matches: Wanted)
             return _moved_by_reset(services, header, consumer_offset)
     result = services.store.get_message(topic, queue_id, queue_offset, header.max_msg_nums, matches)
     status = result.status
-    services.offsets.pull_offsets[header.consumer_group, topic, queue_id] = result.next_begin_offset
+    services.offsets.pulled(header.consumer_group, topic, queue_id, result.next_begin_offset)
     answer = PullMessageResponseHeader(_MASTER_ID, result.next_begin_offset, result.min_offset, result.max_offset)
     if status is _FOUND:
         services.stats.get(header.consumer_group, topic, queue_id, result.count, result.size)

@@ -1,11 +1,15 @@
 """Topics: create, delete, list, and where their queues stand."""
 
+import asyncio
+import logging
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from broker import topic_attributes
+from broker.route_wait import when_written
 from broker.services import Services
 from broker.topic_config import SYSTEM_TOPICS, TRANS_OP_HALF_TOPIC, topic_name_problem
 from remoting import fastjson
@@ -15,6 +19,9 @@ from remoting.command import Request, Response
 from remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
 from remoting.header import NoHeader
 from remoting.headers.topic import CreateTopicRequestHeader, TopicRequestHeader
+from runtime.table_writer import Written
+
+log = logging.getLogger("broker")
 
 QUEUE_NUMS_MAX: Final = 65_536
 
@@ -41,6 +48,9 @@ def update_and_create_topic_list(services: Services, request: Request[NoHeader])
         ",".join(f"{name}={value}" if value else name for name, value in (row.attributes or {}).items()) for row in rows
     ]
     admitted = [_admitted(services, row, change) for row, change in zip(rows, changes, strict=True)]
+    services.topics.check_room(sum(config.topic_name not in services.topics.table for config in admitted))
+    for config in admitted:
+        services.topics.check_can_create(config.topic_name)
     for config in admitted:
         services.topics.update(config)
     return services.route_wait.when_routed(Response(), *(config.topic_name for config in admitted))
@@ -76,35 +86,72 @@ def _check_name(services: Services, topic: str) -> None:
         raise RemotingError(ResponseCode.SYSTEM_ERROR, problem)
 
 
-def delete_topic(services: Services, request: Request[TopicRequestHeader]) -> Response:
-    """Success also for a topic that is not there. Its queues go; consumer offsets stay, as in 4.9.4."""
+def delete_topic(services: Services, request: Request[TopicRequestHeader]) -> Response | Deferred:
+    """Success also for a topic that is not there. Its queues and its consumer offsets go, as in 5.x.
+
+    First topics.json is written without it, then its queues are deleted, so that a topic is never without its messages.
+    Meanwhile it cannot be made again. The queues of other topics stay, whether or not the table knows them.
+    """
     topic = request.header.topic
     _check_name(services, topic)
-    services.topics.delete(topic)
+    topics = services.topics
+    topics.delete(topic)
     services.holds.wake_all(topic)
     services.pops.wake_all(topic)
-    _drop_unknown_topics(services)
+    dropped = topics.leaving.get(topic)
+    if dropped is None:
+        dropped = topics.leaving[topic] = asyncio.get_running_loop().create_future()
+        dropped.add_done_callback(lambda _: topics.leaving.pop(topic))
+        written = topics.unwritten(topic)
+        if written is None:
+            _mark_dropped(services, topic, dropped)
+        else:
+            written.add_done_callback(lambda done: _forgotten(services, topic, dropped, done.result()))
+    return services.route_wait.when_routed(when_written(Response(), dropped), topic)
+
+
+def _forgotten(services: Services, topic: str, dropped: Written, error: Exception | None) -> None:
+    if error is None:
+        _mark_dropped(services, topic, dropped)
+    else:
+        dropped.set_result(error)
+
+
+def _mark_dropped(services: Services, topic: str, dropped: Written) -> None:
+    """Have it on the disk that the records of the topic are past, then delete its queues."""
+    mark = partial(services.store.mark_dropped, {topic}, services.store.max_physical_offset)
+    if services.topics.writer is None:
+        mark()
+        dropped.set_result(_drop(services, topic))
+    else:
+        services.topics.writer.run(mark).add_done_callback(lambda _: dropped.set_result(_drop(services, topic)))
+
+
+def _drop(services: Services, topic: str) -> Exception | None:
+    """Delete the queues of a topic; why that cannot be done."""
+    try:
+        services.store.drop_topic(topic)
+    except OSError as error:
+        log.error("the queues of topic %s cannot be deleted: %s", topic, error)
+        return error
+    services.offsets.delete_topic(topic)
     if services.config.auto_delete_unused_stats:
         services.stats.forget_topic(topic)
-    return Response()
+    return None
 
 
 def clean_unused_topic(services: Services, request: Request[NoHeader]) -> Response:
     """Delete the queues of all topics that are not in the topic table."""
-    _drop_unknown_topics(services)
-    return Response()
-
-
-def _drop_unknown_topics(services: Services) -> None:
     # Not those of system topics: what another version of the broker keeps there may be in no table.
     system = {topic for topic, _ in services.store.queues.queues if services.topics.is_system_topic(topic)}
-    services.store.drop_topics(set(services.topics.table) | {TRANS_OP_HALF_TOPIC} | system)
+    services.store.drop_topics(set(services.topics.table) | {TRANS_OP_HALF_TOPIC} | system | set(services.topics.leaving))
+    return Response()
 
 
 def get_all_topic_config(services: Services, request: Request[NoHeader]) -> Response:
     """The whole table; 5.x's paging fields are ignored, and its clients then take this for the only page."""
     topics = services.topics
-    return Response(body=encode_body({"dataVersion": topics.version(), "topicConfigTable": topics.table.rows()}))
+    return Response(body=encode_body({"dataVersion": topics.version(), "topicConfigTable": topics.table.encoded()}))
 
 
 def get_topic_config(services: Services, request: Request[TopicRequestHeader]) -> Response:
