@@ -50,13 +50,16 @@ class ConfigManager(ABC):
 
     def persist(self) -> None:
         """Write the file. A disk that refuses is logged: the table in memory stays in force."""
-        self._write(self.snapshot())
+        self._try(self.snapshot())
 
     def persist_in(self, executor: Executor) -> None:
         """Write the present state from another thread: a sync of the disk would hold up the loop for tens of ms."""
-        executor.submit(self._write, self.snapshot())
+        executor.submit(self._try, self.snapshot())
 
-    def _write(self, write: Callable[[], object]) -> None:
+    def _write(self, document: dict[str, Any]) -> None:
+        self._try(lambda: self.file.persist(document))
+
+    def _try(self, write: Callable[[], object]) -> None:
         try:
             write()
         except OSError:

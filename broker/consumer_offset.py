@@ -43,7 +43,7 @@ class ConsumerOffsetManager(ConfigManager):
         self.pull_offsets: dict[tuple[str, str, int], int] = {}
         """(group, topic, queue id) -> from where it pulls next. What is before and not committed is with a consumer."""
         self._unread: dict[str, Any] = {}
-        self._rows = RowsWriter(file, "offsetTable", lambda row: row)
+        self._rows = RowsWriter(file, "offsetTable", lambda kept: kept[0])
         self._count = 0
         self._count_max = count_max
         self._refusals = Refusals(clock)
@@ -72,9 +72,8 @@ class ConsumerOffsetManager(ConfigManager):
         queues = self.table.get(key)
         if queues is None or queue_id not in queues:
             if self._count >= self._count_max and group not in OWN_GROUPS:
-                self._refusals.refuse(
-                    f"maxConsumerOffsets={self._count_max}: the broker has {self._count} consumer offsets, and keeps no others"
-                )
+                has = f"the broker has {self._count} consumer offsets, and keeps no others"
+                self._refusals.refuse(f"maxConsumerOffsets={self._count_max}: {has}")
             self._count += 1
             if queues is None:
                 queues = self.table[key] = {}
@@ -150,7 +149,7 @@ class ConsumerOffsetManager(ConfigManager):
             end_offset = self.log_end() if self._waits_for_sync else 0
             self._unwritten = end_offset, self.snapshot()
         if self._unwritten is not None and self._unwritten[0] <= self.flushed_offset():
-            executor.submit(self._write, self._unwritten[1])
+            executor.submit(self._try, self._unwritten[1])
             self._unwritten = None
 
     def snapshot(self) -> Callable[[], object]:
@@ -159,13 +158,12 @@ class ConsumerOffsetManager(ConfigManager):
         rows: dict[str, Any] = {}
         if not self._is_taken:
             self._is_taken = True
-            rows = dict(self._unread)
+            rows = {key: (row,) for key, row in self._unread.items()}
             changed = set(self.table)
         table = self.table
-        for key in [key for key in table if key in changed] if len(changed) > len(table) // 2 else changed:
-            queues = table.get(key)
-            rows[key] = self._unread.get(key) if queues is None else queues.copy()
-        rows.update((key, self._unread.get(key)) for key in changed if key not in table)
+        for key in [key for key in table if key in changed] if len(changed) > len(table) // 2 else changed & table.keys():
+            rows[key] = (table[key].copy(),)
+        rows.update((key, (self._unread[key],) if key in self._unread else None) for key in changed if key not in table)
         if not self._with_lmq:
             return lambda: self._rows.write({}, rows)
         light = {key: queues[0] for key, queues in table.items() if _is_light(key) and 0 in queues}

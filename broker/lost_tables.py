@@ -40,7 +40,10 @@ def make_again(
     offsets: ConsumerOffsetManager,
     schedule: ScheduleMessageService,
 ) -> None:
-    """Fill the tables whose files are missing, or older or less than what was written last, write them, and log each thing made. To be called after `load`."""
+    """Fill the tables whose files are missing or may lack what was written last, write them, and log each thing made.
+
+    To be called after `load`.
+    """
     if not store.queues.queues:
         return
     made: dict[ConfigManager, list[str]] = {topics: [], groups: [], schedule: [], offsets: []}

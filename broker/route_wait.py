@@ -1,18 +1,18 @@
 """Answers that wait until a topic is on the disk and the name servers know it.
 
-Whoever is told that a new topic took a message looks for its route next, and must find it after a crash, too. So a topic that
-just changed is remembered here until topics.json is written and a round of registration told every reachable name server,
-and the answers of requests that made or used the topic meanwhile are held back as long. When the file cannot be written, they
-are refusals. An ordinary send looks at one flag, `is_immediate`, for this wait and for that of the log.
+Whoever is told that a new topic took a message looks for its route next, and must find it after a crash, too. So a topic
+that just changed is remembered here until topics.json is written and a round of registration told every reachable name
+server, and the answers of requests that made or used the topic meanwhile are held back as long. When the file cannot be
+written, they are refusals. An ordinary send looks at one flag, `is_immediate`, for this wait and for that of the log.
 """
 
 import asyncio
 from collections.abc import Callable
 
 from broker.registration import Registration
-from remoting.codes import ResponseCode
 from remoting.command import Response
 from remoting.dispatch import Deferred
+from remoting.durable import not_written, when_done
 from runtime.table_writer import Written
 from runtime.timers import Timers
 
@@ -88,57 +88,3 @@ class RouteWait:
         """The answer to a request that made or used `topics`, once they are kept and can be found. A Deferred must not be
         bound yet."""
         return when_done(answer, {self._rounds[topic] for topic in topics if topic in self._rounds})
-
-
-def not_written(error: Exception) -> str:
-    """What is told of a change that the disk did not take."""
-    if isinstance(error, OSError):
-        name = str(error.filename or "a file of config/").removesuffix(".tmp")
-        return f"not done: {name} cannot be written ({error.strerror or error})"
-    return f"not done: a file of config/ cannot be written ({error})"
-
-
-def when_written(answer: Response | Deferred, *written: Written | None) -> Response | Deferred:
-    """`answer`, once all changes it depends on are on the disk; a refusal when one is not. None need not be waited for."""
-    loop = asyncio.get_running_loop()
-    waited: set[asyncio.Future[str | None]] = set()
-    for change in {change for change in written if change is not None}:
-        known: asyncio.Future[str | None] = loop.create_future()
-        change.add_done_callback(
-            lambda done, known=known: known.set_result(done.result() and not_written(done.result()))  # type: ignore[misc]
-        )
-        waited.add(known)
-    return when_done(answer, waited)
-
-
-def when_done(answer: Response | Deferred, waited: "set[asyncio.Future[str | None]]") -> Response | Deferred:
-    """`answer`, once all of `waited` are done; a refusal when one of them has a problem."""
-    if not waited:
-        return answer
-    outer, open_count, problems = Deferred(), len(waited) + 1, []
-    stored = Response()
-
-    def one_done() -> None:
-        nonlocal open_count
-        open_count -= 1
-        if not open_count:
-            outer.complete(Response(ResponseCode.SYSTEM_ERROR, remark=problems[0]) if problems else stored)
-
-    def answered(response: Response) -> None:
-        nonlocal stored
-        stored = response
-        one_done()
-
-    def known(done: "asyncio.Future[str | None]") -> None:
-        problem = done.result()
-        if problem is not None:
-            problems.append(problem)
-        one_done()
-
-    if isinstance(answer, Response):
-        answered(answer)
-    else:
-        answer.hand_to(answered)
-    for one in waited:
-        one.add_done_callback(known)
-    return outer

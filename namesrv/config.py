@@ -15,6 +15,10 @@ class NamesrvConfig(ConnectionLimits):
     bind_address: str = setting("127.0.0.1", important=True)
     listen_port: int = setting(9876, low=0, high=65535, important=True)
     kv_config_path: str = setting(str(Path.home() / "namesrv" / "kvConfig.json"), important=True)
+    max_kv_value_bytes: int = setting(1 << 20, low=1)
+    max_kv_entries: int = setting(10_000, low=1)
+    max_kv_total_bytes: int = setting(16 << 20, low=1)
+    """Of all namespaces, keys and values together."""
     config_store_path: str = ""
     order_message_enable: bool = False
     server_channel_max_idle_time_seconds: int = setting(120, low=1)

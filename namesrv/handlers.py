@@ -8,14 +8,15 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from namesrv.config import CHANGEABLE, NamesrvConfig
-from namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfigManager
+from namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfigManager, KVLimitError
 from namesrv.register_body import RegisterBodyError, decode_register_body
 from namesrv.route_info import BROKER_EXPIRED_S, FLAG_UNIT, FLAG_UNIT_SUB, BrokerIdentity, RouteInfoManager
 from remoting import fastjson
 from remoting.bodies import BrokerData, DataVersion, KVTable, TopicList, TopicRouteData, encode_body
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Request, Response
-from remoting.dispatch import RemotingError, Route, request_body, routes
+from remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
+from remoting.durable import when_written
 from remoting.header import NoHeader
 from remoting.headers.route import (
     AddWritePermResponseHeader,
@@ -189,10 +190,14 @@ def delete_topic(services: NamesrvServices, request: Request[DeleteTopicInNamesr
 # Key-value config
 
 
-def put_kv_config(services: NamesrvServices, request: Request[PutKVConfigRequestHeader]) -> Response:
+def put_kv_config(services: NamesrvServices, request: Request[PutKVConfigRequestHeader]) -> Response | Deferred:
+    """Answered when it is on the disk."""
     header = request.header
-    services.kv_config.put(header.namespace, header.key, header.value)
-    return Response()
+    try:
+        services.kv_config.put(header.namespace, header.key, header.value)
+    except KVLimitError as error:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+    return when_written(Response(), services.kv_config.unwritten(header.namespace, header.key))
 
 
 def get_kv_config(services: NamesrvServices, request: Request[KVConfigKeyRequestHeader]) -> Response:
@@ -203,9 +208,11 @@ def get_kv_config(services: NamesrvServices, request: Request[KVConfigKeyRequest
     return Response(header=GetKVConfigResponseHeader(value))
 
 
-def delete_kv_config(services: NamesrvServices, request: Request[KVConfigKeyRequestHeader]) -> Response:
-    services.kv_config.delete(request.header.namespace, request.header.key)
-    return Response()
+def delete_kv_config(services: NamesrvServices, request: Request[KVConfigKeyRequestHeader]) -> Response | Deferred:
+    """The same."""
+    namespace, key = request.header.namespace, request.header.key
+    services.kv_config.delete(namespace, key)
+    return when_written(Response(), services.kv_config.unwritten(namespace, key))
 
 
 def get_kv_list(services: NamesrvServices, request: Request[KVNamespaceRequestHeader]) -> Response:

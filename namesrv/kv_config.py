@@ -1,5 +1,7 @@
 """KVConfigManager: small settings by namespace and key, kept in kvConfig.json in Apache's shape."""
 
+import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -7,6 +9,9 @@ import msgspec
 
 from remoting import fastjson
 from runtime import atomic_file
+from runtime.table_writer import TableWriter, Written
+
+log = logging.getLogger("namesrv")
 
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 """Namespace of the queues of strictly ordered topics: topic -> `broker-a:4;broker-b:4`."""
@@ -18,17 +23,42 @@ class _KVConfigFile(msgspec.Struct, rename="camel"):
     config_table: Table = msgspec.field(default_factory=dict)
 
 
-class KVConfigManager:
-    """Namespace -> key -> value. A change is on disk before it holds; without a path nothing is kept."""
+class KVLimitError(ValueError):
+    """A value that is not taken; the text names key and value of the limit."""
 
-    def __init__(self, path: Path | None) -> None:
+
+class KVLimits(msgspec.Struct, frozen=True):
+    """What a name server keeps at most; what an older file has beyond that is kept. Sizes in bytes, of UTF-8."""
+
+    value_bytes_max: int = 1 << 20
+    entries_max: int = 10_000
+    total_bytes_max: int = 16 << 20
+
+
+class KVConfigManager:
+    """Namespace -> key -> value. Without a path nothing is kept.
+
+    With a `writer` a change holds at once, and is taken back when the file cannot be written; `unwritten` tells when it is.
+    Without one it is on the disk before it holds.
+    """
+
+    def __init__(self, path: Path | None, writer: TableWriter | None = None, limits: KVLimits | None = None) -> None:
         self._path = path
+        self._writer = writer
+        self._limits = limits or KVLimits()
         self._table: Table = {}
+        self._entry_count = 0
+        self._byte_count = 0
+        # (namespace, key) -> the value before, None for none: of what changed since the last snapshot, and before it.
+        self._before: dict[tuple[str, str], str | None] = {}
+        self._before_taken: dict[tuple[str, str], str | None] = {}
 
     def load(self) -> None:
         """Read the file, if there is one. Raises ValueError, naming it, when it cannot be read."""
         if self._path is not None:
             self._table = atomic_file.load(self._path, _decode) or {}
+        sizes = [_size(*names, value) for names, value in self._entries()]
+        self._entry_count, self._byte_count = len(sizes), sum(sizes)
 
     def get(self, namespace: str, key: str) -> str | None:
         return self._table.get(namespace, {}).get(key)
@@ -38,20 +68,82 @@ class KVConfigManager:
         return self._table.get(namespace)
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a value. Raises OSError when it cannot be persisted; then it is not set."""
-        self._change(namespace, {**self._table.get(namespace, {}), key: value})
+        """Set a value. Raises OSError when it cannot be persisted, KVLimitError when it is too much; then it is not set."""
+        before = self.get(namespace, key)
+        limits, size = self._limits, len(value.encode())
+        if size > limits.value_bytes_max:
+            raise KVLimitError(f"maxKvValueBytes={limits.value_bytes_max}: the value has {size} bytes")
+        if before is None and self._entry_count >= limits.entries_max:
+            raise KVLimitError(f"maxKvEntries={limits.entries_max}: there are {self._entry_count}")
+        total = self._byte_count + _size(namespace, key, value) - (0 if before is None else _size(namespace, key, before))
+        if total > max(limits.total_bytes_max, self._byte_count):
+            raise KVLimitError(f"maxKvTotalBytes={limits.total_bytes_max}: with this value there would be {total} bytes")
+        self._change(namespace, key, value)
 
     def delete(self, namespace: str, key: str) -> None:
         """Delete a key, if it is there. Raises OSError when that cannot be persisted."""
-        values = self._table.get(namespace)
-        if values is not None and key in values:
-            self._change(namespace, {name: value for name, value in values.items() if name != key})
+        if self.get(namespace, key) is not None:
+            self._change(namespace, key, None)
 
-    def _change(self, namespace: str, values: dict[str, str]) -> None:
-        changed = {**self._table, namespace: values}
-        if self._path is not None:
-            atomic_file.replace(self._path, fastjson.dumps({"configTable": changed}))
-        self._table = changed
+    def _change(self, namespace: str, key: str, value: str | None) -> None:
+        before = self.get(namespace, key)
+        self._set(namespace, key, value)
+        if self._path is None:
+            return
+        if self._writer is not None:
+            self._before.setdefault((namespace, key), before)
+            self._writer.write(self)
+            return
+        try:
+            self.snapshot()()
+        except OSError:
+            self._set(namespace, key, before)
+            raise
+
+    def _set(self, namespace: str, key: str, value: str | None) -> None:
+        values = self._table.setdefault(namespace, {})
+        before = values.pop(key, None) if value is None else values.get(key)
+        if before is not None:
+            self._entry_count -= 1
+            self._byte_count -= _size(namespace, key, before)
+        if value is not None:
+            values[key] = value
+            self._entry_count += 1
+            self._byte_count += _size(namespace, key, value)
+
+    def _entries(self) -> list[tuple[tuple[str, str], str]]:
+        return [((namespace, key), value) for namespace, values in self._table.items() for key, value in values.items()]
+
+    # --- the file ---------------------------------------------------------------------------------------------------
+
+    def unwritten(self, namespace: str, key: str) -> Written | None:
+        """Done when the value is on the disk; None when it is."""
+        if self._writer is None:
+            return None
+        if (namespace, key) in self._before:
+            return self._writer.next(self)
+        return self._writer.running(self) if (namespace, key) in self._before_taken else None
+
+    def snapshot(self) -> Callable[[], object]:
+        path, table = self._path, {namespace: values.copy() for namespace, values in self._table.items()}
+        assert path is not None
+        self._before_taken, self._before = self._before, {}
+        return lambda: atomic_file.replace(path, fastjson.dumps({"configTable": table}))
+
+    def written(self, error: Exception | None) -> None:
+        taken, self._before_taken = self._before_taken, {}
+        if error is None:
+            return
+        log.error("%s cannot be written, what changed is taken back: %s", self._path, error)
+        for (namespace, key), before in taken.items():
+            if (namespace, key) in self._before:
+                self._before[namespace, key] = before
+            else:
+                self._set(namespace, key, before)
+
+
+def _size(namespace: str, key: str, value: str) -> int:
+    return len(namespace.encode()) + len(key.encode()) + len(value.encode())
 
 
 def _decode(data: bytes) -> Table:

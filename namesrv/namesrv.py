@@ -2,18 +2,20 @@
 
 import asyncio
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
 from namesrv.config import NamesrvConfig
 from namesrv.handlers import ROUTES, NamesrvServices
-from namesrv.kv_config import KVConfigManager
+from namesrv.kv_config import KVConfigManager, KVLimits
 from namesrv.route_info import RouteInfoManager
 from remoting.server import RemotingServer
 from remoting.tls import TLS_FILES_S, TlsConfig, server_tls
 from runtime import atomic_file, properties_file
 from runtime.clock import Clock, SystemClock
 from runtime.lifecycle import StartError, listening
+from runtime.table_writer import TableWriter
 from runtime.timers import Timer, Timers
 from runtime.turn import Turn
 
@@ -34,11 +36,14 @@ class NameServer:
         self.routes = RouteInfoManager(self._clock)
         self._server: RemotingServer | None = None
         self._housekeeping: list[Timer] = []
+        self._writer = ThreadPoolExecutor(1, "config-writer")
+        self._tables = TableWriter(self._writer)
 
     async def start(self) -> None:
         """Load the key-value config and listen. Raises StartError when either cannot be done."""
         config = self.config
-        kv_config = KVConfigManager(Path(config.kv_config_path) if config.kv_config_path else None)
+        limits = KVLimits(config.max_kv_value_bytes, config.max_kv_entries, config.max_kv_total_bytes)
+        kv_config = KVConfigManager(Path(config.kv_config_path) if config.kv_config_path else None, self._tables, limits)
         try:
             kv_config.load()
         except (OSError, ValueError) as error:
@@ -60,8 +65,11 @@ class NameServer:
         """Close all connections. Harmless when not started."""
         for timer in self._housekeeping:
             timer.cancel()
+        await self._tables.drain()
         if self._server is not None:
             await self._server.close()
+        await self._tables.drain()
+        self._writer.shutdown()
 
     def expire(self) -> None:
         """Take out silent brokers and close their connections."""

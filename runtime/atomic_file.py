@@ -42,8 +42,11 @@ def load(path: Path, decode: Callable[[bytes], T]) -> T | None:
         except ValueError as error:
             failure = failure or f"{candidate} cannot be read: {error}"
             continue
-        if failure is not None:
-            log.warning("%s; its backup is used", failure)
+        if candidate != path:
+            log.warning("%s; its backup is used", failure or f"{path} is missing")
+            # The backup stays the better of the two until a new file is there.
+            with contextlib.suppress(OSError):
+                path.replace(path.with_name(path.name + ".damaged"))
         return decoded
     if failure is not None:
         raise ValueError(failure)

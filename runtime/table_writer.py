@@ -1,8 +1,8 @@
 """Small files that are written off the loop: many changes in one write, and each change told when it is on the disk.
 
 A table says that it changed by `write`, as often as it likes. At the end of the turn its state is taken and written in the
-writer's thread; whatever changes meanwhile goes into the next write, together. So the number of writes does not grow with the
-number of changes, and the loop waits for no disk.
+writer's thread; whatever changes meanwhile goes into the next write, together. So the number of writes does not grow with
+the number of changes, and the loop waits for no disk.
 """
 
 import asyncio

@@ -9,13 +9,13 @@ from typing import Final
 
 from broker.allocation import STRATEGIES, shared_for_pop
 from broker.message_request_mode import MODES, POP, PULL
-from broker.route_wait import when_written
 from broker.services import Services
 from broker.topic_config import PERM_READ, RETRY_PREFIX
 from remoting.bodies import MessageQueue, encode_body
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Request, Response
 from remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
+from remoting.durable import when_written
 from remoting.header import NoHeader
 from remoting.pop_bodies import (
     MessageQueueAssignment,

@@ -3,7 +3,6 @@
 from typing import Final
 
 from broker.consumer_filter import compile_subscription
-from broker.route_wait import when_written
 from broker.services import Services
 from broker.subscription import is_tag_type, refusal, split_tags
 from broker.topic_config import RETRY_PREFIX, TOPIC_SYS_FLAG_UNIT_SUB
@@ -11,6 +10,7 @@ from remoting.bodies import CheckClientRequestBody, ConsumerIdList, HeartbeatDat
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Request, Response
 from remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
+from remoting.durable import when_written
 from remoting.header import NoHeader
 from remoting.headers.consumer import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
 
@@ -54,7 +54,7 @@ def heart_beat(services: Services, request: Request[NoHeader]) -> Response | Def
 def _check_limits(services: Services, data: HeartbeatData) -> None:
     """Raises RemotingError for a heartbeat that says more than is kept of one client."""
     config = services.config
-    names = [one.group_name for one in (*data.consumer_data_set, *data.producer_data_set)]
+    names = [one.group_name for one in data.consumer_data_set] + [one.group_name for one in data.producer_data_set]
     subscription_count = sum(len(consumer.subscription_data_set) for consumer in data.consumer_data_set)
     for key, value_max, count in (
         ("maxGroupsPerHeartbeat", config.max_groups_per_heartbeat, len(names)),

@@ -8,7 +8,6 @@ import msgspec
 
 from broker.client_registry import ClientChannelInfo, ConsumerGroupInfo
 from broker.consumer_offset import TOPIC_GROUP_SEPARATOR
-from broker.route_wait import when_written
 from broker.services import Services
 from remoting import fastjson
 from remoting.bodies import (
@@ -22,6 +21,7 @@ from remoting.bodies import (
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Request, Response
 from remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
+from remoting.durable import when_written
 from remoting.header import NoHeader
 from remoting.headers.consumer import (
     BrokerConsumeStatsRequestHeader,

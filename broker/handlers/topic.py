@@ -9,7 +9,6 @@ from typing import Any, Final
 import msgspec
 
 from broker import topic_attributes
-from broker.route_wait import when_written
 from broker.services import Services
 from broker.topic_config import SYSTEM_TOPICS, TRANS_OP_HALF_TOPIC, topic_name_problem
 from remoting import fastjson
@@ -17,6 +16,7 @@ from remoting.bodies import CreateTopicListRequestBody, TopicConfig, TopicList, 
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Request, Response
 from remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
+from remoting.durable import when_written
 from remoting.header import NoHeader
 from remoting.headers.topic import CreateTopicRequestHeader, TopicRequestHeader
 from runtime.table_writer import Written

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store.config_document import decode_document, encode_document
+from store.config_document import SEAL_KEY, check_seal, decode_document, encode_document
 from store.config_file import ConfigFile, carry
 from store.disk import StoreError
 from store.file_disk import FileDisk
@@ -73,8 +73,10 @@ def test_a_new_document_replaces_the_old_one_which_stays_as_backup(tmp_path: Pat
     file = config_file(tmp_path)
     assert file.persist({"offsetTable": {"T@G": {0: 1}}})
     assert file.persist({"offsetTable": {"T@G": {0: 2}}})
-    assert json.loads((tmp_path / "consumerOffset.json").read_bytes()) == {"offsetTable": {"T@G": {"0": 2}}}
-    assert json.loads((tmp_path / "consumerOffset.json.bak").read_bytes()) == {"offsetTable": {"T@G": {"0": 1}}}
+    for name, offset in (("consumerOffset.json", 2), ("consumerOffset.json.bak", 1)):
+        document = json.loads((tmp_path / name).read_bytes())
+        assert check_seal(document) is True
+        assert document == {"offsetTable": {"T@G": {"0": offset}}, SEAL_KEY: document[SEAL_KEY]}
 
 
 def test_an_unchanged_document_is_not_written_again(tmp_path: Path) -> None:

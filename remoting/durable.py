@@ -1,0 +1,62 @@
+"""Answers that wait until what they promise is on the disk, and are refusals when it cannot be written."""
+
+import asyncio
+
+from remoting.codes import ResponseCode
+from remoting.command import Response
+from remoting.dispatch import Deferred
+from runtime.table_writer import Written
+
+
+def not_written(error: Exception) -> str:
+    """What is told of a change that the disk did not take."""
+    if isinstance(error, OSError):
+        name = str(error.filename or "a file of config/").removesuffix(".tmp")
+        return f"not done: {name} cannot be written ({error.strerror or error})"
+    return f"not done: a file of config/ cannot be written ({error})"
+
+
+def when_written(answer: Response | Deferred, *written: Written | None) -> Response | Deferred:
+    """`answer`, once all changes it depends on are on the disk; a refusal when one is not. None need not be waited for."""
+    waited: set[asyncio.Future[str | None]] = set()
+    for change in {change for change in written if change is not None}:
+        known: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        change.add_done_callback(
+            lambda done, known=known: known.set_result(done.result() and not_written(done.result()))  # type: ignore[misc]
+        )
+        waited.add(known)
+    return when_done(answer, waited)
+
+
+def when_done(answer: Response | Deferred, waited: "set[asyncio.Future[str | None]]") -> Response | Deferred:
+    """`answer`, once all of `waited` are done; a refusal when one of them has a problem."""
+    if not waited:
+        return answer
+    outer, open_count = Deferred(), len(waited) + 1
+    problems: list[str] = []
+    stored = Response()
+
+    def one_done() -> None:
+        nonlocal open_count
+        open_count -= 1
+        if not open_count:
+            outer.complete(Response(ResponseCode.SYSTEM_ERROR, remark=problems[0]) if problems else stored)
+
+    def answered(response: Response) -> None:
+        nonlocal stored
+        stored = response
+        one_done()
+
+    def known(done: "asyncio.Future[str | None]") -> None:
+        problem = done.result()
+        if problem is not None:
+            problems.append(problem)
+        one_done()
+
+    if isinstance(answer, Response):
+        answered(answer)
+    else:
+        answer.hand_to(answered)
+    for one in waited:
+        one.add_done_callback(known)
+    return outer
