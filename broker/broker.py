@@ -188,8 +188,6 @@ class Broker:
         for manager in (topics, groups, schedule, cancelled, orders, request_modes):
             manager.load()
         lost_tables.make_again(store, topics, groups, offsets, schedule)
-        for manager in (topics, groups, request_modes):
-            manager.writer = self._tables
         cancelled.passed(schedule.progress())
         foreign_tables.refuse_batch_topics(store, topics)
         foreign_tables.warn_of_rocksdb(self._disk, self.store_config.store_path_root_dir)
@@ -203,8 +201,7 @@ class Broker:
         putter.on_put_failed = schedule.on_put_failed = timer_messages.on_put_failed = stats.put_failed
         stats.others[DEQUEUE_NUMS, TIMER_TOPIC] = lambda: timer_messages.delivered_total
         route_wait = RouteWait(registration, timers, self._route_wait_s(), putter.is_immediate)
-        topics.on_change, route_wait.unwritten = route_wait.topic_changed, topics.unwritten
-        topics.on_taken_back = lambda _: registration.register()
+        self._write_off_the_loop(topics, groups, request_modes, route_wait, registration)
         clients = ClientRegistry(config, groups, clock, GroupNotifier(timers, turn), filters.unregister)
         services = self.services = Services(
             config=config,
@@ -237,6 +234,14 @@ class Broker:
             broker_address=broker_address,
         )
         return services
+
+    def _write_off_the_loop(
+        self, topics: TopicConfigManager, groups: SubscriptionGroupManager, request_modes: MessageRequestModeManager,
+        route_wait: RouteWait, registration: Registration,
+    ) -> None:  # fmt: skip
+        topics.writer = groups.writer = request_modes.writer = self._tables
+        topics.on_change, route_wait.unwritten = route_wait.topic_changed, topics.unwritten
+        topics.on_taken_back = lambda _: registration.register()
 
     @staticmethod
     def _connect(services: Services) -> None:

@@ -42,6 +42,8 @@ def test_loading(tmp_path):
     assert atomic_file.load(path, int) == 2
     path.write_bytes(b"torn")
     assert atomic_file.load(path, int) == 1
+    assert path.with_name("f.damaged").read_bytes() == b"torn"
+    path.write_bytes(b"torn")
     path.with_name("f.bak").write_bytes(b"torn too")
     with pytest.raises(ValueError, match=f"{path} cannot be read"):
         atomic_file.load(path, int)
