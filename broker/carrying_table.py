@@ -119,6 +119,7 @@ class CarryingTable(dict[str, S]):
                 self._before[name] = kept
                 continue
             self.touch(name)
+            self._before[name] = kept  # which is what the file has
             restored.append(name)
             if kept is None:
                 self.pop(name, None)

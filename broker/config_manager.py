@@ -21,6 +21,8 @@ from store.disk import StoreError
 
 log = logging.getLogger("broker")
 
+_SAY_AGAIN_S = 60.0
+
 S = TypeVar("S", bound=msgspec.Struct)
 
 
@@ -33,6 +35,8 @@ class ConfigManager(ABC):
         self.data_version = DataVersion(0, clock.message_time_ms())
         self.writer: TableWriter | None = None
         """Writes what is `changed`; None: that is written where it changes."""
+        self._failed_count = 0
+        self._say_again_s = float("-inf")
 
     def load(self) -> None:
         """Read the file, or its `.bak`; none is an empty table. Raises StoreError when neither can be read or understood."""
@@ -85,9 +89,15 @@ class ConfigManager(ABC):
 
     def written(self, error: Exception | None) -> None:
         """What was taken by `snapshot` is on the disk, or is not."""
-        if error is not None:
-            log.error("%s cannot be written, what changed is taken back: %s", self.file.path, error)
-            self.take_back()
+        if error is None:
+            return
+        self._failed_count += 1
+        now_s = self.clock.monotonic()
+        if now_s >= self._say_again_s:
+            failed = "%s cannot be written, what changed is taken back: %s (%d times since this was last said)"
+            log.error(failed, self.file.path, error, self._failed_count)
+            self._say_again_s, self._failed_count = now_s + _SAY_AGAIN_S, 0
+        self.take_back()
 
     def take_back(self) -> None:  # noqa: B027  # what nobody was told of need not be undone
         """Undo the changes that the failed write held, but for what changed again since."""

@@ -105,6 +105,8 @@ def _with_seal_repaired(data: bytes) -> tuple[bytes, int] | None:
         if cut_at < 1 or len(str(len(body))) != digit_count:
             continue
         again = sealed(body)
+        if len(again) != len(data):
+            continue
         wrong = [at for at in range(cut_at, len(data)) if again[at] != data[at]]
         if len(wrong) == 1 and (again[wrong[0]] ^ data[wrong[0]]).bit_count() == 1:
             return again, wrong[0]

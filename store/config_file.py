@@ -97,18 +97,21 @@ class ConfigFile:
     def _decode(self, path: str, data: bytes) -> Document:
         """The document without its seal, put right where that can be done. Raises ValueError."""
         problem: ValueError | RecursionError | None = None
+        is_sound: bool | None
         try:
             document = decode_document(data)
-            is_sound = check_seal(document) is not False
+            is_sound = check_seal(document)
         except (ValueError, RecursionError) as error:
             problem, is_sound = error, False
-        if not is_sound:
+        if is_sound is not True:
             mended = repaired(data)
             if mended is not None:
                 log.warning("%s is damaged: one bit was wrong at byte %d; it is put right", path, mended[1])
                 document = decode_document(mended[0])
             elif problem is not None:
                 raise problem
+            elif is_sound is None:
+                pass  # of Apache's broker
             elif is_size_kept(data):
                 self._complete(path, document)
             else:

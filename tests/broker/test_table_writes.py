@@ -39,19 +39,22 @@ TOPICS, GROUPS = f"{CONFIG}/topics.json", f"{CONFIG}/subscriptionGroup.json"
 
 
 class CountingDisk(StuckDisk):
-    """Counts how often each file is replaced, and in which threads; refuses files that hold `refused`."""
+    """Counts how often each file is replaced, and in which threads; refuses paths that hold `refused`, so often."""
 
     def __init__(self) -> None:
         super().__init__()
         self.replaced: Counter[str] = Counter()
         self.threads: set[int] = set()
         self.refused: str | None = None
+        self.refusals_left = 1000
 
     def replace_file(self, path: str, data: bytes) -> None:
-        if self.refused is not None and self.refused in path:
-            raise OSError(errno.EACCES, "Permission denied", path + ".tmp")
         self.replaced[path] += 1
         self.threads.add(threading.get_ident())
+        self.wait()
+        if self.refused is not None and self.refused in path and self.refusals_left:
+            self.refusals_left -= 1
+            raise OSError(errno.EACCES, "Permission denied", path + ".tmp")
         super().replace_file(path, data)
 
     def begin(self) -> None:
@@ -60,17 +63,18 @@ class CountingDisk(StuckDisk):
 
 
 def killed(disk: MemoryDisk) -> MemoryDisk:
-    """What the next process finds when this one is killed now."""
+    """What the next process finds of config/ when this one is killed now."""
     copy = MemoryDisk()
-    for path, file in disk._files.items():
-        copy.write_file(path, bytes(file.pages[: file.size]))
+    for name in disk.listdir(CONFIG):
+        if not disk.is_dir(f"{CONFIG}/{name}"):
+            copy.write_file(f"{CONFIG}/{name}", bytes(disk.read_file(f"{CONFIG}/{name}")))
     return copy
 
 
 def heartbeat(*groups: str, client_id: str = "c", subscriptions: int = 0) -> bytes:
     told = [SubscriptionData(f"T{n}", "*") for n in range(subscriptions)]
     consumers = [ConsumerData(group, subscription_data_set=told) for group in groups]
-    return encode_body(HeartbeatData(client_id, set(), consumers))
+    return encode_body(HeartbeatData(client_id, [], consumers))
 
 
 async def beat(client: RemotingClient, broker: Broker, *groups: str, **more: Any) -> RemotingCommand:
@@ -205,15 +209,15 @@ async def test_what_cannot_be_written_is_refused_and_taken_back(caplog: pytest.L
 
 async def test_a_change_that_came_behind_one_that_fails_stays() -> None:
     disk = CountingDisk()
-    async with running_broker(disk=disk) as broker, connected() as client:
+    async with running_broker(disk=disk) as broker, connected() as client, connected() as other:
+        disk.refused, disk.refusals_left = "topics", 1
         disk.is_free.clear()
-        disk.refused = "topics"
         first = asyncio.ensure_future(create_topic(client, broker, "T", 1))
-        await until(lambda: "T" in broker.services.topics.table)
-        assert (await first).code == ResponseCode.SYSTEM_ERROR
-        disk.refused = None
+        await until(lambda: bool(disk.waiters))
+        second = asyncio.ensure_future(create_topic(other, broker, "T", 3))
+        await until(lambda: broker.services.topics.table["T"].write_queue_nums == 3)
         disk.is_free.set()
-        assert (await create_topic(client, broker, "T", 3)).code == 0
+        assert (await first).code == ResponseCode.SYSTEM_ERROR and (await second).code == 0
         assert decode_document(killed(disk).read_file(TOPICS))["topicConfigTable"]["T"]["writeQueueNums"] == 3
 
 
@@ -265,7 +269,7 @@ async def test_consumer_offsets_that_are_made_up_are_not_kept() -> None:
     "body, remark",
     [
         (heartbeat(*(f"g{n}" for n in range(6))), "maxGroupsPerHeartbeat=5"),
-        (encode_body(HeartbeatData("c", {ProducerData(f"p{n}") for n in range(6)}, [])), "maxGroupsPerHeartbeat=5"),
+        (encode_body(HeartbeatData("c", [ProducerData(f"p{n}") for n in range(6)], [])), "maxGroupsPerHeartbeat=5"),
         (heartbeat("a", "b", subscriptions=4), "maxSubscriptionsPerHeartbeat=7"),
         (heartbeat("g" * 256), "256 characters"),
         (heartbeat("g", client_id="c" * 1025), "1025 characters"),

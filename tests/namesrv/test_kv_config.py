@@ -1,10 +1,23 @@
 """kvConfig.json, in Apache's shape."""
 
+import asyncio
+import contextlib
+import errno
 import json
+import threading
 
 import pytest
 
+from namesrv.config import NamesrvConfig
 from namesrv.kv_config import KVConfigManager
+from namesrv.namesrv import NameServer
+from remoting.client import RemotingClient
+from remoting.codes import RequestCode, ResponseCode
+from remoting.headers.route import KVConfigKeyRequestHeader, PutKVConfigRequestHeader
+from runtime import atomic_file
+from runtime.clock import SystemClock
+from runtime.timers import Timers
+from runtime.turn import Turn
 
 
 def test_values_survive_a_restart_in_apaches_shape(tmp_path):
@@ -46,3 +59,111 @@ def test_the_backup_is_used_when_the_file_is_torn(tmp_path):
     again = KVConfigManager(path)
     again.load()
     assert again.get("ns", "k") == "old"
+
+
+# --- with a writer: off the loop, many changes in one write, limits ---------------------------------------------------------
+
+
+class Disk:
+    """Counts what `atomic_file` replaces; waits while it is stuck, refuses when told to."""
+
+    def __init__(self, monkeypatch):
+        self.count, self.threads, self.is_refusing = 0, set(), False
+        self.is_free = threading.Event()
+        self.is_free.set()
+        replace = atomic_file.replace
+
+        def counted(path, data):
+            self.count += 1
+            self.threads.add(threading.get_ident())
+            assert self.is_free.wait(60)
+            if self.is_refusing:
+                raise OSError(errno.ENOSPC, "No space left on device", str(path) + ".tmp")
+            replace(path, data)
+
+        monkeypatch.setattr(atomic_file, "replace", counted)
+
+
+@contextlib.asynccontextmanager
+async def running(path, **config):
+    """`call(code, header)` to a name server with that file."""
+    loop = asyncio.get_running_loop()
+    server = NameServer(NamesrvConfig(listen_port=0, kv_config_path=str(path), **config))
+    await server.start()
+    client = RemotingClient(Turn(loop), Timers(SystemClock(), loop))
+    try:
+        yield lambda code, header: client.invoke(f"127.0.0.1:{server.port}", code, header, b"", 15.0)
+    finally:
+        await client.close()
+        await server.stop()
+
+
+def put(call, key, value="v"):
+    return asyncio.ensure_future(call(RequestCode.PUT_KV_CONFIG, PutKVConfigRequestHeader("ns", key, value)))
+
+
+async def test_many_puts_are_few_writes_none_in_the_loop_and_answered_once_written(tmp_path, monkeypatch):
+    disk, path = Disk(monkeypatch), tmp_path / "kvConfig.json"
+    async with running(path) as call:
+        disk.is_free.clear()
+        going = [put(call, "first")]
+        async with asyncio.timeout(20):
+            while not disk.count:
+                await asyncio.sleep(0.002)
+        going += [put(call, f"k{n}") for n in range(300)]
+        found = await call(RequestCode.GET_KV_CONFIG, KVConfigKeyRequestHeader("ns", "nothing"))
+        assert found.code == ResponseCode.QUERY_NOT_FOUND, "others are served while the disk is stuck"
+        assert not any(one.done() for one in going)
+        disk.is_free.set()
+        assert {answer.code for answer in await asyncio.gather(*going)} == {0}
+        assert disk.count <= 3 and threading.main_thread().ident not in disk.threads
+        assert len(json.loads(path.read_bytes())["configTable"]["ns"]) == 301
+
+
+async def test_a_value_that_cannot_be_written_is_refused_and_taken_back(tmp_path, monkeypatch):
+    disk = Disk(monkeypatch)
+    async with running(tmp_path / "kvConfig.json") as call:
+        assert (await put(call, "k", "old")).code == 0
+        disk.is_refusing = True
+        for answer in (
+            await put(call, "k", "new"),
+            await put(call, "l"),
+            await call(RequestCode.DELETE_KV_CONFIG, KVConfigKeyRequestHeader("ns", "k")),
+        ):
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+            assert "kvConfig.json cannot be written (No space left on device)" in answer.remark
+        found = await call(RequestCode.GET_KV_CONFIG, KVConfigKeyRequestHeader("ns", "k"))
+        assert found.ext["value"] == "old"
+        disk.is_refusing = False
+        assert (await put(call, "m")).code == 0
+    assert json.loads((tmp_path / "kvConfig.json").read_bytes())["configTable"]["ns"] == {"k": "old", "m": "v"}
+
+
+async def test_what_is_kept_has_limits(tmp_path):
+    path = tmp_path / "kvConfig.json"
+    async with running(path, max_kv_value_bytes=100, max_kv_entries=3, max_kv_total_bytes=250) as call:
+        answer = await put(call, "k", "é" * 51)
+        assert answer.code == ResponseCode.SYSTEM_ERROR and "maxKvValueBytes=100: the value has 102" in answer.remark
+        assert (await put(call, "a", "x" * 100)).code == 0 and (await put(call, "b", "x" * 100)).code == 0
+        answer = await put(call, "c", "x" * 100)
+        assert answer.code == ResponseCode.SYSTEM_ERROR and "maxKvTotalBytes=250" in answer.remark
+        assert (await put(call, "c", "x")).code == 0
+        answer = await put(call, "d", "x")
+        assert answer.code == ResponseCode.SYSTEM_ERROR and "maxKvEntries=3" in answer.remark
+        assert (await put(call, "a", "y")).code == 0, "one that is there may change"
+        assert (await call(RequestCode.DELETE_KV_CONFIG, KVConfigKeyRequestHeader("ns", "b"))).code == 0
+        assert (await put(call, "d", "x")).code == 0
+    async with running(path, max_kv_entries=1) as call:
+        found = await call(RequestCode.GET_KV_CONFIG, KVConfigKeyRequestHeader("ns", "d"))
+        assert found.ext["value"] == "x", "what an older file has is kept"
+        assert (await put(call, "d", "y")).code == 0
+
+
+async def test_a_backup_that_is_used_is_said_and_stays(tmp_path, caplog):
+    path = tmp_path / "kvConfig.json"
+    path.write_text('{"confi')
+    path.with_name("kvConfig.json.bak").write_text('{"configTable":{"ns":{"k":"v"}}}')
+    async with running(path) as call:
+        assert "kvConfig.json cannot be read" in caplog.text
+        assert (await put(call, "l")).code == 0
+    assert json.loads(path.with_name("kvConfig.json.bak").read_bytes())["configTable"]["ns"] == {"k": "v"}

@@ -43,6 +43,8 @@ def test_an_edit_by_hand_is_told_from_damage() -> None:
     assert check_seal(decode_document(edited)) is False and repaired(edited) is None and not is_size_kept(edited)
     damaged = data.replace(b"Topic1", b"Tropic", 1)
     assert check_seal(decode_document(damaged)) is False and repaired(damaged) is None and is_size_kept(damaged)
+    for indent in (None, 1, 2, 3):
+        assert repaired(json.dumps(decode_document(edited), indent=indent).encode() + b"\n") is None
     reformatted = json.dumps(decode_document(data)).encode()
     assert check_seal(decode_document(reformatted)) is True, "spaces say nothing"
 

@@ -1,14 +1,20 @@
+import contextlib
+import errno
 import json
+import random
+import time
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from power_cut_disk import Fault, PowerCutDisk, Stopped
 
-from store.config_document import SEAL_KEY, check_seal, decode_document, encode_document
-from store.config_file import ConfigFile, carry
+from store.config_document import SEAL_KEY, check_seal, decode_document, encode_document, sealed
+from store.config_file import ConfigFile, RowsWriter, carry
 from store.disk import StoreError
 from store.file_disk import FileDisk
+from store.memory_disk import MemoryDisk
 
 OFFSETS_OF_4_9_4 = b'{\n\t"offsetTable":{\n\t\t"T@G":{0:111,1:127\n\t\t},\n\t\t"%RETRY%G@G":{0:0\n\t\t}\n\t}\n}'
 OFFSETS_OF_5 = b'{"dataVersion":{"stateVersion":7},"offsetTable":{"T@G":{\n\t0:12,\n\t-1 :13}}}'
@@ -105,3 +111,107 @@ def test_what_another_version_wrote_is_handed_on(tmp_path: Path) -> None:
         "splitTable": {"x": {"0": 1}},
         "topicConfigTable": {"T": {"attributes": {"message.type": "FIFO"}, "perm": 4}},
     }
+
+
+# --- damage ---------------------------------------------------------------------------------------------------------------
+
+OLD = {"table": {"A": {"n": 1}, "B": {"n": 2}}}
+NEW = {"table": {"A": {"n": 1}, "B": {"n": 2}, "C": {"n": 3}}}
+
+
+def written_twice(tmp_path: Path) -> tuple[Path, bytes]:
+    file = config_file(tmp_path, "t.json")
+    file.persist(OLD)
+    file.persist(NEW)
+    return tmp_path / "t.json", (tmp_path / "t.json").read_bytes()
+
+
+def test_each_flipped_bit_is_put_right_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path, good = written_twice(tmp_path)
+    for bit in range(len(good) * 8):
+        damaged = bytearray(good)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(bytes(damaged))
+        caplog.clear()
+        assert config_file(tmp_path, "t.json").load() == NEW, bit
+        sound = decode_or_none(bytes(damaged))
+        assert str(path) in caplog.text or sound == NEW, bit
+
+
+def decode_or_none(data: bytes) -> dict[str, object] | None:
+    """What a reader that knows no seal would read."""
+    try:
+        document = decode_document(data)
+    except ValueError:
+        return None
+    return {key: value for key, value in document.items() if key in NEW}
+
+
+@pytest.mark.parametrize("damage", ["cut", "emptied", "deleted", "zeros"])
+def test_the_backup_that_is_used_is_named_and_stays_until_there_is_a_new_file(
+    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, good = written_twice(tmp_path)
+    if damage == "deleted":
+        path.unlink()
+    else:
+        path.write_bytes({"cut": good[:-9], "emptied": b"", "zeros": b"\0" * len(good)}[damage])
+    file = config_file(tmp_path, "t.json")
+    assert file.load() == OLD and file.is_incomplete and not file.is_missing
+    assert f"{path} cannot be read" in caplog.text and f"{path}.bak is used instead" in caplog.text
+    backup = (tmp_path / "t.json.bak").read_bytes()
+    file.persist({"table": {"D": {"n": 4}}})
+    assert (tmp_path / "t.json.bak").read_bytes() == backup, "the damaged file does not take its place"
+    assert config_file(tmp_path, "t.json").load() == {"table": {"D": {"n": 4}}}
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_no_failing_call_leaves_a_damaged_table_without_its_backup(code: int) -> None:
+    for method in ("rename", "create", "write_file", "replace_file", "sync", "link", "delete", "sync_dir", "make_dirs"):
+        for nth in range(1, 4):
+            disk = PowerCutDisk({"/c/t.json": b"{", "/c/t.json.bak": sealed(encode_document(OLD))})
+            file = ConfigFile(disk, "/c/t.json")
+            assert file.load() == OLD
+            disk.faults.append(Fault(method, nth, OSError(code, "failing")))
+            with contextlib.suppress(OSError):
+                file.persist(NEW)
+            for seed in range(10):
+                found = ConfigFile(disk.power_cut(random.Random(seed)), "/c/t.json").load()
+                assert found in (OLD, NEW), (method, nth, seed)
+
+
+def test_a_power_cut_at_any_step_leaves_one_of_the_two_tables() -> None:
+    for changes_left in range(12):
+        for seed in range(20):
+            disk = PowerCutDisk({"/c/t.json": b"{", "/c/t.json.bak": sealed(encode_document(OLD))})
+            file = ConfigFile(disk, "/c/t.json")
+            file.load()
+            disk.changes_left = changes_left
+            done = False
+            with contextlib.suppress(Stopped):
+                done = file.persist(NEW)
+            found = ConfigFile(disk.power_cut(random.Random(seed)), "/c/t.json").load()
+            assert found == NEW if done else found in (OLD, NEW)
+
+
+def test_rows_are_written_as_the_whole_document_would_be() -> None:
+    disk = MemoryDisk()
+    rows = RowsWriter(ConfigFile(disk, "/c/t.json"), "table", lambda row: row)
+    table: dict[str, object] = {}
+    for changes in ({"A": {"n": 1}, "é\n": [1, {"x": None}]}, {"B": {}, "A": {"n": 2}}, {"A": None, "B": None, "é\n": None}):
+        table = {key: value for key, value in (table | changes).items() if value is not None}
+        rows.write({"version": 1}, changes)
+        assert disk.read_file("/c/t.json") == sealed(encode_document({"version": 1, "table": table}))
+
+
+def test_a_changed_row_is_written_in_linear_time() -> None:
+    def cpu_s(count: int) -> float:
+        rows = RowsWriter(ConfigFile(MemoryDisk(), "/c/t.json"), "table", lambda row: row)
+        rows.write({}, {f"T{n}": {"n": n} for n in range(count)})
+        began = time.process_time()
+        for n in range(20):
+            rows.write({}, {"T0": {"n": -n}})
+        return time.process_time() - began
+
+    cpu_s(1000)
+    assert cpu_s(40_000) < 12 * cpu_s(10_000)
