@@ -6,7 +6,7 @@ from data_path import TOPIC, DataPath, pull_header, records, send_header, until
 from remoting.bodies import CheckClientRequestBody, ConsumerData, HeartbeatData, SubscriptionData, TopicConfig, encode_body
 from remoting.codes import RequestCode, ResponseCode
 from remoting.headers.consumer import UnregisterClientRequestHeader
-from store.config_document import decode_document
+from store.config_document import SEAL_KEY, check_seal, decode_document
 
 SQL = {"expression_type": "SQL92"}
 
@@ -239,6 +239,7 @@ async def test_the_file_is_apache_s(path):
     born_ms = filters.get(TOPIC, "cg").born_time
     written = decode_document(path.store.disk.read_file("/store/config/consumerFilter.json"))
     positions = filters.bloom_filter.positions("cg#T")
+    assert check_seal(written) and written.pop(SEAL_KEY)
     assert written == {
         "filterDataByTopic": {
             "T": {

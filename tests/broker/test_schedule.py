@@ -181,7 +181,7 @@ async def test_offsets_survive_a_restart() -> None:
     s = s.again()
     await s.advance(1_000)
     assert s.bodies() == ["a", "b"]
-    assert json.loads(s.disk.read_file("/store/config/delayOffset.json")) == {"offsetTable": {"1": 1}}
+    assert json.loads(s.disk.read_file("/store/config/delayOffset.json"))["offsetTable"] == {"1": 1}
 
 
 async def test_what_came_due_while_the_broker_was_down_comes_at_once() -> None:
@@ -209,7 +209,7 @@ async def test_offsets_are_written_only_once_the_copies_before_them_are_synced()
     s.delay("b", 1)
     await s.advance(1_000)  # one more copy, which is not synced
     s.service.persist_in(InlineExecutor())
-    assert json.loads(s.disk.read_file("/store/config/delayOffset.json")) == {"offsetTable": {"1": 1}}
+    assert json.loads(s.disk.read_file("/store/config/delayOffset.json"))["offsetTable"] == {"1": 1}
 
 
 @pytest.mark.parametrize(("stored", "expected"), [(99, ["b"]), (-3, ["a", "b"])])

@@ -61,7 +61,7 @@ def test_the_backup_is_used_when_the_file_is_torn(tmp_path):
     assert again.get("ns", "k") == "old"
 
 
-# --- with a writer: off the loop, many changes in one write, limits ---------------------------------------------------------
+# --- with a writer: off the loop, many changes in one write, limits -----------------------------------------------
 
 
 class Disk:
