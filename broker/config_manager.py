@@ -146,7 +146,7 @@ class RowsManager(ConfigManager, Generic[S]):
 
     def snapshot(self) -> Callable[[], object]:
         document, changes = {"dataVersion": self.version_document()}, self.table.take_changes()
-        return lambda: self._rows.write(document, changes)
+        return lambda: self._rows.write(document, changes.items())
 
     def unwritten(self, name: str | None = None) -> Written | None:
         if self.writer is None or name is None:

@@ -10,9 +10,11 @@ the disk: after such a one the table is written as it was when the log was synce
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from typing import Any, Final
+
+import msgspec
 
 from broker.config_manager import ConfigManager
 from broker.refusals import Refusals
@@ -43,13 +45,15 @@ class ConsumerOffsetManager(ConfigManager):
         self.pull_offsets: dict[tuple[str, str, int], int] = {}
         """(group, topic, queue id) -> from where it pulls next. What is before and not committed is with a consumer."""
         self._unread: dict[str, Any] = {}
-        self._rows = RowsWriter(file, "offsetTable", lambda kept: kept[0])
+        self._rows = RowsWriter(file, "offsetTable", lambda row: row)
         self._count = 0
         self._count_max = count_max
         self._refusals = Refusals(clock)
         # The rows that are to be written: all at first.
-        self._changed: set[str] = set()
+        self._changed: dict[str, None] = {}
         self._is_taken = False
+        # Of those that were ever committed by `commit_when_synced` the state of one moment is written.
+        self._strict: set[str] = set()
         self._waits_for_sync = False
         # Waits for the log to be synced up to there.
         self._unwritten: tuple[int, Callable[[], object]] | None = None
@@ -58,6 +62,8 @@ class ConsumerOffsetManager(ConfigManager):
 
     def commit_when_synced(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
         """As `commit`, for an offset that follows from records that were put just now."""
+        # Before it is committed: the writer's thread looks at both.
+        self._strict.add(f"{topic}@{group}")
         self.commit(group, topic, queue_id, consumer_offset)
         self._waits_for_sync = True
 
@@ -78,7 +84,7 @@ class ConsumerOffsetManager(ConfigManager):
             if queues is None:
                 queues = self.table[key] = {}
         queues[queue_id] = consumer_offset
-        self._changed.add(key)
+        self._changed[key] = None
 
     def pulled(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Remember from where `group` pulls next, as far as there is room."""
@@ -134,7 +140,7 @@ class ConsumerOffsetManager(ConfigManager):
 
     def _forget(self, key: str) -> None:
         self._count -= len(self.table.pop(key))
-        self._changed.add(key)
+        self._changed[key] = None
 
     def persist(self) -> None:
         """Write the file, but for what waits for a log that cannot be synced."""
@@ -153,23 +159,31 @@ class ConsumerOffsetManager(ConfigManager):
             self._unwritten = None
 
     def snapshot(self) -> Callable[[], object]:
-        """Copies what changed since the last time; it is encoded where it is written."""
-        changed, self._changed, self._waits_for_sync = self._changed, set(), False
-        rows: dict[str, Any] = {}
+        """Takes which rows changed; they are copied where they are written, those apart that wait for the log's sync."""
+        changed, self._changed, self._waits_for_sync = self._changed, {}, False
+        table, strict, unread = self.table, self._strict, dict[str, Any]()
         if not self._is_taken:
             self._is_taken = True
-            rows = {key: (row,) for key, row in self._unread.items()}
-            changed = set(self.table)
-        table = self.table
-        for key in [key for key in table if key in changed] if len(changed) > len(table) // 2 else changed & table.keys():
-            rows[key] = (table[key].copy(),)
-        rows.update((key, (self._unread[key],) if key in self._unread else None) for key in changed if key not in table)
+            changed, unread = dict.fromkeys(table), self._unread
+        copied = {key: table[key].copy() for key in changed.keys() & strict if key in table}
+
+        def rows() -> Iterator[tuple[str, Any]]:
+            for key, row in unread.items():
+                yield key, msgspec.Raw(msgspec.json.encode(row))
+            for key in changed:
+                queues = copied.get(key)
+                if queues is None and (live := table.get(key)) is not None:
+                    queues = live.copy()
+                    if key in strict:
+                        continue  # since now: what it has is written with the next state
+                if queues is not None or key not in unread:
+                    yield key, queues
+
         if not self._with_lmq:
-            return lambda: self._rows.write({}, rows)
+            return lambda: self._rows.write({}, rows())
         light = {key: queues[0] for key, queues in table.items() if _is_light(key) and 0 in queues}
-        return lambda: self._rows.write(
-            {"lmqOffsetTable": light}, {key: None if key in light else row for key, row in rows.items()}
-        )
+        document = {"lmqOffsetTable": light}
+        return lambda: self._rows.write(document, ((key, None if key in light else row) for key, row in rows()))
 
     def encode(self) -> dict[str, Any]:
         table = {key: dict(queues) for key, queues in self.table.items()}

@@ -10,7 +10,7 @@ that only the `.bak` has; a file that was edited by hand counts as it is. Each i
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -174,9 +174,9 @@ class RowsWriter:
         self._plain = plain
         self._rows: dict[str, bytes] = {}
 
-    def write(self, document: Mapping[str, Any], changes: Mapping[str, Any]) -> bool:
+    def write(self, document: Mapping[str, Any], changes: Iterable[tuple[str, Any]]) -> bool:
         """Write `document` with the rows as `changes` leave them; None deletes a row. False and OSError as `persist`."""
-        for name, row in changes.items():
+        for name, row in changes:
             if row is None:
                 self._rows.pop(name, None)
             else:

@@ -1,6 +1,7 @@
 """Topics, groups and consumer offsets: what is made when, what is written, and what Apache's own files read back as."""
 
 import json
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -298,3 +299,56 @@ def test_files_that_apache_wrote(tmp_path: Path) -> None:
     assert read.table["GoldenOrder"].write_queue_nums == 4
     assert read.data_version.counter == 23
     assert offsets(disk).queues("GoldenPartGroup", "GoldenNormal") == {0: 111, 1: 127, 2: 227, 3: 228}
+
+
+def test_what_waits_for_the_log_is_written_as_it_was_and_the_rest_as_it_is() -> None:
+    disk = MemoryDisk()
+    manager = offsets(disk)
+    end = flushed = 100
+    manager.log_end, manager.flushed_offset = lambda: end, lambda: flushed
+    path = "/store/config/consumerOffset.json"
+    manager.commit("g", "T", 0, 1)
+    manager.commit_when_synced("popper", "T", 0, 1)
+    flushed = 0
+    with ThreadPoolExecutor(1) as executor:
+        manager.persist_in(executor)
+        manager.commit_when_synced("popper", "T", 0, 2)
+        manager.commit("g", "T", 0, 2)
+        assert not disk.exists(path), "the log is not synced"
+        flushed = 100
+        manager.persist_in(executor)
+    assert json.loads(disk.read_file(path))["offsetTable"] == {"T@g": {"0": 2}, "T@popper": {"0": 1}}
+    manager.persist()
+    assert json.loads(disk.read_file(path))["offsetTable"] == {"T@g": {"0": 2}, "T@popper": {"0": 2}}
+
+
+def test_an_unwritten_state_is_in_the_next_one_that_is_written() -> None:
+    disk = MemoryDisk()
+    manager = offsets(disk)
+    flushed = 100
+    manager.log_end, manager.flushed_offset = lambda: 100, lambda: flushed
+    manager.commit_when_synced("popper", "T", 0, 1)
+    manager.commit("g", "T", 0, 1)
+    flushed = 0
+    with ThreadPoolExecutor(1) as executor:
+        manager.persist_in(executor)
+    manager.commit("h", "T", 0, 1)
+    flushed = 100
+    manager.persist()
+    assert offsets(disk).table == {"T@popper": {0: 1}, "T@g": {0: 1}, "T@h": {0: 1}}
+
+
+def test_commits_of_few_groups_cost_the_loop_nothing_for_the_others() -> None:
+    def cpu_s(count: int) -> float:
+        manager = offsets()
+        for n in range(count):
+            manager.commit(f"g{n}", "T", 0, 1)
+        manager.persist()
+        began = time.process_time()
+        for n in range(200):
+            manager.commit("g0", "T", 0, n)
+            manager.snapshot()
+        return time.process_time() - began
+
+    cpu_s(100)
+    assert cpu_s(40_000) < 10 * cpu_s(1_000) + 0.05
