@@ -12,6 +12,7 @@ from remoting.client import TlsMismatch
 from remoting.command import Response, encode_request
 from remoting.dispatch import Route, routes
 from remoting.header import NoHeader
+from remoting.limits import ConnectionLimits
 from remoting.tls import ClientAuth, TlsConfig, TlsMode, client_tls, server_tls
 from runtime.lifecycle import StartError
 
@@ -168,6 +169,27 @@ async def test_a_silent_connection_is_dropped(remoting, files):
     reader, writer = await asyncio.open_connection(host, int(port))
     assert await asyncio.wait_for(reader.read(), 5) == b""
     writer.close()
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01"])
+async def test_what_is_no_connection_yet_has_its_time_and_its_place_among_the_connections(
+    remoting, files, monkeypatch, sent
+):
+    monkeypatch.setattr("remoting.tls_listener.HANDSHAKE_MAX_S", 1.0)
+    limits = ConnectionLimits(max_connections=2, slow_connection_seconds=1)
+    config = enforcing(files, mode=TlsMode.PERMISSIVE)
+    _, address = await remoting.serve(TABLE, tls=server_tls(config), limits=limits)
+    host, port = address.split(":")
+    waiting = [await asyncio.open_connection(host, int(port)) for _ in range(2)]
+    for _, writer in waiting:
+        writer.write(sent)
+    reader, writer = await asyncio.open_connection(host, int(port))
+    assert await asyncio.wait_for(reader.read(), 5) == b"", "there is no room for a third"
+    writer.close()
+    for reader, writer in waiting:
+        await asyncio.wait_for(reader.read(), 5)
+        writer.close()
+    assert await echo(remoting, address) == b"hello"
 
 
 async def test_a_frame_may_come_in_pieces(remoting, files):
