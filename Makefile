@@ -4,6 +4,7 @@
 # make bench-delay   how late delayed messages come, beside Apache 5.5.0
 # make bench-spark   how fast Spark reads stores of 300 B and of 1 KiB, beside the decoder alone
 # make bench-store   how fast a GiB of log is read, recovered and verified
+# make bench-hostile   what a healthy producer and consumer notice of 48 attacks beside them: an hour and a half
 # make simulate SEEDS=10000   random lives of the store on a disk that forgets and fails
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
@@ -18,10 +19,10 @@ TESTS ?= tests
 PYTEST_ARGS ?=
 SEEDS ?= 1000
 
-.PHONY: help setup demo test check simulate bench bench-delay bench-spark bench-store clean
+.PHONY: help setup demo test check simulate bench bench-delay bench-spark bench-store bench-hostile clean
 
 help:
-	@sed -n 's/^# //p' Makefile | head -n 6
+	@sed -n 's/^# //p' Makefile | head -n 7
 
 # editable_mode=compat: a plain path entry; the other kind's import hook costs every start 0.1 s.
 # pip's lines are many; the packages being fetched are what tells that it is alive.
@@ -77,6 +78,9 @@ bench-spark: $(VENV)/.spark
 
 bench-store: $(VENV)/.spark
 	@$(PY) -m bench.store $(BENCH_ARGS)
+
+bench-hostile: $(VENV)/.spark
+	@$(PY) -m bench.hostile $(BENCH_ARGS)
 
 clean:
 	rm -rf $(VENV) build dist demo-store bench-store bench/loadgen/loadgen *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,181 @@
+"""The healthy load, in a process of its own: a producer and a long-polling consumer, and questions to both servers.
+
+    python -m bench.hostile.neighbour --namesrv ADDR --broker ADDR --out FILE
+
+Sends messages of 1 KiB at a steady pace, each awaited; a push consumer with a connection of its own receives them. Every
+20 ms both servers are asked something small. It prints `ready` when messages come through, runs until SIGTERM, and then
+writes FILE: what was asked, when (the machine's monotonic clock) and how long the answer took. A message that never came
+counts from its send to the end.
+"""
+
+import argparse
+import asyncio
+import gc
+import json
+import signal
+import struct
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from bench.hostile.peer import NEIGHBOUR_TOPIC
+from client.consumer import PushConsumer
+from client.message import Message, MessageExt
+from client.producer import Producer
+from remoting.codes import RequestCode
+from remoting.headers.offset import QueueRequestHeader
+from remoting.headers.topic import GetRouteInfoRequestHeader
+
+QUEUES = 4
+PROBE_SECONDS = 0.02
+LAST_WAIT_SECONDS = 3.0
+TIMEOUT_SECONDS = 10.0
+IN_FLIGHT_MAX = 3_000
+_STAMP = struct.Struct(">Id")
+
+
+class Neighbour:
+    """What it does and what it saw."""
+
+    def __init__(self, namesrv: str, broker: str, rate: float, size: int) -> None:
+        self.namesrv, self.broker = namesrv, broker
+        self._every_s = 1 / rate
+        self._padding = bytes(max(0, size - _STAMP.size))
+        self.samples: dict[str, list[tuple[float, float]]] = {
+            kind: [] for kind in ("send", "receive", "broker", "namesrv", "own")
+        }
+        self.failures: list[tuple[float, str]] = []
+        self._due: dict[int, float] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.is_on = True
+        self.has_received = asyncio.Event()
+
+    def receive(self, message: MessageExt) -> None:
+        """The consumer's listener."""
+        number, began = _STAMP.unpack_from(message.body)
+        if self._due.pop(number, None) is not None:  # else it came twice
+            self.samples["receive"].append((began, time.monotonic() - began))
+            self.has_received.set()
+
+    async def produce(self, producer: Producer) -> None:
+        """Send at the pace, whether or not earlier ones are answered."""
+        number = 0
+
+        async def send(number: int) -> None:
+            began = time.monotonic()
+            self._due[number] = began
+            await producer.send(
+                Message(NEIGHBOUR_TOPIC, _STAMP.pack(number, began) + self._padding), timeout_s=TIMEOUT_SECONDS
+            )
+
+        while self.is_on:
+            number += 1
+            self._start("send", lambda number=number: send(number))  # type: ignore[misc]
+            await self._until(self._every_s)
+
+    async def probe(self, kind: str, ask: Callable[[], Awaitable[None]]) -> None:
+        """Ask every 20 ms, whether or not earlier ones are answered."""
+        while self.is_on:
+            self._start(kind, ask)
+            await self._until(PROBE_SECONDS)
+
+    def lost(self) -> None:
+        """Count what has not come: from its send to now."""
+        now = time.monotonic()
+        for began in self._due.values():
+            self.samples["receive"].append((began, now - began))
+            self.failures.append((began, "a message was not received"))
+
+    async def last(self) -> None:
+        """Wait a little for what is under way."""
+        self.is_on = False
+        end = time.monotonic() + LAST_WAIT_SECONDS
+        while (self._due or self._tasks) and time.monotonic() < end:
+            await asyncio.sleep(0.05)
+        for task in self._tasks:
+            task.cancel()
+
+    async def _until(self, seconds: float) -> None:
+        due = time.monotonic() + seconds
+        await asyncio.sleep(seconds)
+        self.samples["own"].append((due, time.monotonic() - due))
+
+    def _start(self, kind: str, ask: Callable[[], Awaitable[None]]) -> None:
+        if len(self._tasks) < IN_FLIGHT_MAX:
+            task = asyncio.create_task(self._timed(kind, ask))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        else:
+            self.failures.append((time.monotonic(), f"{kind}: {IN_FLIGHT_MAX} are under way already"))
+
+    async def _timed(self, kind: str, ask: Callable[[], Awaitable[None]]) -> None:
+        began = time.monotonic()
+        try:
+            await ask()
+        except asyncio.CancelledError:
+            self.failures.append((began, f"{kind}: no answer until the end"))
+            raise
+        except Exception as failure:
+            self.failures.append((began, f"{kind}: {type(failure).__name__}: {failure}"[:300]))
+        finally:
+            self.samples[kind].append((began, time.monotonic() - began))
+
+
+async def _run(options: argparse.Namespace) -> None:
+    neighbour = Neighbour(options.namesrv, options.broker, options.rate, options.size)
+    ended = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    consumer = PushConsumer(options.namesrv, "NeighbourGroup", "first")
+    consumer.subscribe(NEIGHBOUR_TOPIC, neighbour.receive)
+    async with Producer(options.namesrv, "NeighbourProducer") as producer:
+        await producer.create_topic(NEIGHBOUR_TOPIC, QUEUES)
+        remoting = producer.instance.remoting
+
+        async def ask_broker() -> None:
+            header = QueueRequestHeader(NEIGHBOUR_TOPIC, 0)
+            await remoting.call(options.broker, RequestCode.GET_MAX_OFFSET, header, timeout_s=TIMEOUT_SECONDS)
+
+        async def ask_namesrv() -> None:
+            header = GetRouteInfoRequestHeader(NEIGHBOUR_TOPIC)
+            answer = await remoting.call(
+                options.namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, header, timeout_s=TIMEOUT_SECONDS
+            )
+            if options.broker.encode() not in answer.body:
+                raise LookupError(f"the route does not name {options.broker}")
+
+        async with consumer:
+            work = [
+                asyncio.create_task(neighbour.produce(producer)),
+                asyncio.create_task(neighbour.probe("broker", ask_broker)),
+                asyncio.create_task(neighbour.probe("namesrv", ask_namesrv)),
+            ]
+            await neighbour.has_received.wait()
+            gc.collect()
+            gc.freeze()
+            print("ready", flush=True)
+            await ended.wait()
+            await neighbour.last()
+            for task in work:
+                task.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
+            neighbour.lost()
+            seen: dict[str, Any] = {"samples": neighbour.samples, "failures": neighbour.failures}
+            options.out.write_text(json.dumps(seen))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.hostile.neighbour", description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--namesrv", required=True)
+    parser.add_argument("--broker", required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--rate", type=float, default=200.0, help="messages a second (200)")
+    parser.add_argument("--size", type=int, default=1024, help="bytes of a body (1024)")
+    uvloop.run(_run(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()

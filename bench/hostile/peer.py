@@ -1,0 +1,152 @@
+"""What attacks send with: connections that are paced, end at a deadline and do not fail when a server closes them."""
+
+import contextlib
+import json
+import select
+import socket
+import struct
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+CHUNK = 16 * 1024
+BURST_SECONDS = 0.05
+NEIGHBOUR_TOPIC = "Neighbour"
+BROKER_NAME = "broker-a"
+
+
+@dataclass
+class Peer:
+    """A hostile client: where the servers are, until when it goes on and how many bytes a second it sends."""
+
+    namesrv: str
+    broker: str
+    seconds: float
+    rate: float
+    sent: int = 0
+    refused: int = 0
+    """Connections that could not be opened."""
+    _sockets: set[socket.socket] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.deadline = time.monotonic() + self.seconds
+        self._free_at = time.monotonic()
+
+    @property
+    def is_on(self) -> bool:
+        return time.monotonic() < self.deadline
+
+    def wait(self, seconds: float) -> None:
+        """Sleep, not beyond the deadline."""
+        time.sleep(max(0.0, min(seconds, self.deadline - time.monotonic())))
+
+    def wait_to_the_end(self, *connections: socket.socket) -> None:
+        """Keep connections open until the deadline, reading what comes."""
+        while self.is_on:
+            for connection in connections:
+                self.read(connection)
+            self.wait(0.1)
+
+    def connect(self, address: str, receive_buffer: int | None = None) -> socket.socket | None:
+        """A connection, or None when there is none to be had."""
+        connection = socket.socket()
+        try:
+            if receive_buffer is not None:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+            connection.settimeout(max(0.05, min(3.0, self.deadline - time.monotonic())))
+            host, port = address.rsplit(":", 1)
+            connection.connect((host, int(port)))
+            connection.setblocking(False)
+        except OSError:
+            connection.close()
+            self.refused += 1
+            return None
+        self._sockets.add(connection)
+        return connection
+
+    def connections(self, address: str, count: int, receive_buffer: int | None = None) -> Iterator[socket.socket]:
+        """Up to `count` connections, as far as the time goes."""
+        for _ in range(count):
+            if not self.is_on:
+                return
+            if (connection := self.connect(address, receive_buffer)) is not None:
+                yield connection
+
+    def close(self, connection: socket.socket) -> None:
+        self._sockets.discard(connection)
+        connection.close()
+
+    def close_all(self) -> None:
+        for connection in list(self._sockets):
+            self.close(connection)
+
+    def send(self, connection: socket.socket, data: bytes, reads: bool = True, waits: bool = True) -> bool:
+        """Send at the rate. False when the connection is gone, the time is over or the peer takes no more (not `waits`)."""
+        view = memoryview(data)
+        while view:
+            if not self.is_on:
+                return False
+            piece = view[:CHUNK]
+            self._pace(len(piece))
+            try:
+                count = connection.send(piece)
+            except BlockingIOError:
+                if not waits:
+                    return False
+                with contextlib.suppress(ValueError, OSError):
+                    select.select([connection] if reads else [], [connection], [], 0.05)
+                count = 0
+            except OSError:
+                return False
+            self.sent += count
+            view = view[count:]
+            if reads and not self.read(connection):
+                return False
+        return True
+
+    def read(self, connection: socket.socket) -> bool:
+        """Throw away what has come; False when the connection is gone."""
+        try:
+            while data := connection.recv(1 << 20):
+                if len(data) < 1 << 20:
+                    return True
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def flood(self, address: str, frames: Iterable[bytes], reads: bool = True) -> None:
+        """Send all frames on one connection, and on a new one where a server closes it, until the time is over."""
+        connection: socket.socket | None = None
+        for data in frames:
+            if not self.is_on:
+                return
+            if connection is None:
+                connection = self.connect(address)
+            if connection is None:
+                self.wait(0.2)
+            elif not self.send(connection, data, reads):
+                self.close(connection)
+                connection = None
+        if connection is not None:
+            self.wait_to_the_end(connection)
+
+    def ask(self, address: str, data: bytes) -> dict[str, str]:
+        """The fields of the answer to one request; empty when there is none."""
+        host, port = address.rsplit(":", 1)
+        try:
+            with socket.create_connection((host, int(port)), timeout=5) as connection:
+                connection.sendall(data)
+                reader = connection.makefile("rb")
+                size, mark = struct.unpack(">II", reader.read(8))
+                header = json.loads(reader.read(size - 4)[: mark & 0xFFFFFF])
+        except (OSError, struct.error, ValueError):
+            return {}
+        return header.get("extFields") or {}
+
+    def _pace(self, count: int) -> None:
+        now = time.monotonic()
+        self._free_at = max(self._free_at, now - BURST_SECONDS) + count / self.rate
+        if self._free_at > now:
+            self.wait(self._free_at - now)

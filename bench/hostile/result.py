@@ -1,0 +1,122 @@
+"""What one attack came to, the limits it is held against, and the tables that show it."""
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from rich.table import Table
+
+P99_MS_MAX = 50.0
+MEMORY_RATIO_MAX = 1.2
+MEMORY_SLACK_MB = 2.0
+"""Below this nothing is said about memory: an allocator's arena is a MB."""
+
+
+@dataclass
+class Memory:
+    """Anonymous megabytes of a server before the attack, at its peak and when the attacker had been away for a while."""
+
+    before: float
+    peak: float
+    after: float
+
+    @property
+    def is_back(self) -> bool:
+        return self.after <= max(self.before * MEMORY_RATIO_MAX, self.before + MEMORY_SLACK_MB)
+
+    def __str__(self) -> str:
+        return f"{self.before:.0f} / {self.peak:.0f} / {self.after:.0f}"
+
+
+@dataclass
+class Result:
+    """One row. Latencies in ms; `quiet` was measured before the attack in the same run, `later` behind it."""
+
+    name: str
+    quiet_p99: float
+    send_p99: float
+    receive_p99: float
+    route_p99: float
+    later_p99: float
+    longest: float
+    stalls: int
+    stall_longest: float
+    broker: Memory
+    namesrv: Memory
+    resident_peak_mb: float
+    log_mb: float
+    sent_mb: float
+    own_p99: float
+    failed: int
+    is_alive: bool
+    failure: str = ""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def p99(self) -> float:
+        """The worst of a send, of its way to the consumer and of a route, while the attack went on."""
+        return max(self.send_p99, self.receive_p99, self.route_p99)
+
+    @property
+    def problems(self) -> list[str]:
+        """What the row fails for."""
+        return [
+            *(["dead"] if not self.is_alive else []),
+            *([f"p99 {self.p99:.0f} ms"] if self.p99 > P99_MS_MAX else []),
+            *([f"p99 later {self.later_p99:.0f} ms"] if self.later_p99 > P99_MS_MAX else []),
+            *([f"{self.failed} failed"] if self.failed else []),
+            *(["broker's memory"] if not self.broker.is_back else []),
+            *(["name server's memory"] if not self.namesrv.is_back else []),
+        ]
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return (
+            self.name,
+            f"{self.quiet_p99:.1f}",
+            f"{self.send_p99:.1f}",
+            f"{self.receive_p99:.1f}",
+            f"{self.route_p99:.1f}",
+            f"{self.later_p99:.1f}",
+            f"{self.longest:.0f}",
+            f"{self.stalls}",
+            str(self.broker),
+            str(self.namesrv),
+            f"{self.log_mb:.1f}",
+            f"{self.sent_mb:.0f}",
+            "yes" if self.is_alive else "NO",
+            ", ".join(self.problems) or "ok",
+        )
+
+
+COLUMNS = (
+    *("attack", "p99 before, ms", "send p99", "receipt p99", "route p99", "p99 after", "max, ms", "stalls > 50 ms"),
+    *("broker MB", "name server MB", "log MB", "sent MB", "alive", "verdict"),
+)
+LIMITS = (
+    f"Limits: p99 <= {P99_MS_MAX:.0f} ms, memory back within {MEMORY_RATIO_MAX - 1:.0%}, both processes alive, none of the "
+    "neighbour's requests failed. MB: anonymous memory before / at the peak / at the end."
+)
+
+
+def table(results: Iterable[Result], title: str) -> Table:
+    """For a terminal."""
+    made = Table(title=title, caption=LIMITS)
+    for column in COLUMNS:
+        justify = "left" if column in ("attack", "verdict") else "right"
+        made.add_column(column, justify=justify, no_wrap=column == "attack")  # type: ignore[arg-type]
+    for result in results:
+        *cells, told = result.cells
+        made.add_row(*cells, f"[{'red' if result.problems else 'green'}]{told}[/]")
+    return made
+
+
+def markdown(results: list[Result], title: str) -> str:
+    """For docs/security.md."""
+    lines = [f"{title}. {LIMITS}", "", "| " + " | ".join(COLUMNS) + " |"]
+    lines.append("|" + "|".join("---" if column in ("attack", "verdict") else "---:" for column in COLUMNS) + "|")
+    lines += ["| " + " | ".join(result.cells) + " |" for result in results]
+    met = sum(not result.problems for result in results)
+    quiet = statistics.median(result.quiet_p99 for result in results)
+    lines += ["", f"{met} of {len(results)} attacks within the limits; the median p99 before an attack was {quiet:.1f} ms."]
+    return "\n".join(lines) + "\n"
