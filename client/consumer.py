@@ -249,12 +249,14 @@ class PushConsumer:
     async def _consume(self, message: MessageExt, work: _ProcessQueue) -> bool:
         """Whether the consumer offset may pass the message: it was consumed, or the broker has it again."""
         try:
+            if message.problem is not None:
+                raise ValueError(f"the body of message {message.msg_id} cannot be read: {message.problem}")
             outcome = self._listeners[message.topic](message)
             if inspect.isawaitable(outcome):
                 await outcome
             return True
         except Exception:
-            log.exception("the listener failed on message %s of %s; it goes back", message.msg_id, message.topic)
+            log.exception("consuming failed on message %s of %s; it goes back", message.msg_id, message.topic)
         while not await self._send_back(message):
             if work.is_dropped:
                 return False

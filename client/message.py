@@ -37,6 +37,8 @@ WAIT: Final = "WAIT"
 RETRY_TOPIC: Final = "RETRY_TOPIC"
 
 RETRY_GROUP_PREFIX: Final = "%RETRY%"
+DECOMPRESSED_SIZE_MAX: Final = 16 * 1024 * 1024
+"""Bytes of a body that was compressed: a few KB may inflate to GB."""
 
 _MAGIC_V2: Final = 0xDAA320AB
 _COMPRESSED, _BORN_HOST_V6, _STORE_HOST_V6 = 0x1, 0x10, 0x20
@@ -99,6 +101,8 @@ class MessageExt(msgspec.Struct, gc=False):
     body: bytes
     properties: dict[str, str]
     offset_msg_id: str
+    problem: str | None = None
+    """Why `body` is still compressed; None: it is as it was sent."""
 
     @property
     def msg_id(self) -> str:
@@ -175,6 +179,7 @@ def _decode_record(record: bytes, broker_name: str) -> MessageExt:
     at += topic_size
     (properties_size,) = struct.unpack_from(">H", record, at)
     properties = decode_properties(record[at + 2 : at + 2 + properties_size].decode(errors="replace"))
+    plain, problem = _plain_body(body, sys_flag)
     return MessageExt(
         topic=properties.get(RETRY_TOPIC, topic) if topic.startswith(RETRY_GROUP_PREFIX) else topic,
         broker_name=broker_name,
@@ -186,27 +191,43 @@ def _decode_record(record: bytes, broker_name: str) -> MessageExt:
         born_timestamp_ms=born_ms,
         store_timestamp_ms=store_ms,
         reconsume_times=reconsume_times,
-        body=_decompress(body, sys_flag) if sys_flag & _COMPRESSED else body,
+        body=plain,
         properties=properties,
         offset_msg_id=(store_host + struct.pack(">q", physical_offset)).hex().upper(),
+        problem=problem,
     )
 
 
-def _decompress(body: bytes, sys_flag: int) -> bytes:
-    """Producers may send with zlib (0, 3), LZ4 (1) or zstd (2). Raises ValueError, also where a library is not there."""
-    kind = sys_flag >> 8 & 7
+def _plain_body(body: bytes, sys_flag: int) -> tuple[bytes, str | None]:
+    """The body as it was before the producer compressed it; or as it is stored, and why it could not be decompressed."""
+    if not sys_flag & _COMPRESSED:
+        return body, None
     try:
-        if kind == 1:
-            return bytes(importlib.import_module("lz4.frame").decompress(body))
-        if kind == 2:  # Java's frames do not tell their plain size, which the one-shot call wants to know
-            return bytes(importlib.import_module("zstandard").ZstdDecompressor().decompressobj().decompress(body))
-        if kind not in (0, 3):
-            raise ValueError(f"compression type {kind} is not known (0 and 3 zlib, 1 LZ4, 2 zstd)")
-        return zlib.decompress(body)
+        plain = _decompressed(body, sys_flag >> 8 & 7)
     except ImportError as missing:
-        raise ValueError(f"a message is compressed with {missing.name}, which is not installed") from None
+        return body, f"it is compressed with {missing.name}, which is not installed"
     except Exception as error:  # each library has its own
-        raise ValueError(f"the body of a message cannot be decompressed: {error}") from error
+        return body, f"it cannot be decompressed: {error}"
+    if len(plain) > DECOMPRESSED_SIZE_MAX:
+        return body, f"it takes more than {DECOMPRESSED_SIZE_MAX} bytes when it is decompressed"
+    return plain, None
+
+
+def _decompressed(body: bytes, kind: int) -> bytes:
+    """Up to one byte more than is allowed. Producers may send with zlib (0, 3), LZ4 (1) or zstd (2)."""
+    size_max = DECOMPRESSED_SIZE_MAX + 1
+    if kind == 1:
+        inflater = importlib.import_module("lz4.frame").LZ4FrameDecompressor()
+    elif kind == 2:  # Java's frames do not tell their plain size, which the one-shot call wants to know
+        return bytes(importlib.import_module("zstandard").ZstdDecompressor().stream_reader(body).read(size_max))
+    elif kind in (0, 3):
+        inflater = zlib.decompressobj()
+    else:
+        raise ValueError(f"compression type {kind} is not known (0 and 3 zlib, 1 LZ4, 2 zstd)")
+    plain = bytes(inflater.decompress(body, size_max))
+    if len(plain) < size_max and not inflater.eof:
+        raise ValueError("it ends too early")
+    return plain
 
 
 def java_hash(text: str) -> int:
