@@ -135,8 +135,9 @@ class Peer:
     def ask(self, address: str, data: bytes) -> dict[str, str]:
         """The fields of the answer to one request; empty when there is none."""
         host, port = address.rsplit(":", 1)
+        timeout_s = max(0.05, min(5.0, self.deadline - time.monotonic()))
         try:
-            with socket.create_connection((host, int(port)), timeout=5) as connection:
+            with socket.create_connection((host, int(port)), timeout_s) as connection:
                 connection.sendall(data)
                 reader = connection.makefile("rb")
                 size, mark = struct.unpack(">II", reader.read(8))

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from bench.hostile import frames
 from bench.hostile.peer import NEIGHBOUR_TOPIC, Peer
 
+BOMB_SIZE = 40 << 20
 CODES = (
     *(10, 11, 12, 14, 15, 17, 18, 21, 25, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 41, 42, 43, 45, 46, 50, 51, 52, 53),
     *(60, 61, 200, 201, 202, 203, 204, 207, 208, 215, 222, 223, 225, 300, 303, 305, 306, 307, 309, 310, 314, 315, 316, 317),
@@ -178,7 +179,7 @@ def expressions_huge(peer: Peer) -> None:
 
 def zip_bombs(peer: Peer) -> None:
     """Compressed messages and batches that inflate a thousandfold."""
-    bomb = zlib.compress(bytes(200 << 20), 9)
+    bomb = zlib.compress(bytes(BOMB_SIZE))
     compressed = 1
     frames_of_it = (frames.send("Hostile", bomb, f=compressed), frames.send("Hostile", bomb, f=compressed, m="true"))
     peer.flood(peer.broker, itertools.cycle(frames_of_it))
@@ -186,7 +187,7 @@ def zip_bombs(peer: Peer) -> None:
 
 def zip_bombs_namesrv(peer: Peer) -> None:
     """Compressed registrations that inflate a thousandfold."""
-    bodies = [zlib.compress(bytes(200 << 20), 9), zlib.compress(b"\0\0\0\2{}" + b"\x7f\xff\xff\xff" + bytes(60 << 20), 9)]
+    bodies = [zlib.compress(bytes(BOMB_SIZE)), zlib.compress(b"\0\0\0\2{}" + b"\x7f\xff\xff\xff" + bytes(BOMB_SIZE))]
     names = itertools.count()
     peer.flood(
         peer.namesrv,

@@ -1,0 +1,99 @@
+"""The hostile neighbour bench measures what it says, and its attackers keep to their rate and their time."""
+
+import socketserver
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from bench.hostile.attacks import ATTACKS, described
+from bench.hostile.frames import raw
+from bench.hostile.measure import Window, percentile_ms, stalls
+from bench.hostile.peer import BURST_SECONDS, CHUNK, Peer
+from bench.hostile.result import Memory, Result, markdown
+
+RATE, SECONDS = 2e6, 0.25
+PREPARING = {"headers-huge": 3, "zip-bombs": 3, "zip-bombs-namesrv": 3, "slow-bytes": 3, "tags-huge": 1, "queues-locked": 1}
+"""Seconds for attacks that make large requests, or many connections, first."""
+LATE_SECONDS_MAX = 5.0
+ANSWER = raw(b'{"code":0,"flag":1,"opaque":1,"extFields":{"offset":"7"}}')
+
+
+class Sink(socketserver.BaseRequestHandler):
+    """Gives one answer, whatever is asked, and reads on."""
+
+    def handle(self) -> None:
+        self.request.sendall(ANSWER)
+        while self.request.recv(1 << 16):
+            pass
+
+
+@pytest.fixture(scope="module")
+def sink() -> Iterator[str]:
+    class Server(socketserver.ThreadingTCPServer):
+        daemon_threads, block_on_close, request_queue_size = True, False, 1000
+
+        def handle_error(self, request: object, client_address: object) -> None:
+            pass  # a reset is what is to be expected here
+
+    with Server(("127.0.0.1", 0), Sink) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("name", [name for name in ATTACKS if name != "connection-flood"])
+def test_an_attack_keeps_to_its_time_and_its_rate(sink: str, name: str) -> None:
+    assert described(name)
+    peer = Peer(sink, sink, PREPARING.get(name, SECONDS), RATE)
+    began = time.monotonic()
+    try:
+        ATTACKS[name](peer)
+    finally:
+        peer.close_all()
+    seconds = time.monotonic() - began
+    assert seconds < peer.seconds + LATE_SECONDS_MAX
+    assert peer.sent <= RATE * (seconds + BURST_SECONDS) + CHUNK
+    assert peer.sent > 0 or name == "none"
+
+
+def test_a_percentile_is_a_measured_value() -> None:
+    samples = [(float(i), i / 1000) for i in range(1, 101)]
+    assert [percentile_ms(samples, share) for share in (0.5, 0.99, 1.0)] == [50, 99, 100]
+    assert percentile_ms([], 0.99) == 0
+
+
+def test_questions_that_wait_at_the_same_time_are_one_stall() -> None:
+    assert stalls([(0.0, 0.01), (1.0, 0.5), (1.2, 0.3), (1.4, 0.2), (3.0, 0.06)]) == pytest.approx([0.6, 0.06])
+
+
+def test_a_window_has_what_was_asked_in_it() -> None:
+    assert Window(1, 2).of([(0.9, 9.0), (1.0, 9.0), (1.9, 9.0), (2.0, 9.0)]) == [(1.0, 9.0), (1.9, 9.0)]
+
+
+def result(**changes: object) -> Result:
+    fine: dict[str, object] = {"quiet_p99": 2.0, "send_p99": 3.0, "receive_p99": 4.0, "route_p99": 1.0, "later_p99": 2.0}
+    fine |= {"longest": 9.0, "stalls": 0, "stall_longest": 0.0, "resident_peak_mb": 80.0, "log_mb": 0.1, "sent_mb": 20.0}
+    fine |= {"broker": Memory(30, 60, 36), "namesrv": Memory(20, 20, 20), "own_p99": 1.0, "failed": 0, "is_alive": True}
+    return Result(name="x", **(fine | changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"receive_p99": 51.0}, "p99 51 ms"),
+        ({"later_p99": 15_000.0}, "p99 later 15000 ms"),
+        ({"is_alive": False}, "dead"),
+        ({"failed": 3}, "3 failed"),
+        ({"broker": Memory(30, 60, 37)}, "broker's memory"),
+        ({"namesrv": Memory(20, 60, 30)}, "name server's memory"),
+    ],
+)
+def test_each_limit_is_held(changes: dict[str, object], problem: str) -> None:
+    assert result(**changes).problems == [problem]
+    assert problem in markdown([result(**changes)], "Attacks") and "0 of 1" in markdown([result(**changes)], "Attacks")
+
+
+def test_a_row_within_the_limits_is_ok() -> None:
+    assert result().problems == [] and "| ok |" in markdown([result()], "Attacks")
