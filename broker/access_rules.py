@@ -24,6 +24,8 @@ class AclError(ValueError):
 DENY: Final = 1
 PUB: Final = 4
 SUB: Final = 8
+ADMIN: Final = 16
+"""What no file gives to a topic or group: only an admin has it."""
 _WORDS: Final = {"DENY": DENY, "PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB}
 Resources = Iterable[tuple[str, int]]
 """Topics and groups, and what must be allowed of each."""
@@ -46,6 +48,8 @@ class Account:
         if self.is_admin and not self.perms:
             return None
         for resource, needed in resources:
+            if needed == ADMIN and self.is_admin:
+                continue
             owned = self.perms.get(resource)
             if owned is None:
                 owned = self.default_group_perm if resource.startswith(RETRY_PREFIX) else self.default_topic_perm

@@ -5,18 +5,29 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Request, Response
 from remoting.dispatch import RemotingError, Route, routes
 from remoting.headers.query import QueryMessageRequestHeader, QueryMessageResponseHeader, ViewMessageRequestHeader
+from store.record import bounds
 
 
 def query_message(services: Services, request: Request[QueryMessageRequestHeader]) -> Response:
-    """Messages indexed under a key. The index knows hashes only: clients sort out those of other keys."""
+    """Messages of a topic indexed under a key. The index knows hashes only: clients sort out those of other keys.
+
+    Those of other topics are sorted out here: a key can be made up that has the hash of another topic's.
+    """
     header, store = request.header, services.store
     count_max = store.config.default_query_max_num if header.unique_key_query else header.max_num
     result = store.query_message(header.topic, header.key, count_max, header.begin_timestamp, header.end_timestamp)
     answer = QueryMessageResponseHeader(result.index_last_update_timestamp_ms, result.index_last_update_physical_offset)
-    if not result.views:
+    topic = header.topic.encode("utf-8", "replace")
+    views = [view for view in result.views if _topic_of(view) == topic]
+    if not views:
         remark = "can not find message, maybe time range not correct"
         return Response(ResponseCode.QUERY_NOT_FOUND, answer, remark=remark)
-    return Response(ResponseCode.SUCCESS, answer, result.views)
+    return Response(ResponseCode.SUCCESS, answer, views)
+
+
+def _topic_of(record: memoryview) -> memoryview:
+    _, _, start, size = bounds(record, 0)
+    return record[start : start + size]
 
 
 def view_message_by_id(services: Services, request: Request[ViewMessageRequestHeader]) -> Response:

@@ -5,22 +5,25 @@ from types import SimpleNamespace
 
 import pytest
 from acl_files import MORE_ACL, acl_home
-from data_path import DataPath
+from data_path import DataPath, records
 from running import ask, connected, running_broker
 
-from broker.access_validator import ADMIN_CODES, RESOURCES, guard
+from broker.access_table import ADMIN_CODES, RESOURCES, SIGNED_CODES
+from broker.access_validator import guard
 from broker.handlers import ROUTES
 from broker.message_id import decode_message_id
 from broker.plain_permission import PlainPermissionManager
 from remoting.codes import FLAG_ONEWAY, RequestCode, ResponseCode
 from remoting.command import Response, decode_header
-from remoting.dispatch import Dispatcher
+from remoting.dispatch import Dispatcher, RemotingError, Route
 from remoting.frame import FrameBuffer
+from remoting.header import NoHeader
 from remoting.headers.acl import (
     CreateAccessConfigRequestHeader,
     DeleteAccessConfigRequestHeader,
     UpdateGlobalWhiteAddrsConfigRequestHeader,
 )
+from remoting.headers.query import QueryMessageRequestHeader
 from remoting.signature import ACCESS_KEY, SIGNATURE, Signer
 from runtime.clock import VirtualClock
 from runtime.lifecycle import StartError
@@ -140,7 +143,7 @@ def test_white_addresses_need_nothing(call):
         (11, pull("topicD", "groupC"), denied("topic:topicD")),
         (11, pull("topicC", "groupA"), denied("group:groupA")),
         (12, {"topic": "topicD", "key": "k", "maxNum": 1, "beginTimestamp": 0, "endTimestamp": 1}, denied("topic:topicD")),
-        (14, {"consumerGroup": "groupA", "topic": "topicA", "queueId": 0}, SERVED),
+        (14, {"consumerGroup": "groupC", "topic": "topicC", "queueId": 0}, SERVED),
         (15, {"consumerGroup": "groupC", "topic": "topicD", "queueId": 0, "commitOffset": 0}, denied("topic:topicD")),
         (35, {"clientID": "c", "consumerGroup": "groupA"}, denied("group:groupA")),
         (35, {"clientID": "c", "producerGroup": "groupA"}, SERVED),
@@ -164,6 +167,8 @@ def test_what_one_may(call, code, fields, answer):
         (310, v2("%RETRY%groupA", "groupC"), denied("group:groupA")),
         (10, v1("%RETRY%groupA", "groupC"), denied("group:groupA")),
         (361, pull("topicD", "groupC"), denied("topic:topicD")),
+        (14, {"consumerGroup": "groupA", "topic": "topicA", "queueId": 0}, denied("topic:topicA")),
+        (14, {"consumerGroup": "groupA", "topic": "topicC", "queueId": 0}, denied("group:groupA")),
         (370, {"topic": "topicC", "recallHandle": "h"}, denied("topic:topicC")),
         (222, {"topic": "topicC", "group": "groupA", "timestamp": 0}, denied("group:groupA")),
         (314, {"srcGroup": "groupC", "destGroup": "groupA", "topic": "topicC"}, denied("group:groupA")),
@@ -267,7 +272,7 @@ def test_what_needs_an_admin(call, code):
     refused = 1, f"Need admin permission for request code={code}, but accessKey=moreKeys is not"
     fields = {"topic": "t", "defaultTopic": "d", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "groupName": "g",
               "topicFilterType": "SINGLE_TAG", "accessKey": "a", "globalWhiteAddrs": "", "physicalOffset": 0,
-              "ms": 1}  # fmt: skip
+              "ms": 1, "producerGroup": "p", "statsName": "n", "statsKey": "k", "isOrder": "false"}  # fmt: skip
     assert call(code, fields, who=MORE) == refused
     assert call(code, fields, who=ADMIN) == SERVED
 
@@ -276,8 +281,132 @@ def test_a_refused_oneway_is_not_answered(call):
     assert call(RequestCode.SEND_MESSAGE_V2, v2("topicA"), flag=FLAG_ONEWAY) is None
 
 
-def test_every_code_with_a_rule_is_served():
-    assert set(RESOURCES) | ADMIN_CODES <= set(ROUTES)
+def test_each_routed_code_has_one_place_in_the_permission_table():
+    parts = [*RESOURCES, *ADMIN_CODES, *SIGNED_CODES]
+    assert sorted(parts) == sorted(ROUTES)
+
+
+def test_a_code_without_a_place_in_the_permission_table_needs_an_admin(tmp_path):
+    manager = PlainPermissionManager(acl_home(tmp_path, more=MORE_ACL), VirtualClock(0))
+    manager.load()
+    new = Route(99_999, NoHeader, lambda services, request: Response())
+    handler = guard({new.code: new}, manager)[new.code].handler
+
+    def ask(who):
+        fields = {ACCESS_KEY: who[0]}
+        fields[SIGNATURE] = Signer(who[1].encode()).sign(fields, b"").decode()
+        request = SimpleNamespace(code=new.code, ext=lambda: fields, body=b"", channel=SimpleNamespace(remote_host="::1"))
+        return handler(NO_MESSAGES, request)
+
+    assert ask(ADMIN).code == 0
+    with pytest.raises(RemotingError, match="Need admin permission for request code=99999"):
+        ask(MORE)
+
+
+# --- system topics, and other places where messages of a topic lie --------------------------------------------------
+
+SYSTEM_TOPICS = [
+    "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+    "TRANS_CHECK_MAX_TIME_TOPIC", "OFFSET_MOVED_EVENT", "rmq_sys_REVIVE_LOG_DefaultCluster", "DefaultCluster_REPLY_TOPIC",
+]  # fmt: skip
+
+
+def reads_of(topic, group="groupC"):
+    """Every request that shows messages of `topic`, or where they lie."""
+    queue = {"topic": topic, "queueId": 0}
+    pop = {**queue, "consumerGroup": group, "maxMsgNums": 1, "invisibleTime": 1, "pollTime": 0}
+    return [
+        (RequestCode.PULL_MESSAGE, pull(topic, group)),
+        (RequestCode.LITE_PULL_MESSAGE, pull(topic, group)),
+        (RequestCode.POP_MESSAGE, {**pop, "bornTime": 0, "initMode": 0}),
+        (RequestCode.PEEK_MESSAGE, {**queue, "consumerGroup": group, "maxMsgNums": 1}),
+        (RequestCode.NOTIFICATION, {**pop, "bornTime": 0}),
+        (RequestCode.POLLING_INFO, {**queue, "consumerGroup": group}),
+        (RequestCode.QUERY_MESSAGE, {"topic": topic, "key": "k", "maxNum": 1, "beginTimestamp": 0, "endTimestamp": 1}),
+        (RequestCode.QUERY_CONSUME_QUEUE, {**queue, "index": 0, "count": 9}),
+        (RequestCode.QUERY_CONSUMER_OFFSET, {**queue, "consumerGroup": group}),
+        (RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, {**queue, "timestamp": 0}),
+        (RequestCode.GET_MAX_OFFSET, queue),
+        (RequestCode.GET_MIN_OFFSET, queue),
+        (RequestCode.GET_EARLIEST_MSG_STORETIME, queue),
+        (RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic}),
+        (RequestCode.QUERY_CONSUME_TIME_SPAN, {"topic": topic, "group": group}),
+        (RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, {"topic": topic, "group": group}),
+    ]
+
+
+@pytest.mark.parametrize("topic", SYSTEM_TOPICS)
+async def test_a_system_topic_with_messages_of_others_is_read_by_admins_only(tmp_path, topic):
+    call = caller(tmp_path, DataPath().services)
+    for code, fields in reads_of(topic):
+        assert (code, call(code, fields, who=MORE)) == (code, denied(f"topic:{topic}"))
+        assert (code, call(code, fields, who=ADMIN)) == (code, SERVED)
+
+
+async def test_reading_needs_the_right_to_the_topic(tmp_path):
+    call = caller(tmp_path, DataPath().services)
+    for code, fields in reads_of("topicC"):
+        assert (code, call(code, fields)) == (code, SERVED)
+    for code, fields in reads_of("topicA"):
+        assert (code, call(code, fields)) == (code, denied("topic:topicA"))
+    for code, fields in reads_of("%DLQ%groupA"):
+        assert (code, call(code, fields, who=MORE)) == (code, SERVED)
+
+
+async def test_a_retry_topic_of_pops_needs_the_right_to_its_topic_too(tmp_path):
+    """Also where the group calls itself what stands behind %RETRY%."""
+    path = DataPath()
+    path.services.topics.table["topicA"] = path.services.topics.table["TBW102"]
+    path.services.groups.find("groupB")
+    call = caller(tmp_path, path.services)
+    for name in ("groupB_topicA", "groupB+topicA"):
+        for code, fields in reads_of("%RETRY%" + name, name):
+            assert (code, call(code, fields)) == (code, denied("topic:topicA"))
+    for code, fields in reads_of("%RETRY%other_topicA", "other_topicA"):
+        assert (code, call(code, fields)) == (code, SERVED), "there is no group `other`"
+
+
+@pytest.mark.parametrize(
+    ("properties", "answer"),
+    [
+        ("INNER_MULTI_DISPATCH\x01topicB,topicA", denied("topic:topicA")),
+        ("INNER_MULTI_DISPATCH\x01topicB,%LMQ%light", SERVED),
+        ("INNER_MULTI_DISPATCH\x01%RETRY%groupA", denied("group:groupA")),
+    ],
+)
+def test_a_message_goes_into_no_further_queue_without_the_right_to_its_topic(tmp_path, properties, answer):
+    config = SimpleNamespace(enable_multi_dispatch=True)
+    call = caller(tmp_path, SimpleNamespace(store=SimpleNamespace(config=config)))
+    assert call(RequestCode.SEND_MESSAGE_V2, v2("topicD", "groupC") | {"i": properties}) == answer
+
+
+async def test_a_key_made_up_to_have_another_topics_hash_shows_nothing_of_it():
+    path = DataPath()
+    for topic in ("Aa", "BB"):  # "Aa".hashCode() == "BB".hashCode()
+        path.send("KEYS\x01k", topic=topic)
+    path.turn()
+    header = QueryMessageRequestHeader("BB", "k", 9, 0, 1 << 60)
+    answer = path.call(RequestCode.QUERY_MESSAGE, header)
+    assert [record.topic for record in records(answer.body)] == [b"BB"]
+
+
+GROUP_CODES = [
+    (RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "groupA", "clientId": "c"}),
+    (RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "groupA"}),
+    (RequestCode.GET_CONSUME_STATS, {"consumerGroup": "groupA"}),
+    (RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "groupA"}),
+    (RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": "groupA"}),
+    (RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, {"group": "groupA", "topic": "topicC"}),
+    (RequestCode.QUERY_CONSUME_TIME_SPAN, {"group": "groupA", "topic": "topicC"}),
+]
+
+
+@pytest.mark.parametrize(("code", "fields"), GROUP_CODES)
+async def test_what_is_shown_of_a_group_needs_the_right_to_it(tmp_path, code, fields):
+    call = caller(tmp_path, DataPath().services)
+    assert call(code, fields) == denied("group:groupA")
+    mine = {name: "groupC" if value == "groupA" else value for name, value in fields.items()}
+    assert call(code, mine) == SERVED
 
 
 # --- the broker -----------------------------------------------------------------------------------------------------
