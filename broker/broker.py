@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from broker import foreign_tables, lost_tables
+from broker.access_table import needs_admin
 from broker.access_validator import guard
 from broker.client_registry import ClientRegistry
 from broker.clock_steps import ClockSteps
@@ -46,6 +47,7 @@ from broker.topic_config import REVIVE_TOPIC_PREFIX, TopicConfigManager
 from broker.transaction import TransactionalMessageService
 from broker.transaction_check import TransactionCheck
 from broker.transaction_op import TransactionProgress
+from remoting.allow_list import restricted
 from remoting.bodies import DataVersion
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode
@@ -349,6 +351,7 @@ class Broker:
         config = self.config
         idle_s = config.server_channel_max_idle_time_seconds
         table = ROUTES if services.permissions is None else guard(ROUTES, services.permissions)
+        table = restricted(table, filter(needs_admin, ROUTES), "adminAllow", config.admin_allow, log)
         kept = DESCRIPTORS_KEPT + services.store.open_files.count_max
         self._server = RemotingServer(services, table, services.turn, services.timers, idle_s, self._tls, config, kept)
         with listening(config.bind_address, port, "listenPort"):

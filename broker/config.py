@@ -11,12 +11,22 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from remoting.limits import ConnectionLimits
+from remoting.allow_list import networks
 from runtime.config import setting
 from runtime.lifecycle import StartError
 from runtime.priority import PRIORITY_MAX
 from store.config import IGNORED_KEYS as STORE_IGNORED_KEYS
 from store.config import MessageStoreConfig
 from store.record import SECTOR_SIZE
+
+
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+"""What Java's types hold: no larger value is for a key of theirs."""
+HOURS_MAX: Final = 24
+"""Entries of deleteWhen: each hour once."""
+TEXT_SIZE_MAX: Final = 200
+"""Characters of a bad value that an error shows."""
 
 
 def _host_name() -> str:
@@ -63,6 +73,8 @@ class BrokerConfig(ConnectionLimits):
     """Whether name servers are connected to by TLS. None: as tls.server.mode=enforcing says."""
     acl_enable: bool = setting(False, important=True)
     """Whether requests are checked by the rules in these files."""
+    admin_allow: str = ""
+    """Addresses and CIDR networks, with , between, that administrative codes are served to. Empty: all, as in Apache."""
 
     broker_permission: int = setting(6, low=0, high=7)
     default_topic_queue_nums: int = setting(8, low=1, high=65536)
@@ -86,7 +98,7 @@ class BrokerConfig(ConnectionLimits):
     register_name_server_period: int = setting(30_000, low=1)  # held to 10..60 s, as Apache does
     register_broker_timeout_mills: int = setting(6_000, low=1)
     flush_consumer_offset_interval: int = setting(5_000, low=1)
-    start_accept_send_request_time_stamp: int = 0
+    start_accept_send_request_time_stamp: int = setting(0, low=0, high=LONG_MAX)
 
     enable_property_filter: bool = False
     """Whether consumers may subscribe by SQL92."""
@@ -103,14 +115,14 @@ class BrokerConfig(ConnectionLimits):
     """Whether replies to requests are stored, besides being pushed to who waits for them."""
 
     broker_fast_failure_enable: bool = True
-    wait_time_mills_in_send_queue: int = setting(3_000, low=1)
+    wait_time_mills_in_send_queue: int = setting(3_000, low=1, high=INT_MAX)
     """After so long a send is refused: its client has given up, and sends it again. Apache's default is 200."""
 
     reject_transaction_message: bool = False
-    transaction_time_out: int = setting(6_000, low=0)
+    transaction_time_out: int = setting(6_000, low=0, high=INT_MAX)
     """How long after it was stored a half message is first asked about."""
-    transaction_check_max: int = setting(15, low=0)
-    transaction_check_interval: int = setting(60_000, low=1)
+    transaction_check_max: int = setting(15, low=0, high=INT_MAX)
+    transaction_check_interval: int = setting(60_000, low=1, high=INT_MAX)
 
     revive_queue_num: int = setting(8, low=1, high=999)
     pop_from_retry_probability: int = setting(20, low=0, high=100)
@@ -128,7 +140,7 @@ class BrokerConfig(ConnectionLimits):
 
     long_polling_enable: bool = True
     lite_pull_message_enable: bool = True
-    short_polling_time_mills: int = setting(1_000, low=1)
+    short_polling_time_mills: int = setting(1_000, low=1, high=INT_MAX)
     notify_consumer_ids_changed_enable: bool = True
     rebalance_lock_max_live_time: int = setting(60_000, low=1, key="rocketmq.broker.rebalance.lockMaxLiveTime")
     """How long a consumer that reads in order keeps a queue without asking again, which clients do every 20 s. Apache's key
@@ -252,7 +264,11 @@ def _first_address() -> str:
 
 
 def check(config: BrokerConfig, store_config: MessageStoreConfig) -> None:
-    """Raises StartError for what this broker cannot be."""
+    """Raises StartError for what this broker cannot be. Used at start, and for each change while running."""
+    try:
+        networks("adminAllow", config.admin_allow)
+    except ValueError as error:
+        raise StartError(str(error)) from None
     role = store_config.broker_role
     if role not in ("ASYNC_MASTER", "SYNC_MASTER"):
         reason = "replication does not exist yet" if role == "SLAVE" else "there is no such role"
@@ -270,6 +286,9 @@ def check(config: BrokerConfig, store_config: MessageStoreConfig) -> None:
         raise StartError(f"defaultMessageRequestMode={config.default_message_request_mode}: use PULL or POP")
     hours = [text.strip() for text in store_config.delete_when.split(";") if text.strip()]
     if not all(hour.isascii() and hour.isdecimal() and int(hour) < 24 for hour in hours):
-        raise StartError(f"deleteWhen={store_config.delete_when}: expected hours from 00 to 23, several with ; between")
+        shown = store_config.delete_when[:TEXT_SIZE_MAX]
+        raise StartError(f"deleteWhen={shown}: expected hours from 00 to 23, several with ; between")
+    if len(hours) > HOURS_MAX:
+        raise StartError(f"deleteWhen={store_config.delete_when[:TEXT_SIZE_MAX]}: {len(hours)} hours, the limit is {HOURS_MAX}")
     if store_config.flush_disk_type not in ("ASYNC_FLUSH", "SYNC_FLUSH"):
         raise StartError(f"flushDiskType={store_config.flush_disk_type}: use ASYNC_FLUSH or SYNC_FLUSH")

@@ -5,7 +5,12 @@ from pathlib import Path
 from typing import Final
 
 from remoting.limits import ConnectionLimits
+from remoting.allow_list import networks
 from runtime.config import setting
+from runtime.lifecycle import StartError
+
+REGISTER_PERIOD_MAX_S: Final = 60
+"""Brokers, Apache's too, register again after this long at the latest, whatever their registerNameServerPeriod says."""
 
 
 @dataclass
@@ -21,7 +26,37 @@ class NamesrvConfig(ConnectionLimits):
     """Of all namespaces, keys and values together."""
     config_store_path: str = ""
     order_message_enable: bool = False
-    server_channel_max_idle_time_seconds: int = setting(120, low=1)
+    server_channel_max_idle_time_seconds: int = setting(120, low=REGISTER_PERIOD_MAX_S, high=86_400)
+    """A shorter time would close the connections of living brokers, and their routes would go with them."""
+
+    admin_allow: str = ""
+    """Addresses and CIDR networks, with , between, that administrative codes are served to. Empty: all, as in Apache."""
+    register_allow: str = ""
+    """The same for brokers: who may register and unregister."""
+    refuse_second_broker: bool = True
+    """Whether a broker is refused whose name and id, or address, another living broker has; else it takes them over."""
+    register_brokers_max: int = setting(2_000, low=1)
+    """Brokers that are registered at a time."""
+    register_clusters_max: int = setting(1_000, low=1)
+    register_topics_max: int = setting(100_000, low=1)
+    """Topics of one broker."""
+    register_queues_max: int = setting(65_536, low=1)
+    """Queues of one topic on one broker."""
+    register_name_size_max: int = setting(1_024, low=1)
+    """Characters of one name or address that a broker tells."""
+    register_filter_servers_max: int = setting(16, low=0)
+    """Filter servers of one broker."""
+    route_rows_max: int = setting(400_000, low=1)
+    """Rows of the route table: topics of all brokers, each counted once for each broker."""
+
+
+def check(config: NamesrvConfig) -> None:
+    """Raises StartError for what this name server cannot be. Used at start, and for each change while running."""
+    try:
+        networks("adminAllow", config.admin_allow)
+        networks("registerAllow", config.register_allow)
+    except ValueError as error:
+        raise StartError(str(error)) from None
 
 
 CHANGEABLE: Final = frozenset({"orderMessageEnable", "serverChannelMaxIdleTimeSeconds"})

@@ -1,16 +1,25 @@
 """What the name server answers, by request code; the table is at the end."""
 
 import json
+import logging
 import zlib
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from namesrv.config import CHANGEABLE, NamesrvConfig
+from namesrv.config import CHANGEABLE, NamesrvConfig, check
 from namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfigManager, KVLimitError
 from namesrv.register_body import RegisterBodyError, decode_register_body
-from namesrv.route_info import BROKER_EXPIRED_S, FLAG_UNIT, FLAG_UNIT_SUB, BrokerIdentity, RouteInfoManager
+from namesrv.register_limits import RegistrationRefused
+from namesrv.route_info import (
+    BROKER_EXPIRED_S,
+    FLAG_UNIT,
+    FLAG_UNIT_SUB,
+    BrokerIdentity,
+    RouteInfoManager,
+    host_of,
+)
 from remoting import fastjson
 from remoting.bodies import BrokerData, DataVersion, KVTable, TopicList, TopicRouteData, encode_body
 from remoting.codes import RequestCode, ResponseCode
@@ -39,9 +48,17 @@ from remoting.headers.topic import (
 from runtime import config as runtime_config
 from runtime import properties_file
 from runtime.config import ConfigError, KeyRefused
+from runtime.lifecycle import StartError
+from runtime.refusal_log import RefusalLog
+
+log = logging.getLogger("namesrv")
+refusals: Final = RefusalLog(log, logging.ERROR)
 
 STRICT_JSON_VERSION: Final = 401
 """Clients from 4.9.4 on read routes as strict JSON; older Go clients only know fastjson's bare numeric keys."""
+
+HEARTBEAT_TIMEOUT_MAX_S: Final = 86_400.0
+"""The longest silence that a broker may ask for."""
 
 FAQ: Final = "See http://rocketmq.apache.org/docs/faq/ for further details."
 
@@ -68,14 +85,17 @@ def register_broker(services: NamesrvServices, request: Request[RegisterBrokerRe
     except RegisterBodyError as error:
         raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from None
     timeout_ms = header.heartbeat_timeout_millis
-    ha_server_addr, master_addr = services.routes.register(
-        BrokerIdentity(header.cluster_name, header.broker_name, header.broker_addr, header.broker_id),
-        header.ha_server_addr,
-        body.topic_config_serialize_wrapper,
-        body.filter_server_list,
-        channel,
-        BROKER_EXPIRED_S if timeout_ms is None else timeout_ms / 1000,
-    )
+    try:
+        ha_server_addr, master_addr = services.routes.register(
+            _identity(header),
+            header.ha_server_addr,
+            body.topic_config_serialize_wrapper,
+            body.filter_server_list,
+            channel,
+            BROKER_EXPIRED_S if timeout_ms is None else min(timeout_ms / 1000, HEARTBEAT_TIMEOUT_MAX_S),
+        )
+    except RegistrationRefused as error:
+        raise _refused(channel, error) from None
     if "namesrv.is_broker" not in channel.attachments:
         channel.attachments["namesrv.is_broker"] = True
         channel.on_close(services.routes.channel_closed)
@@ -85,9 +105,21 @@ def register_broker(services: NamesrvServices, request: Request[RegisterBrokerRe
 
 
 def unregister_broker(services: NamesrvServices, request: Request[BrokerIdentityRequestHeader]) -> Response:
-    header = request.header
-    services.routes.unregister(BrokerIdentity(header.cluster_name, header.broker_name, header.broker_addr, header.broker_id))
+    try:
+        services.routes.unregister_by(_identity(request.header), request.channel)
+    except RegistrationRefused as error:
+        raise _refused(request.channel, error) from None
     return Response()
+
+
+def _identity(header: RegisterBrokerRequestHeader | BrokerIdentityRequestHeader) -> BrokerIdentity:
+    return BrokerIdentity(header.cluster_name, header.broker_name, header.broker_addr, header.broker_id)
+
+
+def _refused(channel: Any, error: RegistrationRefused) -> RemotingError:
+    """The answer to a broker that is refused; also said in the log, at once and then each minute."""
+    refusals.say((host_of(channel), error.key), f"refused a broker at {host_of(channel)}: {error}")
+    return RemotingError(ResponseCode.SYSTEM_ERROR, str(error))
 
 
 def query_data_version(services: NamesrvServices, request: Request[BrokerIdentityRequestHeader]) -> Response:
@@ -229,10 +261,10 @@ def update_namesrv_config(services: NamesrvServices, request: Request[NoHeader])
     """Unlike Apache's, which answers success, an unknown or forbidden key is refused, and with it the whole update."""
     try:
         changes = properties_file.loads(properties_file.decode(request.body))
-        runtime_config.update([services.config], changes, CHANGEABLE)
+        runtime_config.update([services.config], changes, CHANGEABLE, check)
     except KeyRefused as error:
         raise RemotingError(ResponseCode.NO_PERMISSION, str(error)) from None
-    except (ConfigError, ValueError) as error:
+    except (ConfigError, ValueError, StartError) as error:
         raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from None
     services.config_changed(changes)
     return Response()
@@ -268,3 +300,25 @@ ROUTES: Final = routes(
     Route(RequestCode.UPDATE_NAMESRV_CONFIG, NoHeader, update_namesrv_config),
     Route(RequestCode.GET_NAMESRV_CONFIG, NoHeader, get_namesrv_config),
 )
+
+REGISTER_CODES: Final = frozenset(
+    {RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER, RequestCode.QUERY_DATA_VERSION},
+)
+"""What brokers ask: `registerAllow`."""
+OPEN_CODES: Final = frozenset(
+    {
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        RequestCode.GET_BROKER_CLUSTER_INFO,
+        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+        RequestCode.GET_TOPICS_BY_CLUSTER,
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS,
+        RequestCode.GET_UNIT_TOPIC_LIST,
+        RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST,
+        RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+        RequestCode.GET_KV_CONFIG,
+        RequestCode.GET_KVLIST_BY_NAMESPACE,
+    }
+)
+"""What clients ask."""
+ADMIN_CODES: Final = frozenset(ROUTES) - REGISTER_CODES - OPEN_CODES
+"""What tools ask, also each new code: `adminAllow`."""

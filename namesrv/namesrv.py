@@ -6,10 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from namesrv.config import NamesrvConfig
-from namesrv.handlers import ROUTES, NamesrvServices
+from namesrv.config import NamesrvConfig, check
+from namesrv.handlers import ADMIN_CODES, REGISTER_CODES, ROUTES, NamesrvServices
 from namesrv.kv_config import KVConfigManager, KVLimits
 from namesrv.route_info import RouteInfoManager
+from remoting.allow_list import restricted
 from remoting.server import RemotingServer
 from remoting.tls import TLS_FILES_S, TlsConfig, server_tls
 from runtime import atomic_file, properties_file
@@ -33,7 +34,7 @@ class NameServer:
         self._tls_config = tls_config or TlsConfig()
         self.port = 0
         self._clock = clock or SystemClock()
-        self.routes = RouteInfoManager(self._clock)
+        self.routes = RouteInfoManager(self._clock, config)
         self._server: RemotingServer | None = None
         self._housekeeping: list[Timer] = []
         self._writer = ThreadPoolExecutor(1, "config-writer")
@@ -44,6 +45,8 @@ class NameServer:
         config = self.config
         limits = KVLimits(config.max_kv_value_bytes, config.max_kv_entries, config.max_kv_total_bytes)
         kv_config = KVConfigManager(Path(config.kv_config_path) if config.kv_config_path else None, self._tables, limits)
+        check(config)
+        kv_config = KVConfigManager(Path(config.kv_config_path) if config.kv_config_path else None)
         try:
             kv_config.load()
         except (OSError, ValueError) as error:
@@ -55,6 +58,9 @@ class NameServer:
         services = NamesrvServices(config, self.routes, kv_config, self._config_changed)
         idle_s = config.server_channel_max_idle_time_seconds
         self._server = RemotingServer(services, ROUTES, Turn(loop), timers, idle_s, tls, config)
+        table = restricted(ROUTES, ADMIN_CODES, "adminAllow", config.admin_allow, log)
+        table = restricted(table, REGISTER_CODES, "registerAllow", config.register_allow, log)
+        self._server = RemotingServer(services, table, Turn(loop), timers, config.server_channel_max_idle_time_seconds, tls)
         with listening(config.bind_address, config.listen_port, "listenPort"):
             self.port = await self._server.listen(config.bind_address, config.listen_port)
         self._housekeeping = [timers.every(SCAN_S, self.expire)]

@@ -4,22 +4,33 @@ Four tables, after Apache's: queues by topic and broker name, brokers (id -> add
 brokers by address. A broker is taken out when it unregisters, when its connection closes, or when it was silent for 120 s;
 a topic without brokers goes with the last one. Nothing here knows a socket: a connection is an object to compare.
 
+A broker is *living* while its connection is open and it has registered within the longest period of brokers. A second one of
+its name and id, or with its address from another host, is refused meanwhile, and told why; in Apache's name server it would
+take over the route, until the first registers again. `refuseSecondBroker=false` has it so.
+
 Only the broker with id 0 tells topics, and they are taken when its DataVersion changed: that is why write permission wiped
 here survives the broker's heartbeats until its topics change. A topic that a broker no longer mentions stays, as in 4.9.
 """
 
 import logging
 from collections.abc import Callable
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
+from namesrv.config import REGISTER_PERIOD_MAX_S, NamesrvConfig
+from namesrv.register_limits import SHOWN_SIZE_MAX, RegistrationRefused, check_names, check_room, check_topics
 from remoting.bodies import BrokerData, DataVersion, QueueData, TopicConfig, TopicConfigSerializeWrapper, TopicRouteData
 from runtime.clock import Clock
+from runtime.refusal_log import RefusalLog
 
 log = logging.getLogger("namesrv")
 
 MASTER_ID: Final = 0
 BROKER_EXPIRED_S: Final = 120.0
 """A broker that did not register for this long is taken out, unless it asked for another time."""
+
+LIVING_S: Final = REGISTER_PERIOD_MAX_S + 15.0
+"""A broker that did not register for this long no longer keeps others from its name: one that hangs is replaced."""
 
 PERM_WRITE: Final = 2
 PERM_READ_WRITE: Final = 6
@@ -36,7 +47,8 @@ class BrokerIdentity(NamedTuple):
     broker_id: int
 
     def __str__(self) -> str:
-        return f"{self.cluster}/{self.broker_name}/{self.broker_id} at {self.address}"
+        cluster, name, address = (text[:SHOWN_SIZE_MAX] for text in (self.cluster, self.broker_name, self.address))
+        return f"{cluster}/{name}/{self.broker_id} at {address}"
 
 
 class _Live:
@@ -64,28 +76,39 @@ class _Live:
 
 
 class _Broker:
-    """The addresses by id of one broker name."""
+    """The addresses by id of one broker name, and the topics and clusters that it has."""
 
-    __slots__ = ("address_by_id", "cluster", "name")
+    __slots__ = ("address_by_id", "cluster", "clusters", "name", "topics")
 
     def __init__(self, cluster: str, name: str) -> None:
         self.cluster = cluster
         self.name = name
         self.address_by_id: dict[int, str] = {}
+        self.clusters: set[str] = set()
+        self.topics: dict[str, None] = {}
 
     def data(self) -> BrokerData:
         return BrokerData(self.name, self.cluster, {str(i): a for i, a in sorted(self.address_by_id.items())})
 
 
+def host_of(channel: Any) -> str | None:
+    """Where a connection comes from."""
+    return getattr(channel, "remote_host", None)
+
+
 class RouteInfoManager:
     """The tables of a name server."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, config: NamesrvConfig | None = None) -> None:
+        """`config` says how much brokers may bring."""
         self._clock = clock
+        self._config = config or NamesrvConfig()
         self._queues: dict[str, dict[str, QueueData]] = {}
         self._brokers: dict[str, _Broker] = {}
         self._clusters: dict[str, set[str]] = {}
         self._live: dict[str, _Live] = {}
+        self._row_count = 0
+        self._takeovers = RefusalLog(log)
 
     # Brokers
 
@@ -98,17 +121,23 @@ class RouteInfoManager:
         channel: Any,
         expired_s: float = BROKER_EXPIRED_S,
     ) -> tuple[str | None, str | None]:
-        """Enter a broker. Returns the HA address and the address of its master; None, None where it has none."""
+        """Enter a broker. Returns the HA address and the address of its master; None, None where it has none.
+
+        Raises RegistrationRefused, and changes nothing, for a second living broker and for what is beyond a limit.
+        """
+        tells_topics = self._check(identity, ha_address, topics, filter_servers, channel)
+        known = self._live.get(identity.address)
+        if known is not None:
+            self._renamed(known.identity, identity)
         self._clusters.setdefault(identity.cluster, set()).add(identity.broker_name)
         broker = self._brokers.setdefault(identity.broker_name, _Broker(identity.cluster, identity.broker_name))
-        for broker_id, address in list(broker.address_by_id.items()):
-            if address == identity.address and broker_id != identity.broker_id:
-                del broker.address_by_id[broker_id]  # a slave that became master, or the other way round
-        is_first = broker.address_by_id.get(identity.broker_id) is None
+        broker.clusters.add(identity.cluster)
+        before = broker.address_by_id.get(identity.broker_id)
+        if before is not None and before != identity.address:
+            self._live.pop(before, None)
         broker.address_by_id[identity.broker_id] = identity.address
-        if identity.broker_id == MASTER_ID and (is_first or self.is_changed(identity.address, topics.data_version)):
-            for config in topics.topic_config_table.values():
-                self._enter_queues(identity.broker_name, config)
+        if tells_topics:
+            self._enter_topics(broker, topics.topic_config_table)
         if identity.address not in self._live:
             log.info("broker %s registered", identity)
         self._live[identity.address] = _Live(
@@ -120,9 +149,94 @@ class RouteInfoManager:
             return None, None
         return master.ha_address, master_address
 
+    def _renamed(self, before: BrokerIdentity, identity: BrokerIdentity) -> None:
+        """What was registered with this address until now; a broker that only changed its id keeps its topics."""
+        if before.broker_name != identity.broker_name:
+            self._drop(before)
+        elif before.broker_id != identity.broker_id:
+            ids = self._brokers[before.broker_name].address_by_id
+            if ids.get(before.broker_id) == before.address:
+                del ids[before.broker_id]
+
+    def _check(
+        self, identity: BrokerIdentity, ha_address: str, topics: TopicConfigSerializeWrapper, filter_servers: list[str],
+        channel: Any,
+    ) -> bool:  # fmt: skip
+        """Whether the registration brings topics. Raises RegistrationRefused."""
+        config = self._config
+        names = [
+            ("brokerName", identity.broker_name), ("clusterName", identity.cluster), ("brokerAddr", identity.address),
+            ("haServerAddr", ha_address),
+        ]  # fmt: skip
+        check_names(config, names, filter_servers)
+        self._check_second(identity, topics.data_version, channel)
+        broker = self._brokers.get(identity.broker_name)
+        is_first = broker is None or broker.address_by_id.get(identity.broker_id) is None
+        is_changed = is_first or self.is_changed(identity.address, topics.data_version)
+        tells_topics = identity.broker_id == MASTER_ID and is_changed
+        rows = self._row_count
+        if tells_topics:
+            check_topics(config, topics)
+            known = {} if broker is None else broker.topics
+            told = {topic.topic_name for topic in topics.topic_config_table.values()}
+            fresh = len(told - known.keys())
+            # Of a broker that has told more topics than it may have at a time, those go that it no longer has.
+            rows += fresh if len(known) + fresh <= config.register_topics_max else len(told) - len(known)
+        check_room(
+            config,
+            len(self._live) + (identity.address not in self._live),
+            len(self._clusters) + (identity.cluster not in self._clusters),
+            rows if rows > self._row_count else 0,
+        )
+        return tells_topics
+
+    def _check_second(self, identity: BrokerIdentity, data_version: DataVersion, channel: Any) -> None:
+        """Raises RegistrationRefused when a living broker has the name and id, or the address."""
+        holder = self._living_other(self._live.get(identity.address), channel)
+        if holder is None or host_of(holder.channel) == host_of(channel):  # the same broker, started again
+            broker = self._brokers.get(identity.broker_name)
+            address = None if broker is None else broker.address_by_id.get(identity.broker_id)
+            if address is None or address == identity.address:
+                return
+            holder = self._living_other(self._live.get(address), channel)
+            if holder is None or (data_version.state_version or 0) > (holder.data_version.state_version or 0):
+                return  # a higher state version: 5.x's controller has elected a new master
+        silent_s = self._clock.monotonic() - holder.last_seen
+        why = (
+            f"two living brokers: {identity} wants to register, {holder.identity} did so {silent_s:.0f} s ago over a "
+            f"connection from {host_of(holder.channel)} that is open"
+        )
+        if self._config.refuse_second_broker:
+            raise RegistrationRefused(
+                f"second {identity}",
+                f"{why}; the second is refused (refuseSecondBroker=true): give it a brokerName or brokerId of its own",
+            )
+        self._takeovers.say(identity.broker_name, f"{why}; the second takes over (refuseSecondBroker=false)")
+
+    def _living_other(self, live: _Live | None, channel: Any) -> _Live | None:
+        """`live`, if it lives and is connected by another connection than `channel`."""
+        return live if live is not None and live.channel is not channel and self._is_living(live) else None
+
+    def _is_living(self, live: _Live) -> bool:
+        return self._clock.monotonic() <= live.last_seen + min(live.expired_s, LIVING_S)
+
+    def unregister_by(self, identity: BrokerIdentity, channel: Any) -> None:
+        """Take a broker out as `channel` asks. Raises RegistrationRefused when it lives and is connected from elsewhere."""
+        live = self._live.get(identity.address)
+        if live is not None and live.channel is not channel and host_of(live.channel) != host_of(channel):
+            if self._is_living(live):
+                why = f"broker {live.identity} is connected from {host_of(live.channel)}, which alone may unregister it"
+                raise RegistrationRefused("unregister", why)
+        self.unregister(identity)
+
     def unregister(self, identity: BrokerIdentity) -> None:
         """Take a broker out; unknown ones are fine, and an id that meanwhile is at another address stays."""
-        self._live.pop(identity.address, None)
+        live = self._live.get(identity.address)
+        if live is not None and live.identity[1:] == identity[1:]:
+            del self._live[identity.address]
+        self._drop(identity)
+
+    def _drop(self, identity: BrokerIdentity) -> None:
         broker = self._brokers.get(identity.broker_name)
         if broker is not None and broker.address_by_id.get(identity.broker_id) == identity.address:
             log.info("broker %s is gone", identity)
@@ -183,8 +297,8 @@ class RouteInfoManager:
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
         """Topics that a broker of the cluster has; none for an unknown cluster."""
-        names = self._clusters.get(cluster, set())
-        return [topic for topic, queues in self._queues.items() if not names.isdisjoint(queues)]
+        names = self._clusters.get(cluster, ())
+        return list(dict.fromkeys(chain.from_iterable(self._brokers[name].topics for name in names if name in self._brokers)))
 
     def topics_by_flag(self, matches: Callable[[int], bool]) -> list[str]:
         """Topics whose topicSysFlag, as the first of their brokers has it, matches."""
@@ -195,7 +309,8 @@ class RouteInfoManager:
     def delete_topic(self, topic: str, cluster: str | None) -> None:
         """Forget a topic, or only what the brokers of `cluster` have of it."""
         if cluster is None:
-            self._queues.pop(topic, None)
+            for name in list(self._queues.get(topic, ())):
+                self._drop_queues(topic, name)
             return
         for name in self._clusters.get(cluster, ()):
             self._drop_queues(topic, name)
@@ -219,26 +334,44 @@ class RouteInfoManager:
         return self._change_perm(broker_name, lambda perm: PERM_READ_WRITE)
 
     def _change_perm(self, broker_name: str, changed: Callable[[int], int]) -> int:
-        rows = [queues[broker_name] for queues in self._queues.values() if broker_name in queues]
+        broker = self._brokers.get(broker_name)
+        rows = [] if broker is None else [self._queues[topic][broker_name] for topic in broker.topics]
         for row in rows:
             row.perm = changed(row.perm)
         return len(rows)
 
-    def _enter_queues(self, broker_name: str, config: TopicConfig) -> None:
-        self._queues.setdefault(config.topic_name, {})[broker_name] = QueueData(
-            broker_name, config.perm, config.read_queue_nums, config.write_queue_nums, config.topic_sys_flag
-        )
+    def _enter_topics(self, broker: _Broker, table: dict[str, TopicConfig]) -> None:
+        for config in table.values():
+            if config.topic_name not in broker.topics:
+                self._row_count += 1
+                broker.topics[config.topic_name] = None
+            self._queues.setdefault(config.topic_name, {})[broker.name] = QueueData(
+                broker.name, config.perm, config.read_queue_nums, config.write_queue_nums, config.topic_sys_flag
+            )
+        if len(broker.topics) > self._config.register_topics_max:
+            told = {config.topic_name for config in table.values()}
+            for topic in [topic for topic in broker.topics if topic not in told]:
+                self._drop_queues(topic, broker.name)
 
     def _drop_name(self, broker: _Broker) -> None:
         del self._brokers[broker.name]
-        for cluster, names in list(self._clusters.items()):
+        for cluster in broker.clusters:
+            names = self._clusters[cluster]
             names.discard(broker.name)
             if not names:
                 del self._clusters[cluster]
-        for topic in list(self._queues):
-            self._drop_queues(topic, broker.name)
+        for topic in broker.topics:
+            self._drop_row(topic, broker.name)
 
     def _drop_queues(self, topic: str, broker_name: str) -> None:
+        if self._drop_row(topic, broker_name) and broker_name in self._brokers:
+            self._brokers[broker_name].topics.pop(topic, None)
+
+    def _drop_row(self, topic: str, broker_name: str) -> bool:
         queues = self._queues.get(topic)
-        if queues is not None and queues.pop(broker_name, None) is not None and not queues:
+        if queues is None or queues.pop(broker_name, None) is None:
+            return False
+        self._row_count -= 1
+        if not queues:
             del self._queues[topic]
+        return True

@@ -5,14 +5,21 @@ the one given by `setting(default, key="brokerIP1")`. Types: int, float, bool, s
 (an empty value). One file may bind to several classes, as Apache's broker.conf does; what no class declares is reported.
 """
 
+import copy
 import dataclasses
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import Any, Final, NamedTuple, TypeVar, overload
 
 C = TypeVar("C")
+
+
+VALUE_SIZE_MAX: Final = 200
+"""Characters of a bad key or value that an error shows."""
+PROBLEMS_MAX: Final = 20
+"""Refused keys that an error lists."""
 
 
 class ConfigError(ValueError):
@@ -78,7 +85,7 @@ class Item(NamedTuple):
             value = None
         # value != value: not a number
         if value is None or value != value or not self._is_within_limits(value):
-            raise ConfigError([f"{self.key}={text}: expected {self.expected()}"])
+            raise ConfigError([f"{self.key}={text[:VALUE_SIZE_MAX]}: expected {self.expected()}"])
         return value
 
     def _is_within_limits(self, value: Any) -> bool:
@@ -185,31 +192,45 @@ def bind(
     return made[0] if isinstance(declared, type) else made, report
 
 
-def update(configs: Iterable[Any], changes: Mapping[str, str], allowed: frozenset[str] | set[str]) -> dict[str, Any]:
+def update(
+    configs: Iterable[Any],
+    changes: Mapping[str, str],
+    allowed: frozenset[str] | set[str],
+    check: Callable[..., None] | None = None,
+) -> dict[str, Any]:
     """Set keys of live configs, all or none. Returns key -> new value.
 
+    `check`: called with a copy of each config in which the new values are set; what it raises refuses the whole. It is the
+    function that is used at start, so that a value which a start would refuse is not taken while running.
     Raises KeyRefused naming each key that no config declares or that is not in `allowed`, else ConfigError naming each
     value that does not fit.
     """
-    tables = [(config, items_of(type(config))) for config in configs]
-    declared = {key for _, table in tables for key in table}
-    refused = [f"unknown key {key}" for key in changes if key not in declared]
+    configs = list(configs)
+    tables = [items_of(type(config)) for config in configs]
+    declared = {key for table in tables for key in table}
+    refused = [f"unknown key {key[:VALUE_SIZE_MAX]}" for key in changes if key not in declared]
     refused += [f"key {key} cannot be changed while running" for key in changes if key in declared and key not in allowed]
     if refused:
-        raise KeyRefused(refused)
-    rows: list[tuple[Any, Item, Any]] = []
+        more = [f"and {len(refused) - PROBLEMS_MAX} more"] if len(refused) > PROBLEMS_MAX else []
+        raise KeyRefused(refused[:PROBLEMS_MAX] + more)
+    rows: list[tuple[int, Item, Any]] = []
     problems: list[str] = []
     for key, text in changes.items():
-        for config, table in tables:
+        for index, table in enumerate(tables):
             if key in table:
                 try:
-                    rows.append((config, table[key], table[key].parse(text)))
+                    rows.append((index, table[key], table[key].parse(text)))
                 except ConfigError as error:
                     problems += error.problems
     if problems:
         raise ConfigError(problems)
-    for config, item, value in rows:
-        setattr(config, item.name, value)
+    if check is not None:
+        changed = [copy.copy(config) for config in configs]
+        for index, item, value in rows:
+            setattr(changed[index], item.name, value)
+        check(*changed)
+    for index, item, value in rows:
+        setattr(configs[index], item.name, value)
     return {item.key: value for _, item, value in rows}
 
 

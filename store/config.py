@@ -82,9 +82,9 @@ class MessageStoreConfig:
     data_read_ahead_enable: bool = True  # 5.x: let the kernel read ahead in the log
 
     check_crc_on_recover: bool = _setting(True, key="checkCRCOnRecover")
-    file_reserved_time: int = _setting(72, 0, important=True)  # hours
+    file_reserved_time: int = _setting(72, 0, _INT_MAX, important=True)  # hours
     delete_when: str = _setting("04", important=True)  # hours of the day, with ; between
-    disk_max_used_space_ratio: int = 75  # percent, held to 10..95
+    disk_max_used_space_ratio: int = _setting(75, 0, 100)  # percent, held to 10..95
     disk_space_clean_forcibly_ratio: int = _setting(85, 1, 100)  # 5.x keys; 4.9.4 takes both from system properties
     disk_space_warning_level_ratio: int = _setting(90, 1, 100)
     clean_file_forcibly_enable: bool = True
@@ -96,17 +96,17 @@ class MessageStoreConfig:
     os_page_cache_busy_time_out_mills: int = _setting(3_000, 1)
     """Sends that wait behind a put that takes longer are refused. Apache's default is 1000."""
 
-    max_transfer_bytes_on_message_in_memory: int = _setting(256 << 10, 1, important=True)
-    max_transfer_count_on_message_in_memory: int = _setting(32, 1, important=True)
-    max_transfer_bytes_on_message_in_disk: int = _setting(64 << 10, 1, important=True)
-    max_transfer_count_on_message_in_disk: int = _setting(8, 1, important=True)
+    max_transfer_bytes_on_message_in_memory: int = _setting(256 << 10, 1, _INT_MAX, important=True)
+    max_transfer_count_on_message_in_memory: int = _setting(32, 1, _INT_MAX, important=True)
+    max_transfer_bytes_on_message_in_disk: int = _setting(64 << 10, 1, _INT_MAX, important=True)
+    max_transfer_count_on_message_in_disk: int = _setting(8, 1, _INT_MAX, important=True)
     access_message_in_memory_max_ratio: int = _setting(40, 0, 100, important=True)  # percent of the machine's memory
 
     message_index_enable: bool = _setting(True, important=True)
     max_hash_slot_num: int = _setting(5_000_000, 1, _INT_MAX // 4)
     max_index_num: int = _setting(20_000_000, 2, _INT_MAX // 20)
-    max_msgs_num_batch: int = _setting(64, 1)
-    default_query_max_num: int = _setting(32, 1)
+    max_msgs_num_batch: int = _setting(64, 1, _INT_MAX)
+    default_query_max_num: int = _setting(32, 1, _INT_MAX)
 
     timer_wheel_enable: bool = True  # 5.x keys from here on
     timer_precision_ms: int = _setting(1000, 1)

@@ -2,7 +2,7 @@
 
 import logging
 
-from broker.config import FIXED_KEYS, UPDATABLE_KEYS
+from broker.config import FIXED_KEYS, UPDATABLE_KEYS, check
 from broker.runtime_info import runtime_info
 from broker.services import Services
 from broker.timer_figures import timer_checkpoint, timer_metrics
@@ -17,6 +17,7 @@ from remoting.headers.query import QueryConsumeQueueRequestHeader
 from remoting.headers.route import ConfigVersionResponseHeader
 from runtime import properties_file
 from runtime.config import ConfigError, to_properties, update
+from runtime.lifecycle import StartError
 from store.layout import CONSUME_QUEUE_UNIT_STRUCT
 
 log = logging.getLogger("broker")
@@ -26,17 +27,17 @@ QUEUE_UNITS_MAX = 1000
 
 
 def update_broker_config(services: Services, request: Request[NoHeader]) -> Response:
-    """All keys of the body or none. They hold until the broker stops: its config file is its owner's, not the wire's."""
+    """All keys of the body or none, checked as at start. They hold until the broker stops: its config file is its owner's, not the wire's."""
     configs = (services.config, services.store.config)
     permission = services.config.broker_permission
     try:
         changes = properties_file.loads(properties_file.decode(request.body))
         if not changes:
             raise ConfigError(["there is no key=value in the body"])
-        changed = update(configs, changes, UPDATABLE_KEYS)
+        changed = update(configs, changes, UPDATABLE_KEYS, check)
     except ConfigError as error:
         raise RemotingError(ResponseCode.SYSTEM_ERROR, "; ".join(error.problems)) from error
-    except ValueError as error:
+    except (ValueError, StartError) as error:
         raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from error
     services.config_version.counter += 1
     services.config_version.timestamp = services.clock.message_time_ms()

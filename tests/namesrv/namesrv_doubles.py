@@ -6,8 +6,8 @@ from runtime.clock import SystemClock
 class Connection:
     """Stands for a broker's or a client's connection."""
 
-    def __init__(self):
-        self.attachments, self.callbacks, self.is_closed = {}, [], False
+    def __init__(self, remote_host="10.0.0.1"):
+        self.attachments, self.callbacks, self.is_closed, self.remote_host = {}, [], False, remote_host
 
     def on_close(self, callback):
         self.callbacks.append(callback)

@@ -246,7 +246,12 @@ def test_key_value_config(namesrv):
         (b"orderMessageEnable=true\nlistenPort=1", 16, "listenPort"),
         (b"nonsense=1\norderMessageEnable=true", 16, "unknown key nonsense"),
         (b"orderMessageEnable=yes", 1, "orderMessageEnable=yes: expected true or false"),
-        (b"serverChannelMaxIdleTimeSeconds=0", 1, "serverChannelMaxIdleTimeSeconds=0: expected a whole number not below 1"),
+        (b"serverChannelMaxIdleTimeSeconds=0", 1, "serverChannelMaxIdleTimeSeconds=0: expected a whole number from 60 to 86400"),
+        (b"serverChannelMaxIdleTimeSeconds=1", 1, "serverChannelMaxIdleTimeSeconds=1: expected a whole number from 60 to 86400"),
+        (b"serverChannelMaxIdleTimeSeconds=59", 1, "expected a whole number from 60"),
+        (b"serverChannelMaxIdleTimeSeconds=99999999", 1, "expected a whole number from 60 to 86400"),
+        (b"adminAllow=10.0.0.1", 16, "adminAllow cannot be changed while running"),
+        (b"registerBrokersMax=1", 16, "registerBrokersMax cannot be changed while running"),
         (b"a=\\u12", 1, "line 1"),
     ],
 )

@@ -1,7 +1,12 @@
 """RouteInfoManager: brokers come, change and go."""
 
+import time
+
+import pytest
 from namesrv_doubles import Connection, LivenessClock
 
+from namesrv.config import NamesrvConfig
+from namesrv.register_limits import RegistrationRefused
 from namesrv.route_info import BrokerIdentity, RouteInfoManager
 from remoting.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 
@@ -14,9 +19,9 @@ def topics(*names, counter=1, **fields):
     return TopicConfigSerializeWrapper(table, DataVersion(counter, 5))
 
 
-def tables():
+def tables(**config):
     clock = LivenessClock()
-    return RouteInfoManager(clock), clock
+    return RouteInfoManager(clock, NamesrvConfig(**config)), clock
 
 
 def enter(routes, identity, wrapper=None, channel=None, **options):
@@ -137,9 +142,10 @@ def test_a_closed_connection_takes_out_its_broker_but_not_one_that_came_back_by_
 
 
 def test_a_broker_that_moved_is_not_harmed_by_the_end_of_its_old_connection():
-    routes, _ = tables()
+    routes, clock = tables()
     old, moved = Connection(), A._replace(address="10.0.0.9:1")
     enter(routes, A, channel=old)
+    clock.now += 76  # it hangs, or its machine lost power
     enter(routes, moved, topics("T"), channel=Connection())
     routes.channel_closed(old)
     assert brokers_of(routes) == {"a": {"0": moved.address}}
@@ -176,3 +182,164 @@ def test_filter_servers_are_in_the_route_of_their_broker():
     routes, _ = tables()
     routes.register(A, "", topics("T"), ["10.0.0.1:9"], None)
     assert routes.route("T").filter_server_table == {A.address: ["10.0.0.1:9"]}
+
+
+# --- two brokers of one name and id ---------------------------------------------------------------------------------
+
+TAKEN = [
+    pytest.param(A._replace(address="10.0.0.9:1"), id="the name and id"),
+    pytest.param(A, id="name, id and address"),
+    pytest.param(A._replace(broker_name="other"), id="the address"),
+]
+
+
+@pytest.mark.parametrize("second", TAKEN)
+def test_what_a_living_broker_has_is_refused_to_a_second_one(second):
+    routes, clock = tables()
+    first, stranger = Connection(), Connection("10.0.0.9")
+    enter(routes, A, channel=first)
+    for _ in range(3):
+        clock.now += 29
+        with pytest.raises(RegistrationRefused, match="two living brokers.*refuseSecondBroker"):
+            enter(routes, second, topics("T", "U", counter=9), channel=stranger)
+        routes.channel_closed(stranger)
+        assert brokers_of(routes) == {"a": {"0": A.address}}
+        assert routes.topics() == ["T"]
+        enter(routes, A, channel=first)
+
+
+@pytest.mark.parametrize("second", TAKEN)
+def test_a_second_broker_takes_over_when_the_first_is_silent_or_its_connection_closed(second):
+    for is_silent in (True, False):
+        routes, clock = tables()
+        first, taker = Connection(), Connection("10.0.0.9")
+        enter(routes, A, channel=first)
+        if is_silent:
+            clock.now += 76
+        else:
+            first.close()
+            routes.channel_closed(first)
+        enter(routes, second, channel=taker)
+        assert brokers_of(routes) == {second.broker_name: {"0": second.address}}
+        routes.channel_closed(first)
+        assert brokers_of(routes) == {second.broker_name: {"0": second.address}}
+        routes.channel_closed(taker)
+        assert (routes.topics(), routes.brokers(), routes.clusters()) == ([], {}, {})
+
+
+def test_a_broker_that_started_again_at_its_address_is_taken_at_once():
+    """Its old connection may not have closed yet."""
+    routes, _ = tables()
+    enter(routes, A, channel=Connection())
+    enter(routes, A, channel=Connection())
+
+
+def test_a_master_that_a_controller_elected_takes_over_at_once():
+    routes, _ = tables()
+    enter(routes, A, channel=Connection())
+    newer = TopicConfigSerializeWrapper({}, DataVersion(1, 5, 2))
+    enter(routes, A._replace(address="10.0.0.9:1"), newer, channel=Connection("10.0.0.9"))
+    assert brokers_of(routes) == {"a": {"0": "10.0.0.9:1"}}
+
+
+def test_as_in_apaches_name_server_the_second_can_take_over(caplog):
+    routes, _ = tables(refuse_second_broker=False)
+    enter(routes, A, channel=Connection())
+    enter(routes, A._replace(address="10.0.0.9:1"), channel=Connection("10.0.0.9"))
+    assert brokers_of(routes) == {"a": {"0": "10.0.0.9:1"}}
+    assert "two living brokers" in caplog.text and "takes over" in caplog.text
+
+
+def test_only_its_own_host_unregisters_a_living_broker():
+    routes, clock = tables()
+    enter(routes, A, channel=Connection())
+    with pytest.raises(RegistrationRefused, match="connected from 10.0.0.1"):
+        routes.unregister_by(A, Connection("10.0.0.9"))
+    routes.unregister_by(A._replace(broker_name="other"), Connection())
+    assert brokers_of(routes) == {"a": {"0": A.address}}
+    clock.now += 76
+    routes.unregister_by(A, Connection("10.0.0.9"))
+    assert brokers_of(routes) is None
+
+
+def test_a_broker_that_gets_another_name_leaves_nothing_behind():
+    routes, _ = tables()
+    for number in range(9):
+        enter(routes, A._replace(broker_name=f"name{number}"), topics(f"T{number}"), channel=None)
+    assert (list(routes.brokers()), routes.topics()) == (["name8"], ["T8"])
+
+
+def test_a_master_that_becomes_a_slave_keeps_its_topics():
+    routes, _ = tables()
+    enter(routes, A)
+    enter(routes, A._replace(broker_id=1))
+    assert brokers_of(routes) == {"a": {"1": A.address}}
+
+
+# --- limits ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "identity", "wrapper", "said"),
+    [
+        ({"register_brokers_max": 1}, B, None, "2 brokers: registerBrokersMax=1 is the limit"),
+        ({"register_clusters_max": 1}, B._replace(cluster="d"), None, "2 clusters: registerClustersMax=1 is the limit"),
+        ({"register_topics_max": 2}, B, topics("1", "2", "3"), "3 topics: registerTopicsMax=2 is the limit"),
+        ({"route_rows_max": 3}, B, topics("1", "2", "3"), "4 rows of the route table: routeRowsMax=3 is the limit"),
+        ({}, B._replace(broker_name="n" * 1025), None, "has 1025 characters: registerNameSizeMax=1024 is the limit"),
+        ({}, B._replace(cluster="n" * 1025), None, "registerNameSizeMax"),
+        ({}, B._replace(address="n" * 1025), None, "registerNameSizeMax"),
+        ({}, B, topics("t" * 1025), "topic 'ttt"),
+        ({}, B, TopicConfigSerializeWrapper({"t": TopicConfig("t", 4, 4, -1)}), "perm=-1"),
+        ({}, B, topics("t", topic_sys_flag=1 << 40), "topicSysFlag=1099511627776"),
+        (
+            {"register_queues_max": 9},
+            B,
+            TopicConfigSerializeWrapper({"t": TopicConfig("t", 4, 10)}),
+            "topic 't': writeQueueNums=10: registerQueuesMax=9 is the limit",
+        ),
+    ],
+)
+def test_what_is_beyond_a_limit_is_refused_whole_naming_it(config, identity, wrapper, said):
+    routes, _ = tables(**config)
+    enter(routes, A, topics("T"))
+    with pytest.raises(RegistrationRefused) as refused:
+        enter(routes, identity, wrapper)
+    assert said in str(refused.value) and len(str(refused.value)) < 300
+    assert (list(routes.brokers()), routes.topics(), routes.clusters()) == (["a"], ["T"], {"c": ["a"]})
+    enter(routes, A, topics("T", counter=2))
+
+
+@pytest.mark.parametrize(
+    ("servers", "said"), [(["s"] * 17, "17 filter servers: registerFilterServersMax=16"), (["s" * 1025], "filter server")]
+)
+def test_filter_servers_have_limits(servers, said):
+    routes, _ = tables()
+    with pytest.raises(RegistrationRefused, match=said):
+        routes.register(A, "", topics("T"), servers, None)
+
+
+def test_topics_that_a_broker_no_longer_has_make_room_for_its_new_ones():
+    routes, _ = tables(register_topics_max=3, route_rows_max=3)
+    for number in range(9):
+        enter(routes, A, topics(f"T{number}", counter=number))
+    assert len(routes.topics()) == 3 and "T8" in routes.topics()
+    enter(routes, A, topics("x", "y", "z", counter=99))
+    assert sorted(routes.topics()) == ["x", "y", "z"]
+
+
+def test_many_brokers_over_one_connection_go_in_linear_time():
+    def close_s(count):
+        routes, _ = tables(register_brokers_max=count)
+        connection = Connection()
+        for number in range(count):
+            identity = BrokerIdentity("c", f"b{number}", f"10.0.0.1:{number}", 0)
+            enter(routes, identity, topics(f"T{number}"), channel=connection)
+        began_s = time.process_time()
+        routes.channel_closed(connection)
+        assert routes.topics() == []
+        return time.process_time() - began_s
+
+    close_s(100)
+    small_s = min(close_s(500) for _ in range(3))
+    assert min(close_s(2000) for _ in range(3)) < 9 * small_s, "four times as many"

@@ -1,0 +1,80 @@
+"""What a registration may bring: everything that a broker tells is kept, so everything has a limit with a config key."""
+
+from collections.abc import Iterable
+
+from namesrv.config import NamesrvConfig
+from remoting.bodies import TopicConfig, TopicConfigSerializeWrapper
+
+SHOWN_SIZE_MAX = 60
+"""Characters of a name that an error shows."""
+PERM_MAX = 15
+SYS_FLAG_MAX = 2**31 - 1
+
+
+class RegistrationRefused(ValueError):
+    """A registration that is not taken, as a whole. `key` tells refusals of one kind from others."""
+
+    def __init__(self, key: str, why: str) -> None:
+        super().__init__(why)
+        self.key = key
+
+
+def check_names(config: NamesrvConfig, names: Iterable[tuple[str, str]], filter_servers: list[str]) -> None:
+    """Raises RegistrationRefused for a (what, name) or a list of filter servers that is too long."""
+    for what, name in names:
+        _check_size(config, what, name)
+    if len(filter_servers) > config.register_filter_servers_max:
+        raise _beyond("registerFilterServersMax", config.register_filter_servers_max, len(filter_servers), "filter servers")
+    for name in filter_servers:
+        _check_size(config, "filter server", name)
+
+
+def check_topics(config: NamesrvConfig, topics: TopicConfigSerializeWrapper) -> None:
+    """Raises RegistrationRefused for too many topics, and for one that no broker could have."""
+    table = topics.topic_config_table
+    if len(table) > config.register_topics_max:
+        raise _beyond("registerTopicsMax", config.register_topics_max, len(table), "topics")
+    size_max, queues_max = config.register_name_size_max, config.register_queues_max
+    for topic in table.values():
+        if (
+            len(topic.topic_name) > size_max
+            or not 0 <= topic.read_queue_nums <= queues_max
+            or not 0 <= topic.write_queue_nums <= queues_max
+            or not 0 <= topic.perm <= PERM_MAX
+            or not 0 <= topic.topic_sys_flag <= SYS_FLAG_MAX
+        ):
+            raise _bad_topic(config, topic)
+
+
+def _bad_topic(config: NamesrvConfig, topic: TopicConfig) -> RegistrationRefused:
+    _check_size(config, "topic", topic.topic_name)
+    shown = topic.topic_name[:SHOWN_SIZE_MAX]
+    most, queues = config.register_queues_max, (topic.read_queue_nums, topic.write_queue_nums)
+    for name, value in zip(("readQueueNums", "writeQueueNums"), queues, strict=True):
+        if not 0 <= value <= most:
+            return RegistrationRefused("queues", f"topic {shown!r}: {name}={value}: registerQueuesMax={most} is the limit")
+    if not 0 <= topic.perm <= PERM_MAX:
+        return RegistrationRefused("perm", f"topic {shown!r}: perm={topic.perm} is not within 0 to {PERM_MAX}")
+    return RegistrationRefused("flag", f"topic {shown!r}: topicSysFlag={topic.topic_sys_flag} is not within 0 to {SYS_FLAG_MAX}")
+
+
+def check_room(config: NamesrvConfig, brokers: int, clusters: int, rows: int) -> None:
+    """Raises RegistrationRefused where the tables would have more than they may."""
+    if brokers > config.register_brokers_max:
+        raise _beyond("registerBrokersMax", config.register_brokers_max, brokers, "brokers")
+    if clusters > config.register_clusters_max:
+        raise _beyond("registerClustersMax", config.register_clusters_max, clusters, "clusters")
+    if rows > config.route_rows_max:
+        raise _beyond("routeRowsMax", config.route_rows_max, rows, "rows of the route table")
+
+
+def _check_size(config: NamesrvConfig, what: str, name: str) -> None:
+    size_max = config.register_name_size_max
+    if len(name) > size_max:
+        shown = name[:SHOWN_SIZE_MAX]
+        why = f"{what} {shown!r}... has {len(name)} characters: registerNameSizeMax={size_max} is the limit"
+        raise RegistrationRefused("registerNameSizeMax", why)
+
+
+def _beyond(key: str, limit: int, value: int, what: str) -> RegistrationRefused:
+    return RegistrationRefused(key, f"{value} {what}: {key}={limit} is the limit")
