@@ -2,11 +2,14 @@
 
 Each name server has its own row of rounds, so that one which hangs holds nobody up. A round sends the whole topic table as
 it is when the round begins; whoever asks while a round is under way gets the next one, which all share that ask meanwhile.
-A name server that failed last time is tried at every round, but not waited for.
+A name server that failed last time is tried at every round, but not waited for. Between the periods it is tried again: each
+second while it cannot be reached, each ten seconds while it refuses this broker. The end of the connection to a name server
+begins a round, too, since with it the name server forgot this broker.
 """
 
 import asyncio
 import logging
+import random
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
@@ -24,6 +27,7 @@ from remoting.codes import RequestCode
 from remoting.dispatch import RemotingError
 from remoting.headers.route import BrokerIdentityRequestHeader, RegisterBrokerRequestHeader
 from remoting.headers.topic import GetRouteInfoRequestHeader
+from runtime.refusal_log import RefusalLog
 from runtime.timers import Timer, Timers
 
 log = logging.getLogger("broker")
@@ -31,18 +35,28 @@ log = logging.getLogger("broker")
 PERIOD_MIN_MS: Final = 10_000
 PERIOD_MAX_MS: Final = 60_000
 UNREGISTER_TIMEOUT_S: Final = 3.0
+UNREACHED_AGAIN_S: Final = 0.8
+"""After so long at most a name server that could not be reached is tried again; half of it at least, by chance."""
+REFUSED_AGAIN_S: Final = 10.0
+"""The same for one that refuses: each time it is sent the whole topic table."""
 PERM_ALL: Final = PERM_READ | PERM_WRITE
+_IS_WATCHED: Final = "registration.is_watched"
 
 
 class _NameServer:
     """Rounds towards one name server."""
 
-    def __init__(self, address: str, send: "Callable[[str], asyncio.Future[None]]") -> None:
+    def __init__(self, address: str, send: "Callable[[_NameServer], asyncio.Future[None]]", timers: Timers) -> None:
         self.address = address
         self.is_failing = False
         self._send = send
+        self._timers = timers
         self._next: asyncio.Future[None] | None = None
         self._running: asyncio.Task[None] | None = None
+        self._again: Timer | None = None
+        self._is_stopped = False
+        self._failures = RefusalLog(log)
+        self._refusals = RefusalLog(log, logging.ERROR)
 
     def register(self) -> "asyncio.Future[None]":
         """Done when a round that began after this call is over, however it went."""
@@ -53,30 +67,61 @@ class _NameServer:
         return self._next
 
     async def _run(self) -> None:
+        self._cancel_again()
         while self._next is not None:
             done, self._next = self._next, None
             try:
-                await self._send(self.address)
-            except (OSError, TimeoutError, RemotingError, ValueError) as error:
-                if not self.is_failing:
-                    log.warning("name server %s: cannot register (%s); trying again", self.address, error or "time-out")
-                self.is_failing = True
+                await self._send(self)
+            except RemotingError as error:
+                self._refusals.say(None, f"name server {self.address}: refuses this broker: {error}; trying again")
+                self._failed(REFUSED_AGAIN_S)
+            except (OSError, TimeoutError, ValueError) as error:
+                said = f"name server {self.address}: cannot register ({error or 'time-out'}); trying again each second"
+                self._failures.say(None, said)
+                self._failed(UNREACHED_AGAIN_S)
             else:
                 if self.is_failing:
                     log.info("name server %s: registered again", self.address)
+                    self._failures.forget(None)
+                    self._refusals.forget(None)
                 self.is_failing = False
+                self._cancel_again()
             finally:
                 if not done.done():
                     done.set_result(None)
 
+    def connection_lost(self) -> None:
+        """The name server is gone, or has closed the connection: it no longer has this broker in its routes."""
+        self._try_again(UNREACHED_AGAIN_S)
+
     def cancel(self) -> None:
         """No more rounds; whoever waits for one need not any more."""
+        self._is_stopped = True
+        self._cancel_again()
         if self._running is not None:
             self._running.cancel()
         if self._next is not None:
             done, self._next = self._next, None
             if not done.done():
                 done.set_result(None)
+
+    def _failed(self, again_s: float) -> None:
+        self.is_failing = True
+        self._cancel_again()
+        self._try_again(again_s)
+
+    def _try_again(self, again_s: float) -> None:
+        if self._again is None and not self._is_stopped:
+            self._again = self._timers.after(again_s * random.uniform(0.5, 1.0), self._register_again)
+
+    def _register_again(self) -> None:
+        self._again = None
+        self.register()
+
+    def _cancel_again(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
 
 
 class Registration:
@@ -91,7 +136,7 @@ class Registration:
         self._timers = timers
         self._timer: Timer | None = None
         self._name_servers = [
-            _NameServer(address, lambda address: asyncio.ensure_future(self._register(address)))
+            _NameServer(address, lambda server: asyncio.ensure_future(self._register(server)), timers)
             for address in config.namesrv_addresses
         ]
         self._is_started = False
@@ -167,13 +212,17 @@ class Registration:
     def _register_again(self) -> None:
         self.register()
 
-    async def _register(self, address: str) -> None:
+    async def _register(self, server: _NameServer) -> None:
         config = self._config
         header = RegisterBrokerRequestHeader(
             config.broker_name, self.broker_address, config.broker_cluster_name, self.ha_server_address, config.broker_id
         )
+        channel = await self._client.channel(server.address)
+        if _IS_WATCHED not in channel.attachments:
+            channel.attachments[_IS_WATCHED] = True
+            channel.on_close(lambda _: server.connection_lost())
         timeout_s = config.register_broker_timeout_mills / 1000
-        answer = await self._client.call(address, RequestCode.REGISTER_BROKER, header, self._body(), timeout_s)
+        answer = await self._client.call(server.address, RequestCode.REGISTER_BROKER, header, self._body(), timeout_s)
         if answer.body:
             self._topics.update_order(decode_body(KVTable, answer.body).table)
 

@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+import time
 
 import pytest
 from running import connected, create_topic, route, running_broker, running_namesrv, until
 
+from broker import registration
 from broker.registration import Registration
 from remoting.codes import ResponseCode
 
@@ -48,8 +50,8 @@ async def test_a_name_server_that_hangs_holds_up_nobody_but_once() -> None:
 
 async def test_a_change_during_a_round_is_in_the_next() -> None:
     async with running_namesrv() as ns, connected() as client, running_broker(ns) as broker:
-        registration: Registration = broker.services.registration
-        first = registration.register()
+        services: Registration = broker.services.registration
+        first = services.register()
         await asyncio.sleep(0)
         answer = await create_topic(client, broker, "T")
         assert answer.code == ResponseCode.SUCCESS and first.done()
@@ -61,3 +63,65 @@ async def test_a_broker_without_write_permission_offers_none() -> None:
         await create_topic(client, broker, "T")
         found = await route(client, ns, "T")
         assert found is not None and found.queue_datas[0].perm == 4
+
+
+async def test_a_broker_is_registered_a_second_after_its_name_server_is_back(caplog: pytest.LogCaptureFixture) -> None:
+    async with running_namesrv() as ns, running_broker(ns), connected() as client:
+        ns.config.listen_port = ns.port
+        for _ in range(2):
+            await ns.stop()
+            await until(lambda: "cannot register" in caplog.text)
+            await ns.start()
+            back_s = time.monotonic()
+            await until(lambda: bool(ns.routes.brokers()))
+            assert time.monotonic() - back_s < 3  # a second, and what a crowded machine adds
+        assert await route(client, ns, "TBW102") is not None
+
+
+async def test_a_broker_begins_to_register_though_no_name_server_was_there_at_its_start() -> None:
+    async with running_namesrv() as ns:
+        await ns.stop()
+        async with running_broker(f"127.0.0.1:{ns.port}"):
+            ns.config.listen_port = ns.port
+            await ns.start()
+            back_s = time.monotonic()
+            await until(lambda: bool(ns.routes.brokers()))
+            assert time.monotonic() - back_s < 3
+
+
+async def test_a_name_server_that_is_down_is_asked_about_once_a_second_and_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    asked = []
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(time.monotonic())
+        writer.close()
+
+    closing = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    async with running_broker(f"127.0.0.1:{closing.sockets[0].getsockname()[1]}"):
+        await until(lambda: len(asked) >= 5)
+        assert asked[-1] - asked[0] > 1.0, "no more than two or three times a second"
+    closing.close()
+    assert caplog.text.count("cannot register") == 1
+
+
+async def test_a_second_broker_of_one_name_and_id_is_told_in_both_logs(caplog: pytest.LogCaptureFixture) -> None:
+    async with running_namesrv() as ns, connected() as client, running_broker(ns) as first:
+        async with running_broker(ns) as second:
+            assert second.address != first.address
+            said = [(record.name, record.levelname) for record in caplog.records if "two living brokers" in record.message]
+            assert said == [("namesrv", "ERROR"), ("broker", "ERROR")]
+            found = await route(client, ns, "TBW102")
+            assert found is not None and found.broker_datas[0].broker_addrs == {"0": first.address}
+        found = await route(client, ns, "TBW102")
+        assert found is not None, "the second does not unregister the first"
+
+
+async def test_a_second_broker_takes_the_name_over_when_the_first_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registration, "REFUSED_AGAIN_S", 0.1)
+    async with running_namesrv() as ns, connected() as client, running_broker(ns) as first, running_broker(ns) as second:
+        await first.stop()
+        await until(lambda: bool(ns.routes.brokers()))
+        found = await route(client, ns, "TBW102")
+        assert found is not None and found.broker_datas[0].broker_addrs == {"0": second.address}
