@@ -285,7 +285,7 @@ def check(config: BrokerConfig, store_config: MessageStoreConfig) -> None:
     if config.default_message_request_mode not in ("PULL", "POP"):
         raise StartError(f"defaultMessageRequestMode={config.default_message_request_mode}: use PULL or POP")
     hours = [text.strip() for text in store_config.delete_when.split(";") if text.strip()]
-    if not all(hour.isascii() and hour.isdecimal() and int(hour) < 24 for hour in hours):
+    if not all(hour.isascii() and hour.isdecimal() and len(hour) < 9 and int(hour) < 24 for hour in hours):
         shown = store_config.delete_when[:TEXT_SIZE_MAX]
         raise StartError(f"deleteWhen={shown}: expected hours from 00 to 23, several with ; between")
     if len(hours) > HOURS_MAX:

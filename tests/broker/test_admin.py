@@ -449,3 +449,17 @@ async def test_a_queue_asked_for_outside_its_range(tools: Tools) -> None:
 async def test_cleaning_leaves_what_is_in_use(tools: Tools, code: RequestCode) -> None:
     assert (await tools.ask(code)).code == 0
     assert tools.broker.services.store.max_offset(TOPIC, 0) == 2
+
+
+async def test_administrative_codes_can_be_kept_to_some_addresses() -> None:
+    async with running_broker(admin_allow="10.0.0.0/8,2001:db8::/32") as broker, connected() as client:
+        for code in (RequestCode.UPDATE_BROKER_CONFIG, RequestCode.GET_BROKER_CONFIG, RequestCode.GET_ALL_TOPIC_CONFIG):
+            answer = await ask(client, broker, code, None, b"traceOn=false")
+            assert (answer.code, answer.remark) == (
+                ResponseCode.NO_PERMISSION, f"request code {code} is not served to 127.0.0.1: it is not in adminAllow",
+            )  # fmt: skip
+        assert broker.config.trace_on
+        assert (await create_topic(client, broker, "T")).code == ResponseCode.NO_PERMISSION
+        assert (await ask(client, broker, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)).code == 0
+    async with running_broker(admin_allow="127.0.0.1") as broker, connected() as client:
+        assert (await create_topic(client, broker, "T")).code == 0

@@ -7,6 +7,7 @@ import zlib
 import pytest
 
 from namesrv import register_body
+from namesrv.handlers import ADMIN_CODES, OPEN_CODES, REGISTER_CODES, ROUTES
 from namesrv.kv_config import ORDER_TOPIC_CONFIG
 from remoting import fastjson
 from remoting.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper, encode_body
@@ -264,3 +265,43 @@ def test_an_update_that_may_not_be_is_refused_whole_naming_the_key(namesrv, body
 def test_the_config_is_shown(namesrv):
     lines = namesrv.ask(Code.GET_NAMESRV_CONFIG).body.decode().splitlines()
     assert {"listenPort=9876", "orderMessageEnable=false"} <= set(lines)
+
+
+# --- who may ask what -----------------------------------------------------------------------------------------------
+
+
+def test_each_code_is_asked_by_clients_by_brokers_or_by_tools():
+    assert not OPEN_CODES & REGISTER_CODES
+    assert OPEN_CODES | REGISTER_CODES | ADMIN_CODES == set(ROUTES)
+    assert {Code.PUT_KV_CONFIG, Code.WIPE_WRITE_PERM_OF_BROKER, Code.UPDATE_NAMESRV_CONFIG} <= ADMIN_CODES
+
+
+def test_a_second_living_broker_is_told_so_and_logged_once(namesrv, caplog):
+    register(namesrv, connection=namesrv.connection())
+    for _ in range(5):
+        answer = register(namesrv, connection=namesrv.connection("10.0.0.9"), broker_addr="10.0.0.9:1")
+        assert answer.code == 1
+        assert "two living brokers: c/a/0 at 10.0.0.9:1 wants to register, c/a/0 at 10.0.0.1:1 did so" in answer.remark
+    assert caplog.text.count("two living brokers") == 1
+    assert {record.levelname for record in caplog.records} == {"ERROR"}
+
+
+def test_a_broker_is_unregistered_from_its_own_host_only(namesrv):
+    register(namesrv)
+    identity = BrokerIdentityRequestHeader("a", "10.0.0.1:1", "c", 0)
+    answer = namesrv.ask(Code.UNREGISTER_BROKER, identity, connection=namesrv.connection("10.0.0.9"))
+    assert answer.code == 1 and "is connected from 10.0.0.1, which alone may unregister it" in answer.remark
+    assert namesrv.routes.topics() == ["T", "主题"]
+
+
+def test_a_registration_beyond_a_limit_is_answered_with_the_limits_name(namesrv):
+    namesrv.services.config.register_topics_max = namesrv.routes._config.register_topics_max = 1
+    answer = register(namesrv)
+    assert (answer.code, answer.remark) == (1, "2 topics: registerTopicsMax=1 is the limit")
+    assert namesrv.routes.brokers() == {}
+
+
+def test_no_broker_keeps_its_route_for_ever_after_it_fell_silent(namesrv):
+    register(namesrv, heartbeat_timeout_millis=1 << 62)
+    namesrv.clock.now += 86_401
+    assert len(namesrv.routes.expire()) == 1

@@ -177,3 +177,31 @@ def test_options(tmp_path, options, code, said):
 def test_important_items_only(tmp_path):
     _, out, _ = Process(tmp_path, "-m").end()
     assert "orderMessageEnable" not in out
+
+
+async def test_administrative_and_registration_codes_can_be_kept_to_some_addresses(tmp_path):
+    server = NameServer(
+        NamesrvConfig(listen_port=0, kv_config_path="", admin_allow="10.0.0.0/8", register_allow="127.0.0.0/8,::1")
+    )
+    await server.start()
+    loop = asyncio.get_running_loop()
+    client, address = RemotingClient(Turn(loop), Timers(SystemClock(), loop)), f"127.0.0.1:{server.port}"
+    for code in (Code.UPDATE_NAMESRV_CONFIG, Code.GET_NAMESRV_CONFIG):
+        answer = await client.invoke(address, code)
+        assert (answer.code, answer.remark) == (
+            16, f"request code {code} is not served to 127.0.0.1: it is not in adminAllow",
+        )  # fmt: skip
+    assert (await client.invoke(address, Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)).code == 0
+    assert (
+        await client.invoke(address, Code.REGISTER_BROKER, RegisterBrokerRequestHeader("a", "h:1", "c", "h:2", 0))
+    ).code == 0
+    await client.close()
+    await server.stop()
+
+
+@pytest.mark.parametrize("key", ["admin_allow", "register_allow"])
+async def test_a_name_server_does_not_start_with_a_list_that_cannot_be_read(key):
+    server = NameServer(NamesrvConfig(listen_port=0, kv_config_path="", **{key: "10.0.0.300"}))
+    with pytest.raises(StartError, match="Allow=10.0.0.300: expected addresses or networks"):
+        await server.start()
+    await server.stop()
