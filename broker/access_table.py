@@ -1,12 +1,12 @@
 """The permission table: what each request code needs from an account when `aclEnable` is set.
 
-Each routed code is in one of three parts: `SIGNED_CODES` need a right signature and nothing else, `ADMIN_CODES` an admin, and
-`RESOURCES` names the topics and groups that a request is about, with the right to each. A code in none of them needs an admin,
-so a new code is closed until it has a place here; a test holds the table to the routes.
+Each routed code is in one of three parts: `SIGNED_CODES` need a right signature and nothing else, `ADMIN_CODES` an admin,
+and `RESOURCES` names the topics and groups that a request is about, with the right to each. A code in none of them needs an
+admin, so a new code is closed until it has a place here; a test holds the table to the routes.
 
 4.9.4 asks for a permission with few codes and for a signature with all others. We ask for more: whatever shows or copies
-messages needs SUB on the topic that the messages are for, wherever they lie; what shows or changes the state of a group needs
-SUB on it; what shows whole tables, or changes what belongs to all, needs an admin.
+messages needs SUB on the topic that the messages are for, wherever they lie; what shows or changes the state of a group
+needs SUB on it; what shows whole tables, or changes what belongs to all, needs an admin.
 """
 
 from collections.abc import Callable, Iterator

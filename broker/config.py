@@ -19,7 +19,6 @@ from store.config import IGNORED_KEYS as STORE_IGNORED_KEYS
 from store.config import MessageStoreConfig
 from store.record import SECTOR_SIZE
 
-
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 """What Java's types hold: no larger value is for a key of theirs."""
@@ -289,6 +288,8 @@ def check(config: BrokerConfig, store_config: MessageStoreConfig) -> None:
         shown = store_config.delete_when[:TEXT_SIZE_MAX]
         raise StartError(f"deleteWhen={shown}: expected hours from 00 to 23, several with ; between")
     if len(hours) > HOURS_MAX:
-        raise StartError(f"deleteWhen={store_config.delete_when[:TEXT_SIZE_MAX]}: {len(hours)} hours, the limit is {HOURS_MAX}")
+        raise StartError(
+            f"deleteWhen={store_config.delete_when[:TEXT_SIZE_MAX]}: {len(hours)} hours, the limit is {HOURS_MAX}"
+        )
     if store_config.flush_disk_type not in ("ASYNC_FLUSH", "SYNC_FLUSH"):
         raise StartError(f"flushDiskType={store_config.flush_disk_type}: use ASYNC_FLUSH or SYNC_FLUSH")

@@ -38,15 +38,15 @@ class NamesrvConfig(ConnectionLimits):
     register_brokers_max: int = setting(2_000, low=1)
     """Brokers that are registered at a time."""
     register_clusters_max: int = setting(1_000, low=1)
-    register_topics_max: int = setting(100_000, low=1)
+    register_topics_max: int = setting(50_000, low=1)
     """Topics of one broker."""
     register_queues_max: int = setting(65_536, low=1)
     """Queues of one topic on one broker."""
-    register_name_size_max: int = setting(1_024, low=1)
+    register_name_size_max: int = setting(600, low=1)
     """Characters of one name or address that a broker tells."""
     register_filter_servers_max: int = setting(16, low=0)
     """Filter servers of one broker."""
-    route_rows_max: int = setting(400_000, low=1)
+    route_rows_max: int = setting(250_000, low=1)
     """Rows of the route table: topics of all brokers, each counted once for each broker."""
 
 

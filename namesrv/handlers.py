@@ -81,7 +81,8 @@ def register_broker(services: NamesrvServices, request: Request[RegisterBrokerRe
     if header.body_crc32 and zlib.crc32(request.body) & 0x7FFFFFFF != header.body_crc32:
         raise RemotingError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
     try:
-        body = decode_register_body(request.body, request.version, header.compressed)
+        topics_max = services.config.register_topics_max
+        body = decode_register_body(request.body, request.version, header.compressed, topics_max)
     except RegisterBodyError as error:
         raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from None
     timeout_ms = header.heartbeat_timeout_millis

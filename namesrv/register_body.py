@@ -17,8 +17,8 @@ from remoting.bodies import (
 
 V3_0_11: Final = 37
 """Brokers below it send the topic table alone."""
-INFLATED_SIZE_MAX: Final = 64 * 1024 * 1024
-"""Largest inflated body in bytes: some 700,000 topics."""
+INFLATED_SIZE_MAX: Final = 32 * 1024 * 1024
+"""Largest inflated body in bytes: some 350,000 topics."""
 
 _I32: Final = struct.Struct(">i")
 
@@ -27,19 +27,22 @@ class RegisterBodyError(ValueError):
     """The body cannot be read."""
 
 
-def decode_register_body(body: bytes, version: int, is_compressed: bool) -> RegisterBrokerBody:
-    """Decode a body sent by a broker of `version`; an empty one means no topics. Raises RegisterBodyError."""
+def decode_register_body(body: bytes, version: int, is_compressed: bool, topics_max: int) -> RegisterBrokerBody:
+    """Decode a body sent by a broker of `version`; an empty one means no topics. Raises RegisterBodyError.
+
+    `topics_max` is registerTopicsMax: a compressed body of more is not read.
+    """
     try:
         if not body:
             return RegisterBrokerBody()
         if version < V3_0_11:
             return RegisterBrokerBody(decode_body(TopicConfigSerializeWrapper, body))
-        return _inflated(body) if is_compressed else decode_body(RegisterBrokerBody, body)
+        return _inflated(body, topics_max) if is_compressed else decode_body(RegisterBrokerBody, body)
     except (ValueError, zlib.error, struct.error, msgspec.DecodeError) as error:
         raise RegisterBodyError(f"body of the registration cannot be read: {error}") from None
 
 
-def _inflated(body: bytes) -> RegisterBrokerBody:
+def _inflated(body: bytes, topics_max: int) -> RegisterBrokerBody:
     """A zlib stream of: DataVersion JSON, count, topics as text, filter servers JSON; i32 lengths before each.
 
     What 5.x puts behind it (queue mappings of static topics) is not read.
@@ -50,6 +53,8 @@ def _inflated(body: bytes) -> RegisterBrokerBody:
         raise ValueError(f"it inflates to more than {INFLATED_SIZE_MAX} bytes")
     version_json, position = _take(data, 0)
     (count,) = _I32.unpack_from(data, position)
+    if count > topics_max:
+        raise ValueError(f"{count} topics: registerTopicsMax={topics_max} is the limit")
     position += 4
     topics: dict[str, TopicConfig] = {}
     for _ in range(count):

@@ -1,6 +1,6 @@
 """What a registration may bring: everything that a broker tells is kept, so everything has a limit with a config key."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from namesrv.config import NamesrvConfig
 from remoting.bodies import TopicConfig, TopicConfigSerializeWrapper
@@ -29,21 +29,26 @@ def check_names(config: NamesrvConfig, names: Iterable[tuple[str, str]], filter_
         _check_size(config, "filter server", name)
 
 
-def check_topics(config: NamesrvConfig, topics: TopicConfigSerializeWrapper) -> None:
-    """Raises RegistrationRefused for too many topics, and for one that no broker could have."""
+def check_topics(config: NamesrvConfig, topics: TopicConfigSerializeWrapper, known: Container[str]) -> int:
+    """How many topics are not `known`. Raises RegistrationRefused for too many, and for one that no broker could have."""
     table = topics.topic_config_table
     if len(table) > config.register_topics_max:
         raise _beyond("registerTopicsMax", config.register_topics_max, len(table), "topics")
     size_max, queues_max = config.register_name_size_max, config.register_queues_max
+    fresh = 0
     for topic in table.values():
+        name = topic.topic_name
         if (
-            len(topic.topic_name) > size_max
+            len(name) > size_max
             or not 0 <= topic.read_queue_nums <= queues_max
             or not 0 <= topic.write_queue_nums <= queues_max
             or not 0 <= topic.perm <= PERM_MAX
             or not 0 <= topic.topic_sys_flag <= SYS_FLAG_MAX
         ):
             raise _bad_topic(config, topic)
+        if name not in known:
+            fresh += 1
+    return fresh
 
 
 def _bad_topic(config: NamesrvConfig, topic: TopicConfig) -> RegistrationRefused:
@@ -55,7 +60,9 @@ def _bad_topic(config: NamesrvConfig, topic: TopicConfig) -> RegistrationRefused
             return RegistrationRefused("queues", f"topic {shown!r}: {name}={value}: registerQueuesMax={most} is the limit")
     if not 0 <= topic.perm <= PERM_MAX:
         return RegistrationRefused("perm", f"topic {shown!r}: perm={topic.perm} is not within 0 to {PERM_MAX}")
-    return RegistrationRefused("flag", f"topic {shown!r}: topicSysFlag={topic.topic_sys_flag} is not within 0 to {SYS_FLAG_MAX}")
+    return RegistrationRefused(
+        "flag", f"topic {shown!r}: topicSysFlag={topic.topic_sys_flag} is not within 0 to {SYS_FLAG_MAX}"
+    )
 
 
 def check_room(config: NamesrvConfig, brokers: int, clusters: int, rows: int) -> None:

@@ -91,6 +91,18 @@ class _Broker:
         return BrokerData(self.name, self.cluster, {str(i): a for i, a in sorted(self.address_by_id.items())})
 
 
+QueueKey = tuple[int, int, int, int]
+"""perm, read queues, write queues, topicSysFlag."""
+
+
+def _shared_row(shared: dict[QueueKey, QueueData], broker_name: str, key: QueueKey) -> QueueData:
+    """Topics of a broker have few different rows: one object for each, which is never changed."""
+    row = shared.get(key)
+    if row is None:
+        row = shared[key] = QueueData(broker_name, *key)
+    return row
+
+
 def host_of(channel: Any) -> str | None:
     """Where a connection comes from."""
     return getattr(channel, "remote_host", None)
@@ -176,12 +188,10 @@ class RouteInfoManager:
         tells_topics = identity.broker_id == MASTER_ID and is_changed
         rows = self._row_count
         if tells_topics:
-            check_topics(config, topics)
             known = {} if broker is None else broker.topics
-            told = {topic.topic_name for topic in topics.topic_config_table.values()}
-            fresh = len(told - known.keys())
+            fresh, told = check_topics(config, topics, known), len(topics.topic_config_table)
             # Of a broker that has told more topics than it may have at a time, those go that it no longer has.
-            rows += fresh if len(known) + fresh <= config.register_topics_max else len(told) - len(known)
+            rows += fresh if len(known) + fresh <= config.register_topics_max else told - len(known)
         check_room(
             config,
             len(self._live) + (identity.address not in self._live),
@@ -222,11 +232,10 @@ class RouteInfoManager:
 
     def unregister_by(self, identity: BrokerIdentity, channel: Any) -> None:
         """Take a broker out as `channel` asks. Raises RegistrationRefused when it lives and is connected from elsewhere."""
-        live = self._live.get(identity.address)
-        if live is not None and live.channel is not channel and host_of(live.channel) != host_of(channel):
-            if self._is_living(live):
-                why = f"broker {live.identity} is connected from {host_of(live.channel)}, which alone may unregister it"
-                raise RegistrationRefused("unregister", why)
+        live = self._living_other(self._live.get(identity.address), channel)
+        if live is not None and host_of(live.channel) != host_of(channel):
+            why = f"broker {live.identity} is connected from {host_of(live.channel)}, which alone may unregister it"
+            raise RegistrationRefused("unregister", why)
         self.unregister(identity)
 
     def unregister(self, identity: BrokerIdentity) -> None:
@@ -298,7 +307,9 @@ class RouteInfoManager:
     def topics_of_cluster(self, cluster: str) -> list[str]:
         """Topics that a broker of the cluster has; none for an unknown cluster."""
         names = self._clusters.get(cluster, ())
-        return list(dict.fromkeys(chain.from_iterable(self._brokers[name].topics for name in names if name in self._brokers)))
+        return list(
+            dict.fromkeys(chain.from_iterable(self._brokers[name].topics for name in names if name in self._brokers))
+        )
 
     def topics_by_flag(self, matches: Callable[[int], bool]) -> list[str]:
         """Topics whose topicSysFlag, as the first of their brokers has it, matches."""
@@ -335,19 +346,31 @@ class RouteInfoManager:
 
     def _change_perm(self, broker_name: str, changed: Callable[[int], int]) -> int:
         broker = self._brokers.get(broker_name)
-        rows = [] if broker is None else [self._queues[topic][broker_name] for topic in broker.topics]
-        for row in rows:
-            row.perm = changed(row.perm)
-        return len(rows)
+        if broker is None:
+            return 0
+        shared: dict[QueueKey, QueueData] = {}
+        for topic in broker.topics:
+            queues = self._queues[topic]
+            row = queues[broker_name]
+            perm = changed(row.perm)
+            if perm != row.perm:
+                key = perm, row.read_queue_nums, row.write_queue_nums, row.topic_sys_flag
+                queues[broker_name] = _shared_row(shared, broker_name, key)
+        return len(broker.topics)
 
     def _enter_topics(self, broker: _Broker, table: dict[str, TopicConfig]) -> None:
+        shared: dict[QueueKey, QueueData] = {}
+        name, all_queues, topics = broker.name, self._queues, broker.topics
         for config in table.values():
-            if config.topic_name not in broker.topics:
+            topic = config.topic_name
+            key = config.perm, config.read_queue_nums, config.write_queue_nums, config.topic_sys_flag
+            row = shared.get(key) or _shared_row(shared, name, key)
+            if topic in topics:
+                all_queues[topic][name] = row
+            else:
+                topics[topic] = None
                 self._row_count += 1
-                broker.topics[config.topic_name] = None
-            self._queues.setdefault(config.topic_name, {})[broker.name] = QueueData(
-                broker.name, config.perm, config.read_queue_nums, config.write_queue_nums, config.topic_sys_flag
-            )
+                all_queues.setdefault(topic, {})[name] = row
         if len(broker.topics) > self._config.register_topics_max:
             told = {config.topic_name for config in table.values()}
             for topic in [topic for topic in broker.topics if topic not in told]:

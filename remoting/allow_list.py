@@ -38,9 +38,7 @@ def networks(key: str, text: str) -> tuple[Network, ...]:
     return tuple(found)
 
 
-def restricted(
-    table: dict[int, Route], codes: Iterable[int], key: str, text: str, log: logging.Logger
-) -> dict[int, Route]:
+def restricted(table: dict[int, Route], codes: Iterable[int], key: str, text: str, log: logging.Logger) -> dict[int, Route]:
     """`table` with its `codes` served to the addresses that `text` names; as it is where `text` names none."""
     allowed = networks(key, text)
     if not allowed:

@@ -286,10 +286,10 @@ def test_a_master_that_becomes_a_slave_keeps_its_topics():
         ({"register_clusters_max": 1}, B._replace(cluster="d"), None, "2 clusters: registerClustersMax=1 is the limit"),
         ({"register_topics_max": 2}, B, topics("1", "2", "3"), "3 topics: registerTopicsMax=2 is the limit"),
         ({"route_rows_max": 3}, B, topics("1", "2", "3"), "4 rows of the route table: routeRowsMax=3 is the limit"),
-        ({}, B._replace(broker_name="n" * 1025), None, "has 1025 characters: registerNameSizeMax=1024 is the limit"),
-        ({}, B._replace(cluster="n" * 1025), None, "registerNameSizeMax"),
-        ({}, B._replace(address="n" * 1025), None, "registerNameSizeMax"),
-        ({}, B, topics("t" * 1025), "topic 'ttt"),
+        ({}, B._replace(broker_name="n" * 601), None, "has 601 characters: registerNameSizeMax=600 is the limit"),
+        ({}, B._replace(cluster="n" * 601), None, "registerNameSizeMax"),
+        ({}, B._replace(address="n" * 601), None, "registerNameSizeMax"),
+        ({}, B, topics("t" * 601), "topic 'ttt"),
         ({}, B, TopicConfigSerializeWrapper({"t": TopicConfig("t", 4, 4, -1)}), "perm=-1"),
         ({}, B, topics("t", topic_sys_flag=1 << 40), "topicSysFlag=1099511627776"),
         (
@@ -311,7 +311,7 @@ def test_what_is_beyond_a_limit_is_refused_whole_naming_it(config, identity, wra
 
 
 @pytest.mark.parametrize(
-    ("servers", "said"), [(["s"] * 17, "17 filter servers: registerFilterServersMax=16"), (["s" * 1025], "filter server")]
+    ("servers", "said"), [(["s"] * 17, "17 filter servers: registerFilterServersMax=16"), (["s" * 601], "filter server")]
 )
 def test_filter_servers_have_limits(servers, said):
     routes, _ = tables()
