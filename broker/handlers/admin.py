@@ -27,7 +27,7 @@ QUEUE_UNITS_MAX = 1000
 
 
 def update_broker_config(services: Services, request: Request[NoHeader]) -> Response:
-    """All keys of the body or none, checked as at start. They hold until the broker stops: its config file is its owner's."""
+    """All keys of the body or none, checked as at start. They hold until the broker stops: its file is its owner's."""
     configs = (services.config, services.store.config)
     permission = services.config.broker_permission
     try:
