@@ -1,7 +1,6 @@
 """What the name server answers, by request code; the table is at the end."""
 
 import json
-import logging
 import zlib
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
@@ -49,10 +48,6 @@ from runtime import config as runtime_config
 from runtime import properties_file
 from runtime.config import ConfigError, KeyRefused
 from runtime.lifecycle import StartError
-from runtime.refusal_log import RefusalLog
-
-log = logging.getLogger("namesrv")
-refusals: Final = RefusalLog(log, logging.ERROR)
 
 STRICT_JSON_VERSION: Final = 401
 """Clients from 4.9.4 on read routes as strict JSON; older Go clients only know fastjson's bare numeric keys."""
@@ -96,7 +91,7 @@ def register_broker(services: NamesrvServices, request: Request[RegisterBrokerRe
             BROKER_EXPIRED_S if timeout_ms is None else min(timeout_ms / 1000, HEARTBEAT_TIMEOUT_MAX_S),
         )
     except RegistrationRefused as error:
-        raise _refused(channel, error) from None
+        raise _refused(services, channel, error) from None
     if "namesrv.is_broker" not in channel.attachments:
         channel.attachments["namesrv.is_broker"] = True
         channel.on_close(services.routes.channel_closed)
@@ -109,7 +104,7 @@ def unregister_broker(services: NamesrvServices, request: Request[BrokerIdentity
     try:
         services.routes.unregister_by(_identity(request.header), request.channel)
     except RegistrationRefused as error:
-        raise _refused(request.channel, error) from None
+        raise _refused(services, request.channel, error) from None
     return Response()
 
 
@@ -117,9 +112,9 @@ def _identity(header: RegisterBrokerRequestHeader | BrokerIdentityRequestHeader)
     return BrokerIdentity(header.cluster_name, header.broker_name, header.broker_addr, header.broker_id)
 
 
-def _refused(channel: Any, error: RegistrationRefused) -> RemotingError:
+def _refused(services: NamesrvServices, channel: Any, error: RegistrationRefused) -> RemotingError:
     """The answer to a broker that is refused; also said in the log, at once and then each minute."""
-    refusals.say((host_of(channel), error.key), f"refused a broker at {host_of(channel)}: {error}")
+    services.routes.refusals.say((host_of(channel), error.key), f"refused a broker at {host_of(channel)}: {error}")
     return RemotingError(ResponseCode.SYSTEM_ERROR, str(error))
 
 

@@ -69,10 +69,10 @@ class Item(NamedTuple):
             return "one of " + ", ".join(self.kind.__members__)
         words = {int: "a whole number", float: "a number"}.get(self.kind, "text")
         if self.low is not None and self.high is not None:
-            return f"{words} from {self.low:g} to {self.high:g}"
+            return f"{words} from {_number(self.low)} to {_number(self.high)}"
         if self.low is not None:
-            return f"{words} not below {self.low:g}"
-        return words if self.high is None else f"{words} not above {self.high:g}"
+            return f"{words} not below {_number(self.low)}"
+        return words if self.high is None else f"{words} not above {_number(self.high)}"
 
     def parse(self, text: str) -> Any:
         """The typed value. Raises ConfigError naming key, value and what is expected."""
@@ -93,6 +93,10 @@ class Item(NamedTuple):
 
     def _member(self, text: str) -> Any:
         return typing.cast("type[Enum]", self.kind)[text.upper()]
+
+
+def _number(limit: float) -> str:
+    return str(limit) if isinstance(limit, int) else f"{limit:g}"
 
 
 _parsers: dict[type, Any] = {

@@ -153,7 +153,7 @@ def test_the_annotated_file_says_which_store_keys_have_no_effect() -> None:
         ("mappedFileOpenMax=0", "a whole number not below 1"),
         ("flushIntervalCommitLog=0", "a whole number not below 1"),
         ("diskSpaceWarningLevelRatio=0.9", "a whole number from 1 to 100"),
-        ("fileReservedTime=-1", "a whole number not below 0"),
+        ("fileReservedTime=-1", "a whole number from 0 to 2147483647"),
         ("maxIndexNum=1", "a whole number from 2 to "),
         ("deleteWhen=4am", "hours from 00 to 23"),
         ("deleteWhen=04;24", "hours from 00 to 23"),

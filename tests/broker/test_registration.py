@@ -111,7 +111,7 @@ async def test_a_second_broker_of_one_name_and_id_is_told_in_both_logs(caplog: p
         async with running_broker(ns) as second:
             assert second.address != first.address
             said = [(record.name, record.levelname) for record in caplog.records if "two living brokers" in record.message]
-            assert said == [("namesrv", "ERROR"), ("broker", "ERROR")]
+            assert said == [("namesrv", "WARNING"), ("broker", "ERROR")]
             found = await route(client, ns, "TBW102")
             assert found is not None and found.broker_datas[0].broker_addrs == {"0": first.address}
         found = await route(client, ns, "TBW102")
