@@ -10,8 +10,8 @@ import socket
 from dataclasses import dataclass, field
 from typing import Final
 
-from remoting.limits import ConnectionLimits
 from remoting.allow_list import networks
+from remoting.limits import ConnectionLimits
 from runtime.config import setting
 from runtime.lifecycle import StartError
 from runtime.priority import PRIORITY_MAX

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from remoting.limits import ConnectionLimits
 from remoting.allow_list import networks
+from remoting.limits import ConnectionLimits
 from runtime.config import setting
 from runtime.lifecycle import StartError
 

@@ -43,10 +43,9 @@ class NameServer:
     async def start(self) -> None:
         """Load the key-value config and listen. Raises StartError when either cannot be done."""
         config = self.config
+        check(config)
         limits = KVLimits(config.max_kv_value_bytes, config.max_kv_entries, config.max_kv_total_bytes)
         kv_config = KVConfigManager(Path(config.kv_config_path) if config.kv_config_path else None, self._tables, limits)
-        check(config)
-        kv_config = KVConfigManager(Path(config.kv_config_path) if config.kv_config_path else None)
         try:
             kv_config.load()
         except (OSError, ValueError) as error:
@@ -57,10 +56,9 @@ class NameServer:
         timers = Timers(self._clock, loop)
         services = NamesrvServices(config, self.routes, kv_config, self._config_changed)
         idle_s = config.server_channel_max_idle_time_seconds
-        self._server = RemotingServer(services, ROUTES, Turn(loop), timers, idle_s, tls, config)
         table = restricted(ROUTES, ADMIN_CODES, "adminAllow", config.admin_allow, log)
         table = restricted(table, REGISTER_CODES, "registerAllow", config.register_allow, log)
-        self._server = RemotingServer(services, table, Turn(loop), timers, config.server_channel_max_idle_time_seconds, tls)
+        self._server = RemotingServer(services, table, Turn(loop), timers, idle_s, tls, config)
         with listening(config.bind_address, config.listen_port, "listenPort"):
             self.port = await self._server.listen(config.bind_address, config.listen_port)
         self._housekeeping = [timers.every(SCAN_S, self.expire)]

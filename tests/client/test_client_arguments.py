@@ -73,7 +73,9 @@ async def test_one_bad_message_fails_alone(cluster: Cluster) -> None:
         assert cluster.broker.services.store.max_offset("T", 0) == 21
 
 
-@pytest.mark.parametrize("body", ["text", ["a", "b"], bytearray(b"x"), memoryview(b"abcd").cast("I")], ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(
+    "body", ["text", ["a", "b"], bytearray(b"x"), memoryview(b"abcd").cast("I")], ids=lambda value: type(value).__name__
+)
 async def test_a_request_that_is_no_frame_fails_alone(cluster: Cluster, body: Any) -> None:
     async with Producer(cluster.namesrv) as producer:
         await producer.send(Message("T", b"first"))
