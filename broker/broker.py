@@ -26,6 +26,7 @@ from broker.delivery_time import TIMER_TOPIC, DeliveryTimes
 from broker.group_notifier import GroupNotifier
 from broker.handlers import ROUTES
 from broker.held_requests import HoldLimits
+from broker.level_mark import LevelMark
 from broker.long_polling import PullRequestHoldService
 from broker.message_request_mode import MessageRequestModeManager
 from broker.pop import PopMessageService
@@ -64,6 +65,7 @@ from store.config import MessageStoreConfig
 from store.config_file import ConfigFile
 from store.disk import NO_ROOM, Disk, StoreError, no_room
 from store.file_disk import FileDisk
+from store.mark_file import MarkFile
 from store.message_store import MessageStore
 from store.timer_store import TimerStore
 
@@ -184,7 +186,10 @@ class Broker:
         stats = BrokerStats(config.broker_cluster_name, clock)
         cancelled = DelayCancelled(file("delayCancelled"), clock, lambda: store.flushed_offset)
         steps = ClockSteps(clock)
-        schedule = ScheduleMessageService(store, store.delay_levels, file("delayOffset"), timers, turn, cancelled, steps)
+        mark = LevelMark(store, MarkFile(self._disk, self.store_config.store_path("config/levelmark")))
+        schedule = ScheduleMessageService(
+            store, store.delay_levels, file("delayOffset"), timers, turn, cancelled, steps, mark
+        )  # fmt: skip
         orders = ConsumerOrderInfoManager(file("consumerOrderInfo"), clock, timers)
         request_modes = MessageRequestModeManager(file("messageRequestMode"), clock)
         for manager in (topics, groups, schedule, cancelled, orders, request_modes):
@@ -368,9 +373,7 @@ class Broker:
             every(offsets_s, self._persist_offsets, OFFSETS_FIRST_S),
             every(FILTERS_S, lambda: services.filters.persist_in(self._writer)),
             every(self.store_config.flush_delay_offset_interval / 1000, self._persist_delays),
-            every(
-                self.store_config.timer_flush_interval_ms / 1000, lambda: services.timer_messages.persist_in(self._writer)
-            ),
+            every(self.store_config.timer_flush_interval_ms / 1000, self._persist_marks),
             every(self.store_config.clean_resource_interval / 1000, self._clean),
             every(CLIENT_SCAN_S, services.clients.scan),
             every(CLIENT_SCAN_S, services.locks.expire),
@@ -392,6 +395,10 @@ class Broker:
         # First what is cancelled: behind progress that passed over it, it is no longer asked for.
         self.services.delay_cancelled.persist_in(self._writer)
         self.services.schedule.persist_in(self._writer)
+
+    def _persist_marks(self) -> None:
+        self.services.timer_messages.persist_in(self._writer)
+        self.services.schedule.mark_in(self._writer)
 
     def _clean(self) -> None:
         try:
@@ -431,6 +438,7 @@ class Broker:
                     self.services.filters.persist()
                 self.services.delay_cancelled.persist()
                 self.services.schedule.persist()
+                self.services.schedule.close()
                 self.services.timer_messages.close()
             self._store.shutdown()
         self._is_serving = False

@@ -117,10 +117,13 @@ def _make_delay_offsets(store: MessageStore, schedule: ScheduleMessageService) -
         if queue.topic != SCHEDULE_TOPIC or queue.min_offset == queue.max_offset:
             continue
         level = queue.queue_id + 1
-        newest = _newest_delivered(store, queue)
-        next_offset = queue.min_offset if newest is None else newest + 1
+        marked = schedule.marked_to(level)
+        newest = None if marked else _newest_delivered(store, queue)
+        next_offset = marked or (queue.min_offset if newest is None else newest + 1)
         schedule.begin_at(level, next_offset)
-        if newest is None:
+        if marked:
+            reason = "the mark beside it says that what is before was delivered"
+        elif newest is None:
             reason = "nothing tells how far it was delivered, so what was comes again"
         else:
             reason = "a copy of the message before was delivered; some behind it may come again"

@@ -10,7 +10,8 @@ REAL_TOPIC and REAL_QID, as Apache's does (ScheduleMessageService renders it bef
 acts on has no DELAY, and the copy goes to the store directly, so it is not delayed again.
 
 The next queue offset of each level is kept in `config/delayOffset.json`. It is written only once the copies delivered before
-it are synced: written earlier, a power cut could lose a message in both places. A crash may deliver some messages again.
+it are synced: written earlier, a power cut could lose a message in both places. A mark of our own (`broker.level_mark`) is
+newer: a killed process repeats at most the batch under way, a power cut what was delivered in the last second.
 """
 
 import heapq
@@ -23,6 +24,7 @@ from broker.clock_steps import ClockSteps
 from broker.config_manager import ConfigManager
 from broker.delay_cancelled import DelayCancelled
 from broker.delayed_copy import delivered_message
+from broker.level_mark import LevelMark
 from runtime.timers import Timer, Timers
 from runtime.turn import Turn
 from store.config_file import ConfigFile
@@ -76,8 +78,11 @@ class ScheduleMessageService(ConfigManager):
         turn: Turn,
         cancelled: DelayCancelled,
         steps: ClockSteps | None = None,
+        mark: LevelMark | None = None,
     ) -> None:
+        """Without a `mark` a killed process repeats what was delivered since the file was written."""
         super().__init__(file, timers.clock)
+        self._mark = mark
         self._cancelled = cancelled
         self._steps = steps or ClockSteps(timers.clock)
         self.levels = levels
@@ -141,6 +146,10 @@ class ScheduleMessageService(ConfigManager):
     def _correct(self, level: int, row: _Level) -> None:
         queue = self._store.queue(SCHEDULE_TOPIC, row.queue_id)
         low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+        marked = self.marked_to(level)
+        if marked > row.next_offset:
+            log.info("delay level %d goes on at offset %d: the mark is newer than %s", level, marked, self.file.path)
+            row.next_offset = marked
         if not low <= row.next_offset <= high:
             log.warning("delay level %d: offset %d is outside %d..%d; corrected", level, row.next_offset, low, high)
             row.next_offset = min(max(row.next_offset, low), high)
@@ -232,7 +241,7 @@ class ScheduleMessageService(ConfigManager):
             self._queue_head(level, row)
             delivered += 1
         if delivered:
-            self._turn.arm()
+            self._note_delivered()
         if self._failed and self._retry_timer is None:
             self._retry_timer = self._timers.after(RETRY_AFTER_S, self._retry)
         if len(self._failed) >= FAILED_MAX:
@@ -247,10 +256,16 @@ class ScheduleMessageService(ConfigManager):
         self._retry_timer = None
         if self._is_running:
             self._failed = [failed for failed in self._failed if not self._deliver(failed.level, failed.physical_offset)]
-            self._turn.arm()
+            self._note_delivered()
             if self._timer is not None:
                 self._timer.cancel()
             self._run()
+
+    def _note_delivered(self) -> None:
+        self._turn.arm()
+        if self._mark is not None:
+            self._store.write()
+            self._mark.write(self._next_offsets(), self._delivered_end)
 
     def _deliver(self, level: int, physical_offset: int) -> bool:
         """Put the copy. False: try again later. What can never be delivered is logged and left behind."""
@@ -310,15 +325,34 @@ class ScheduleMessageService(ConfigManager):
         elif self._unwritten is None:
             self._unwritten = (self._delivered_end, self.encode())
 
-    def encode(self) -> dict[str, Any]:
+    def mark_in(self, executor: Executor) -> None:
+        """Carry the mark to the disk, in another thread. To be called every second."""
+        if self._mark is not None:
+            self._mark.persist_in(executor)
+
+    def close(self) -> None:
+        """Seal the mark, once the store has synced its log. Raises OSError."""
+        if self._mark is not None:
+            self._mark.write(self._next_offsets(), self._delivered_end)
+            self._mark.close()
+
+    def _next_offsets(self) -> dict[int, int]:
         offsets = {level: row.next_offset for level, row in self._rows.items()}
         for failed in self._failed:
             offsets[failed.level] = min(offsets[failed.level], failed.queue_offset)
+        return offsets
+
+    def encode(self) -> dict[str, Any]:
+        offsets = self._next_offsets()
         return {"offsetTable": {level: offset for level, offset in offsets.items() if offset or level in self._in_file}}
 
     def begin_at(self, level: int, next_offset: int) -> None:
         """Let `level` go on at `next_offset`. To be called before `start`."""
         self._row(level).next_offset = next_offset
+
+    def marked_to(self, level: int) -> int:
+        """The queue offset before which the mark says that everything was delivered; 0 says nothing."""
+        return 0 if self._mark is None else self._mark.delivered_to(level)
 
     def decode(self, document: dict[str, Any]) -> None:
         for level, next_offset in (document.get("offsetTable") or {}).items():

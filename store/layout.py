@@ -161,6 +161,33 @@ TIMER_MARK = Struct(
     "seal" / Int64sb,
 )
 
+# --- marks of ours: config/levelmark, config/timermark --------------------------------------------------------------
+
+MARK_SLOT_SIZE: Final = 4096
+MARK_MAGIC: Final = 0x504D514D  # "PMQM"
+MARK_HEADER = Struct(
+    "seal" / Int64sb,  # CRC-32 of all that follows
+    "magic" / Int32sb,
+    "size" / Int32sb,  # of what follows this header
+    "sequence" / Int64sb,  # the newer of two slots has the greater one
+    "boot" / Int64sb,  # CRC-32 of the running kernel's and mount's mark
+)
+LEVEL_MARK = Struct(
+    "level" / Int32sb,
+    "next_offset" / Int64sb,  # of the level's queue: everything before is delivered
+    "physical_offset" / Int64sb,  # of the record before next_offset: shows that it is the same queue
+)
+TIMER_STATE = Struct(
+    "read_time_ms" / Int64sb,
+    "log_end" / Int64sb,
+    "queue_offset" / Int64sb,
+    "delivered_before_ms" / Int64sb,
+    "delivered_before_offset" / Int64sb,
+    "log_begin" / Int64sb,  # no file of the timer log from here on may be missing
+    "log_sum" / Int64sb,  # CRC-32 of the last timer log file up to log_end; -1: not known
+    "wheel_sum" / Int64sb,  # CRC-32 of timerwheel; -1: not from a clean stop
+)
+
 
 def _fields(declaration: Construct, sys_flag: int) -> list[tuple[str, str]]:
     """(name, struct code without byte order) of each field; conditions are decided by `sys_flag`."""
@@ -272,6 +299,9 @@ TIMER_CHECKPOINT_SIZE: Final = 56
 assert TIMER_CHECKPOINT_STRUCT.size == TIMER_CHECKPOINT_SIZE
 TIMER_CHECKPOINT_SEAL_STRUCT: Final = struct_of(TIMER_CHECKPOINT_SEAL)
 TIMER_MARK_STRUCT: Final = struct_of(TIMER_MARK)
+MARK_HEADER_STRUCT: Final = struct_of(MARK_HEADER)
+LEVEL_MARK_STRUCT: Final = struct_of(LEVEL_MARK)
+TIMER_STATE_STRUCT: Final = struct_of(TIMER_STATE)
 
 
 # One call for a run of units instead of one a unit. Few are kept: a struct of 1000 units takes 96 KB.

@@ -121,12 +121,28 @@ async def restarted_without_delay_offsets(
 ) -> list[str]:
     """Which bodies are delivered in the second life, in order."""
     lose(disk, "delayOffset")
+    disk.delete("/store/config/levelmark")
     async with running_broker(disk=disk, clock=clock, store=store) as broker:
         before = len(delivered(broker))
         clock.advance(3_600_000)
         await until(lambda: expected <= set(delivered(broker)[before:]))
         await asyncio.sleep(0)
         return delivered(broker)[before:]
+
+
+async def test_the_mark_tells_what_the_lost_file_of_the_levels_told(caplog: pytest.LogCaptureFixture) -> None:
+    disk, clock = MemoryDisk(), VirtualClock()
+    async with running_broker(disk=disk, clock=clock) as broker:
+        delay(broker, "past", UNIQ_KEY="")
+        clock.advance(1000)
+        await until(lambda: delivered(broker) == ["past"])
+        delay(broker, "new", UNIQ_KEY="")
+    lose(disk, "delayOffset")
+    async with running_broker(disk=disk, clock=clock) as broker:
+        clock.advance(3_600_000)
+        await until(lambda: len(delivered(broker)) > 1)
+        assert delivered(broker) == ["past", "new"]
+    assert "delayOffset.json is missing" in caplog.text and "goes on at queue offset 1 of 2" in caplog.text
 
 
 @pytest.mark.parametrize("count, waiting", [(1, 0), (3, 0), (40, 0), (0, 1), (0, 40), (1, 1), (40, 1), (1, 40), (37, 23)])
