@@ -116,6 +116,8 @@ class ScheduleMessageService(ConfigManager):
         for level, row in self._rows.items():
             self._correct(level, row)
             self._queue_head(level, row)
+        if self._mark is not None:
+            self._mark.write(self._next_offsets(), self._delivered_end)
         self._arm()
 
     def stop(self) -> None:
