@@ -161,6 +161,7 @@ class TimerMessageService:
         state = self._timer_store.state
         if not self._write_failed and self._store.flushed_offset >= self._store.max_physical_offset:
             self._timer_store.flush(state, self._clock.message_time_ms())
+            self._timer_store.seal()
         self._timer_store.close()
 
     @property

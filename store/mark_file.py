@@ -99,6 +99,13 @@ class MarkFile:
         self._region.sync(0, FILE_SIZE)
         self._disk.sync_dir(self.path.rpartition("/")[0])
 
+    def clear(self) -> None:
+        """Forget what the slots say: another broker has gone on since."""
+        self.live = self.durable = None
+        for at in range(len(SLOTS)):
+            start = at * MARK_SLOT_SIZE
+            self._region.view[start : start + MARK_SLOT_SIZE] = bytes(MARK_SLOT_SIZE)
+
     def _put(self, first: int, payload: bytes) -> int:
         if len(payload) > PAYLOAD_MAX:
             raise ValueError(f"a mark of {len(payload)} bytes, at most {PAYLOAD_MAX} have room")

@@ -8,11 +8,13 @@ A file is needed as long as a slot that is still to come holds one of its units,
 before is history.
 """
 
+import struct
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from isal.isal_zlib import crc32
 
 from store.disk import Disk
 from store.layout import (
@@ -29,6 +31,7 @@ from store.mapped_file import MappedFile
 from store.mapped_file_queue import MappedFileQueue
 from store.open_files import OpenFiles
 
+_FILE_SUM: Final = struct.Struct(">qq")  # where a file begins, the checksum of its units
 # An array of TIMER_LOG_UNIT_DTYPE.
 Units = npt.NDArray[np.void]
 Numbers = npt.NDArray[np.int64]
@@ -71,6 +74,10 @@ class TimerLog:
         self._files = MappedFileQueue(disk, directory, file_size, open_files=open_files)
         # Where the row begins when it has no file.
         self._origin = 0
+        # Checksum of the last file's units. By start of a full file: its own, and all of these as they are written down.
+        self.last_sum = 0
+        self._full_sums: dict[int, int] = {}
+        self.file_sums = b""
         # By start of a full file: the newest time and the highest physical offset in it.
         self._bounds: dict[int, tuple[int, int]] = {}
 
@@ -146,7 +153,7 @@ class TimerLog:
         (A file that was added meanwhile stays, empty.)
         """
         rest = memoryview(data)
-        before = self.end
+        before, sums = self.end, (self.last_sum, self._full_sums.copy(), self.file_sums)
         while rest:
             file = self._writable()
             room = (self.units_per_file - file.wrote // _UNIT_SIZE) * _UNIT_SIZE
@@ -154,7 +161,9 @@ class TimerLog:
                 file.append(bytes(rest[:room]))
             except OSError:
                 self.truncate(before)
+                self.last_sum, self._full_sums, self.file_sums = sums
                 raise
+            self.last_sum = crc32(rest[:room], self.last_sum)
             rest = rest[room:]
         if self.end // _RELEASED_EVERY != before // _RELEASED_EVERY:
             self.release_memory()
@@ -164,8 +173,44 @@ class TimerLog:
         if file.wrote // _UNIT_SIZE == self.units_per_file:
             file.append(TIMER_LOG_BLANK_STRUCT.pack(file.size - file.wrote, 0, BLANK_MAGIC_CODE))
             file.wrote = file.size
+            self._full_sums[file.start_offset], self.last_sum = self.last_sum, 0
+            self._note_sums()
             file = self._files.writable()
         return file
+
+    # --- checksums --------------------------------------------------------------------------------------------------
+
+    def _note_sums(self) -> None:
+        begin = self.begin
+        self._full_sums = {start: found for start, found in self._full_sums.items() if start >= begin}
+        self.file_sums = b"".join(_FILE_SUM.pack(start, found) for start, found in sorted(self._full_sums.items()))
+
+    def check_sums(self, file_sums: bytes, last_sum: int) -> str:
+        """Take the checksums of all files, and compare them with those that are known; what differs, or an empty text.
+
+        `file_sums` is the attribute as it was, `last_sum` that of the file at the log's end; -1: not known.
+        """
+        known = dict(_FILE_SUM.iter_unpack(file_sums))
+        self._full_sums, self.last_sum, problem = {}, 0, ""
+        for file in self._files.files:
+            found = self._sum_of(file)
+            if file.full:
+                self._full_sums[file.start_offset] = found
+            else:
+                self.last_sum, known[file.start_offset] = found, last_sum
+            if known.get(file.start_offset, -1) not in (-1, found):
+                problem = problem or f"the checksum of {self._files.directory}/{file.start_offset:020d} is wrong"
+        self._note_sums()
+        return problem
+
+    def _sum_of(self, file: MappedFile) -> int:
+        end = min(file.wrote // _UNIT_SIZE, self.units_per_file) * _UNIT_SIZE
+        found, at_once = 0, _UNITS_AT_ONCE * _UNIT_SIZE
+        for start in range(0, end, at_once):
+            stop = min(start + at_once, end)
+            found = crc32(file.view[start:stop], found)
+            file.release_memory(stop, start)
+        return found
 
     # --- recovery ---------------------------------------------------------------------------------------------------
 
@@ -207,20 +252,27 @@ class TimerLog:
         """Delete all files. The row goes on in a new one behind `beyond` and behind all that were. Raises OSError."""
         beyond = max(beyond, self._files.max_offset)
         self._files.destroy()
+        self.last_sum, self._full_sums, self.file_sums = 0, {}, b""
         self._begin_at((beyond // self._files.file_size + 1) * self._files.file_size)
 
     # --- retention and life -----------------------------------------------------------------------------------------
 
-    def delete_unneeded(self, read_time_ms: int, min_physical_offset: int) -> int:
-        """Delete the oldest files, of whose units each is in a slot before `read_time_ms` or its record is gone.
+    def needed_from(self, read_time_ms: int, min_physical_offset: int) -> int:
+        """Where the first file begins of whose units one is in a slot from `read_time_ms` on, and its record there.
 
-        Never the last file; how many were deleted. Raises OSError.
+        That of the last file if there is no such.
         """
-        deleted = 0
-        while len(self._files.files) > 1:
-            newest_time, physical_offset = self._bounds_of(self._files.files[0])
+        for file in self._files.files[:-1]:
+            newest_time, physical_offset = self._bounds_of(file)
             if newest_time >= read_time_ms and physical_offset >= min_physical_offset:
-                break
+                return file.start_offset
+        return self._files.files[-1].start_offset if self._files.files else self._origin
+
+    def delete_unneeded(self, read_time_ms: int, min_physical_offset: int) -> int:
+        """Delete the files before the first one that is needed; how many were deleted. Raises OSError."""
+        deleted = 0
+        needed_from = self.needed_from(read_time_ms, min_physical_offset)
+        while self._files.files and self._files.files[0].start_offset < needed_from:
             self._bounds.pop(self._files.files[0].start_offset, None)
             self._files.delete_first()
             # One by one: a power cut must not leave a gap.

@@ -34,7 +34,7 @@ from store.layout import (
 )
 from store.open_files import OpenFiles
 from store.timer_checkpoint import TimerCheckpoint, TimerState
-from store.timer_log import Numbers, TimerLog, Units, unit_dues, unit_times
+from store.timer_log import Numbers, TimerLog, Units, joined, unit_dues, unit_times
 from store.timer_wheel import TimerSlot, TimerWheel
 
 log = logging.getLogger("store")
@@ -111,7 +111,12 @@ class TimerStore:
 
     def recover(self, now_ms: int, max_physical_offset: int, max_queue_offset: int) -> RecoveredTimers:
         """Come back to the last known state. The CommitLog and the timer queue end at the two offsets. Raises OSError."""
-        state, sealed = self._checkpoint.state, self._checkpoint.sealed
+        state, sealed, written_ms = self._checkpoint.state, self._checkpoint.sealed, self._checkpoint.written_ms
+        for found in self._checkpoint.problems:
+            log.warning("%s: what it does not tell is taken from timermark, or from the CommitLog", found)
+        if written_ms is not None and state.read_time_ms > written_ms:
+            log.warning("timercheck tells of slots read at %d, but was written at %d", state.read_time_ms, written_ms)
+            state = TimerState(written_ms, state.log_end, state.queue_offset, written_ms + 1)
         queue_offset = min(state.queue_offset, max_queue_offset)
         oldest_ms = self._slot_ms(now_ms) - (self._slots_total - _BLANK_SLOTS) * self._precision_ms
         self.read_time_ms = max(self._slot_ms(state.read_time_ms), oldest_ms)
@@ -124,10 +129,10 @@ class TimerStore:
             problem = problem or "timercheck was written by another broker, or by none"
         self._whole_from = queue_offset
         self.queue_offset = queue_offset if complete else 0
-        entered_to = self._recover_wheel(state.read_time_ms)
+        entered_to = self._recover_wheel(state.read_time_ms, is_ours=complete)
         self._log.release_memory()
         self._wheel.release_memory()
-        return RecoveredTimers(queue_offset, complete, entered_to, state[3:], problem)
+        return RecoveredTimers(queue_offset, complete, entered_to, state.delivered_before, problem)
 
     def _recover_log(self, state: TimerState, sealed: bool, max_physical_offset: int) -> str:
         try:
@@ -137,17 +142,33 @@ class TimerStore:
         else:
             begin = self._log.begin
             end = self._log.sound_end(max_physical_offset, self.read_time_ms + self._wheel.span_ms)
-            if begin <= state.log_end <= end:
+            if begin <= state.log_end <= end and (state.log_begin < 0 or begin <= state.log_begin):
                 # What another broker wrote behind its checkpoint is in no other place.
                 self._log.truncate(state.log_end if sealed else end)
-                self._log.sync_from(self._checkpoint.durable_state.log_end)
-                return ""
-            problem = f"the timer log is sound in [{begin}, {end}), timercheck says {state.log_end}"
+                problem = self._log.check_sums(state.file_sums, state.log_sum)
+                if not problem:
+                    self._log.sync_from(self._checkpoint.durable_state.log_end)
+                    return ""
+            else:
+                problem = f"the timer log is sound in [{begin}, {end}), timercheck says {state.log_end}"
         self._log.start_over(state.log_end)
         return problem
 
-    def _recover_wheel(self, read_time_ms: int) -> int:
+    def start_over(self, problem: str) -> None:
+        """Forget what was recovered: the log is not to be believed, everything is entered again. Raises OSError."""
+        log.warning("timers are entered again from the CommitLog: %s", problem)
+        self._log.start_over(self._log.end)
+        self._wheel.clear_from(self.read_time_ms)
+        self._newest = (-1, 0, 0)
+
+    def all_units(self) -> Units:
+        """A copy of all units."""
+        return joined(units for _, units in self._log.windows())
+
+    def _recover_wheel(self, read_time_ms: int, *, is_ours: bool) -> int:
         """Make the wheel's slots from the log; the highest physical offset in it, -1 none."""
+        is_damaged = self._checkpoint.wheel_sum not in (-1, self._wheel.sum()) if is_ours else False
+        before = self._wheel.filled(self.read_time_ms) if is_ours else {}
         self._wheel.clear_from(self.read_time_ms)
         overdue: list[Units] = []
         for position, units in self._log.windows():
@@ -164,6 +185,8 @@ class TimerStore:
                 positions = position + TIMER_LOG_UNIT_SIZE * ahead
                 _, numbers, slots = self._wheel.hung(times, positions, _counts(units["magic"][ahead]))
                 self._wheel.set_slots(numbers, slots)
+        if is_ours and (is_damaged or before != self._wheel.filled(self.read_time_ms)):
+            log.warning("%s is not what the timer log says: made again", self._wheel.path)
         for units in overdue:
             times = np.full(len(units), self.read_time_ms)
             self._append(times, unit_dues(units), units["write_time_ms"].astype(np.int64), units["magic"], units)
@@ -392,7 +415,9 @@ class TimerStore:
         self.queue_offset = queue_offset
         if queue_offset >= self._whole_from:
             before = delivered_before or (min(self._late_due_ms, self.read_time_ms), 0)
-            state = TimerState(self.read_time_ms, self._log.end, queue_offset, *before)
+            timer_log, log_begin = self._log, max(self._checkpoint.durable_state.log_begin, self._log.begin)
+            sums = timer_log.last_sum, timer_log.file_sums
+            state = TimerState(self.read_time_ms, timer_log.end, queue_offset, *before, log_begin, *sums)
             if state != self.state:
                 self.state = state
                 self._checkpoint.mark(state)
@@ -411,7 +436,21 @@ class TimerStore:
     def clean(self, min_physical_offset: int) -> int:
         """Delete the log files that nobody needs, not even after a power cut; how many. Raises OSError."""
         read_time_ms = self._checkpoint.durable_state.read_time_ms if self._checkpoint.sealed else 0
-        return self._log.delete_unneeded(min(read_time_ms, self.read_time_ms), min_physical_offset)
+        read_time_ms = min(read_time_ms, self.read_time_ms)
+        needed_from = self._log.needed_from(read_time_ms, min_physical_offset)
+        if needed_from <= self._log.begin:
+            return 0
+        if self._checkpoint.sealed:
+            self._checkpoint.begin_log_at(needed_from)
+        if self.state is not None:
+            self.state = self.state._replace(log_begin=needed_from)
+            self._checkpoint.mark(self.state)
+        return self._log.delete_unneeded(read_time_ms, min_physical_offset)
+
+    def seal(self) -> None:
+        """Note that this is a clean stop, behind a `flush` of the present state. Raises OSError."""
+        if self.state is not None and self._checkpoint.sealed:
+            self._checkpoint.seal(self.state, self._wheel.sum())
 
     def close(self) -> None:
         """Unmap the files, unflushed."""

@@ -7,14 +7,18 @@ A slot knows its oldest and its newest unit. All of that can be told from the lo
 The file is sparse: a page costs room when the first of its slots is used.
 """
 
+import logging
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from isal.isal_zlib import crc32
 
 from store.disk import Disk
 from store.layout import TIMER_WHEEL_SLOT_DTYPE, TIMER_WHEEL_SLOT_SIZE, TIMER_WHEEL_SLOT_STRUCT
 from store.timer_log import Numbers
+
+log = logging.getLogger("store")
 
 # An array of TIMER_WHEEL_SLOT_DTYPE.
 Slots = npt.NDArray[np.void]
@@ -45,8 +49,10 @@ class TimerWheel:
         size = slot_count * TIMER_WHEEL_SLOT_SIZE
         self.slot_count = slot_count
         self.precision_ms = precision_ms
+        self.path = path
         exists = disk.exists(path)
         if exists and disk.size(path) != size:
+            log.warning("%s has %d bytes, not %d: made again from the timer log", path, disk.size(path), size)
             disk.delete(path)
             exists = False
         self._region = disk.map(path, size, create=not exists, random_access=True)
@@ -147,6 +153,15 @@ class TimerWheel:
         self._slots[numbers] = slots
         np.maximum.at(self._newest, numbers // _SLOTS_PER_PAGE, slots["time"].astype(np.int64))
         self._dirty = True
+
+    def sum(self) -> int:
+        """The checksum of the whole file."""
+        return crc32(self._view)
+
+    def filled(self, begin_ms: int) -> dict[int, bytes]:
+        """The slots of all times from `begin_ms` on as they are, by number."""
+        numbers = np.flatnonzero(self._slots["time"] >= max(begin_ms // self.precision_ms, 1))
+        return {number: self._slots[number].tobytes() for number in numbers.tolist()}
 
     def clear_from(self, begin_ms: int) -> None:
         """Empty the slots of all times from `begin_ms` on."""

@@ -203,7 +203,7 @@ DURABLE, MARKED = TimerState(NOW, 520, 10, NOW - 5, 7), TimerState(NOW + 3000, 5
 def test_a_killed_process_goes_on_at_its_mark_and_a_power_cut_at_what_was_flushed() -> None:
     disk = PowerCutDisk()
     checkpoint = TimerCheckpoint(disk, PATH)
-    assert not checkpoint.sealed and checkpoint.state == (0, 0, 0, 1, 0)
+    assert not checkpoint.sealed and checkpoint.state[:5] == (0, 0, 0, 1, 0)
     checkpoint.flush(DURABLE, NOW)
     checkpoint.mark(MARKED)
     for seed in range(20):
@@ -222,15 +222,16 @@ def test_what_another_broker_wrote_is_neither_sealed_nor_marked() -> None:
     theirs = struct.pack(">7q", NOW + 9000, 104, 12, 12, 3, NOW, 5)
     disk.map(PATH, 4096).view[:56] = theirs
     found = TimerCheckpoint(disk, PATH)
-    assert not found.sealed and found.state == (NOW + 9000, 104, 12, NOW + 9001, 0)
+    assert not found.sealed and found.state[:5] == (NOW + 9000, 104, 12, NOW + 9001, 0)
     found.flush(TimerState(NOW + 9000, 104, 13, 0, 0), NOW + 1)
     # Apache's master may begin where the log's last unit tells it to; its data version goes on.
     assert struct.unpack(">7q", disk.read_range(PATH, 0, 56)) == (NOW + 9000, 104, 13, (1 << 63) - 1, 3, NOW + 1, 6)
-    assert TimerCheckpoint(disk, PATH).sealed
+    again = TimerCheckpoint(disk, PATH)
+    assert again.sealed and again.state[:3] == (NOW + 9000, 104, 13)
 
 
 def test_a_checkpoint_of_another_length_begins_anew() -> None:
     disk = MemoryDisk()
     disk.write_file(PATH, b"\1" * 56)
-    assert TimerCheckpoint(disk, PATH).state == (0, 0, 0, 1, 0)
+    assert TimerCheckpoint(disk, PATH).state[:5] == (0, 0, 0, 1, 0)
     assert disk.size(PATH) == 4096

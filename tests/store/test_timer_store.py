@@ -356,6 +356,8 @@ def test_what_another_broker_wrote_behind_its_checkpoint_is_kept() -> None:
     disk, service, _ = pending_store()
     # As 5.5.0 leaves it when it is killed: newer units in the log, a checkpoint from before, and no seal.
     checkpoint = disk.map(CHECKPOINT, 4096).view
+    checkpoint[24:32] = (90).to_bytes(8, "big")
+    checkpoint[40:48] = service.now_ms.to_bytes(8, "big")
     checkpoint[56:64] = bytes(8)
     service.queue.append(service.now_ms + 5 * SECOND)
     service.enter()
