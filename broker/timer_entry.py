@@ -14,6 +14,7 @@ from broker.delivery_time import TIMER_TOPIC
 from broker.slot_loader import SlotLoader
 from broker.timer_columns import MANY, Mask, TimerColumns, read_columns, topic_hash
 from broker.timer_record import TimerRecord, plain_times, read_timer_record, timer_record
+from broker.unit_check import UnitCheck
 from runtime.clock import Clock
 from store.layout import (
     CONSUME_QUEUE_UNIT_DTYPE,
@@ -162,6 +163,25 @@ class TimerEntry:
 
         Raises OSError when there is no room.
         """
+        if recovered.entered_to >= 0:
+            timer_store = self._timer_store
+            written_ms = timer_store.written_ms or self._clock.message_time_ms()
+            check = UnitCheck(
+                timer_store.all_units(),
+                timer_store.read_time_ms,
+                written_ms,
+                recovered.entered_to,
+                timer_store.roll_delays_ms,
+            )
+            self._go_through(recovered, progress, check)
+            problem = check.finish(self._store.min_physical_offset)
+            if not problem:
+                return
+            self._timer_store.start_over(problem)
+            recovered = recovered._replace(entered_to=-1)
+        self._go_through(recovered, progress, None)
+
+    def _go_through(self, recovered: RecoveredTimers, progress: Progress | None, check: UnitCheck | None) -> None:
         end = self._store.max_offset(TIMER_TOPIC, 0)
         due_before_ms, place_before = recovered.delivered_before
         resident_max = min(RESIDENT_MAX, self._store.config.mapped_memory_resident_max)
@@ -170,6 +190,10 @@ class TimerEntry:
             queue_offset, units = next_units
             if (rows := self._read(queue_offset, units)) is not None:
                 columns, places = rows.columns, rows.physical_offsets
+                if check is not None:
+                    check.take(places, rows.sizes, columns.outs_ms, columns.stores_ms, columns.found)
+                    if check.problem:
+                        return
                 pending = (columns.dues_ms > due_before_ms) | ((columns.dues_ms == due_before_ms) & (places >= place_before))
                 pending |= rows.queue_offsets >= recovered.queue_offset
                 pending |= columns.cancels()

@@ -37,7 +37,7 @@ def _end(size: int) -> int:
     return MARK_HEADER_STRUCT.size - _SEALED_FROM + size
 
 
-def _seal(data: bytes | memoryview) -> int:
+def _seal(data: bytes | bytearray | memoryview) -> int:
     return zlib.crc32(data)
 
 
@@ -48,6 +48,15 @@ def problems(data: bytes) -> list[str]:
     slots = [_Slot(data[at * MARK_SLOT_SIZE :][:MARK_SLOT_SIZE]) for at in range(len(SLOTS))]
     found = [f"slot {at} ({SLOTS[at]}) is damaged" for at, slot in enumerate(slots) if slot.is_damaged]
     return found if any(slot.payload is not None for slot in slots) else [*found, "it says nothing"]
+
+
+def payloads(data: bytes, boot_mark: str) -> tuple[list[bytes], bool]:
+    """What the slots of a mark file with these bytes say that count under `boot_mark`; whether all four say the same."""
+    slots = [_Slot(data[at * MARK_SLOT_SIZE :][:MARK_SLOT_SIZE]) for at in range(len(SLOTS))]
+    boot = zlib.crc32(boot_mark.encode())
+    counts = [at in _DURABLE or bool(boot and slot.boot == boot) for at, slot in enumerate(slots)]
+    said = [slot.payload for slot, is_counted in zip(slots, counts, strict=True) if is_counted]
+    return [payload for payload in said if payload is not None], len({slot.payload for slot in slots}) == 1
 
 
 class MarkFile:

@@ -28,7 +28,6 @@ from store.layout import (
     TIMER_STATE_STRUCT,
 )
 from store.mark_file import PAYLOAD_MAX, MarkFile
-from store.mark_file import problems as mark_problems
 
 _NO_MASTER: Final = (1 << 63) - 1
 _MASTER_MAX: Final = 1 << 50  # no queue is longer: with one flipped bit _NO_MASTER is still more than that, or negative
@@ -68,9 +67,10 @@ def _payload(state: TimerState, wheel_sum: int = -1) -> bytes:
     return TIMER_STATE_STRUCT.pack(*state[:7], wheel_sum) + file_sums
 
 
-def _state(payload: bytes) -> TimerState:
-    *numbers, _ = TIMER_STATE_STRUCT.unpack_from(payload)
-    return TimerState(*numbers, payload[TIMER_STATE_STRUCT.size :])
+def read_state(payload: bytes) -> tuple[TimerState, int]:
+    """What a slot of timermark says, and the checksum of the wheel, -1 but from a clean stop."""
+    *numbers, wheel_sum = TIMER_STATE_STRUCT.unpack_from(payload)
+    return TimerState(*numbers)._replace(file_sums=payload[TIMER_STATE_STRUCT.size :]), wheel_sum
 
 
 class TimerCheckpoint:
@@ -115,10 +115,9 @@ class TimerCheckpoint:
 
     def _find_states(self) -> None:
         """Of what timercheck and timermark say the newest counts: one of them may be damaged, or an older version's."""
-        durable, live = [], []
-        for payload, states in ((self._marks.durable, durable), (self._marks.live, live)):
-            if payload is not None:
-                states.append(_state(payload))
+        marks = self._marks
+        durable = [] if marks.durable is None else [read_state(marks.durable)[0]]
+        live = [] if marks.live is None else [read_state(marks.live)[0]]
         view = self._region.view
         if self.sealed:
             before = TIMER_CHECKPOINT_SEAL_STRUCT.unpack_from(view, TIMER_CHECKPOINT_SIZE)[:2]
@@ -132,11 +131,10 @@ class TimerCheckpoint:
             return
         self.sealed = True
         # What is equal but for its checksums counts with them.
-        self.durable_state = max(durable, key=_age) if durable else TimerState(0, 0, 0, 0)
-        self.state = max((*durable, *live), key=_age)
-        payloads = {self._marks.durable, self._marks.live}
-        if len(payloads) == 1 and None not in payloads:
-            self.wheel_sum = TIMER_STATE_STRUCT.unpack_from(self._marks.durable or b"")[-1]
+        self.durable_state = max(durable, key=state_age) if durable else TimerState(0, 0, 0, 0)
+        self.state = max((*durable, *live), key=state_age)
+        if marks.durable is not None and marks.durable == marks.live:
+            self.wheel_sum = read_state(marks.durable)[1]
 
     def mark(self, state: TimerState) -> None:
         """Note the state of the moment: what a killed process has come to. Costs microseconds, syncs nothing."""
@@ -205,12 +203,8 @@ def checkpoint_problems(data: bytes) -> list[str]:
     return found
 
 
-def state_problems(checkpoint: bytes, marks: bytes | None) -> list[str]:
-    """What is damaged in timercheck and timermark (None: there is none) of a stopped store."""
-    return checkpoint_problems(checkpoint) + [f"timermark: {found}" for found in mark_problems(marks or b"") if marks]
-
-
-def _age(state: TimerState) -> tuple[int, ...]:
+def state_age(state: TimerState) -> tuple[int, ...]:
+    """Grows from one state to the next."""
     return state.queue_offset, state.log_end, state.read_time_ms, *state.delivered_before, state.log_sum
 
 

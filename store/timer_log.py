@@ -31,7 +31,7 @@ from store.mapped_file import MappedFile
 from store.mapped_file_queue import MappedFileQueue
 from store.open_files import OpenFiles
 
-_FILE_SUM: Final = struct.Struct(">qq")  # where a file begins, the checksum of its units
+FILE_SUM: Final = struct.Struct(">qq")  # where a file begins, the checksum of its units
 # An array of TIMER_LOG_UNIT_DTYPE.
 Units = npt.NDArray[np.void]
 Numbers = npt.NDArray[np.int64]
@@ -71,6 +71,7 @@ class TimerLog:
                 f"mappedFileSizeTimerLog = {file_size}: a unit takes {_UNIT_SIZE} bytes, the blank behind it 16"
             )
         self.units_per_file = (file_size - TIMER_LOG_BLANK_SIZE) // _UNIT_SIZE
+        self.directory = directory
         self._files = MappedFileQueue(disk, directory, file_size, open_files=open_files)
         # Where the row begins when it has no file.
         self._origin = 0
@@ -183,14 +184,14 @@ class TimerLog:
     def _note_sums(self) -> None:
         begin = self.begin
         self._full_sums = {start: found for start, found in self._full_sums.items() if start >= begin}
-        self.file_sums = b"".join(_FILE_SUM.pack(start, found) for start, found in sorted(self._full_sums.items()))
+        self.file_sums = b"".join(FILE_SUM.pack(start, found) for start, found in sorted(self._full_sums.items()))
 
     def check_sums(self, file_sums: bytes, last_sum: int) -> str:
         """Take the checksums of all files, and compare them with those that are known; what differs, or an empty text.
 
         `file_sums` is the attribute as it was, `last_sum` that of the file at the log's end; -1: not known.
         """
-        known = dict(_FILE_SUM.iter_unpack(file_sums))
+        known = dict(FILE_SUM.iter_unpack(file_sums))
         self._full_sums, self.last_sum, problem = {}, 0, ""
         for file in self._files.files:
             found = self._sum_of(file)
@@ -198,10 +199,15 @@ class TimerLog:
                 self._full_sums[file.start_offset] = found
             else:
                 self.last_sum, known[file.start_offset] = found, last_sum
-            if known.get(file.start_offset, -1) not in (-1, found):
+            expected = known.get(file.start_offset, -1)
+            if expected not in (-1, found) or (expected != -1 and file.full and not self._has_blank(file)):
                 problem = problem or f"the checksum of {self._files.directory}/{file.start_offset:020d} is wrong"
         self._note_sums()
         return problem
+
+    def _has_blank(self, file: MappedFile) -> bool:
+        position = self.units_per_file * _UNIT_SIZE
+        return TIMER_LOG_BLANK_STRUCT.unpack_from(file.view, position) == (file.size - position, 0, BLANK_MAGIC_CODE)
 
     def _sum_of(self, file: MappedFile) -> int:
         end = min(file.wrote // _UNIT_SIZE, self.units_per_file) * _UNIT_SIZE

@@ -150,7 +150,7 @@ class TimerStore:
                     self._log.sync_from(self._checkpoint.durable_state.log_end)
                     return ""
             else:
-                problem = f"the timer log is sound in [{begin}, {end}), timercheck says {state.log_end}"
+                problem = f"{self._log.directory} is sound in [{begin}, {end}), timercheck says {state.log_end}"
         self._log.start_over(state.log_end)
         return problem
 
@@ -160,6 +160,16 @@ class TimerStore:
         self._log.start_over(self._log.end)
         self._wheel.clear_from(self.read_time_ms)
         self._newest = (-1, 0, 0)
+
+    @property
+    def written_ms(self) -> int | None:
+        """When another broker last wrote timercheck, if one did."""
+        return self._checkpoint.written_ms
+
+    @property
+    def roll_delays_ms(self) -> tuple[int, int]:
+        """How long what is on its way waits in one slot."""
+        return self._half_ms, self._window_ms
 
     def all_units(self) -> Units:
         """A copy of all units."""
@@ -171,6 +181,7 @@ class TimerStore:
         before = self._wheel.filled(self.read_time_ms) if is_ours else {}
         self._wheel.clear_from(self.read_time_ms)
         overdue: list[Units] = []
+        mended = 0
         for position, units in self._log.windows():
             self._note_newest(units)
             times = unit_times(units)
@@ -183,14 +194,27 @@ class TimerStore:
                 times = times[ahead]
                 self._wheel.reserve(times)
                 positions = position + TIMER_LOG_UNIT_SIZE * ahead
-                _, numbers, slots = self._wheel.hung(times, positions, _counts(units["magic"][ahead]))
+                previous, numbers, slots = self._wheel.hung(times, positions, _counts(units["magic"][ahead]))
+                if not is_ours:
+                    mended += self._mend_chains(units, ahead, previous)
                 self._wheel.set_slots(numbers, slots)
         if is_ours and (is_damaged or before != self._wheel.filled(self.read_time_ms)):
             log.warning("%s is not what the timer log says: made again", self._wheel.path)
+        if mended:
+            log.warning("%s: %d units did not lead to the one before them in their slot", self._log.directory, mended)
+            self._log.check_sums(b"", -1)
+            self._log.sync_from(0)
         for units in overdue:
             times = np.full(len(units), self.read_time_ms)
             self._append(times, unit_dues(units), units["write_time_ms"].astype(np.int64), units["magic"], units)
         return self._newest[0]
+
+    def _mend_chains(self, units: Units, rows: Numbers, previous: Numbers) -> int:
+        """Let units, which have no checksum, lead to those before them in their slots; how many did not."""
+        found = units["previous_position"][rows].astype(np.int64)
+        wrong = (found != previous) & ((previous >= 0) | (found >= self._log.begin))
+        units["previous_position"][rows[wrong]] = previous[wrong]
+        return int(np.count_nonzero(wrong))
 
     def _note_newest(self, units: Units) -> None:
         newest = units[int(units["physical_offset"].argmax())]
