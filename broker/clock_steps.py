@@ -14,7 +14,9 @@ jump back the log does not follow: its store times stand still until the calenda
 difference of store time and steady clock falls as the steady clock runs. It is noted in steps. Where there is a doubt,
 the lesser difference is taken: a delay may then end a little late, never early.
 
-After a restart nothing is known of what was before: it counts as stored under the difference of the start.
+After a restart nothing is known of what was before: it counts as stored under the difference of the start. Only if the
+log's last store time is ahead of the calendar, that one was ahead when the last record was stored, by at least as much as it
+is now: then this difference counts for all records whose store time is still to come, among them those that follow.
 """
 
 from bisect import bisect_right
@@ -44,6 +46,7 @@ class ClockSteps:
         self._differences = [self.difference]
         self._after_ms = [0]
         self._noted_end = self._noted_store_ms = 0
+        self._has_begun = False
         self._listeners: list[Callable[[], None]] = []
 
     def subscribe(self, listener: Callable[[], None]) -> None:
@@ -64,6 +67,10 @@ class ClockSteps:
         if jumped:
             self.difference = now_ms - steady_ms
         behind_ms = max(last_store_timestamp_ms - now_ms, 0)
+        if not self._has_begun:
+            self._has_begun = True
+            if behind_ms:
+                self._add(self.difference + behind_ms, now_ms)
         newest, stored = self._differences[-1], self.difference + behind_ms
         if stored < newest:
             fall_step_ms = max(_FALL_STEP_MS, behind_ms // _FALL_STEPS) if behind_ms else 0

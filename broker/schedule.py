@@ -111,6 +111,7 @@ class ScheduleMessageService(ConfigManager):
                 # Also where the table no longer has that level: what waits there is delivered at its time.
                 self._row(queue.queue_id + 1)
         self._is_running = True
+        self.look()
         self._steps.subscribe(self._calendar_set)
         self.clock.subscribe(lambda now_ms: self.look())
         for level, row in self._rows.items():

@@ -117,6 +117,7 @@ class TimerMessageService:
     def recover(self, progress: Progress | None = None) -> None:
         """Come back to where the last process was, and enter what is behind. Raises OSError, also when there is no room."""
         store, timer_store = self._store, self._timer_store
+        self._look()
         now_ms = self._clock.message_time_ms()
         recovered = timer_store.recover(now_ms, store.max_physical_offset, store.max_offset(TIMER_TOPIC, 0))
         self._entry.queue_offset = recovered.queue_offset

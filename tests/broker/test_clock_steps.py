@@ -7,6 +7,18 @@ from timed import DAY, MINUTE, SECOND, Timed
 
 from broker.clock_steps import ClockSteps
 from runtime.clock import VirtualClock
+from store.disk import Disk
+from store.memory_disk import MemoryDisk
+
+
+def copied(disk: Disk) -> MemoryDisk:
+    """What a killed process leaves."""
+    assert isinstance(disk, MemoryDisk)
+    copy = MemoryDisk()
+    for path in disk._files:
+        copy.make_dirs(path.rpartition("/")[0])
+        copy.write_file(path, bytes(disk.read_file(path)))
+    return copy
 
 
 class InterruptedClock(VirtualClock):
@@ -165,3 +177,46 @@ async def test_a_delay_after_a_step_back_is_no_longer() -> None:
     assert t.bodies() == []
     await t.advance(21)
     assert sorted(t.bodies()) == ["after", "before"]
+
+
+@pytest.mark.parametrize("ahead", [5 * SECOND, 60 * MINUTE, DAY])
+@pytest.mark.parametrize("is_clean", [True, False], ids=["stop", "kill"])
+async def test_after_a_start_with_the_calendar_ahead_later_timers_are_on_time(ahead: int, is_clean: bool) -> None:
+    clock = VirtualClock()
+    now = clock.message_time_ms()
+    t = Timed(clock=VirtualClock(now + ahead))
+    t.put("done", TIMER_DELAY_MS=2000)
+    await t.advance(3000)
+    t.put("open", TIMER_DELAY_MS=20 * SECOND)
+    await t.settle()
+    assert t.bodies() == ["done"]
+    if is_clean:
+        t.stop()
+    else:
+        t.service.stop()
+        t.store.commit_log.write()
+    # The calendar is right again; the log's store times stand still until it has come up to them.
+    t = Timed(t.disk if is_clean else copied(t.disk), VirtualClock(now + 4000))
+    t.put("delay", TIMER_DELAY_MS=5000)
+    t.put("time", TIMER_DELIVER_MS=now + 9000)
+    await t.advance(4999)
+    assert t.bodies() == ["done"]
+    await t.advance(1)
+    assert sorted(t.bodies()) == ["delay", "done", "time"]
+    # Of what was stored before, it is only known how far ahead the calendar was at least.
+    await t.advance(15 * SECOND)
+    assert sorted(t.bodies()) == ["delay", "done", "open", "time"]
+    for _ in range(3):
+        t.put("more", TIMER_DELAY_MS=1000)
+        await t.advance(1030 + ahead // 4096)  # a large step back is noted coarsely
+    assert t.bodies().count("more") == 3
+
+
+def test_store_times_that_are_still_to_come_at_a_start_are_known_to_be_ahead() -> None:
+    clock = VirtualClock()
+    now_ms = clock.message_time_ms()
+    steps = ClockSteps(clock)
+    steps.note(500, now_ms + DAY)
+    assert steps.shift_ms(0, now_ms - 1) == 0  # stored before the calendar was ahead, as far as can be told
+    assert steps.shift_ms(400, now_ms + DAY) == steps.shift_ms(600, now_ms + DAY) == -DAY
+    assert steps.ahead_ms == DAY

@@ -395,3 +395,24 @@ async def test_a_message_that_cannot_be_put_does_not_stop_its_level_and_is_not_p
     assert s.service.encode() == {"offsetTable": {1: 3}}
     assert s.service.may_remove(s.store.max_physical_offset)
     assert s.service.is_idle
+
+
+@pytest.mark.parametrize("ahead", [60_000, 86_400_000])
+async def test_after_a_start_with_the_calendar_ahead_a_level_is_on_time(ahead: int) -> None:
+    now_ms = VirtualClock().message_time_ms()
+    s = Scheduled(clock=VirtualClock(now_ms + ahead))
+    s.delay("before", 1)
+    await s.advance(1000)
+    s.delay("open", 3)
+    s.service.stop()
+    s.store.shutdown()
+    s = Scheduled(s.disk, VirtualClock(now_ms + 2000))
+    for body, level, wait_ms in (("one", 1, 1000), ("five", 2, 5000), ("again", 1, 1000)):
+        s.delay(body, level)
+        before = s.bodies()
+        await s.advance(wait_ms - 1)
+        assert body not in s.bodies() or body in before
+        await s.advance(22)
+        assert body in s.bodies()
+    await s.advance(4000)
+    assert "open" in s.bodies()
