@@ -225,7 +225,9 @@ class Broker:
             timer_messages=timer_messages,
             delivery_times=times,
             transactions=self._transactions(store, putter, topics, clients, offsets, store_host, steps, timers, turn),
-            pops=self._pops(store, putter, offsets, topics, groups, stats, orders, timer_messages, timers, turn, store_host),
+            pops=self._pops(
+                store, putter, offsets, topics, groups, stats, orders, timer_messages, timers, turn, store_host, steps
+            ),
             request_modes=request_modes,
             delay_query=DelayQuery(store, waiting, schedule, cancelled, times.precision_ms, steps.shift_ms),
             delay_cancelled=cancelled,
@@ -317,16 +319,16 @@ class Broker:
     def _pops(
         self, store: MessageStore, putter: MessagePutter, offsets: ConsumerOffsetManager, topics: TopicConfigManager,
         groups: SubscriptionGroupManager, stats: BrokerStats, orders: ConsumerOrderInfoManager,
-        timer_messages: TimerMessageService, timers: Timers, turn: Turn, store_host: bytes,
+        timer_messages: TimerMessageService, timers: Timers, turn: Turn, store_host: bytes, steps: ClockSteps,
     ) -> PopMessageService:  # fmt: skip
         config = self.config
         revive = PopReviveService(
             store, putter, offsets, topics, groups, timer_messages, timers, turn,
             revive_topic=REVIVE_TOPIC_PREFIX + config.broker_cluster_name, queue_nums=config.revive_queue_num,
-            store_host=store_host, with_retry_v2=config.enable_retry_topic_v2,
+            store_host=store_host, with_retry_v2=config.enable_retry_topic_v2, steps=steps,
         )  # fmt: skip
         return PopMessageService(
-            config, store, putter, offsets, topics, stats, orders, revive, timers, turn, self._clock, store_host
+            config, store, putter, offsets, topics, stats, orders, revive, timers, turn, self._clock, store_host, steps
         )  # fmt: skip
 
     def _permissions(self) -> "PlainPermissionManager | None":

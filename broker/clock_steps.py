@@ -32,6 +32,11 @@ _READINGS_MAX: Final = 8
 # While store times stand still: by how much the difference may be taken too low; a larger jump back is noted more coarsely.
 _FALL_STEP_MS: Final = 20
 _FALL_STEPS: Final = 4096
+_FOREVER_MS: Final = 1 << 62
+_CALENDARS_MAX: Final = 64
+_RECKONED_MAX: Final = 1 << 16
+# Between a step and its notice pops may have been handed out.
+_NOTICED_LATE_MS: Final = 1000
 
 
 class ClockSteps:
@@ -46,6 +51,12 @@ class ClockSteps:
         self._differences = [self.difference]
         self._after_ms = [0]
         self._noted_end = self._noted_store_ms = 0
+        # From each steady time on the calendar was ahead of the steady clock by the difference beside it. What it shows up
+        # to the third number it had shown before; of these times those from which something was reckoned again are kept.
+        self._calendars: list[tuple[int, int, int]] = [(-_FOREVER_MS, self.difference, -_FOREVER_MS)]
+        self._reckoned_again: dict[int, int] = {}
+        # Times beyond the first are of an earlier process, whose calendar had the other as its difference, or a greater.
+        self._earlier = _FOREVER_MS, 0
         self._has_begun = False
         self._listeners: list[Callable[[], None]] = []
 
@@ -65,11 +76,14 @@ class ClockSteps:
             now_ms, steady_ms = self._moment_ms() or (now_ms, now_ms - self.difference)
             jumped = abs(now_ms - steady_ms - self.difference) >= _STEP_MIN_MS
         if jumped:
+            shown_to_ms = max(self._calendars[-1][2], steady_ms + self.difference)
             self.difference = now_ms - steady_ms
+            self._calendars = [*self._calendars[-_CALENDARS_MAX:], (steady_ms, self.difference, shown_to_ms)]
         behind_ms = max(last_store_timestamp_ms - now_ms, 0)
         if not self._has_begun:
             self._has_begun = True
             if behind_ms:
+                self._earlier = now_ms, self.difference + behind_ms
                 self._add(self.difference + behind_ms, now_ms)
         newest, stored = self._differences[-1], self.difference + behind_ms
         if stored < newest:
@@ -109,10 +123,30 @@ class ClockSteps:
         """What is to be added to the nominal due time of a record's delay."""
         return self.difference - self.difference_at(physical_offset, store_timestamp_ms)
 
+    def reckon_from(self, calendar_ms: int) -> None:
+        """Something will be asked of `shift_since_ms` with this time, which the calendar shows now."""
+        if calendar_ms <= self._calendars[-1][2]:
+            self._reckoned_again[calendar_ms] = self.difference
+            if len(self._reckoned_again) > _RECKONED_MAX:
+                del self._reckoned_again[next(iter(self._reckoned_again))]
+
+    def shift_since_ms(self, calendar_ms: int) -> int:
+        """What is to be added to a time that was reckoned when the calendar showed `calendar_ms`."""
+        if (found := self._reckoned_again.get(calendar_ms)) is not None:
+            return self.difference - found
+        end_steady_ms = self._clock.steady_ms() + _NOTICED_LATE_MS
+        for begin_steady_ms, difference, shown_to_ms in reversed(self._calendars):
+            is_in_time = begin_steady_ms - _NOTICED_LATE_MS <= calendar_ms - difference <= end_steady_ms
+            if is_in_time and calendar_ms > shown_to_ms:
+                return self.difference - difference
+            end_steady_ms = begin_steady_ms + _NOTICED_LATE_MS
+        begun_ms, difference = self._earlier
+        return self.difference - difference if calendar_ms > begun_ms else 0
+
     @property
     def ahead_ms(self) -> int:
         """How far ahead of now a nominal due time may be that has come."""
-        return max(max(self._differences) - self.difference, 0) if len(self._differences) > 1 else 0
+        return max(max(self._differences) - self.difference, 0)
 
     def forget(self, min_physical_offset: int) -> None:
         """Records before `min_physical_offset` are gone."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from typing import Final
 
+from broker.clock_steps import ClockSteps
 from broker.config import BrokerConfig
 from broker.consumer_offset import ConsumerOffsetManager
 from broker.held_requests import HoldLimits
@@ -45,6 +46,8 @@ from store.record import BadRecordError, decode_record, encode_record, record_si
 
 _READS_MAX: Final = 2
 """How often in one turn a pop reads on behind what its filter does not want, 800 units a time: 2 ms each with SQL92."""
+_CHANGES_MAX: Final = 1000
+"""A handle is no more ms ahead of the calendar by changes within one ms: more, and the calendar was set back."""
 _WRONG_PLACES: Final = (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL)
 
 
@@ -96,7 +99,7 @@ class PopMessageService:
     def __init__(
         self, config: BrokerConfig, store: MessageStore, putter: MessagePutter, offsets: ConsumerOffsetManager,
         topics: TopicConfigManager, stats: BrokerStats, orders: ConsumerOrderInfoManager, revive: PopReviveService,
-        timers: Timers, turn: Turn, clock: Clock, store_host: bytes,
+        timers: Timers, turn: Turn, clock: Clock, store_host: bytes, steps: ClockSteps,
     ) -> None:  # fmt: skip
         self._config = config
         self._store = store
@@ -110,6 +113,8 @@ class PopMessageService:
         self.notifications = NotificationLongPollingService(timers, HoldLimits(*config.hold_limits))
         self._turn = turn
         orders.on_free = self.look_at
+        orders.shift_since_ms = steps.shift_since_ms
+        self._steps = steps
         self._clock = clock
         self._store_host = store_host
         self._counter = 0
@@ -120,6 +125,7 @@ class PopMessageService:
     def start(self) -> None:
         """Revive from now on."""
         self._revive.start()
+        self._steps.subscribe(self._orders.calendar_set)
 
     def stop(self) -> None:
         """Answer who waits, and revive nothing any more."""
@@ -218,9 +224,11 @@ class PopMessageService:
 
     def pop(self, header: PopMessageRequestHeader, matches: Wanted) -> Popped:
         """Take messages. Raises RemotingError when nothing can be written down."""
+        self._look_at_clocks()
         self._counter += 1
         revive_queue = ORDER_REVIVE_QUEUE if header.order else self._counter % self._config.revive_queue_num
         popped = Popped(header, self._clock.message_time_ms(), revive_queue)
+        self._steps.reckon_from(popped.pop_time_ms)
         key = header.topic, header.consumer_group
         # Of each group its own: pops of several that take turns must not leave one always the same queue, or no retries.
         turn = self._turns[key] = self._turns.get(key, 0) + 1
@@ -322,9 +330,19 @@ class PopMessageService:
 
     # --- writing down -----------------------------------------------------------------------------------------------
 
+    def _look_at_clocks(self) -> None:
+        commit_log = self._store.commit_log
+        self._steps.note(commit_log.max_offset, commit_log.last_store_timestamp_ms)
+
+    def _is_delay(self, now_ms: int) -> bool:
+        """Whether the delay of a record is exact: not while store times wait for a calendar that was set back."""
+        return self._store.commit_log.last_store_timestamp_ms <= now_ms
+
     def _note(self, said: CheckPoint, revive_queue: int) -> None:
         self._topics.create_on_send_back(self._revive.topic, self._config.revive_queue_num)
-        self._putter.put(said.message(self._revive.topic, revive_queue, self._store_host, self._clock.message_time_ms()))
+        now_ms, due_ms = self._clock.message_time_ms(), said.revive_ms + self._steps.shift_since_ms(said.pt)
+        is_delay = self._is_delay(now_ms)
+        self._putter.put(said.message(self._revive.topic, revive_queue, due_ms, self._store_host, now_ms, is_delay=is_delay))
 
     def is_ours(self, handle: Handle) -> bool:
         """Whether a handle names a revive queue that there is: an ack must not make others."""
@@ -346,9 +364,12 @@ class PopMessageService:
             -1 if is_batch else queue_offsets[0], handle.start_offset, group, topic, queue_id, handle.pop_time_ms,
             handle.broker_name, queue_offsets if is_batch else None,
         )  # fmt: skip
+        self._look_at_clocks()
         now_ms = self._clock.message_time_ms()
-        due_ms = handle.pop_time_ms + handle.invisible_time_ms
-        message = ack.message(self._revive.topic, handle.revive_queue, due_ms, self._store_host, now_ms)
+        due_ms = handle.pop_time_ms + handle.invisible_time_ms + self._steps.shift_since_ms(handle.pop_time_ms)
+        message = ack.message(
+            self._revive.topic, handle.revive_queue, due_ms, self._store_host, now_ms, is_delay=self._is_delay(now_ms)
+        )
         return self._putter.put(message).end_offset
 
     def _acknowledge_in_order(self, group: str, topic: str, queue_id: int, handle: Handle, queue_offset: int) -> None:
@@ -367,14 +388,19 @@ class PopMessageService:
 
         Raises RemotingError when that cannot be stored.
         """
+        self._look_at_clocks()
         now_ms = self._clock.message_time_ms()
         if handle.revive_queue == ORDER_REVIVE_QUEUE:
-            self._orders.hide(topic, group, queue_id, queue_offset, handle.pop_time_ms, now_ms + invisible_time_ms)
-            return handle.pop_time_ms, now_ms + invisible_time_ms - handle.pop_time_ms
+            # As the calendar was when it was popped.
+            visible_ms = now_ms + invisible_time_ms - self._steps.shift_since_ms(handle.pop_time_ms)
+            self._orders.hide(topic, group, queue_id, queue_offset, handle.pop_time_ms, visible_ms)
+            return handle.pop_time_ms, visible_ms - handle.pop_time_ms
         # Within one millisecond of the pop both check points would be called the same, and the ack of the old one count for
         # the new one: a message that nobody consumed would not come again.
-        pop_time_ms = max(now_ms, handle.pop_time_ms + 1)
+        is_set_back = handle.pop_time_ms - now_ms > _CHANGES_MAX
+        pop_time_ms = now_ms if is_set_back else max(now_ms, handle.pop_time_ms + 1)
         invisible_time_ms -= pop_time_ms - now_ms
+        self._steps.reckon_from(pop_time_ms)
         check_point = CheckPoint(
             queue_offset, pop_time_ms, invisible_time_ms, queue_id, topic, group, handle.broker_name, 1, d=[0]
         )

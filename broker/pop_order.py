@@ -59,13 +59,24 @@ class ConsumerOrderInfoManager(ConfigManager):
         self._is_dirty = False
         self.on_free: Callable[[str, int], None] = lambda topic, queue_id: None
         """Called when the messages of a queue may be popped again."""
+        self.shift_since_ms: Callable[[int], int] = lambda calendar_ms: 0
+        """How far the calendar was set since it showed a time (`ClockSteps`). Times in the table are those of the pop."""
 
     def is_blocked(self, topic: str, group: str, queue_id: int, attempt_id: str | None, now_ms: int) -> bool:
         """Whether somebody has messages of the queue, other than by this attempt."""
         info = self.table.get(f"{topic}@{group}", {}).get(queue_id)
         if info is None or not info.offsets or (attempt_id is not None and attempt_id == info.attempt_id):
             return False
-        return now_ms < info.blocked_to_ms()
+        return now_ms < self._blocked_to_ms(info)
+
+    def _blocked_to_ms(self, info: OrderInfo) -> int:
+        return info.blocked_to_ms() + self.shift_since_ms(info.pop_time_ms)
+
+    def calendar_set(self) -> None:
+        """The calendar was set: have the timers run that follow it anew."""
+        for key, queues in self.table.items():
+            for queue_id, info in queues.items():
+                self._arm(key.partition("@")[0], queue_id, info)
 
     def popped(
         self, topic: str, group: str, queue_id: int, attempt_id: str | None, pop_time_ms: int, invisible_time_ms: int,
@@ -113,8 +124,11 @@ class ConsumerOrderInfoManager(ConfigManager):
 
     def _changed(self, topic: str, queue_id: int, info: OrderInfo) -> None:
         self._is_dirty = True
+        self._arm(topic, queue_id, info)
+
+    def _arm(self, topic: str, queue_id: int, info: OrderInfo) -> None:
         if info.open_offsets():
-            self._timers.at_ms(info.blocked_to_ms(), lambda: self.on_free(topic, queue_id))
+            self._timers.at_ms(self._blocked_to_ms(info), lambda: self.on_free(topic, queue_id))
 
     # --- the file ---------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from broker.delivery_time import TIMER_DELIVER_MS
+from broker.delivery_time import TIMER_DELAY_MS, TIMER_DELIVER_MS
 from broker.topic_config import RETRY_PREFIX
 from store.message import Message
 from store.properties import TAGS, UNIQ_KEY, encode_properties
@@ -24,7 +24,10 @@ POP_CK: Final = "POP_CK"
 FIRST_POP_TIME: Final = "1ST_POP_TIME"
 CHECK_POINT_TAG, ACK_TAG, BATCH_ACK_TAG = "ck", "ack", "bAck"
 AHEAD_MS: Final = 1000
-"""How long before its acks a check point comes."""
+"""How long a check point comes before the invisible time is over."""
+ACK_AHEAD_MS: Final = 500
+"""How long before that its acks come, if they wait for longer than both: a delay counts from some ms later on, when the ack
+is stored."""
 MESSAGES_MAX: Final = 32
 """In one check point: its bit map has 32 bits."""
 
@@ -87,11 +90,10 @@ class CheckPoint(msgspec.Struct, omit_defaults=False):
         """Of the messages."""
         return [self.so + difference for difference in (self.d or range(self.n))]
 
-    def message(self, topic: str, queue_id: int, host: bytes, now_ms: int) -> Message:
-        """The record to be put."""
+    def message(self, topic: str, queue_id: int, due_ms: int, host: bytes, now_ms: int, *, is_delay: bool) -> Message:
+        """The record to be put: the messages are seen again at `due_ms`, with `is_delay` however the calendar is set."""
         key = f"{self.t}@{self.q}@{self.so}@{self.c}@{self.pt}@{self.bn}@{CHECK_POINT_TAG}"
-        due_ms = self.revive_ms - AHEAD_MS
-        return _message(self, topic, queue_id, CHECK_POINT_TAG, key, due_ms, host, now_ms)
+        return _message(self, topic, queue_id, CHECK_POINT_TAG, key, due_ms - AHEAD_MS, host, now_ms, is_delay)
 
 
 class Ack(msgspec.Struct, omit_defaults=True):
@@ -115,17 +117,24 @@ class Ack(msgspec.Struct, omit_defaults=True):
         """Of the messages."""
         return [self.ao] if self.aol is None else self.aol
 
-    def message(self, topic: str, queue_id: int, due_ms: int, host: bytes, now_ms: int) -> Message:
-        """The record to be put."""
+    def message(self, topic: str, queue_id: int, due_ms: int, host: bytes, now_ms: int, *, is_delay: bool) -> Message:
+        """The record to be put, as in `CheckPoint`."""
         key = f"{self.t}@{self.q}@{self.ao}@{self.c}@{self.pt}@{self.bn}@{ACK_TAG}"
         tag = ACK_TAG if self.aol is None else BATCH_ACK_TAG
-        return _message(self, topic, queue_id, tag, key, due_ms, host, now_ms)
+        if due_ms - now_ms > AHEAD_MS + ACK_AHEAD_MS:
+            due_ms -= ACK_AHEAD_MS
+        else:
+            is_delay = False
+        return _message(self, topic, queue_id, tag, key, due_ms, host, now_ms, is_delay)
 
 
 def _message(
-    body: CheckPoint | Ack, topic: str, queue_id: int, tag: str, key: str, due_ms: int, host: bytes, now_ms: int
-) -> Message:
+    body: CheckPoint | Ack, topic: str, queue_id: int, tag: str, key: str, due_ms: int, host: bytes, now_ms: int,
+    is_delay: bool,
+) -> Message:  # fmt: skip
     properties = {TAGS: tag, UNIQ_KEY: key, TIMER_DELIVER_MS: str(due_ms)}
+    if is_delay:
+        properties[TIMER_DELAY_MS] = str(due_ms - now_ms)  # counts before the time, which is for Apache's broker
     return Message(
         topic,
         queue_id,

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
+from broker.clock_steps import ClockSteps
 from broker.consumer_offset import ConsumerOffsetManager
 from broker.pop_record import FIRST_POP_TIME, REVIVE_GROUP, CheckPoint, normal_topic_of, read_revive_record, retry_topic_of
 from broker.put import STALE_IN_COPIES, MessagePutter
@@ -35,6 +36,7 @@ log = logging.getLogger("broker")
 BUDGET_S: Final = 0.001
 """How long one turn of the loop reads or revives."""
 UNITS_READ: Final = 64
+_FOREVER_MS: Final = 1 << 62
 AGAIN_S: Final = 0.002
 """How soon it is looked again whether the timers are delivered that are due."""
 RETRY_AFTER_S: Final = 0.1
@@ -63,7 +65,7 @@ class PopReviveService:
     def __init__(
         self, store: MessageStore, putter: MessagePutter, offsets: ConsumerOffsetManager, topics: TopicConfigManager,
         groups: SubscriptionGroupManager, timer_messages: TimerMessageService, timers: Timers, turn: Turn, *,
-        revive_topic: str, queue_nums: int, store_host: bytes, with_retry_v2: bool,
+        revive_topic: str, queue_nums: int, store_host: bytes, with_retry_v2: bool, steps: ClockSteps,
     ) -> None:  # fmt: skip
         self._store = store
         self._putter = putter
@@ -79,10 +81,13 @@ class PopReviveService:
         self._store_host = store_host
         self._with_retry_v2 = with_retry_v2
         self._queues: dict[int, _ReviveQueue] = {}
-        self._due: list[tuple[int, int, int]] = []  # heap: revive time, queue id, queue offset of the check point
+        self._steps = steps
+        # Heap: revive time, queue id, queue offset of the check point. Times are on the steady clock.
+        self._due: list[tuple[int, int, int]] = []
         self._timer: Timer | None = None
-        # All acks that were due by then are put; are put and read.
-        self._put_to_ms = self._read_to_ms = 0
+        # All acks that were due by then are put (None: nothing is); are put and read.
+        self._put_to_ms: int | None = None
+        self._read_to_ms = -_FOREVER_MS
         self._is_running = False
         self._failure = ""
 
@@ -98,6 +103,7 @@ class PopReviveService:
             high = max(self._store.max_offset(self.topic, queue_id), low)
             self._queues[queue_id] = _ReviveQueue(queue_id, min(max(queue_offset, low), high))
         self._clock.subscribe(lambda now_ms: self._look())
+        self._steps.subscribe(self._look)
         self._look()
 
     def stop(self) -> None:
@@ -151,7 +157,7 @@ class PopReviveService:
                 if wait_s is not None:
                     self._timer = self._timers.after(wait_s, self._run)
                 elif self._due:
-                    self._timer = self._timers.at_ms(self._due[0][0], self._run)
+                    self._timer = self._timers.at_ms(self._due[0][0] + self._steps.difference, self._run)
 
     def _go_on(self) -> float | None:
         """Read, then revive what is due; seconds until there is more to do, None when only a time must come."""
@@ -160,13 +166,15 @@ class PopReviveService:
             while self._read(queue):
                 if self._clock.monotonic() >= end_s:
                     return 0.0
-        now_ms = self._clock.message_time_ms()
-        while self._due and self._due[0][0] <= now_ms:
+        commit_log = self._store.commit_log
+        self._steps.note(commit_log.max_offset, commit_log.last_store_timestamp_ms)
+        now_ms, difference = self._clock.message_time_ms(), self._steps.difference
+        while self._due and self._due[0][0] <= now_ms - difference:
             if self._due[0][0] > self._read_to_ms:
-                delivered_to_ms = self._timer_messages.delivered_to_ms
+                delivered_to_ms = self._timer_messages.delivered_to_ms - difference
                 if delivered_to_ms >= self._due[0][0]:
                     # What is put by now is read behind the dispatch at the end of this turn.
-                    self._put_to_ms = min(delivered_to_ms, now_ms)
+                    self._put_to_ms = min(delivered_to_ms, now_ms - difference)
                     self._turn.arm()
                 return AGAIN_S
             if self._clock.monotonic() >= end_s:
@@ -183,8 +191,8 @@ class PopReviveService:
 
     def dispatched(self) -> None:
         """What was put is in its queues now. To be run in the turn's WAKE phase."""
-        if self._put_to_ms:
-            self._read_to_ms, self._put_to_ms = max(self._put_to_ms, self._read_to_ms), 0
+        if self._put_to_ms is not None:
+            self._read_to_ms, self._put_to_ms = max(self._put_to_ms, self._read_to_ms), None
             for queue in self._queues.values():
                 while self._read(queue):
                     pass
@@ -229,7 +237,9 @@ class PopReviveService:
         if check_point.key not in queue.by_key:
             queue.open[queue_offset] = check_point
             queue.by_key[check_point.key] = queue_offset
-            heapq.heappush(self._due, (check_point.revive_ms, queue.queue_id, queue_offset))
+            steps = self._steps
+            revive_ms = check_point.revive_ms + steps.shift_since_ms(check_point.pt) - steps.difference
+            heapq.heappush(self._due, (revive_ms, queue.queue_id, queue_offset))
 
     def _close(self, queue: _ReviveQueue, queue_offset: int) -> None:
         check_point = queue.open.pop(queue_offset)
@@ -284,8 +294,11 @@ class PopReviveService:
 
     def _put_again(self, check_point: CheckPoint, queue_offset: int, queue_id: int, now_ms: int) -> None:
         tries = int(check_point.rp or 0) + 1
+        shift_ms = self._steps.shift_since_ms(check_point.pt)
         again = CheckPoint(
-            queue_offset, check_point.pt, now_ms - check_point.pt + BACK_OFF_MS * min(tries, 60), check_point.q,
+            queue_offset, check_point.pt, now_ms - shift_ms - check_point.pt + BACK_OFF_MS * min(tries, 60), check_point.q,
             check_point.t, check_point.c, check_point.bn, 1, d=[0], rp=str(tries),
         )  # fmt: skip
-        self._putter.put(again.message(self.topic, queue_id, self._store_host, now_ms))
+        due_ms = again.revive_ms + shift_ms
+        is_delay = self._store.commit_log.last_store_timestamp_ms <= now_ms
+        self._putter.put(again.message(self.topic, queue_id, due_ms, self._store_host, now_ms, is_delay=is_delay))

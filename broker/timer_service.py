@@ -174,7 +174,7 @@ class TimerMessageService:
     def delivered_to_ms(self) -> int:
         """Everything that is due by then, and was dispatched, is put."""
         loader, near_ms = self._loader, self._near.due_ms
-        waits_from_ms = loader.loaded_to_ms if loader.loading_ms is None else loader.loading_ms
+        waits_from_ms = loader.unread_ms - self._steps.ahead_ms
         if self._entry.queue_offset < self._store.max_offset(TIMER_TOPIC, 0):
             waits_from_ms = min(waits_from_ms, self._entry.soonest_ms + 1)  # due behind it
         return (waits_from_ms if near_ms is None else min(waits_from_ms, near_ms)) - 1
@@ -279,14 +279,18 @@ class TimerMessageService:
 
     def _due_or_loaded(self, now_ms: int, until_ms: int) -> bool | None:
         """True: one is due. False: a part of a slot was loaded. None: nothing is to be done now."""
-        due_ms, loading_ms = self._near.due_ms, self._loader.loading_ms
-        if due_ms is not None and due_ms <= now_ms and not self._stop_deliver:
-            # Behind the beginning of a slot that is not loaded whole, others may be due before.
-            if loading_ms is None or due_ms <= loading_ms:
+        due_ms, loader = self._near.due_ms, self._loader
+        is_due = False
+        if due_ms is not None and due_ms <= now_ms:
+            if self._stop_deliver:
+                return None
+            # Behind the beginning of what is not loaded whole, others may be due before.
+            if due_ms <= loader.unread_ms - self._steps.ahead_ms:
                 return True
-        elif due_ms is not None and due_ms <= now_ms:
-            return None
-        return False if self._loader.step(until_ms, now_ms) else None
+            is_due = True
+        if loader.step(until_ms, now_ms):
+            return False
+        return True if is_due else None
 
     def _deliver(self, timer: NearTimer, now_ms: int) -> None:
         """Put the copy, or try again later. What can never be delivered is logged and left behind."""

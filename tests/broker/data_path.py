@@ -182,11 +182,11 @@ class DataPath:
         )
         revive = PopReviveService(
             self.store, putter, offsets, topics, groups, timer_messages, timers, self._turn,
-            revive_topic="rmq_sys_REVIVE_LOG_c", queue_nums=8, store_host=STORE_HOST, with_retry_v2=False,
+            revive_topic="rmq_sys_REVIVE_LOG_c", queue_nums=8, store_host=STORE_HOST, with_retry_v2=False, steps=steps,
         )  # fmt: skip
         orders = ConsumerOrderInfoManager(file("consumerOrderInfo"), clock, timers)
         pops = PopMessageService(
-            config, self.store, putter, offsets, topics, stats, orders, revive, timers, self._turn, clock, STORE_HOST
+            config, self.store, putter, offsets, topics, stats, orders, revive, timers, self._turn, clock, STORE_HOST, steps
         )
         self.services = Services(
             config=config,

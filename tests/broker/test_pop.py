@@ -104,6 +104,98 @@ async def test_a_change_within_the_millisecond_of_the_pop_loses_nothing(times_ms
         assert await path.bodies() == [], "nor twice"
 
 
+STEPS = [3_600_000, -3_600_000, 5000, -5000]
+
+
+async def let_pass(path: Popper, ms: int) -> None:
+    """As `advance`, and no more than `ms`."""
+    if ms > 1500:
+        await path.advance(ms)
+    else:
+        path.clock.advance(ms)
+        await until(path.is_idle)
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_a_set_calendar_changes_no_invisible_time(step: int) -> None:
+    async with popping() as path:
+        await path.send("a", "b", "c")
+        assert sorted(await path.bodies()) == ["a", "b", "c"]
+        assert (await path.ack("a")).code == 0
+        await let_pass(path, 10_000)
+        path.clock.step(step)
+        await until(path.is_idle)
+        assert (await path.ack("b")).code == 0
+        await path.send("d", "e")
+        assert sorted(await path.bodies()) == ["d", "e"]
+        assert (await path.ack("d")).code == 0
+        await let_pass(path, INVISIBLE_MS - 10_000 - 2)
+        assert await path.bodies() == [], "not before"
+        await let_pass(path, 2)
+        assert await path.bodies() == ["c"]
+        assert (await path.ack("c")).code == 0
+        await let_pass(path, 10_000 - 4)
+        assert await path.bodies() == [], "not before"
+        await let_pass(path, 4)
+        assert await path.bodies() == ["e"]
+        assert (await path.ack("e")).code == 0
+        await let_pass(path, 7_200_000)
+        assert await path.bodies() == []
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_a_set_calendar_changes_no_invisible_time_that_was_changed(step: int) -> None:
+    async with popping() as path:
+        await path.send("a")
+        assert await path.bodies() == ["a"]
+        path.clock.step(step)
+        await until(path.is_idle)
+        await path.change("a", 100_000)
+        await let_pass(path, 100_000 - 2)
+        assert await path.bodies() == []
+        await let_pass(path, 2)
+        assert await path.bodies() == ["a"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_a_set_calendar_changes_no_invisible_time_of_a_pop_in_order(step: int) -> None:
+    async with popping() as path:
+        await path.send("a", "b")
+        assert await path.bodies(1, queue_id=0, order=True) == ["a"]
+        await let_pass(path, 10_000)
+        path.clock.step(step)
+        await until(path.is_idle)
+        await let_pass(path, INVISIBLE_MS - 10_000 - 2)
+        assert await path.bodies(1, queue_id=0, order=True) == []
+        await let_pass(path, 2)
+        assert await path.bodies(1, queue_id=0, order=True) == ["a"]
+        path.clock.step(step)
+        await until(path.is_idle)
+        await path.change("a", 100_000)
+        await let_pass(path, 100_000 - 2)
+        assert await path.bodies(1, queue_id=0, order=True) == []
+        await let_pass(path, 2)
+        assert await path.bodies(1, queue_id=0, order=True) == ["a"]
+
+
+@pytest.mark.parametrize("step", [3_600_000, -3_600_000])
+async def test_a_calendar_that_was_set_before_a_restart_keeps_no_popped_message_back(step: int) -> None:
+    disk, clock = MemoryDisk(), VirtualClock()
+    async with popping(disk, clock) as path:
+        await path.send("a", "b")
+        assert sorted(await path.bodies()) == ["a", "b"]
+        assert (await path.ack("a")).code == 0
+        clock.step(step)
+        await until(path.is_idle)
+    async with popping(disk, VirtualClock(clock.message_time_ms() + 1000)) as path:
+        # What was before the start follows the calendar, as a timer's delay does; none waits for longer than it should.
+        await let_pass(path, INVISIBLE_MS)
+        assert await path.bodies() == ["b"]
+        assert (await path.ack("b")).code == 0
+        await let_pass(path, 7_200_000)
+        assert await path.bodies() == []
+
+
 @pytest.mark.parametrize("is_cut", [False, True])
 async def test_a_broker_that_starts_knows_what_was_popped_and_what_was_acknowledged(is_cut: bool) -> None:
     disk, clock, store = PowerCutDisk(), VirtualClock(), {"flush_disk_type": "SYNC_FLUSH"}
