@@ -186,13 +186,9 @@ class Broker:
         stats = BrokerStats(config.broker_cluster_name, clock)
         cancelled = DelayCancelled(file("delayCancelled"), clock, lambda: store.flushed_offset)
         steps = ClockSteps(clock)
-        mark = LevelMark(store, MarkFile(self._disk, self.store_config.store_path("config/levelmark")))
-        schedule = ScheduleMessageService(
-            store, store.delay_levels, file("delayOffset"), timers, turn, cancelled, steps, mark
-        )  # fmt: skip
-        orders = ConsumerOrderInfoManager(file("consumerOrderInfo"), clock, timers)
+        schedule = self._schedule(store, file("delayOffset"), cancelled, steps, timers, turn)
         request_modes = MessageRequestModeManager(file("messageRequestMode"), clock)
-        for manager in (topics, groups, schedule, cancelled, orders, request_modes):
+        for manager in (topics, groups, schedule, cancelled, request_modes):
             manager.load()
         lost_tables.make_again(store, topics, groups, offsets, schedule)
         cancelled.passed(schedule.progress())
@@ -225,9 +221,7 @@ class Broker:
             timer_messages=timer_messages,
             delivery_times=times,
             transactions=self._transactions(store, putter, topics, clients, offsets, store_host, steps, timers, turn),
-            pops=self._pops(
-                store, putter, offsets, topics, groups, stats, orders, timer_messages, timers, turn, store_host, steps
-            ),
+            pops=self._pops(store, putter, offsets, topics, groups, stats, timer_messages, timers, turn, store_host, steps),
             request_modes=request_modes,
             delay_query=DelayQuery(store, waiting, schedule, cancelled, times.precision_ms, steps.shift_ms),
             delay_cancelled=cancelled,
@@ -308,6 +302,12 @@ class Broker:
             stop_enter=config.timer_stop_enqueue, stop_deliver=config.timer_stop_dequeue,
         )  # fmt: skip
 
+    def _schedule(
+        self, store: MessageStore, file: ConfigFile, cancelled: DelayCancelled, steps: ClockSteps, timers: Timers, turn: Turn
+    ) -> ScheduleMessageService:
+        mark = LevelMark(store, MarkFile(self._disk, self.store_config.store_path("config/levelmark")))
+        return ScheduleMessageService(store, store.delay_levels, file, timers, turn, cancelled, steps, mark)
+
     def _transactions(
         self, store: MessageStore, putter: MessagePutter, topics: TopicConfigManager, clients: ClientRegistry,
         offsets: ConsumerOffsetManager, store_host: bytes, steps: ClockSteps, timers: Timers, turn: Turn,
@@ -318,7 +318,7 @@ class Broker:
 
     def _pops(
         self, store: MessageStore, putter: MessagePutter, offsets: ConsumerOffsetManager, topics: TopicConfigManager,
-        groups: SubscriptionGroupManager, stats: BrokerStats, orders: ConsumerOrderInfoManager,
+        groups: SubscriptionGroupManager, stats: BrokerStats,
         timer_messages: TimerMessageService, timers: Timers, turn: Turn, store_host: bytes, steps: ClockSteps,
     ) -> PopMessageService:  # fmt: skip
         config = self.config
@@ -327,6 +327,9 @@ class Broker:
             revive_topic=REVIVE_TOPIC_PREFIX + config.broker_cluster_name, queue_nums=config.revive_queue_num,
             store_host=store_host, with_retry_v2=config.enable_retry_topic_v2, steps=steps,
         )  # fmt: skip
+        file = ConfigFile(self._disk, self.store_config.store_path("config/consumerOrderInfo.json"))
+        orders = ConsumerOrderInfoManager(file, self._clock, timers)
+        orders.load()
         return PopMessageService(
             config, store, putter, offsets, topics, stats, orders, revive, timers, turn, self._clock, store_host, steps
         )  # fmt: skip

@@ -140,6 +140,14 @@ def _timer_mark() -> bytes:
     return _timers().read_range("/timercheck", layout.TIMER_MARK_POSITION, layout.TIMER_MARK_STRUCT.size)
 
 
+def _timer_state() -> list[Part]:
+    size = layout.MARK_HEADER_STRUCT.size
+    data = _timers().read_range("/timermark", 2 * layout.MARK_SLOT_SIZE, 2 * layout.MARK_SLOT_SIZE)
+    data = next(slot for slot in (data[: layout.MARK_SLOT_SIZE], data[layout.MARK_SLOT_SIZE :]) if any(slot))
+    state = data[size:][: layout.TIMER_STATE_STRUCT.size]
+    return [("a durable slot", layout.MARK_HEADER, data[:size]), ("its payload", layout.TIMER_STATE, state)]
+
+
 def _clean_stop() -> bytes:
     left = CleanStop(
         clean=True,
@@ -187,6 +195,7 @@ EXAMPLES: Final[dict[str, Callable[[], list[Part]]]] = {
     "timer_slot": lambda: _one(layout.TIMER_WHEEL_SLOT, _timer_slot()),
     "timer_log": _timer_log,
     "timer_checkpoint": _timer_checkpoint,
+    "timer_state": _timer_state,
     "timer_mark": lambda: _one(layout.TIMER_MARK, _timer_mark()),
 }
 """By name: the parts of an example, each a title, its declaration and its bytes."""

@@ -109,4 +109,26 @@ NOTES: Final[dict[str, dict[str, str]]] = {
         "delivered_before_offset": "as above",
         "seal": "as above, of the 48 bytes before",
     },
+    "MARK_HEADER": {
+        "seal": "CRC-32 of all bytes that follow, up to the end of the payload",
+        "magic": "`504D514D`",
+        "size": "of the payload, which follows this header",
+        "sequence": "grows with each writing: of two slots the newer one has the greater",
+        "boot": "CRC-32 of the running kernel's and mount's mark: a live slot counts only under the same one",
+    },
+    "LEVEL_MARK": {
+        "level": "1 is the first",
+        "next_offset": "of its queue everything before is delivered",
+        "physical_offset": "of the record before next_offset: if another one is there, the row is not believed",
+    },
+    "TIMER_STATE": {
+        "read_time_ms": "as in timercheck",
+        "log_end": "as in timercheck",
+        "queue_offset": "as in timercheck",
+        "delivered_before_ms": "as in timercheck",
+        "delivered_before_offset": "as in timercheck",
+        "log_begin": "no file of the timer log from here on may be missing; -1: not known",
+        "log_sum": "CRC-32 of the units in the last file of the timer log, up to log_end; -1: not known",
+        "wheel_sum": "CRC-32 of timerwheel after a clean stop; else -1",
+    },
 }
