@@ -27,7 +27,7 @@ from broker.topic_config import (
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
 )
-from remoting.bodies import HeartbeatData, LockBatchBody, decode_body
+from remoting.bodies import REQUEST_BODY_SIZE_MAX, HeartbeatData, LockBatchBody, decode_body
 from remoting.codes import RequestCode
 from remoting.command import Request
 from remoting.pop_bodies import BatchAckMessageRequestBody, QueryAssignmentRequestBody
@@ -236,7 +236,7 @@ def _recall(services: Services, request: Request[Any]) -> Resources:
 
 def _heart_beat(services: Services, request: Request[Any]) -> Resources:
     resources: list[tuple[str, int]] = []
-    for consumer in decode_body(HeartbeatData, request.body).consumer_data_set:
+    for consumer in decode_body(HeartbeatData, request.body, REQUEST_BODY_SIZE_MAX).consumer_data_set:
         resources += _group(consumer.group_name)
         resources += [(subscription.topic, SUB) for subscription in consumer.subscription_data_set]
     return resources
@@ -250,17 +250,17 @@ def _of_popped(services: Services, request: Request[Any]) -> Resources:
 
 
 def _of_locks(services: Services, request: Request[Any]) -> Resources:
-    return _group(decode_body(LockBatchBody, request.body).consumer_group)
+    return _group(decode_body(LockBatchBody, request.body, REQUEST_BODY_SIZE_MAX).consumer_group)
 
 
 def _of_assignment(services: Services, request: Request[Any]) -> Resources:
-    asked = decode_body(QueryAssignmentRequestBody, request.body)
+    asked = decode_body(QueryAssignmentRequestBody, request.body, REQUEST_BODY_SIZE_MAX)
     yield from _topic(services, asked.topic)
     yield from _group(asked.consumer_group)
 
 
 def _batch_ack(services: Services, request: Request[Any]) -> Iterator[tuple[str, int]]:
-    for ack in decode_body(BatchAckMessageRequestBody, request.body).acks:
+    for ack in decode_body(BatchAckMessageRequestBody, request.body, REQUEST_BODY_SIZE_MAX).acks:
         yield from _topic(services, ack.t)
         yield from _group(ack.c)
 

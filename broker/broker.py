@@ -258,7 +258,10 @@ class Broker:
             arrivals = store.dispatch()
             if arrivals:
                 for listener in listeners:
-                    listener.arrived(arrivals)
+                    try:
+                        listener.arrived(arrivals)
+                    except Exception:  # the others hear of them all the same
+                        log.exception("arrivals are lost to %s", type(listener).__name__)
 
         turn.add(Phase.DISPATCH, services.transactions.end_turn)
         turn.add(Phase.DISPATCH, dispatch)

@@ -143,7 +143,7 @@ class ClientRegistry:
 
         Raises RemotingError when it is more than is kept.
         """
-        self._check(data.group_name, channel, client_id)
+        self._check_room(data.group_name, channel)
         self._check_subscriptions(data)
         group = self.consumers.get(data.group_name)
         if group is None:
@@ -158,7 +158,7 @@ class ClientRegistry:
 
     def register_producer(self, group: str, channel: Channel, client_id: str, language: str | int, version: int) -> None:
         """A heartbeat of a producer. Raises RemotingError when it is more than is kept."""
-        self._check(group, channel, client_id)
+        self._check_room(group, channel)
         table = self.producers.get(group)
         if table is None:
             if len(self.producers) >= self._config.max_producer_groups:
@@ -223,12 +223,8 @@ class ClientRegistry:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _check(self, group: str, channel: Channel, client_id: str) -> None:
-        """Whether a heartbeat may add its client to a group. Raises RemotingError."""
-        if len(client_id) > NAME_SIZE_MAX:
-            self._refuse(f"clientID of {len(client_id)} characters, limit {NAME_SIZE_MAX}")
-        if len(group) > NAME_SIZE_MAX:
-            self._refuse(f"group name of {len(group)} characters, limit {NAME_SIZE_MAX}")
+    def _check_room(self, group: str, channel: Channel) -> None:
+        """Raises RemotingError when a client may not be added to a group."""
         groups = self._groups_of.get(channel, ())
         if group in groups:
             return

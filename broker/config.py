@@ -86,7 +86,7 @@ class BrokerConfig(ConnectionLimits):
     """Of all groups and queues together."""
     max_groups_per_heartbeat: int = setting(1_000, low=1)
     """Consumer and producer groups of one client."""
-    max_subscriptions_per_heartbeat: int = setting(10_000, low=1)
+    max_subscriptions_per_heartbeat: int = setting(10_000, low=1, high=100_000)
     cluster_topic_enable: bool = True
     broker_topic_enable: bool = True
     trace_topic_enable: bool = False
@@ -101,6 +101,8 @@ class BrokerConfig(ConnectionLimits):
 
     enable_property_filter: bool = False
     """Whether consumers may subscribe by SQL92."""
+    max_filter_expression_length: int = setting(8_192, low=1, high=16_384)
+    """Characters of an SQL92 expression."""
     filter_support_retry: bool = False
     enable_calc_filter_bit_map: bool = False
     expect_consumer_num_use_filter: int = setting(32, low=1, high=10_000)

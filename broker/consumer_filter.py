@@ -19,6 +19,7 @@ from broker.expression_filter import ExpressionFilter
 from broker.subscription import SQL92, is_tag_type
 from remoting.bodies import SubscriptionData
 from runtime.clock import Clock
+from runtime.peer_text import clipped
 from store.config_file import ConfigFile
 from store.record import entries_of
 from store.record_filter import Judge
@@ -27,6 +28,8 @@ log = logging.getLogger("broker")
 
 DEAD_AT_LOAD_MS: Final = 30_000
 """Where the file says that a group was there, it is taken for gone this long before the start."""
+FILTERS_MAX: Final = 10_000
+"""Subscriptions by expressions that are kept."""
 
 
 class BloomFilterData(msgspec.Struct, rename="camel"):
@@ -57,16 +60,19 @@ class ConsumerFilterData(msgspec.Struct, rename="camel"):
         return {**msgspec.to_builtins(self), "dead": self.is_dead}
 
 
-def compile_subscription(expression_type: str, expression: str | None) -> Judge:
-    """The function of a subscription that is not by tags. Raises ValueError, also for a type that is not known."""
+def compile_subscription(expression_type: str, expression: str | None, size_max: int) -> Judge:
+    """The function of a subscription that is not by tags. Raises ValueError, also for a type that is not known.
+
+    `size_max`: how many characters an expression may have.
+    """
     if expression_type != SQL92:
-        raise ValueError(f"there is no expression type {expression_type}")
+        raise ValueError(f"there is no expression type {clipped(expression_type)}")
     if not expression:
         raise ValueError(f"a subscription by {expression_type} needs an expression")
     # Imported here: a start without such subscriptions stays 14 ms quicker.
     from broker.expression_code import compile_expression
 
-    return compile_expression(expression)
+    return compile_expression(expression, size_max)
 
 
 class ConsumerFilterManager(ConfigManager):
@@ -76,29 +82,37 @@ class ConsumerFilterManager(ConfigManager):
         super().__init__(file, clock)
         self.bloom_filter = BloomFilter(config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter)
         self.table: dict[str, dict[str, ConsumerFilterData]] = {}
+        self._config = config
         self._kept_ms = config.filter_data_clean_time_span
+        self._topics_of: dict[str, set[str]] = {}
+        self._count = 0
         self._filters: dict[tuple[str, str], ExpressionFilter] = {}
         self._is_dirty = False
 
     # --- subscriptions come and go ----------------------------------------------------------------------------------
 
-    def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
-        """What a heartbeat says of a group. Its filters of other topics are dead; one that does not compile is logged."""
+    def register(self, group: str, subscriptions: Iterable[SubscriptionData], compiled_max: int | None = None) -> int:
+        """What a heartbeat says of a group. Its filters of other topics are dead; one that does not compile is logged.
+
+        Of all new expressions of a heartbeat `compiled_max` characters are compiled at once, by default as many as one may
+        have; the others when they are first asked for. Returns how many are left for the next group.
+        """
+        left = self._config.max_filter_expression_length if compiled_max is None else compiled_max
         told = set()
         for subscription in subscriptions:
             told.add(subscription.topic)
             if not is_tag_type(subscription.expression_type) and subscription.sub_string:
-                self._register(group, subscription)
-        for topic, groups in self.table.items():
-            if group in groups and topic not in told:
-                self._bury(groups[group])
+                left = self._register(group, subscription, left)
+        for topic in self._topics_of.get(group, ()):
+            if topic not in told:
+                self._bury(self.table[topic][group])
+        return left
 
-    def _register(self, group: str, subscription: SubscriptionData) -> None:
+    def _register(self, group: str, subscription: SubscriptionData, left: int) -> int:
         topic, expression, kind = subscription.topic, subscription.sub_string, subscription.expression_type
-        groups = self.table.setdefault(topic, {})
-        present = groups.get(group)
+        present = self.get(topic, group)
         if present is not None and subscription.sub_version < present.client_version:
-            return
+            return left
         bits = BloomFilterData(self.bloom_filter.positions(f"{group}#{topic}"), self.bloom_filter.bit_count)
         if present is not None and (
             subscription.sub_version == present.client_version
@@ -107,25 +121,52 @@ class ConsumerFilterManager(ConfigManager):
             if present.is_dead or present.client_version != subscription.sub_version:
                 present.dead_time, present.client_version = 0, subscription.sub_version
                 self._is_dirty = True
-            return
-        self._is_dirty = True
-        self._filters.pop((topic, group), None)
+            return left
+        self._drop(topic, group)
+        size, size_max = len(expression), self._config.max_filter_expression_length
         try:
-            compile_subscription(kind, expression)
+            if self._count >= FILTERS_MAX:
+                raise ValueError(f"there are {self._count} subscriptions by expressions, as many as a broker keeps")
+            if kind != SQL92 or size <= left or size > size_max:
+                left -= min(size, left)
+                compile_subscription(kind, expression, size_max)
         except ValueError as error:
-            # Its pulls are told so: they find no filter.
-            log.warning("group %s cannot subscribe to %s by %r: %s", group, topic, expression, error)
-            groups.pop(group, None)
-            return
+            self._say_refused(group, topic, expression, error)
+            return left
         now = self.clock.message_time_ms()
-        groups[group] = ConsumerFilterData(group, topic, expression, kind, now, subscription.sub_version, bits)
+        self._keep(ConsumerFilterData(group, topic, expression, kind, now, subscription.sub_version, bits))
         log.info("group %s subscribes to %s by %s", group, topic, expression)
+        return left
+
+    def _say_refused(self, group: str, topic: str, expression: str, error: ValueError) -> None:
+        """Its pulls are told so: they find no filter."""
+        log.warning("group %s cannot subscribe to %s by %r: %s", group, topic, expression, clipped(error))
+
+    def _keep(self, data: ConsumerFilterData) -> None:
+        self.table.setdefault(data.topic, {})[data.consumer_group] = data
+        self._topics_of.setdefault(data.consumer_group, set()).add(data.topic)
+        self._count += 1
+        self._is_dirty = True
+
+    def _drop(self, topic: str, group: str) -> None:
+        """Forget a subscription, if it is there."""
+        groups = self.table.get(topic)
+        if groups is None or groups.pop(group, None) is None:
+            return
+        if not groups:
+            del self.table[topic]
+        topics = self._topics_of[group]
+        topics.discard(topic)
+        if not topics:
+            del self._topics_of[group]
+        self._filters.pop((topic, group), None)
+        self._count -= 1
+        self._is_dirty = True
 
     def unregister(self, group: str) -> None:
         """The last consumer of a group left."""
-        for groups in self.table.values():
-            if group in groups:
-                self._bury(groups[group])
+        for topic in self._topics_of.get(group, ()):
+            self._bury(self.table[topic][group])
 
     def _bury(self, data: ConsumerFilterData) -> None:
         if not data.is_dead:
@@ -137,11 +178,7 @@ class ConsumerFilterManager(ConfigManager):
         oldest_ms = self.clock.message_time_ms() - self._kept_ms
         for topic, groups in list(self.table.items()):
             for group in [group for group, data in groups.items() if data.is_dead and data.dead_time <= oldest_ms]:
-                del groups[group]
-                self._filters.pop((topic, group), None)
-                self._is_dirty = True
-            if not groups:
-                del self.table[topic]
+                self._drop(topic, group)
 
     # --- what they want ---------------------------------------------------------------------------------------------
 
@@ -157,24 +194,38 @@ class ConsumerFilterManager(ConfigManager):
             data = self.get(topic, group)
             if data is None:
                 return None
-            judge = compile_subscription(data.expression_type, data.expression)
+            try:
+                judge = compile_subscription(
+                    data.expression_type, data.expression, self._config.max_filter_expression_length
+                )
+            except ValueError as error:
+                self._say_refused(group, topic, data.expression, error)
+                self._drop(topic, group)
+                raise
             mask = bit_mask(data.bloom_filter_data.bit_pos) if data.bloom_filter_data else 0
             found = ExpressionFilter(judge, data.born_time, mask, self.bloom_filter.bit_count // 8)
             self._filters[topic, group] = found
         return found
 
     def bitmap(self, topic: str, entries: str) -> bytes:
-        """The bitmap of a message: the bits of all groups that want it; empty for a topic without such groups."""
+        """The bitmap of a message: the bits of all groups that want it; empty for a topic without such groups.
+
+        One expression at most is compiled for it. Until the others are, their groups count as wanting it.
+        """
         groups = self.table.get(topic)
         if not groups:
             return b""
         positions: list[int] = []
-        for group, data in groups.items():
-            try:
-                record_filter = self.record_filter(topic, group)
-            except ValueError:
-                record_filter = None
-            if record_filter is not None and data.bloom_filter_data and record_filter.judge((entries,))[0]:
+        may_compile = True
+        for group, data in list(groups.items()):
+            record_filter = self._filters.get((topic, group))
+            if record_filter is None and may_compile:
+                may_compile = False
+                try:
+                    record_filter = self.record_filter(topic, group)
+                except ValueError:
+                    continue
+            if data.bloom_filter_data and (record_filter is None or record_filter.judge((entries,))[0]):
                 positions += data.bloom_filter_data.bit_pos
         return self.bloom_filter.bitmap(positions)
 
@@ -229,4 +280,9 @@ class ConsumerFilterManager(ConfigManager):
                 if data.dead_time == 0:
                     data.dead_time = max(dead_ms, data.born_time)
             table[topic] = found
-        self.table = table
+        self.table, self._topics_of, self._count = {}, {}, 0
+        for topic, found in table.items():
+            for group, data in found.items():
+                data.topic, data.consumer_group = topic, group
+                self._keep(data)
+        self._is_dirty = False

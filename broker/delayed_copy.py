@@ -36,7 +36,7 @@ def delivered_message(view: memoryview, position: int = 0) -> Message:
     topic, queue_id = properties.get(REAL_TOPIC), properties.get(REAL_QID)
     if not topic or queue_id is None:
         raise ValueError(f"it has no {REAL_TOPIC} and {REAL_QID}")
-    problem = _topic_problem(topic)
+    problem = _topic_problem(topic) if len(topic) <= NAME_SIZE_MAX else f"a topic has no {len(topic)} characters"
     number = int(queue_id)
     if problem is not None or not 0 <= number <= _QUEUE_ID_MAX:
         raise ValueError(problem or f"{REAL_QID}={queue_id} is no queue id")
@@ -60,6 +60,10 @@ def delivered_message(view: memoryview, position: int = 0) -> Message:
         properties,
         stored,
     )
+
+
+NAME_SIZE_MAX: Final = 255
+"""Characters of a topic's name: more fit in no record."""
 
 
 @lru_cache(4096)

@@ -6,6 +6,7 @@ further token is ignored (`a = 1 b` is `a = 1`, `a = 007` is `a = 0`), and what 
 its operands: a constant, a property, a boolean expression, or a negation, which is none of the three.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -13,21 +14,26 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from broker.java_values import INTEGER_MAX, LONG_MAX, Long, Value, order
+from runtime.peer_text import clipped
 
 if TYPE_CHECKING:
     from lark import Lark
 
-SIZE_MAX: Final = 16_384
-"""Characters of an expression: for so many the loop stands still for 0.1 (a long IN) to 0.4 s (tests joined by OR)."""
+SIZE_MAX: Final = 8192
+"""Characters of an expression, unless the broker says otherwise (maxFilterExpressionLength)."""
+OPERATORS_MAX: Final = 600
+"""Operators and key words of an expression: each becomes lines of code, which take far longer to make than to read."""
+DEPTH_MAX: Final = 400
+"""Parentheses that stand within each other."""
 
 _DOUBLE_MAX: Final = 1.7976931348623157e308
 
 _GRAMMAR: Final = r"""
 ?start: disjunction
 ?disjunction: conjunction
-    | disjunction "OR"i conjunction                              -> either
+    | conjunction ("OR"i conjunction)+                           -> either
 ?conjunction: equality
-    | conjunction "AND"i equality                                -> both
+    | equality ("AND"i equality)+                                -> both
 ?equality: comparison
     | equality "=" comparison                                    -> equal
     | equality "<>" comparison                                   -> unequal
@@ -66,8 +72,6 @@ DECIMAL: /0|[1-9][0-9]*[lL]?/
 STRING: /'(?:''|[^'])*'/
 NAME: /(?ai:[a-z_$][a-z0-9_$]*)/i
 %ignore /[ \t\n\r\f]+/
-%ignore /--[^\n\r]*(?:\r\n|\n|\r)/
-%ignore /\/\*[^*]*\*(?:\*|[^*\/][^*]*\*)*\//
 """
 
 
@@ -139,17 +143,21 @@ Node = Literal | Property | Negative | Comparison | Among | TextTest | Not | And
 _CONDITIONS: Final = (Comparison, Among, TextTest, Not, And, Or, Truth)
 
 
-def parse(text: str) -> Node:
+def parse(text: str, size_max: int = SIZE_MAX) -> Node:
     """The tree of an expression, a condition. Raises ExpressionError."""
-    if len(text) > SIZE_MAX:
-        raise ExpressionError(f"an expression has at most {SIZE_MAX} characters, this one {len(text)}")
+    if len(text) > size_max:
+        limit = f"an expression has at most {size_max} characters"
+        raise ExpressionError(f"{limit}, this one {len(text)} (maxFilterExpressionLength)")
     from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
+    text = _without_comments(text)
     state: Any = _parser().parse_interactive(text)
     extra = None
+    size = _Size()
     try:
         for token in state.lexer_thread.lex(state.parser_state):
             extra = token
+            size.add(token.type)
             state.feed_token(token)
             extra = None
     except UnexpectedToken:
@@ -162,6 +170,68 @@ def parse(text: str) -> Node:
         where = f"{_place(text, extra.start_pos)} is not expected" if extra else f"{text[-40:]!r} ends too early"
         raise ExpressionError(where) from None
     return _condition(tree)
+
+
+class _Size:
+    """Counts what an expression may not have without end."""
+
+    def __init__(self) -> None:
+        self._operators = 0
+        self._depth = 0
+
+    def add(self, kind: str) -> None:
+        """Count a token. Raises ExpressionError for one too many."""
+        if kind in _OPERANDS:
+            return
+        if kind == "RPAR":
+            self._depth -= 1
+        elif kind == "LPAR":
+            self._depth += 1
+            if self._depth > DEPTH_MAX:
+                raise ExpressionError(f"at most {DEPTH_MAX} parentheses may stand within each other")
+        else:
+            self._operators += 1
+            if self._operators > OPERATORS_MAX:
+                raise ExpressionError(f"an expression has at most {OPERATORS_MAX} operators and key words")
+
+
+_OPERANDS: Final = frozenset(("STRING", "DECIMAL", "FLOATING", "NAME", "COMMA", "TRUE", "FALSE", "NULL"))
+
+
+def _without_comments(text: str) -> str:
+    """`text` with blanks for its comments: `--` up to a line's end, which must be there, and `/* */`.
+
+    Nothing is searched for twice: the lexer would look for the end of a comment at each of many beginnings in vain.
+    """
+    if "--" not in text and "/*" not in text:
+        return text
+    line_end = max(text.rfind("\n"), text.rfind("\r"))
+    block_end = text.rfind("*/")
+    parts: list[str] = []
+    start = position = 0
+    while (found := _COMMENT_OR_STRING.search(text, position)) is not None:
+        begin, word = found.start(), found[0]
+        position = begin + len(word)
+        if word == "'":
+            end = text.find("'", position) + 1
+            if not end:
+                break
+            position = end
+            continue
+        if word == "--" and begin < line_end:
+            end = _LINE_END.search(text, position).start()  # type: ignore[union-attr]
+        elif word == "/*" and position <= block_end:
+            end = text.index("*/", position) + 2
+        else:
+            position = begin + 1
+            continue
+        parts += text[start:begin], " " * (end - begin)
+        start = position = end
+    return "".join((*parts, text[start:]))
+
+
+_COMMENT_OR_STRING: Final = re.compile(r"'|--|/\*")
+_LINE_END: Final = re.compile(r"[\n\r]")
 
 
 def _place(text: str, position: int | None) -> str:
@@ -192,6 +262,10 @@ def _is_number(value: Value) -> bool:
 
 
 def _shown(node: Node) -> str:
+    return clipped(_node_text(node))
+
+
+def _node_text(node: Node) -> str:
     if isinstance(node, Literal):
         return (
             "NULL" if node.value is None else str(node.value).upper() if isinstance(node.value, bool) else repr(node.value)
@@ -237,23 +311,25 @@ def _among(operand: Node, *texts: str) -> Among:
     return Among(operand, frozenset(map(_text, texts)))
 
 
-def _joined(kind: type[And] | type[Or], left: Node, right: Node) -> Node:
+def _joined(kind: type[And] | type[Or], first: Node, *others: Node) -> Node:
     """A chain in one node: `a AND b AND c` has three terms."""
-    left, right = _condition(left), _condition(right)
-    return kind((*left.terms, right) if isinstance(left, kind) else (left, right))
+    first = _condition(first)
+    terms = first.terms if isinstance(first, kind) else (first,)
+    return kind((*terms, *map(_condition, others)))
 
 
 def _decimal(text: str) -> Literal:
-    value = int(text.rstrip("lL"))
+    digits = text.rstrip("lL")
+    value = int(digits) if len(digits) <= 19 else LONG_MAX + 1
     if value > LONG_MAX:
-        raise ExpressionError(f"{text} is above {LONG_MAX}")
+        raise ExpressionError(f"{clipped(text)} is above {LONG_MAX}")
     return Literal(value if value <= INTEGER_MAX else Long(value))
 
 
 def _floating(text: str) -> Literal:
     value = float(text)
     if not 0.0 < value <= _DOUBLE_MAX:
-        raise ExpressionError(f"{text} is not within 4.9E-324..{_DOUBLE_MAX}")
+        raise ExpressionError(f"{clipped(text)} is not within 4.9E-324..{_DOUBLE_MAX}")
     return Literal(value)
 
 

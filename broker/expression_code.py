@@ -35,6 +35,7 @@ from typing import Any, Final, NamedTuple
 
 from broker import java_values
 from broker.expression import (
+    SIZE_MAX,
     Among,
     And,
     Comparison,
@@ -60,13 +61,22 @@ _INTEGER: Final = "(int(v) if len(v) < {digits} and v.isdecimal() else {convert}
 _DOUBLE: Final = "(float(v) if v.replace('.', '', 1).isdecimal() else near_double(text_of(v)))"
 
 
-@lru_cache(maxsize=1024)
-def compile_expression(text: str) -> Judge:
+def compile_expression(text: str, size_max: int = SIZE_MAX) -> Judge:
     """The function of an expression. Raises ExpressionError."""
+    return (_compile_short if len(text) <= _SHORT_SIZE else _compile_long)(text, size_max)
+
+
+def _compile(text: str, size_max: int) -> Judge:
     try:
-        return function_of(parse(text))
+        return function_of(parse(text, size_max))
     except RecursionError:
         raise ExpressionError("too many parts stand within each other") from None
+
+
+# A consumer pulls with the same expression again and again. A long one's function takes many times its text: few are kept.
+_SHORT_SIZE: Final = 200
+_compile_short = lru_cache(maxsize=256)(_compile)
+_compile_long = lru_cache(maxsize=8)(_compile)
 
 
 def function_of(tree: Node) -> Judge:

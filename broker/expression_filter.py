@@ -31,6 +31,13 @@ class ExpressionFilter(RecordFilter):
         return int.from_bytes(unit.bitmap, "little") & self._mask == self._mask
 
 
+class UnsharedExpressionFilter(ExpressionFilter):
+    """One whose verdicts are not kept, since its function would be with them: that of a long expression is large."""
+
+    __slots__ = ()
+    is_constant = False
+
+
 class RetryFilter(RecordFilter):
     """Of a group's retry topic wants what the group wants of the topic that a message came from (filterSupportRetry)."""
 

@@ -5,11 +5,12 @@ strict JSON in alphabetical order, as fastjson orders it, None left out.
 """
 
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from remoting import fastjson
+from remoting.layout import FRAME_SIZE_MAX
 
 B = TypeVar("B", bound=msgspec.Struct)
 
@@ -18,12 +19,22 @@ class Body(msgspec.Struct, rename="camel", omit_defaults=False):
     """Base of all bodies."""
 
 
-def decode_body(declared: type[B], body: bytes) -> B:
+REQUEST_BODY_SIZE_MAX: Final = 2 * 1024 * 1024
+"""Bytes of a JSON body in a request to a broker: so many are read without the loop standing still for long."""
+
+
+def decode_body(declared: type[B], body: bytes, size_max: int = FRAME_SIZE_MAX) -> B:
     """Raises msgspec.ValidationError or ValueError naming what does not fit."""
+    if len(body) > size_max:
+        raise ValueError(f"it has {len(body)} bytes, at most {size_max} are read")
     try:
         return msgspec.json.decode(body, type=declared, strict=False)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
+        pass
+    try:
         return msgspec.convert(_without_nulls(fastjson.loads(body)), declared, strict=False)
+    except RecursionError:
+        raise ValueError(fastjson.TOO_DEEP) from None
 
 
 def _without_nulls(value: Any) -> Any:

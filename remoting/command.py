@@ -6,40 +6,52 @@ declared header in the same pass. `Response` is what a handler answers; it becom
 
 import struct
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE, JSON, LANGUAGE, ROCKETMQ, VERSION, LanguageCode
-from remoting.frame import FrameError, frame_head
-from remoting.header import CommandHeader, ext_json, ext_map, from_ext
+from remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE, JSON, LANGUAGE, ROCKETMQ, VERSION, LanguageCode, ResponseCode
+from remoting.frame import Frame, FrameError, frame_head
+from remoting.header import I32, CommandHeader, Language, ext_json, ext_map, from_ext
+from remoting.header_keys import refuse_duplicate_keys
 from remoting.layout import BINARY_FIXED_STRUCT, FRAME_SIZE_MAX
 from remoting.signature import Credentials
+from runtime.peer_text import QUOTE_SIZE_MAX, clipped, remark_of
 
 H = TypeVar("H", bound=CommandHeader)
 Buffer = bytes | memoryview
 Body = Buffer | Sequence[Buffer]
 """A body is one buffer, or buffers that follow each other (views of store files are sent without a copy)."""
 
+HEADER_SIZE_MAX: Final = 0xFFFFFF
+"""Bytes of a header: its length has 24 bits in a frame."""
 _I16 = struct.Struct(">H")
 _I32 = struct.Struct(">I")
 _LANGUAGE_BYTE = LanguageCode[LANGUAGE].value
 _LANGUAGE_NAMES = {language.value: language.name for language in LanguageCode}
 
 
-class RemotingCommand(msgspec.Struct, gc=False):
+class _CommandParts:
+    """What a command has beside its header: slots, not fields of the struct, so no header can set them."""
+
+    __slots__ = ("body", "serialize_type")
+
+    body: bytes
+    serialize_type: int
+
+
+class RemotingCommand(_CommandParts, msgspec.Struct, gc=False):
     """A request or response with its fields as a text map."""
 
-    code: int = 0
-    language: str | int = LANGUAGE
-    version: int = VERSION
-    opaque: int = 0
-    flag: int = 0
+    code: I32 = 0
+    language: Language = LANGUAGE
+    version: I32 = VERSION
+    opaque: I32 = 0
+    flag: I32 = 0
     remark: str | None = None
     ext: dict[str, str] | None = msgspec.field(name="extFields", default=None)
-    body: bytes = msgspec.field(name="~body", default=b"")
-    serialize_type: int = msgspec.field(name="~type", default=JSON)
 
     @property
     def is_response(self) -> bool:
@@ -50,56 +62,90 @@ class RemotingCommand(msgspec.Struct, gc=False):
         return from_ext(declared, self.ext or {})
 
 
-class Request(msgspec.Struct, Generic[H], gc=False):
+class _RequestParts:
+    """What a request has beside its header: slots, as those of a command. The dispatcher sets them."""
+
+    __slots__ = ("body", "channel", "frame")
+
+    body: bytes
+    channel: Any
+    frame: Frame
+
+
+class Request(_RequestParts, msgspec.Struct, Generic[H], gc=False):
     """A request for a handler. `channel` is the connection it came by; `ext()` has every field, the undeclared too."""
 
     header: H = msgspec.field(name="extFields")
-    code: int = 0
-    language: str | int = LANGUAGE
-    version: int = 0
-    opaque: int = 0
-    flag: int = 0
+    code: I32
+    language: Language
+    version: I32
+    opaque: I32
+    flag: I32
     remark: str | None = None
-    body: bytes = msgspec.field(name="~body", default=b"")
-    channel: Any = msgspec.field(name="~channel", default=None)
-    raw_header: bytes = msgspec.field(name="~raw", default=b"")
-    serialize_type: int = msgspec.field(name="~type", default=JSON)
+    serialize_name: str | None = msgspec.field(name="serializeTypeCurrentRPC", default=None)
 
     @property
     def is_oneway(self) -> bool:
         return self.flag & FLAG_ONEWAY != 0
 
+    @property
+    def serialize_type(self) -> int:
+        """The serialisation of the frame that it came in, and of its answer."""
+        return self.frame[0]
+
+    @property
+    def size(self) -> int:
+        """Bytes of header and body, which a request that is held keeps in memory."""
+        return len(self.frame[1]) + len(self.frame[2])
+
     def ext(self) -> dict[str, str]:
         """All fields as text."""
-        return decode_header(self.serialize_type, self.raw_header).ext or {}
+        serialize_type, header, _ = self.frame
+        if serialize_type == JSON:
+            with suppress(msgspec.DecodeError):
+                return _decode_ext(header).ext or {}
+        return decode_header(serialize_type, header).ext or {}
 
 
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises at a text that does not fit, is not UTF-8 or is nested too deep."""
 
-_decode_json = msgspec.json.Decoder(RemotingCommand).decode
+
+class _Ext(msgspec.Struct, gc=False):
+    ext: dict[str, str] | None = msgspec.field(name="extFields", default=None)
+
+
+_decode_ext = msgspec.json.Decoder(_Ext).decode
+_decode_any = msgspec.json.Decoder().decode
 
 
 def decode_header(serialize_type: int, header: bytes) -> RemotingCommand:
-    """Decode a header of either serialisation. Raises FrameError when it cannot be read."""
+    """Decode a header of either serialisation. Raises FrameError when it cannot be read, or has a key twice."""
     if serialize_type == JSON:
-        try:
-            return _decode_json(header)
-        except DECODE_ERRORS:
-            return _decode_loose_json(header)
-    if serialize_type == ROCKETMQ:
-        return _decode_binary(header)
-    raise FrameError(f"serialise type {serialize_type} is neither JSON (0) nor ROCKETMQ (1)")
+        command = _decode_json(header)
+    elif serialize_type == ROCKETMQ:
+        command = _decode_binary(header)
+    else:
+        raise FrameError(f"serialise type {serialize_type} is neither JSON (0) nor ROCKETMQ (1)")
+    command.body, command.serialize_type = b"", serialize_type
+    return command
 
 
-def _decode_loose_json(header: bytes) -> RemotingCommand:
-    """JSON whose field values are not all strings (the C++ client writes numbers), or with an odd language."""
+def _decode_json(header: bytes) -> RemotingCommand:
+    """A JSON header. Field values that are no text are read too (the C++ client writes numbers), and None is none."""
     try:
-        fields = msgspec.json.decode(header)
+        fields = _decode_any(header)
         ext = fields.get("extFields")
+    except (*DECODE_ERRORS, AttributeError) as error:
+        raise FrameError(f"header is not JSON of a command: {error}") from None
+    refuse_duplicate_keys(header, fields)
+    try:
+        return msgspec.convert(fields, RemotingCommand)
+    except msgspec.ValidationError:
+        pass
+    try:
         if ext is not None:
             fields["extFields"] = {name: _text(value) for name, value in ext.items() if value is not None}
-        fields.pop("~body", None)
         return msgspec.convert(fields, RemotingCommand, strict=False)
     except (*DECODE_ERRORS, AttributeError) as error:
         raise FrameError(f"header is not JSON of a command: {error}") from None
@@ -121,13 +167,14 @@ def _decode_binary(header: bytes) -> RemotingCommand:
         while at < len(ext_bytes):
             key, at = _take(ext_bytes, at, _I16)
             value, at = _take(ext_bytes, at, _I32)
-            ext[key.decode()] = value.decode()
+            name = key.decode()
+            if name in ext:
+                raise FrameError(f"key {clipped(name)!r} stands twice in the header")
+            ext[name] = value.decode()
     except (struct.error, UnicodeDecodeError) as error:
         raise FrameError(f"binary header cannot be read: {error}") from None
-    name = _LANGUAGE_NAMES.get(language, LanguageCode.OTHER.name)
-    return RemotingCommand(
-        code, name, version, opaque, flag, remark.decode(errors="replace") or None, ext or None, b"", ROCKETMQ
-    )
+    language_name = _LANGUAGE_NAMES.get(language, LanguageCode.OTHER.name)
+    return RemotingCommand(code, language_name, version, opaque, flag, remark.decode(errors="replace") or None, ext or None)
 
 
 def _take(data: bytes, position: int, length_format: struct.Struct) -> tuple[bytes, int]:
@@ -152,9 +199,15 @@ _JSON_TAIL = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
 
 
 @lru_cache(maxsize=256)
+def _short_remark_json(remark: str) -> bytes:
+    """A remark's place in a header. Remembered, since the statuses of pulls repeat; to be asked for short ones only."""
+    return b',"remark":' + msgspec.json.encode(remark)
+
+
 def _remark_json(remark: str | None) -> bytes:
-    """The remark's place in a header; the statuses of pulls repeat."""
-    return b"" if remark is None else b',"remark":' + msgspec.json.encode(remark)
+    if remark is None:
+        return b""
+    return _short_remark_json(remark) if len(remark) <= QUOTE_SIZE_MAX else b',"remark":' + msgspec.json.encode(remark)
 
 
 def _encode_json(code: int, opaque: int, flag: int, remark: str | None, ext: bytes | None) -> bytes:
@@ -187,13 +240,19 @@ class Response:
 
     def encode_into(self, out: list[Buffer], opaque: int, serialize_type: int) -> None:
         """Append the buffers of the whole frame to `out`."""
-        header = self.header
+        header, remark = self.header, self.remark
+        if remark is not None and len(remark) > QUOTE_SIZE_MAX:
+            remark = remark_of(remark)
         if serialize_type == ROCKETMQ:
             ext = None if header is None else ext_map(header)
-            head = _encode_binary(self.code, VERSION, opaque, FLAG_RESPONSE, self.remark, ext)
+            head = _encode_binary(self.code, VERSION, opaque, FLAG_RESPONSE, remark, ext)
         else:  # 0.3 us against 0.7 us for the general form
             key, ext_fields = (b"", b"") if header is None else (b',"extFields":', ext_json(header))
-            head = _JSON_RESPONSE % (self.code, key, ext_fields, opaque, _remark_json(self.remark))
+            remark_json = b"" if remark is None else _remark_json(remark)
+            head = _JSON_RESPONSE % (self.code, key, ext_fields, opaque, remark_json)
+        if len(head) > HEADER_SIZE_MAX:
+            remark = f"the answer's header has {len(head)} bytes, a header has at most {HEADER_SIZE_MAX}"
+            return Response(ResponseCode.SYSTEM_ERROR, remark=remark).encode_into(out, opaque, serialize_type)
         _frame_into(out, serialize_type, head, self.body)
 
 
@@ -225,6 +284,8 @@ def encode_request(
         head = _encode_json(code, opaque, flag, None, msgspec.json.encode(ext))
     else:
         head = _encode_json(code, opaque, flag, None, None if header is None else ext_json(header))
+    if len(head) > HEADER_SIZE_MAX:
+        raise ValueError(f"the header of request code {code} has {len(head)} bytes, a header has at most {HEADER_SIZE_MAX}")
     out: list[Buffer] = []
     _frame_into(out, serialize_type, head, body)
     size = sum(map(len, out))
@@ -262,7 +323,10 @@ def request_decoder(declared: type[H]) -> Callable[[bytes], Request[H]]:
 
 
 def typed_request(command: RemotingCommand, declared: type[H]) -> Request[H]:
-    """The general way to a typed request: any serialisation, numbers as values, absent extFields."""
+    """The general way to a typed request: any serialisation, numbers as values, absent extFields.
+
+    Its slots are still to be set.
+    """
     return Request(
         from_ext(declared, command.ext or {}),
         command.code,

@@ -10,11 +10,11 @@ binary serialisation, responses, and headers of another shape; a test holds the 
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from remoting.bodies import Body, decode_body
+from remoting.bodies import REQUEST_BODY_SIZE_MAX, Body, decode_body
 from remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE, JSON, ResponseCode
 from remoting.command import (
     DECODE_ERRORS,
@@ -26,12 +26,17 @@ from remoting.command import (
     request_decoder,
     typed_request,
 )
-from remoting.frame import Frame
+from remoting.frame import Frame, FrameError
 from remoting.header import CommandHeader
+from remoting.header_keys import refuse_duplicate_keys, unique_keys_check
+from runtime.peer_text import clipped
 
 log = logging.getLogger("remoting")
 
 B = TypeVar("B", bound=Body)
+
+_START_SIZE: Final = len(b'{"code":310,')
+"""Bytes at the start of a JSON header by which its route is looked up."""
 
 
 class RemotingError(Exception):
@@ -46,9 +51,9 @@ class RemotingError(Exception):
 def request_body(request: Request[Any], declared: type[B]) -> B:
     """The body of a request as `declared`; none at all has no fields. Raises RemotingError naming what does not fit."""
     try:
-        return decode_body(declared, request.body or b"{}")
+        return decode_body(declared, request.body or b"{}", REQUEST_BODY_SIZE_MAX)
     except ValueError as error:
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"body of code {request.code}: {error}") from None
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"body of code {request.code}: {clipped(error)}") from None
 
 
 class Deferred:
@@ -76,18 +81,31 @@ class Deferred:
         self.bind(_Receiver(receive), 0, JSON)
 
     def complete(self, response: Response) -> None:
-        """Answer. A closed connection or a oneway request drops it."""
+        """Answer. A closed connection or a oneway request drops it.
+
+        Never raises, since one loop completes the answers of many clients: where this one cannot be sent, its connection
+        alone is closed.
+        """
         if self.is_done:
             return
         self.is_done = True
         if self._channel is None:
             self._response = response
         else:
-            self._channel.deferred_removed()
-            self._send(response)
+            self._send(response, was_counted=True)
 
-    def _send(self, response: Response) -> None:
-        self._channel.respond(response, self._opaque, self._serialize_type)
+    def _send(self, response: Response, was_counted: bool = False) -> None:
+        channel = self._channel
+        try:
+            if was_counted:
+                channel.deferred_removed()
+            channel.respond(response, self._opaque, self._serialize_type)
+        except Exception:
+            log.exception("an answer to %s cannot be sent: closing it", channel)
+            try:
+                channel.close()
+            except Exception:
+                log.exception("%s cannot be closed", channel)
 
 
 class _Receiver:
@@ -104,6 +122,9 @@ class _Receiver:
 
     def deferred_removed(self) -> None:
         """The Deferred that goes to the client counts on its connection."""
+
+    def close(self) -> None:
+        """There is no connection of its own to be closed."""
 
 
 Handler = Callable[[Any, Request[Any]], Response | Deferred | None]
@@ -134,32 +155,42 @@ class Dispatcher:
     def __init__(self, services: Any, table: dict[int, Route], refused: frozenset[int] = frozenset()) -> None:
         self._services = services
         self._table = {code: route for code, route in table.items() if code not in refused}
-        self._quick = {
-            b'{"code":%d' % code: (request_decoder(route.header), route.handler) for code, route in self._table.items()
-        }
+        self._quick: dict[bytes, tuple[Callable[[bytes], Request[Any]], Callable[[bytes, Any], bool], Handler]] = {}
+        for code, route in self._table.items():
+            quick = request_decoder(route.header), unique_keys_check(route.header), route.handler
+            start = b'{"code":%d' % code
+            self._quick[start] = quick
+            if len(start) < _START_SIZE:  # up to three digits: no search for the comma
+                self._quick[(start + b',"')[:_START_SIZE]] = quick
 
     def serve(self, channel: Any, frame: Frame, out: list[Buffer]) -> None:
         """Serve one frame; append the answer to `out`, if it is ready. Raises FrameError to have the connection closed."""
         serialize_type, header, body = frame
-        quick = self._quick.get(header[: header.find(b",", 0, 24)]) if serialize_type == JSON else None
-        if quick is None:
-            self._serve_general(channel, serialize_type, header, body, out)
+        if serialize_type != JSON:
+            self._serve_general(channel, frame, out)
             return
-        decode, handler = quick
+        quick = self._quick.get(header[:_START_SIZE]) or self._quick.get(header[: header.find(b",", 0, 24)])
+        if quick is None:
+            self._serve_general(channel, frame, out)
+            return
+        decode, is_unique, handler = quick
         try:
             request = decode(header)
         except DECODE_ERRORS:
-            self._serve_general(channel, serialize_type, header, body, out)
+            self._serve_general(channel, frame, out)
             return
         if request.flag & FLAG_RESPONSE:
-            self._serve_general(channel, serialize_type, header, body, out)
+            self._serve_general(channel, frame, out)
             return
+        if not is_unique(header, request):
+            refuse_duplicate_keys(header)
         request.body = body
         request.channel = channel
-        request.raw_header = header
+        request.frame = frame
         self._answer(handler, request, out)
 
-    def _serve_general(self, channel: Any, serialize_type: int, header: bytes, body: bytes, out: list[Buffer]) -> None:
+    def _serve_general(self, channel: Any, frame: Frame, out: list[Buffer]) -> None:
+        serialize_type, header, body = frame
         command = decode_header(serialize_type, header)
         command.body = body
         if command.is_response:
@@ -173,13 +204,12 @@ class Dispatcher:
         try:
             request = typed_request(command, route.header)
         except msgspec.ValidationError as error:
-            remark = f"header of request code {command.code}: {error}"
+            remark = f"header of request code {command.code}: {clipped(error)}"
             self._refuse(command, serialize_type, ResponseCode.SYSTEM_ERROR, remark, out)
             return
         request.body = body
         request.channel = channel
-        request.raw_header = header
-        request.serialize_type = serialize_type
+        request.frame = frame
         self._answer(route.handler, request, out)
 
     def _answer(self, handler: Handler, request: Request[Any], out: list[Buffer]) -> None:
@@ -189,13 +219,17 @@ class Dispatcher:
             response = Response(error.code, remark=error.remark)
         except Exception as error:
             log.exception("request code %d from %s failed", request.code, request.channel)
-            response = Response(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
+            response = Response(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {clipped(error)}")
         if request.flag & FLAG_ONEWAY or response is None:
             return
         if isinstance(response, Deferred):
-            response.bind(request.channel, request.opaque, request.serialize_type)
-        else:
-            response.encode_into(out, request.opaque, request.serialize_type)
+            response.bind(request.channel, request.opaque, request.frame[0])
+            return
+        try:
+            response.encode_into(out, request.opaque, request.frame[0])
+        except Exception as error:
+            log.exception("the answer to request code %d from %s cannot be encoded", request.code, request.channel)
+            raise FrameError(f"the answer to request code {request.code} cannot be encoded: {clipped(error)}") from None
 
     @staticmethod
     def _refuse(command: RemotingCommand, serialize_type: int, code: int, remark: str, out: list[Buffer]) -> None:

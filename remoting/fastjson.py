@@ -6,37 +6,52 @@ canonical text, as `object_key` writes it); `dumps` writes strict JSON, fields i
 `object_map` writes a map with object keys, the only form that all Java clients read.
 """
 
-import json
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-_STRING_OR_BARE_KEY = re.compile(r'"(?:[^"\\]|\\.)*"|(?<=[{,])\s*(-?\d+)\s*(?=:)', re.DOTALL)
+LOOSE_SIZE_MAX: Final = 256 * 1024
+"""Bytes of a text that is no strict JSON. Real ones have 100 a queue of a topic, or a broker of a cluster."""
+TOO_DEEP: Final = "objects or lists stand too deep within each other"
+
+# A string, or one that is not ended, which goes up to the text's end; a bare key; an object key, which has no object within
+# it. Each begins where the last one ended, and nothing is given back that was read: the work is linear.
+_STRING: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_ODD: Final = re.compile(
+    rf'{_STRING}|".*+|([{{,]\s*+)(?:(-?\d++)(?=\s*+:)|(\{{[^{{}}"]*+(?:{_STRING}[^{{}}"]*+)*+\}})(?=\s*+:))', re.DOTALL
+)
 
 
 def loads(text: bytes | str) -> Any:
     """Parse JSON, with bare numeric keys and object keys allowed. Raises ValueError."""
+    try:
+        return msgspec.json.decode(text)
+    except RecursionError:
+        raise ValueError(TOO_DEEP) from None
+    except msgspec.DecodeError as error:
+        if len(text) > LOOSE_SIZE_MAX:
+            raise ValueError(
+                f"{error}; of JSON with bare keys at most {LOOSE_SIZE_MAX} bytes are read, not {len(text)}"
+            ) from None
     if isinstance(text, bytes):
         text = text.decode()
     try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        quoted = _STRING_OR_BARE_KEY.sub(lambda m: f'"{m.group(1)}"' if m.group(1) else m.group(0), text)
-        return json.loads(_quote_object_keys(quoted))
+        return msgspec.json.decode(_ODD.sub(_strict, text))
+    except RecursionError:
+        raise ValueError(TOO_DEEP) from None
 
 
-def _quote_object_keys(text: str) -> str:
-    """Turn `{{...}:v` into `{"{...}":v`. Object keys hold no objects of their own."""
-    if "{{" not in text.replace(" ", ""):
-        return text
-    pattern = re.compile(r'([{,]\s*)(\{(?:[^{}"]|"(?:[^"\\]|\\.)*")*\})(\s*:)')
-    return pattern.sub(lambda m: m.group(1) + json.dumps(_canonical(m.group(2))) + m.group(3), text)
-
-
-def _canonical(text: str) -> str:
-    return json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"))
+def _strict(found: re.Match[str]) -> str:
+    """What was found as strict JSON has it: an object key as a string of its canonical text."""
+    before, number, object_text = found.groups()
+    if number is not None:
+        return f'{before}"{number}"'
+    if object_text is None:
+        return found[0]
+    canonical = msgspec.json.encode(msgspec.json.decode(object_text), order="sorted").decode()
+    return before + msgspec.json.encode(canonical).decode()
 
 
 def dumps(value: Any) -> bytes:

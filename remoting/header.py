@@ -19,6 +19,8 @@ import msgspec
 
 I32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 I64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Language = Annotated[str, msgspec.Meta(max_length=40)] | Annotated[int, msgspec.Meta(ge=0, le=255)]
+"""The language of a client: its name, or the byte of the binary header."""
 
 
 class CommandHeader(msgspec.Struct, rename="camel", gc=False):
@@ -67,7 +69,8 @@ def _json_expression(kind: type, value: str) -> tuple[str, str]:
     return '"%d"', value
 
 
-def _optional(field: msgspec.structs.FieldInfo) -> bool:
+def is_optional(field: msgspec.structs.FieldInfo) -> bool:
+    """Whether a field may be None, which leaves it out on the wire."""
     return NoneType in get_args(field.type)
 
 
@@ -77,7 +80,7 @@ def _json_writer(declared: type[CommandHeader]) -> Callable[[CommandHeader], byt
     pieces, arguments, optional_arguments = [], [], []
     for field in msgspec.structs.fields(declared):
         piece, argument = _json_expression(_kind(field.type), f"h.{field.name}")
-        if _optional(field):
+        if is_optional(field):
             spliced = f"b',\"{field.encode_name}\":{piece}' % ({argument},)"
             optional_arguments.append(f"(b'' if h.{field.name} is None else {spliced})")
         else:
@@ -99,7 +102,7 @@ def _map_writer(declared: type[CommandHeader]) -> Callable[[CommandHeader], dict
     lines = ["def write(h):", "    out = {}"]
     for field in msgspec.structs.fields(declared):
         put = f"out[{field.encode_name!r}] = {_text_expression(_kind(field.type), f'h.{field.name}')}"
-        if _optional(field):
+        if is_optional(field):
             lines.append(f"    if h.{field.name} is not None:")
             put = "    " + put
         lines.append("    " + put)

@@ -6,7 +6,7 @@ the tags code of the record's queue unit, so a later change of the table moves n
 
 from typing import Final
 
-from store.java_hash import tags_code
+from store.java_hash import REMEMBERED_SIZE_MAX, java_hash, tags_code
 from store.message import SCHEDULE_TOPIC
 from store.properties import DELAY, TAGS
 
@@ -50,7 +50,9 @@ class DelayLevels:
         if topic == SCHEDULE_TOPIC and (delay_ms := self.record_delay_ms(properties.get(DELAY))) is not None:
             return store_timestamp_ms + delay_ms
         tags = properties.get(TAGS)
-        return tags_code(tags) if tags else 0
+        if not tags:
+            return 0
+        return tags_code(tags) if len(tags) <= REMEMBERED_SIZE_MAX else java_hash(tags)
 
     def record_delay_ms(self, delay: str | None) -> int | None:
         """How long a record in SCHEDULE_TOPIC_XXXX with this DELAY property waits; None when it names no level."""

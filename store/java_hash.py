@@ -8,6 +8,7 @@ in the place before it, so the hash is number(low digits) + 31 * number(high dig
 """
 
 from functools import lru_cache
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +48,10 @@ def _hash_units(units: npt.NDArray[np.uint8] | npt.NDArray[np.uint16]) -> int:
 def _signed(value: int) -> int:
     value &= 0xFFFFFFFF
     return value - 0x1_0000_0000 if value & 0x8000_0000 else value
+
+
+REMEMBERED_SIZE_MAX: Final = 200
+"""Characters of tags for which `tags_code` is to be asked: it remembers them. Longer ones are for `java_hash`."""
 
 
 @lru_cache(maxsize=4096)

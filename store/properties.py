@@ -103,9 +103,11 @@ def value_of(entries: str, mark: str) -> str | None:
 
 def value_before_empty(entries: str, mark: str) -> str | None:
     """The value of a property that is not there, or has an empty value in its last entry: an earlier one counts then."""
-    while mark in entries:
-        entries, _, behind = entries.rpartition(mark)
-        value = behind.partition("\x02")[0]
-        if value:
-            return value
+    end = len(entries)
+    while (begin := entries.rfind(mark, 0, end)) >= 0:
+        value_begin = begin + len(mark)
+        value_end = entries.find(PROPERTY_SEPARATOR, value_begin)
+        if value_end != value_begin:
+            return entries[value_begin : value_end if value_end >= 0 else None] or None
+        end = begin
     return None

@@ -111,6 +111,7 @@ class QueueReader:
             result = self._get_all(units, queue_offset, min_offset, max_offset) if units else None
             if result is not None:
                 return result
+        count_max = min(count_max, self.config.max_transfer_count_on_message_in_memory)
         units = queue.units(queue_offset, max(_UNITS_SCANNED, count_max))
         if not units:
             # A gap in the row of files: the reader goes on behind it.

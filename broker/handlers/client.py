@@ -1,7 +1,6 @@
 """Life of clients: heartbeats, goodbyes, who is in a group."""
 
-from typing import Final
-
+from broker.client_registry import NAME_SIZE_MAX
 from broker.consumer_filter import compile_subscription
 from broker.services import Services
 from broker.subscription import is_tag_type, refusal, split_tags
@@ -14,9 +13,6 @@ from remoting.durable import when_written
 from remoting.header import NoHeader
 from remoting.headers.consumer import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
 
-GROUP_SIZE_MAX: Final = 255
-CLIENT_ID_SIZE_MAX: Final = 1024
-
 
 def heart_beat(services: Services, request: Request[NoHeader]) -> Response | Deferred:
     """Refresh a client in all its groups; a group's first heartbeat makes its config and its retry topic, with its route.
@@ -27,7 +23,8 @@ def heart_beat(services: Services, request: Request[NoHeader]) -> Response | Def
     _check_limits(services, data)
     clients, client = services.clients, (request.channel, data.client_id, request.language, request.version)
     retry_topics, new_groups = [], []
-    refusal: RemotingError | None = None
+    refused: RemotingError | None = None
+    compiled_max = services.config.max_filter_expression_length
     for consumer in data.consumer_data_set:
         try:
             group_config = services.groups.find(consumer.group_name)
@@ -38,15 +35,15 @@ def heart_beat(services: Services, request: Request[NoHeader]) -> Response | Def
                 retry_topics.append(retry_topic)
                 services.topics.create_on_send_back(retry_topic, group_config.retry_queue_nums, topic_sys_flag=sys_flag)
         except RemotingError as error:
-            refusal = error
+            refused = error
             continue
         clients.register_consumer(consumer, *client)
         if services.config.enable_property_filter:
-            services.filters.register(consumer.group_name, consumer.subscription_data_set)
+            compiled_max = services.filters.register(consumer.group_name, consumer.subscription_data_set, compiled_max)
     for producer in data.producer_data_set:
         clients.register_producer(producer.group_name, *client)
-    if refusal is not None:
-        raise refusal
+    if refused is not None:
+        raise refused
     written = {services.groups.unwritten(group) for group in new_groups}
     return services.route_wait.when_routed(when_written(Response(), *written), *retry_topics)
 
@@ -62,13 +59,9 @@ def _check_limits(services: Services, data: HeartbeatData) -> None:
     ):
         if count > value_max:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, f"{key}={value_max}: this heartbeat has {count}")
-    if len(data.client_id) > CLIENT_ID_SIZE_MAX:
-        remark = f"the client id has {len(data.client_id)} characters, at most {CLIENT_ID_SIZE_MAX} are kept"
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
-    for name in names:
-        if len(name) > GROUP_SIZE_MAX:
-            remark = f"the group {name[:40]!r}... has {len(name)} characters, at most {GROUP_SIZE_MAX} are possible"
-            raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
+    for what, name in (("clientID", data.client_id), *(("group name", name) for name in names)):
+        if len(name) > NAME_SIZE_MAX:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, f"{what} of {len(name)} characters, limit {NAME_SIZE_MAX}")
 
 
 def unregister_client(services: Services, request: Request[UnregisterClientRequestHeader]) -> Response:
@@ -103,7 +96,7 @@ def check_client_config(services: Services, request: Request[NoHeader]) -> Respo
         if is_tag:
             split_tags(expression)
         else:
-            compile_subscription(expression_type, expression)
+            compile_subscription(expression_type, expression, services.config.max_filter_expression_length)
     except ValueError as error:
         raise RemotingError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
     return Response()

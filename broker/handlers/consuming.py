@@ -3,13 +3,14 @@
 from typing import NoReturn
 
 from broker.consumer_filter import compile_subscription
-from broker.expression_filter import ExpressionFilter
+from broker.expression_filter import ExpressionFilter, UnsharedExpressionFilter
 from broker.services import Services
 from broker.subscription import Wanted, is_tag_type, refusal, tag_filter
 from broker.topic_config import PERM_READ
 from remoting.bodies import SubscriptionGroupConfig, TopicConfig
 from remoting.codes import ResponseCode
 from remoting.dispatch import RemotingError
+from runtime.peer_text import QUOTE_SIZE_MAX
 
 
 def forbid(remark: str) -> NoReturn:
@@ -63,7 +64,10 @@ def wanted(services: Services, expression_type: str | None, expression: str | No
     try:
         if is_tag:
             return tag_filter(expression)
-        return ExpressionFilter(compile_subscription(expression_type or "", expression))
+        size_max = services.config.max_filter_expression_length
+        judge = compile_subscription(expression_type or "", expression, size_max)
+        is_long = expression is not None and len(expression) > QUOTE_SIZE_MAX
+        return UnsharedExpressionFilter(judge) if is_long else ExpressionFilter(judge)
     except ValueError as error:
         remark = f"parse the consumer's subscription failed: {error}"
         raise RemotingError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from None

@@ -85,8 +85,7 @@ def _wait(
     header = request.header
     topics = header.topic, *services.pops.retry_topics(header.topic, header.consumer_group)
     key = header.topic, header.consumer_group, header.queue_id
-    size = len(request.raw_header) + len(request.body)
-    return polling.wait(key, topics, serve, empty, header.poll_time / 1000, request.channel, size)
+    return polling.wait(key, topics, serve, empty, header.poll_time / 1000, request.channel, request.size)
 
 
 def _admit(services: Services, request: Request[PopMessageRequestHeader]) -> Wanted:

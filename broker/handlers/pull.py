@@ -61,7 +61,7 @@ def pull_message(services: Services, request: Request[PullMessageRequestHeader])
             timeout_ms / 1000,
             request.channel,
             partial(_pull_again, services, request),
-            len(request.raw_header) + len(request.body),
+            request.size,
         )
         return response if held is None else held
     return response

@@ -7,11 +7,14 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+import msgspec
+
 from broker.client_registry import ClientChannelInfo
 from broker.handlers.group import online_group
 from broker.message_id import decode_message_id
 from broker.services import Services
 from remoting import fastjson
+from remoting.bodies import MessageQueue
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import Body, RemotingCommand, Request, Response
 from remoting.dispatch import Deferred, RemotingError, Route, routes
@@ -67,9 +70,10 @@ def _status(body: bytes) -> Any:
     """The messageQueueTable of one client, to be put into a larger body."""
     try:
         table = fastjson.loads(body)["messageQueueTable"]
-        return fastjson.object_map((key.encode(), queue_offset) for key, queue_offset in table.items())
+        queues = [(msgspec.json.decode(key, type=MessageQueue), int(at)) for key, at in table.items()]
     except (ValueError, KeyError, TypeError, AttributeError):
         return {}
+    return fastjson.object_map((fastjson.object_key(q.broker_name, q.queue_id, q.topic), at) for q, at in queues)
 
 
 # --- one client -----------------------------------------------------------------------------------------------------
@@ -78,7 +82,8 @@ def _status(body: bytes) -> Any:
 def get_consumer_running_info(services: Services, request: Request[ConsumerRunningInfoRequestHeader]) -> Deferred:
     """What a consumer is doing."""
     header = request.header
-    return _call_consumer(services, request.code, header, header.consumer_group, header.client_id)
+    code = RequestCode.GET_CONSUMER_RUNNING_INFO
+    return _call_consumer(services, code, header, header.consumer_group, header.client_id)
 
 
 def consume_message_directly(services: Services, request: Request[ConsumeMessageDirectlyRequestHeader]) -> Deferred:
@@ -95,7 +100,8 @@ def consume_message_directly(services: Services, request: Request[ConsumeMessage
             raise RemotingError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {physical_offset}")
         record = bytes(found)
     header.broker_name = services.config.broker_name
-    return _call_consumer(services, request.code, header, header.consumer_group, header.client_id or "", record)
+    code = RequestCode.CONSUME_MESSAGE_DIRECTLY
+    return _call_consumer(services, code, header, header.consumer_group, header.client_id or "", record)
 
 
 def _call_consumer(
@@ -119,7 +125,10 @@ def _hand_on(deferred: Deferred, group: str, client_id: str) -> "Callable[[async
         failure = answered.exception()
         if failure is None:
             answer = answered.result()
-            deferred.complete(Response(answer.code, body=answer.body, remark=answer.remark))
+            code, remark = answer.code, answer.remark
+            if not -(2**15) <= code < 2**15:  # the binary header has no room for it
+                code, remark = ResponseCode.SYSTEM_ERROR, f"consumer <{group}> <{client_id}> answered with code {code}"
+            deferred.complete(Response(code, body=answer.body, remark=remark))
         elif isinstance(failure, TimeoutError):
             remark = f"consumer <{group}> <{client_id}> Timeout: {failure}"
             deferred.complete(Response(ResponseCode.CONSUME_MSG_TIMEOUT, remark=remark))

@@ -92,7 +92,7 @@ def _push(
         now_ms,
         encode_properties(properties | {PUSH_REPLY_TIME: str(now_ms)}),
         header.reconsume_times,
-        header.unit_mode,
+        bool(header.unit_mode),
     )
     return channel.invoke(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, push, request.body, PUSH_TIMEOUT_S)
 

@@ -1,10 +1,16 @@
 """Pulling: PULL_MESSAGE and LITE_PULL_MESSAGE."""
 
+from msgspec import field
+
 from remoting.header import I32, I64, CommandHeader
 
 
 class PullMessageRequestHeader(CommandHeader):
-    """sys_flag bits: 1 commit_offset counts, 2 may be held, 4 subscription given, 8 class filter, 16 lite pull."""
+    """sys_flag bits: 1 commit_offset counts, 2 may be held, 4 subscription given, 8 class filter, 16 lite pull.
+
+    The last three fields have no effect here. They are declared since clients send them with each pull: a header without
+    undeclared fields is quicker to check for duplicate keys.
+    """
 
     consumer_group: str
     topic: str
@@ -17,6 +23,9 @@ class PullMessageRequestHeader(CommandHeader):
     sub_version: I64
     subscription: str | None = None
     expression_type: str | None = None
+    broker_name: str | None = field(name="bname", default=None)
+    max_msg_bytes: str | None = None
+    request_type: str | None = field(name="ReqT", default=None)
 
 
 class PullMessageResponseHeader(CommandHeader):

@@ -18,12 +18,13 @@ class SendMessageRequestHeader(CommandHeader):
     flag: I32
     properties: str | None = None
     reconsume_times: I32 | None = None
-    unit_mode: bool = False
-    batch: bool = False
+    unit_mode: bool | None = None
+    batch: bool | None = None
     max_reconsume_times: I32 | None = None
+    broker_name: str | None = field(name="bname", default=None)
 
 
-SendMessageRequestHeaderV2 = lettered(SendMessageRequestHeader, "abcdefghijkml")
+SendMessageRequestHeaderV2 = lettered(SendMessageRequestHeader, "abcdefghijkmln")
 """The same fields as SendMessageRequestHeader under letters; l is maxReconsumeTimes, m is batch."""
 
 

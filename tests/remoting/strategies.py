@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from remoting.header import CommandHeader, _kind, _optional
+from remoting.header import CommandHeader, _kind, is_optional
 
 I32 = st.integers(-(2**31), 2**31 - 1)
 I64 = st.integers(-(2**63), 2**63 - 1)
@@ -20,7 +20,7 @@ def _value(field: msgspec.structs.FieldInfo) -> st.SearchStrategy[Any]:
         values = st.booleans()
     else:
         values = I32 if "-2147483648" in repr(field.type) else I64
-    return st.none() | values if _optional(field) else values
+    return st.none() | values if is_optional(field) else values
 
 
 def headers(declared: type[CommandHeader]) -> st.SearchStrategy[CommandHeader]:

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from linear import assert_linear
 
 from remoting import fastjson
 from remoting.bodies import BrokerData, HeartbeatData, TopicRouteData, decode_body, encode_body
@@ -64,3 +65,46 @@ def test_heartbeats_with_nulls_numbers_as_text_and_unknown_fields():
     heartbeat = decode_body(HeartbeatData, body)
     assert (heartbeat.client_id, heartbeat.consumer_data_set[0].group_name) == ("c", "g")
     assert heartbeat.producer_data_set == []
+
+
+HOSTILE = {
+    "a string that does not end": lambda n: b'{"' + b'\\"' * (n // 2),
+    "strings that do not end": lambda n: b'{{"' * (n // 3),
+    "strings with an object key in each": lambda n: b'{{"a":"' * (n // 7),
+    "braces": lambda n: b"{" * n,
+    "braces and commas": lambda n: b"{,{" * (n // 3),
+    "blanks": lambda n: b"{" + b" " * n,
+    "braces and blanks": lambda n: b"{ " * (n // 2),
+    "digits": lambda n: b"{" + b"1" * n,
+    "numbers without colon": lambda n: b"{1 " * (n // 3),
+    "zeros": lambda n: b'{"' * (n // 3) + b'\0"',
+    "bare keys": lambda n: b"{" + b"1:1," * (n // 4),
+    "object keys": lambda n: b"{" + b"{}:1," * (n // 5) + b"1:1}",
+    "lists": lambda n: b"{1:" + b"[" * n,
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_loose_text_costs_time_in_proportion_to_its_length(kind):
+    assert_linear(fastjson.loads, HOSTILE[kind], fastjson.LOOSE_SIZE_MAX // 4 - 8)
+
+
+def test_loose_text_has_a_limit_that_strict_text_has_not():
+    size = fastjson.LOOSE_SIZE_MAX
+    with pytest.raises(ValueError, match=f"at most {size} bytes are read, not {size + 1}"):
+        fastjson.loads(b"{1:1" + b" " * (size - 4) + b"}")
+    assert fastjson.loads(b'{"1":1' + b" " * size + b"}") == {"1": 1}
+
+
+@pytest.mark.parametrize("text", [b"[" * 200_000, b'{"a":' * 50_000, b"{1:" * 5_000, b'{"a":' * 900 + b"null" + b"}" * 900])
+@pytest.mark.parametrize("read", [fastjson.loads, lambda text: decode_body(HeartbeatData, text)], ids=["loads", "body"])
+def test_what_is_nested_too_deep_is_a_value_error_or_read(read, text):
+    try:
+        read(text)
+    except ValueError as error:
+        assert len(str(error)) < 300
+
+
+def test_a_body_above_the_limit_is_refused_before_it_is_read():
+    with pytest.raises(ValueError, match="it has 40 bytes, at most 39 are read"):
+        decode_body(HeartbeatData, b" " * 40, 39)

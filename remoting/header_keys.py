@@ -1,0 +1,71 @@
+"""Duplicate keys of JSON headers: a header that has one is refused, since readers differ in which of them counts.
+
+Where all distinct keys of a header are known, their number is compared with an upper bound of the keys that stand in its
+text, which one search gives. Only where these differ is the text read key by key.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from remoting.frame import FrameError
+from remoting.header import CommandHeader, is_optional
+from runtime.peer_text import clipped
+
+KEY_END: Final = b'":'
+"""Ends each key that has no space before its colon."""
+TOP_LEVEL_KEYS: Final = 8
+"""code, extFields, flag, language, opaque, version, remark and serializeTypeCurrentRPC."""
+_decode_any = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def unique_keys_check(declared: type[CommandHeader]) -> Callable[[bytes, Any], bool]:
+    """`check(header, request)`: whether the keys of a JSON header are unique for sure; `request` is what it was decoded to.
+
+    Generated once a route, since it runs with each request. It counts the fields that are there, which shows only where all
+    that may be left out are None then; of other headers it says False.
+    """
+    fields = msgspec.structs.fields(declared)
+    if not all(field.required or (is_optional(field) and field.default is None) for field in fields):
+        return lambda header, request: False
+    absent = [f"(h.{field.name} is None)" for field in fields if not field.required]
+    absent += ["(request.remark is None)", "(request.serialize_name is None)"]
+    lines = [
+        "def check(header, request):",
+        " h = request.header",
+        f" return header.count({KEY_END!r}) + {' + '.join(absent)} == {TOP_LEVEL_KEYS + len(fields)} and not (",
+        "  9 in header or 10 in header or 13 in header or (32 in header and b' :' in header))",
+    ]
+    scope: dict[str, Any] = {}
+    exec("\n".join(lines), scope)
+    return scope["check"]  # type: ignore[no-any-return]
+
+
+def refuse_duplicate_keys(header: bytes, fields: dict[str, Any] | None = None) -> None:
+    """Raise FrameError if a key stands twice in an object of `header`; `fields` is what was decoded from it, if it was."""
+    if fields is None:
+        fields = _decode_any(header)
+    ext = fields.get("extFields")
+    distinct = len(fields) + (len(ext) if isinstance(ext, dict) else 0)
+    if header.count(KEY_END) == distinct and not (
+        (32 in header and b" :" in header)
+        or (10 in header and b"\n:" in header)
+        or (13 in header and b"\r:" in header)
+        or (9 in header and b"\t:" in header)
+    ):
+        return
+    try:
+        json.loads(header, object_pairs_hook=_once, parse_int=len, parse_float=len)
+    except (ValueError, RecursionError) as error:
+        raise FrameError(f"header is not JSON of a command: {error}") from None
+
+
+def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        name = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise FrameError(f"key {clipped(name)!r} stands twice in the header")
+    return found

@@ -1,0 +1,337 @@
+"""A broker beside peers that mean harm: others are served, what is asked for is bounded, nothing stays in memory."""
+
+import asyncio
+import contextlib
+import json
+import tracemalloc
+from typing import Any
+
+import pytest
+from data_path import TOPIC, DataPath, pull_header, records
+from linear import assert_linear, cpu_s
+from running import ask, connected, create_topic, running_broker, until
+
+from broker.broker import Broker
+from broker.expression import OPERATORS_MAX, ExpressionError
+from broker.expression_code import compile_expression
+from broker.handlers import relay
+from broker.subscription import SQL92, SUBSCRIPTION_SIZE_MAX, tag_filter
+from remoting.bodies import ConsumerData, HeartbeatData, SubscriptionData, encode_body
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand, Response, decode_header, encode_request
+from remoting.dispatch import Route
+from remoting.frame import FrameBuffer, frame_head
+from remoting.header import NoHeader, ext_map
+from remoting.headers.query import ConsumerRunningInfoRequestHeader
+from remoting.headers.send import SendMessageRequestHeaderV2
+from store.delay_level import DelayLevels
+from store.properties import mark_of, value_of
+
+GROUP = "cg"
+
+
+class RawPeer:
+    """A connection that sends any bytes."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer, self._frames = reader, writer, FrameBuffer()
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def of(cls, broker: Broker) -> Any:
+        reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
+        yield cls(reader, writer)
+        writer.close()
+
+    def send(self, code: int, ext: dict[str, str], more: str = "", body: bytes = b"", opaque: int = 1) -> None:
+        fields = {"extFields": ext, "flag": 0, "language": "JAVA", "opaque": opaque, "version": 401}
+        text = (f'{{"code":{code},' + json.dumps(fields)[1:-1] + more + "}").encode()
+        self._writer.write(frame_head(0, len(text), len(body)) + text + body)
+
+    async def answer(self) -> RemotingCommand | None:
+        """The next answer; None when the broker closed the connection."""
+        async with asyncio.timeout(10):
+            while True:
+                data = await self._reader.read(1 << 20)
+                if not data:
+                    return None
+                for kind, header, body in self._frames.feed(data):
+                    command = decode_header(kind, header)
+                    command.body = body
+                    return command
+
+
+def held_pull() -> dict[str, str]:
+    return ext_map(pull_header(0, sys_flag=2 | 4, suspend_timeout_millis=15_000))
+
+
+async def send_message(client: Any, broker: Broker) -> None:
+    header = SendMessageRequestHeaderV2("pg", TOPIC, "TBW102", 4, 0, 0, 0, 0)
+    assert (await ask(client, broker, RequestCode.SEND_MESSAGE_V2, header, b"body")).code == 0
+
+
+@pytest.mark.parametrize("more", [',"~type":300', ',"~channel":1', ',"~raw":"eA=="', ',"opaque2":1'])
+async def test_a_poisoned_pull_does_not_harm_those_that_are_held_beside_it(more: str) -> None:
+    async with running_broker() as broker, connected() as client:
+        await create_topic(client, broker, TOPIC)
+        async with RawPeer.of(broker) as hostile, RawPeer.of(broker) as healthy:
+            hostile.send(RequestCode.PULL_MESSAGE, held_pull(), more)
+            holds = broker.services.holds
+            await until(lambda: holds.count == 1)
+            healthy.send(RequestCode.PULL_MESSAGE, held_pull(), opaque=7)
+            await until(lambda: holds.count == 2)
+            await send_message(client, broker)
+            answer = await healthy.answer()
+            assert answer is not None and (answer.code, answer.opaque) == (0, 7)
+            assert [record.body for record in records(answer.body)] == [b"body"]
+
+
+async def test_a_second_code_does_not_choose_what_a_consumer_is_asked() -> None:
+    asked: list[int] = []
+    codes = (RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.RESET_CONSUMER_CLIENT_OFFSET)
+    table = {code: Route(code, NoHeader, lambda _, request: asked.append(request.code) or Response()) for code in codes}
+    async with running_broker() as broker, connected(table) as consumer:
+        beat = encode_body(HeartbeatData("client", consumer_data_set=[ConsumerData(GROUP)]))
+        await ask(consumer, broker, RequestCode.HEART_BEAT, None, beat)
+        ext = ext_map(ConsumerRunningInfoRequestHeader(GROUP, "client"))
+        async with RawPeer.of(broker) as hostile:
+            hostile.send(codes[0], ext, f',"code":{int(codes[1])}')
+            assert await hostile.answer() is None
+        async with RawPeer.of(broker) as tool:
+            tool.send(codes[0], ext)
+            answer = await tool.answer()
+        assert answer is not None and answer.code == 0
+        assert asked == [codes[0]]
+
+
+async def test_a_consumers_code_that_no_binary_header_holds_is_an_error_for_who_asked(monkeypatch: Any) -> None:
+    route = Route(RequestCode.GET_CONSUMER_RUNNING_INFO, NoHeader, lambda _, request: Response(70_000))
+    async with running_broker() as broker, connected({route.code: route}) as consumer:
+        beat = encode_body(HeartbeatData("client", consumer_data_set=[ConsumerData(GROUP)]))
+        await ask(consumer, broker, RequestCode.HEART_BEAT, None, beat)
+        async with RawPeer.of(broker) as tool:
+            header = ConsumerRunningInfoRequestHeader(GROUP, "client")
+            tool._writer.writelines(encode_request(route.code, header, b"", 5, serialize_type=1))
+            answer = await tool.answer()
+        assert answer is not None and (answer.code, answer.opaque) == (ResponseCode.SYSTEM_ERROR, 5)
+        assert "70000" in (answer.remark or "")
+
+
+def test_a_consumers_status_is_handed_on_only_where_it_is_one() -> None:
+    key = '{"brokerName":"b","queueId":0,"topic":"T"}'
+    assert bytes(relay._status(f'{{"messageQueueTable":{{{key}:5}}}}'.encode())) == f"{{{key}:5}}".encode()
+    for table in ('{"x\\":1},\\"code\\":{":1}', f"{{{key}:[[]]}}", f"{{{key}:null}}", "[]", '{"a":' * 5000):
+        assert relay._status(f'{{"messageQueueTable":{table}}}'.encode()) == {}
+
+
+# --- expressions ----------------------------------------------------------------------------------------------------
+
+COSTLY = {
+    "comments without end": lambda n: "a=" + "-" * n,
+    "comments in blocks": lambda n: "a=1 " + "/*" * (n // 2),
+    "comment after comment": lambda n: "--\n" * (n // 3) + "a=1",
+    "quotes": lambda n: "a=" + "'" * n,
+    "zeros": lambda n: "a=" + "0" * n,
+    "digits": lambda n: "a=" + "1" * n,
+    "an IN": lambda n: "a IN (" + ",".join(["'b'"] * (n // 4)) + ")",
+    "a name": lambda n: "a" * n + " = 1",
+}
+
+
+@pytest.mark.parametrize("kind", COSTLY)
+def test_an_expression_costs_time_in_proportion_to_its_length(kind: str) -> None:
+    compile_expression("a = 1")
+    texts = iter(range(10**6))  # each is another: nothing is remembered
+    assert_linear(lambda text: compile_expression(f"{text} {next(texts)}", 10**6), COSTLY[kind], 4000)
+
+
+@pytest.mark.parametrize("word", ["AND", "OR"])
+def test_a_chain_up_to_the_limit_costs_time_in_proportion(word: str) -> None:
+    compile_expression("a = 1")
+    texts = iter(range(10**6))
+
+    def compiled(count: int) -> None:
+        compile_expression(f" {word} ".join(f"a{next(texts)} = {number}" for number in range(count)), 10**6)
+
+    assert_linear(compiled, lambda count: count, OPERATORS_MAX // 8)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a = '" + "x" * 100 + "'", "at most 100 characters, this one 106 (maxFilterExpressionLength)"),
+        ("a=" + "- " * 45, "ends too early"),
+    ],
+)
+def test_the_length_of_an_expression_has_a_limit(text: str, said: str) -> None:
+    with pytest.raises(ExpressionError) as refused:
+        compile_expression(text, 100)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a=" + "- " * 1000 + "1",
+        " OR ".join(["a=1"] * 1000),
+        "NOT " * 1000 + "a=1",
+        "a" + " IS NULL" * 1000,
+        "(" * 1000 + "a=1" + ")" * 1000,
+        " OR ".join(["a BETWEEN 1 AND 2"] * 400),
+    ],
+)
+def test_the_parts_of_an_expression_have_a_limit(text: str) -> None:
+    with pytest.raises(ExpressionError, match=r"at most \d+ (operators and key words|parentheses)"):
+        compile_expression(text, 10**6)
+
+
+def test_comments_are_where_they_were() -> None:
+    wanted = compile_expression("a = /* = 2 '*/ 1 -- AND b = 'x\n AND b = '--/*' -- the end\n/**/")
+    entries = "\x02a\x011\x02b\x01--/*\x02"
+    assert wanted([entries, "\x02a\x011\x02b\x01x\x02"]) == [True, False]
+    assert compile_expression("a = 1 -- no line ends here")(["\x02a\x011\x02"]) == [True]
+    with pytest.raises(ExpressionError):
+        compile_expression("a = /* 1")
+
+
+# --- heartbeats -----------------------------------------------------------------------------------------------------
+
+
+def beat(*subscriptions: SubscriptionData) -> bytes:
+    return encode_body(
+        HeartbeatData("client", consumer_data_set=[ConsumerData(GROUP, subscription_data_set=[*subscriptions])])
+    )
+
+
+def sql(number: int, expression: str) -> SubscriptionData:
+    return SubscriptionData(f"T{number}", expression, SQL92, 1)
+
+
+@pytest.fixture
+async def path() -> DataPath:
+    path = DataPath()
+    path.services.config.enable_property_filter = True
+    return path
+
+
+async def test_a_heartbeat_with_too_many_topics_is_refused(path: DataPath) -> None:
+    path.services.config.max_subscriptions_per_heartbeat = 10
+    answer = path.call(RequestCode.HEART_BEAT, None, beat(*(SubscriptionData(f"T{n}") for n in range(11))))
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark == "a heartbeat names at most 10 topics (maxSubscriptionsPerHeartbeat), this one 11"
+    assert path.services.clients.consumer_group(GROUP) is None
+    assert path.call(RequestCode.HEART_BEAT, None, beat(*(SubscriptionData(f"T{n}") for n in range(10)))).code == 0
+
+
+async def test_many_expressions_of_a_heartbeat_cost_what_one_costs(path: DataPath) -> None:
+    path.call(RequestCode.HEART_BEAT, None, beat(sql(0, "a = 1")))
+
+    def expressions(of: int) -> list[SubscriptionData]:
+        return [sql(of * 100 + n, " OR ".join(f"a{of}x{n}x{m} = {m}" for m in range(200))) for n in range(20)]
+
+    one, many = beat(expressions(1)[0]), beat(*expressions(2))
+    first = cpu_s(lambda: path.call(RequestCode.HEART_BEAT, None, one), 1)
+    all_of_them = cpu_s(lambda: path.call(RequestCode.HEART_BEAT, None, many), 1)
+    assert all_of_them < 6 * first
+    last = path.services.filters.record_filter("T219", GROUP)
+    assert last is not None and last.judge(["\x02a2x19x7\x017\x02", "\x02b\x017\x02"]) == [True, False]
+
+
+async def test_an_expression_that_was_not_compiled_at_once_is_told_of_when_it_is_pulled(path: DataPath) -> None:
+    path.services.config.max_filter_expression_length = 20
+    path.call(RequestCode.HEART_BEAT, None, beat(sql(1, "a = 'a long one x'"), sql(2, "a = = 1"), sql(3, "b" * 21)))
+    filters = path.services.filters
+    assert filters.record_filter("T1", GROUP) is not None
+    assert filters.get("T3", GROUP) is None
+    with pytest.raises(ExpressionError):
+        filters.record_filter("T2", GROUP)
+    assert filters.get("T2", GROUP) is None and filters.record_filter("T2", GROUP) is None
+
+
+async def test_bitmaps_wait_for_no_more_than_one_expression(path: DataPath) -> None:
+    filters = path.services.filters
+    for number in range(5):
+        filters.register(f"g{number}", [SubscriptionData("T", f"a = {number}", SQL92, 1)], 0)
+    entries = "\x02a\x013\x02"
+    early, later = filters.bitmap("T", entries), b""
+    for _ in range(6):
+        later = filters.bitmap("T", entries)
+    wanted = int.from_bytes(later, "little")
+    assert int.from_bytes(early, "little") & wanted == wanted
+    data = filters.get("T", "g3")
+    assert data is not None and data.bloom_filter_data is not None
+    assert later == filters.bloom_filter.bitmap(data.bloom_filter_data.bit_pos)
+
+
+@pytest.mark.parametrize("body", [b'{"' + b'\\"' * 20_000, b"[" * 100_000, b'{"clientID":' + b"[" * 100_000])
+async def test_a_body_that_is_no_json_is_refused_quickly_and_in_few_words(path: DataPath, body: bytes) -> None:
+    answers = []
+    assert cpu_s(lambda: answers.append(path.call(RequestCode.HEART_BEAT, None, body)), 1) < 1
+    assert answers[0].code == ResponseCode.SYSTEM_ERROR
+    assert len(answers[0].remark or "") < 400
+
+
+async def test_a_body_above_the_limit_is_refused(path: DataPath) -> None:
+    answer = path.call(RequestCode.HEART_BEAT, None, b" " * (3 << 20))
+    assert (answer.code, answer.remark) == (1, "body of code 34: it has 3145728 bytes, at most 2097152 are read")
+
+
+# --- memory ---------------------------------------------------------------------------------------------------------
+
+
+def kept_by(work: Any) -> int:
+    """Bytes that stay after 60 calls with a number."""
+    work(0)
+    tracemalloc.start()
+    for number in range(1, 61):
+        with contextlib.suppress(ValueError):
+            work(number)
+    left, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return left
+
+
+@pytest.mark.parametrize("separator", ["x", "||"])
+def test_tag_filters_of_any_length_are_not_kept(separator: str) -> None:
+    size = SUBSCRIPTION_SIZE_MAX // 2
+    assert kept_by(lambda number: tag_filter(f"t{number}" + f"{separator}a" * (size // 4))) < size
+
+
+async def test_pulls_with_junk_leave_the_memory_where_it_was(path: DataPath) -> None:
+    path.send("TAGS\x01A")
+
+    def pull(number: int) -> None:
+        answer = path.pull(subscription=f"{number}" + "x" * 500_000)
+        assert answer.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+        assert f"at most {SUBSCRIPTION_SIZE_MAX} characters" in (answer.remark or "")
+
+    assert kept_by(pull) < 1_000_000
+
+
+async def test_pulls_with_long_expressions_leave_little(path: DataPath) -> None:
+    path.send("a\x011")
+
+    def pull(number: int) -> None:
+        expression = " OR ".join(f"a{number}x{term} = {term}" for term in range(100))
+        path.pull(subscription=expression, expression_type=SQL92)
+
+    assert kept_by(pull) < 5_000_000
+
+
+def test_codes_of_long_tags_are_not_kept() -> None:
+    levels = DelayLevels("1s 5s")
+    assert kept_by(lambda number: levels.tags_code(TOPIC, {"TAGS": f"{number}" + "x" * 30_000}, 0)) < 100_000
+
+
+def test_a_property_with_many_empty_values_is_read_in_time_that_is_linear() -> None:
+    mark = mark_of("a")
+    assert_linear(lambda entries: value_of(entries, mark), lambda n: "\x02a\x01" * n + "\x02", 20_000)
+    assert value_of("\x02a\x01x\x02a\x01\x02", mark) == "x"
+    assert value_of("\x02a\x01\x02b\x01y\x02", mark) is None
+
+
+async def test_a_pull_looks_at_so_many_records_whatever_it_asks_for(path: DataPath) -> None:
+    for _ in range(2000):
+        path.send("TAGS\x01A")
+    answer = path.pull(subscription="B", max_msg_nums=2**31 - 1)
+    assert answer.ext is not None and 0 < int(answer.ext["nextBeginOffset"]) < 1000

@@ -1,0 +1,259 @@
+"""Headers of peers that mean harm: what only we may set, numbers that fit nowhere, keys that stand twice, answers that fail."""
+
+import json
+import tracemalloc
+
+import pytest
+from declared import REQUEST_HEADERS
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import headers
+
+from remoting.codes import JSON, ROCKETMQ
+from remoting.command import HEADER_SIZE_MAX, Response, decode_header
+from remoting.dispatch import Deferred, Dispatcher, Route, routes
+from remoting.frame import FrameBuffer, FrameError
+from remoting.header import NoHeader, ext_map
+from remoting.headers.send import SendMessageResponseHeader
+from remoting.headers.topic import TopicRequestHeader
+from remoting.layout import BinaryHeader
+from runtime.peer_text import REMARK_SIZE_MAX
+
+FIELDS = {"extFields": {"topic": "t"}, "flag": 0, "language": "JAVA", "opaque": 5, "version": 401}
+FIELDS_TEXT = json.dumps(FIELDS, separators=(",", ":"))[1:-1]
+PRIVATE = ["~type", "~body", "~channel", "~raw", "body", "channel", "frame", "serialize_type", "raw_header"]
+
+
+class Peer:
+    """A connection that takes answers as a real one does."""
+
+    def __init__(self):
+        self.out, self.responses, self.closed = [], [], 0
+
+    def respond(self, response, opaque, serialize_type):
+        response.encode_into(self.out, opaque, serialize_type)
+
+    def response_received(self, command):
+        self.responses.append(command)
+
+    def deferred_added(self):
+        pass
+
+    def deferred_removed(self):
+        pass
+
+    def close(self):
+        self.closed += 1
+
+    @property
+    def answers(self):
+        return [decode_header(kind, header) for kind, header, _ in FrameBuffer().feed(b"".join(self.out))]
+
+
+def serve(text, handler=lambda services, request: Response(), declared=TopicRequestHeader, kind=JSON, body=b"the body"):
+    peer = Peer()
+    table = routes(Route(7, declared, handler), Route(310, declared, handler), Route(200050, declared, handler))
+    Dispatcher(None, table).serve(peer, (kind, text, body), peer.out)
+    return peer
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+@pytest.mark.parametrize("value", ["300", '"aGVsbG8="', "[1]", "null"])
+@pytest.mark.parametrize("start", ['"code":310', '"flag":0,"code":310'], ids=["quick", "general"])
+def test_no_header_sets_what_is_not_of_the_header(name, value, start):
+    seen = []
+    fields = FIELDS_TEXT.replace('"flag":0,', "")
+    tail = "" if "flag" in start else ',"flag":0'
+    text = f'{{{start},{fields}{tail},"{name}":{value}}}'.encode()
+    peer = serve(text, lambda services, request: seen.append(request) or Response())
+    (request,) = seen
+    assert (request.body, request.channel, request.serialize_type) == (b"the body", peer, JSON)
+    assert request.ext() == {"topic": "t"}
+    assert [answer.opaque for answer in peer.answers] == [5]
+    command = decode_header(JSON, text)
+    assert (command.body, command.serialize_type) == (b"", JSON)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("opaque", 2**31),
+        ("opaque", -(2**31) - 1),
+        ("code", 2**31),
+        ("flag", 2**31),
+        ("version", 2**40),
+        ("language", 256),
+        ("language", -1),
+        ("language", "J" * 41),
+    ],
+)
+@pytest.mark.parametrize("is_response", [False, True])
+def test_a_number_that_its_field_does_not_hold_is_refused_when_it_is_read(name, value, is_response):
+    fields = {"code": 310, **FIELDS, "flag": int(is_response), name: value}
+    with pytest.raises(FrameError, match="header is not JSON of a command"):
+        serve(json.dumps(fields, separators=(",", ":")).encode())
+
+
+TWICE = [
+    '{"code":310,"code":7,%s}',
+    '{"code":310,%s,"code":310}',
+    '{"code":310,%s,"code" :7}',
+    '{"code":310,%s,"code"\n:7}',
+    '{"code":310,%s,"\\u0063ode":7}',
+    '{"code":310,%s,"opaque":6}',
+    '{"code":310,%s,"remark":"a","remark":"b"}',
+    '{"code":310,%s,"other":1,"other":2}',
+    '{"code":310,%s,"extFields":{"topic":"u"}}',
+    '{"code":200050,%s,"code":7}',
+    '{ "code":310,%s,"code":7}',
+]
+TWICE_IN_EXT = [
+    '"topic":"t","topic":"u"',
+    '"topic":"t","topic" :"u"',
+    '"topic":"t","topic"\t:"u"',
+    '"topic":"t","top\\u0069c":"u"',
+    '"topic":"t","x":"1","x":"2"',
+    '"topic":"t","AccessKey":"a","Signature":"s","AccessKey":"b"',
+    '"topic":"a\\":","topic":"b"',
+    '"topic":3,"topic":"t"',
+]
+
+
+@pytest.mark.parametrize("text", [row % FIELDS_TEXT for row in TWICE])
+def test_a_header_with_a_key_twice_is_refused(text):
+    with pytest.raises(FrameError, match="stands twice in the header"):
+        serve(text.encode())
+    with pytest.raises(FrameError, match="stands twice in the header"):
+        decode_header(JSON, text.encode())
+
+
+@pytest.mark.parametrize("flag", [0, 1, 2])
+@pytest.mark.parametrize("ext", TWICE_IN_EXT)
+@pytest.mark.parametrize("start", ['"code":310,', '"code":7,', ""])
+def test_a_header_with_a_field_twice_is_refused(start, ext, flag):
+    text = f'{{{start}"extFields":{{{ext}}},"flag":{flag},"language":"JAVA","opaque":5,"version":401}}'
+    with pytest.raises(FrameError, match="stands twice in the header"):
+        serve(text.encode())
+
+
+def test_a_binary_header_with_a_field_twice_is_refused():
+    fixed = {"code": 310, "language": 0, "version": 401, "opaque": 5, "flag": 0}
+    entries = [{"key": "topic", "value": "t"}, {"key": "x", "value": ""}, {"key": "topic", "value": "u"}]
+    with pytest.raises(FrameError, match="'topic' stands twice in the header"):
+        serve(BinaryHeader.build({"fixed": fixed, "remark": "", "ext": entries}), kind=ROCKETMQ)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"code":310,"extFields":{"topic":"a\\":\\"b\\":c : d"},"flag":0,"language":"JAVA","opaque":5,"version":401}',
+        '{"code":310,"extFields":{"topic":"t","a":"1","b":"2"},"flag":0,"language":"JAVA","opaque":5,"version":401}\n',
+        '{ "code" : 310 , "extFields" : { "topic" : "t" } , "flag":0, "language":"CPP", "opaque":5, "version":401 }',
+        '{"code":310,"extFields":{"topic":"t"},"flag":0,"language":"JAVA","opaque":5,"version":401,"x":{"code":1,"y":[{"code":2}]}}',
+        '{"code":310,"extFields":{"topic":"t"},"flag":0,"language":"GO","opaque":5,"remark":"","version":317}',
+        '{"code":310,"extFields":{"topic":7,"n":null},"opaque":5}',
+    ],
+)
+def test_odd_headers_without_a_key_twice_are_served(text):
+    (answer,) = serve(text.encode()).answers
+    assert (answer.code, answer.opaque) == (0, 5)
+
+
+@pytest.mark.parametrize("declared", REQUEST_HEADERS, ids=lambda declared: declared.__name__)
+@given(data=st.data())
+def test_any_key_may_stand_once_and_none_twice(declared, data):
+    ext = ext_map(data.draw(headers(declared))) | data.draw(st.dictionaries(st.text('ab\\": ', max_size=3), st.text('":x ')))
+    rows = [("flag", 0), ("language", "JAVA"), ("opaque", 5), ("version", 401), ("serializeTypeCurrentRPC", "JSON")]
+    colon, comma = data.draw(st.sampled_from([":", " : "])), data.draw(st.sampled_from([",", " ,\n"]))
+
+    def text_of(rows):
+        return comma.join(
+            json.dumps(key) + colon + (value if key == "extFields" else json.dumps(value)) for key, value in rows
+        )
+
+    ext_rows = data.draw(st.permutations(list(ext.items())))
+    whole = [("code", 310), *data.draw(st.permutations([*rows, ("extFields", "{" + text_of(ext_rows) + "}")]))]
+    table = routes(Route(310, declared, lambda services, request: Response()))
+    peer = Peer()
+    Dispatcher(None, table).serve(peer, (JSON, f"{{{text_of(whole)}}}".encode(), b""), peer.out)
+    assert [answer.code for answer in peer.answers] == [0]
+    if ext_rows and data.draw(st.booleans()):
+        again = text_of([*ext_rows, data.draw(st.sampled_from(ext_rows))])
+        whole = [(key, "{" + again + "}" if key == "extFields" else value) for key, value in whole]
+    else:
+        whole.append(data.draw(st.sampled_from(whole)))
+    with pytest.raises(FrameError, match="stands twice"):
+        Dispatcher(None, table).serve(peer, (JSON, f"{{{text_of(whole)}}}".encode(), b""), peer.out)
+
+
+def broken():
+    return Response(10**6, SendMessageResponseHeader("id", "no number", 1))
+
+
+@pytest.mark.parametrize("kind", [JSON, ROCKETMQ])
+def test_an_answer_that_cannot_be_encoded_closes_its_connection_alone(kind):
+    peers = [Peer() for _ in range(5)]
+    held = []
+    for number, peer in enumerate(peers):
+        deferred = Deferred()
+        deferred.bind(peer, number, 300 if number == 2 else kind)
+        held.append(deferred)
+    for number, deferred in enumerate(held):
+        deferred.complete(broken() if number == 2 else Response(remark="here"))
+    assert [len(peer.answers) for peer in peers] == [1, 1, 0, 1, 1]
+    assert [peer.closed for peer in peers] == [0, 0, 1, 0, 0]
+
+
+def test_an_answer_at_once_that_cannot_be_encoded_has_the_connection_closed_and_logged(caplog):
+    text = f'{{"code":310,{FIELDS_TEXT}}}'.encode()
+    with pytest.raises(FrameError, match="answer to request code 310 cannot be encoded"):
+        serve(text, lambda services, request: broken())
+    assert "request code 310" in caplog.text
+
+
+def test_an_answer_whose_header_no_frame_holds_is_an_error_that_says_so():
+    out = []
+    Response(0, SendMessageResponseHeader("\1" * (HEADER_SIZE_MAX // 4), 1, 2)).encode_into(out, 9, JSON)
+    ((kind, header, _),) = FrameBuffer().feed(b"".join(out))
+    answer = decode_header(kind, header)
+    assert (answer.code, answer.opaque) == (1, 9)
+    assert f"a header has at most {HEADER_SIZE_MAX}" in answer.remark
+
+
+@pytest.mark.parametrize("kind", [JSON, ROCKETMQ])
+def test_a_remark_has_not_the_length_of_what_it_quotes(kind):
+    out = []
+    Response(1, remark="topic[" + "t" * 1_000_000 + "] not exist").encode_into(out, 9, kind)
+    ((kind, header, _),) = FrameBuffer().feed(b"".join(out))
+    remark = decode_header(kind, header).remark
+    assert len(remark) <= REMARK_SIZE_MAX
+    assert remark.startswith("topic[ttt") and remark.endswith("ttt] not exist") and "999617 characters left out" in remark
+
+
+def test_errors_quote_little_of_a_header():
+    long = "9" * 100_000
+    fields = '"code":310,"extFields":{"topic":"t"},"flag":0,"language":"JAVA","opaque":5,"version":401'
+    text = f'{{{fields},"{long}":1,"{long}":2}}'
+    with pytest.raises(FrameError) as refused:
+        serve(text.encode())
+    assert len(str(refused.value)) < 300
+    (answer,) = serve(f'{{"code":310,{FIELDS_TEXT}}}'.encode(), lambda services, request: {}[long]).answers
+    assert len(answer.remark) < 300
+
+
+def test_remarks_of_any_length_leave_no_memory_behind():
+    def answer(number):
+        out = []
+        Response(1, remark=f"{number}" + "x" * 300_000).encode_into(out, 9, JSON)
+
+    answer(0)
+    tracemalloc.start()
+    for number in range(60):
+        answer(number)
+    left, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert left < 300_000
+
+
+def test_a_header_that_no_route_declares_is_read_all_the_same():
+    assert len(serve(b'{"code":310}', declared=NoHeader).answers) == 1
