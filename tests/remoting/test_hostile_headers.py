@@ -1,4 +1,4 @@
-"""Headers of peers that mean harm: what only we may set, numbers that fit nowhere, keys that stand twice, answers that fail."""
+"""Hostile headers: private fields, numbers out of range, duplicate keys, answers that cannot be encoded."""
 
 import json
 import tracemalloc
