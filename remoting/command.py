@@ -15,7 +15,7 @@ import msgspec
 from remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE, JSON, LANGUAGE, ROCKETMQ, VERSION, LanguageCode, ResponseCode
 from remoting.frame import Frame, FrameError, frame_head
 from remoting.header import I32, CommandHeader, Language, ext_json, ext_map, from_ext
-from remoting.header_keys import refuse_duplicate_keys
+from remoting.header_keys import decode_fields, refuse_duplicate_keys
 from remoting.layout import BINARY_FIXED_STRUCT, FRAME_SIZE_MAX
 from remoting.signature import Credentials
 from runtime.peer_text import QUOTE_SIZE_MAX, clipped, remark_of
@@ -116,7 +116,6 @@ class _Ext(msgspec.Struct, gc=False):
 
 
 _decode_ext = msgspec.json.Decoder(_Ext).decode
-_decode_any = msgspec.json.Decoder().decode
 
 
 def decode_header(serialize_type: int, header: bytes) -> RemotingCommand:
@@ -133,17 +132,14 @@ def decode_header(serialize_type: int, header: bytes) -> RemotingCommand:
 
 def _decode_json(header: bytes) -> RemotingCommand:
     """A JSON header. Field values that are no text are read too (the C++ client writes numbers), and None is none."""
-    try:
-        fields = _decode_any(header)
-        ext = fields.get("extFields")
-    except (*DECODE_ERRORS, AttributeError) as error:
-        raise FrameError(f"header is not JSON of a command: {error}") from None
+    fields = decode_fields(header)
     refuse_duplicate_keys(header, fields)
     try:
         return msgspec.convert(fields, RemotingCommand)
     except msgspec.ValidationError:
         pass
     try:
+        ext = fields.get("extFields")
         if ext is not None:
             fields["extFields"] = {name: _text(value) for name, value in ext.items() if value is not None}
         return msgspec.convert(fields, RemotingCommand, strict=False)

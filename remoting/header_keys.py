@@ -18,7 +18,7 @@ KEY_END: Final = b'":'
 """Ends each key that has no space before its colon."""
 TOP_LEVEL_KEYS: Final = 8
 """code, extFields, flag, language, opaque, version, remark and serializeTypeCurrentRPC."""
-_decode_any = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def unique_keys_check(declared: type[CommandHeader]) -> Callable[[bytes, Any], bool]:
@@ -43,10 +43,18 @@ def unique_keys_check(declared: type[CommandHeader]) -> Callable[[bytes, Any], b
     return scope["check"]  # type: ignore[no-any-return]
 
 
+def decode_fields(header: bytes) -> dict[str, Any]:
+    """The JSON object that a header is. Raises FrameError."""
+    try:
+        return _decode_object(header)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise FrameError(f"header is not JSON of a command: {error}") from None
+
+
 def refuse_duplicate_keys(header: bytes, fields: dict[str, Any] | None = None) -> None:
     """Raise FrameError if a key stands twice in an object of `header`; `fields` is what was decoded from it, if it was."""
     if fields is None:
-        fields = _decode_any(header)
+        fields = decode_fields(header)
     ext = fields.get("extFields")
     distinct = len(fields) + (len(ext) if isinstance(ext, dict) else 0)
     if header.count(KEY_END) == distinct and not (

@@ -232,8 +232,7 @@ def test_a_remark_has_not_the_length_of_what_it_quotes(kind):
 
 def test_errors_quote_little_of_a_header():
     long = "9" * 100_000
-    fields = '"code":310,"extFields":{"topic":"t"},"flag":0,"language":"JAVA","opaque":5,"version":401'
-    text = f'{{{fields},"{long}":1,"{long}":2}}'
+    text = f'{{"code":310,{FIELDS_TEXT},"{long}":1,"{long}":2}}'
     with pytest.raises(FrameError) as refused:
         serve(text.encode())
     assert len(str(refused.value)) < 300
@@ -253,6 +252,13 @@ def test_remarks_of_any_length_leave_no_memory_behind():
     left, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert left < 300_000
+
+
+@pytest.mark.parametrize("value", [b'"\xff"', b"[" * 3000])
+def test_an_undeclared_field_that_cannot_be_read_closes_the_connection(value):
+    text = f'{{"code":310,{FIELDS_TEXT},"x":'.encode() + value + b"}"
+    with pytest.raises(FrameError, match="header is not JSON of a command"):
+        serve(text)
 
 
 def test_a_header_that_no_route_declares_is_read_all_the_same():
