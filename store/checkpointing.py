@@ -20,9 +20,10 @@ from store.clean_stop import CleanStop
 from store.commit_log import CommitLog
 from store.config import MessageStoreConfig
 from store.consume_queue_store import ConsumeQueueStore
-from store.disk import Disk
+from store.disk import SHORTAGE, Disk
 from store.index_service import IndexService
 from store.open_files import OpenFiles
+from store.refusal_log import RefusalLog
 from store.retention import Retention
 from store.store_checkpoint import StoreCheckpoint
 
@@ -63,6 +64,7 @@ class CheckpointService:
         self._open_files = open_files
         self._on_error = on_error
         self._failed = False
+        self._shortages = RefusalLog("queues and index are not synced yet", clock)
         self._is_stopping = False
         self._woken = threading.Event()
         self._thread: threading.Thread | None = None
@@ -100,19 +102,27 @@ class CheckpointService:
             raise
 
     def run_once(self) -> None:
-        """One round of all that is due. Never raises OSError: what failed to sync goes to `on_error`."""
+        """One round of all that is due. Never raises OSError: what failed to sync goes to `on_error`.
+
+        For a shortage of descriptors or memory everything stays due.
+        """
         now = self._clock.monotonic()
         try:
             if now >= self._due and not self._failed:
-                self._due = now + self._config.flush_interval_consume_queue / 1000
                 thorough = now >= self._thorough_due
+                self.flush_queues(thorough)
+                self._due = now + self._config.flush_interval_consume_queue / 1000
                 if thorough:
                     self._thorough_due = now + self._config.flush_consume_queue_thorough_interval / 1000
-                self.flush_queues(thorough)
             if not self._failed:
                 self._retention.delete_removed()
+            self._shortages.over("sync")
         except OSError as error:
-            self._fail(error)
+            if error.errno in SHORTAGE:
+                self._shortages.refused("sync", f"{error}; trying again")
+            else:
+                self._fail(error)
+        self._commit_log.look_for_deletion()
         with suppress(OSError):
             self._release_memory()
 

@@ -38,6 +38,7 @@ from store.message_limits import MessageLimits
 from store.multi_dispatch import MultiDispatch, QueueKey, further_request
 from store.open_files import OpenFiles
 from store.properties import KEYS, UNIQ_KEY
+from store.refusal_log import RefusalLog
 from store.record import (
     PROPERTIES_SIZE_MAX,
     TOPIC_SIZE_MAX_V2,
@@ -109,6 +110,7 @@ class CommitLog:
         # Records between `wrote` and `taken` of the last file.
         self._unwritten: list[bytes] = []
         self._refusals: dict[str, str] = {}
+        self._refusal_log = RefusalLog("messages are refused", clock)
         self._no_room = ""
         self._no_room_until = 0.0
         self._config = config
@@ -181,7 +183,7 @@ class CommitLog:
         """Append messages of one topic and queue as consecutive records of one file: all of them, or none."""
         assert messages, "a batch has at least one message"
         if self.refusal is not None:
-            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=self.refusal)
+            return self._refused(next(iter(self._refusals), ""), self.refusal)
         magic_code, topic_bytes = self._topic_part(messages[0].topic)
         further: list[list[tuple[QueueKey, int]]] = [[]] * len(messages)
         taken: dict[QueueKey, int] = {}
@@ -339,8 +341,26 @@ class CommitLog:
             self._refusals.pop(cause, None)
             if reason is not None:
                 self._refusals[cause] = reason
+            else:
+                self._refusal_log.over(cause)
             self.refusal = next(iter(self._refusals.values()), None)
             self._look_ahead()
+
+    def _refused(self, cause: str, reason: str, status: PutStatus = PutStatus.SERVICE_NOT_AVAILABLE) -> PutResult:
+        """The refusal of a message for what is not its sender's fault."""
+        self._refusal_log.refused(cause, reason)
+        return PutResult(status, reason=reason)
+
+    def look_for_deletion(self) -> None:
+        """Refuse messages once the file that they would go into was deleted: the next start would not find them.
+
+        Also tells how many were refused, where that is due. For the checkpoint thread.
+        """
+        self._refusal_log.tell()
+        last = self._last
+        if last is not None and not self._disk.exists(last.path) and last is self._last:
+            reason = f"{last.path} was deleted under the running broker; nothing is stored until the broker is restarted"
+            self.refuse("deleted", reason)
 
     def _look_ahead(self) -> None:
         """Find out up to where records of the usual kind need no look at what may be in their way."""
@@ -351,7 +371,7 @@ class CommitLog:
         """Have `size` bytes reserved at the log's end, which may mean to begin the next file; None, or the refusal."""
         now = self._clock.monotonic()
         if now < self._no_room_until:
-            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=self._no_room)
+            return self._refused("no room", self._no_room)
         file, began_s = self._last, monotonic()
         try:
             if file is None or file.taken + size > file.size:
@@ -361,11 +381,14 @@ class CommitLog:
                 self._look_ahead()
         except OSError as error:
             if error.errno not in NO_ROOM:
-                return PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED, reason=f"next CommitLog file: {error}")
+                reason = f"next CommitLog file: {error}"
+                return self._refused("next file", reason, PutStatus.CREATE_MAPPED_FILE_FAILED)
             directory = file.path.rpartition("/")[0] if file is not None else self.mapped_files.directory
             self._no_room = no_room(self._disk, directory, "CommitLog", error)
             self._no_room_until = now + _NO_ROOM_S
-            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=self._no_room)
+            return self._refused("no room", self._no_room)
+        self._refusal_log.over("no room")
+        self._refusal_log.over("next file")
         self._note_wait(began_s)
         return None
 

@@ -76,7 +76,7 @@ class MessageStoreConfig:
     warm_maped_file_enable: bool = False  # carry the next log file to the disk as zeros, before it is needed
     flush_least_pages_when_warm_maped_file: int = _setting(4096, 1)  # of 4 KiB, at most so many at once
 
-    mapped_file_open_max: int = _setting(512, 1)  # own key: each has a descriptor; half the process's limit at most
+    mapped_file_open_max: int = _setting(512, 1)  # own key: half of the process's limit of descriptors at most
     mapped_memory_resident_max: int = _setting(128 << 20, 0)  # own key: above it pages of mapped files are given back
     lock_mapped_file_enable: bool = False  # own key: keep the log file that is written in memory (RLIMIT_MEMLOCK)
     data_read_ahead_enable: bool = True  # 5.x: let the kernel read ahead in the log

@@ -26,6 +26,9 @@ import numpy.typing as npt
 NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 """What an OSError says when there is no room: the one kind that passes by itself."""
 
+SHORTAGE: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN)
+"""What an OSError says when the machine lacks something for the moment: nothing was done, and doing it again is right."""
+
 
 class StoreError(Exception):
     """The store cannot be opened as it lies on the disk; the text says which file and what to do."""

@@ -1,4 +1,7 @@
-"""Holes of mapped files, where looking at one takes room.
+"""Mappings of files by calls of the C library: without a descriptor, and with holes where looking at one takes room.
+
+Python's own mapping keeps a descriptor for its whole life. Here the kernel gets the file in the place of pages that Python
+holds, and Python gives that place back when nobody holds a part of it any more.
 
 The files of a store are sparse. Elsewhere a look at a hole shows zeros and costs nothing; on tmpfs it takes a page, which
 only a write should. A scan behind the log's end would fill the file system that way, and on a full one end the process
@@ -15,14 +18,39 @@ import mmap
 import os
 from typing import Final
 
+import numpy as np
+
 _TMPFS_MAGIC: Final = 0x01021994
 _MAP_FIXED: Final = 0x10
+_MAP_NORESERVE: Final = 0x4000
 _MAP_FAILED: Final = ctypes.c_void_p(-1).value
 _READ_ONLY: Final = (mmap.PROT_READ, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED)
 _OF_FILE: Final = (mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | mmap.MAP_POPULATE)
+_MS_SYNC: Final = 4
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
+_LIBC.msync.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _LIBC.mmap.restype = ctypes.c_void_p
 _LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+
+
+def map_file(descriptor: int, size: int, read_only: bool) -> mmap.mmap:
+    """Map `size` bytes of a file, to be shared with the kernel; the descriptor is not needed any more then. Raises OSError."""
+    prot = mmap.PROT_READ if read_only else mmap.PROT_READ | mmap.PROT_WRITE
+    try:
+        pages = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE, prot)
+    except OSError:
+        # Where the kernel never promises more than it has, even for a moment.
+        return mmap.mmap(descriptor, size, mmap.MAP_SHARED, prot)
+    _map(np.frombuffer(pages, np.uint8).ctypes.data, size, prot, mmap.MAP_SHARED | _MAP_FIXED, descriptor, 0)
+    return pages
+
+
+def sync(address: int, size: int, path: str) -> None:
+    """Make `size` mapped bytes at `address`, the start of a page, durable; `path` is for the error. Raises OSError."""
+    while _LIBC.msync(address, size, _MS_SYNC) != 0:
+        code = ctypes.get_errno()
+        if code != errno.EINTR:
+            raise OSError(code, os.strerror(code), path)
 
 
 def looking_takes_room(descriptor: int) -> bool:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from store import disk_holes
 from store.disk import NO_ROOM, Disk, DiskLock, MappedRegion
+from store.spare_descriptors import keep_spare, opened, sparing
 
 _MADV_POPULATE_WRITE: Final = 23  # Linux 5.14; mmap does not name it
 _MLOCK_ONFAULT: Final = 1
@@ -23,15 +24,13 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class _FileRegion(MappedRegion):
-    # Python's mmap keeps a descriptor of its own and does not tell it. A second one a file, only to sync with, would be
-    # thousands for thousands of queues: what needs one opens the path for the moment (5 us). An error of the kernel's own
-    # write-back is not lost by that: until somebody was told of it, it waits for the next who opens the file.
+    # No descriptor is kept: thousands of queues would need thousands, and a process has few when it has many connections.
+    # A sync goes by the mapping; what needs a descriptor opens the path for the moment (5 us), with a spare one if need be.
 
     def __init__(self, path: str, size: int, random_access: bool, read_only: bool) -> None:
         self._path = path
-        with open(path, "rb" if read_only else "r+b", buffering=0) as file:
-            descriptor = file.fileno()
-            pages = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ if read_only else mmap.ACCESS_WRITE)
+        with opened(path, os.O_RDONLY if read_only else os.O_RDWR) as descriptor:
+            pages = disk_holes.map_file(descriptor, size, read_only)
             if random_access:
                 # The first touch of a sparse file of 6 MB costs 13 us so, and 2 to 20 ms of reading ahead without. Not for
                 # the log: going through it costs 0.6 us a record with reading ahead, 2.1 without.
@@ -49,17 +48,16 @@ class _FileRegion(MappedRegion):
         self.view = memoryview(self.array)  # type: ignore[arg-type]  # an ndarray is a buffer; the stubs say so from 3.12 on
 
     def sync(self, start: int, end: int) -> None:
-        # The kernel writes all dirty pages of the file; a mapped file is written in order, so that is the range asked for.
-        # Not mmap.flush, which holds the GIL for the whole of its msync (measured on 3.11: the loop stood still for 130 ms;
-        # with fdatasync at most 5).
-        try:
-            descriptor = os.open(self._path, os.O_RDWR)
-        except FileNotFoundError:
-            return  # deleted meanwhile by the other thread
-        try:
+        # By msync while the file is mapped, which needs no descriptor. Not mmap.flush, which holds the GIL for the whole of it
+        # (3.11: the loop stood still for 130 ms).
+        array = getattr(self, "array", None)
+        if array is not None:
+            start -= start % mmap.PAGESIZE
+            if start < end:
+                disk_holes.sync(array.ctypes.data + start, end - start, self._path)
+            return
+        with suppress(FileNotFoundError), opened(self._path, os.O_RDWR) as descriptor:  # deleted by the other thread
             os.fdatasync(descriptor)
-        finally:
-            os.close(descriptor)
 
     def write(self, start: int, data: bytes) -> None:
         """By a call, not through the mapping, where the first touch of each page is a fault, and its sync another one.
@@ -89,8 +87,8 @@ class _FileRegion(MappedRegion):
         super().close()
 
     def reserve(self, start: int, end: int) -> None:
-        has_fallocate, descriptor = True, os.open(self._path, os.O_RDWR)
-        try:
+        with opened(self._path, os.O_RDWR) as descriptor:
+            has_fallocate = True
             try:
                 # A file system that knows no fallocate gets a byte written into each block by the C library.
                 os.posix_fallocate(descriptor, start, end - start)
@@ -102,8 +100,6 @@ class _FileRegion(MappedRegion):
                 self._uncover(descriptor, start, end)
             if not has_fallocate:
                 self._populate(start, end)
-        finally:
-            os.close(descriptor)
         if not self._is_random:
             self._touch_alone(start, end)
 
@@ -179,8 +175,7 @@ class _FileRegion(MappedRegion):
     def clear(self, start: int) -> bool:
         # As the base class does, but without a look at the holes: a new file of 1 GiB is nothing else.
         end, cleared = len(self.array), False
-        descriptor = os.open(self._path, os.O_RDONLY)
-        try:
+        with opened(self._path, os.O_RDONLY) as descriptor:
             while start < end:
                 start = disk_holes.next_data(descriptor, start, end)
                 stop = os.lseek(descriptor, start, os.SEEK_HOLE) if start < end else end
@@ -188,16 +183,11 @@ class _FileRegion(MappedRegion):
                     self.array[start:stop] = 0
                     cleared = True
                 start = stop
-        finally:
-            os.close(descriptor)
         return cleared
 
     def next_data(self, start: int, end: int) -> int:
-        descriptor = os.open(self._path, os.O_RDONLY)
-        try:
+        with opened(self._path, os.O_RDONLY) as descriptor:
             return disk_holes.next_data(descriptor, start, end)
-        finally:
-            os.close(descriptor)
 
 
 class _FileLock(DiskLock):
@@ -231,26 +221,27 @@ class FileDisk(Disk):
         # Directories whose own name in the directory above was synced by this process. Of others that is not known: they may
         # have been made by one that was killed.
         self._durable_dirs: set[str] = set()
+        keep_spare()
 
     def map(
         self, path: str, size: int, *, create: bool = False, random_access: bool = False, read_only: bool = False
     ) -> MappedRegion:
         if create:
             self.make_dirs(os.path.dirname(path))
-            with open(path, "ab") as file:
-                if file.tell() == 0:
-                    file.truncate(size)
+            with opened(path, os.O_WRONLY | os.O_CREAT) as descriptor:
+                if os.fstat(descriptor).st_size == 0:
+                    os.ftruncate(descriptor, size)
         if (found := os.path.getsize(path)) != size:
             raise OSError(f"{path} has {found} bytes, {size} expected")
         return _FileRegion(path, size, random_access, read_only)
 
     def read_file(self, path: str) -> bytes:
-        with open(path, "rb") as file:
+        with opened(path, os.O_RDONLY) as descriptor, open(descriptor, "rb", closefd=False) as file:
             return file.read()
 
     def read_range(self, path: str, start: int, size: int) -> bytes:
-        with open(path, "rb", buffering=0) as file:
-            return os.pread(file.fileno(), size, start)
+        with opened(path, os.O_RDONLY) as descriptor:
+            return os.pread(descriptor, size, start)
 
     def boot_mark(self, path: str) -> str:
         path = _nearest(path)
@@ -295,7 +286,7 @@ class FileDisk(Disk):
         os.unlink(path)
 
     def delete_tree(self, path: str) -> None:
-        shutil.rmtree(path)
+        sparing(lambda: shutil.rmtree(path))
 
     def rename(self, old: str, new: str) -> None:
         os.replace(old, new)
@@ -311,7 +302,7 @@ class FileDisk(Disk):
 
     def listdir(self, path: str) -> list[str]:
         try:
-            return sorted(os.listdir(path))
+            return sorted(sparing(lambda: os.listdir(path)))
         except FileNotFoundError:
             return []
 
@@ -338,14 +329,9 @@ class FileDisk(Disk):
             path = above
 
     def _sync_one_dir(self, path: str) -> None:
-        try:
-            descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY)
-        except FileNotFoundError:
-            return  # deleted meanwhile by the other thread
-        try:
+        # One that is not there was deleted meanwhile by the other thread.
+        with suppress(FileNotFoundError), opened(path or ".", os.O_RDONLY | os.O_DIRECTORY) as descriptor:
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
     def lock(self, path: str) -> DiskLock:
         self.make_dirs(os.path.dirname(path))
@@ -360,11 +346,12 @@ class FileDisk(Disk):
 
 def _write(path: str, data: bytes, *, sync: bool = False) -> None:
     try:
-        with open(path, "wb") as file:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        with opened(path, flags) as descriptor, open(descriptor, "wb", closefd=False) as file:
             file.write(data)
             if sync:
                 file.flush()
-                os.fsync(file.fileno())
+                os.fsync(descriptor)
     except OSError as error:
         # Those of writes do not tell the file by themselves.
         raise OSError(error.errno, error.strerror, path) from None

@@ -7,18 +7,25 @@ time: a sync of bytes that have their place on the disk already is quicker by th
 
 A sync that failed, here or in the checkpoint thread, is never tried again: the kernel may have dropped the dirty pages and
 would report success. From then on nothing is acknowledged and nothing taken; the store says why until it is restarted and
-has recovered from the disk.
+has recovered from the disk. One that could not begin for a shortage of descriptors or memory has not failed: it is tried
+again after a pause.
 """
 
+import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Final
 
 from runtime.clock import Clock
 from store.commit_log import CommitLog
 from store.config import MessageStoreConfig
+from store.disk import SHORTAGE
 from store.mapped_file_queue import OS_PAGE_SIZE
+from store.refusal_log import RefusalLog
 from store.store_checkpoint import StoreCheckpoint
+
+log = logging.getLogger("store")
 
 OnFlushed = Callable[[int, OSError | None], None]
 
@@ -27,6 +34,9 @@ _IDLE_S: Final = 0.5
 # So much is warmed at once, which is what a group may have to wait for, and so long after the last time.
 _WARM_STEP_MAX: Final = 1 << 20
 _WARM_PAUSE_S: Final = 0.01
+# How soon a sync is tried again that lacked a descriptor or memory, and for how long at a stop.
+SHORTAGE_PAUSE_S: Final = 0.05
+_SHORTAGE_MAX_S: Final = 5.0
 
 
 class FlushService:
@@ -54,6 +64,8 @@ class FlushService:
             self._warm_step = max(OS_PAGE_SIZE, min(pages_size, _WARM_STEP_MAX))
         self._warm_due = now
         self._warming = False
+        self._shortages = RefusalLog("the log is not synced yet", clock)
+        self._lacks_something = False
 
     # --- the loop's side -------------------------------------------------------------------------------------------
 
@@ -77,6 +89,8 @@ class FlushService:
 
     def fail(self, error: OSError) -> None:
         """From now on nothing is durable. Any thread may say so."""
+        if self.error is None:
+            log.error("the disk failed to sync: %s; nothing is stored until the broker is restarted", error)
         self.error = self.error or error
         reason = f"the disk failed to sync ({self.error}); nothing is stored until the broker is restarted"
         self._commit_log.refuse("sync", reason)
@@ -88,7 +102,11 @@ class FlushService:
         interval_s = min(self._config.flush_interval_commit_log / 1000, _IDLE_S)
         try:
             while not self._stopping:
-                self._wake.wait(_WARM_PAUSE_S if self._warming else interval_s)
+                if self._lacks_something:
+                    # Not woken by a group that cannot be served anyway.
+                    time.sleep(SHORTAGE_PAUSE_S)
+                else:
+                    self._wake.wait(_WARM_PAUSE_S if self._warming else interval_s)
                 self._wake.clear()
                 self.run_once()
             self.run_once()
@@ -99,23 +117,33 @@ class FlushService:
             raise
 
     def run_once(self) -> None:
-        """One round: the group that waits, then what is due. Never raises OSError; errors go to `on_flushed`."""
+        """One round: the group that waits, then what is due. Never raises OSError; errors go to `on_flushed`.
+
+        For a shortage everything stays due, and the next round comes soon.
+        """
         try:
             self._serve_group()
             if self.error is not None:
                 return
             now = self._clock.monotonic()
             if now >= self._due:
-                self._due = now + self._config.flush_interval_commit_log / 1000
                 thorough = now >= self._thorough_due
+                self.flush_log(0 if thorough else self._config.flush_commit_log_least_pages)
+                self._due = now + self._config.flush_interval_commit_log / 1000
                 if thorough:
                     self._thorough_due = now + self._config.flush_commit_log_thorough_interval / 1000
-                self.flush_log(0 if thorough else self._config.flush_commit_log_least_pages)
                 self._commit_log.prepare_next_file()
             if self._warm_step and now >= self._warm_due and not self._wake.is_set():
                 self._warming = self._commit_log.warm_next_file(self._warm_step)
                 self._warm_due = now + _WARM_PAUSE_S
+            if self._lacks_something:
+                self._lacks_something = False
+                self._shortages.over("sync")
         except OSError as error:
+            if error.errno in SHORTAGE:
+                self._lacks_something = True
+                self._shortages.refused("sync", f"{error}; trying again")
+                return
             self.fail(error)
             self._serve_group()
 
@@ -127,6 +155,8 @@ class FlushService:
             try:
                 self.flush_log(0)
             except OSError as error:
+                if error.errno in SHORTAGE:
+                    raise
                 self.fail(error)
         # Asked again: the checkpoint thread may have failed meanwhile.
         if self.error is not None:
@@ -149,3 +179,15 @@ class FlushService:
             self._checkpoint.physic_msg_timestamp_ms = timestamp_ms
             # Into the page cache only: a killed process leaves it exact.
             self._checkpoint.write()
+
+
+def patiently(sync: Callable[[], None]) -> None:
+    """Call `sync`, for some seconds again and again while the machine lacks descriptors or memory. Raises OSError."""
+    until_s = time.monotonic() + _SHORTAGE_MAX_S
+    while True:
+        try:
+            return sync()
+        except OSError as error:
+            if error.errno not in SHORTAGE or time.monotonic() >= until_s:
+                raise
+            time.sleep(SHORTAGE_PAUSE_S)

@@ -8,7 +8,7 @@ several folders, on several disks.
 from collections.abc import Callable, Sequence
 from threading import Lock
 
-from store.disk import Disk, StoreError
+from store.disk import SHORTAGE, Disk, StoreError
 from store.mapped_file import FILE_NAME_SIZE, MappedFile
 from store.open_files import OpenFiles
 
@@ -195,7 +195,10 @@ class MappedFileQueue:
         return True
 
     def sync_names(self) -> None:
-        """Make durable which files there are. Raises OSError, and once it did, always: a second sync would tell nothing."""
+        """Make durable which files there are.
+
+        Raises OSError, and once it did, always, as a second sync would tell nothing; but for a SHORTAGE, before any sync.
+        """
         if self._sync_error is not None:
             raise self._sync_error
         with self._names_lock:
@@ -204,7 +207,8 @@ class MappedFileQueue:
             try:
                 self.disk.sync_dir(directory)
             except OSError as error:
-                self._sync_error = error
+                if error.errno not in SHORTAGE:
+                    self._sync_error = error
                 raise
             # Only now, or the loop could take a name for durable whose sync, by the flush thread, still runs and fails. One
             # that came meanwhile keeps its directory here.

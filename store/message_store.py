@@ -20,7 +20,7 @@ from store.consume_queue_store import ConsumeQueueStore
 from store.delay_level import DelayLevels
 from store.disk import NO_ROOM, Disk, DiskLock, StoreError, no_room
 from store.dispatcher import Dispatcher
-from store.flush import FlushService, OnFlushed
+from store.flush import FlushService, OnFlushed, patiently
 from store.index_service import IndexService
 from store.message import (
     SCHEDULE_TOPIC,
@@ -212,10 +212,10 @@ class MessageStore:
             self.dispatch()
             if self.flush_service.error is not None:
                 return  # nothing more can be said about what is on the disk: the next start finds out
-            self.flush_service.flush_log()
+            patiently(self.flush_service.flush_log)
             if self.commit_log.undispatched:
                 return  # there is no room for queues and index: the next start makes them
-            self.flush_queues()
+            patiently(self.flush_queues)
             self._retention.delete_all_removed()
             ends = self._take_ends()
             ends.clean = True
