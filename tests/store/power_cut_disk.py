@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from store.disk import Disk, DiskLock, MappedRegion
+from store.disk import SHORTAGE, Disk, DiskLock, MappedRegion
 
 PAGE_SIZE = 4096
 SECTOR_SIZE = 512
@@ -144,8 +144,9 @@ class SimulatedRegion(MappedRegion):
         assert 0 <= start <= end <= len(self._file.seen), f"{self._path}: sync of {start}..{end}"
         try:
             self._disk.enter("sync", self._path)
-        except OSError:
-            self._file.fail_sync(self._disk.rng)
+        except OSError as error:
+            if error.errno not in SHORTAGE:
+                self._file.fail_sync(self._disk.rng)
             raise
         self._disk.note_written(self._path, self._file)
         # The path is opened for the moment: another file under the same name is not ours.
