@@ -8,13 +8,17 @@ the truth itself, and nothing needs to be read.
 
 Two more things are kept here because a crash must not make them forgotten: which queues are being made again, and up to
 which physical offset the records of a deleted topic belong to its past.
+
+The document ends with a seal, the checksum of what is before it: a file that was damaged is not believed.
 """
 
+import re
 import threading
 from collections.abc import Set
 from typing import Final
 
 import msgspec
+from isal.isal_zlib import crc32
 
 from store.commit_log import CommitLog
 from store.consume_queue import ConsumeQueue
@@ -24,7 +28,10 @@ from store.index_file import IndexFile
 from store.index_service import IndexService
 
 FILE_NAME: Final = "cleanStop.json"
-_FORMAT: Final = 1
+_FORMAT: Final = 2
+# Without a seal.
+_FIRST_FORMAT_HEAD: Final = b'{"format":1,'
+_SEAL: Final = re.compile(rb',"seal":"([0-9a-f]{8})"\}\Z')
 # The loop saves when a topic is deleted, the checkpoint thread now and then.
 _saving: Final = threading.Lock()
 
@@ -103,7 +110,7 @@ class CleanStop(msgspec.Struct, rename="camel"):
     def save(self, disk: Disk, root: str) -> None:
         """Replace the file atomically and durably. Any thread may. Raises OSError."""
         with _saving:
-            disk.replace_file(f"{root}/{FILE_NAME}", msgspec.json.encode(self))
+            disk.replace_file(f"{root}/{FILE_NAME}", encode(self))
 
     def drop_topics(self, topics: Set[str], log_end: int, disk: Disk, root: str) -> None:
         """Let everything of `topics` that the log holds be their past, durably, before their queues are deleted.
@@ -112,18 +119,42 @@ class CleanStop(msgspec.Struct, rename="camel"):
         """
         self.dropped.update(dict.fromkeys(topics, log_end))
         with _saving:
-            saved = load(disk, root) or CleanStop()
+            saved = load(disk, root)[0] or CleanStop()
             saved.dropped.update(dict.fromkeys(topics, log_end))
-            disk.replace_file(f"{root}/{FILE_NAME}", msgspec.json.encode(saved))
+            disk.replace_file(f"{root}/{FILE_NAME}", encode(saved))
 
 
-def load(disk: Disk, root: str) -> CleanStop | None:
-    """What was left here; None when there is nothing, or nothing that can be understood. Raises OSError."""
+def encode(known: CleanStop) -> bytes:
+    """The document as it is stored."""
+    known.format = _FORMAT
+    data = msgspec.json.encode(known)
+    return b"%b,\"seal\":\"%08x\"}" % (data[:-1], crc32(data))
+
+
+def decode(data: bytes) -> CleanStop:
+    """What a stored document says. Raises ValueError when it is damaged, or of a format that is not known."""
+    seal = _SEAL.search(data)
+    if seal is not None:
+        data = data[: seal.start()] + b"}"
+        if crc32(data) != int(seal[1], 16):
+            raise ValueError("its seal is wrong")
+    elif not data.startswith(_FIRST_FORMAT_HEAD):
+        raise ValueError("it has no seal" if data else "it is empty")
+    try:
+        found = msgspec.json.decode(data, type=CleanStop)
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from None
+    if found.format not in (1, _FORMAT):
+        raise ValueError(f"its format is {found.format}, {_FORMAT} is the newest that is known")
+    return found
+
+
+def load(disk: Disk, root: str) -> tuple[CleanStop | None, str]:
+    """What was left here, and what is wrong with it; None when there is nothing that can be believed. Raises OSError."""
     path = f"{root}/{FILE_NAME}"
     if not disk.exists(path):
-        return None
+        return None, f"{FILE_NAME} is missing: only its .bak is there" if disk.exists(f"{path}.bak") else ""
     try:
-        found = msgspec.json.decode(disk.read_file(path), type=CleanStop)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-    return found if found.format == _FORMAT else None
+        return decode(disk.read_file(path)), ""
+    except ValueError as error:
+        return None, f"{FILE_NAME} is damaged: {error}"

@@ -107,6 +107,16 @@ CHECKPOINT = Struct(
     "master_flushed_offset" / Int64sb,  # this and the next: 5.x only, zero in 4.9.4
     "confirm_physical_offset" / Int64sb,
 )
+# Ours, in the same disk sector: the five numbers once more, and a seal of them.
+CHECKPOINT_SEAL_POSITION: Final = 256
+CHECKPOINT_SEAL = Struct(
+    "physic_msg_timestamp_ms" / Int64sb,
+    "logics_msg_timestamp_ms" / Int64sb,
+    "index_msg_timestamp_ms" / Int64sb,
+    "master_flushed_offset" / Int64sb,
+    "confirm_physical_offset" / Int64sb,
+    "seal" / Int64sb,
+)
 
 
 # --- timer wheel (5.x) ----------------------------------------------------------------------------------------------
@@ -282,6 +292,7 @@ assert INDEX_ENTRY_STRUCT.size == INDEX_ENTRY_DTYPE.itemsize == INDEX_ENTRY_SIZE
 CHECKPOINT_STRUCT: Final = struct_of(CHECKPOINT)
 CHECKPOINT_SIZE: Final = 40
 assert CHECKPOINT_STRUCT.size == CHECKPOINT_SIZE
+CHECKPOINT_SEAL_STRUCT: Final = struct_of(CHECKPOINT_SEAL)
 
 TIMER_WHEEL_SLOT_STRUCT: Final = struct_of(TIMER_WHEEL_SLOT)
 TIMER_WHEEL_SLOT_DTYPE: Final = dtype_of(TIMER_WHEEL_SLOT)

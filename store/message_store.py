@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Final
 
 from runtime.clock import Clock
-from store import clean_stop
+from store import abort_mark, clean_stop
 from store.checkpointing import CheckpointService
 from store.clean_stop import CleanStop
 from store.commit_log import CommitLog
@@ -111,11 +111,17 @@ class MessageStore:
     def _load(self, progress: Progress | None, rebuild: bool) -> RecoveryReport:
         config, disk, root = self.config, self.disk, self.config.store_path_root_dir
         self._abort_path = config.store_path("abort")
-        kind = self._start_kind()
+        kind, abort_problem = self._start_kind()
         self.checkpoint = StoreCheckpoint(disk, config.store_path("checkpoint"))
         self.index: IndexService | None = None
-        known = clean_stop.load(disk, root) or CleanStop()
+        found, clean_stop_problem = clean_stop.load(disk, root)
+        known = found or CleanStop()
         mended = complete_log_files(self.commit_log.mapped_files, known.log_file_size)
+        if kind is StartKind.CLEAN and found is not None and not found.clean:
+            abort_problem = (
+                f"there is no mark `abort`, and no clean stop in {clean_stop.FILE_NAME}: either another broker has stopped "
+                "on the store since, or the mark was deleted"
+            )
         self.commit_log.mapped_files.load()
         self.queues.load(clean=kind is StartKind.CLEAN)
         if config.message_index_enable:
@@ -148,6 +154,9 @@ class MessageStore:
         report = recovery.run(kind, rebuild=rebuild)
         if self.index is not None:
             self.index.release_memory()
+        problems = (self.checkpoint.problem, clean_stop_problem, abort_problem)
+        if self.commit_log.mapped_files.files:
+            mended += [problem for problem in problems if problem]
         report.repairs[:0] = mended
         report.loss_window = loss_window(config)
         self._known = recovery.known
@@ -157,18 +166,16 @@ class MessageStore:
         self._mark_abort()
         return report
 
-    def _start_kind(self) -> StartKind:
-        """How the last broker ended."""
+    def _start_kind(self) -> tuple[StartKind, str]:
+        """How the last broker ended, and what is wrong with its mark."""
         if not self.disk.exists(self._abort_path):
-            return StartKind.CLEAN
-        # Apache's brokers write nothing or their process id here.
-        _, mark, *_ = [*self.disk.read_file(self._abort_path).decode("utf-8", "replace").split("\n"), ""]
-        ours = self.disk.boot_mark(self.config.store_path_root_dir)
-        return StartKind.KILLED if ours and mark == ours else StartKind.CRASHED
+            return StartKind.CLEAN, ""
+        boot_mark = self.disk.boot_mark(self.config.store_path_root_dir)
+        return abort_mark.decode(self.disk.read_file(self._abort_path), boot_mark)
 
     def _mark_abort(self) -> None:
         root = self.config.store_path_root_dir
-        self.disk.write_file(self._abort_path, f"{os.getpid()}\n{self.disk.boot_mark(root)}".encode())
+        self.disk.write_file(self._abort_path, abort_mark.encode(self.disk.boot_mark(root)))
         self.disk.sync_dir(root)
 
     def _make_services(self) -> None:

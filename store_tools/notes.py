@@ -63,6 +63,14 @@ NOTES: Final[dict[str, dict[str, str]]] = {
         "master_flushed_offset": "5.x only, zero in 4.9.4; a physical offset",
         "confirm_physical_offset": "5.x only, zero in 4.9.4; a physical offset",
     },
+    "CHECKPOINT_SEAL": {
+        "physic_msg_timestamp_ms": "as above",
+        "logics_msg_timestamp_ms": "as above",
+        "index_msg_timestamp_ms": "as above",
+        "master_flushed_offset": "as above",
+        "confirm_physical_offset": "as above",
+        "seal": "`504D5143`, then the CRC-32 of the 40 bytes before",
+    },
     "TIMER_WHEEL_SLOT": {
         "time": "whose turn the slot is, in seconds; units of another time are over",
         "first_position": "of the oldest unit in the timer log; -1: none",

@@ -28,7 +28,7 @@ def known_topics(files: StoreFiles) -> frozenset[str] | None:
 
 def dropped_topics(files: StoreFiles) -> dict[str, int]:
     """Topic -> physical offset behind the records of its former life, as far as our broker noted it (cleanStop.json)."""
-    known = clean_stop.load(FileDisk(), files.root)
+    known, _ = clean_stop.load(FileDisk(), files.root)
     return known.dropped if known is not None else {}
 
 

@@ -176,7 +176,7 @@ def test_nothing_is_lost_by_a_killed_process() -> None:
 
 def test_who_stopped_is_told_by_the_mark_of_the_boot(monkeypatch: pytest.MonkeyPatch) -> None:
     disk, _, _ = crashed_disk()
-    pid, mark = disk.read_file(f"{ROOT}/abort").splitlines()
+    pid, mark, _ = disk.read_file(f"{ROOT}/abort").splitlines()
     assert pid.isdigit() and mark.decode() == disk.boot_mark(ROOT)
     for abort, kind in ((pid, StartKind.CRASHED), (b"", StartKind.CRASHED), (pid + b"\nother", StartKind.CRASHED)):
         disk.write_file(f"{ROOT}/abort", abort)

@@ -41,7 +41,7 @@ def test_a_file_of_another_size_begins_anew(tmp_path: Path, size: int) -> None:
     checkpoint = StoreCheckpoint(FileDisk(), str(tmp_path / "checkpoint"))
     assert (checkpoint.min_timestamp_ms, checkpoint.min_timestamp_with_index_ms) == (0, 0)
     checkpoint.close()
-    assert (tmp_path / "checkpoint").read_bytes() == bytes(4096)
+    assert (tmp_path / "checkpoint").read_bytes()[:256] == bytes(256)
 
 
 def test_setting_back_and_moving_on_are_durable_at_once(tmp_path: Path) -> None:
