@@ -158,6 +158,9 @@ def parser() -> argparse.ArgumentParser:
     import_.add_argument("file", metavar="FILE", help="what `export` wrote; - for standard input")
     import_.add_argument("--delay-level", metavar="LEVELS", help=_DELAY_LEVEL)
     import_.add_argument("--keep-times", action="store_true", help="keep store times (as far as they do not go back)")
+    import_.add_argument(
+        "--max-message-size", metavar="BYTES", type=int, default=4 << 20, help="the largest body that is taken (4194304)"
+    )
     return store
 
 

@@ -150,7 +150,12 @@ def import_(options: argparse.Namespace, complaints: Console) -> int:
 
     with open(options.file, encoding="utf-8") if options.file != "-" else nullcontext(sys.stdin) as lines:
         result = import_records(
-            options.root, lines, options.commitlog, keep_times=options.keep_times, delay_levels=options.delay_level
+            options.root,
+            lines,
+            options.commitlog,
+            keep_times=options.keep_times,
+            delay_levels=options.delay_level,
+            body_size_max=options.max_message_size,
         )
     for line in result.refusals:
         complaints.print(line, markup=False)

@@ -12,6 +12,7 @@ from store.file_disk import FileDisk
 from store.message import PutStatus
 from store.message_store import MessageStore
 from store_tools.documents import DocumentError, message_of
+from store_tools.import_rules import BODY_SIZE_MAX, ImportRules
 from store_tools.stopped_store import stopped_store
 from store_tools.store_files import StoreFiles
 
@@ -62,8 +63,12 @@ def import_records(
     *,
     keep_times: bool,
     delay_levels: str | None = None,
+    body_size_max: int = BODY_SIZE_MAX,
 ) -> ImportResult:
-    """Append the messages that `lines` describe. A missing store is made. Raises StoreError, OSError."""
+    """Append the messages that `lines` describe. A missing store is made. Raises StoreError, OSError.
+
+    What a broker would not have stored is refused before anything of it is written.
+    """
     root = os.path.normpath(os.path.expanduser(root))
     is_there = any(map(os.path.isdir, (commit_log_folder or f"{root}/commitlog").split(",")))
     clock = _TimesOfRecords()
@@ -71,11 +76,12 @@ def import_records(
     if commit_log_folder:
         store.config.store_path_commit_log = commit_log_folder
     result = ImportResult()
+    rules = ImportRules(ConfigFile(FileDisk(), f"{root}/config/topics.json").load(), body_size_max)
     store.load()
     try:
         store.start()
         for line_number, document in _documents(lines, result):
-            _put(store, clock, line_number, document, keep_times, result)
+            _put(store, rules, clock, line_number, document, keep_times, result)
             if result.imported % _DISPATCH_COUNT == 0:
                 store.dispatch()
         store.dispatch()
@@ -103,6 +109,7 @@ def _documents(lines: Iterable[str], result: ImportResult) -> Iterator[tuple[int
 
 def _put(
     store: MessageStore,
+    rules: ImportRules,
     clock: _TimesOfRecords,
     line_number: int,
     document: dict[str, Any],
@@ -113,6 +120,10 @@ def _put(
         message, store_timestamp_ms = message_of(document)
     except DocumentError as error:
         result.refuse(line_number, str(error))
+        return
+    problem = rules.problem(message)
+    if problem:
+        result.refuse(line_number, problem)
         return
     clock.store_timestamp_ms = store_timestamp_ms if keep_times else None
     put = store.put_message(message)

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from made_stores import GOLDEN_STORES, HOST_V6, NOW_MS, made, message, opened, unpacked, verified
 
+from broker.topic_config import topic_name_problem
 from runtime.clock import VirtualClock
 from store_tools.dump import export_records
+from store_tools.import_rules import ImportRules
 from store_tools.selection import Damage, Selection, select
 from store_tools.store_files import StoreFiles
 from store_tools.transfer import ImportResult, import_records
@@ -46,7 +48,7 @@ def test_a_round_trip_changes_offsets_only(name: str, tmp_path: Path) -> None:
 def test_odd_records(tmp_path: Path) -> None:
     store = opened(tmp_path / "store", VirtualClock(NOW_MS))
     for properties in (b"a\x01b\x02", b"a\x01b\x02a\x01c", b"empty\x01", b"\xff\xfe\x01v", "ключ\x01значение".encode(), b""):
-        odd = message("T" * 200, 3, bytes(range(256)), host=HOST_V6, sys_flag=0x8, KEYS="k")
+        odd = message("%RETRY%" + "g" * 200, 3, bytes(range(256)), host=HOST_V6, sys_flag=0x8, KEYS="k")
         odd.properties_bytes, odd.flag, odd.reconsume_times, odd.prepared_transaction_offset = properties, -7, 2, 99
         store.put_message(odd)
     store.put_message(message("T", 1, b"rolled back", sys_flag=0xC))
@@ -88,9 +90,37 @@ def test_lines_that_are_no_records_are_refused_one_by_one(tmp_path: Path) -> Non
         (json.dumps({**row, "bornHost": "here"}), "bornHost is 'here', not an address"),
         (json.dumps({**row, "bodyBase64": "*"}), "bodyBase64 is no base64"),
         (json.dumps({**row, "properties": {"a": 1}}), "properties must be an object of texts"),
-        (json.dumps({**row, "properties": {"a": "b" * 40_000}}), "at most 32767"),
+        (json.dumps({**row, "properties": {"a": "b" * 40_000}}), "properties have 40002 bytes, at most 32767"),
+        (json.dumps({**row, "propertiesBase64": "YQFiAGM="}), "properties have a zero byte at 3"),
+        (json.dumps({**row, "queueId": -1}), "queueId is -1, 0 to 65535 are allowed"),
+        (json.dumps({**row, "queueId": (1 << 31) - 1}), "queueId is 2147483647, 0 to 65535 are allowed"),
+        (json.dumps({**row, "topic": "a topic"}), "topic is 'a topic', only the characters"),
+        (json.dumps({**row, "topic": "T\nINFO forged"}), "topic is 'T\\nINFO forged', only the characters"),
+        (json.dumps({**row, "topic": "%RETRY%g\nINFO forged"}), "control characters"),
+        (json.dumps({**row, "topic": "T" * 128}), "topic has 128 bytes, 1 to 127 are allowed"),
+        (json.dumps({**row, "bodyBase64": "A" * (8 << 20)}), "body has 6291456 bytes, --max-message-size allows 4194304"),
     ]
     result = imported(tmp_path / "copy", "\n".join([*(line for line, _ in bad), "", json.dumps(row)]))
     assert (result.imported, result.refused) == (1, len(bad))
     for number, ((_, why), said) in enumerate(zip(bad, result.refusals, strict=True), 1):
         assert said.startswith(f"line {number} refused") and why in said
+
+
+def test_a_topic_of_the_table_has_the_queues_that_it_says(tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in exported(made(tmp_path / "store", 9)).splitlines()]
+    row = next(row for row in rows if row["topic"] == "Topic0")
+    copy = tmp_path / "copy"
+    imported(copy, json.dumps({**row, "queueId": 2}))
+    before = sorted(path.name for path in (copy / "consumequeue/Topic0").iterdir())
+    result = imported(copy, "\n".join(json.dumps({**row, "queueId": number}) for number in (2, 3)))
+    assert (result.imported, result.refusals) == (
+        1,
+        ["line 2 refused: queueId is 3, but Topic0 has 3 queues by config/topics.json"],
+    )
+    assert sorted(path.name for path in (copy / "consumequeue/Topic0").iterdir()) == before
+
+
+@pytest.mark.parametrize("topic", ["T", "%RETRY%group", "rmq_sys_wheel_timer", "a|b", "T" * 127, "", "ü", "a b", "T" * 128])
+def test_a_topic_is_taken_that_a_broker_takes(topic: str) -> None:
+    one = message(topic, 0, b"")
+    assert bool(ImportRules({}).problem(one)) == bool(topic_name_problem(topic))
