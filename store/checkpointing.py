@@ -53,6 +53,8 @@ class CheckpointService:
         self.dispatched_timestamp_ms = 0
         # Where queues and index end now.
         self.take_ends: Callable[[], CleanStop] | None = None
+        # Looks at some more queue files; whether that is to be known at the next start.
+        self.check_sums: Callable[[], bool] = lambda: False
         self._config = config
         self._disk = disk
         self._clock = clock
@@ -114,6 +116,8 @@ class CheckpointService:
                 self._due = now + self._config.flush_interval_consume_queue / 1000
                 if thorough:
                     self._thorough_due = now + self._config.flush_consume_queue_thorough_interval / 1000
+            if self.check_sums():
+                self._thorough_due = self._due = now
             if not self._failed:
                 self._retention.delete_removed()
             self._shortages.over("sync")

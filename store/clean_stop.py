@@ -14,7 +14,7 @@ The document ends with a seal, the checksum of what is before it: a file that wa
 
 import re
 import threading
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from typing import Final
 
 import msgspec
@@ -26,6 +26,7 @@ from store.consume_queue_store import ConsumeQueueStore
 from store.disk import Disk
 from store.index_file import IndexFile
 from store.index_service import IndexService
+from store.queue_sums import SumsByTopic, take
 
 FILE_NAME: Final = "cleanStop.json"
 _FORMAT: Final = 2
@@ -74,6 +75,8 @@ class CleanStop(msgspec.Struct, rename="camel"):
     index_file_size: int = 0
     # Topic -> queue id -> end. JSON has text for keys.
     queues: dict[str, dict[int, QueueEnd]] = {}
+    # Topic -> queue id -> checksums of its files.
+    sums: SumsByTopic = {}
     # None: there is no index (messageIndexEnable=false).
     index: list[IndexEnd] | None = None
     # (topic, queue id) of queues that are being made again from the whole log.
@@ -84,8 +87,14 @@ class CleanStop(msgspec.Struct, rename="camel"):
     def queue_ends(self) -> dict[tuple[str, int], QueueEnd]:
         return {(topic, queue_id): end for topic, by_id in self.queues.items() for queue_id, end in by_id.items()}
 
-    def renewed(self, commit_log: CommitLog, queues: ConsumeQueueStore, index: IndexService | None) -> "CleanStop":
-        """The same with what is in queues and index now, not from a clean stop; what is being rebuilt counts as done."""
+    def renewed(
+        self,
+        commit_log: CommitLog,
+        queues: ConsumeQueueStore,
+        index: IndexService | None,
+        rebuilding: Iterable[tuple[str, int]] = (),
+    ) -> "CleanStop":
+        """The same with what is in queues and index now, not from a clean stop; what was being rebuilt counts as done."""
         ends: dict[str, dict[int, QueueEnd]] = {}
         for queue in queues:
             if queue.max_offset:
@@ -102,6 +111,8 @@ class CleanStop(msgspec.Struct, rename="camel"):
             log_file_size=commit_log.mapped_files.file_size,
             index_file_size=0 if index is None else index.file_size,
             queues=ends,
+            sums=take(queues.disk, queues),
+            rebuilding=sorted(rebuilding),
             index=None if index is None else [IndexEnd.of(file) for file in tuple(index.files)],
             # The same table: a topic that is deleted before this is saved is deleted in it, too.
             dropped=self.dropped,
@@ -128,7 +139,7 @@ def encode(known: CleanStop) -> bytes:
     """The document as it is stored."""
     known.format = _FORMAT
     data = msgspec.json.encode(known)
-    return b"%b,\"seal\":\"%08x\"}" % (data[:-1], crc32(data))
+    return b'%b,"seal":"%08x"}' % (data[:-1], crc32(data))
 
 
 def decode(data: bytes) -> CleanStop:

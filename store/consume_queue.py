@@ -59,6 +59,7 @@ class ConsumeQueue:
         "max_physical_offset",
         "min_offset",
         "queue_id",
+        "sums",
         "topic",
     )
 
@@ -79,6 +80,8 @@ class ConsumeQueue:
         self.max_offset = 0
         # Behind the newest record that is in the queue: what ends at or before it has been appended already.
         self.max_physical_offset = 0
+        # By start of a file: its first so many bytes have that checksum (store.queue_sums).
+        self.sums: dict[int, tuple[int, int]] = {}
         self._files = MappedFileQueue(disk, folder, file_size, random_access=True, open_files=open_files)
         self._opened = False
         # Physical offset in the unit at `min_offset`, -1 when not looked up; spares opening queues.
@@ -92,6 +95,15 @@ class ConsumeQueue:
                 last = self._files.files[-1]
                 last.wrote = last.flushed = self.max_offset * _UNIT_SIZE - last.start_offset
         return self._files
+
+    @property
+    def folder(self) -> str:
+        return self._files.directory
+
+    @property
+    def opened_files(self) -> tuple[MappedFile, ...]:
+        """The files, if the queue was touched since it was loaded: of others nothing is new."""
+        return self._files.files if self._opened else ()
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
@@ -173,6 +185,7 @@ class ConsumeQueue:
 
     def begin_at(self, queue_offset: int) -> None:
         """Begin an empty queue at `queue_offset`."""
+        self.sums.clear()
         files = self._open()
         while files.files:
             files.delete_first()
@@ -305,7 +318,12 @@ class ConsumeQueue:
         if self.max_physical_offset <= physical_offset:
             return
         self._open()
-        end = self._first_at_or_beyond(physical_offset)
+        self.truncate_units(self._first_at_or_beyond(physical_offset))
+
+    def truncate_units(self, end: int) -> None:
+        """Drop the units from queue offset `end` on, whatever they say."""
+        if end >= self.max_offset:
+            return
         self._cut(end * _UNIT_SIZE)
         self.max_offset = end
         if self.min_offset >= end:
@@ -315,6 +333,9 @@ class ConsumeQueue:
 
     def _cut(self, end_byte: int) -> None:
         """End the row of files at `end_byte`. A queue that began beyond 0 keeps an empty file: offsets never restart."""
+        for start, (size, _) in tuple(self.sums.items()):
+            if start + size > end_byte:
+                del self.sums[start]
         files = self._open()
         files.truncate(end_byte)
         if not files.files and end_byte:
@@ -328,6 +349,7 @@ class ConsumeQueue:
             if _unit_of(first, first.wrote // _UNIT_SIZE - 1)[0] >= min_physical_offset:
                 break
             files.delete_first()
+            self.sums.pop(first.start_offset, None)
             deleted += 1
         if deleted:
             self.correct_min_offset(min_physical_offset)
@@ -370,6 +392,7 @@ class ConsumeQueue:
     def destroy(self) -> None:
         """Delete the queue's files and folder. Raises OSError."""
         self._files.destroy()
+        self.sums.clear()
         self.min_offset = self.max_offset = self.max_physical_offset = 0
         self._min_unit_physical_offset = -1
 

@@ -5,7 +5,7 @@ clients unpack. They are neither served nor written here, and keep their files: 
 5.x from starting at all.
 """
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from typing import Final
 
 from store.consume_queue import BrokenQueueError, ConsumeQueue
@@ -32,7 +32,7 @@ class ConsumeQueueStore:
         open_files: OpenFiles | None = None,
     ) -> None:
         """`file_size` in bytes is rounded up to whole units, as in Apache. `ext` is flushed and deleted with the queues."""
-        self._disk = disk
+        self.disk = disk
         self._folder = folder
         self._open_files = open_files
         self._file_size = -(-file_size // CONSUME_QUEUE_UNIT_SIZE) * CONSUME_QUEUE_UNIT_SIZE
@@ -55,8 +55,8 @@ class ConsumeQueueStore:
         Raises StoreError when all files have another size than configured, OSError.
         """
         other_size: StoreError | None = None
-        for topic in self._disk.listdir(self._folder):
-            for name in self._disk.listdir(f"{self._folder}/{topic}"):
+        for topic in self.disk.listdir(self._folder):
+            for name in self.disk.listdir(f"{self._folder}/{topic}"):
                 if name.isascii() and name.isdecimal():
                     queue = self._create(topic, int(name))
                     try:
@@ -72,15 +72,15 @@ class ConsumeQueueStore:
         batch_folder = f"{self._folder.rpartition('/')[0]}/batchconsumequeue"
         self.batch_queues = frozenset(
             (topic, int(name))
-            for topic in self._disk.listdir(batch_folder)
-            for name in self._disk.listdir(f"{batch_folder}/{topic}")
+            for topic in self.disk.listdir(batch_folder)
+            for name in self.disk.listdir(f"{batch_folder}/{topic}")
             if name.isascii() and name.isdecimal()
         )
         self.batch_topics = frozenset(topic for topic, _ in self.batch_queues)
 
     def _create(self, topic: str, queue_id: int) -> ConsumeQueue:
         folder = f"{self._folder}/{topic}/{queue_id}"
-        queue = ConsumeQueue(self._disk, folder, self._file_size, topic, queue_id, self._open_files)
+        queue = ConsumeQueue(self.disk, folder, self._file_size, topic, queue_id, self._open_files)
         self.queues[topic, queue_id] = queue
         return queue
 
@@ -93,8 +93,8 @@ class ConsumeQueueStore:
         queue = self.queues.get((topic, queue_id))
         if queue is None:
             # What could not be deleted when the topic was.
-            if self._disk.is_dir(folder := f"{self._folder}/{topic}/{queue_id}"):
-                self._disk.delete_tree(folder)
+            if self.disk.is_dir(folder := f"{self._folder}/{topic}/{queue_id}"):
+                self.disk.delete_tree(folder)
             queue = self._create(topic, queue_id)
         return queue
 
@@ -111,6 +111,14 @@ class ConsumeQueueStore:
         for queue in self:
             if queue.max_physical_offset > physical_offset:
                 queue.truncate(physical_offset)
+                self.dirty[queue] = None
+
+    def truncate_units(self, ends: Mapping[QueueKey, int]) -> None:
+        """Drop the units from these queue offsets on, and all of the queues that have none."""
+        for key, queue in tuple(self.queues.items()):
+            end = ends.get(key, queue.min_offset)
+            if queue.min_offset <= end < queue.max_offset:
+                queue.truncate_units(end)
                 self.dirty[queue] = None
 
     def correct_min_offsets(self, min_physical_offset: int) -> None:
@@ -145,9 +153,9 @@ class ConsumeQueueStore:
         for key in [key for key in self.queues if key[0] == topic]:
             self.drop_queue(*key)
         path = f"{self._folder}/{topic}"
-        if self._disk.is_dir(path):
+        if self.disk.is_dir(path):
             self._thinned.add(self._folder)
-            self._disk.delete_tree(path)
+            self.disk.delete_tree(path)
         self.ext.drop_topic(topic)
 
     def flush(self, least_pages: int = 0) -> None:
@@ -157,7 +165,7 @@ class ConsumeQueueStore:
         """
         self.ext.flush()
         while self._thinned:
-            self._disk.sync_dir(self._thinned.pop())
+            self.disk.sync_dir(self._thinned.pop())
         for queue in tuple(self.dirty):
             # Taken out first: a unit that comes while the sync runs puts the queue back.
             self.dirty.pop(queue, None)

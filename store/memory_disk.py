@@ -45,6 +45,10 @@ class MemoryDisk(Disk):
         self._files: dict[str, _MemoryFile] = {}
         self._locked: set[str] = set()
 
+    def paths(self) -> list[str]:
+        """All files, sorted."""
+        return sorted(self._files)
+
     def _file(self, path: str) -> _MemoryFile:
         file = self._files.get(path)
         if file is None:

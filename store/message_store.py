@@ -160,6 +160,7 @@ class MessageStore:
         report.repairs[:0] = mended
         report.loss_window = loss_window(config)
         self._known = recovery.known
+        self._sum_check = recovery.sum_check
         self._last_dispatched = (recovery.known.last_record, recovery.known.log_end)
         self._make_services()
         # From here on the files change: whoever finds this mark must recover.
@@ -199,6 +200,7 @@ class MessageStore:
         )
         self.checkpoint_service.dispatched_timestamp_ms = self.commit_log.last_store_timestamp_ms
         self.checkpoint_service.take_ends = self._take_ends
+        self.checkpoint_service.check_sums = self._sum_check.go_on_in_background
 
     def start(self) -> None:
         """Start the flush thread and the checkpoint thread."""
@@ -247,7 +249,7 @@ class MessageStore:
         last_record, end = self._last_dispatched
         if end <= self.flush_service.flushed_offset:
             self._known.last_record, self._known.log_end = last_record, end
-        return self._known.renewed(self.commit_log, self.queues, self.index)
+        return self._known.renewed(self.commit_log, self.queues, self.index, self._sum_check.damaged)
 
     # --- putting ----------------------------------------------------------------------------------------------------
 

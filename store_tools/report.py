@@ -112,7 +112,7 @@ def as_document(result: Verification) -> dict[str, Any]:
                 "what": finding.what,
                 "advice": finding.advice,
             }
-            for finding in result.findings.kept
+            for finding in sorted(result.findings.kept, key=lambda finding: -finding.severity)
         ],
     }
 

@@ -1,16 +1,20 @@
-"""The small files of a store: checkpoint, abort mark, the tables in config/."""
+"""The small files of a store: checkpoint, marks, the tables in config/, what is in quarantine."""
 
+import json
 import os
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from store import clean_stop
+from store import abort_mark, clean_stop, config_document
 from store.config_document import decode_document
 from store.file_disk import FileDisk
-from store.layout import CHECKPOINT_FILE_SIZE, CHECKPOINT_SIZE, CHECKPOINT_STRUCT
+from store.layout import CHECKPOINT_SEAL_POSITION, CHECKPOINT_SEAL_STRUCT, CHECKPOINT_SIZE, CHECKPOINT_STRUCT
+from store.store_checkpoint import believed
 from store_tools.finding import Finding, Findings, Severity
 from store_tools.store_files import StoreFiles
 
 _FROM_LOG: Final = "the next start of a broker goes by the log; `pocketmq store repair` sets it anew"
+check_seal: Final[Callable[[Mapping[str, Any]], bool | None]] = getattr(config_document, "check_seal", lambda document: None)
 _CHECKPOINT_NAMES: Final = ("physic_msg_timestamp_ms", "logics_msg_timestamp_ms", "index_msg_timestamp_ms")
 
 
@@ -33,34 +37,111 @@ def dropped_topics(files: StoreFiles) -> dict[str, int]:
 
 
 def check_small_files(files: StoreFiles, findings: Findings) -> None:
-    """Config tables that cannot be read, and a checkpoint of a wrong size."""
+    """Tables and marks that cannot be read or are not what was written; of a running broker only what is replaced at once."""
     folder = files.path("config")
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
-        if not name.endswith(".json"):
-            continue
-        path = f"{folder}/{name}"
-        why = _why_unreadable(path)
-        if why:
-            is_backed = os.path.exists(f"{path}.bak") and not _why_unreadable(f"{path}.bak")
-            advice = "a broker reads the .bak beside it instead" if is_backed else "bring it back from a copy, or delete it"
-            findings.add(Finding(Severity.DERIVED, "config", path, -1, f"no readable JSON: {why}", advice))
+        if name.endswith((".json", ".json.bak")):
+            _check_table(f"{folder}/{name}", findings)
+    _check_checkpoint(files, findings)
+    _check_clean_stop(files, findings)
+    path = files.path("abort")
+    data = _read(path)
+    if data is not None and (problem := abort_mark.problem_of(data)):
+        advice = "the next start of a broker takes it for a crash's mark"
+        findings.add(Finding(Severity.DERIVED, "abort", path, -1, problem, advice))
+    path = files.path("lock")
+    data = _read(path)
+    if data not in (None, b"", b"lock"):
+        what = f"the file has {len(data or b'')} bytes that no broker writes"
+        findings.add(Finding(Severity.DERIVED, "lock", path, -1, what, "delete it when no broker is running"))
+    _check_quarantine(files, findings)
+
+
+def _check_table(path: str, findings: Findings) -> None:
+    why = _why_unsound(path)
+    if not why:
+        return
+    if path.endswith(".bak"):
+        advice = "the next change of the table replaces it"
+    elif os.path.exists(f"{path}.bak") and not _why_unsound(f"{path}.bak"):
+        advice = "a broker reads the .bak beside it where it cannot put this right"
+    else:
+        advice = "bring it back from a copy, or delete it"
+    findings.add(Finding(Severity.DERIVED, "config", path, -1, why, advice))
+
+
+def _why_unsound(path: str) -> str:
+    data = _read(path)
+    if data is None:
+        return ""  # replaced just now
+    try:
+        document = decode_document(data)
+    except (ValueError, RecursionError) as error:
+        return f"no readable JSON: {error}"
+    return "the seal is wrong: the table was damaged, or edited by hand" if check_seal(document) is False else ""
+
+
+def _check_checkpoint(files: StoreFiles, findings: Findings) -> None:
     path = files.path("checkpoint")
-    if files.log.files and not os.path.exists(path):
-        findings.add(Finding(Severity.DERIVED, "checkpoint", path, -1, "there is no checkpoint", _FROM_LOG))
-    elif os.path.exists(path) and (size := os.path.getsize(path)) != CHECKPOINT_FILE_SIZE:
-        what = f"the checkpoint has {size} bytes, {CHECKPOINT_FILE_SIZE} are right"
-        findings.add(Finding(Severity.DERIVED, "checkpoint", path, -1, what, _FROM_LOG))
+    data = _read(path)
+    if data is None:
+        if files.log.files:
+            findings.add(Finding(Severity.DERIVED, "checkpoint", path, -1, "there is no checkpoint", _FROM_LOG))
+        return
+    problem = believed(data)[1]
+    if problem and files.is_running():
+        problem = believed(_read(path) or data)[1]  # while it was written
+    if problem:
+        findings.add(Finding(Severity.DERIVED, "checkpoint", path, -1, problem, _FROM_LOG))
+        return
+    seal_end = CHECKPOINT_SEAL_POSITION + CHECKPOINT_SEAL_STRUCT.size
+    odd = [
+        at for at, byte in enumerate(data) if byte and (CHECKPOINT_SIZE <= at < CHECKPOINT_SEAL_POSITION or at >= seal_end)
+    ]
+    if odd:
+        what = f"{len(odd)} bytes are not 0 that no known broker writes"
+        findings.add(Finding(Severity.DERIVED, "checkpoint", path, odd[0], what, _FROM_LOG))
 
 
-def _why_unreadable(path: str) -> str:
+def _check_clean_stop(files: StoreFiles, findings: Findings) -> None:
+    name = clean_stop.FILE_NAME
+    for path in (files.path(name), files.path(f"{name}.bak")):
+        data = _read(path)
+        if data is None:
+            continue
+        try:
+            clean_stop.decode(data)
+        except ValueError as error:
+            advice = "the next clean stop writes it anew"
+            findings.add(Finding(Severity.DERIVED, "clean stop", path, -1, f"the file is damaged: {error}", advice))
+
+
+def _check_quarantine(files: StoreFiles, findings: Findings) -> None:
+    """Each line of its log must name a file that is there, with as many bytes as it says."""
+    path = files.path("quarantine/log.jsonl")
+    data = _read(path)
+    for number, line in enumerate((data or b"").splitlines(), 1):
+        try:
+            row = json.loads(line)
+            saved, size = files.path(f"quarantine/{row['file']}"), row["end"] - row["start"]
+            found = os.path.getsize(saved)
+        except OSError:
+            what = f"line {number} names {saved}, which is not there"
+        except (ValueError, KeyError, TypeError):
+            what = f"line {number} cannot be read"
+        else:
+            what = f"line {number} names {saved} with {size} bytes, it has {found}" if found != size else ""
+        if what:
+            findings.add(Finding(Severity.DERIVED, "quarantine", path, -1, what, "nothing reads it: it is for people"))
+
+
+def _read(path: str) -> bytes | None:
+    """The file; None when there is none. Raises OSError."""
     try:
         with open(path, "rb") as file:
-            decode_document(file.read())
+            return file.read()
     except FileNotFoundError:
-        return ""  # replaced just now
-    except (OSError, ValueError, RecursionError) as error:
-        return str(error)
-    return ""
+        return None
 
 
 def checkpoint_times(files: StoreFiles) -> tuple[int, ...]:

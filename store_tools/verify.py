@@ -21,6 +21,7 @@ from store_tools.queue_files import QueueFiles
 from store_tools.range_check import REPAIR_QUEUES, CheckPlan
 from store_tools.small_files import check_checkpoint_times, check_small_files, checkpoint_times, dropped_topics, known_topics
 from store_tools.store_files import QueueKey, StoreFiles
+from store_tools.timer_check import TimerCheck, check_level_offsets
 
 # How long a record may lack its unit when nobody seems to write.
 _PATIENCE_AT_REST_S: Final = 0.2
@@ -100,6 +101,8 @@ class Verify:
         self._look_again(log, plan)
         self._check_units(log, plan)
         check_checkpoint_times(files, times, log.last_store_timestamp_ms, findings)
+        TimerCheck(files, findings, log.last_store_timestamp_ms, running=result.running).run()
+        check_level_offsets(files, findings)
         result.log_begin, result.log_end, result.log_files = log.begin, log.end, len(files.log.files)
         result.records, result.outlived = log.records, log.outlived
         result.last_store_timestamp_ms = log.last_store_timestamp_ms

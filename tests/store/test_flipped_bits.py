@@ -1,0 +1,189 @@
+"""Every file of a stopped and of a killed store, with a bit flipped, cut, emptied or deleted: what is whole is still read.
+
+Of the small files every bit is flipped. As two damaged images that are understood alike lead to the same start, what a bit
+does to the reading of a small file is asked for each, and a store started for each different answer. Of the others the bits
+are chosen by a seed, and each bit of one record's header.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+from stores import ROOT, SteppedClock, message, small_config
+
+from runtime.clock import VirtualClock
+from store import abort_mark, clean_stop
+from store.java_hash import tags_code
+from store.layout import CHECKPOINT_SEAL_POSITION, CHECKPOINT_SEAL_STRUCT, CHECKPOINT_SIZE, RECORD_SIZE_MIN
+from store.memory_disk import MemoryDisk
+from store.message_store import MessageStore
+from store.record import decode_record
+from store.store_checkpoint import believed
+
+Files = dict[str, bytes]
+# (topic, queue id, queue offset) -> (physical offset, size, body)
+Sent = dict[tuple[str, int, int], tuple[int, int, bytes]]
+
+_SAMPLE = 70
+_LOG_FILE_SIZE = 16 << 10
+
+
+def lived(*, clean: bool) -> tuple[Files, Sent]:
+    """The files that a broker leaves, and what it has acknowledged."""
+    disk, clock, sent = MemoryDisk(), SteppedClock(), Sent()
+    store = MessageStore(small_config(), disk, clock)
+    store.load()
+
+    def put(first: int, end: int) -> None:
+        for number in range(first, end):
+            topic, queue_id = ("A", number % 2) if number % 3 else ("B", 0)
+            body = b"body %03d " % number + bytes((65 + number % 26,)) * 200
+            result = store.put_message(message(topic, queue_id, body, KEYS=f"k{number}", TAGS=f"t{number % 4}"))
+            sent[topic, queue_id, result.queue_offset] = result.physical_offset, result.size, body
+            store.dispatch()
+            clock.step(1)
+
+    put(0, 70)
+    store.flush_service.run_once()
+    clock.step(70)
+    store.checkpoint_service.run_once()
+    put(70, 100)
+    if clean:
+        store.shutdown()
+    return {path: disk.read_file(path) for path in disk.paths()}, sent
+
+
+LIVES = {"stopped": lived(clean=True), "killed": lived(clean=False)}
+ALL_FILES = [(life, path.removeprefix(f"{ROOT}/")) for life, (files, _) in LIVES.items() for path in sorted(files)]
+
+
+def started(files: Files) -> tuple[MessageStore, list[str]]:
+    """A store started on the files, and what its start says is wrong."""
+    disk = MemoryDisk()
+    for path, data in files.items():
+        disk.write_file(path, data)
+    store = MessageStore(small_config(), disk, VirtualClock())
+    return store, store.load().repairs
+
+
+def unread(store: MessageStore, sent: Sent, damaged: range) -> list[tuple[str, int, int]]:
+    """What cannot be read, or with other tags, of the messages none of whose bytes are in a `damaged` part of the log."""
+    missing = []
+    for (topic, queue_id, queue_offset), (physical_offset, size, body) in sent.items():
+        if physical_offset < damaged.stop and damaged.start < physical_offset + size:
+            continue
+        queue = store.queue(topic, queue_id)
+        unit = queue.unit_at(queue_offset) if queue is not None else None
+        result = store.get_message(topic, queue_id, queue_offset, 1)
+        found = decode_record(result.views[0], 0) if result.views else None
+        code = tags_code(f"t{int(body[5:8]) % 4}")
+        if found is None or found.body != body or unit is None or unit[2] != code:
+            missing.append((topic, queue_id, queue_offset))
+    return missing
+
+
+def in_log(path: str, start: int, end: int) -> range:
+    """Physical offsets of a file's bytes; nothing when it is none of the log's."""
+    first = int(path[-20:]) if "commitlog/" in path else 0
+    return range(first + start, first + end) if "commitlog/" in path else range(0)
+
+
+def named(path: str, lines: list[str]) -> bool:
+    """Whether a line names the file, or the queue or the index that it is part of."""
+    parts = path.split("/")
+    if parts[0] == "consumequeue":
+        return any(path in line or f"{parts[1]}/{parts[2]}" in line for line in lines)
+    if parts[0] == "index":
+        return any("index file" in line for line in lines)
+    return any(parts[-1] in line for line in lines)
+
+
+@pytest.mark.parametrize("how", ["deleted", "emptied", "halved"])
+@pytest.mark.parametrize("life, path", ALL_FILES)
+def test_a_file_that_is_gone_or_cut(life: str, path: str, how: str) -> None:
+    files, sent = dict(LIVES[life][0]), LIVES[life][1]
+    data = files.pop(f"{ROOT}/{path}")
+    kept = 0
+    if how != "deleted":
+        kept = len(data) // 2 if how == "halved" else 0
+        files[f"{ROOT}/{path}"] = data[:kept]
+    store, lines = started(files)
+    assert unread(store, sent, in_log(path, kept, len(data))) == []
+    is_like_another_brokers = path == "abort" and how == "emptied"
+    # Of the newest index file nothing had been noted before the kill: it is made again like any other new one.
+    is_unknown = path.startswith("index/") and how == "deleted" and life == "killed"
+    if not (is_like_another_brokers or is_unknown or path.endswith(".bak")):
+        assert named(path, lines), lines
+
+
+def flips(data: bytes, bits: list[int]) -> Iterator[bytes]:
+    for bit in bits:
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        yield bytes(flipped)
+
+
+def _understood_checkpoint(data: bytes) -> object:
+    return believed(data)
+
+
+def _understood_clean_stop(data: bytes) -> object:
+    try:
+        return repr(clean_stop.decode(data))
+    except ValueError as error:
+        return str(error)
+
+
+def _understood_abort(data: bytes) -> object:
+    return abort_mark.decode(data, "memory")
+
+
+@pytest.mark.parametrize("life", LIVES)
+@pytest.mark.parametrize(
+    "path, understood",
+    [
+        ("checkpoint", _understood_checkpoint),
+        ("cleanStop.json", _understood_clean_stop),
+        ("abort", _understood_abort),
+    ],
+)
+def test_every_bit_of_a_small_file(life: str, path: str, understood: Callable[[bytes], object]) -> None:
+    files, sent = LIVES[life]
+    data = files.get(f"{ROOT}/{path}")
+    if data is None:
+        pytest.skip("there is none after a clean stop")
+    sound, starts = understood(data), dict[object, bytes]()
+    for number, flipped in enumerate(flips(data, list(range(len(data) * 8)))):
+        meaning = understood(flipped)
+        is_unused = path == "checkpoint" and not (
+            number // 8 < CHECKPOINT_SIZE
+            or CHECKPOINT_SEAL_POSITION <= number // 8 < CHECKPOINT_SEAL_POSITION + CHECKPOINT_SEAL_STRUCT.size
+        )
+        assert (meaning == sound) == is_unused, f"bit {number}: {meaning}"
+        if meaning != sound:
+            starts.setdefault(meaning, flipped)
+    assert len(starts) < 20
+    for flipped in starts.values():
+        store, lines = started(files | {f"{ROOT}/{path}": flipped})
+        assert unread(store, sent, range(0)) == []
+        assert named(path, lines), lines
+
+
+@pytest.mark.parametrize(
+    "life, path", [one for one in ALL_FILES if one[1].startswith(("commitlog", "consumequeue", "index"))]
+)
+def test_bits_of_a_large_file(life: str, path: str) -> None:
+    files, sent = LIVES[life]
+    data = files[f"{ROOT}/{path}"]
+    written = [at for at, byte in enumerate(data) if byte]
+    rng = random.Random(path)
+    bits = rng.sample(range(len(data) * 8), min(_SAMPLE, len(data)))
+    bits += [at * 8 + rng.randrange(8) for at in rng.sample(written, min(_SAMPLE, len(written)))]
+    if life == "killed" and path == f"commitlog/{_LOG_FILE_SIZE:020}":
+        bits += range(RECORD_SIZE_MIN * 8)
+    for bit, flipped in zip(bits, flips(data, bits), strict=True):
+        store, lines = started(files | {f"{ROOT}/{path}": flipped})
+        missing = unread(store, sent, in_log(path, bit // 8, bit // 8 + 1))
+        assert missing == [], f"byte {bit // 8}, bit {bit % 8}: {lines}"
+        if path.startswith("consumequeue") and bit // 8 in written and life == "stopped":
+            assert named(path, lines), f"byte {bit // 8}, bit {bit % 8}"
