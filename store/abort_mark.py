@@ -1,8 +1,8 @@
 """The file `abort`: there while a broker runs on the store, and after it was killed or the machine went down.
 
 Apache's brokers write nothing into it, or their process id. Ours has a second line, the mark of the running kernel and mount
-(`Disk.boot_mark`): under the same one the page cache has every byte that a killed process wrote. A third line is the checksum
-of the two before.
+(`Disk.boot_mark`): under the same one the page cache has every byte that a killed process wrote. A third line is the
+checksum of the two before.
 """
 
 import os

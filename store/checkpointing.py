@@ -126,9 +126,17 @@ class CheckpointService:
                 self._shortages.refused("sync", f"{error}; trying again")
             else:
                 self._fail(error)
-        self._commit_log.look_for_deletion()
+        self._commit_log.refusal_log.tell()
+        self._look_for_deletion()
         with suppress(OSError):
             self._release_memory()
+
+    def _look_for_deletion(self) -> None:
+        """Refuse messages once the log file that they would go into was deleted: the next start would not find them."""
+        files = self._commit_log.mapped_files.files
+        if files and not self._disk.exists(path := files[-1].path) and files is self._commit_log.mapped_files.files:
+            reason = f"{path} was deleted under the running broker; nothing is stored until the broker is restarted"
+            self._commit_log.refuse("deleted", reason)
 
     def _release_memory(self) -> None:
         resident_max = self._config.mapped_memory_resident_max

@@ -15,6 +15,7 @@ import logging
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import Final
 
@@ -31,6 +32,7 @@ from store.layout import (
     MESSAGE_MAGIC_CODE,
     RECORD_FIXED_SIZE,
 )
+from store.log_directories import directory_for
 from store.mapped_file import MappedFile
 from store.mapped_file_queue import MappedFileQueue
 from store.message import TRANSACTION_UNQUEUED_FLAG, DispatchRequest, Message, PutResult, PutStatus, folder_problem
@@ -38,7 +40,6 @@ from store.message_limits import MessageLimits
 from store.multi_dispatch import MultiDispatch, QueueKey, further_request
 from store.open_files import OpenFiles
 from store.properties import KEYS, UNIQ_KEY
-from store.refusal_log import RefusalLog
 from store.record import (
     PROPERTIES_SIZE_MAX,
     TOPIC_SIZE_MAX_V2,
@@ -49,6 +50,7 @@ from store.record import (
     record_size,
     topic_part,
 )
+from store.refusal_log import RefusalLog
 
 log = logging.getLogger("store")
 
@@ -96,7 +98,7 @@ class CommitLog:
             open_files=open_files,
             reserve_step=_RESERVE_STEP,
             more_directories=more_directories,
-            directory_for=self._directory_for if more_directories else None,
+            directory_for=partial(directory_for, config, disk) if more_directories else None,
         )
         self.queue_offsets: dict[tuple[str, int], int] = {}
         # What was appended since the last dispatch, in order.
@@ -110,7 +112,7 @@ class CommitLog:
         # Records between `wrote` and `taken` of the last file.
         self._unwritten: list[bytes] = []
         self._refusals: dict[str, str] = {}
-        self._refusal_log = RefusalLog("messages are refused", clock)
+        self.refusal_log = RefusalLog("messages are refused", clock)
         self._no_room = ""
         self._no_room_until = 0.0
         self._config = config
@@ -192,8 +194,10 @@ class CommitLog:
                 further = [self.multi_dispatch.assign(message, self.queue_offsets, taken) for message in messages]
             except ValueError as error:
                 return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=str(error))
+        if messages[0].topic in self.refused_topics:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=self.refused_topics[messages[0].topic])
         for message in messages:
-            refused = self._illegal(message)
+            refused = self._limits.refusal(message)
             if refused is not None:
                 return refused
         sizes = [record_size(message, len(topic_bytes)) for message in messages]
@@ -327,12 +331,6 @@ class CommitLog:
             self._plain_topics[topic] = part
         return magic_code, part
 
-    def _illegal(self, message: Message) -> PutResult | None:
-        """The refusal of a message that breaks a limit, or whose topic takes nothing."""
-        if message.topic in self.refused_topics:
-            return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=self.refused_topics[message.topic])
-        return self._limits.refusal(message)
-
     # --- refusing --------------------------------------------------------------------------------------------------
 
     def refuse(self, cause: str, reason: str | None) -> None:
@@ -342,25 +340,14 @@ class CommitLog:
             if reason is not None:
                 self._refusals[cause] = reason
             else:
-                self._refusal_log.over(cause)
+                self.refusal_log.over(cause)
             self.refusal = next(iter(self._refusals.values()), None)
             self._look_ahead()
 
     def _refused(self, cause: str, reason: str, status: PutStatus = PutStatus.SERVICE_NOT_AVAILABLE) -> PutResult:
         """The refusal of a message for what is not its sender's fault."""
-        self._refusal_log.refused(cause, reason)
+        self.refusal_log.refused(cause, reason)
         return PutResult(status, reason=reason)
-
-    def look_for_deletion(self) -> None:
-        """Refuse messages once the file that they would go into was deleted: the next start would not find them.
-
-        Also tells how many were refused, where that is due. For the checkpoint thread.
-        """
-        self._refusal_log.tell()
-        last = self._last
-        if last is not None and not self._disk.exists(last.path) and last is self._last:
-            reason = f"{last.path} was deleted under the running broker; nothing is stored until the broker is restarted"
-            self.refuse("deleted", reason)
 
     def _look_ahead(self) -> None:
         """Find out up to where records of the usual kind need no look at what may be in their way."""
@@ -381,26 +368,17 @@ class CommitLog:
                 self._look_ahead()
         except OSError as error:
             if error.errno not in NO_ROOM:
-                reason = f"next CommitLog file: {error}"
-                return self._refused("next file", reason, PutStatus.CREATE_MAPPED_FILE_FAILED)
+                return self._refused("next file", f"next CommitLog file: {error}", PutStatus.CREATE_MAPPED_FILE_FAILED)
             directory = file.path.rpartition("/")[0] if file is not None else self.mapped_files.directory
             self._no_room = no_room(self._disk, directory, "CommitLog", error)
             self._no_room_until = now + _NO_ROOM_S
             return self._refused("no room", self._no_room)
-        self._refusal_log.over("no room")
-        self._refusal_log.over("next file")
+        self.refusal_log.over("no room")
+        self.refusal_log.over("next file")
         self._note_wait(began_s)
         return None
 
     # --- files -----------------------------------------------------------------------------------------------------
-
-    def _directory_for(self, start_offset: int) -> str:
-        """Where a new file goes (Java's MultiPathMappedFileQueue): in turns to the directories that are not nearly full."""
-        config = self._config
-        writable = sorted(set(config.commit_log_directories) - set(config.read_only_commit_log_directories))
-        limit = config.disk_space_clean_forcibly_ratio / 100
-        usable = [path for path in writable if self._disk.usage(path) <= limit] or writable
-        return usable[start_offset // config.mapped_file_size_commit_log % len(usable)]
 
     def _roll(self) -> MappedFile:
         """Begin the next file. It is created first: when that fails, the last one stays as it is.
@@ -483,8 +461,7 @@ class CommitLog:
 
     def recovered(self, last_store_timestamp_ms: int) -> None:
         """Take up appending behind what recovery left; store times go on from its last record's."""
-        files = self.mapped_files.files
-        if files:
+        if files := self.mapped_files.files:
             with self._lock:
                 self._write_to(files[-1])
         self.last_store_timestamp_ms = last_store_timestamp_ms

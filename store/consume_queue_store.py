@@ -114,7 +114,10 @@ class ConsumeQueueStore:
                 self.dirty[queue] = None
 
     def truncate_units(self, ends: Mapping[QueueKey, int]) -> None:
-        """Drop the units from these queue offsets on, and all of the queues that have none."""
+        """Drop the units from these queue offsets on, and all of the queues that have none.
+
+        By what units say of physical offsets, as `truncate` goes, a damaged one could be passed over.
+        """
         for key, queue in tuple(self.queues.items()):
             end = ends.get(key, queue.min_offset)
             if queue.min_offset <= end < queue.max_offset:

@@ -34,7 +34,7 @@ _LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_
 
 
 def map_file(descriptor: int, size: int, read_only: bool) -> mmap.mmap:
-    """Map `size` bytes of a file, to be shared with the kernel; the descriptor is not needed any more then. Raises OSError."""
+    """Map `size` bytes of a file, which then needs the descriptor no more. Raises OSError."""
     prot = mmap.PROT_READ if read_only else mmap.PROT_READ | mmap.PROT_WRITE
     try:
         pages = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE, prot)

@@ -48,7 +48,7 @@ class _FileRegion(MappedRegion):
         self.view = memoryview(self.array)  # type: ignore[arg-type]  # an ndarray is a buffer; the stubs say so from 3.12 on
 
     def sync(self, start: int, end: int) -> None:
-        # By msync while the file is mapped, which needs no descriptor. Not mmap.flush, which holds the GIL for the whole of it
+        # By msync while the file is mapped, which needs no descriptor. Not by mmap.flush, which holds the GIL all the while
         # (3.11: the loop stood still for 130 ms).
         array = getattr(self, "array", None)
         if array is not None:

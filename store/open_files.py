@@ -1,7 +1,8 @@
 """How many files are mapped at once, and how much of them may stay in memory.
 
-A mapping costs address space (and where the kernel promises no memory that it has not, a descriptor), each page of it that was touched counts as resident memory. The store of a
-busy broker has more of both than the process should: hundreds of log files, thousands of queues, of which few are in use.
+A mapping costs address space (where the kernel never promises memory, a descriptor too), each page of it that was touched
+counts as resident memory. The store of a busy broker has more of both than the process should: hundreds of log files,
+thousands of queues, of which few are in use.
 
 Mapped are at most so many files. Which one goes when there is one more is decided by second chance: files stand in a circle
 in the order in which they were mapped; the first in it that nobody looked up since it last stood there goes.

@@ -1,8 +1,8 @@
 """Checksums of queue files: damage to a unit is noticed before a pull goes by it.
 
 `cleanStop.json` keeps them: of each file the checksum of the units that it had when all of it was on the disk. A start looks
-at the newest files; what would take it too long the checkpoint thread looks at afterwards. A damaged queue is made again from
-the log, in the one case at once, in the other by the next start.
+at the newest files; what would take it too long the checkpoint thread looks at afterwards. A damaged queue is made again
+from the log, in the one case at once, in the other by the next start.
 """
 
 import logging
@@ -20,8 +20,8 @@ from store.mapped_file import file_name
 log = logging.getLogger("store")
 
 # Of each: bytes read at most.
-START_MAX: Final = 256 << 20
-ROUND_MAX: Final = 8 << 20
+_START_MAX: Final = 256 << 20
+_ROUND_MAX: Final = 8 << 20
 # Of files whose checksum is not known, as an older version wrote none, so much is read by each save.
 _UNKNOWN_MAX: Final = 64 << 20
 
@@ -79,6 +79,13 @@ class SumCheck:
         by_age.sort(key=lambda one: one[0])
         self._waiting = deque(by_age)
 
+    def at_start(self, repairs: list[str]) -> set[QueueKey]:
+        """The queues that are to be made again; which file of each is damaged goes to `repairs`."""
+        self.go_on(_START_MAX)
+        found, self.damaged = self.damaged, {}
+        repairs += [f"{path} is damaged: its checksum is wrong" for path in found.values()]
+        return set(found)
+
     def go_on(self, bytes_max: int) -> None:
         """Look at files of up to so many bytes, the newest of all queues first."""
         while self._waiting and bytes_max > 0:
@@ -100,7 +107,7 @@ class SumCheck:
     def go_on_in_background(self) -> bool:
         """A portion beside a running broker; whether damage was found, of which the next start is to know."""
         before = len(self.damaged)
-        self.go_on(ROUND_MAX)
+        self.go_on(_ROUND_MAX)
         for path in list(self.damaged.values())[before:]:
             log.error("%s is damaged: its checksum is wrong; the next start makes the queue again from the log", path)
         return len(self.damaged) > before

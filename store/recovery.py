@@ -30,8 +30,7 @@ from store.index_service import IndexService
 from store.layout import RECORD_SIZE_MIN
 from store.log_scan import LogScan, next_sound_record
 from store.lost_records import LostRecords, numbered
-from store.mapped_file import file_name
-from store.queue_sums import START_MAX, SumCheck
+from store.queue_sums import SumCheck
 from store.record_window import RecordWindow
 from store.recovery_report import RecoveryReport, StartKind
 from store.store_checkpoint import StoreCheckpoint
@@ -103,12 +102,7 @@ class Recovery:
         self._suspects |= set(self.known.rebuilding)
         self._drop_broken()
         self._check_sums()
-        if known.log_file_size and known.log_begin < self._files.min_offset:
-            when = "was stopped" if known.clean else "last saved its state"
-            report.repairs.append(
-                f"log files before {file_name(self._files.min_offset)} are deleted since the broker {when}: the log began "
-                f"with {file_name(known.log_begin)} then"
-            )
+        report.repairs += recovery_start.deleted_since(self._files, self.known)
         self._drop_deleted_files()
         if not self._files.files:
             self._begin_empty()
@@ -149,12 +143,8 @@ class Recovery:
 
     def _check_sums(self) -> None:
         """Suspect the queues with damaged files: nothing else would look at units before the start."""
-        check = self.sum_check = SumCheck(self._disk, self._queues, self.known.sums, self.known.dropped)
-        check.go_on(START_MAX)
-        for key, path in check.damaged.items():
-            self._report.repairs.append(f"{path} is damaged: its checksum is wrong")
-            self._suspects.add(key)
-        check.damaged.clear()
+        self.sum_check = SumCheck(self._disk, self._queues, self.known.sums, self.known.dropped)
+        self._suspects |= self.sum_check.at_start(self._report.repairs)
 
     def _drop_broken(self) -> None:
         broken = tuple(self._queues.broken)
@@ -218,7 +208,6 @@ class Recovery:
         if report.clean or missing_from is not None:
             self._set_back(start)
         if known_end > begin and start <= known_end:
-            # By number: by what units say of physical offsets a damaged one could be passed over.
             self._queues.truncate_units({key: end.max_offset for key, end in known.queue_ends().items()})
         physic_ms, logics_ms = self._checkpoint.physic_msg_timestamp_ms, self._checkpoint.logics_msg_timestamp_ms
         self._carry(start)
@@ -423,8 +412,7 @@ class Recovery:
         if self._report.kind is not StartKind.CLEAN:
             self._leave_torn_properties()
         end = report.end_offset
-        behind = files.view(end, RECORD_SIZE_MIN)
-        if behind is not None and any(behind):
+        if any(files.view(end, RECORD_SIZE_MIN) or b""):
             line = f"what stood behind the log's end at {end} is cut off: {report.end_reason}"
             if report.synced_timestamp_ms is None or report.synced_timestamp_ms > self._last_store_timestamp_ms:
                 until = recovery_start.written_to(files, end)
@@ -434,9 +422,7 @@ class Recovery:
             report.repairs.append(line)
         if report.kind is not StartKind.CRASHED and self._queues_end > end:
             line = f"queues knew of records up to {self._queues_end}, the log has them up to {end}"
-            if files.file_at(end) is None:
-                line += f": {files.directory}/{file_name(end - end % files.file_size)} is missing or empty"
-            report.repairs.append(line)
+            report.repairs.append(line + recovery_start.missing_behind(files, end))
         report.log_files_deleted = files.truncate(end)
         if self._queues.max_physical_offset > end:
             self._queues.truncate(end)

@@ -15,7 +15,7 @@ from store.disk import Disk
 from store.index_service import IndexService
 from store.layout import BLANK_SIZE, HOLE_TAGS_CODE, INDEX_HEADER_SIZE, INDEX_SLOT_SIZE
 from store.log_scan import LogScan
-from store.mapped_file import FILE_NAME_SIZE, MappedFile
+from store.mapped_file import FILE_NAME_SIZE, MappedFile, file_name
 from store.mapped_file_queue import MappedFileQueue
 from store.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from store.record import BadRecordError, bounds, check_record, decode_dispatch_request, is_blank, store_timestamp_of
@@ -73,6 +73,21 @@ def nothing_behind(files: MappedFileQueue, end: int) -> bool:
     """Whether nothing was appended to the log at `end`."""
     behind = files.view(past_blank(files, end), BLANK_SIZE)
     return behind is None or not any(behind)
+
+
+def deleted_since(files: MappedFileQueue, known: CleanStop) -> list[str]:
+    """In words, that the first files of the log are gone which were there when its state was saved."""
+    if not known.log_file_size or known.log_begin >= files.min_offset:
+        return []
+    when = "was stopped" if known.clean else "last saved its state"
+    now, then = file_name(files.min_offset), file_name(known.log_begin)
+    return [f"the log begins with {now}, and began with {then} when the broker {when}: those between are deleted since"]
+
+
+def missing_behind(files: MappedFileQueue, end: int) -> str:
+    """In words, that the file is missing in which the log would go on."""
+    is_there = files.file_at(end) is not None
+    return "" if is_there else f": {files.directory}/{file_name(end - end % files.file_size)} is missing or empty"
 
 
 def last_file_start(files: MappedFileQueue) -> int:

@@ -59,7 +59,10 @@ class StoreCheckpoint:
     """Times in epoch ms; setting one is cheap, `flush` writes them."""
 
     def __init__(self, disk: Disk, path: str) -> None:
-        """Open the checkpoint at `path`; what cannot be believed begins with zeros, and `problem` says why. Raises OSError."""
+        """Open the checkpoint at `path`; what cannot be believed begins with zeros, and `problem` says why.
+
+        Raises OSError.
+        """
         exists = disk.exists(path)
         if exists and (size := disk.size(path)) != CHECKPOINT_FILE_SIZE:
             # Its length was lost in a crash, or somebody cut it.

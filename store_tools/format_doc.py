@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from store import layout
-from store.clean_stop import CleanStop, IndexEnd, QueueEnd
+from store.clean_stop import CleanStop, IndexEnd, QueueEnd, encode
 from store.index_file import IndexFile
 from store.java_hash import tags_code
 from store.key_hash import key_hashes
@@ -22,6 +22,7 @@ from store.memory_disk import MemoryDisk
 from store.message import Message
 from store.properties import encode_properties
 from store.quarantine import filler_record
+from store.queue_sums import FileSum
 from store.record import encode_record, record_size, topic_part
 from store.timer_store import TimerStore
 from store_tools.documents import host_text
@@ -156,9 +157,10 @@ def _clean_stop() -> bytes:
         log_file_size=1 << 30,
         index_file_size=420_000_040,
         queues={"TopicTest": {3: QueueEnd(0, 3, 1442)}},
+        sums={"TopicTest": {3: [FileSum(0, 60, 0xA1B2C3D4)]}},
         index=[IndexEnd("20231114221320025", 4, 1314)],
     )
-    return msgspec.json.format(msgspec.json.encode(left), indent=2)
+    return msgspec.json.format(encode(left), indent=2)
 
 
 def _index_parts() -> list[Part]:

@@ -13,6 +13,8 @@ from store.store_checkpoint import believed
 from store_tools.finding import Finding, Findings, Severity
 from store_tools.store_files import StoreFiles
 
+# 5.5.0 keeps one number more than we know.
+_KNOWN_TO_APACHE: Final = 64
 _FROM_LOG: Final = "the next start of a broker goes by the log; `pocketmq store repair` sets it anew"
 check_seal: Final[Callable[[Mapping[str, Any]], bool | None]] = getattr(config_document, "check_seal", lambda document: None)
 _CHECKPOINT_NAMES: Final = ("physic_msg_timestamp_ms", "logics_msg_timestamp_ms", "index_msg_timestamp_ms")
@@ -37,7 +39,7 @@ def dropped_topics(files: StoreFiles) -> dict[str, int]:
 
 
 def check_small_files(files: StoreFiles, findings: Findings) -> None:
-    """Tables and marks that cannot be read or are not what was written; of a running broker only what is replaced at once."""
+    """Tables and marks that cannot be read, or are not what was written."""
     folder = files.path("config")
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
         if name.endswith((".json", ".json.bak")):
@@ -95,10 +97,8 @@ def _check_checkpoint(files: StoreFiles, findings: Findings) -> None:
         findings.add(Finding(Severity.DERIVED, "checkpoint", path, -1, problem, _FROM_LOG))
         return
     seal_end = CHECKPOINT_SEAL_POSITION + CHECKPOINT_SEAL_STRUCT.size
-    odd = [
-        at for at, byte in enumerate(data) if byte and (CHECKPOINT_SIZE <= at < CHECKPOINT_SEAL_POSITION or at >= seal_end)
-    ]
-    if odd:
+    unused = (*range(_KNOWN_TO_APACHE, CHECKPOINT_SEAL_POSITION), *range(seal_end, len(data)))
+    if odd := [at for at in unused if data[at]]:
         what = f"{len(odd)} bytes are not 0 that no known broker writes"
         findings.add(Finding(Severity.DERIVED, "checkpoint", path, odd[0], what, _FROM_LOG))
 

@@ -1,4 +1,4 @@
-"""A crowded machine: no descriptor or no memory for a moment is no failed sync and no broken store, and what lasts is said."""
+"""A crowded machine: a shortage is no failed sync and no broken store, and what lasts is said."""
 
 import errno
 import os

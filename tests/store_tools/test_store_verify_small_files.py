@@ -1,0 +1,211 @@
+"""`verify` looks at every file of a store: one finding for each damage, named by its file."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_stores import NOW_MS, made, verified, write_topics
+
+from store import abort_mark, config_document, timer_checkpoint
+from store.file_disk import FileDisk
+from store.layout import TIMER_LOG_UNIT_SIZE, TIMER_WHEEL_SLOT_DTYPE
+from store.timer_store import TimerStore
+from store_tools.finding import Findings
+from store_tools.report import as_document
+from store_tools.small_files import check_small_files
+from store_tools.store_files import StoreFiles
+from store_tools.timer_check import TimerCheck, check_level_offsets
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = made(tmp_path / "store", 20)
+    write_topics(root, "Topic0", "Topic1", "SCHEDULE_TOPIC_XXXX")
+    return root
+
+
+def small_findings(root: Path) -> list[tuple[str, str]]:
+    """(kind, file) of each."""
+    findings = Findings()
+    check_small_files(StoreFiles(str(root)), findings)
+    return [(finding.kind, Path(finding.path).name) for finding in findings.kept]
+
+
+def missed_bits(path: Path, bits: range) -> list[int]:
+    """The bits of a file whose flip `verify` does not find; the file is as it was afterwards."""
+    data, root, missed = path.read_bytes(), path.parents[0], []
+    for bit in bits:
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        if [name for _, name in small_findings(root)] != [path.name]:
+            missed.append(bit)
+    path.write_bytes(data)
+    return missed
+
+
+def test_bits_of_a_mark_and_of_what_a_clean_stop_left(root: Path) -> None:
+    (root / "abort").write_bytes(abort_mark.encode(FileDisk().boot_mark(str(root))))
+    assert small_findings(root) == []
+    for name in ("abort", "cleanStop.json"):
+        assert missed_bits(root / name, range(0, (root / name).stat().st_size * 8, 13)) == []
+
+
+def test_bits_of_a_checkpoint_but_where_apache_may_have_more(root: Path) -> None:
+    assert small_findings(root) == []
+    (root / "cleanStop.json").unlink()
+    assert {bit // 8 for bit in missed_bits(root / "checkpoint", range(0, 320 * 8, 7))} == set(range(40, 64))
+
+
+@pytest.mark.parametrize(
+    "name, data, kind",
+    [
+        ("checkpoint", b"", "checkpoint"),
+        ("checkpoint", None, "checkpoint"),
+        ("cleanStop.json", b"", "clean stop"),
+        ("cleanStop.json.bak", b"{}", "clean stop"),
+        ("abort", b"1\nsome other mark\n", "abort"),
+        ("lock", b"lick", "lock"),
+        ("config/topics.json", b"{", "config"),
+        ("config/topics.json", b"", "config"),
+        ("config/topics.json.bak", b"\0" * 100, "config"),
+        ("config/consumerOffset.json", b"[]", "config"),
+        ("quarantine/log.jsonl", b"{}\n", "quarantine"),
+        ("quarantine/log.jsonl", b'{"start": 5, "end": 9, "file": "gone"}\n', "quarantine"),
+        ("config/delayOffset.json", b'{"offsetTable":{3:5000}}', "delay offsets"),
+        ("config/delayOffset.json", b'{"offsetTable":{3:-1}}', "delay offsets"),
+    ],
+)
+def test_each_damaged_file_is_one_finding(root: Path, name: str, data: bytes | None, kind: str) -> None:
+    path = root / name
+    path.parent.mkdir(exist_ok=True)
+    if data is None:
+        path.unlink()
+    else:
+        path.write_bytes(data)
+    result = verified(root)
+    assert [(finding.kind, finding.path) for finding in result.findings.kept] == [(kind, str(path))]
+    assert result.exit_code == 2
+
+
+def test_what_apaches_brokers_leave_is_no_damage(root: Path) -> None:
+    for mark in (b"", b"4711", b"4711\n"):
+        (root / "abort").write_bytes(mark)
+        assert small_findings(root) == []
+    (root / "lock").write_bytes(b"")
+    page = bytearray((root / "checkpoint").read_bytes())
+    for position in (0, 8, 16):
+        time_ms = int.from_bytes(page[position : position + 8], "big") + 12_345
+        page[position : position + 8] = time_ms.to_bytes(8, "big")
+    (root / "checkpoint").write_bytes(page)
+    assert small_findings(root) == [], "Apache has gone on with the numbers, and left the seal"
+
+
+@pytest.mark.skipif(not hasattr(config_document, "sealed"), reason="tables have no seal yet")
+def test_a_table_whose_seal_is_wrong(root: Path) -> None:
+    path = root / "config/topics.json"
+    document = {"topicConfigTable": json.loads(path.read_text())["topicConfigTable"], "dataVersion": {"counter": 1}}
+    path.write_bytes(config_document.sealed(config_document.encode_document(document)))
+    assert small_findings(root) == []
+    path.write_bytes(path.read_bytes().replace(b'"counter": 1', b'"counter": 3'))
+    assert small_findings(root) == [("config", "topics.json")]
+
+
+def test_the_worst_comes_first_in_json(root: Path) -> None:
+    (root / "config/topics.json").write_bytes(b"{")
+    log = root / f"commitlog/{0:020}"
+    data = bytearray(log.read_bytes())
+    data[4] ^= 1
+    log.write_bytes(data)
+    severities = [finding["severity"] for finding in as_document(verified(root))["findings"]]
+    assert severities[0] == "damage" and severities == sorted(severities, key=["damage", "differs", "note"].index)
+
+
+# --- timers -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def timers(root: Path) -> Path:
+    """The same store with timer files: units of records that the log has."""
+    (root / "config").mkdir(exist_ok=True)
+    timers = TimerStore(
+        FileDisk(),
+        wheel_path=str(root / "timerwheel"),
+        log_directory=str(root / "timerlog"),
+        checkpoint_path=str(root / "config/timercheck"),
+        log_file_size=4096,
+        slots_total=120,
+        roll_window_slots=30,
+    )
+    timers.recover(NOW_MS, 1 << 20, 0)
+    for number in range(20):
+        timers.put(NOW_MS + 10_000 + number % 5 * 1000, NOW_MS, 100 * number, 200, 7)
+    timers.mark(NOW_MS + 1000, 0)
+    timers.flush(timers.state, NOW_MS)  # type: ignore[arg-type]  # it was marked
+    timers.close()
+    return root
+
+
+def timer_findings(root: Path) -> list[tuple[str, str, int]]:
+    findings = Findings()
+    files = StoreFiles(str(root))
+    TimerCheck(files, findings, NOW_MS, running=False).run()
+    check_level_offsets(files, findings)
+    return [(finding.kind, Path(finding.path).name, finding.position) for finding in findings.kept]
+
+
+def overwritten(position: int, number: int) -> Callable[[bytearray], None]:
+    def change(data: bytearray) -> None:
+        data[position : position + 8] = number.to_bytes(8, "big", signed=True)
+
+    return change
+
+
+@pytest.mark.parametrize("position, number", [(0, -5), (0, 1 << 62), (8, -1), (8, 1 << 40), (16, 1), (16, -1)])
+def test_a_timercheck_that_cannot_be(timers: Path, position: int, number: int) -> None:
+    assert timer_findings(timers) == []
+    path = timers / "config/timercheck"
+    data = bytearray(path.read_bytes())
+    overwritten(position, number)(data)
+    path.write_bytes(data)
+    assert ("timercheck", "timercheck", position) in timer_findings(timers)
+
+
+@pytest.mark.skipif(not hasattr(timer_checkpoint, "state_problems"), reason="timercheck has no second copy yet")
+def test_bits_of_timercheck(timers: Path) -> None:
+    path = timers / "config/timercheck"
+    data = path.read_bytes()
+    for bit in (*range(0, 640 * 8, 3), *range(640 * 8, len(data) * 8, 101)):
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        assert "timercheck" in {kind for kind, _, _ in timer_findings(timers)}, f"bit {bit}"
+
+
+def test_a_timercheck_without_a_timer_log(timers: Path) -> None:
+    for path in (timers / "timerlog").iterdir():
+        path.unlink()
+    assert ("timercheck", "timercheck", 8) in timer_findings(timers)
+    (timers / "config/timercheck").write_bytes(b"short")
+    assert timer_findings(timers) == [("timercheck", "timercheck", -1)]
+
+
+@pytest.mark.parametrize("position, number", [(4, 1 << 40), (4, -7), (28, -1), (28, 1 << 40), (36, 0)])
+def test_a_unit_of_the_timer_log_that_cannot_be(timers: Path, position: int, number: int) -> None:
+    path = timers / "timerlog" / ("0" * 20)
+    data = bytearray(path.read_bytes())
+    overwritten(3 * TIMER_LOG_UNIT_SIZE + position, number)(data)
+    path.write_bytes(data)
+    assert timer_findings(timers) == [("timer log", path.name, 3 * TIMER_LOG_UNIT_SIZE)]
+
+
+@pytest.mark.parametrize("name, value", [("last_position", 1 << 40), ("first_position", -9), ("time", 1 << 40)])
+def test_a_slot_of_the_wheel_that_points_elsewhere(timers: Path, name: str, value: int) -> None:
+    path = timers / "timerwheel"
+    slots = np.frombuffer(path.read_bytes(), TIMER_WHEEL_SLOT_DTYPE).copy()
+    number = int(np.flatnonzero(slots["time"] > 0)[0])
+    slots[name][number] = value
+    path.write_bytes(slots.tobytes())
+    assert timer_findings(timers) == [("timer wheel", "timerwheel", number * slots.itemsize)]
