@@ -3,7 +3,6 @@
 All methods belong to the loop's thread. `on_flushed` alone is called from the flush thread.
 """
 
-import os
 from collections.abc import Callable, Set
 from contextlib import suppress
 from typing import Final
