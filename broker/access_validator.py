@@ -88,5 +88,5 @@ class AccessValidator:
 
     def _refuse(self, host: str, why: str) -> NoReturn:
         why = why[:SAID_SIZE_MAX]
-        self._refusals.say((host, why), f"refused a request from {host}: {why!r}")
+        self._refusals.refused((host, why), f"refused a request from {host}: {why!r}")
         raise RemotingError(ResponseCode.SYSTEM_ERROR, f"org.apache.rocketmq.acl.common.AclException: {why}")

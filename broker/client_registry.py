@@ -9,19 +9,17 @@ What clients say of themselves is kept within limits: a heartbeat beyond them is
 
 import logging
 from collections.abc import Callable
-from typing import Final, NoReturn
+from typing import Final
 
 import msgspec
 
 from broker.config import BrokerConfig
 from broker.group_notifier import GroupNotifier
+from broker.limit_refusals import LimitRefusals
 from broker.subscription_group import SubscriptionGroupManager
 from remoting.bodies import ConsumerData, SubscriptionData
-from remoting.codes import ResponseCode
-from remoting.dispatch import RemotingError
 from remoting.server import Channel
 from runtime.clock import Clock
-from runtime.refusals import Refusals
 
 log = logging.getLogger("broker")
 
@@ -126,7 +124,7 @@ class ClientRegistry:
         self._groups = groups
         self._clock = clock
         self._notifier = notifier
-        self._refused = Refusals(log, clock)
+        self._refusals = LimitRefusals(clock, "heartbeat refused")
         self._registration_count = 0
         self._producers_by_id: dict[str, dict[tuple[str, Channel], ClientChannelInfo]] = {}
         self.consumers: dict[str, ConsumerGroupInfo] = {}
@@ -162,7 +160,7 @@ class ClientRegistry:
         table = self.producers.get(group)
         if table is None:
             if len(self.producers) >= self._config.max_producer_groups:
-                self._refuse(f"{len(self.producers)} producer groups are connected, the limit (maxProducerGroups)")
+                self._refusals.refuse(f"{len(self.producers)} producer groups are connected, the limit (maxProducerGroups)")
             table = self.producers[group] = {}
         before = table.get(channel)
         if before is not None and before.client_id != client_id:
@@ -230,10 +228,10 @@ class ClientRegistry:
             return
         if len(groups) >= self._config.max_groups_per_connection:
             limit = self._config.max_groups_per_connection
-            self._refuse(f"{channel.remote_address} is in {limit} groups, the limit (maxGroupsPerConnection)")
+            self._refusals.refuse(f"{channel.remote_address} is in {limit} groups, the limit (maxGroupsPerConnection)")
         if self._registration_count >= self._config.max_client_registrations:
             limit = self._config.max_client_registrations
-            self._refuse(f"clients are registered {limit} times, the limit (maxClientRegistrations)")
+            self._refusals.refuse(f"clients are registered {limit} times, the limit (maxClientRegistrations)")
 
     def _check_subscriptions(self, data: ConsumerData) -> None:
         size = sum(
@@ -241,11 +239,7 @@ class ClientRegistry:
             for one in data.subscription_data_set
         )
         if size > SUBSCRIPTIONS_SIZE_MAX:
-            self._refuse(f"subscriptions of {size} characters in one group, limit {SUBSCRIPTIONS_SIZE_MAX}")
-
-    def _refuse(self, text: str) -> NoReturn:
-        self._refused.told(f"heartbeat refused: {text}")
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, text)
+            self._refusals.refuse(f"subscriptions of {size} characters in one group, limit {SUBSCRIPTIONS_SIZE_MAX}")
 
     def _notify(self, group: ConsumerGroupInfo) -> None:
         """Tell the clients of a group that it changed, unless the broker or the group wants no such calls."""

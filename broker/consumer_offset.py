@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from broker.config_manager import ConfigManager
-from broker.refusals import Refusals
+from broker.limit_refusals import LimitRefusals
 from runtime.clock import Clock
 from store.config_file import ConfigFile, RowsWriter
 from store.multi_dispatch import LMQ_PREFIX
@@ -48,7 +48,7 @@ class ConsumerOffsetManager(ConfigManager):
         self._rows = RowsWriter(file, "offsetTable", lambda row: row)
         self._count = 0
         self._count_max = count_max
-        self._refusals = Refusals(clock)
+        self._refusals = LimitRefusals(clock)
         # The rows that are to be written: all at first.
         self._changed: dict[str, None] = {}
         self._is_taken = False

@@ -20,7 +20,7 @@ from remoting.codes import ResponseCode
 from remoting.command import Response
 from remoting.dispatch import Deferred, RemotingError
 from remoting.server import Channel
-from runtime.refusals import Refusals
+from runtime.refusal_log import RefusalLog
 from runtime.timers import Timer, Timers
 
 log = logging.getLogger("broker")
@@ -74,7 +74,7 @@ class HeldRequests(ABC, Generic[H]):
         self._slices = WorkSlices(timers)
         self._timer: Timer | None = None
         self._timer_due_s = float("inf")
-        self._refused = Refusals(log, timers.clock)
+        self._refused = RefusalLog(log, now=timers.clock.monotonic)
         self.count = 0
         self.size = 0
         self.is_stopped = False
@@ -128,7 +128,7 @@ class HeldRequests(ABC, Generic[H]):
 
     def _refuse(self, channel: Channel, why: str) -> None:
         if not channel.is_suspended:
-            self._refused.told(f"{type(self).__name__}: not reading from {channel} for {SUSPEND_S:g} s: {why}")
+            self._refused.refused(None, f"{type(self).__name__}: not reading from {channel} for {SUSPEND_S:g} s: {why}")
             channel.suspend_reading(SUSPEND_S)
 
     def _keep(self, held: H, now: float) -> Deferred:

@@ -56,7 +56,7 @@ class _NameServer:
         self._again: Timer | None = None
         self._is_stopped = False
         self._failures = RefusalLog(log)
-        self._refusals = RefusalLog(log, logging.ERROR)
+        self._refusals = RefusalLog(log, level=logging.ERROR)
 
     def register(self) -> "asyncio.Future[None]":
         """Done when a round that began after this call is over, however it went."""
@@ -73,17 +73,17 @@ class _NameServer:
             try:
                 await self._send(self)
             except RemotingError as error:
-                self._refusals.say(None, f"name server {self.address}: refuses this broker: {error}; trying again")
+                self._refusals.refused(None, f"name server {self.address}: refuses this broker: {error}; trying again")
                 self._failed(REFUSED_AGAIN_S)
             except (OSError, TimeoutError, ValueError) as error:
                 said = f"name server {self.address}: cannot register ({error or 'time-out'}); trying again each second"
-                self._failures.say(None, said)
+                self._failures.refused(None, said)
                 self._failed(UNREACHED_AGAIN_S)
             else:
                 if self.is_failing:
                     log.info("name server %s: registered again", self.address)
-                    self._failures.forget(None)
-                    self._refusals.forget(None)
+                    self._failures.over(None)
+                    self._refusals.over(None)
                 self.is_failing = False
                 self._cancel_again()
             finally:

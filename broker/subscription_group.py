@@ -8,7 +8,7 @@ import msgspec
 
 from broker.config import BrokerConfig
 from broker.config_manager import RowsManager
-from broker.refusals import Refusals
+from broker.limit_refusals import LimitRefusals
 from broker.topic_config import RETRY_PREFIX
 from remoting.bodies import SubscriptionGroupConfig
 from runtime.clock import Clock
@@ -44,7 +44,7 @@ class SubscriptionGroupManager(RowsManager[SubscriptionGroupConfig]):
         """`with_lmq` (enableLmq): each name %LMQ%... counts as a group, in no table."""
         super().__init__(file, clock, SubscriptionGroupConfig, group_problem)
         self._config = config
-        self._refusals = Refusals(clock)
+        self._refusals = LimitRefusals(clock)
         self.get: Callable[[str], SubscriptionGroupConfig | None] = self._get_with_lmq if with_lmq else self.table.get
         """The group's config, or None: never makes one."""
         for group in BUILT_IN_GROUPS:

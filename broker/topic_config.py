@@ -14,7 +14,7 @@ import msgspec
 from broker.config import BrokerConfig
 from broker.config_manager import RowsManager
 from broker.delivery_time import TIMER_TOPIC
-from broker.refusals import Refusals
+from broker.limit_refusals import LimitRefusals
 from remoting.bodies import TopicConfig
 from remoting.codes import ResponseCode
 from remoting.dispatch import RemotingError
@@ -98,7 +98,7 @@ class TopicConfigManager(RowsManager[TopicConfig]):
             self.system_topics |= {config.msg_trace_topic_name}
         self.leaving: dict[str, Written] = {}
         """Topics that are being deleted: forgotten, but their queues are still there until it is done."""
-        self._refusals = Refusals(clock)
+        self._refusals = LimitRefusals(clock)
         self.on_change: Callable[[str], object] = lambda topic: None
         """Called after each change with the topic: it is to be registered."""
         self._add_built_in()

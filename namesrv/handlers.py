@@ -114,7 +114,7 @@ def _identity(header: RegisterBrokerRequestHeader | BrokerIdentityRequestHeader)
 
 def _refused(services: NamesrvServices, channel: Any, error: RegistrationRefused) -> RemotingError:
     """The answer to a broker that is refused; also said in the log, at once and then each minute."""
-    services.routes.refusals.say((host_of(channel), error.key), f"refused a broker at {host_of(channel)}: {error}")
+    services.routes.refusals.refused((host_of(channel), error.key), f"refused a broker at {host_of(channel)}: {error}")
     return RemotingError(ResponseCode.SYSTEM_ERROR, str(error))
 
 

@@ -221,7 +221,7 @@ class RouteInfoManager:
                 f"second {identity}",
                 f"{why}; the second is refused (refuseSecondBroker=true): give it a brokerName or brokerId of its own",
             )
-        self.refusals.say(identity.broker_name, f"{why}; the second takes over (refuseSecondBroker=false)")
+        self.refusals.refused(identity.broker_name, f"{why}; the second takes over (refuseSecondBroker=false)")
 
     def _living_other(self, live: _Live | None, channel: Any) -> _Live | None:
         """`live`, if it lives and is connected by another connection than `channel`."""

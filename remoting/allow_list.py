@@ -56,7 +56,7 @@ def _guarded(route: Route, key: str, allowed: tuple[Network, ...], refusals: Ref
         address = ipaddress.ip_address(host)
         if not any(address in network for network in allowed):
             remark = f"request code {route.code} is not served to {host}: it is not in {key}"
-            refusals.say((host, route.code), f"refused: {remark}")
+            refusals.refused((host, route.code), f"refused: {remark}")
             raise RemotingError(ResponseCode.NO_PERMISSION, remark)
         return handler(services, request)
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from remoting.limits import ConnectionLimits, PinnedBytes
 from remoting.signature import Credentials
-from runtime.refusals import Refusals
+from runtime.refusal_log import RefusalLog
 from runtime.timers import Timer, Timers
 from runtime.turn import Phase, Turn
 
@@ -53,7 +53,7 @@ class Channels:
         )
         self._unsent: PinnedBytes[Channel] = PinnedBytes(limits.max_unsent_bytes, rate, slow_s, is_draining=True)
         self._excess_timer: Timer | None = None
-        self._dropped = Refusals(log, timers.clock)
+        self._dropped = RefusalLog(log, now=timers.clock.monotonic)
         self._reaper = timers.every(min(10.0, idle_s / 4, slow_s / 3), self._reap)
 
     def write(self) -> None:
@@ -108,7 +108,7 @@ class Channels:
 
     def drop(self, channel: "Channel", why: str) -> None:
         """Close a connection at once, and say so."""
-        self._dropped.told(f"dropping {channel}: {why}")
+        self._dropped.refused(None, f"dropping {channel}: {why}")
         self._unfinished.forget(channel)
         self._unsent.forget(channel)
         channel.abort()

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
-from runtime.refusals import Refusals
+from runtime.refusal_log import RefusalLog
 from runtime.timers import Timers
 
 log = logging.getLogger("remoting")
@@ -31,8 +31,8 @@ class Admission:
     def __init__(self, count_max: int, timers: Timers) -> None:
         self.count_max = count_max
         self.count = 0
-        self._refused = Refusals(log, timers.clock)
-        self.failed = Refusals(log, timers.clock, logging.ERROR)
+        self._refused = RefusalLog(log, now=timers.clock.monotonic)
+        self.failed = RefusalLog(log, level=logging.ERROR, now=timers.clock.monotonic)
 
     @property
     def is_full(self) -> bool:
@@ -40,8 +40,8 @@ class Admission:
 
     def refuse(self, accepted: socket.socket) -> None:
         """Close a connection for which there is no room."""
-        self._refused.told(
-            f"closing {peer_of(accepted)}: {self.count_max} connections are open (maxConnections, RLIMIT_NOFILE)"
+        self._refused.refused(
+            None, f"closing {peer_of(accepted)}: {self.count_max} connections are open (maxConnections, RLIMIT_NOFILE)"
         )
         accepted.close()
 
@@ -112,7 +112,7 @@ class Listener:
 
     def _pause(self, listening: socket.socket, error: OSError) -> None:
         """Connections wait in the backlog until there are descriptors again."""
-        self._admission.failed.told(f"no connection can be accepted, trying again each {FULL_PAUSE_S:g} s: {error}")
+        self._admission.failed.refused(None, f"no connection can be accepted, trying again each {FULL_PAUSE_S:g} s: {error}")
         self._loop.remove_reader(listening)
         self._timers.after(FULL_PAUSE_S, lambda: self._go_on(listening))
 

@@ -1,37 +1,111 @@
-"""Log lines of refusals that last: the first at once, the same again each minute with their number."""
+"""Log lines for refusals that may last: one at once, then one a minute with the number of those in between.
+
+Peers can provoke refusals, so the log must not grow with their number, and an operator must still see that they happen.
+"""
 
 import logging
+import threading
 import time
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from typing import Final
 
-AGAIN_S: Final = 60.0
-REASONS_MAX: Final = 256
-"""Reasons that are counted apart; peers may think of more."""
+REPEAT_S: Final = 60.0
+CAUSES_MAX: Final = 256
+"""Causes that are counted apart, since peers may invent more; the others are counted together."""
+
+
+@dataclass
+class _Spell:
+    """A cause that holds, or was over a short time ago, and how often it was met since the last line."""
+
+    reason: str
+    began_s: float
+    logged_s: float
+    unlogged: int = 0
+    count: int = 1
+    is_over: bool = False
+    # When the line "over" was written; at the latest then the log had said that the cause holds.
+    over_logged_s: float | None = None
 
 
 class RefusalLog:
-    """Says each reason once, and from then on once a minute how often it came since."""
+    """Counts refusals by cause and writes their lines. All methods may be called from any thread."""
 
-    def __init__(self, log: logging.Logger, level: int = logging.WARNING) -> None:
+    def __init__(
+        self,
+        log: logging.Logger,
+        what: str = "",
+        *,
+        level: int = logging.WARNING,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`what` begins each line, followed by a colon."""
         self._log = log
+        self._prefix = f"{what}: " if what else ""
         self._level = level
-        self._said: dict[Hashable, tuple[float, int]] = {}
+        self._now = now
+        self._spells: dict[Hashable, _Spell] = {}
+        self._lock = threading.Lock()
 
-    def say(self, reason: Hashable, text: str) -> None:
-        """Count one refusal for `reason`; `text` is logged now or not at all."""
-        now_s = time.monotonic()
-        if reason not in self._said and len(self._said) >= REASONS_MAX:
-            self._said = {each: row for each, row in self._said.items() if now_s < row[0] + AGAIN_S}
-            if len(self._said) >= REASONS_MAX:
-                reason = None
-        said_s, count = self._said.get(reason, (-AGAIN_S, 0))
-        if now_s < said_s + AGAIN_S:
-            self._said[reason] = said_s, count + 1
+    def refused(self, cause: Hashable, reason: str) -> None:
+        """Count one refusal. `reason` is its text, which may change while the cause is the same."""
+        now = self._now()
+        with self._lock:
+            cause = self._cause_kept(cause, now)
+            spell = self._spells.get(cause)
+            is_new = spell is None or (spell.is_over and now - spell.logged_s >= REPEAT_S)
+            if spell is None or is_new:
+                self._spells[cause] = _Spell(reason, now, now)
+            else:
+                spell.reason, spell.is_over = reason, False
+                spell.unlogged += 1
+                spell.count += 1
+        if is_new:
+            self._write(reason)
+        elif spell is not None and now - spell.logged_s >= REPEAT_S:
+            self.write_due()
+
+    def over(self, cause: Hashable) -> None:
+        """The cause is gone. A cause that comes and goes is logged once a minute only."""
+        if cause not in self._spells:
             return
-        self._log.log(self._level, "%s%s", text, f" ({count} more since this was last said)" if count else "")
-        self._said[reason] = now_s, 0
+        now = self._now()
+        with self._lock:
+            spell = self._spells.get(cause)
+            if spell is None or spell.is_over:
+                return
+            spell.is_over = True
+            if spell.over_logged_s is not None and now - spell.over_logged_s < REPEAT_S:
+                return
+            spell.over_logged_s, spell.unlogged = now, 0
+        self._log.log(
+            self._level, "over: %s%s (%d times in %.0f s)", self._prefix, spell.reason, spell.count, now - spell.began_s
+        )
 
-    def forget(self, reason: Hashable) -> None:
-        """It is over: the next refusal for `reason` is said at once."""
-        self._said.pop(reason, None)
+    def write_due(self) -> None:
+        """Write the lines of the last minute that are due. Called by whoever has a clock; `refused` does it, too."""
+        if not self._spells:
+            return
+        now, due = self._now(), []
+        with self._lock:
+            for cause, spell in tuple(self._spells.items()):
+                if now - spell.logged_s < REPEAT_S:
+                    continue
+                if spell.unlogged:
+                    due.append((spell.reason, spell.unlogged, now - spell.logged_s))
+                    spell.logged_s, spell.unlogged = now, 0
+                elif spell.is_over:
+                    del self._spells[cause]
+        for reason, count, seconds in due:
+            self._write(reason, f" ({count} times in the last {seconds:.0f} s)")
+
+    def _write(self, reason: str, count: str = "") -> None:
+        self._log.log(self._level, "%s%s%s", self._prefix, reason, count)
+
+    def _cause_kept(self, cause: Hashable, now: float) -> Hashable:
+        """`cause`, or None when there are too many causes to count it apart."""
+        if cause in self._spells or len(self._spells) < CAUSES_MAX:
+            return cause
+        self._spells = {each: spell for each, spell in self._spells.items() if now - spell.logged_s < REPEAT_S}
+        return cause if len(self._spells) < CAUSES_MAX else None

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Final
 
 from runtime.clock import Clock
+from runtime.refusal_log import RefusalLog
 from store.clean_stop import CleanStop
 from store.commit_log import CommitLog
 from store.config import MessageStoreConfig
@@ -23,7 +24,6 @@ from store.consume_queue_store import ConsumeQueueStore
 from store.disk import SHORTAGE, Disk
 from store.index_service import IndexService
 from store.open_files import OpenFiles
-from store.refusal_log import RefusalLog
 from store.retention import Retention
 from store.store_checkpoint import StoreCheckpoint
 
@@ -66,7 +66,7 @@ class CheckpointService:
         self._open_files = open_files
         self._on_error = on_error
         self._failed = False
-        self._shortages = RefusalLog("queues and index are not synced yet", clock)
+        self._shortages = RefusalLog(log, "queues and index are not synced yet", now=clock.monotonic)
         self._is_stopping = False
         self._woken = threading.Event()
         self._thread: threading.Thread | None = None
@@ -126,7 +126,7 @@ class CheckpointService:
                 self._shortages.refused("sync", f"{error}; trying again")
             else:
                 self._fail(error)
-        self._commit_log.refusal_log.tell()
+        self._commit_log.refusal_log.write_due()
         self._look_for_deletion()
         with suppress(OSError):
             self._release_memory()

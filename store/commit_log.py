@@ -22,6 +22,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from runtime.clock import Clock
+from runtime.refusal_log import RefusalLog
 from store.config import MessageStoreConfig
 from store.disk import NO_ROOM, Disk, no_room
 from store.layout import (
@@ -50,7 +51,6 @@ from store.record import (
     record_size,
     topic_part,
 )
-from store.refusal_log import RefusalLog
 
 log = logging.getLogger("store")
 
@@ -112,7 +112,7 @@ class CommitLog:
         # Records between `wrote` and `taken` of the last file.
         self._unwritten: list[bytes] = []
         self._refusals: dict[str, str] = {}
-        self.refusal_log = RefusalLog("messages are refused", clock)
+        self.refusal_log = RefusalLog(log, "messages are refused", now=clock.monotonic)
         self._no_room = ""
         self._no_room_until = 0.0
         self._config = config

@@ -18,11 +18,11 @@ from collections.abc import Callable
 from typing import Final
 
 from runtime.clock import Clock
+from runtime.refusal_log import RefusalLog
 from store.commit_log import CommitLog
 from store.config import MessageStoreConfig
 from store.disk import SHORTAGE
 from store.mapped_file_queue import OS_PAGE_SIZE
-from store.refusal_log import RefusalLog
 from store.store_checkpoint import StoreCheckpoint
 
 log = logging.getLogger("store")
@@ -64,7 +64,7 @@ class FlushService:
             self._warm_step = max(OS_PAGE_SIZE, min(pages_size, _WARM_STEP_MAX))
         self._warm_due = now
         self._warming = False
-        self._shortages = RefusalLog("the log is not synced yet", clock)
+        self._shortages = RefusalLog(log, "the log is not synced yet", now=clock.monotonic)
         self._lacks_something = False
 
     # --- the loop's side -------------------------------------------------------------------------------------------

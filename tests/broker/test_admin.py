@@ -54,7 +54,9 @@ def recorded_answer(code: int) -> RemotingCommand:
             if row["asked"] == code and row["flag"] & 1 and row["code"] == 0:
                 data = base64.b64decode(row["frame"])
                 header_size = int.from_bytes(data[5:8], "big")
-                return RemotingCommand(0, ext=row["ext"], remark=row["remark"], body=data[8 + header_size :])
+                answer = RemotingCommand(0, ext=row["ext"], remark=row["remark"])
+                answer.body = data[8 + header_size :]
+                return answer
     raise AssertionError(f"no answer to {code} is recorded")
 
 

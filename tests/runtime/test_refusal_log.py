@@ -1,51 +1,70 @@
-"""Refusals that last: said at once, then each minute with their number."""
+"""Refusals that last: logged at once, then each minute with their number."""
 
 import logging
 import tracemalloc
 
 import pytest
 
-from runtime import refusal_log
-from runtime.refusal_log import RefusalLog
+from runtime.refusal_log import CAUSES_MAX, RefusalLog
+
+
+class Seconds:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.value = 1000.0
+
+    def __call__(self) -> float:
+        return self.value
 
 
 @pytest.fixture
-def clock(monkeypatch):
-    now = [1000.0]
-    monkeypatch.setattr(refusal_log.time, "monotonic", lambda: now[0])
-    return now
+def now():
+    return Seconds()
 
 
-def test_a_refusal_is_said_at_once_and_each_minute_with_its_number(caplog, clock):
-    refusals = RefusalLog(logging.getLogger("t"))
+def test_a_refusal_is_logged_at_once_and_each_minute_with_its_number(caplog, now):
+    refusals = RefusalLog(logging.getLogger("t"), "full", now=now)
     for second in range(130):
-        clock[0] = 1000.0 + second
-        refusals.say("a", "full")
+        now.value = 1000.0 + second
+        refusals.refused("a", "no room")
     assert [record.message for record in caplog.records] == [
-        "full", "full (59 more since this was last said)", "full (59 more since this was last said)",
+        "full: no room", "full: no room (60 times in the last 60 s)", "full: no room (60 times in the last 60 s)",
     ]  # fmt: skip
 
 
-def test_what_was_over_is_said_at_once_again(caplog, clock):
-    refusals = RefusalLog(logging.getLogger("t"))
-    refusals.say("a", "full")
-    refusals.forget("a")
-    refusals.forget("b")
-    refusals.say("a", "full")
-    assert [record.message for record in caplog.records] == ["full", "full"]
+def test_a_cause_that_is_over_is_logged_with_its_number(caplog, now):
+    refusals = RefusalLog(logging.getLogger("t"), now=now)
+    refusals.refused("a", "full")
+    refusals.refused("a", "full")
+    now.value += 5
+    refusals.over("a")
+    refusals.over("b")
+    assert [record.message for record in caplog.records] == ["full", "over: full (2 times in 5 s)"]
 
 
-def test_made_up_reasons_take_neither_memory_nor_log(caplog, clock):
-    refusals = RefusalLog(logging.getLogger("t"))
+def test_a_cause_that_comes_and_goes_is_logged_once_a_minute(caplog, now):
+    refusals = RefusalLog(logging.getLogger("t"), now=now)
+    for _ in range(20):
+        refusals.refused("a", "full")
+        refusals.over("a")
+        now.value += 1
+    assert len(caplog.records) == 2
+    now.value += 60
+    refusals.refused("a", "full")
+    assert caplog.records[-1].message == "full"
+
+
+def test_made_up_causes_take_neither_memory_nor_log(caplog, now):
+    refusals = RefusalLog(logging.getLogger("t"), now=now)
     caplog.set_level(logging.CRITICAL)
     tracemalloc.start()
     for number in range(20_000):
-        refusals.say(f"reason {number}" * 20, "refused")
+        refusals.refused(f"cause {number}" * 20, "refused")
     assert tracemalloc.get_traced_memory()[0] < 500_000
     tracemalloc.stop()
-    assert len(refusals._said) <= refusal_log.REASONS_MAX + 1
-    clock[0] += 61
+    now.value += 61
     caplog.set_level(logging.WARNING)
     for number in range(1000):
-        refusals.say(f"another {number}", "refused")
-    assert len(caplog.records) <= refusal_log.REASONS_MAX + 1
+        refusals.refused(f"another {number}", "refused")
+    assert len(caplog.records) <= CAUSES_MAX + 2
