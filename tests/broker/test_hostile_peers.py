@@ -218,7 +218,7 @@ async def test_a_heartbeat_with_too_many_topics_is_refused(path: DataPath) -> No
     path.services.config.max_subscriptions_per_heartbeat = 10
     answer = path.call(RequestCode.HEART_BEAT, None, beat(*(SubscriptionData(f"T{n}") for n in range(11))))
     assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert answer.remark == "a heartbeat names at most 10 topics (maxSubscriptionsPerHeartbeat), this one 11"
+    assert answer.remark == "maxSubscriptionsPerHeartbeat=10: this heartbeat has 11"
     assert path.services.clients.consumer_group(GROUP) is None
     assert path.call(RequestCode.HEART_BEAT, None, beat(*(SubscriptionData(f"T{n}") for n in range(10)))).code == 0
 
