@@ -5,6 +5,7 @@ import os
 import random
 import socket
 import struct
+import time
 from collections.abc import Callable
 
 from bench.hostile import frames
@@ -66,39 +67,46 @@ def connection_flood(peer: Peer) -> None:
 
 
 def held_pulls(peer: Peer) -> None:
-    """A hundred thousand pulls of the neighbour's queues, held for tags that no message has."""
+    """A hundred thousand pulls of a quiet queue, held for tags that no message has; then messages that wake none of them."""
+    peer.ask(peer.broker, frames.send("Hostile"))
 
-    def request(number: int, newest: int) -> bytes:
-        tag = f"t{number % 50}"
-        return frames.binary(frames.PULL, frames.pull(NEIGHBOUR_TOPIC, number % 4, newest, "h", 30_000, subscription=tag))
+    def request(number: int) -> bytes:
+        ext = frames.pull("Hostile", 0, 1, "hostile", 30_000, subscription=f"t{number % 50}")
+        return frames.binary(frames.PULL, ext)
 
-    _held(peer, request)
+    _held(peer, request, frames.send("Hostile", properties="TAGS\x01other\x02"))
 
 
 def held_pops(peer: Peer) -> None:
     """The same with pops and with questions whether there is something to pop, each of another group."""
 
-    def request(number: int, newest: int) -> bytes:
+    def request(number: int) -> bytes:
         ext = {"consumerGroup": f"h{number}", "topic": "Hostile", "queueId": -1, "pollTime": 30_000, "bornTime": 0}
         if number % 2:
             return frames.frame(frames.NOTIFICATION, ext)
         return frames.frame(frames.POP, ext | {"maxMsgNums": 32, "invisibleTime": 60_000, "initMode": 1})
 
     peer.ask(peer.broker, frames.send("Hostile"))
-    _held(peer, request)
+    _held(peer, request, frames.send("Other"))
 
 
-def _held(peer: Peer, request: Callable[[int, int], bytes]) -> None:
-    told = [
-        peer.ask(peer.broker, frames.frame(frames.MAX_OFFSET, {"topic": NEIGHBOUR_TOPIC, "queueId": i})) for i in range(4)
-    ]
-    newest = [int(row.get("offset", 0)) for row in told]
+def _held(peer: Peer, request: Callable[[int], bytes], message: bytes) -> None:
+    """Send requests on thirty connections while there is time, and a message each second."""
     connections = list(peer.connections(peer.broker, 30))
+    sender = peer.connect(peer.broker)
+    next_at = time.monotonic() + 1
     for number, connection in zip(range(HELD_PULLS), itertools.cycle(connections), strict=False):
-        if not peer.is_on:
+        if not peer.is_on or sender is None:
             return
-        peer.send(connection, request(number, newest[number % 4]), waits=False)
-    peer.wait_to_the_end(*connections)
+        peer.send(connection, request(number), waits=False)
+        if time.monotonic() >= next_at:
+            next_at += 1
+            peer.send(sender, message)
+    while peer.is_on and sender is not None:
+        peer.send(sender, message)
+        for connection in connections:
+            peer.read(connection)
+        peer.wait(0.5)
 
 
 def unread_notifications(peer: Peer) -> None:

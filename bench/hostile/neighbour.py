@@ -2,15 +2,17 @@
 
     python -m bench.hostile.neighbour --namesrv ADDR --broker ADDR --out FILE
 
-Sends messages of 1 KiB at a steady pace, each awaited; a push consumer with a connection of its own receives them. Every
-20 ms both servers are asked something small. It prints `ready` when messages come through, runs until SIGTERM, and then
-writes FILE: what was asked, when (the machine's monotonic clock) and how long the answer took. A message that never came
-counts from its send to the end.
+Sends messages of 1 KiB at a steady pace, each awaited, and a few to a topic of their own; a push consumer with a connection
+of its own receives them. Every 20 ms both servers are asked something small, and ten times a second a pull of a quiet queue
+is to be held for 300 ms: how late its answer is counts. It prints `ready` when messages come through, runs until SIGTERM,
+and then writes FILE: what was asked, when (the machine's monotonic clock) and how long the answer took. A message that never
+came counts from its send to the end.
 """
 
 import argparse
 import asyncio
 import gc
+import itertools
 import json
 import signal
 import struct
@@ -21,15 +23,22 @@ from typing import Any
 
 import uvloop
 
-from bench.hostile.peer import NEIGHBOUR_TOPIC
+from bench.hostile.peer import NEIGHBOUR_TOPIC, RARE_TOPIC
 from client.consumer import PushConsumer
 from client.message import Message, MessageExt
 from client.producer import Producer
 from remoting.codes import RequestCode
 from remoting.headers.offset import QueueRequestHeader
+from remoting.headers.pull import PullMessageRequestHeader
 from remoting.headers.topic import GetRouteInfoRequestHeader
 
 QUEUES = 4
+RARE_SECONDS = 0.2
+HOLD_SECONDS, HOLD_EVERY_SECONDS = 0.3, 0.1
+HOLD_SLACK_SECONDS = 0.1
+"""Brokers look at the deadlines of what they hold no more often than this."""
+QUIET_TOPIC = "NeighbourQuiet"
+KINDS = ("send", "receive", "hold", "broker", "namesrv", "own")
 PROBE_SECONDS = 0.02
 LAST_WAIT_SECONDS = 3.0
 TIMEOUT_SECONDS = 10.0
@@ -40,13 +49,11 @@ _STAMP = struct.Struct(">Id")
 class Neighbour:
     """What it does and what it saw."""
 
-    def __init__(self, namesrv: str, broker: str, rate: float, size: int) -> None:
+    def __init__(self, namesrv: str, broker: str, size: int) -> None:
         self.namesrv, self.broker = namesrv, broker
-        self._every_s = 1 / rate
+        self._numbers = itertools.count(1)
         self._padding = bytes(max(0, size - _STAMP.size))
-        self.samples: dict[str, list[tuple[float, float]]] = {
-            kind: [] for kind in ("send", "receive", "broker", "namesrv", "own")
-        }
+        self.samples: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
         self.failures: list[tuple[float, str]] = []
         self._due: dict[int, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -60,27 +67,25 @@ class Neighbour:
             self.samples["receive"].append((began, time.monotonic() - began))
             self.has_received.set()
 
-    async def produce(self, producer: Producer) -> None:
+    async def produce(self, producer: Producer, topic: str, every_s: float) -> None:
         """Send at the pace, whether or not earlier ones are answered."""
-        number = 0
 
         async def send(number: int) -> None:
             began = time.monotonic()
             self._due[number] = began
-            await producer.send(
-                Message(NEIGHBOUR_TOPIC, _STAMP.pack(number, began) + self._padding), timeout_s=TIMEOUT_SECONDS
-            )
+            body = _STAMP.pack(number, began) + self._padding
+            await producer.send(Message(topic, body), timeout_s=TIMEOUT_SECONDS)
 
         while self.is_on:
-            number += 1
+            number = next(self._numbers)
             self._start("send", lambda number=number: send(number))  # type: ignore[misc]
-            await self._until(self._every_s)
+            await self._until(every_s)
 
-    async def probe(self, kind: str, ask: Callable[[], Awaitable[None]]) -> None:
-        """Ask every 20 ms, whether or not earlier ones are answered."""
+    async def probe(self, kind: str, ask: Callable[[], Awaitable[None]], every_s: float = PROBE_SECONDS) -> None:
+        """Ask at a pace, whether or not earlier ones are answered."""
         while self.is_on:
             self._start(kind, ask)
-            await self._until(PROBE_SECONDS)
+            await self._until(every_s)
 
     def lost(self) -> None:
         """Count what has not come: from its send to now."""
@@ -121,23 +126,35 @@ class Neighbour:
         except Exception as failure:
             self.failures.append((began, f"{kind}: {type(failure).__name__}: {failure}"[:300]))
         finally:
-            self.samples[kind].append((began, time.monotonic() - began))
+            seconds = time.monotonic() - began
+            self.samples[kind].append(
+                (began, max(0.0, seconds - HOLD_SECONDS - HOLD_SLACK_SECONDS) if kind == "hold" else seconds)
+            )
 
 
 async def _run(options: argparse.Namespace) -> None:
-    neighbour = Neighbour(options.namesrv, options.broker, options.rate, options.size)
+    neighbour = Neighbour(options.namesrv, options.broker, options.size)
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     consumer = PushConsumer(options.namesrv, "NeighbourGroup", "first")
     consumer.subscribe(NEIGHBOUR_TOPIC, neighbour.receive)
+    consumer.subscribe(RARE_TOPIC, neighbour.receive)
     async with Producer(options.namesrv, "NeighbourProducer") as producer:
         await producer.create_topic(NEIGHBOUR_TOPIC, QUEUES)
+        await producer.create_topic(RARE_TOPIC, 1)
+        await producer.create_topic(QUIET_TOPIC, 1)
         remoting = producer.instance.remoting
 
         async def ask_broker() -> None:
             header = QueueRequestHeader(NEIGHBOUR_TOPIC, 0)
             await remoting.call(options.broker, RequestCode.GET_MAX_OFFSET, header, timeout_s=TIMEOUT_SECONDS)
+
+        async def ask_held() -> None:
+            header = PullMessageRequestHeader(
+                "NeighbourGroup", QUIET_TOPIC, 0, 0, 32, 2 | 4, 0, round(HOLD_SECONDS * 1000), 0, "*", "TAG"
+            )
+            await remoting.invoke(options.broker, RequestCode.PULL_MESSAGE, header, timeout_s=TIMEOUT_SECONDS)
 
         async def ask_namesrv() -> None:
             header = GetRouteInfoRequestHeader(NEIGHBOUR_TOPIC)
@@ -149,9 +166,11 @@ async def _run(options: argparse.Namespace) -> None:
 
         async with consumer:
             work = [
-                asyncio.create_task(neighbour.produce(producer)),
+                asyncio.create_task(neighbour.produce(producer, NEIGHBOUR_TOPIC, 1 / options.rate)),
+                asyncio.create_task(neighbour.produce(producer, RARE_TOPIC, RARE_SECONDS)),
                 asyncio.create_task(neighbour.probe("broker", ask_broker)),
                 asyncio.create_task(neighbour.probe("namesrv", ask_namesrv)),
+                asyncio.create_task(neighbour.probe("hold", ask_held, HOLD_EVERY_SECONDS)),
             ]
             await neighbour.has_received.wait()
             gc.collect()

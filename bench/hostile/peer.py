@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 CHUNK = 16 * 1024
 BURST_SECONDS = 0.05
 NEIGHBOUR_TOPIC = "Neighbour"
+RARE_TOPIC = "NeighbourRare"
+"""Where the neighbour sends five messages a second: there a consumer that is not woken waits for the next one."""
 BROKER_NAME = "broker-a"
 
 

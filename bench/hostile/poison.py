@@ -4,11 +4,13 @@ import itertools
 import json
 import os
 import random
+import socket
 import zlib
 from collections.abc import Iterator
+from typing import Any
 
 from bench.hostile import frames
-from bench.hostile.peer import NEIGHBOUR_TOPIC, Peer
+from bench.hostile.peer import NEIGHBOUR_TOPIC, RARE_TOPIC, Peer
 
 BOMB_SIZE = 40 << 20
 CODES = (
@@ -49,28 +51,36 @@ _VALUES = (
 
 
 def type_poison(peer: Peer) -> None:
-    """Held pulls of the neighbour's queues whose header sets fields that only the server sets."""
-    odd = (
+    """Requests, held and not, of the neighbour's queues and of quiet ones, whose headers set what only the server sets."""
+    odd: list[dict[str, Any]] = [
         {"~type": 300},
         {"~type": -1},
         {"~type": "x"},
         {"~channel": 1},
         {"~raw": "AA=="},
-        {"~body": "AA=="},
         {"~type": 1 << 70},
-    )
-
-    def requests() -> Iterator[bytes]:
-        for number in itertools.count():
-            told = peer.ask(peer.broker, frames.frame(frames.MAX_OFFSET, {"topic": NEIGHBOUR_TOPIC, "queueId": number % 4}))
-            newest = int(told.get("offset", 0)) + 50
-            fields = frames.pull(NEIGHBOUR_TOPIC, number % 4, newest - 50, f"hostile-{number}", 15_000)
-            for more in odd:
-                yield frames.frame(frames.PULL, fields, **more)
-                yield frames.frame(frames.MAX_OFFSET, {"topic": NEIGHBOUR_TOPIC, "queueId": 0}, **more)
-                yield frames.frame(frames.NOTIFICATION, fields | {"pollTime": 15_000, "bornTime": 0}, **more)
-
-    peer.flood(peer.broker, requests())
+    ]
+    peer.ask(peer.broker, frames.send("Hostile"))
+    # What is answered at once may cost the connection, and with it what is held there: one connection for each kind.
+    connections: list[socket.socket | None] = [None] * 4
+    for number in itertools.count():
+        if not peer.is_on:
+            return
+        told = peer.ask(peer.broker, frames.frame(frames.MAX_OFFSET, {"topic": RARE_TOPIC, "queueId": 0}))
+        rare = frames.pull(RARE_TOPIC, 0, int(told.get("offset", 0)), "hostile", 15_000)
+        quiet = frames.pull("Hostile", 1 + number % 3, 0, "hostile", 100)
+        asked = (
+            frames.frame(frames.PULL, quiet, **odd[0]),
+            frames.frame(frames.PULL, rare, **odd[0]),
+            frames.frame(frames.NOTIFICATION, quiet | {"pollTime": 500, "bornTime": 0}, **odd[0]),
+            frames.frame(frames.MAX_OFFSET, rare, **odd[number % len(odd)]),
+        )
+        for index, data in enumerate(asked):
+            connection = connections[index] = connections[index] or peer.connect(peer.broker)
+            if connection is not None and not peer.send(connection, data):
+                peer.close(connection)
+                connections[index] = None
+        peer.wait(0.05)
 
 
 def keys_twice(peer: Peer) -> None:

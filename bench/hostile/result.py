@@ -36,6 +36,8 @@ class Result:
     quiet_p99: float
     send_p99: float
     receive_p99: float
+    hold_p99: float
+    """How late held pulls were answered."""
     route_p99: float
     later_p99: float
     longest: float
@@ -54,8 +56,8 @@ class Result:
 
     @property
     def p99(self) -> float:
-        """The worst of a send, of its way to the consumer and of a route, while the attack went on."""
-        return max(self.send_p99, self.receive_p99, self.route_p99)
+        """The worst of a send, of its way to the consumer, of a held pull and of a route, while the attack went on."""
+        return max(self.send_p99, self.receive_p99, self.hold_p99, self.route_p99)
 
     @property
     def problems(self) -> list[str]:
@@ -76,6 +78,7 @@ class Result:
             f"{self.quiet_p99:.1f}",
             f"{self.send_p99:.1f}",
             f"{self.receive_p99:.1f}",
+            f"{self.hold_p99:.1f}",
             f"{self.route_p99:.1f}",
             f"{self.later_p99:.1f}",
             f"{self.longest:.0f}",
@@ -90,7 +93,17 @@ class Result:
 
 
 COLUMNS = (
-    *("attack", "p99 before, ms", "send p99", "receipt p99", "route p99", "p99 after", "max, ms", "stalls > 50 ms"),
+    *(
+        "attack",
+        "p99 before, ms",
+        "send p99",
+        "receipt p99",
+        "held p99",
+        "route p99",
+        "p99 after",
+        "max, ms",
+        "stalls > 50 ms",
+    ),
     *("broker MB", "name server MB", "log MB", "sent MB", "alive", "verdict"),
 )
 LIMITS = (

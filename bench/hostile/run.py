@@ -106,7 +106,7 @@ def _result(
 ) -> Result:
     quiet, attack, later = windows
     samples: dict[str, list[tuple[float, float]]] = seen["samples"]
-    kinds = ("send", "receive", "namesrv")
+    kinds = ("send", "receive", "hold", "namesrv")
     both = Window(attack.begin, later.end)
     waits = [stalls(both.of(samples[kind])) for kind in ("broker", "namesrv")]
     failures = [text for at, text in seen["failures"] if both.begin <= at < both.end]
@@ -121,6 +121,7 @@ def _result(
         quiet_p99=max(percentile_ms(quiet.of(samples[kind]), 0.99) for kind in kinds),
         send_p99=percentile_ms(attack.of(samples["send"]), 0.99),
         receive_p99=percentile_ms(attack.of(samples["receive"]), 0.99),
+        hold_p99=percentile_ms(attack.of(samples["hold"]), 0.99),
         route_p99=percentile_ms(attack.of(samples["namesrv"]), 0.99),
         later_p99=max(percentile_ms(later.of(samples[kind]), 0.99) for kind in kinds),
         longest=max(percentile_ms(both.of(samples[kind]), 1.0) for kind in kinds),

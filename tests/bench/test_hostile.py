@@ -73,7 +73,14 @@ def test_a_window_has_what_was_asked_in_it() -> None:
 
 
 def result(**changes: object) -> Result:
-    fine: dict[str, object] = {"quiet_p99": 2.0, "send_p99": 3.0, "receive_p99": 4.0, "route_p99": 1.0, "later_p99": 2.0}
+    fine: dict[str, object] = {
+        "quiet_p99": 2.0,
+        "send_p99": 3.0,
+        "receive_p99": 4.0,
+        "hold_p99": 1.0,
+        "route_p99": 1.0,
+        "later_p99": 2.0,
+    }
     fine |= {"longest": 9.0, "stalls": 0, "stall_longest": 0.0, "resident_peak_mb": 80.0, "log_mb": 0.1, "sent_mb": 20.0}
     fine |= {"broker": Memory(30, 60, 36), "namesrv": Memory(20, 20, 20), "own_p99": 1.0, "failed": 0, "is_alive": True}
     return Result(name="x", **(fine | changes))  # type: ignore[arg-type]
@@ -83,6 +90,7 @@ def result(**changes: object) -> Result:
     ("changes", "problem"),
     [
         ({"receive_p99": 51.0}, "p99 51 ms"),
+        ({"hold_p99": 60.0}, "p99 60 ms"),
         ({"later_p99": 15_000.0}, "p99 later 15000 ms"),
         ({"is_alive": False}, "dead"),
         ({"failed": 3}, "3 failed"),
