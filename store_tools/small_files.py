@@ -2,11 +2,10 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from store import abort_mark, clean_stop, config_document
-from store.config_document import decode_document
+from store import abort_mark, clean_stop
+from store.config_document import check_seal, decode_document
 from store.file_disk import FileDisk
 from store.layout import CHECKPOINT_SEAL_POSITION, CHECKPOINT_SEAL_STRUCT, CHECKPOINT_SIZE, CHECKPOINT_STRUCT
 from store.store_checkpoint import believed
@@ -16,7 +15,6 @@ from store_tools.store_files import StoreFiles
 # 5.5.0 keeps one number more than we know.
 _KNOWN_TO_APACHE: Final = 64
 _FROM_LOG: Final = "the next start of a broker goes by the log; `pocketmq store repair` sets it anew"
-check_seal: Final[Callable[[Mapping[str, Any]], bool | None]] = getattr(config_document, "check_seal", lambda document: None)
 _CHECKPOINT_NAMES: Final = ("physic_msg_timestamp_ms", "logics_msg_timestamp_ms", "index_msg_timestamp_ms")
 
 

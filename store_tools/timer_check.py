@@ -1,13 +1,13 @@
 """The timer files: what they vouch for, held against the timer log, the timer topic's queue and the CommitLog."""
 
 import os
-from collections.abc import Callable
 from typing import Final
 
 import numpy as np
 
-from store import timer_checkpoint
+from store import timer_check
 from store.config_document import decode_document
+from store.file_disk import FileDisk
 from store.layout import (
     BLANK_MAGIC_CODE,
     TIMER_CHECKPOINT_FILE_SIZE,
@@ -28,10 +28,8 @@ _FROM_LOG: Final = "the next start of a broker makes the timers again from the l
 _UNITS_AT_ONCE: Final = 1 << 16
 _SLOTS_AT_ONCE: Final = 1 << 16
 _DAY_MS: Final = 86_400_000
+_KINDS: Final = {"timerlog": "timer log", "timerwheel": "timer wheel"}
 _TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
-state_problems: Final[Callable[[bytes, bytes | None], list[str]]] = getattr(
-    timer_checkpoint, "state_problems", lambda checkpoint, marks: []
-)
 
 
 class TimerCheck:
@@ -46,18 +44,30 @@ class TimerCheck:
         self._log: Row = row(files.path("timerlog"))
 
     def run(self) -> None:
-        if not self._log.files and not os.path.exists(self._files.path("timerwheel")):
-            return  # a store without timers, or a copy that leaves out what is made again
+        # A store without timers, or a copy that leaves out what is made again, has neither.
+        if self._log.files or os.path.exists(self._files.path("timerwheel")):
+            self._check_places()
+        if not self._running:
+            self._check_sums()
+
+    def _check_places(self) -> None:
         path = self._files.path("config/timercheck")
         for odd_path, what in self._log.odd:
             is_last = not self._log.files or odd_path > self._log.files[-1].path
             if not (is_last and what.endswith("no bytes")):
                 self._add("timer log", odd_path, -1, what)
         read_time_ms = self._check_checkpoint(path) if os.path.exists(path) else 0
-        if read_time_ms is None:
-            return
-        self._check_log()
-        self._check_wheel(read_time_ms)
+        if read_time_ms is not None:
+            self._check_log()
+            self._check_wheel(read_time_ms)
+
+    def _check_sums(self) -> None:
+        """What the checksums say of files in which no place was found that is wrong."""
+        known = {finding.path for finding in self._findings.kept}
+        for problem in timer_check.problems(FileDisk(), self._files.root):
+            name, _, what = problem.partition(": ")
+            if self._files.path(name) not in known:
+                self._add(_KINDS.get(name.partition("/")[0], "timercheck"), self._files.path(name), -1, what)
 
     def _add(self, kind: str, path: str, position: int, what: str) -> None:
         self._findings.add(Finding(Severity.DERIVED, kind, path, position, what, _FROM_LOG))
@@ -67,13 +77,8 @@ class TimerCheck:
     def _check_checkpoint(self, path: str) -> int | None:
         """Up to which time slots are done; None when that cannot be known."""
         data = _read(path) or b""
-        marks = _read(self._files.path("config/timermark"))
         if len(data) != TIMER_CHECKPOINT_FILE_SIZE:
-            self._add("timercheck", path, -1, f"the file has {len(data)} bytes, {TIMER_CHECKPOINT_FILE_SIZE} are right")
-            return None
-        problems = [] if self._running else state_problems(data, marks)
-        for problem in problems:
-            self._add("timercheck", path, -1, problem)
+            return None  # said by `_check_sums`
         read_time_ms, log_end, queue_offset = TIMER_CHECKPOINT_STRUCT.unpack_from(data)[:3]
         if not self._log.min_offset <= log_end <= self._log.end_offset and log_end:
             what = f"log_end is {log_end}, the timer log goes from {self._log.min_offset} to {self._log.end_offset}"
@@ -86,7 +91,7 @@ class TimerCheck:
         if not 0 <= read_time_ms <= newest_ms:
             what = f"read_time_ms is {read_time_ms}, a day and more after the file was written"
             self._add("timercheck", path, 0, what)
-        return None if problems else read_time_ms
+        return int(read_time_ms)
 
     def _timer_queue_end(self) -> int:
         queue = QueueFiles(self._files, (_TIMER_TOPIC, 0))

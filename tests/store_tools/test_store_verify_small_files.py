@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from made_stores import NOW_MS, made, verified, write_topics
 
-from store import abort_mark, config_document, timer_checkpoint
+from store import abort_mark
+from store.config_document import encode_document, sealed
 from store.file_disk import FileDisk
 from store.layout import TIMER_LOG_UNIT_SIZE, TIMER_WHEEL_SLOT_DTYPE
 from store.timer_store import TimerStore
@@ -103,11 +104,10 @@ def test_what_apaches_brokers_leave_is_no_damage(root: Path) -> None:
     assert small_findings(root) == [], "Apache has gone on with the numbers, and left the seal"
 
 
-@pytest.mark.skipif(not hasattr(config_document, "sealed"), reason="tables have no seal yet")
 def test_a_table_whose_seal_is_wrong(root: Path) -> None:
     path = root / "config/topics.json"
     document = {"topicConfigTable": json.loads(path.read_text())["topicConfigTable"], "dataVersion": {"counter": 1}}
-    path.write_bytes(config_document.sealed(config_document.encode_document(document)))
+    path.write_bytes(sealed(encode_document(document)))
     assert small_findings(root) == []
     path.write_bytes(path.read_bytes().replace(b'"counter": 1', b'"counter": 3'))
     assert small_findings(root) == [("config", "topics.json")]
@@ -173,7 +173,6 @@ def test_a_timercheck_that_cannot_be(timers: Path, position: int, number: int) -
     assert ("timercheck", "timercheck", position) in timer_findings(timers)
 
 
-@pytest.mark.skipif(not hasattr(timer_checkpoint, "state_problems"), reason="timercheck has no second copy yet")
 def test_bits_of_timercheck(timers: Path) -> None:
     path = timers / "config/timercheck"
     data = path.read_bytes()
@@ -189,7 +188,7 @@ def test_a_timercheck_without_a_timer_log(timers: Path) -> None:
         path.unlink()
     assert ("timercheck", "timercheck", 8) in timer_findings(timers)
     (timers / "config/timercheck").write_bytes(b"short")
-    assert timer_findings(timers) == [("timercheck", "timercheck", -1)]
+    assert ("timercheck", "timercheck", -1) in timer_findings(timers)
 
 
 @pytest.mark.parametrize("position, number", [(4, 1 << 40), (4, -7), (28, -1), (28, 1 << 40), (36, 0)])
