@@ -6,6 +6,8 @@
 # make bench-store   how fast a GiB of log is read, recovered and verified
 # make bench-hostile   what a healthy producer and consumer notice of 47 attacks beside them: an hour and a quarter
 # make simulate SEEDS=10000   random lives of the store on a disk that forgets and fails
+# make fuzz FUZZ_ARGS="--inputs 5000000"   inputs guided by coverage for all that reads bytes of others
+# make damage DAMAGE_ARGS="--every"   a broker on a store with each of its files damaged, each bit flipped
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
@@ -19,7 +21,7 @@ TESTS ?= tests
 PYTEST_ARGS ?=
 SEEDS ?= 1000
 
-.PHONY: help setup demo test check simulate bench bench-delay bench-spark bench-store bench-hostile clean
+.PHONY: help setup demo test check simulate fuzz damage bench bench-delay bench-spark bench-store bench-hostile clean
 
 help:
 	@sed -n 's/^# //p' Makefile | head -n 7
@@ -67,6 +69,12 @@ check: $(VENV)/.dev
 simulate: $(VENV)/.dev
 	@$(PY) tests/store/simulator.py --seeds 0:$(SEEDS) $(SIMULATE_ARGS)
 
+fuzz: $(VENV)/.dev
+	@$(PY) tests/fuzz/fuzz_run.py $(FUZZ_ARGS)
+
+damage: $(VENV)/.dev
+	@$(PY) tests/broker/damage.py $(DAMAGE_ARGS)
+
 bench: $(VENV)/.spark
 	@$(PY) -m bench.run $(BENCH_ARGS)
 
@@ -83,5 +91,5 @@ bench-hostile: $(VENV)/.spark
 	@$(PY) -m bench.hostile $(BENCH_ARGS)
 
 clean:
-	rm -rf $(VENV) build dist demo-store bench-store bench/loadgen/loadgen *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist demo-store bench-store bench/loadgen/loadgen *.egg-info fuzz-findings .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

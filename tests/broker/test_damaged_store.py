@@ -1,0 +1,53 @@
+"""A store with one damaged file: the broker starts, delivers and shows every message that the damage did not hit, and says
+what it lost, or refuses and names the file.
+
+A pinned sample; `make damage DAMAGE_ARGS="--every"` flips every bit of the small files.
+"""
+
+from damage import Damage, Matrix, failures_of
+
+SEED, FLIPS = 32, 120
+FOLDER_SHARE = 5
+
+
+async def test_every_file_damaged_in_memory() -> None:
+    matrix = Matrix()
+    await matrix.make()
+    try:
+        failures = await failures_of(matrix, matrix.sample(SEED, FLIPS))
+    finally:
+        matrix.close()
+    assert not failures, "\n" + "\n".join(failures)
+
+
+async def test_files_damaged_on_a_disk() -> None:
+    """The same on the machine's file system, where a mapped file that was cut can end the process."""
+    matrix = Matrix(in_memory=False)
+    await matrix.make()
+    try:
+        failures = await failures_of(matrix, matrix.sample(SEED, 0)[::FOLDER_SHARE])
+    finally:
+        matrix.close()
+    assert not failures, "\n" + "\n".join(failures)
+
+
+async def test_the_matrix_sees_damage() -> None:
+    """What is looked for is seen: a message gone with the log's file, and a table that says something else."""
+    matrix = Matrix()
+    await matrix.make()
+    try:
+        assert any(one.file.startswith("commitlog/") for one in matrix.every())
+        files = matrix.files["clean"]
+        assert {"config/topics.json", "config/consumerOffset.json", "config/timercheck", "checkpoint"} <= set(files)
+        damage = Damage("clean", "consumequeue/T0/0/00000000000000000000", "deleted")
+        del files["consumequeue/T0/0/00000000000000000000"]
+        files.pop("cleanStop.json")
+        state, problems = await matrix._lived({**files, "abort": matrix.files["killed"]["abort"]})
+        assert not problems and set(state.found) == set(matrix.normal["clean"].found), "made again from the log"
+        found = dict(state.found)
+        del found["plain-0"]
+        files[damage.file] = matrix.files["killed"][damage.file]
+        lines = list(matrix._differences(damage, state._replace(found=found, lines=())))
+        assert any("lost in silence: plain-0" in line for line in lines)
+    finally:
+        matrix.close()

@@ -1,0 +1,263 @@
+"""Coverage-guided fuzzing of all that reads bytes of others: `make fuzz FUZZ_ARGS="--inputs 5000000"`.
+
+Targets are in `fuzz_targets`; libFuzzer, by way of atheris, finds inputs that reach new edges of our code; `fuzz_oracle`
+says what is wrong with one. Each target is fuzzed in a process of its own, forked from this one,
+where everything is imported
+and instrumented once. Same seed, same number of inputs, same machine: same inputs.
+"""
+
+import argparse
+import contextlib
+import os
+import random
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from mmap import mmap
+from pathlib import Path
+from typing import Any, NamedTuple
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1])]
+
+import atheris  # noqa: E402
+from fuzz_oracle import PACKAGES, Finding, Target, Watch, read_findings  # noqa: E402
+
+with (
+    open(os.devnull, "w") as nowhere,
+    contextlib.redirect_stderr(nowhere),  # a line for each module
+    atheris.instrument_imports(include=list(PACKAGES), enable_loader_override=False),
+):
+    from fuzz_targets import TARGETS
+
+from fuzz_corpus import read_corpus, reduced, write_corpus  # noqa: E402
+
+INPUTS = 200_000
+TIMEOUT_S = 120
+"""An input that takes longer ends its target's run, with a finding."""
+GROWN_SEEDS, LAST_SEEDS = 24, 12
+ENDING = (signal.SIGTERM, signal.SIGINT)
+DONE = re.compile(r"^#(\d+)\s+(?:DONE|NEW|REDUCE|INITED|pulse|RELOAD)\s+cov: (\d+) ft: (\d+) corp: (\d+)", re.MULTILINE)
+
+
+class Row(NamedTuple):
+    """What came of a target."""
+
+    name: str
+    inputs: int
+    seconds: float
+    edges: int
+    corpus: int
+    findings: list[Finding]
+
+
+class Job:
+    """A target's process. `inputs` done so far are shared with it."""
+
+    def __init__(self, target: Target, inputs: int, seed: int, folder: Path, findings: Path) -> None:
+        self.target, self.planned, self.seed = target, inputs, seed
+        self.corpus, self.findings, self.output = folder / target.name, findings / target.name, folder / f"{target.name}.txt"
+        self._shared = mmap(-1, 8)
+        self.pid, self.started_s, self.seconds, self.status = 0, 0.0, 0.0, 0
+
+    @property
+    def inputs(self) -> int:
+        return int.from_bytes(self._shared[:8], "little")
+
+    def start(self) -> None:
+        self.started_s = time.monotonic()
+        self.corpus.mkdir(parents=True)
+        for number, data in enumerate([*read_corpus(self.target.name), *self.target.seeds()]):
+            (self.corpus / f"{number:06}").write_bytes(data)
+        # A signal that comes in between must meet neither a pid of 0 nor, in the child, the handler of this process.
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+        self.pid = os.fork()
+        if not self.pid:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+        if not self.pid:
+            self._fuzz()
+
+    def _fuzz(self) -> None:
+        """In the child; does not return."""
+        with open(self.output, "wb") as output:
+            os.dup2(output.fileno(), 1)
+            os.dup2(output.fileno(), 2)
+        target = self.target
+        watch = Watch(target, self.findings, self._count)
+        seeds = target.seeds()
+        # Seeds grown: what they show of cost no chance of the run takes away.
+        for data in random.Random(self.seed).sample(seeds, min(len(seeds), GROWN_SEEDS)) + seeds[-LAST_SEEDS:]:
+            watch.grown_each_way(data, 2)
+
+        def mutated(data: bytes, size_max: int, seed: int) -> bytes:
+            rng = random.Random(seed)
+            if rng.random() < 0.3:
+                return atheris.Mutate(data, size_max)
+            data = target.mutate(rng, data)
+            if rng.random() < 0.2:
+                data = target.mutate(rng, data)
+            return data[:size_max]
+
+        with_mutator: dict[str, Any] = {"custom_mutator": mutated} if target.mutate.__name__ != "mutate_nothing" else {}
+        options = [
+            f"-runs={self.planned}", f"-seed={self.seed}", f"-max_len={target.size_max}", f"-timeout={TIMEOUT_S}",
+            "-rss_limit_mb=4096",
+            "-handle_int=0", "-reload=0", "-len_control=20", f"-artifact_prefix={self.findings}-",
+        ]  # fmt: skip
+        atheris.Setup(["fuzz", *options, str(self.corpus)], watch, **with_mutator)
+        atheris.Fuzz()
+        os._exit(0)
+
+    def _count(self, inputs: int) -> None:
+        self._shared[:8] = inputs.to_bytes(8, "little")
+
+    def is_done(self) -> bool:
+        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        if not pid:
+            return False
+        self.seconds, self.status = time.monotonic() - self.started_s, os.waitstatus_to_exitcode(status)
+        return True
+
+    def stop(self) -> None:
+        if not self.pid:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGTERM)
+
+    def row(self, is_stopped: bool) -> Row:
+        text = self.output.read_text(errors="replace") if self.output.exists() else ""
+        last = DONE.findall(text)
+        runs, edges, _, corpus = map(int, last[-1]) if last else (0, 0, 0, 0)
+        found = read_findings(self.findings)
+        if self.status and not is_stopped:
+            kept = self.findings.with_suffix(".txt")
+            kept.write_text(text[-4000:])
+            what = f"the process ended with {self.status}; its last words are in {kept.name}"
+            found.append(Finding(self.target.name, "ended", what, self.target.name, 0, ""))
+        return Row(self.target.name, max(self.inputs, runs), self.seconds, edges, corpus, found)
+
+
+def shares(names: list[str], inputs: int) -> dict[str, int]:
+    """How many inputs each target gets."""
+    total = sum(TARGETS[name].weight for name in names)
+    return {name: max(200, round(inputs * TARGETS[name].weight / total)) for name in names}
+
+
+def run(jobs: list[Job], processes: int, show: Any) -> Iterator[Row]:
+    """Fuzz, `processes` targets at a time; a row as each is done. SIGTERM and Ctrl-C end all, and keep what was found."""
+    waiting, running, is_stopped = list(jobs), list[Job](), False
+
+    def stop(number: int, frame: Any) -> None:
+        nonlocal is_stopped
+        is_stopped = True
+        waiting.clear()
+        for job in running:
+            job.stop()
+
+    for number in ENDING:
+        signal.signal(number, stop)
+    while waiting or running:
+        while waiting and len(running) < processes:
+            running.append(waiting.pop(0))
+            running[-1].start()
+        time.sleep(0.05)
+        show(running)
+        for job in [job for job in running if job.is_done()]:
+            running.remove(job)
+            yield job.row(is_stopped)
+
+
+def keep_corpus(job: Job) -> int:
+    """Reduce what was found to what the repository keeps, in a process of its own; its count."""
+    pid = os.fork()
+    if not pid:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for the rest of this process
+        inputs = [path.read_bytes() for path in sorted(job.corpus.iterdir())]
+        seeds = set(job.target.seeds())
+        one = job.target.prepare()
+        kept = reduced(one, inputs)
+        write_corpus(job.target.name, [data for data in kept if data not in seeds])
+        os._exit(0)
+    return os.waitpid(pid, 0)[1]
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Coverage-guided fuzzing of everything that reads bytes of others.")
+    parser.add_argument("--inputs", type=int, default=INPUTS, help=f"for all targets together (default {INPUTS:,})")
+    parser.add_argument("--targets", default=",".join(TARGETS), help="which, with commas between (default: all)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--findings", type=Path, default=Path("fuzz-findings"), help="folder for what is found")
+    parser.add_argument("--keep-corpus", action="store_true", help="renew tests/fuzz/corpus from what was reached")
+    parser.add_argument("--plain", action="store_true", help="no progress bar")
+    return parser.parse_args()
+
+
+def main() -> int:
+    asked = options()
+    names = [name for name in asked.targets.split(",") if name]
+    unknown = [name for name in names if name not in TARGETS]
+    if unknown:
+        print(f"there is no target {', '.join(unknown)}; there are {', '.join(TARGETS)}", file=sys.stderr)
+        return 2
+    shutil.rmtree(asked.findings, ignore_errors=True)
+    asked.findings.mkdir(parents=True)
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
+        inputs = shares(names, asked.inputs)
+        jobs = [Job(TARGETS[name], inputs[name], asked.seed, Path(folder), asked.findings.absolute()) for name in names]
+        rows = list(_with_progress(jobs, asked))
+        if asked.keep_corpus:
+            for job in jobs:
+                if job.corpus.exists():
+                    keep_corpus(job)
+    _print_table(rows)
+    findings = [finding for row in rows for finding in row.findings]
+    for finding in findings:
+        print(f"{finding.target} {finding.kind} at {finding.place}: {finding.what}  [{finding.input}]")
+    print(f"{sum(row.inputs for row in rows):,} inputs, {sum(row.edges for row in rows):,} edges, {len(findings)} findings")
+    return 1 if findings else 0
+
+
+def _with_progress(jobs: list[Job], asked: argparse.Namespace) -> Iterator[Row]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description:40}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, disable=asked.plain) as progress:
+        task = progress.add_task("fuzzing", total=sum(job.planned for job in jobs))
+
+        def show(running: list[Job]) -> None:
+            done = sum(job.inputs for job in jobs)
+            progress.update(task, completed=done, description=", ".join(job.target.name for job in running) or "fuzzing")
+
+        yield from run(jobs, asked.processes, show)
+
+
+def _print_table(rows: list[Row]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("target", *(f"[right]{name}" for name in ("inputs", "inputs/s", "distinct edges", "corpus", "findings")))
+    for column in table.columns[1:]:
+        column.header, column.justify = str(column.header).removeprefix("[right]"), "right"
+    for row in sorted(rows, key=lambda row: row.name):
+        speed = row.inputs / row.seconds if row.seconds else 0
+        table.add_row(
+            row.name, f"{row.inputs:,}", f"{speed:,.0f}", f"{row.edges:,}", str(row.corpus), str(len(row.findings))
+        )
+    Console(width=100).print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""A short fuzzing run of all targets, with a pinned seed; and the oracles find what they are there for.
+
+The long run is `make fuzz FUZZ_ARGS="--inputs 5000000"`.
+"""
+
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from fuzz_corpus import FOLDER, reduced
+from fuzz_mutators import grow_frames, join_frames, mutate_frames, mutate_json, split_frames
+from fuzz_oracle import Target, Watch
+
+INPUTS, SEED = 8_000, 32
+CORPUS_SIZE_MAX = 300_000
+
+
+def test_all_targets_for_a_short_time(tmp_path: Path) -> None:
+    pytest.importorskip("atheris", reason="atheris has wheels for Linux on x86-64 only")
+    command = [sys.executable, "tests/fuzz/fuzz_run.py", "--inputs", str(INPUTS), "--seed", str(SEED), "--plain"]
+    done = subprocess.run(
+        [*command, "--findings", str(tmp_path / "findings")], cwd=Path(__file__).parents[2], capture_output=True,
+        text=True, timeout=280
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+
+
+def test_the_kept_corpus_is_small() -> None:
+    assert sum(path.stat().st_size for path in FOLDER.glob("*.gz")) < CORPUS_SIZE_MAX
+
+
+def watched(tmp_path: Path, one, inputs: list[bytes], **how) -> dict[str, str]:  # type: ignore[no-untyped-def]
+    """Kind -> what was found."""
+    target = Target("planted", lambda: one, lambda: [], **({"expected": (ValueError,), "base_ms": 20} | how))
+    watch = Watch(target, tmp_path)
+    for data in inputs:
+        watch(data)
+    return {finding.kind: f"{finding.what} at {finding.place}" for finding in watch.findings.values()}
+
+
+def test_an_exception_that_is_not_declared_is_found(tmp_path: Path) -> None:
+    def one(data: bytes) -> None:
+        if data == b"bad":
+            raise KeyError("planted")
+        raise ValueError("declared")
+
+    found = watched(tmp_path, one, [b"a", b"bad", b"b"])
+    assert list(found) == ["exception"] and "planted" in found["exception"]
+    assert (tmp_path / next(path.name for path in tmp_path.glob("*.bin"))).read_bytes() == b"bad"
+
+
+def test_cost_that_grows_with_the_square_is_found(tmp_path: Path) -> None:
+    def one(data: bytes) -> None:
+        for at in range(len(data)):
+            data.count(b"\0", at)
+            sum(data[at : at + len(data) // 20])
+
+    found = watched(tmp_path, one, [b"short"])
+    assert "cost" in found, "five bytes are grown until it shows"
+    assert not watched(tmp_path / "linear", lambda data: sum(data) and None, [b"short"])
+
+
+def test_a_slow_moment_of_the_machine_is_no_finding(tmp_path: Path) -> None:
+    moments = iter([0.2])
+
+    def one(data: bytes) -> None:
+        end_s = time.thread_time() + next(moments, 0.0)
+        while time.thread_time() < end_s:
+            pass
+
+    assert watched(tmp_path, one, [b"x"]) == {}
+
+
+def test_frames_keep_their_lengths() -> None:
+    rng = random.Random(1)
+    frames = [
+        (0, b'{"code":11,"extFields":{"topic":"T"},"flag":0,"opaque":1,"version":401}', b'{"a":[1,2]}'),
+        (0, b'{"code":10}', b""),
+    ]
+    data = join_frames(frames)
+    assert split_frames(data) == frames
+    whole = [bool(split_frames(mutate_frames(rng, data))) for _ in range(200)]
+    assert sum(whole) > 180
+    assert len({mutate_json(rng, b'{"a":{"b":[1,"x"]},"c":null}') for _ in range(100)}) > 50
+    grown = grow_frames(data, 5_000, rng)
+    assert len(split_frames(grown)) == 2 and len(grown) > 4_900
+
+
+def test_a_corpus_is_reduced_to_what_adds_edges() -> None:
+    from remoting.fastjson import loads
+
+    kept = reduced(loads, [b'{"a":1}', b'{"b":2}', b"[1]", b'{0:"a"}', b'{1:"a"}', b"{{"])
+    assert len(kept) < 6 and any(data.startswith(b"{0") or data.startswith(b"{1") for data in kept)
