@@ -1,14 +1,9 @@
-"""The log: every message of every topic, one record behind the other, in files of one size.
+"""CommitLog: every message of every topic as one record behind the other, in files of one size.
 
-A record is made once and in one piece: sizes first, one join. It never crosses the end of a file; where the next one (and 8
-bytes for the mark) would not fit, a BLANK mark ends the file and the record begins the next. Queue offsets are counted here,
-since a record carries its own.
-
-What a turn of the loop appends is written together, before anybody is told of it: to the queues, to its sender, or in a file
-that says how far something has come; and sooner when somebody asks for such a record by its physical offset.
-
-Room on the device is taken some MiB ahead of what is written. When there is none, messages are refused with the reason, and
-each refused one is an attempt to go on, some times a second.
+A record never crosses the end of a file: where the next one (and 8 bytes for the mark) would not fit, a BLANK mark ends the
+file. Queue offsets are counted here, since a record carries its own. The records of a loop turn are written together, before
+queues, senders or other files learn of them. Room on the device is reserved some MiB ahead; when there is none, messages are
+refused with the reason, and each refused message is an attempt to go on, some times a second.
 """
 
 import logging
@@ -140,11 +135,7 @@ class CommitLog:
     # --- appending -------------------------------------------------------------------------------------------------
 
     def put(self, message: Message) -> PutResult:
-        """Append one message: as `put_batch` does with a batch of one, but in a straight line for the usual case.
-
-        What is not usual is left to it: another size of host or topic, a prepared message, the end of a file, a refusal.
-        Measured: 1.8 us for 1 KiB, the CRC (0.1) included.
-        """
+        """Append one message: the usual case in a straight line, others (IPv6, prepared, end of file, refusal) by `put_batch`."""
         topic, file = message.topic, self._last
         topic_bytes = self._plain_topics.get(topic)
         body_size, properties_size = len(message.body), len(message.properties_bytes)
@@ -286,7 +277,7 @@ class CommitLog:
             self.write()
 
     def write(self) -> None:
-        """Write what was appended: from here on a kill takes nothing of it."""
+        """Write the appended records to the file. Afterwards they survive a process kill."""
         if self._unwritten:
             began_s, file = monotonic(), self._last
             assert file is not None, "what was appended has its place"
