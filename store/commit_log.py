@@ -135,7 +135,7 @@ class CommitLog:
     # --- appending -------------------------------------------------------------------------------------------------
 
     def put(self, message: Message) -> PutResult:
-        """Append one message: the usual case in a straight line, others (IPv6, prepared, end of file, refusal) by `put_batch`."""
+        """Append one message: the usual case in a straight line, all others (end of file, refusal, ...) by `put_batch`."""
         topic, file = message.topic, self._last
         topic_bytes = self._plain_topics.get(topic)
         body_size, properties_size = len(message.body), len(message.properties_bytes)
