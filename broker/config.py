@@ -84,6 +84,8 @@ class BrokerConfig(ConnectionLimits):
     max_subscription_groups: int = setting(50_000, low=1)
     max_consumer_offsets: int = setting(500_000, low=1)
     """Of all groups and queues together."""
+    max_messages_per_batch: int = setting(4_096, low=1, high=65_536)
+    """Members of a batch: each costs as much as a message, while the other clients wait."""
     max_groups_per_heartbeat: int = setting(1_000, low=1)
     """Consumer and producer groups of one client."""
     max_subscriptions_per_heartbeat: int = setting(10_000, low=1, high=100_000)

@@ -28,10 +28,11 @@ class FrameBuffer:
     that comes in many reads is joined once.
     """
 
-    __slots__ = ("_chunks", "_frame_size_max", "_needed", "held")
+    __slots__ = ("_chunks", "_frame_size_max", "_header_size_max", "_needed", "held")
 
-    def __init__(self, frame_size_max: int = FRAME_SIZE_MAX) -> None:
+    def __init__(self, frame_size_max: int = FRAME_SIZE_MAX, header_size_max: int = FRAME_SIZE_MAX) -> None:
         self._frame_size_max = frame_size_max
+        self._header_size_max = header_size_max
         self._chunks: list[bytes | bytearray] = []
         self._needed = 0
         self.held = 0
@@ -54,6 +55,8 @@ class FrameBuffer:
             frame_end = start + 4 + length
             if length + 4 > self._frame_size_max:
                 raise FrameError(f"frame of {length + 4} bytes, limit {self._frame_size_max}")
+            if header_end - start - 8 > self._header_size_max:
+                raise FrameError(f"header of {mark & 0xFFFFFF} bytes, limit (maxHeaderBytes) {self._header_size_max}")
             if header_end > frame_end:
                 raise FrameError(f"header of {mark & 0xFFFFFF} bytes in a frame of {length + 4}")
             if frame_end > end:

@@ -69,7 +69,7 @@ class Channel(Connection):
     def __init__(self, channels: Channels, dispatcher: Dispatcher) -> None:
         self._channels = channels
         self._serve = dispatcher.serve
-        self._frames = FrameBuffer()
+        self._frames = FrameBuffer(header_size_max=channels.limits.max_header_bytes)
         self._out: list[Buffer] = []
         self._waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
         self._opaque = OPAQUE_FIRST

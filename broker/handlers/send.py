@@ -259,7 +259,7 @@ def _send_batch(
         raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {topic}")
     if sys_flag & TRANSACTION_TYPE_MASK or TRAN_MSG in batch_properties:
         raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, "the message is illegal: a batch cannot be part of a transaction")
-    members = decode_batch(request.body)
+    members = decode_batch(request.body, services.config.max_messages_per_batch)
     for properties in (batch_properties, *(properties for _, _, (properties, _) in members)):
         _refuse_delay(properties)
     if topic_config.topic_filter_type != "SINGLE_TAG":
@@ -309,11 +309,14 @@ def _refuse_delay(properties: dict[str, str]) -> None:
         raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, remark)
 
 
-def decode_batch(body: bytes) -> list[tuple[int, memoryview, tuple[dict[str, str], str]]]:
+def decode_batch(body: bytes, count_max: int) -> list[tuple[int, memoryview, tuple[dict[str, str], str]]]:
     """(flag, body, what `split_properties` gives) of each member. Raises RemotingError naming what does not fit."""
     view, position, end = memoryview(body), 0, len(body)
     members: list[tuple[int, memoryview, tuple[dict[str, str], str]]] = []
     while position < end:
+        if len(members) == count_max:
+            remark = f"the message is illegal: the batch has more than maxMessagesPerBatch={count_max} messages"
+            raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, remark)
         try:
             size, _, _, flag, body_size = _BATCH_MEMBER_HEAD.unpack_from(view, position)
             start = position + _BATCH_MEMBER_HEAD.size

@@ -92,6 +92,14 @@ async def test_a_malformed_batch_is_refused_whole(path, body):
     assert path.stored() == []
 
 
+async def test_a_batch_of_more_messages_than_the_limit_is_refused_whole(path):
+    path.services.config.max_messages_per_batch = 3
+    assert path.call(RequestCode.SEND_BATCH_MESSAGE, send_header(batch=True, queue_id=1), member(b"a") * 3).code == 0
+    answer = path.call(RequestCode.SEND_BATCH_MESSAGE, send_header(batch=True, queue_id=1), member(b"a") * 4)
+    assert (answer.code, "maxMessagesPerBatch=3" in answer.remark) == (ResponseCode.MESSAGE_ILLEGAL, True)
+    assert len(path.stored(queue_id=1)) == 3
+
+
 @pytest.mark.parametrize("fields", [{"sys_flag": 4}, {"properties": "DELAY\x011"}, {"topic": "%RETRY%g"}])
 async def test_what_a_batch_may_not_be(path, fields):
     answer = path.call(RequestCode.SEND_BATCH_MESSAGE, send_header(batch=True, **fields), member(b"a"))

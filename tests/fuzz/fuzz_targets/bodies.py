@@ -146,7 +146,7 @@ def _grow_register(data: bytes, size: int, rng: random.Random) -> bytes:
 
 
 def _batch() -> One:
-    return lambda data: decode_batch(data) and None
+    return lambda data: decode_batch(data, 4096) and None
 
 
 def _batch_seeds() -> list[bytes]:
