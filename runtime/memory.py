@@ -1,7 +1,7 @@
 """Gives freed memory back to the system.
 
-The C library keeps freed memory for later requests. After a peer sent large or many requests, a server would stay as large as
-at its peak. So it looks at its own memory from time to time and, where that has grown, has the C library return free pages.
+The C library keeps freed memory for later requests. After a peer sent large or many requests, a server would stay as large
+as at its peak. So it looks at its own memory at times and, where that has grown, has the C library return free pages.
 """
 
 import ctypes
