@@ -82,6 +82,10 @@ class BrokerConfig(ConnectionLimits):
     max_topics: int = setting(50_000, low=1)
     """With so many topics no other is created; those of an older table are kept."""
     max_subscription_groups: int = setting(50_000, low=1)
+    max_topic_creations_per_second: int = setting(50, low=0, high=1_000_000)
+    """Of all clients together; those of 20 seconds may come at once. 0: no limit."""
+    max_group_creations_per_second: int = setting(50, low=0, high=1_000_000)
+    """The same for consumer groups, each with its retry topic."""
     max_consumer_offsets: int = setting(500_000, low=1)
     """Of all groups and queues together."""
     max_messages_per_batch: int = setting(4_096, low=1, high=65_536)

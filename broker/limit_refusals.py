@@ -18,7 +18,10 @@ class LimitRefusals:
         """`what` begins the lines in the log."""
         self._refusals = RefusalLog(log, what, now=clock.monotonic)
 
-    def refuse(self, remark: str) -> NoReturn:
-        """Raise RemotingError with `remark`, which names the limit's key, its value, and what was asked for."""
-        self._refusals.refused(None, remark)
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
+    def refuse(self, remark: str, code: ResponseCode = ResponseCode.SYSTEM_ERROR) -> NoReturn:
+        """Raise RemotingError with `remark`, which names the limit's key, its value, and what was asked for.
+
+        A `code` other than the usual is logged apart.
+        """
+        self._refusals.refused(code, remark)
+        raise RemotingError(code, remark)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from broker.config import BrokerConfig
+from broker.creation_rate import QueuePace
 from broker.delivery_time import DELAYING_PROPERTIES, TIMER_PROPERTIES, DeliveryTimes
 from broker.message_id import message_id_template
 from broker.pop_record import POP_CK
@@ -148,6 +149,7 @@ class MessagePutter:
         self.on_put_failed: Callable[[], None] = lambda: None
         self.message_id: Callable[[int], str] = message_id_template(store_host)
         self.stored_properties = StoredProperties(config.broker_cluster_name)
+        self.queue_pace = QueuePace(timers.clock)
         self.is_sync_flush = store.config.flush_disk_type == "SYNC_FLUSH"
         self.is_sync_master = store.config.broker_role == "SYNC_MASTER"
         self.is_immediate = not (self.is_sync_flush or self.is_sync_master)

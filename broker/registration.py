@@ -5,6 +5,9 @@ it is when the round begins; whoever asks while a round is under way gets the ne
 A name server that failed last time is tried at every round, but not waited for. Between the periods it is tried again: each
 second while it cannot be reached, each ten seconds while it refuses this broker. The end of the connection to a name server
 begins a round, too, since with it the name server forgot this broker.
+
+A round that took long, as one of many topics does, is followed by a pause of some times its length: what changes meanwhile goes
+into one round, and registrations take no more than their share of the time of broker and name server.
 """
 
 import asyncio
@@ -39,6 +42,11 @@ UNREACHED_AGAIN_S: Final = 0.8
 """After so long at most a name server that could not be reached is tried again; half of it at least, by chance."""
 REFUSED_AGAIN_S: Final = 10.0
 """The same for one that refuses: each time it is sent the whole topic table."""
+ROUND_FREE_S: Final = 0.004
+"""Rounds that take no longer follow each other at once."""
+PAUSE_PER_ROUND: Final = 4.0
+"""The pause after a longer round, in lengths of the round: registrations take a fifth of the time."""
+PAUSE_MAX_S: Final = 1.0
 PERM_ALL: Final = PERM_READ | PERM_WRITE
 _IS_WATCHED: Final = "registration.is_watched"
 
@@ -55,6 +63,8 @@ class _NameServer:
         self._running: asyncio.Task[None] | None = None
         self._again: Timer | None = None
         self._is_stopped = False
+        # When the next round may begin, in the loop's seconds.
+        self._free_at_s = float("-inf")
         self._failures = RefusalLog(log)
         self._refusals = RefusalLog(log, level=logging.ERROR)
 
@@ -68,8 +78,14 @@ class _NameServer:
 
     async def _run(self) -> None:
         self._cancel_again()
+        now_s = asyncio.get_running_loop().time
         while self._next is not None:
+            if (pause_s := self._free_at_s - now_s()) > 0:
+                await asyncio.sleep(pause_s)
+            if self._next is None:
+                return
             done, self._next = self._next, None
+            began_s = now_s()
             try:
                 await self._send(self)
             except RemotingError as error:
@@ -86,6 +102,9 @@ class _NameServer:
                     self._refusals.over(None)
                 self.is_failing = False
                 self._cancel_again()
+                took_s = now_s() - began_s
+                if took_s > ROUND_FREE_S:
+                    self._free_at_s = began_s + took_s + min(took_s * PAUSE_PER_ROUND, PAUSE_MAX_S)
             finally:
                 if not done.done():
                     done.set_result(None)

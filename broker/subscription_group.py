@@ -8,6 +8,7 @@ import msgspec
 
 from broker.config import BrokerConfig
 from broker.config_manager import RowsManager
+from broker.creation_rate import CreationRate
 from broker.limit_refusals import LimitRefusals
 from broker.topic_config import RETRY_PREFIX
 from remoting.bodies import SubscriptionGroupConfig
@@ -45,6 +46,8 @@ class SubscriptionGroupManager(RowsManager[SubscriptionGroupConfig]):
         super().__init__(file, clock, SubscriptionGroupConfig, group_problem)
         self._config = config
         self._refusals = LimitRefusals(clock)
+        per_second = config.max_group_creations_per_second
+        self._rate = CreationRate(clock, self._refusals, "maxGroupCreationsPerSecond", per_second, "consumer groups")
         self.get: Callable[[str], SubscriptionGroupConfig | None] = self._get_with_lmq if with_lmq else self.table.get
         """The group's config, or None: never makes one."""
         for group in BUILT_IN_GROUPS:
@@ -57,7 +60,7 @@ class SubscriptionGroupManager(RowsManager[SubscriptionGroupConfig]):
     def find(self, group: str) -> SubscriptionGroupConfig | None:
         """The config of `group`, made with the defaults at first use unless autoCreateSubscriptionGroup is off.
 
-        Raises RemotingError when there are as many groups as there may be.
+        Raises RemotingError when there are as many groups as there may be, or too many are made for now.
         """
         found = self.get(group)
         if found is not None or not (self._config.auto_create_subscription_group or group.startswith(SYSTEM_GROUP_PREFIX)):
@@ -67,35 +70,43 @@ class SubscriptionGroupManager(RowsManager[SubscriptionGroupConfig]):
             log.warning("a consumer group is not created: its retry %s", problem)
             return None
         found = SubscriptionGroupConfig(group)
-        log.info("consumer group %s is created at its first use", group)
         self.update(found)
+        log.info("consumer group %s is created at its first use", group)
         return found
 
-    def update(self, group_config: SubscriptionGroupConfig) -> None:
-        """Create or replace a group. Raises ValueError for a name that its retry topic cannot have.
+    def update(self, *group_configs: SubscriptionGroupConfig) -> None:
+        """Create or replace groups, all or none. What is None stays as it was: 4.9's tools say nothing of what 5.x's have set.
 
-        What is None stays as it was: 4.9's tools say nothing of what 5.x's have set.
+        Raises ValueError for a name that its retry topic cannot have, RemotingError when there is no room or they are too
+        many for now.
         """
+        for group_config in group_configs:
+            problem = group_problem(group_config.group_name)
+            if problem is not None:
+                raise ValueError(f"its retry {problem}")
+        self._check_room(len({one.group_name for one in group_configs} - self.table.keys()))
+        for group_config in group_configs:
+            self._put(group_config)
+        if group_configs:
+            self.next_version()
+            self.changed()
+
+    def _put(self, group_config: SubscriptionGroupConfig) -> None:
         name = group_config.group_name
-        problem = group_problem(name)
-        if problem is not None:
-            raise ValueError(f"its retry {problem}")
-        self.check_room(name not in self.table)
         present = self.table.get(name, group_config)
         for field, value in msgspec.structs.asdict(group_config).items():
             if value is None:
                 setattr(group_config, field, getattr(present, field))
         self.table.put(name, group_config)
-        self.next_version()
-        self.changed()
 
-    def check_room(self, count: int = 1) -> None:
-        """Raises RemotingError when `count` new groups are more than there may be."""
+    def _check_room(self, count: int) -> None:
+        """Raises RemotingError when `count` new groups are more than there may be, or too many for now."""
         if count and len(self.table) + count > self._config.max_subscription_groups:
             self._refusals.refuse(
                 f"maxSubscriptionGroups={self._config.max_subscription_groups}: the broker has {len(self.table)} consumer "
                 "groups, and makes no others"
             )
+        self._rate.take(count)
 
     def delete(self, group: str) -> bool:
         """Forget `group`. False when it did not exist."""

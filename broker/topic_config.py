@@ -13,6 +13,7 @@ import msgspec
 
 from broker.config import BrokerConfig
 from broker.config_manager import RowsManager
+from broker.creation_rate import CreationRate
 from broker.delivery_time import TIMER_TOPIC
 from broker.limit_refusals import LimitRefusals
 from remoting.bodies import TopicConfig
@@ -96,9 +97,14 @@ class TopicConfigManager(RowsManager[TopicConfig]):
         }
         if config.trace_topic_enable:
             self.system_topics |= {config.msg_trace_topic_name}
+        # What this broker makes for itself is few, and always made. Names that begin alike may be any number.
+        self._own_topics = self.system_topics | self.not_allowed_send_topics
         self.leaving: dict[str, Written] = {}
         """Topics that are being deleted: forgotten, but their queues are still there until it is done."""
         self._refusals = LimitRefusals(clock)
+        self._rate = CreationRate(
+            clock, self._refusals, "maxTopicCreationsPerSecond", config.max_topic_creations_per_second, "topics"
+        )
         self.on_change: Callable[[str], object] = lambda topic: None
         """Called after each change with the topic: it is to be registered."""
         self._add_built_in()
@@ -151,29 +157,41 @@ class TopicConfigManager(RowsManager[TopicConfig]):
         queue_nums = max(min(default_topic_queue_nums, default.write_queue_nums), 0)
         perm = default.perm & ~PERM_INHERIT
         created = TopicConfig(topic, queue_nums, queue_nums, perm, default.topic_filter_type, topic_sys_flag)
+        self._put(created)
         log.info("topic %s is created by a send, with %d queues", topic, queue_nums)
-        return self._put(created)
+        return created
 
-    def create_on_send_back(self, topic: str, queue_nums: int, perm: int = 6, topic_sys_flag: int = 0) -> TopicConfig:
-        """The `%RETRY%` or `%DLQ%` topic of a group, made when it is not there. Raises ValueError for an impossible name."""
+    def create_on_send_back(
+        self, topic: str, queue_nums: int, perm: int = 6, topic_sys_flag: int = 0, *, is_counted: bool = False
+    ) -> TopicConfig:
+        """The `%RETRY%` or `%DLQ%` topic of a group, made when it is not there. Raises ValueError for an impossible name.
+
+        `is_counted`: the creation of its group was counted, and this one with it.
+        """
         existing = self.table.get(topic)
         if existing is not None:
             return existing
-        return self._put(TopicConfig(topic, queue_nums, queue_nums, perm, topic_sys_flag=topic_sys_flag))
+        return self._put(TopicConfig(topic, queue_nums, queue_nums, perm, topic_sys_flag=topic_sys_flag), is_counted)
 
-    def update(self, topic_config: TopicConfig) -> None:
-        """Create the topic, or replace its config; what the present one has and `topic_config` lacks stays.
+    def update(self, *topic_configs: TopicConfig) -> None:
+        """Create topics, or replace their configs; what a present one has and the new one lacks stays. All or none.
 
-        Raises ValueError for an impossible name.
+        Raises ValueError for an impossible name, RemotingError when there is no room or they are too many for now.
         """
-        present = self.table.get(topic_config.topic_name)
-        if present is not None and topic_config.attributes is None:
-            topic_config.attributes = present.attributes
-        self._put(topic_config)
+        for topic_config in topic_configs:
+            self.check_can_create(topic_config.topic_name)
+        new = {one.topic_name for one in topic_configs} - self.table.keys() - self._own_topics
+        self._check_room(len(new))
+        self._rate.take(len(new))
+        for topic_config in topic_configs:
+            present = self.table.get(topic_config.topic_name)
+            if present is not None and topic_config.attributes is None:
+                topic_config.attributes = present.attributes
+            self._put(topic_config, True)
 
-    def check_room(self, count: int = 1) -> None:
+    def _check_room(self, count: int) -> None:
         """Raises RemotingError when `count` new topics are more than there may be."""
-        if len(self.table) + count > self._config.max_topics:
+        if count and len(self.table) + count > self._config.max_topics:
             self._refusals.refuse(
                 f"maxTopics={self._config.max_topics}: the broker has {len(self.table)} topics, and makes no others"
             )
@@ -186,11 +204,12 @@ class TopicConfigManager(RowsManager[TopicConfig]):
         if topic in self.leaving:
             raise RemotingError(ResponseCode.SYSTEM_BUSY, f"topic[{topic}] is just being deleted, try again")
 
-    def _put(self, topic_config: TopicConfig) -> TopicConfig:
+    def _put(self, topic_config: TopicConfig, is_counted: bool = False) -> TopicConfig:
         topic = topic_config.topic_name
         self.check_can_create(topic)
-        if topic not in self.table and not self.is_system_topic(topic):
-            self.check_room()
+        if topic not in self.table and topic not in self._own_topics:
+            self._check_room(1)
+            self._rate.take(not is_counted)
         self.table.put(topic, topic_config)
         self._changed(topic)
         return topic_config

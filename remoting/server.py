@@ -47,8 +47,8 @@ OPAQUE_FIRST: Final = 1 << 30
 """Our own requests are counted from here: a peer that knows its answers by opaque alone, without a look at the response
 flag, counts from 0 and must not take a notification for an answer."""
 
-_UNSENT, _DEFERRED, _SUSPENDED = 1, 2, 4
-"""Why a peer is not read from: its answers are unread, its requests unanswered, it asked for too much."""
+_UNSENT, _DEFERRED, _SUSPENDED, _RESTING = 1, 2, 4, 8
+"""Why a peer is not read from: its answers are unread, its requests unanswered, it asked for too much, others come first."""
 
 
 class ChannelClosed(ConnectionError):
@@ -142,7 +142,7 @@ class Channel(Connection):
         channels = self._channels
         may_end_turn = not self._out
         at, left = 0, self._frames_left
-        while at < len(left) and not self._is_paused and self.is_open:
+        while at < len(left) and not self._is_paused and not self._unread_because & _RESTING and self.is_open:
             out = self._out
             was_empty = not out
             step = left[at : at + SERVED_AT_ONCE]
@@ -267,6 +267,20 @@ class Channel(Connection):
         if not self._unread_because & _SUSPENDED:
             self._stop_reading(_SUSPENDED)
             self._channels.timers.after(seconds, lambda: self._go_on_reading(_SUSPENDED))
+
+    def rest(self, seconds: float) -> None:
+        """Serve no more of this peer's requests for a while: they cost much, and others are to be served between them."""
+        if not self._unread_because & _RESTING:
+            self._stop_reading(_RESTING)
+            self._channels.timers.after(seconds, self._rested)
+
+    def _rested(self) -> None:
+        if self._frames_left:
+            # It is read from again when these are served.
+            self._unread_because = self._unread_because & ~_RESTING | _UNSENT
+            self._serve_left()
+        else:
+            self._go_on_reading(_RESTING)
 
     def on_close(self, callback: Callable[["Channel"], None]) -> None:
         """Have `callback(channel)` run when the connection is gone."""

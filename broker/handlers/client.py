@@ -24,16 +24,26 @@ def heart_beat(services: Services, request: Request[NoHeader]) -> Response | Def
     clients, client = services.clients, (request.channel, data.client_id, request.language, request.version)
     retry_topics, new_groups = [], []
     refused: RemotingError | None = None
+    has_room = True
     compiled_max = services.config.max_filter_expression_length
     for consumer in data.consumer_data_set:
+        is_new = consumer.group_name not in services.groups.table
+        if is_new and not has_room:
+            continue  # a thousand refusals would cost as much as a thousand groups
         try:
             group_config = services.groups.find(consumer.group_name)
+        except RemotingError as error:
+            refused, has_room = error, False
+            continue
+        try:
             if group_config is not None:
                 new_groups.append(consumer.group_name)
                 sys_flag = TOPIC_SYS_FLAG_UNIT_SUB if consumer.unit_mode else 0
                 retry_topic = RETRY_PREFIX + consumer.group_name
                 retry_topics.append(retry_topic)
-                services.topics.create_on_send_back(retry_topic, group_config.retry_queue_nums, topic_sys_flag=sys_flag)
+                services.topics.create_on_send_back(
+                    retry_topic, group_config.retry_queue_nums, topic_sys_flag=sys_flag, is_counted=is_new
+                )
         except RemotingError as error:
             refused = error
             continue

@@ -50,9 +50,7 @@ def update_and_create_subscription_group_list(services: Services, request: Reque
 def _update(services: Services, configs: Sequence[SubscriptionGroupConfig]) -> Response | Deferred:
     if not all(config.group_name for config in configs):
         raise RemotingError(ResponseCode.SYSTEM_ERROR, "groupName is missing")
-    services.groups.check_room(sum(config.group_name not in services.groups.table for config in configs))
-    for config in configs:
-        services.groups.update(config)
+    services.groups.update(*configs)
     return when_written(Response(), *{services.groups.unwritten(config.group_name) for config in configs})
 
 

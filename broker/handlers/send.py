@@ -78,6 +78,8 @@ def send_message(services: Services, request: Request[SendMessageRequestHeader])
     if is_rare:
         return _send_rare(services, message, text, queue_id)
     result = putter.put_at_once(message)
+    if not result.queue_offset:
+        putter.queue_pace.opened(request.channel)
     config = services.config
     response = Response(
         _SUCCESS,
@@ -289,6 +291,8 @@ def _send_batch(
     ]
     result = putter.put_batch(messages)
     assert result.physical_offsets is not None
+    if not result.queue_offset:
+        putter.queue_pace.opened(request.channel)
     message_ids = ",".join(map(putter.message_id, result.physical_offsets))
     config = services.config
     response = Response(

@@ -48,11 +48,7 @@ def update_and_create_topic_list(services: Services, request: Request[NoHeader])
         ",".join(f"{name}={value}" if value else name for name, value in (row.attributes or {}).items()) for row in rows
     ]
     admitted = [_admitted(services, row, change) for row, change in zip(rows, changes, strict=True)]
-    services.topics.check_room(sum(config.topic_name not in services.topics.table for config in admitted))
-    for config in admitted:
-        services.topics.check_can_create(config.topic_name)
-    for config in admitted:
-        services.topics.update(config)
+    services.topics.update(*admitted)
     return services.route_wait.when_routed(Response(), *(config.topic_name for config in admitted))
 
 

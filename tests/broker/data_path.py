@@ -85,6 +85,7 @@ class StubChannel:
         self.is_open = self.is_writable = True
         self.is_suspended = False
         self.deferred_count = 0
+        self.rest_s = 0.0
         self._callbacks: list[Any] = []
         self._frames = FrameBuffer()
 
@@ -103,6 +104,9 @@ class StubChannel:
 
     def suspend_reading(self, seconds: float) -> None:
         self.is_suspended = True
+
+    def rest(self, seconds: float) -> None:
+        self.rest_s += seconds
 
     def abort(self) -> None:
         self.close()
