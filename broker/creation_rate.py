@@ -1,10 +1,10 @@
 """How many topics and consumer groups may come into being in a time.
 
-Each stays until an administrator deletes it: a row, files, its part of every registration. A total alone would let a peer use
-all of it up at once. So beside the total there is a rate, of all clients together, with room for a burst.
+Each stays until an administrator deletes it: a row, files, its part of every registration. A total alone would let a peer
+use all of it up at once. So beside the total there is a rate, of all clients together, with room for a burst.
 
-The first message of a queue makes its files, which takes the loop as long as hundreds of sends. No client is refused for that:
-a connection that fills many new queues rests between them.
+The first message of a queue makes its files, which takes the loop as long as hundreds of sends. No client is refused for
+that: a connection that fills many new queues rests between them.
 """
 
 from typing import Final

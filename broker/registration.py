@@ -6,8 +6,8 @@ A name server that failed last time is tried at every round, but not waited for.
 second while it cannot be reached, each ten seconds while it refuses this broker. The end of the connection to a name server
 begins a round, too, since with it the name server forgot this broker.
 
-A round that took long, as one of many topics does, is followed by a pause of some times its length: what changes meanwhile goes
-into one round, and registrations take no more than their share of the time of broker and name server.
+A round that took long, as one of many topics does, is followed by a pause of some times its length: what changes meanwhile
+goes into one round, and registrations take no more than their share of the time of broker and name server.
 """
 
 import asyncio

@@ -75,7 +75,7 @@ class SubscriptionGroupManager(RowsManager[SubscriptionGroupConfig]):
         return found
 
     def update(self, *group_configs: SubscriptionGroupConfig) -> None:
-        """Create or replace groups, all or none. What is None stays as it was: 4.9's tools say nothing of what 5.x's have set.
+        """Create or replace groups, all or none. What is None stays as it was, since 4.9's tools know less than 5.x's.
 
         Raises ValueError for a name that its retry topic cannot have, RemotingError when there is no room or they are too
         many for now.

@@ -31,6 +31,7 @@ class SlowNameServer:
         self.topics: set[str] = set()
         self.is_slow = False
         self._unanswered: list[tuple[Deferred, set[str]]] = []
+        self.on_register: Any = self.register
 
     def register(self, _: Any, request: Request[RegisterBrokerRequestHeader]) -> Response | Deferred:
         document = request.body.decode()
@@ -59,7 +60,11 @@ class SlowNameServer:
 async def slow_name_server() -> AsyncIterator[SlowNameServer]:
     loop, slow = asyncio.get_running_loop(), SlowNameServer()
     table = routes(
-        Route(RequestCode.REGISTER_BROKER, RegisterBrokerRequestHeader, slow.register),
+        Route(
+            RequestCode.REGISTER_BROKER,
+            RegisterBrokerRequestHeader,
+            lambda services, request: slow.on_register(services, request),
+        ),
         Route(RequestCode.UNREGISTER_BROKER, BrokerIdentityRequestHeader, lambda services, request: Response()),
     )
     server = RemotingServer(None, table, Turn(loop), Timers(SystemClock(), loop))
