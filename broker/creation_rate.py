@@ -17,9 +17,9 @@ from runtime.clock import Clock
 BURST_S: Final = 20
 """So many seconds' creations may come at once, after as long without any."""
 
-QUEUES_AT_ONCE: Final = 8
+QUEUES_AT_ONCE: Final = 3
 """So many new queues in `REST_S` are filled before connections rest."""
-REST_S: Final = 0.02
+REST_S: Final = 0.008
 
 
 class CreationRate:

@@ -145,10 +145,11 @@ class Channel(Connection):
         while at < len(left) and not self._is_paused and not self._unread_because & _RESTING and self.is_open:
             out = self._out
             was_empty = not out
-            step = left[at : at + SERVED_AT_ONCE]
-            at += len(step)
-            for frame in step:
+            for frame in left[at : at + SERVED_AT_ONCE]:
                 self._serve(self, frame, out)
+                at += 1
+                if self._unread_because & _RESTING:
+                    break
             if was_empty and out:
                 channels.unwritten.append(self)
             if self.unsent_bytes > WRITE_BUFFER_MAX:
