@@ -36,16 +36,22 @@ def decode(data: bytes) -> str:
 def loads(text: str) -> dict[str, str]:
     """Read text; of a key that comes twice the later value holds. Raises ValueError naming the line."""
     properties: dict[str, str] = {}
-    for number, line in _logical_lines(text):
-        key = _KEY.match(line)
-        assert key is not None  # the pattern matches the empty string too
-        separator = _SEPARATOR.match(line, key.end())
-        assert separator is not None
-        try:
-            properties[_unescape(key.group())] = _unescape(line[separator.end() :])
-        except ValueError as error:
-            raise ValueError(f"line {number}: {error}") from None
+    for number, _, line in _spans(text):
+        key, value = _entry(number, line)
+        properties[key] = value
     return properties
+
+
+def _entry(number: int, line: str) -> tuple[str, str]:
+    """Key and value of a joined line, the first of which has this number. Raises ValueError."""
+    key = _KEY.match(line)
+    assert key is not None  # the pattern matches the empty string too
+    separator = _SEPARATOR.match(line, key.end())
+    assert separator is not None
+    try:
+        return _unescape(key.group()), _unescape(line[separator.end() :])
+    except ValueError as error:
+        raise ValueError(f"line {number}: {error}") from None
 
 
 def dumps(properties: Mapping[str, str]) -> str:
@@ -58,7 +64,8 @@ def edited(text: str, changes: Mapping[str, str]) -> str:
     lines = _LINE_END.split(text)
     replaced: set[str] = set()
     for first, last, line in reversed(list(_spans(text))):
-        key = next(iter(loads(line)))
+        # Joined lines may begin with `#`, as a comment does, or be empty: they are an entry all the same.
+        key, _ = _entry(first, line)
         if key in changes:
             # Of a key that stands twice only the last line counts: the earlier one goes.
             lines[first - 1 : last] = [] if key in replaced else [dumps({key: changes[key]}).rstrip("\n")]
@@ -67,12 +74,6 @@ def edited(text: str, changes: Mapping[str, str]) -> str:
     if kept and not kept.endswith("\n"):
         kept += "\n"
     return kept + dumps({key: value for key, value in changes.items() if key not in replaced})
-
-
-def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines without comments and blank ones, continuations joined, with the number of their first line."""
-    for first, _, line in _spans(text):
-        yield first, line
 
 
 def _spans(text: str) -> Iterator[tuple[int, int, str]]:

@@ -22,6 +22,7 @@ SEAL_KEY: Final = "pocketmqSeal"
 
 # A string, to step over it, or a bare number that is a key: after `{` or `,` and before `:`.
 _STRING_OR_BARE_KEY: Final = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?\d+)(?=\s*:)', re.DOTALL)
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _INDENT: Final = 2
 _SEAL_HEAD: Final = b'\n  "' + SEAL_KEY.encode() + b'": "'
 _SEAL_TAIL: Final = b'"\n}'
@@ -32,6 +33,9 @@ def decode_document(data: bytes) -> Document:
     """The JSON object in `data`, all keys as text. Raises ValueError when it is none."""
     text = _STRING_OR_BARE_KEY.sub(_quote_bare_key, data.decode("utf-8"))
     document = json.loads(text, strict=False)
+    if _SURROGATE.search(text):
+        # Half a pair is no text that can be written; Java writes a question mark in its place.
+        document = json.loads(json.dumps(document, ensure_ascii=False).encode("utf-8", "replace"))
     if not isinstance(document, dict):
         raise ValueError(f"a JSON object is expected, not {type(document).__name__}")
     return document

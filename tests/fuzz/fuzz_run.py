@@ -143,10 +143,16 @@ class Job:
         return Row(self.target.name, max(self.inputs, runs), self.seconds, edges, corpus, found)
 
 
-def shares(names: list[str], inputs: int) -> dict[str, int]:
-    """How many inputs each target gets."""
-    total = sum(TARGETS[name].weight for name in names)
-    return {name: max(200, round(inputs * TARGETS[name].weight / total)) for name in names}
+def shares(names: list[str], inputs: int, asked: dict[str, float]) -> dict[str, int]:
+    """How many inputs each target gets; `asked` has weights in place of the targets' own."""
+    weights = {name: asked.get(name, TARGETS[name].weight) for name in names}
+    total = sum(weights.values())
+    return {name: max(200, round(inputs * weight / total)) for name, weight in weights.items()}
+
+
+def _weights(text: str) -> dict[str, float]:
+    rows = (row.partition("=") for row in text.split(",") if row)
+    return {name: float(weight) for name, _, weight in rows}
 
 
 def run(jobs: list[Job], processes: int, show: Any) -> Iterator[Row]:
@@ -191,6 +197,7 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Coverage-guided fuzzing of everything that reads bytes of others.")
     parser.add_argument("--inputs", type=int, default=INPUTS, help=f"for all targets together (default {INPUTS:,})")
     parser.add_argument("--targets", default=",".join(TARGETS), help="which, with commas between (default: all)")
+    parser.add_argument("--weights", type=_weights, default={}, help="other shares, as names=5,frames=0.5")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--findings", type=Path, default=Path("fuzz-findings"), help="folder for what is found")
@@ -202,14 +209,14 @@ def options() -> argparse.Namespace:
 def main() -> int:
     asked = options()
     names = [name for name in asked.targets.split(",") if name]
-    unknown = [name for name in names if name not in TARGETS]
+    unknown = [name for name in (*names, *asked.weights) if name not in TARGETS]
     if unknown:
         print(f"there is no target {', '.join(unknown)}; there are {', '.join(TARGETS)}", file=sys.stderr)
         return 2
     shutil.rmtree(asked.findings, ignore_errors=True)
     asked.findings.mkdir(parents=True)
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
-        inputs = shares(names, asked.inputs)
+        inputs = shares(names, asked.inputs, asked.weights)
         jobs = [Job(TARGETS[name], inputs[name], asked.seed, Path(folder), asked.findings.absolute()) for name in names]
         rows = list(_with_progress(jobs, asked))
         if asked.keep_corpus:

@@ -62,3 +62,10 @@ def test_files_of_any_encoding(tmp_path, data, value):
     path = tmp_path / "f"
     path.write_bytes((b"" if value == "x" else b"a=") + data + (b"=1" if value == "x" else b""))
     assert properties_file.load(path) == ({"x": "1"} if value == "x" else {"a": value})
+
+
+def test_a_joined_line_that_is_empty_or_begins_as_a_comment_is_an_entry() -> None:
+    text = "\\\n\n\\\n#b=1\nc=2\n"
+    assert properties_file.loads(text) == {"": "", "#b": "1", "c": "2"}
+    changed = properties_file.edited(text, {"c": "3", "#b": "4"})
+    assert properties_file.loads(changed) == {"": "", "#b": "4", "c": "3"}

@@ -59,3 +59,9 @@ def test_a_flipped_bit_is_looked_for_in_linear_time() -> None:
 
     cpu_s(1000)
     assert cpu_s(8000) < 12 * min(cpu_s(2000), cpu_s(2000))
+
+
+def test_half_a_surrogate_pair_becomes_text_that_can_be_written() -> None:
+    document = decode_document(rb'{"a\udc00": "\ud800x", "pair": "\ud83d\ude00"}')
+    assert document == {"a?": "?x", "pair": "\U0001f600"}
+    assert decode_document(encode_document(document)) == document
