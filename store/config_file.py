@@ -86,6 +86,8 @@ class ConfigFile:
                 "store can tell is made again"
             )
         self.is_missing = self.is_incomplete = True
+        if self._disk.exists(self.path):
+            log.warning("%s: an empty table is used", "; ".join(reasons))
         return self.found
 
     def _read(self, path: str) -> bytes | None:
@@ -156,7 +158,11 @@ class ConfigFile:
             # The `.bak` is the better of the two until the new file is there.
             self._disk.rename(self.path, self.path + ".damaged")
             self._is_damaged = False
+        is_first = not self._disk.exists(self.path)
         self._disk.replace_file(self.path, sealed(data))
+        if is_first and not self._disk.exists(self.path + ".bak"):
+            # Of two files one that is lost is missed; of one, none would be.
+            self._disk.replace_file(self.path + ".bak", sealed(data))
         self._persisted = data
         return True
 

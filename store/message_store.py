@@ -161,6 +161,7 @@ class MessageStore:
         self._known = recovery.known
         self._sum_check = recovery.sum_check
         self._last_dispatched = (recovery.known.last_record, recovery.known.log_end)
+        self.reader.written_from = self.commit_log.max_offset
         self._make_services()
         # From here on the files change: whoever finds this mark must recover.
         self._mark_abort()

@@ -5,16 +5,21 @@ goes the quick one: all units unpacked at once, sizes summed, one view when the 
 `RecordFilter` goes by runs of units. What is filtered by tags, old, around holes or too much goes unit by unit, where the
 verdicts of a record filter take the place of the tags codes.
 
+Records that an earlier process wrote are looked at before they are handed out (`sound_records`): pulls step over one that is
+damaged, and the log says so.
+
 A *hole* is a unit whose record is gone (its tags code says so, and it points at the record that was put over the damage):
 pulls step over it.
 """
 
+import logging
 import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from itertools import compress
 from typing import Final
 
+from runtime.refusal_log import RefusalLog
 from store.commit_log import CommitLog
 from store.config import MessageStoreConfig
 from store.consume_queue import BrokenQueueError, ConsumeQueue
@@ -38,7 +43,10 @@ from store.record import (
     store_timestamp_of,
 )
 from store.record_filter import RecordFilter
+from store.sound_records import are_sound, is_sound
 from store.verdicts import RUN_MAX, Verdicts, runs_of
+
+log = logging.getLogger("store")
 
 # Records apart from each other are copied into one buffer from this count on, if they are no larger than this on average.
 _COPY_COUNT_MIN: Final = 6
@@ -68,6 +76,9 @@ class QueueReader:
         self.commit_log = commit_log
         self._tags_code = tags_code
         self._verdicts = Verdicts(commit_log, queues.ext)
+        self._unsound = RefusalLog(log, "pulls step over damage")
+        self.written_from = 0
+        """Physical offset from which on this process wrote the log: records before it are looked at when they are read."""
         self.in_memory_bytes = _memory_size() * config.access_message_in_memory_max_ratio // 100
         """Records at most this far before the log's end count as in memory (accessMessageInMemoryMaxRatio)."""
 
@@ -147,6 +158,8 @@ class QueueReader:
         ):
             return None
         views = _gathered(log_files, offsets, sizes, size)
+        if start < self.written_from and not are_sound(views, sizes):
+            return None
         return _found(views, offsets, sizes, size, queue_offset + count, min_offset, max_offset)
 
     def _get_wanted(
@@ -201,6 +214,8 @@ class QueueReader:
             views = [block]
         else:
             views = _gathered(log_files, wanted, wanted_sizes, total)
+        if wanted[0] < self.written_from and not are_sound(views, wanted_sizes):
+            return None
         return _found(views, wanted, wanted_sizes, total, next_offset, min_offset, max_offset)
 
     def _get_matching(
@@ -231,6 +246,9 @@ class QueueReader:
                     removed = True
                     scanned += 1
                     continue
+                if physical_offset < self.written_from and not self._is_sound(physical_offset, size):
+                    scanned += 1
+                    continue
                 if physical_offset < in_memory_from:
                     bytes_max = config.max_transfer_bytes_on_message_in_disk
                     count_max = min(count_max, config.max_transfer_count_on_message_in_disk)
@@ -248,6 +266,15 @@ class QueueReader:
             return GetResult(status, queue_offset + scanned, min_offset, max_offset)
         views = _gathered(log_files, offsets, sizes, total)
         return _found(views, offsets, sizes, total, queue_offset + scanned, min_offset, max_offset)
+
+    def _is_sound(self, physical_offset: int, size: int) -> bool:
+        """Whether the record that a unit names is there; said in the log when it is not. Raises LookupError without a file."""
+        file = _file_at(self.commit_log.mapped_files, physical_offset)
+        if is_sound(file.view, physical_offset - file.start_offset, size):
+            return True
+        what = f"no record of {size} bytes is at physical offset {physical_offset} of the log, where a queue has one"
+        self._unsound.refused("damage", what)
+        return False
 
     def _problem_of(self, queue: ConsumeQueue, queue_offset: int) -> str | None:
         """What is wrong with the first unit of those that a pull looks at which names no record."""

@@ -44,10 +44,10 @@ _FIXED = RECORD_FIXED_STRUCTS
 _FIXED_SIZES: Final = {host_flags: fixed.size for host_flags, fixed in _FIXED.items()}
 # Total size, magic code, the byte of sysFlag that tells how long the hosts are, and the body's size if they are short.
 _SHAPE = struct.Struct(">Ii31xB44xI")
-_SHAPE_SIZE: Final = _SHAPE.size
-_SHAPE_OF: Final = _SHAPE.unpack_from
-_UINT16_OF: Final = struct.Struct(">H").unpack_from
-assert _FIXED_SIZES[0] == _SHAPE_SIZE
+SHAPE_SIZE: Final = _SHAPE.size
+SHAPE_OF: Final = _SHAPE.unpack_from
+UINT16_OF: Final = struct.Struct(">H").unpack_from
+assert _FIXED_SIZES[0] == SHAPE_SIZE
 _PACK: Final = {host_flags: fixed.pack for host_flags, fixed in _FIXED.items()}
 _PACK_PLAIN: Final = _PACK[0]
 _PACK_INT16: Final = _INT16.pack
@@ -226,14 +226,14 @@ def bounds(view: memoryview, position: int) -> tuple[int, int, int, int]:
 def entries_of(view: memoryview, position: int) -> str:
     """The entries (`properties.entries_from`) of the record at `position`; of none when there is no whole record."""
     try:
-        size, magic_code, host_bits, body_size = _SHAPE_OF(view, position)
+        size, magic_code, host_bits, body_size = SHAPE_OF(view, position)
         if magic_code == MESSAGE_MAGIC_CODE and not host_bits & HOST_FLAGS:
             # What nearly every record is, without the detours of `bounds`: 0.4 us, not 1.1.
-            start = position + _SHAPE_SIZE + body_size
+            start = position + SHAPE_SIZE + body_size
             start += view[start] + 3
             end = position + size
             text = view[start:end]
-            if len(text) == end - start == _UINT16_OF(view, start - 2)[0]:
+            if len(text) == end - start == UINT16_OF(view, start - 2)[0]:
                 return entries_from(text)
         size, _, topic_start, topic_size = bounds(view, position)
     except (BadRecordError, struct.error, IndexError):
@@ -248,14 +248,14 @@ def entries_of_each(block: bytes | memoryview, sizes: Iterable[int]) -> list[str
     for size in sizes:
         position, end = end, end + size
         try:
-            total_size, magic_code, host_bits, body_size = _SHAPE_OF(block, position)
-            start = position + _SHAPE_SIZE + body_size
+            total_size, magic_code, host_bits, body_size = SHAPE_OF(block, position)
+            start = position + SHAPE_SIZE + body_size
             start += block[start] + 3
             if (
                 total_size == size
                 and magic_code == MESSAGE_MAGIC_CODE
                 and not host_bits & HOST_FLAGS
-                and end - start == _UINT16_OF(block, start - 2)[0]
+                and end - start == UINT16_OF(block, start - 2)[0]
             ):
                 append(f"\x02{text[start:end]}\x02")
                 continue

@@ -17,6 +17,7 @@ import re
 import shutil
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -440,10 +441,18 @@ async def _run(asked: argparse.Namespace, part: int) -> list[str]:
     try:
         damages = list(matrix.every()) if asked.every else matrix.sample(asked.seed, asked.flips)
         wanted = [one for one in damages if asked.files in f"{one.state} {one.file}"][part :: asked.processes]
-        lines = []
+        if asked.seconds:
+            random.Random(asked.seed).shuffle(wanted)  # what there is time for is of all files
+        lines, done, end_s = [], 0, time.monotonic() + (asked.seconds or float("inf"))
         for damage in track(wanted, "damage", disable=part > 0 or asked.plain):
-            lines += [f"{damage}: {problem}" for problem in await matrix.case(damage)]
-        return [f"{len(wanted)}", *lines]
+            found = [f"{damage}: {problem}" for problem in await matrix.case(damage)]
+            if found and asked.plain:
+                print("\n".join(found), file=sys.stderr, flush=True)
+            lines += found
+            done += 1
+            if time.monotonic() > end_s:
+                break
+        return [f"{done} {len(wanted)}", *lines]
     finally:
         matrix.close()
 
@@ -456,7 +465,8 @@ def main() -> int:
     parser.add_argument("--folder", action="store_true", help="copies in a folder, not in memory")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--plain", action="store_true", help="no progress bar")
+    parser.add_argument("--seconds", type=float, default=0, help="end after so long, with what there was time for")
+    parser.add_argument("--plain", action="store_true", help="no progress bar; problems to stderr as they are found")
     asked = parser.parse_args()
     from concurrent.futures import ProcessPoolExecutor
 
@@ -464,7 +474,8 @@ def main() -> int:
         parts = list(pool.map(_run_part, [(asked, part) for part in range(asked.processes)]))
     failures = [line for _, *lines in parts for line in lines]
     print("\n".join(_grouped(sorted(failures))))
-    print(f"{sum(int(count) for count, *_ in parts):,} damages, {len(failures):,} of them with a problem")
+    done, wanted = (sum(int(counts.split()[at]) for counts, *_ in parts) for at in (0, 1))
+    print(f"{done:,} of {wanted:,} damages, {len(failures):,} problems")
     return 1 if failures else 0
 
 
