@@ -190,6 +190,11 @@ class QueueReader:
             offsets, sizes = values[::3], values[1::3]
             if offsets[0] < in_memory_from:
                 return None
+            if offsets[0] < self.written_from:
+                # A filter sees no properties in a damaged one, and passes over it: the log must say so all the same.
+                for physical_offset, size, code in zip(offsets, sizes, values[2::3], strict=True):
+                    if physical_offset >= log_files.min_offset and code != HOLE_TAGS_CODE:
+                        self._is_sound(physical_offset, size)
             verdicts, block = self._verdicts.of_plain(queue, first, offsets, sizes, values[2::3], record_filter)
             if verdicts is None:
                 if first == queue_offset:
@@ -268,7 +273,7 @@ class QueueReader:
         return _found(views, offsets, sizes, total, queue_offset + scanned, min_offset, max_offset)
 
     def _is_sound(self, physical_offset: int, size: int) -> bool:
-        """Whether the record that a unit names is there; said in the log when it is not. Raises LookupError without a file."""
+        """Whether the record that a unit names is there; the log says so when it is not. Raises LookupError without a file."""
         file = _file_at(self.commit_log.mapped_files, physical_offset)
         if is_sound(file.view, physical_offset - file.start_offset, size):
             return True

@@ -215,3 +215,22 @@ def test_a_changed_row_is_written_in_linear_time() -> None:
 
     cpu_s(1000)
     assert cpu_s(40_000) < 12 * cpu_s(10_000)
+
+
+@pytest.mark.parametrize("is_emptied", [True, False])
+def test_a_table_that_was_written_once_is_missed(tmp_path: Path, is_emptied: bool, caplog: pytest.LogCaptureFixture) -> None:
+    config_file(tmp_path).persist({"cancelled": {"3": [7]}})
+    path = tmp_path / "consumerOffset.json"
+    path.write_bytes(b"") if is_emptied else path.unlink()
+    assert config_file(tmp_path).load() == {"cancelled": {"3": [7]}}
+    assert str(path) in caplog.text
+
+
+def test_an_empty_file_without_another_copy_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "consumerOffset.json").write_bytes(b"")
+    file = config_file(tmp_path)
+    assert file.load() == {} and file.is_missing
+    assert "consumerOffset.json is empty" in caplog.text
+    caplog.clear()
+    assert config_file(tmp_path, "topics.json").load() == {}
+    assert not caplog.text, "the first start of a store"

@@ -189,6 +189,46 @@ def test_a_unit_that_points_outside_the_log_is_told_of_by_its_place(matches: Fil
     assert store.get_message("T", 0, 0, 10, matches).count == 10
 
 
+@pytest.mark.parametrize("at, mask", [(1, 0x20), (3, 1), (5, 8), (87, 4), (84, 0x80), (89, 1), (39, 0x10)])
+@pytest.mark.parametrize("bad", [0, 4, 9])
+@pytest.mark.parametrize("matches", [None, {tags_code("a")}.__contains__, Holding("TAGS")])
+def test_pulls_step_over_a_record_whose_sizes_are_damaged(
+    at: int, mask: int, bad: int, matches: Filter, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In its size, magic code, body's size, topic's size, or the kind of its hosts, in a log that no start reads again."""
+    disk = MemoryDisk()
+    store = open_store(disk, **BIG)
+    places = [store.put_message(message("T", 0, b"%d" % number, TAGS="a")).physical_offset for number in range(10)]
+    store.dispatch()
+    store.shutdown()
+    store = open_store(disk, **BIG)
+    store.put_message(message("T", 0, b"10", TAGS="a"))
+    store.dispatch()
+    store.commit_log.mapped_files.files[0].view[places[bad] + at] ^= mask
+    result = store.get_message("T", 0, 0, 32, matches)
+    assert (result.count, result.next_begin_offset) == (10, 11)
+    assert [record.queue_offset for record in records_of(result)] == [number for number in range(11) if number != bad]
+    assert f"at physical offset {places[bad]} of the log" in caplog.text
+    alone = store.get_message("T", 0, bad, 1, matches)
+    assert alone.next_begin_offset > bad and all(record.queue_offset > bad for record in records_of(alone))
+
+
+@pytest.mark.parametrize("matches", [None, {tags_code("a")}.__contains__, Holding("TAGS")])
+def test_a_pull_of_nothing_but_lost_records_moves_on(matches: Filter) -> None:
+    """Their file of the log was emptied: zeros are there."""
+    disk = MemoryDisk()
+    store = open_store(disk, **BIG)
+    for number in range(10):
+        store.put_message(message("T", 0, b"%d" % number, TAGS="a"))
+    store.dispatch()
+    store.shutdown()
+    store = open_store(disk, **BIG)
+    end = store.commit_log.max_offset
+    store.commit_log.mapped_files.files[0].view[:end] = bytes(end)
+    result = store.get_message("T", 0, 0, 32, matches)
+    assert (result.status, result.next_begin_offset, result.views) == (GetStatus.NO_MATCHED_MESSAGE, 10, [])
+
+
 def test_times_are_found_around_a_hole() -> None:
     store = holed(4, 5)
     begin_ms = store.store_timestamp_at("T", 0, 0)
