@@ -273,7 +273,7 @@ class QueueReader:
         return _found(views, offsets, sizes, total, queue_offset + scanned, min_offset, max_offset)
 
     def _is_sound(self, physical_offset: int, size: int) -> bool:
-        """Whether the record that a unit names is there; the log says so when it is not. Raises LookupError without a file."""
+        """Whether the record that a unit names is there; logged when it is not. Raises LookupError without a file."""
         file = _file_at(self.commit_log.mapped_files, physical_offset)
         if is_sound(file.view, physical_offset - file.start_offset, size):
             return True
