@@ -111,7 +111,7 @@ def _document_seeds() -> list[bytes]:
     return [
         *(encode_document(document) for _, document in MANAGERS), b'{"offsetTable":{"T@g":{0:2,1:0}}}',
         b'{"delayLevelMaxTable":{}}',
-        b'{"a":"\\"{0:1"}',
+        b'{"a":"\\"{0:1"}', b'{"' + b'\\"' * 500,
     ]  # fmt: skip
 
 
