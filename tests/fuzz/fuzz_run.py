@@ -26,6 +26,16 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
 import atheris  # noqa: E402
 from fuzz_oracle import PACKAGES, Finding, Target, Watch, read_findings  # noqa: E402
+from rich.console import Console  # noqa: E402
+from rich.progress import (  # noqa: E402
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table  # noqa: E402
 
 with (
     open(os.devnull, "w") as nowhere,
@@ -232,8 +242,6 @@ def main() -> int:
 
 
 def _with_progress(jobs: list[Job], asked: argparse.Namespace) -> Iterator[Row]:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
     columns = (
         TextColumn("{task.description:40}"),
         BarColumn(),
@@ -252,9 +260,6 @@ def _with_progress(jobs: list[Job], asked: argparse.Namespace) -> Iterator[Row]:
 
 
 def _print_table(rows: list[Row]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     table = Table("target", *(f"[right]{name}" for name in ("inputs", "inputs/s", "distinct edges", "corpus", "findings")))
     for column in table.columns[1:]:
         column.header, column.justify = str(column.header).removeprefix("[right]"), "right"

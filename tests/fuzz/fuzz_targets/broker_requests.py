@@ -184,6 +184,12 @@ class Neighbours:
         services.schedule.stop()
         services.timer_messages.stop()
         self.path.store.shutdown()
+        # What its loop's timers still hold of it must not keep the files in memory.
+        self.path.disk._files.clear()
+        services.pops.polling.stop()
+        services.pops.notifications.stop()
+        services.holds.stop()
+        vars(self.path).clear()
 
 
 class Attack:
