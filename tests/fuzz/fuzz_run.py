@@ -72,17 +72,25 @@ class Job:
         self.target, self.planned, self.seed = target, inputs, seed
         self.corpus, self.findings, self.output = folder / target.name, findings / target.name, folder / f"{target.name}.txt"
         self._shared = mmap(-1, 8)
-        self.pid, self.started_s, self.seconds, self.status = 0, 0.0, 0.0, 0
+        self.pid, self.started_s, self.seconds, self.status, self.rounds = 0, 0.0, 0.0, 0, 0
+        self._before = 0
 
     @property
     def inputs(self) -> int:
         return int.from_bytes(self._shared[:8], "little")
 
+    @property
+    def has_more(self) -> bool:
+        """Whether another process is to go on."""
+        return not self.status and self.inputs < self.planned and self.inputs > self._before
+
     def start(self) -> None:
         self.started_s = time.monotonic()
-        self.corpus.mkdir(parents=True)
-        for number, data in enumerate([*read_corpus(self.target.name), *self.target.seeds()]):
-            (self.corpus / f"{number:06}").write_bytes(data)
+        self._before, self.rounds = self.inputs, self.rounds + 1
+        if self.rounds == 1:
+            self.corpus.mkdir(parents=True)
+            for number, data in enumerate([*read_corpus(self.target.name), *self.target.seeds()]):
+                (self.corpus / f"{number:06}").write_bytes(data)
         # A signal that comes in between must meet neither a pid of 0 nor, in the child, the handler of this process.
         signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         self.pid = os.fork()
@@ -99,6 +107,8 @@ class Job:
             os.dup2(output.fileno(), 1)
             os.dup2(output.fileno(), 2)
         target = self.target
+        left = self.planned - self._before
+        runs = left if target.inputs_per_process is None else min(left, target.inputs_per_process)
         watch = Watch(target, self.findings, self._count)
         seeds = target.seeds()
         # Seeds grown: what they show of cost no chance of the run takes away.
@@ -116,7 +126,7 @@ class Job:
 
         with_mutator: dict[str, Any] = {"custom_mutator": mutated} if target.mutate.__name__ != "mutate_nothing" else {}
         options = [
-            f"-runs={self.planned}", f"-seed={self.seed}", f"-max_len={target.size_max}", f"-timeout={TIMEOUT_S}",
+            f"-runs={runs}", f"-seed={self.seed + self.rounds - 1}", f"-max_len={target.size_max}", f"-timeout={TIMEOUT_S}",
             "-rss_limit_mb=4096",
             "-handle_int=0", "-reload=0", "-len_control=20", f"-artifact_prefix={self.findings}-",
         ]  # fmt: skip
@@ -125,13 +135,14 @@ class Job:
         os._exit(0)
 
     def _count(self, inputs: int) -> None:
-        self._shared[:8] = inputs.to_bytes(8, "little")
+        self._shared[:8] = (self._before + inputs).to_bytes(8, "little")
 
     def is_done(self) -> bool:
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         if not pid:
             return False
-        self.seconds, self.status = time.monotonic() - self.started_s, os.waitstatus_to_exitcode(status)
+        self.seconds += time.monotonic() - self.started_s
+        self.status = os.waitstatus_to_exitcode(status)
         return True
 
     def stop(self) -> None:
@@ -186,7 +197,11 @@ def run(jobs: list[Job], processes: int, show: Any) -> Iterator[Row]:
         show(running)
         for job in [job for job in running if job.is_done()]:
             running.remove(job)
-            yield job.row(is_stopped)
+            if job.target.inputs_per_process is not None and job.has_more and not is_stopped:
+                running.append(job)
+                job.start()
+            else:
+                yield job.row(is_stopped)
 
 
 def keep_corpus(job: Job) -> int:

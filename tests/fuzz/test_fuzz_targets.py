@@ -94,3 +94,23 @@ def test_a_corpus_is_reduced_to_what_adds_edges() -> None:
 
     kept = reduced(loads, [b'{"a":1}', b'{"b":2}', b"[1]", b'{0:"a"}', b'{1:"a"}', b"{{"])
     assert len(kept) < 6 and any(data.startswith(b"{0") or data.startswith(b"{1") for data in kept)
+
+
+def test_a_broker_keeps_nothing_of_hostile_requests() -> None:
+    """Resident memory after thousands of requests that no client sends, in a process where nothing is instrumented."""
+    program = (
+        "import random, sys; sys.path.insert(0, 'tests/fuzz')\n"
+        "from fuzz_targets import TARGETS; from fuzz_corpus import read_corpus; from fuzz_oracle import resident_size\n"
+        "target, rng = TARGETS['broker_requests'], random.Random(32)\n"
+        "one, pool, sizes = target.prepare(), target.seeds() + read_corpus('broker_requests'), []\n"
+        "for number in range(1, 4001):\n"
+        "    data = rng.choice(pool)\n"
+        "    one((target.mutate(rng, data) if rng.random() < 0.7 else data)[:4096])\n"
+        "    if number % 1000 == 0: sizes.append(resident_size())\n"
+        "print(sizes[-1] - sizes[0])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=280
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) < 40 << 20, "after the first thousand"

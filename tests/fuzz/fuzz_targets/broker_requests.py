@@ -291,6 +291,6 @@ def _with_bodies() -> Iterator[bytes]:
 TARGETS = (
     Target(
         "broker_requests", Attack, _seeds, (), mutate_frames, grow_frames, (4_096, 16_384), ns_per_byte=20_000, base_ms=100,
-        size_max=4_096, weight=1.0,
+        size_max=4_096, weight=1.0, inputs_per_process=15_000,
     ),
 )  # fmt: skip
