@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from namesrv.register_limits import SHOWN_SIZE_MAX
 from remoting import fastjson
 from remoting.bodies import (
     DataVersion,
@@ -19,6 +20,12 @@ V3_0_11: Final = 37
 """Brokers below it send the topic table alone."""
 INFLATED_SIZE_MAX: Final = 32 * 1024 * 1024
 """Largest inflated body in bytes: some 350,000 topics."""
+_INFLATED_RATIO_MAX: Final = 100
+"""Inflated bytes to a compressed one: topics whose names differ by a number have some 20, made-up bodies 1,000."""
+_INFLATED_SIZE_MIN: Final = 64 * 1024
+"""So much a body of any size may inflate to."""
+_INFLATED_STEP: Final = 64 * 1024
+_COMPRESSED_STEP: Final = 4 * 1024
 
 _I32: Final = struct.Struct(">i")
 
@@ -45,39 +52,79 @@ def decode_register_body(body: bytes, version: int, is_compressed: bool, topics_
 def _inflated(body: bytes, topics_max: int) -> RegisterBrokerBody:
     """A zlib stream of: DataVersion JSON, count, topics as text, filter servers JSON; i32 lengths before each.
 
-    What 5.x puts behind it (queue mappings of static topics) is not read.
+    What 5.x puts behind it (queue mappings of static topics) is neither inflated nor read.
     """
-    inflater = zlib.decompressobj()
-    data = inflater.decompress(body, INFLATED_SIZE_MAX)
-    if inflater.unconsumed_tail:
-        raise ValueError(f"it inflates to more than {INFLATED_SIZE_MAX} bytes")
-    version_json, position = _take(data, 0)
-    (count,) = _I32.unpack_from(data, position)
+    stream = _InflatedStream(body)
+    version_json = stream.text()
+    count = stream.i32()
     if count > topics_max:
         raise ValueError(f"{count} topics: registerTopicsMax={topics_max} is the limit")
-    position += 4
+    if count > len(body):
+        raise ValueError(f"{count} topics cannot be told apart in {len(body)} bytes")
+    version = decode_body(DataVersion, version_json)
     topics: dict[str, TopicConfig] = {}
     for _ in range(count):
-        text, position = _take(data, position)
-        config = _topic_config(text.decode())
+        config = _topic_config(stream.text().decode())
         topics[config.topic_name] = config
-    filter_json, position = _take(data, position)
-    wrapper = TopicConfigSerializeWrapper(topics, decode_body(DataVersion, version_json))
-    return RegisterBrokerBody(wrapper, msgspec.convert(fastjson.loads(filter_json) or [], list[str]))
+    wrapper = TopicConfigSerializeWrapper(topics, version)
+    return RegisterBrokerBody(wrapper, msgspec.convert(fastjson.loads(stream.text()) or [], list[str]))
 
 
-def _take(data: bytes, position: int) -> tuple[bytes, int]:
-    (length,) = _I32.unpack_from(data, position)
-    end = position + 4 + length
-    if length < 0 or end > len(data):
-        raise ValueError(f"length {length} at {position} runs over its end")
-    return data[position + 4 : end], end
+class _InflatedStream:
+    """Reads fields of a zlib stream, and inflates only what is read, so a refusal costs no more than what is before it."""
+
+    def __init__(self, compressed: bytes) -> None:
+        self._compressed = compressed
+        self._taken = 0  # bytes of `compressed` that the inflater has got
+        self._inflater = zlib.decompressobj()
+        self._data = b""  # inflated, and from `_position` on not read
+        self._position = 0
+        self._size = 0  # of all that was inflated
+        self._size_max = min(INFLATED_SIZE_MAX, _INFLATED_SIZE_MIN + _INFLATED_RATIO_MAX * len(compressed))
+
+    def i32(self) -> int:
+        if len(self._data) - self._position < 4:
+            self._inflate(4)
+        (value,) = _I32.unpack_from(self._data, self._position)
+        self._position += 4
+        return int(value)
+
+    def text(self) -> bytes:
+        """A field with its length before it. Raises ValueError for one that cannot be there."""
+        length = self.i32()
+        if length < 0 or length > self._size_max:
+            raise ValueError(f"length {length} of a field is not within 0 to {self._size_max}")
+        start = self._position
+        if len(self._data) - start < length:
+            self._inflate(length)
+            start = self._position
+        self._position = start + length
+        return self._data[start : start + length]
+
+    def _inflate(self, wanted: int) -> None:
+        """Have `wanted` bytes that are not read. Raises ValueError when the stream ends before, or inflates to too much."""
+        pieces = [self._data[self._position :]]
+        have = len(pieces[0])
+        while have < wanted:
+            compressed = self._inflater.unconsumed_tail
+            if not compressed:
+                compressed = self._compressed[self._taken : self._taken + _COMPRESSED_STEP]
+                self._taken += len(compressed)
+            piece = self._inflater.decompress(compressed, _INFLATED_STEP)
+            if not piece and (self._inflater.eof or not compressed):
+                raise ValueError(f"it ends after {self._size} bytes, within a field")
+            self._size += len(piece)
+            if self._size > self._size_max:
+                raise ValueError(f"it inflates to more than {self._size_max} bytes, {len(self._compressed)} are sent")
+            pieces.append(piece)
+            have += len(piece)
+        self._data, self._position = b"".join(pieces), 0
 
 
 def _topic_config(text: str) -> TopicConfig:
     """`topic readQueueNums writeQueueNums perm filterType` and, since 5.0, a JSON map of attributes."""
     words = text.split(" ", 5)
     if len(words) < 5:
-        raise ValueError(f"topic {text!r} does not have five words")
+        raise ValueError(f"topic {text[:SHOWN_SIZE_MAX]!r} does not have five words")
     attributes: Any = fastjson.loads(words[5]) if len(words) > 5 and words[5] else None
     return TopicConfig(words[0], int(words[1]), int(words[2]), int(words[3]), words[4], attributes=attributes)

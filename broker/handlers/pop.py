@@ -3,6 +3,7 @@
 A client that pops tells its subscription with each pop; no heartbeat need come before.
 """
 
+from collections.abc import Iterator
 from functools import partial
 
 from broker.handlers.consuming import check_broker, check_group, check_topic, find_topic, no_queue, wanted
@@ -208,11 +209,22 @@ def _acknowledge(services: Services, ack: BatchAck, broker_name: str) -> int:
     topic = ack.t if ack.r == "0" else retry_topic_of(ack.t, ack.c, with_v2=ack.r == "2")
     low, high = services.store.min_offset(topic, ack.q), services.store.max_offset(topic, ack.q)
     bits = int.from_bytes(ack.b, "little")
-    offsets = [ack.so + bit for bit in range(bits.bit_length()) if bits >> bit & 1 and low <= ack.so + bit <= high]
+    if bits.bit_count() > MESSAGES_MAX:
+        return 0  # no check point has so many
+    offsets = [offset for offset in _set_bits(bits, ack.so) if low <= offset <= high]
     handle = Handle(ack.so, ack.pt, ack.it, ack.rq, ack.r, broker_name)
     if not offsets or not services.pops.is_ours(handle):
         return 0
     return services.pops.acknowledge(ack.c, topic, ack.q, handle, offsets)
+
+
+def _set_bits(bits: int, start: int) -> Iterator[int]:
+    """The places of the bits that are set, counted from `start` on."""
+    while bits:
+        bit = (bits & -bits).bit_length() - 1
+        yield start + bit
+        bits >>= bit + 1
+        start += bit + 1
 
 
 def change_invisible_time(services: Services, request: Request[ChangeInvisibleTimeRequestHeader]) -> Response:

@@ -3,6 +3,7 @@
 import base64
 import random
 import sys
+import time
 from pathlib import Path
 
 import msgspec
@@ -237,6 +238,33 @@ async def test_acks_of_many_messages_at_once() -> None:
         assert sorted(await path.bodies()) == ["b", "e"]
         answer = await ask(path.client, path.broker, RequestCode.BATCH_ACK_MESSAGE, None, b'{"acks":[]}')
         assert answer.code == ResponseCode.NO_MESSAGE
+
+
+def _made_up_acks(size: int, start: int = 0) -> bytes:
+    row = {"c": GROUP, "t": TOPIC, "r": "0", "so": start, "q": 0, "rq": 0, "pt": 0, "it": 0, "b": "/" * size}
+    return msgspec.json.encode({"brokerName": "b", "acks": [row]})
+
+
+async def test_a_batch_ack_of_a_long_bit_map_costs_what_its_bytes_are_worth() -> None:
+    async with popping() as path:
+        await path.send("a")
+
+        async def spent(size: int) -> float:
+            body = _made_up_acks(size)
+            begin = time.process_time()
+            assert (await ask(path.client, path.broker, RequestCode.BATCH_ACK_MESSAGE, None, body)).code == 0
+            return time.process_time() - begin
+
+        await spent(1_000)
+        assert await spent(200_000) < 8 * await spent(50_000) + 0.02
+
+
+async def test_a_batch_ack_of_more_messages_than_a_pop_hands_out_stores_nothing() -> None:
+    async with popping() as path:
+        await path.send(*(str(number) for number in range(40)))
+        end = path.broker.services.store.commit_log.max_offset
+        assert (await ask(path.client, path.broker, RequestCode.BATCH_ACK_MESSAGE, None, _made_up_acks(8))).code == 0
+        assert path.broker.services.store.commit_log.max_offset == end
 
 
 async def test_an_ack_makes_no_revive_queue() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import struct
+import time
 import zlib
 
 import pytest
@@ -100,10 +101,50 @@ def test_a_registration_that_cannot_be_read_changes_nothing(namesrv, body, field
     assert namesrv.routes.brokers() == {}
 
 
-def test_a_small_body_that_inflates_without_end_is_refused(namesrv, monkeypatch):
-    monkeypatch.setattr(register_body, "INFLATED_SIZE_MAX", 100_000)
-    answer = register(namesrv, zlib.compress(b"\0" * 1_000_000), compressed=True)
-    assert answer.code == 1 and "inflates to more than 100000 bytes" in answer.remark
+def many_topics(names, padding=""):
+    """A compressed body; `padding` is what each topic has as attributes."""
+    texts = [f"{name} 8 8 6 SINGLE_TAG {padding}".encode() for name in names]
+    pieces = [struct.pack(">i", len(text)) + text for text in (encode_body(VERSION), *texts, b"[]")]
+    return zlib.compress(b"".join([pieces[0], struct.pack(">i", len(texts)), *pieces[1:]]))
+
+
+@pytest.mark.parametrize("limit", [register_body.INFLATED_SIZE_MAX, 100_000])
+def test_a_small_body_that_inflates_without_end_is_refused(namesrv, monkeypatch, limit):
+    monkeypatch.setattr(register_body, "INFLATED_SIZE_MAX", limit)
+    attributes = '{"+a":"' + "x" * 50_000 + '"}'
+    body = many_topics([f"T{number}" for number in range(600)], attributes)
+    answer = register(namesrv, body, compressed=True)
+    told = min(limit, 64 * 1024 + 100 * len(body))
+    assert answer.code == 1 and f"inflates to more than {told} bytes" in answer.remark
+
+
+@pytest.mark.parametrize(
+    "start",
+    [b"\0" * 64, b"\0\0\0\2{}\x7f\xff\xff\xff", b"\0\0\0\2{}\0\0\0\1\x7f\xff\xff\xff", b"\x7f\xff\xff\xff"],
+    ids=["nothing", "topics without end", "a topic without end", "a version without end"],
+)
+def test_a_compressed_body_that_is_wrong_at_its_start_is_not_inflated_to_its_end(namesrv, start):
+    def spent(size):
+        body = zlib.compress(start + bytes(size))
+        begin = time.process_time()
+        for _ in range(5):
+            assert register(namesrv, body, compressed=True).code == 1
+        return time.process_time() - begin
+
+    spent(1_000)
+    assert spent(30_000_000) < 10 * spent(1_000) + 0.03
+
+
+def test_a_compressed_body_of_more_topics_than_its_bytes_can_tell_apart_is_refused(namesrv):
+    answer = register(namesrv, many_topics(["T"] * 40_000), compressed=True)
+    assert answer.code == 1 and "40000 topics cannot be told apart in" in answer.remark
+
+
+@pytest.mark.parametrize("padding", ["", '{"+message.type":"NORMAL","+retention":"' + "y" * 100 + '"}'])
+def test_the_largest_registration_of_topics_that_differ_by_a_number_is_taken(namesrv, padding):
+    names = [f"T{number}" for number in range(50_000)]
+    assert register(namesrv, many_topics(names, padding), compressed=True).remark is None
+    assert len(namesrv.routes.topics()) == 50_000
 
 
 def test_the_end_of_its_connection_takes_a_broker_out(namesrv):
