@@ -75,6 +75,9 @@ class KVConfigManager:
             raise KVLimitError(f"maxKvValueBytes={limits.value_bytes_max}: the value has {size} bytes")
         if before is None and self._entry_count >= limits.entries_max:
             raise KVLimitError(f"maxKvEntries={limits.entries_max}: there are {self._entry_count}")
+        if namespace not in self._table and len(self._table) >= limits.entries_max:
+            # One whose keys are all deleted stays, as in Apache.
+            raise KVLimitError(f"maxKvEntries={limits.entries_max}: there are {len(self._table)} namespaces")
         total = self._byte_count + _size(namespace, key, value) - (0 if before is None else _size(namespace, key, before))
         if total > max(limits.total_bytes_max, self._byte_count):
             raise KVLimitError(f"maxKvTotalBytes={limits.total_bytes_max}: with this value there would be {total} bytes")

@@ -13,6 +13,7 @@ here survives the broker's heartbeats until its topics change. A topic that a br
 """
 
 import logging
+import sys
 from collections.abc import Callable
 from itertools import chain
 from typing import Any, Final, NamedTuple
@@ -31,6 +32,10 @@ BROKER_EXPIRED_S: Final = 120.0
 
 LIVING_S: Final = REGISTER_PERIOD_MAX_S + 15.0
 """A broker that did not register for this long no longer keeps others from its name: one that hangs is replaced."""
+
+_TABLE_BYTES_MIN: Final = 64 * 1024
+_ROW_BYTES_MAX: Final = 256
+"""A table of topics that takes more for each of them is made anew."""
 
 PERM_WRITE: Final = 2
 PERM_READ_WRITE: Final = 6
@@ -385,6 +390,8 @@ class RouteInfoManager:
                 del self._clusters[cluster]
         for topic in broker.topics:
             self._drop_row(topic, broker.name)
+        if sys.getsizeof(self._queues) > _TABLE_BYTES_MIN + _ROW_BYTES_MAX * len(self._queues):
+            self._queues = dict(self._queues)  # a dict keeps the room of what is taken out of it
 
     def _drop_queues(self, topic: str, broker_name: str) -> None:
         if self._drop_row(topic, broker_name) and broker_name in self._brokers:

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from namesrv.config import NamesrvConfig
-from namesrv.kv_config import KVConfigManager
+from namesrv.kv_config import KVConfigManager, KVLimitError, KVLimits
 from namesrv.namesrv import NameServer
 from remoting.client import RemotingClient
 from remoting.codes import RequestCode, ResponseCode
@@ -157,6 +157,17 @@ async def test_what_is_kept_has_limits(tmp_path):
         found = await call(RequestCode.GET_KV_CONFIG, KVConfigKeyRequestHeader("ns", "d"))
         assert found.ext["value"] == "x", "what an older file has is kept"
         assert (await put(call, "d", "y")).code == 0
+
+
+def test_namespaces_whose_keys_are_deleted_are_kept_up_to_a_limit():
+    manager = KVConfigManager(None, limits=KVLimits(entries_max=3))
+    for namespace in "abc":
+        manager.put(namespace, "k", "v")
+        manager.delete(namespace, "k")
+    with pytest.raises(KVLimitError, match="maxKvEntries=3: there are 3 namespaces"):
+        manager.put("d", "k", "v")
+    manager.put("a", "k", "v")
+    assert manager.namespace("a") == {"k": "v"}
 
 
 async def test_a_backup_that_is_used_is_said_and_stays(tmp_path, caplog):

@@ -1,6 +1,7 @@
 """RouteInfoManager: brokers come, change and go."""
 
 import time
+import tracemalloc
 
 import pytest
 from namesrv_doubles import Connection, LivenessClock
@@ -343,3 +344,21 @@ def test_many_brokers_over_one_connection_go_in_linear_time():
     close_s(100)
     small_s = min(close_s(500) for _ in range(3))
     assert min(close_s(2000) for _ in range(3)) < 9 * small_s, "four times as many"
+
+
+def test_what_the_tables_took_for_brokers_that_went_is_free_again():
+    routes, _ = tables()
+    enter(routes, A)
+    connection = Connection()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(4):
+            broker = BrokerIdentity("c", f"x{number}", f"10.0.0.9:{number}", 0)
+            enter(routes, broker, topics(*(f"{number}-{index}" for index in range(5_000))), connection)
+        routes.channel_closed(connection)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert routes.topics() == ["T"]
+    assert after - before < 150_000
