@@ -57,7 +57,6 @@ from remoting.server import RemotingServer, pack_host
 from remoting.tls import TLS_FILES_S, ReloadingContext, ServerTls, TlsConfig, TlsMode, client_tls, server_tls
 from runtime.clock import Clock, SystemClock
 from runtime.lifecycle import StartError, listening
-from runtime.memory import MemoryTrimmer
 from runtime.priority import run_in_real_time
 from runtime.table_writer import TableWriter
 from runtime.timers import Timer, Timers
@@ -387,7 +386,6 @@ class Broker:
             every(CLIENT_SCAN_S, services.clients.scan),
             every(CLIENT_SCAN_S, services.locks.expire),
             every(SAMPLE_STEP_S, services.stats.sample),
-            MemoryTrimmer().start(services.timers),
             every(1.0, services.stats.sample_tps),
         ]
         for certificates in (None if self._tls is None else self._tls.certificates, self._name_server_tls):

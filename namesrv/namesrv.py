@@ -16,7 +16,6 @@ from remoting.tls import TLS_FILES_S, TlsConfig, server_tls
 from runtime import atomic_file, properties_file
 from runtime.clock import Clock, SystemClock
 from runtime.lifecycle import StartError, listening
-from runtime.memory import MemoryTrimmer
 from runtime.table_writer import TableWriter
 from runtime.timers import Timer, Timers
 from runtime.turn import Turn
@@ -62,7 +61,7 @@ class NameServer:
         self._server = RemotingServer(services, table, Turn(loop), timers, idle_s, tls, config)
         with listening(config.bind_address, config.listen_port, "listenPort"):
             self.port = await self._server.listen(config.bind_address, config.listen_port)
-        self._housekeeping = [timers.every(SCAN_S, self.expire), MemoryTrimmer().start(timers)]
+        self._housekeeping = [timers.every(SCAN_S, self.expire)]
         if tls is not None:
             self._housekeeping.append(timers.every(TLS_FILES_S, tls.certificates.reload))
 

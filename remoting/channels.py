@@ -3,6 +3,8 @@
 import logging
 from typing import TYPE_CHECKING, Final
 
+from remoting.fair_share import FairShare
+from remoting.layout import HEADER_SIZE_MAX
 from remoting.limits import ConnectionLimits, PinnedBytes
 from remoting.signature import Credentials
 from runtime.refusal_log import RefusalLog
@@ -42,6 +44,8 @@ class Channels:
         self.credentials = credentials
         self.limits = limits = limits or ConnectionLimits()
         self.is_server = is_server
+        self.share = FairShare(timers)
+        self.header_size_max = limits.max_header_bytes if is_server else HEADER_SIZE_MAX
         self.open: set[Channel] = set()
         self.unwritten: list[Channel] = []
         turn.add(Phase.REPLY, self.write)

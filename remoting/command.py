@@ -8,15 +8,15 @@ import struct
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE, JSON, LANGUAGE, ROCKETMQ, VERSION, LanguageCode, ResponseCode
 from remoting.frame import Frame, FrameError, frame_head
 from remoting.header import I32, CommandHeader, Language, ext_json, ext_map, from_ext
-from remoting.header_keys import decode_fields, refuse_duplicate_keys
-from remoting.layout import BINARY_FIXED_STRUCT, FRAME_SIZE_MAX
+from remoting.header_keys import KEYS_MAX, decode_fields, refuse_duplicate_keys, too_many_keys
+from remoting.layout import BINARY_FIXED_STRUCT, FRAME_SIZE_MAX, HEADER_SIZE_MAX
 from remoting.signature import Credentials
 from runtime.peer_text import QUOTE_SIZE_MAX, clipped, remark_of
 
@@ -25,8 +25,6 @@ Buffer = bytes | memoryview
 Body = Buffer | Sequence[Buffer]
 """A body is one buffer, or buffers that follow each other (views of store files are sent without a copy)."""
 
-HEADER_SIZE_MAX: Final = 0xFFFFFF
-"""Bytes of a header: its length has 24 bits in a frame."""
 _I16 = struct.Struct(">H")
 _I32 = struct.Struct(">I")
 _LANGUAGE_BYTE = LanguageCode[LANGUAGE].value
@@ -167,6 +165,8 @@ def _decode_binary(header: bytes) -> RemotingCommand:
             if name in ext:
                 raise FrameError(f"key {clipped(name)!r} stands twice in the header")
             ext[name] = value.decode()
+            if len(ext) > KEYS_MAX:
+                raise too_many_keys()
     except (struct.error, UnicodeDecodeError) as error:
         raise FrameError(f"binary header cannot be read: {error}") from None
     language_name = _LANGUAGE_NAMES.get(language, LanguageCode.OTHER.name)

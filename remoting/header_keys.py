@@ -5,6 +5,7 @@ text, which one search gives. Only where these differ is the text read key by ke
 """
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -18,6 +19,9 @@ KEY_END: Final = b'":'
 """Ends each key that has no space before its colon."""
 TOP_LEVEL_KEYS: Final = 8
 """code, extFields, flag, language, opaque, version, remark and serializeTypeCurrentRPC."""
+KEYS_MAX: Final = 8_192
+"""Keys of a header, where they must be read one by one: clients send some twenty."""
+_COLON_OF_KEY: Final = re.compile(rb'"[ \t\r\n]*+:')
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -57,6 +61,8 @@ def refuse_duplicate_keys(header: bytes, fields: dict[str, Any] | None = None) -
         fields = decode_fields(header)
     ext = fields.get("extFields")
     distinct = len(fields) + (len(ext) if isinstance(ext, dict) else 0)
+    if distinct > KEYS_MAX:
+        raise too_many_keys()
     if header.count(KEY_END) == distinct and not (
         (32 in header and b" :" in header)
         or (10 in header and b"\n:" in header)
@@ -64,10 +70,17 @@ def refuse_duplicate_keys(header: bytes, fields: dict[str, Any] | None = None) -
         or (9 in header and b"\t:" in header)
     ):
         return
+    if header.count(b":") > KEYS_MAX and len(_COLON_OF_KEY.findall(header)) > KEYS_MAX:
+        raise too_many_keys()
     try:
         json.loads(header, object_pairs_hook=_once, parse_int=len, parse_float=len)
     except (ValueError, RecursionError) as error:
         raise FrameError(f"header is not JSON of a command: {error}") from None
+
+
+def too_many_keys() -> FrameError:
+    """The error of a header that has more than KEYS_MAX keys."""
+    return FrameError(f"the header has more than {KEYS_MAX} keys, which is the limit")
 
 
 def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:

@@ -24,6 +24,8 @@ from construct import (
 
 FRAME_SIZE_MAX: Final = 16 * 1024 * 1024
 """Largest frame with its length field, in bytes; as Netty's decoder in Apache's server and clients."""
+HEADER_SIZE_MAX: Final = 0xFFFFFF
+"""Bytes of a header: its length has 24 bits in a frame."""
 
 FrameHead = Struct("length" / Int32ub, "serialize_type" / Int8ub, "header_length" / Int24ub)
 

@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from remoting.layout import FRAME_SIZE_MAX
+from remoting.layout import FRAME_SIZE_MAX, HEADER_SIZE_MAX
 from runtime.config import setting
 
 DESCRIPTORS_KEPT: Final = 128
@@ -27,7 +27,7 @@ class ConnectionLimits:
 
     max_connections: int = setting(100_000, low=1)
     """Of a server. The descriptors of the process may allow fewer."""
-    max_header_bytes: int = setting(256 << 10, low=64 << 10, high=FRAME_SIZE_MAX)
+    max_header_bytes: int = setting(256 << 10, low=64 << 10, high=HEADER_SIZE_MAX)
     """Of one header: its fields are decoded in one piece, while the other connections wait."""
     max_unfinished_frame_bytes: int = setting(64 << 20, low=FRAME_SIZE_MAX)
     """Bytes of unfinished frames, of all connections together."""

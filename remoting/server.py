@@ -14,11 +14,13 @@ import ipaddress
 import logging
 import struct
 from collections.abc import Callable, Iterable
+from time import monotonic
 from typing import Any, Final
 
 from remoting.channels import IDLE_S, WRITE_BUFFER_MAX, Channels
 from remoting.command import Body, Buffer, RemotingCommand, Response, encode_request
 from remoting.dispatch import Dispatcher, Route
+from remoting.fair_share import SERVED_S
 from remoting.frame import Frame, FrameBuffer, FrameError
 from remoting.header import CommandHeader
 from remoting.limits import DESCRIPTORS_KEPT, ConnectionLimits
@@ -39,6 +41,8 @@ SERVED_AT_ONCE: Final = 8
 UNANSWERED_MAX: Final = 4096
 """Requests of a server's own to one client that may wait for their answers."""
 
+LARGE_READ_SIZE: Final = 16 * 1024
+"""Requests that came together in so many bytes are served with an eye on the time."""
 LARGE_ANSWER_SIZE: Final = 16 * 1024
 """A body of this size is not kept back until all other connections were read."""
 CLOSE_MAX_S: Final = 1.0
@@ -47,8 +51,9 @@ OPAQUE_FIRST: Final = 1 << 30
 """Our own requests are counted from here: a peer that knows its answers by opaque alone, without a look at the response
 flag, counts from 0 and must not take a notification for an answer."""
 
-_UNSENT, _DEFERRED, _SUSPENDED, _RESTING = 1, 2, 4, 8
-"""Why a peer is not read from: its answers are unread, its requests unanswered, it asked for too much, others come first."""
+_UNSENT, _DEFERRED, _SUSPENDED, _RESTING, _HEAVY = 1, 2, 4, 8, 16
+"""Why a peer is not read from: its answers are unread, its requests unanswered, it asked for too much, others come first, it
+waits for its share of the loop's time."""
 
 
 class ChannelClosed(ConnectionError):
@@ -69,7 +74,7 @@ class Channel(Connection):
     def __init__(self, channels: Channels, dispatcher: Dispatcher) -> None:
         self._channels = channels
         self._serve = dispatcher.serve
-        self._frames = FrameBuffer(header_size_max=channels.limits.max_header_bytes)
+        self._frames = FrameBuffer(header_size_max=channels.header_size_max)
         self._out: list[Buffer] = []
         self._waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
         self._opaque = OPAQUE_FIRST
@@ -77,6 +82,7 @@ class Channel(Connection):
         self._is_paused = False
         self._unread_because = 0
         self._frames_left: list[Frame] = []
+        self._is_heavy = self._waits_for_share = False
         # Of `_out`: of how many buffers the bytes were counted, and how many they are.
         self._measured = self._measured_bytes = 0
         self.is_closing = False
@@ -121,7 +127,7 @@ class Channel(Connection):
             if frames.held or self._held:
                 self._held = frames.held
                 channels.frame_grew(self, self._held, is_new=bool(found))
-            if len(found) > SERVED_AT_ONCE or self._frames_left:
+            if len(found) > SERVED_AT_ONCE or self._frames_left or self._is_heavy or (found and len(data) > LARGE_READ_SIZE):
                 self._serve_many(found)
                 return
             for frame in found:
@@ -135,32 +141,63 @@ class Channel(Connection):
                 # The turn ends here: the peer can read while other connections are served. Without it pulls go in convoys,
                 # all served, then all read (measured: a third fewer pulls a second).
                 channels.turn.run()
+        if monotonic() - self.last_active > SERVED_S:
+            self._took(monotonic() - self.last_active)
 
     def _serve_many(self, frames: list[Frame]) -> None:
         """Serve what came together step by step, and leave the rest until the peer has read the answers."""
         self._frames_left += frames
         channels = self._channels
+        if self._is_heavy and not channels.share.is_free:
+            self._wait_for_share()
+            return
         may_end_turn = not self._out
         at, left = 0, self._frames_left
+        end_s = monotonic() + SERVED_S
         while at < len(left) and not self._is_paused and not self._unread_because & _RESTING and self.is_open:
             out = self._out
             was_empty = not out
-            for frame in left[at : at + SERVED_AT_ONCE]:
-                self._serve(self, frame, out)
+            step_end = min(at + SERVED_AT_ONCE, len(left))
+            while at < step_end and monotonic() < end_s and not self._unread_because & _RESTING:
+                self._serve(self, left[at], out)
                 at += 1
-                if self._unread_because & _RESTING:
-                    break
             if was_empty and out:
                 channels.unwritten.append(self)
             if self.unsent_bytes > WRITE_BUFFER_MAX:
                 channels.turn.run()
+            if at < step_end:
+                break
         del left[:at]
+        self._took(monotonic() - end_s + SERVED_S)
         if may_end_turn and self._out and len(self._out[-1]) >= LARGE_ANSWER_SIZE:
             channels.turn.run()
 
+    def _took(self, seconds: float) -> None:
+        """Its requests were served for so long."""
+        self._is_heavy = seconds > SERVED_S
+        if self._is_heavy:
+            self._channels.share.spent(seconds)
+            if self._frames_left and not self._is_paused and self.is_open:
+                self._wait_for_share()
+
+    def _wait_for_share(self) -> None:
+        if not self._waits_for_share:
+            self._waits_for_share = True
+            self._stop_reading(_HEAVY)
+            self._channels.share.wait(self)
+
+    def serve_left(self) -> None:
+        """It is this connection's turn to be served again."""
+        self._waits_for_share = False
+        self._is_heavy = False  # else it would wait for itself
+        if not self._is_paused:
+            self._serve_left()
+        if not self._waits_for_share:
+            self._go_on_reading(_HEAVY)
+
     def _serve_left(self) -> None:
         """The peer reads again: go on where its answers became too many."""
-        if not self.is_open:
+        if not self.is_open or self._waits_for_share:
             return
         self._channels.turn.arm()
         try:

@@ -16,6 +16,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol, TypeVar
 
+from runtime.freed_memory import FreedMemory
+
 log = logging.getLogger("runtime")
 
 STOP_MAX_S: Final = 20.0
@@ -96,7 +98,9 @@ async def _serve(service: S, program: str, on_ready: Callable[[S], None]) -> int
             # What start-up made stays; without it in the generations a full collection is short.
             gc.freeze()
             on_ready(service)
+            freed_memory = FreedMemory(loop)
             await asking
+            freed_memory.stop()
     asking.cancel()
     for number in _SIGNALS:
         loop.remove_signal_handler(number)
