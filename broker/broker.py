@@ -48,6 +48,7 @@ from broker.topic_config import REVIVE_TOPIC_PREFIX, TopicConfigManager
 from broker.transaction import TransactionalMessageService
 from broker.transaction_check import TransactionCheck
 from broker.transaction_op import TransactionProgress
+from broker.work_slices import WorkSlices
 from remoting.allow_list import restricted
 from remoting.bodies import DataVersion
 from remoting.client import RemotingClient
@@ -214,7 +215,7 @@ class Broker:
             offsets=offsets,
             filters=filters,
             clients=clients,
-            locks=RebalanceLock(clock, config.rebalance_lock_max_live_time),
+            locks=RebalanceLock(clock, config.rebalance_lock_max_live_time, config.max_locked_queues),
             holds=holds,
             putter=putter,
             schedule=schedule,
@@ -375,7 +376,7 @@ class Broker:
             log.warning("port %d (listenPort - 2) cannot be had: the VIP channel is off", port - 2)
 
     def _keep_house(self, services: Services) -> None:
-        every = services.timers.every
+        every, slices = services.timers.every, WorkSlices(services.timers)
         offsets_s = self.config.flush_consumer_offset_interval / 1000
         self._housekeeping = [
             every(offsets_s, self._persist_offsets, OFFSETS_FIRST_S),
@@ -385,7 +386,7 @@ class Broker:
             every(self.store_config.clean_resource_interval / 1000, self._clean),
             every(CLIENT_SCAN_S, services.clients.scan),
             every(CLIENT_SCAN_S, services.locks.expire),
-            every(SAMPLE_STEP_S, services.stats.sample),
+            every(SAMPLE_STEP_S, lambda: slices.start(services.stats.sampling())),
             every(1.0, services.stats.sample_tps),
         ]
         for certificates in (None if self._tls is None else self._tls.certificates, self._name_server_tls):

@@ -60,6 +60,8 @@ class BrokerConfig(ConnectionLimits):
     max_held_requests_per_connection: int = setting(4_096, low=1)
     max_held_request_bytes: int = setting(64 << 20, low=1 << 20)
     """Bytes of the requests that wait, of each of these kinds."""
+    max_locked_queues: int = setting(100_000, low=1)
+    """Locks of consumers that read in order, of all groups together."""
     max_producer_groups: int = setting(100_000, low=1)
     """Groups with a connected producer."""
     max_client_registrations: int = setting(200_000, low=1)

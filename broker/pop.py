@@ -44,6 +44,8 @@ from store.multi_dispatch import LMQ_PREFIX
 from store.properties import decode_properties
 from store.record import BadRecordError, decode_record, encode_record, record_size, topic_part
 
+_TURNS_MAX: Final = 10_000
+"""Groups whose turn among the queues is remembered; one that is forgotten begins at the first."""
 _READS_MAX: Final = 2
 """How often in one turn a pop reads on behind what its filter does not want, 800 units a time: 2 ms each with SQL92."""
 _CHANGES_MAX: Final = 1000
@@ -232,6 +234,8 @@ class PopMessageService:
         key = header.topic, header.consumer_group
         # Of each group its own: pops of several that take turns must not leave one always the same queue, or no retries.
         turn = self._turns[key] = self._turns.get(key, 0) + 1
+        if len(self._turns) > _TURNS_MAX:
+            del self._turns[next(iter(self._turns))]
         for topic, queue_id in self.queues(header, turn):
             is_retry = topic != header.topic
             self._pop_from(popped, topic, queue_id, None if is_retry else matches)

@@ -4,31 +4,48 @@ A lock is held for some time after it was last asked for, by default 60 s; clien
 liveness: a jump of the calendar must not take a queue away from its consumer.
 """
 
+import logging
 from collections.abc import Iterable
 
 from remoting.bodies import MessageQueue
 from runtime.clock import Clock
+from runtime.peer_text import clipped
+from runtime.refusal_log import RefusalLog
+
+log = logging.getLogger("broker")
 
 
 class RebalanceLock:
     """Group -> queue -> (client id, when it last asked)."""
 
-    def __init__(self, clock: Clock, live_ms: int) -> None:
-        """`live_ms`: how long a lock lives after its holder last asked."""
+    def __init__(self, clock: Clock, live_ms: int, count_max: int = 100_000) -> None:
+        """`live_ms`: how long a lock lives after its holder last asked. `count_max`: locks at once; each is kept that long."""
         self._clock = clock
+        self._count_max = count_max
+        self._count = 0
+        self._refused = RefusalLog(log, now=clock.monotonic)
         self._live_s = live_ms / 1000
         self._groups: dict[str, dict[MessageQueue, tuple[str, float]]] = {}
 
     def lock_batch(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> list[MessageQueue]:
         """Lock what is free, expired or the client's own already; returns the queues that it now holds."""
         now = self._clock.monotonic()
-        table = self._groups.setdefault(group, {})
+        table = self._groups.get(group, {})
         locked = []
         for queue in queues:
-            holder, asked_at = table.get(queue, (client_id, now))
-            if holder == client_id or now - asked_at > self._live_s:
-                table[queue] = (client_id, now)
-                locked.append(queue)
+            row = table.get(queue)
+            if row is None:
+                if self._count >= self._count_max:
+                    what = f"{self._count} queues are locked: maxLockedQueues={self._count_max} is the limit"
+                    self._refused.refused(None, f"no further queue is locked for client {clipped(client_id)}: {what}")
+                    break
+                self._count += 1
+            elif row[0] != client_id and now - row[1] <= self._live_s:
+                continue
+            table[queue] = (client_id, now)
+            locked.append(queue)
+        if table:
+            self._groups[group] = table
         return locked
 
     def unlock_batch(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
@@ -37,6 +54,7 @@ class RebalanceLock:
         for queue in queues:
             if table.get(queue, ("", 0.0))[0] == client_id:
                 del table[queue]
+                self._count -= 1
         if not table:
             self._groups.pop(group, None)
 
@@ -53,5 +71,6 @@ class RebalanceLock:
         for group, table in list(self._groups.items()):
             for queue in [queue for queue, (_, asked_at) in table.items() if asked_at < oldest]:
                 del table[queue]
+                self._count -= 1
             if not table:
                 del self._groups[group]

@@ -9,7 +9,7 @@ difference between a row's first sample and the latest of all; Apache's end at t
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -22,6 +22,9 @@ SAMPLE_STEP_S: Final = 10
 # (name on the wire, step in ms, samples kept)
 ROWS: Final = (("statsMinute", 10_000, 7), ("statsHour", 600_000, 7), ("statsDay", 3_600_000, 25))
 TPS_WINDOWS_S: Final = (10, 60, 600)
+
+GETS_MAX: Final = 100_000
+"""Queues by group that are counted; those of further groups count in the totals alone."""
 
 
 class Counter(msgspec.Struct, gc=False):
@@ -47,14 +50,17 @@ class StatsItem:
 
     def __init__(self, now_ms: int) -> None:
         self.latest = Sample(now_ms, 0, 0)
-        self.rows = tuple(deque([Sample(now_ms - step_ms, 0, 0)], count) for _, step_ms, count in ROWS)
+        # Lists, not deques, which take seven times as much: there are several items a group that reads a topic.
+        self.rows = tuple([Sample(now_ms - step_ms, 0, 0)] for _, step_ms, _ in ROWS)
 
     def add(self, now_ms: int, value: int, times: int) -> None:
         """Take a sample, and keep it in each row whose step is over."""
         self.latest = Sample(now_ms, value, times)
-        for row, (_, step_ms, _) in zip(self.rows, ROWS, strict=True):
+        for row, (_, step_ms, count) in zip(self.rows, ROWS, strict=True):
             if now_ms - row[-1].time_ms >= step_ms - 500 or now_ms < row[-1].time_ms:
                 row.append(self.latest)
+                if len(row) > count:
+                    del row[0]
 
     def snapshot(self) -> dict[str, dict[str, float]]:
         """The body of VIEW_BROKER_STATS_DATA."""
@@ -114,7 +120,9 @@ class BrokerStats:
         """Messages were handed to a group: one call a pull that found some."""
         counter = self._gets.get((group, topic, queue_id))
         if counter is None:
-            counter = self._gets[group, topic, queue_id] = Counter()
+            counter = self._get_gone
+            if len(self._gets) < GETS_MAX:
+                counter = self._gets[group, topic, queue_id] = Counter()
         counter.nums += nums
         counter.size += size
         counter.times += 1
@@ -148,40 +156,53 @@ class BrokerStats:
     # --- samples ----------------------------------------------------------------------------------------------------
 
     def sample(self) -> None:
-        """Sum up and take samples; every 10 s."""
-        now_ms = self.clock.message_time_ms()
-        for (name, key), (value, times) in self._sums().items():
-            item = self._items.get((name, key))
-            if item is None:
-                item = self._items[name, key] = StatsItem(now_ms)
-            item.add(now_ms, value, times)
-        self._days.roll(now_ms, self.put_total.nums, self.get_total.nums)
+        """Sum up and take samples, at once."""
+        for _ in self.sampling():
+            pass
 
-    def _sums(self) -> dict[tuple[str, str], tuple[int, int]]:
+    def sampling(self) -> Iterator[None]:
+        """Sum up and take samples, in small pieces: there may be many queues and groups. Every 10 s."""
+        now_ms = self.clock.message_time_ms()
+        self._days.roll(now_ms, self.put_total.nums, self.get_total.nums)
         sums: dict[tuple[str, str], list[int]] = {}
+        items = self._items
+        yield from self._summing(sums)
+        for (name, key), (value, times) in sums.items():
+            if items is not self._items:
+                return  # a topic went away meanwhile: its items would come back
+            item = items.get((name, key))
+            if item is None:
+                item = items[name, key] = StatsItem(now_ms)
+            item.add(now_ms, value, times)
+            yield
+
+    def _summing(self, sums: dict[tuple[str, str], list[int]]) -> Iterator[None]:
 
         def add(name: str, key: str, value: int, times: int) -> None:
             row = sums.setdefault((name, key), [0, 0])
             row[0] += value
             row[1] += times
 
-        for (topic, queue_id), counter in self._puts.items():
+        for (topic, queue_id), counter in tuple(self._puts.items()):
             add("TOPIC_PUT_NUMS", topic, counter.nums, counter.times)
             add("TOPIC_PUT_SIZE", topic, counter.size, counter.times)
             add("QUEUE_PUT_NUMS", f"{topic}@{queue_id}", counter.nums, counter.times)
             add("QUEUE_PUT_SIZE", f"{topic}@{queue_id}", counter.size, counter.times)
             add("BROKER_PUT_NUMS", self.cluster_name, counter.nums, counter.times)
-        for (group, topic, queue_id), counter in self._gets.items():
+            yield
+        for (group, topic, queue_id), counter in tuple(self._gets.items()):
             add("GROUP_GET_NUMS", f"{topic}@{group}", counter.nums, counter.times)
             add("GROUP_GET_SIZE", f"{topic}@{group}", counter.size, counter.times)
             add("QUEUE_GET_NUMS", f"{topic}@{queue_id}@{group}", counter.nums, counter.times)
             add("QUEUE_GET_SIZE", f"{topic}@{queue_id}@{group}", counter.size, counter.times)
             add("BROKER_GET_NUMS", self.cluster_name, counter.nums, counter.times)
-        for (group, topic), counter in self._send_backs.items():
+            yield
+        for (group, topic), counter in tuple(self._send_backs.items()):
             add("SNDBCK_PUT_NUMS", f"{topic}@{group}", counter.nums, counter.times)
-        for (name, key), total in self.others.items():
+            yield
+        for (name, key), total in tuple(self.others.items()):
             add(name, key, total(), total())
-        return {key: (value, times) for key, (value, times) in sums.items()}
+            yield
 
     def sample_tps(self) -> None:
         """Take a sample for the rates per second; every second."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("broker")
 
-_COMMA_OUTSIDE_BRACES = re.compile(r",(?![^{]*\})")
+_COMMA_OR_BRACE = re.compile("[,{}]")
 
 
 def update_and_create_acl_config(services: Services, request: Request[CreateAccessConfigRequestHeader]) -> Response:
@@ -59,9 +59,22 @@ def update_global_white_addrs_config(
     header, failure = request.header, ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED
     if not header.global_white_addrs:
         raise RemotingError(failure, "globalWhiteAddrs is empty; to have none, edit the file")
-    addresses = _COMMA_OUTSIDE_BRACES.split(header.global_white_addrs)
+    addresses = _split_outside_braces(header.global_white_addrs)
     path = header.acl_file_full_path
     return _change(services, request, failure, lambda manager: manager.update_global_white_addresses(addresses, path))
+
+
+def _split_outside_braces(text: str) -> list[str]:
+    """The parts between the commas behind which the next brace, if there is one, opens."""
+    parts: list[str] = []
+    end, brace = len(text), ""
+    for match in reversed(list(_COMMA_OR_BRACE.finditer(text))):
+        if match[0] != ",":
+            brace = match[0]
+        elif brace != "}":
+            parts.append(text[match.end() : end])
+            end = match.start()
+    return [text[:end], *reversed(parts)]
 
 
 def get_broker_cluster_acl_info(services: Services, request: Request[NoHeader]) -> Response:

@@ -14,7 +14,7 @@ from running import ask, connected, create_topic, running_broker, until
 from broker.broker import Broker
 from broker.expression import OPERATORS_MAX, ExpressionError
 from broker.expression_code import compile_expression
-from broker.handlers import relay
+from broker.handlers import acl, relay
 from broker.subscription import SQL92, SUBSCRIPTION_SIZE_MAX, tag_filter
 from remoting.bodies import ConsumerData, HeartbeatData, SubscriptionData, encode_body
 from remoting.codes import RequestCode, ResponseCode
@@ -335,3 +335,10 @@ async def test_a_pull_looks_at_so_many_records_whatever_it_asks_for(path: DataPa
         path.send("TAGS\x01A")
     answer = path.pull(subscription="B", max_msg_nums=2**31 - 1)
     assert answer.ext is not None and 0 < int(answer.ext["nextBeginOffset"]) < 1000
+
+
+def test_a_white_list_is_split_in_time_that_is_linear() -> None:
+    split = acl._split_outside_braces
+    assert split("a,b.{1,2},c") == ["a", "b.{1,2}", "c"]
+    assert split("a") == ["a"] and split(",") == ["", ""] and split("a,{b,c") == ["a", "{b", "c"]
+    assert_linear(split, lambda count: "," * count, 4_000)

@@ -58,3 +58,19 @@ def test_expired_locks_are_forgotten():
     locks.expire()
     assert locks.holder("h", Q1) == "c1"
     assert list(locks._groups) == ["h"]
+
+
+def test_locks_have_a_limit_and_those_that_are_held_stay_held(caplog):
+    clock = SteppedClock()
+    locks = RebalanceLock(clock, LIVE_MS, 3)
+    assert locks.lock_batch("g", [Q0, Q1], "c1") == [Q0, Q1]
+    for number in range(50):
+        locks.lock_batch(f"made up {number}", [MessageQueue("b", n, "U") for n in range(50)], "hostile")
+    assert sum(map(len, locks._groups.values())) == 3 and len(locks._groups) == 2
+    assert "maxLockedQueues=3 is the limit" in caplog.text
+    assert locks.lock_batch("g", [Q0, Q1], "c1") == [Q0, Q1]
+    locks.unlock_batch("g", [Q0], "c1")
+    assert locks.lock_batch("other", [Q0], "c2") == [Q0]
+    clock.seconds += LIVE_MS / 1000 + 1
+    locks.expire()
+    assert locks.lock_batch("g", [Q0, Q1], "c3") == [Q0, Q1]

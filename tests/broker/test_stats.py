@@ -115,3 +115,33 @@ def test_a_deleted_topic_can_be_forgotten() -> None:
     s.sample()
     assert s.item("TOPIC_PUT_NUMS", "T") is None and s.item("GROUP_GET_NUMS", "T@g") is None
     assert s.item("TOPIC_PUT_NUMS", "U") is not None
+
+
+def test_samples_are_taken_in_small_pieces_between_which_messages_come() -> None:
+    clock = Clock()
+    s = stats(clock)
+    for number in range(500):
+        s.get(f"g{number}", "T", 0, 2, 200)
+    pieces = s.sampling()
+    for count, _ in enumerate(pieces):
+        if count == 100:
+            put(s, "T", 7, 1, 10)
+            s.get("late", "T", 0, 1, 10)
+    assert count > 1_000
+    assert all(s.item("GROUP_GET_NUMS", f"T@g{number}") is not None for number in range(500))
+    s.sample()
+    item = s.item("GROUP_GET_NUMS", "T@late")
+    assert item is not None and item.latest.value == 1
+
+
+def test_a_topic_that_goes_away_while_samples_are_taken_has_no_statistics_afterwards() -> None:
+    s = stats()
+    for number in range(20):
+        s.get(f"g{number}", "T", 0, 2, 200)
+    pieces = s.sampling()
+    for _ in range(10):
+        next(pieces)
+    s.forget_topic("T")
+    for _ in pieces:
+        pass
+    assert s.item("GROUP_GET_NUMS", "T@g0") is None

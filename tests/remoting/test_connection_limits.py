@@ -320,3 +320,18 @@ async def test_a_server_without_descriptors_goes_on_when_there_are_some_again(re
 @pytest.fixture(autouse=True)
 def _log_lines(caplog):
     caplog.set_level(logging.INFO)
+
+
+# --- headers --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_header_above_the_limit_closes_its_connection_before_it_is_there(remoting, caplog):
+    _, address = await remoting.serve(table(), limits=ConnectionLimits(max_header_bytes=65_536))
+    raw = await Raw.connect(address)
+    raw.writer.write(frame_head(0, 65_537, 0))
+    assert await raw.closed()
+    assert "header of 65537 bytes: maxHeaderBytes=65536 is the limit" in caplog.text
+    raw = await Raw.connect(address)
+    raw.send(ECHO, b"x" * 200_000, 3)
+    assert len((await raw.read(1))[0][2]) == 200_000, "a body has its own limit"
+    raw.writer.close()

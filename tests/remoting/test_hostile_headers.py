@@ -263,3 +263,31 @@ def test_an_undeclared_field_that_cannot_be_read_closes_the_connection(value):
 
 def test_a_header_that_no_route_declares_is_read_all_the_same():
     assert len(serve(b'{"code":310}', declared=NoHeader).answers) == 1
+
+
+def many_fields(count, kind):
+    if kind == ROCKETMQ:
+        fixed = {"code": 310, "language": 0, "version": 401, "opaque": 5, "flag": 0}
+        entries = [{"key": f"f{i}", "value": ""} for i in range(count)]
+        return BinaryHeader.build({"fixed": fixed, "remark": "", "ext": [*entries, {"key": "topic", "value": "t"}]})
+    ext = {f"f{i}": "" for i in range(count)} | {"topic": "t"}
+    return json.dumps({"code": 310, **FIELDS, "extFields": ext}).encode()
+
+
+@pytest.mark.parametrize("kind", [JSON, ROCKETMQ])
+def test_the_keys_of_a_header_have_a_limit(kind):
+    assert [answer.code for answer in serve(many_fields(4_000, kind), kind=kind).answers] == [0]
+    with pytest.raises(FrameError, match="more than 8192 keys"):
+        serve(many_fields(9_000, kind), kind=kind)
+
+
+@pytest.mark.parametrize("odd", ['"x":[%s]', '"x":"\\":",  "y":[%s]'])
+def test_the_keys_of_nested_objects_have_a_limit(odd):
+    nested = ",".join(['{"a" :1}'] * 9_000)
+    with pytest.raises(FrameError, match="more than 8192 keys"):
+        serve(f'{{"code":310,{FIELDS_TEXT},{odd % nested}}}'.encode())
+
+
+def test_a_long_text_with_many_colons_is_no_key():
+    text = {"code": 310, **FIELDS, "extFields": {"topic": "t", "properties": '{"a":1}' * 2_000 + "::" * 9_000}}
+    assert [answer.code for answer in serve(json.dumps(text).encode()).answers] == [0]

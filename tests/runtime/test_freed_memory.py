@@ -1,0 +1,50 @@
+"""Memory that was freed goes back to the system."""
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+
+from runtime.freed_memory import private_bytes
+
+PROGRAM = """
+import asyncio, ctypes, sys, time
+from runtime import freed_memory, lifecycle
+
+freed_memory.LOOK_S = 0.05
+freed_memory.FreedMemory.__init__.__defaults__ = (0.05,)
+ctypes.CDLL(None).mallopt(-3, 1 << 30)  # M_MMAP_THRESHOLD: blocks lie in the heap, as small ones do
+
+class Service:
+    async def start(self): pass
+    async def stop(self): pass
+
+async def work():
+    blocks = [bytes(2_000) for _ in range(40_000)]
+    kept = blocks[::2_000] + [bytes(2_000)]
+    blocks.clear()
+    high = freed_memory.private_bytes()
+    end = time.monotonic() + 20
+    while time.monotonic() < end and freed_memory.private_bytes() > high - (50 << 20):
+        await asyncio.sleep(0.05)
+    print(high - freed_memory.private_bytes(), flush=True)
+    import os, signal
+    os.kill(os.getpid(), signal.SIGTERM)
+    return kept
+
+def ready(service):
+    global task
+    task = asyncio.get_running_loop().create_task(work())
+
+sys.exit(lifecycle.run(Service(), "program", ready))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux" or private_bytes() is None, reason="glibc's malloc_trim")
+async def test_freed_blocks_between_kept_ones_go_back_to_the_system():
+    run = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert int(run.stdout) >= 50 << 20, run.stdout
