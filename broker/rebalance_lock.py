@@ -19,7 +19,7 @@ class RebalanceLock:
     """Group -> queue -> (client id, when it last asked)."""
 
     def __init__(self, clock: Clock, live_ms: int, count_max: int = 100_000) -> None:
-        """`live_ms`: how long a lock lives after its holder last asked. `count_max`: locks at once; each is kept that long."""
+        """`live_ms`: how long a lock lives after its holder last asked. `count_max`: the number of locks at once."""
         self._clock = clock
         self._count_max = count_max
         self._count = 0

@@ -14,7 +14,7 @@ COUNT = 40
 
 def slow_table(served):
     def slow(services, request):
-        time.sleep(0.012)
+        time.sleep(0.012)  # the work of a costly request
         served.append(request.opaque)
         return Response(body=request.body)
 
