@@ -126,6 +126,7 @@ class PopLongPollingService(HeldRequests[Poll]):
                 for group in tuple(self._waiting.get(topic, ())):
                     polls = self._waiting.get(topic, {}).get(group, ())
                     yield from self._wake(tuple(polls), topic, place[1], count)
+                    yield  # also where no peer of the group reads
                 count, self._rounds[place] = self._rounds[place], 0
         finally:
             del self._rounds[place]
