@@ -495,6 +495,5 @@ class Recovery:
             # Without units: what came later may be lost, if it is suspect; else only the number has come back.
             if queue.max_physical_offset or (key not in self._suspects and dropped[queue.topic] > begin):
                 self._queues.drop_queue(*key)
-                # One that was being made again may not have come to its topic's next life.
-                if key not in self.known.rebuilding:
+                if key not in self.known.rebuilding:  # else it may not have come to its topic's next life
                     self._suspects.discard(key)
