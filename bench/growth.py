@@ -19,9 +19,9 @@ from rich.table import Table
 from bench import wire
 from bench.run import QUEUES, TOPIC, Bench, Running, console, prepared
 from bench.store import resident_mb
-from client.pull_consumer import PullConsumer
-from pocketmq import processes
-from remoting.bodies import MessageQueue
+from pocketmq.client.pull_consumer import PullConsumer
+from pocketmq.cli import processes
+from pocketmq.remoting.bodies import MessageQueue
 
 SAMPLED_EVERY_S = 0.5
 SEND_SECONDS = 10.0

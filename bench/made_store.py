@@ -9,16 +9,16 @@ from collections import defaultdict
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from store.java_hash import tags_code
-from store.layout import (
+from pocketmq.store.format.java_hash import tags_code
+from pocketmq.store.format.layout import (
     BLANK_MAGIC_CODE,
     BLANK_SIZE,
     BLANK_STRUCT,
     CONSUME_QUEUE_UNIT_SIZE,
     CONSUME_QUEUE_UNIT_STRUCT,
 )
-from store.message import Message
-from store.record import encode_record, record_size, topic_part
+from pocketmq.store.format.message import Message
+from pocketmq.store.format.record import encode_record, record_size, topic_part
 
 HOST: Final = bytes([127, 0, 0, 1]) + (10911).to_bytes(4, "big")
 BORN_MS: Final = 1_767_225_600_000

@@ -29,13 +29,13 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from broker.broker import Broker
-from broker.config import BrokerConfig
-from runtime.clock import VirtualClock
-from store.config import MessageStoreConfig
-from store.message import Message
-from store.properties import decode_properties, encode_properties
-from store.record import decode_record
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.runtime.clock import VirtualClock
+from pocketmq.store.config import MessageStoreConfig
+from pocketmq.store.format.message import Message
+from pocketmq.store.format.properties import decode_properties, encode_properties
+from pocketmq.store.format.record import decode_record
 
 TOPIC: Final = "Pending"
 BEGIN_MS: Final = 1_800_000_000_500

@@ -32,7 +32,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import apache, wire
-from pocketmq import processes
+from pocketmq.cli import processes
 
 HERE = Path(__file__).parent
 TOPIC, QUEUES = "Bench", 8

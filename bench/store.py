@@ -21,10 +21,10 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.made_store import make_store
-from runtime.clock import SystemClock
-from store.config import MessageStoreConfig
-from store.file_disk import FileDisk
-from store.message_store import MessageStore
+from pocketmq.runtime.clock import SystemClock
+from pocketmq.store.config import MessageStoreConfig
+from pocketmq.store.disk.file_disk import FileDisk
+from pocketmq.store.message_store import MessageStore
 
 READ_SIZE = 8 << 20
 SAMPLED_EVERY_S = 0.02

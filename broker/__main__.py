@@ -3,12 +3,12 @@
 import sys
 from collections.abc import Sequence
 
-from broker.broker import Broker
-from broker.config import IGNORED_KEYS, BrokerConfig
-from remoting.tls import TlsConfig
-from runtime import command_line, lifecycle, log
-from runtime.clock import SystemClock, VirtualClock
-from store.config import MessageStoreConfig
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.config import IGNORED_KEYS, BrokerConfig
+from pocketmq.remoting.tls import TlsConfig
+from pocketmq.runtime import command_line, lifecycle, log
+from pocketmq.runtime.clock import SystemClock, VirtualClock
+from pocketmq.store.config import MessageStoreConfig
 
 PROGRAM = "mqbroker"
 

@@ -12,66 +12,68 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from broker import foreign_tables, lost_tables
-from broker.access_table import needs_admin
-from broker.access_validator import guard
-from broker.client_registry import ClientRegistry
-from broker.clock_steps import ClockSteps
-from broker.config import BrokerConfig, advertised_host, check
-from broker.consumer_filter import ConsumerFilterManager
-from broker.consumer_offset import ConsumerOffsetManager
-from broker.delay_cancelled import DelayCancelled
-from broker.delay_query import DelayQuery, NoTimers
-from broker.delivery_time import TIMER_TOPIC, DeliveryTimes
-from broker.group_notifier import GroupNotifier
-from broker.handlers import ROUTES
-from broker.held_requests import HoldLimits
-from broker.level_mark import LevelMark
-from broker.long_polling import PullRequestHoldService
-from broker.message_request_mode import MessageRequestModeManager
-from broker.pop import PopMessageService
-from broker.pop_order import ConsumerOrderInfoManager
-from broker.pop_revive import PopReviveService
-from broker.ports import reserve_ports
-from broker.put import CLUSTER, MessagePutter
-from broker.rebalance_lock import RebalanceLock
-from broker.recovery_progress import RecoveryProgress
-from broker.registration import Registration
-from broker.route_wait import RouteWait
-from broker.schedule import ScheduleMessageService
-from broker.services import Services
-from broker.stats import SAMPLE_STEP_S, BrokerStats
-from broker.subscription_group import SubscriptionGroupManager
-from broker.timer_figures import DEQUEUE_NUMS
-from broker.timer_service import TimerMessageService, roll_window_slots
-from broker.topic_config import REVIVE_TOPIC_PREFIX, TopicConfigManager
-from broker.transaction import TransactionalMessageService
-from broker.transaction_check import TransactionCheck
-from broker.transaction_op import TransactionProgress
-from broker.work_slices import WorkSlices
-from remoting.allow_list import restricted
-from remoting.bodies import DataVersion
-from remoting.client import RemotingClient
-from remoting.codes import RequestCode
-from remoting.limits import DESCRIPTORS_KEPT
-from remoting.server import RemotingServer, pack_host
-from remoting.tls import TLS_FILES_S, ReloadingContext, ServerTls, TlsConfig, TlsMode, client_tls, server_tls
-from runtime.clock import Clock, SystemClock
-from runtime.lifecycle import StartError, listening
-from runtime.priority import run_in_real_time
-from runtime.table_writer import TableWriter
-from runtime.timers import Timer, Timers
-from runtime.turn import Phase, Turn
-from store.config import MessageStoreConfig
-from store.config_file import ConfigFile
-from store.disk import NO_ROOM, Disk, StoreError, no_room
-from store.file_disk import FileDisk
-from store.mark_file import MarkFile
-from store.message_store import MessageStore
-from store.timer_store import TimerStore
+from pocketmq.broker.startup import unsupported_tables as foreign_tables, table_recovery as lost_tables
+from pocketmq.broker.access.access_table import needs_admin
+from pocketmq.broker.access.access_validator import guard
+from pocketmq.broker.clients.client_registry import ClientRegistry
+from pocketmq.broker.delay.clock_steps import ClockSteps
+from pocketmq.broker.config import BrokerConfig, advertised_host, check
+from pocketmq.broker.filter.consumer_filter import ConsumerFilterManager
+from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.delay.delay_cancelled import DelayCancelled
+from pocketmq.broker.delay.delay_query import DelayQuery, NoTimers
+from pocketmq.broker.names import TIMER_TOPIC
+from pocketmq.broker.put.delivery_time import DeliveryTimes
+from pocketmq.broker.clients.group_notifier import GroupNotifier
+from pocketmq.broker.handlers import ROUTES
+from pocketmq.broker.polling.held_requests import HoldLimits
+from pocketmq.broker.delay.level_mark import LevelMark
+from pocketmq.broker.polling.long_polling import PullRequestHoldService
+from pocketmq.broker.tables.message_request_mode import MessageRequestModeManager
+from pocketmq.broker.pop.pop import PopMessageService
+from pocketmq.broker.pop.pop_order import ConsumerOrderInfoManager
+from pocketmq.broker.pop.pop_revive import PopReviveService
+from pocketmq.broker.startup.ports import reserve_ports
+from pocketmq.broker.put.put import CLUSTER, MessagePutter
+from pocketmq.broker.clients.rebalance_lock import RebalanceLock
+from pocketmq.broker.startup.recovery_progress import RecoveryProgress
+from pocketmq.broker.registration.registration import Registration
+from pocketmq.broker.registration.route_barrier import RouteBarrier
+from pocketmq.broker.delay.schedule import ScheduleMessageService
+from pocketmq.broker.services import Services
+from pocketmq.broker.stats.stats import SAMPLE_STEP_S, BrokerStats
+from pocketmq.broker.tables.subscription_group import SubscriptionGroupManager
+from pocketmq.broker.figures.timer_figures import DEQUEUE_NUMS
+from pocketmq.broker.timer.timer_service import TimerMessageService, roll_window_slots
+from pocketmq.broker.names import REVIVE_TOPIC_PREFIX
+from pocketmq.broker.tables.topic_config import TopicConfigManager
+from pocketmq.broker.transaction.transaction import TransactionalMessageService
+from pocketmq.broker.transaction.transaction_check import TransactionCheck
+from pocketmq.broker.transaction.transaction_op import TransactionProgress
+from pocketmq.runtime.work_slices import WorkSlices
+from pocketmq.remoting.allow_list import restricted
+from pocketmq.remoting.bodies import DataVersion
+from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.limits import DESCRIPTORS_KEPT
+from pocketmq.remoting.server import RemotingServer, pack_host
+from pocketmq.remoting.tls import TLS_FILES_S, ReloadingContext, ServerTls, TlsConfig, TlsMode, client_tls, server_tls
+from pocketmq.runtime.clock import Clock, SystemClock
+from pocketmq.runtime.lifecycle import StartError, listening
+from pocketmq.runtime.priority import run_in_real_time
+from pocketmq.runtime.table_writer import TableWriter
+from pocketmq.runtime.timers import Timer, Timers
+from pocketmq.runtime.turn import Phase, Turn
+from pocketmq.store.config import MessageStoreConfig
+from pocketmq.store.disk.config_file import ConfigFile
+from pocketmq.store.disk.disk import NO_ROOM, Disk, StoreError, no_room
+from pocketmq.store.disk.file_disk import FileDisk
+from pocketmq.store.disk.mark_file import MarkFile
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.timer.timer_store import TimerStore
 
 if TYPE_CHECKING:
-    from broker.plain_permission import PlainPermissionManager
+    from pocketmq.broker.acl.plain_permission import PlainPermissionManager
 
 log = logging.getLogger("broker")
 
@@ -204,8 +206,8 @@ class Broker:
         putter = MessagePutter(config, store, store_host, timers, loop, times)
         putter.on_put_failed = schedule.on_put_failed = timer_messages.on_put_failed = stats.put_failed
         stats.others[DEQUEUE_NUMS, TIMER_TOPIC] = lambda: timer_messages.delivered_total
-        route_wait = RouteWait(registration, timers, self._route_wait_s(), putter.is_immediate)
-        self._write_off_the_loop(topics, groups, request_modes, route_wait, registration)
+        route_barrier = RouteBarrier(registration, timers, self._route_wait_s(), putter.is_immediate)
+        self._write_off_the_loop(topics, groups, request_modes, route_barrier, registration)
         clients = ClientRegistry(config, groups, clock, GroupNotifier(timers, turn), filters.unregister)
         services = self.services = Services(
             config=config,
@@ -227,7 +229,7 @@ class Broker:
             delay_query=DelayQuery(store, waiting, schedule, cancelled, times.precision_ms, steps.shift_ms),
             delay_cancelled=cancelled,
             registration=registration,
-            route_wait=route_wait,
+            route_barrier=route_barrier,
             stats=stats,
             permissions=self._permissions(),
             config_version=DataVersion(0, clock.message_time_ms()),
@@ -241,10 +243,10 @@ class Broker:
 
     def _write_off_the_loop(
         self, topics: TopicConfigManager, groups: SubscriptionGroupManager, request_modes: MessageRequestModeManager,
-        route_wait: RouteWait, registration: Registration,
+        route_barrier: RouteBarrier, registration: Registration,
     ) -> None:  # fmt: skip
         topics.writer = groups.writer = request_modes.writer = self._tables
-        topics.on_change, route_wait.unwritten = route_wait.topic_changed, topics.unwritten
+        topics.on_change, route_barrier.unwritten = route_barrier.topic_changed, topics.unwritten
         topics.on_taken_back = lambda _: registration.register()
 
     @staticmethod
@@ -341,7 +343,7 @@ class Broker:
     def _permissions(self) -> "PlainPermissionManager | None":
         if not self.config.acl_enable:
             return None
-        from broker.plain_permission import PlainPermissionManager  # YAML is loaded for who wants it
+        from pocketmq.broker.acl.plain_permission import PlainPermissionManager  # YAML is loaded for who wants it
 
         permissions = PlainPermissionManager(Path(self.config.rocketmq_home or ""), self._clock)
         permissions.load()

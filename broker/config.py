@@ -10,14 +10,14 @@ import socket
 from dataclasses import dataclass, field
 from typing import Final
 
-from remoting.allow_list import networks
-from remoting.limits import ConnectionLimits
-from runtime.config import setting
-from runtime.lifecycle import StartError
-from runtime.priority import PRIORITY_MAX
-from store.config import IGNORED_KEYS as STORE_IGNORED_KEYS
-from store.config import MessageStoreConfig
-from store.record import SECTOR_SIZE
+from pocketmq.remoting.allow_list import networks
+from pocketmq.remoting.limits import ConnectionLimits
+from pocketmq.runtime.config import setting
+from pocketmq.runtime.lifecycle import StartError
+from pocketmq.runtime.priority import PRIORITY_MAX
+from pocketmq.store.config import IGNORED_KEYS as STORE_IGNORED_KEYS
+from pocketmq.store.config import MessageStoreConfig
+from pocketmq.store.format.record import SECTOR_SIZE
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1

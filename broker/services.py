@@ -8,32 +8,32 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from broker.client_registry import ClientRegistry
-    from broker.config import BrokerConfig
-    from broker.consumer_filter import ConsumerFilterManager
-    from broker.consumer_offset import ConsumerOffsetManager
-    from broker.delay_cancelled import DelayCancelled
-    from broker.delay_query import DelayQuery
-    from broker.delivery_time import DeliveryTimes
-    from broker.long_polling import PullRequestHoldService
-    from broker.message_request_mode import MessageRequestModeManager
-    from broker.plain_permission import PlainPermissionManager
-    from broker.pop import PopMessageService
-    from broker.put import MessagePutter
-    from broker.rebalance_lock import RebalanceLock
-    from broker.registration import Registration
-    from broker.route_wait import RouteWait
-    from broker.schedule import ScheduleMessageService
-    from broker.stats import BrokerStats
-    from broker.subscription_group import SubscriptionGroupManager
-    from broker.timer_service import TimerMessageService
-    from broker.topic_config import TopicConfigManager
-    from broker.transaction import TransactionalMessageService
-    from remoting.bodies import DataVersion
-    from runtime.clock import Clock
-    from runtime.timers import Timers
-    from runtime.turn import Turn
-    from store.message_store import MessageStore
+    from pocketmq.broker.clients.client_registry import ClientRegistry
+    from pocketmq.broker.config import BrokerConfig
+    from pocketmq.broker.filter.consumer_filter import ConsumerFilterManager
+    from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
+    from pocketmq.broker.delay.delay_cancelled import DelayCancelled
+    from pocketmq.broker.delay.delay_query import DelayQuery
+    from pocketmq.broker.put.delivery_time import DeliveryTimes
+    from pocketmq.broker.polling.long_polling import PullRequestHoldService
+    from pocketmq.broker.tables.message_request_mode import MessageRequestModeManager
+    from pocketmq.broker.acl.plain_permission import PlainPermissionManager
+    from pocketmq.broker.pop.pop import PopMessageService
+    from pocketmq.broker.put.put import MessagePutter
+    from pocketmq.broker.clients.rebalance_lock import RebalanceLock
+    from pocketmq.broker.registration.registration import Registration
+    from pocketmq.broker.registration.route_barrier import RouteBarrier
+    from pocketmq.broker.delay.schedule import ScheduleMessageService
+    from pocketmq.broker.stats.stats import BrokerStats
+    from pocketmq.broker.tables.subscription_group import SubscriptionGroupManager
+    from pocketmq.broker.timer.timer_service import TimerMessageService
+    from pocketmq.broker.tables.topic_config import TopicConfigManager
+    from pocketmq.broker.transaction.transaction import TransactionalMessageService
+    from pocketmq.remoting.bodies import DataVersion
+    from pocketmq.runtime.clock import Clock
+    from pocketmq.runtime.timers import Timers
+    from pocketmq.runtime.turn import Turn
+    from pocketmq.store.message_store import MessageStore
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class Services:
     delay_query: "DelayQuery"
     delay_cancelled: "DelayCancelled"
     registration: "Registration"
-    route_wait: "RouteWait"
+    route_barrier: "RouteBarrier"
     stats: "BrokerStats"
     permissions: "PlainPermissionManager | None"
     """The access rules; None with aclEnable=false."""

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from demo import clients
 from demo.tour import DELAYED, Tour
-from pocketmq import processes
+from pocketmq.cli import processes
 
 HOME = Path("demo-store").absolute()
 MARK = ".made-by-pocketmq-demo"

@@ -3,10 +3,10 @@
 import sys
 from collections.abc import Sequence
 
-from namesrv.config import IGNORED_KEYS, NamesrvConfig
-from namesrv.namesrv import NameServer
-from remoting.tls import TlsConfig
-from runtime import command_line, lifecycle, log
+from pocketmq.namesrv.config import IGNORED_KEYS, NamesrvConfig
+from pocketmq.namesrv.namesrv import NameServer
+from pocketmq.remoting.tls import TlsConfig
+from pocketmq.runtime import command_line, lifecycle, log
 
 PROGRAM = "mqnamesrv"
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from remoting.allow_list import networks
-from remoting.limits import ConnectionLimits
-from runtime.config import setting
-from runtime.lifecycle import StartError
+from pocketmq.remoting.allow_list import networks
+from pocketmq.remoting.limits import ConnectionLimits
+from pocketmq.runtime.config import setting
+from pocketmq.runtime.lifecycle import StartError
 
 REGISTER_PERIOD_MAX_S: Final = 60
 """Brokers, Apache's too, register again after this long at the latest, whatever their registerNameServerPeriod says."""

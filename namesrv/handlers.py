@@ -7,26 +7,19 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from namesrv.config import CHANGEABLE, NamesrvConfig, check
-from namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfigManager, KVLimitError
-from namesrv.register_body import RegisterBodyError, decode_register_body
-from namesrv.register_limits import RegistrationRefused
-from namesrv.route_info import (
-    BROKER_EXPIRED_S,
-    FLAG_UNIT,
-    FLAG_UNIT_SUB,
-    BrokerIdentity,
-    RouteInfoManager,
-    host_of,
-)
-from remoting import fastjson
-from remoting.bodies import BrokerData, DataVersion, KVTable, TopicList, TopicRouteData, encode_body
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import Request, Response
-from remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
-from remoting.durable import when_written
-from remoting.header import NoHeader
-from remoting.headers.route import (
+from pocketmq.namesrv.config import CHANGEABLE, NamesrvConfig, check
+from pocketmq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfigManager, KVLimitError
+from pocketmq.namesrv.register_body import RegisterBodyError, decode_register_body
+from pocketmq.namesrv.register_limits import RegistrationRefused
+from pocketmq.namesrv.route_info import BROKER_EXPIRED_S, FLAG_UNIT, FLAG_UNIT_SUB, BrokerIdentity, RouteInfoManager, host_of
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.bodies import BrokerData, DataVersion, KVTable, TopicList, TopicRouteData, encode_body
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import Request, Response
+from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
+from pocketmq.remoting.durable import when_written
+from pocketmq.remoting.header import NoHeader
+from pocketmq.remoting.headers.route import (
     AddWritePermResponseHeader,
     BrokerIdentityRequestHeader,
     BrokerNameRequestHeader,
@@ -39,15 +32,15 @@ from remoting.headers.route import (
     RegisterBrokerResponseHeader,
     WipeWritePermResponseHeader,
 )
-from remoting.headers.topic import (
+from pocketmq.remoting.headers.topic import (
     DeleteTopicInNamesrvRequestHeader,
     GetRouteInfoRequestHeader,
     GetTopicsByClusterRequestHeader,
 )
-from runtime import config as runtime_config
-from runtime import properties_file
-from runtime.config import ConfigError, KeyRefused
-from runtime.lifecycle import StartError
+from pocketmq.runtime import config as runtime_config
+from pocketmq.runtime import properties_file
+from pocketmq.runtime.config import ConfigError, KeyRefused
+from pocketmq.runtime.lifecycle import StartError
 
 STRICT_JSON_VERSION: Final = 401
 """Clients from 4.9.4 on read routes as strict JSON; older Go clients only know fastjson's bare numeric keys."""

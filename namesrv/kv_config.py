@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
-from remoting import fastjson
-from runtime import atomic_file
-from runtime.table_writer import TableWriter, Written
+from pocketmq.remoting import fastjson
+from pocketmq.runtime import atomic_file
+from pocketmq.runtime.table_writer import TableWriter, Written
 
 log = logging.getLogger("namesrv")
 

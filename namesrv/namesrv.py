@@ -6,19 +6,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from namesrv.config import NamesrvConfig, check
-from namesrv.handlers import ADMIN_CODES, REGISTER_CODES, ROUTES, NamesrvServices
-from namesrv.kv_config import KVConfigManager, KVLimits
-from namesrv.route_info import RouteInfoManager
-from remoting.allow_list import restricted
-from remoting.server import RemotingServer
-from remoting.tls import TLS_FILES_S, TlsConfig, server_tls
-from runtime import atomic_file, properties_file
-from runtime.clock import Clock, SystemClock
-from runtime.lifecycle import StartError, listening
-from runtime.table_writer import TableWriter
-from runtime.timers import Timer, Timers
-from runtime.turn import Turn
+from pocketmq.namesrv.config import NamesrvConfig, check
+from pocketmq.namesrv.handlers import ADMIN_CODES, REGISTER_CODES, ROUTES, NamesrvServices
+from pocketmq.namesrv.kv_config import KVConfigManager, KVLimits
+from pocketmq.namesrv.route_info import RouteInfoManager
+from pocketmq.remoting.allow_list import restricted
+from pocketmq.remoting.server import RemotingServer
+from pocketmq.remoting.tls import TLS_FILES_S, TlsConfig, server_tls
+from pocketmq.runtime import atomic_file, properties_file
+from pocketmq.runtime.clock import Clock, SystemClock
+from pocketmq.runtime.lifecycle import StartError, listening
+from pocketmq.runtime.table_writer import TableWriter
+from pocketmq.runtime.timers import Timer, Timers
+from pocketmq.runtime.turn import Turn
 
 log = logging.getLogger("namesrv")
 

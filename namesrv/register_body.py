@@ -6,15 +6,9 @@ from typing import Any, Final
 
 import msgspec
 
-from namesrv.register_limits import SHOWN_SIZE_MAX
-from remoting import fastjson
-from remoting.bodies import (
-    DataVersion,
-    RegisterBrokerBody,
-    TopicConfig,
-    TopicConfigSerializeWrapper,
-    decode_body,
-)
+from pocketmq.namesrv.register_limits import SHOWN_SIZE_MAX
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper, decode_body
 
 V3_0_11: Final = 37
 """Brokers below it send the topic table alone."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Container, Iterable
 
-from namesrv.config import NamesrvConfig
-from remoting.bodies import TopicConfig, TopicConfigSerializeWrapper
+from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.remoting.bodies import TopicConfig, TopicConfigSerializeWrapper
 
 SHOWN_SIZE_MAX = 60
 """Characters of a name that an error shows."""

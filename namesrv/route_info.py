@@ -18,11 +18,18 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
-from namesrv.config import REGISTER_PERIOD_MAX_S, NamesrvConfig
-from namesrv.register_limits import SHOWN_SIZE_MAX, RegistrationRefused, check_names, check_room, check_topics
-from remoting.bodies import BrokerData, DataVersion, QueueData, TopicConfig, TopicConfigSerializeWrapper, TopicRouteData
-from runtime.clock import Clock
-from runtime.refusal_log import RefusalLog
+from pocketmq.namesrv.config import REGISTER_PERIOD_MAX_S, NamesrvConfig
+from pocketmq.namesrv.register_limits import SHOWN_SIZE_MAX, RegistrationRefused, check_names, check_room, check_topics
+from pocketmq.remoting.bodies import (
+    BrokerData,
+    DataVersion,
+    QueueData,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+    TopicRouteData,
+)
+from pocketmq.runtime.clock import Clock
+from pocketmq.runtime.refusal_log import RefusalLog
 
 log = logging.getLogger("namesrv")
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import pytest
 
 if TYPE_CHECKING:
-    from pocketmq.cluster_admin import ClusterAdmin
+    from pocketmq.cli.cluster_admin import ClusterAdmin
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ class VirtualCluster:
 
     def __init__(self, folder: Path) -> None:
         """Start it, with what it prints in `folder`. Raises pocketmq.processes.NotReady."""
-        from pocketmq.processes import start_up
+        from pocketmq.cli.processes import start_up
 
         self._server = start_up(folder, "--memory", "--test-clock")
         self.namesrv_address = self._server.address
@@ -61,27 +61,27 @@ class VirtualCluster:
         return self._threads.submit(asyncio.run, work).result()
 
     async def _read(self) -> int:
-        from pocketmq.clock import read_clock
+        from pocketmq.cli.clock import read_clock
 
         async with self._admin() as admin:
             (address,) = admin.brokers.values()
             return (await read_clock(admin, address)).now
 
     async def _advance(self, ms: int) -> int:
-        from pocketmq.clock import advance_clock
+        from pocketmq.cli.clock import advance_clock
 
         async with self._admin() as admin:
             (address,) = admin.brokers.values()
             return (await advance_clock(admin, address, ms)).now
 
     def _admin(self) -> "ClusterAdmin":
-        from pocketmq.cluster_admin import ClusterAdmin
+        from pocketmq.cli.cluster_admin import ClusterAdmin
 
         return ClusterAdmin(self.namesrv_address)
 
 
 def _ms(duration: str | int | timedelta) -> int:
-    from pocketmq.clock import parse_duration_ms
+    from pocketmq.cli.clock import parse_duration_ms
 
     if isinstance(duration, timedelta):
         return duration // timedelta(milliseconds=1)

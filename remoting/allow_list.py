@@ -9,10 +9,10 @@ import logging
 from collections.abc import Iterable
 from typing import Any, Final
 
-from remoting.codes import ResponseCode
-from remoting.command import Request, Response
-from remoting.dispatch import Deferred, Handler, RemotingError, Route
-from runtime.refusal_log import RefusalLog
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.command import Request, Response
+from pocketmq.remoting.dispatch import Deferred, Handler, RemotingError, Route
+from pocketmq.runtime.refusal_log import RefusalLog
 
 VALUE_SIZE_MAX: Final = 200
 """Characters of a bad entry that its error shows."""

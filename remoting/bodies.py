@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from remoting import fastjson
-from remoting.layout import FRAME_SIZE_MAX
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.layout import FRAME_SIZE_MAX
 
 B = TypeVar("B", bound=msgspec.Struct)
 

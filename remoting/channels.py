@@ -3,16 +3,16 @@
 import logging
 from typing import TYPE_CHECKING, Final
 
-from remoting.fair_share import FairShare
-from remoting.layout import HEADER_SIZE_MAX
-from remoting.limits import ConnectionLimits, PinnedBytes
-from remoting.signature import Credentials
-from runtime.refusal_log import RefusalLog
-from runtime.timers import Timer, Timers
-from runtime.turn import Phase, Turn
+from pocketmq.remoting.fair_share import FairShare
+from pocketmq.remoting.layout import HEADER_SIZE_MAX
+from pocketmq.remoting.limits import ConnectionLimits, PinnedBytes
+from pocketmq.remoting.signature import Credentials
+from pocketmq.runtime.refusal_log import RefusalLog
+from pocketmq.runtime.timers import Timer, Timers
+from pocketmq.runtime.turn import Phase, Turn
 
 if TYPE_CHECKING:
-    from remoting.server import Channel
+    from pocketmq.remoting.server import Channel
 
 log = logging.getLogger("remoting")
 

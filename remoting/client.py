@@ -10,17 +10,17 @@ import asyncio
 import ssl
 from typing import Any, Final
 
-from remoting.channels import Channels
-from remoting.codes import ResponseCode
-from remoting.command import Body, RemotingCommand
-from remoting.dispatch import Dispatcher, RemotingError, Route
-from remoting.header import CommandHeader
-from remoting.limits import ConnectionLimits
-from remoting.server import Channel, ChannelClosed, NeverHeard
-from remoting.signature import Credentials
-from remoting.tls import ReloadingContext
-from runtime.timers import Timers
-from runtime.turn import Turn
+from pocketmq.remoting.channels import Channels
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.command import Body, RemotingCommand
+from pocketmq.remoting.dispatch import Dispatcher, RemotingError, Route
+from pocketmq.remoting.header import CommandHeader
+from pocketmq.remoting.limits import ConnectionLimits
+from pocketmq.remoting.server import Channel, ChannelClosed, NeverHeard
+from pocketmq.remoting.signature import Credentials
+from pocketmq.remoting.tls import ReloadingContext
+from pocketmq.runtime.timers import Timers
+from pocketmq.runtime.turn import Turn
 
 CONNECT_TIMEOUT_S: Final = 3.0
 _LIMITS: Final = ConnectionLimits(max_unfinished_frame_bytes=256 << 20)

@@ -12,13 +12,13 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE, JSON, LANGUAGE, ROCKETMQ, VERSION, LanguageCode, ResponseCode
-from remoting.frame import Frame, FrameError, frame_head
-from remoting.header import I32, CommandHeader, Language, ext_json, ext_map, from_ext
-from remoting.header_keys import KEYS_MAX, decode_fields, refuse_duplicate_keys, too_many_keys
-from remoting.layout import BINARY_FIXED_STRUCT, FRAME_SIZE_MAX, HEADER_SIZE_MAX
-from remoting.signature import Credentials
-from runtime.peer_text import QUOTE_SIZE_MAX, clipped, remark_of
+from pocketmq.remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE, JSON, LANGUAGE, ROCKETMQ, VERSION, LanguageCode, ResponseCode
+from pocketmq.remoting.frame import Frame, FrameError, frame_head
+from pocketmq.remoting.header import I32, CommandHeader, Language, ext_json, ext_map, from_ext
+from pocketmq.remoting.header_keys import KEYS_MAX, decode_fields, refuse_duplicate_keys, too_many_keys
+from pocketmq.remoting.layout import BINARY_FIXED_STRUCT, FRAME_SIZE_MAX, HEADER_SIZE_MAX
+from pocketmq.remoting.signature import Credentials
+from pocketmq.runtime.peer_text import QUOTE_SIZE_MAX, clipped, remark_of
 
 H = TypeVar("H", bound=CommandHeader)
 Buffer = bytes | memoryview

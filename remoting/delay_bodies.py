@@ -2,7 +2,7 @@
 
 import msgspec
 
-from remoting.bodies import Body
+from pocketmq.remoting.bodies import Body
 
 
 class DelayedMessage(Body):

@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from remoting.bodies import REQUEST_BODY_SIZE_MAX, Body, decode_body
-from remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE, JSON, ResponseCode
-from remoting.command import (
+from pocketmq.remoting.bodies import REQUEST_BODY_SIZE_MAX, Body, decode_body
+from pocketmq.remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE, JSON, ResponseCode
+from pocketmq.remoting.command import (
     DECODE_ERRORS,
     Buffer,
     RemotingCommand,
@@ -26,10 +26,10 @@ from remoting.command import (
     request_decoder,
     typed_request,
 )
-from remoting.frame import Frame, FrameError
-from remoting.header import CommandHeader
-from remoting.header_keys import refuse_duplicate_keys, unique_keys_check
-from runtime.peer_text import clipped
+from pocketmq.remoting.frame import Frame, FrameError
+from pocketmq.remoting.header import CommandHeader
+from pocketmq.remoting.header_keys import refuse_duplicate_keys, unique_keys_check
+from pocketmq.runtime.peer_text import clipped
 
 log = logging.getLogger("remoting")
 

@@ -2,10 +2,10 @@
 
 import asyncio
 
-from remoting.codes import ResponseCode
-from remoting.command import Response
-from remoting.dispatch import Deferred
-from runtime.table_writer import Written
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.command import Response
+from pocketmq.remoting.dispatch import Deferred
+from pocketmq.runtime.table_writer import Written
 
 
 def not_written(error: Exception) -> str:

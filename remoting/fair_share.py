@@ -9,10 +9,10 @@ from collections import deque
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from runtime.timers import Timers
+from pocketmq.runtime.timers import Timers
 
 if TYPE_CHECKING:
-    from remoting.server import Channel
+    from pocketmq.remoting.server import Channel
 
 SERVED_S: Final = 0.01
 """So long one connection is served before others are."""

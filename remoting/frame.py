@@ -1,13 +1,13 @@
 """Bytes in, frames out; no socket here.
 
-A frame is `length, mark, header, body` (`remoting.layout`). Both lengths are checked before a byte is kept for them, and
+A frame is `length, mark, header, body` (`layout`). Both lengths are checked before a byte is kept for them, and
 only bytes that came are kept: a peer can make us hold at most one frame of FRAME_SIZE_MAX bytes a connection.
 """
 
 import struct
 from typing import Final
 
-from remoting.layout import FRAME_SIZE_MAX
+from pocketmq.remoting.layout import FRAME_SIZE_MAX
 
 Frame = tuple[int, bytes, bytes]
 """(serialise type, header, body)"""

@@ -3,7 +3,7 @@
 A header is a `CommandHeader` subclass: snake_case fields, camelCase on the wire (or the name given by `field(name=...)`),
 required when without default. On the wire every field is text in the `extFields` map. From the declaration follow:
 
-* decoding: msgspec reads the JSON header straight into `Request[Header]` (`remoting.command`), text to numbers included;
+* decoding: msgspec reads the JSON header straight into `Request[Header]` (`command`), text to numbers included;
 * `ext_json(header)`: the bytes of the `extFields` object. Generated at first use, one `%` template a class: 0.5 us for a
   send response, where `msgspec.to_builtins` and a stringifying loop take 2.5 us;
 * `ext_map(header)`: the same as a dict, for the binary serialisation and for clients;

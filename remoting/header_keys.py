@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
-from remoting.frame import FrameError
-from remoting.header import CommandHeader, is_optional
-from runtime.peer_text import clipped
+from pocketmq.remoting.frame import FrameError
+from pocketmq.remoting.header import CommandHeader, is_optional
+from pocketmq.runtime.peer_text import clipped
 
 KEY_END: Final = b'":'
 """Ends each key that has no space before its colon."""

@@ -9,8 +9,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from remoting.layout import FRAME_SIZE_MAX, HEADER_SIZE_MAX
-from runtime.config import setting
+from pocketmq.remoting.layout import FRAME_SIZE_MAX, HEADER_SIZE_MAX
+from pocketmq.runtime.config import setting
 
 DESCRIPTORS_KEPT: Final = 128
 """Descriptors that connections never take: for listeners, small files, connections to other servers."""

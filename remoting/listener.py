@@ -11,8 +11,8 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
-from runtime.refusal_log import RefusalLog
-from runtime.timers import Timers
+from pocketmq.runtime.refusal_log import RefusalLog
+from pocketmq.runtime.timers import Timers
 
 log = logging.getLogger("remoting")
 

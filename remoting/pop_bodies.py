@@ -2,7 +2,7 @@
 
 import msgspec
 
-from remoting.bodies import Body, MessageQueue
+from pocketmq.remoting.bodies import Body, MessageQueue
 
 
 class BatchAck(Body):

@@ -4,7 +4,7 @@
 leaves the answers in `_out`; the turn's REPLY phase writes each channel's answers with one call. A peer that does not read
 (full socket buffer) or that holds too many unanswered requests is not read from until it does.
 
-What a peer can make a server keep has limits (`remoting.limits`): bytes of unfinished frames, bytes of unread answers, the
+What a peer can make a server keep has limits (`limits`): bytes of unfinished frames, bytes of unread answers, the
 time a connection may stay silent or slow. A connection beyond them is dropped, with a line in the log.
 """
 
@@ -17,18 +17,18 @@ from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Any, Final
 
-from remoting.channels import IDLE_S, WRITE_BUFFER_MAX, Channels
-from remoting.command import Body, Buffer, RemotingCommand, Response, encode_request
-from remoting.dispatch import Dispatcher, Route
-from remoting.fair_share import SERVED_S
-from remoting.frame import Frame, FrameBuffer, FrameError
-from remoting.header import CommandHeader
-from remoting.limits import DESCRIPTORS_KEPT, ConnectionLimits
-from remoting.listener import Admission, Connection, Listener
-from remoting.tls import ServerTls
-from remoting.tls_listener import TlsListener
-from runtime.timers import Timers
-from runtime.turn import Turn
+from pocketmq.remoting.channels import IDLE_S, WRITE_BUFFER_MAX, Channels
+from pocketmq.remoting.command import Body, Buffer, RemotingCommand, Response, encode_request
+from pocketmq.remoting.dispatch import Dispatcher, Route
+from pocketmq.remoting.fair_share import SERVED_S
+from pocketmq.remoting.frame import Frame, FrameBuffer, FrameError
+from pocketmq.remoting.header import CommandHeader
+from pocketmq.remoting.limits import DESCRIPTORS_KEPT, ConnectionLimits
+from pocketmq.remoting.listener import Admission, Connection, Listener
+from pocketmq.remoting.tls import ServerTls
+from pocketmq.remoting.tls_listener import TlsListener
+from pocketmq.runtime.timers import Timers
+from pocketmq.runtime.turn import Turn
 
 log = logging.getLogger("remoting")
 

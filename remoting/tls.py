@@ -17,10 +17,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from remoting.tls_alert import AlertingContext
-from runtime import properties_file
-from runtime.config import ConfigError, items_of, setting, update
-from runtime.lifecycle import StartError
+from pocketmq.remoting.tls_alert import AlertingContext
+from pocketmq.runtime import properties_file
+from pocketmq.runtime.config import ConfigError, items_of, setting, update
+from pocketmq.runtime.lifecycle import StartError
 
 log = logging.getLogger("remoting")
 

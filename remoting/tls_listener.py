@@ -12,10 +12,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from remoting.listener import Admission, Connection, Listener, peer_of
-from remoting.tls import ServerTls
-from remoting.tls_alert import send_alert
-from runtime.timers import Timer, Timers
+from pocketmq.remoting.listener import Admission, Connection, Listener, peer_of
+from pocketmq.remoting.tls import ServerTls
+from pocketmq.remoting.tls_alert import send_alert
+from pocketmq.runtime.timers import Timer, Timers
 
 log = logging.getLogger("remoting")
 

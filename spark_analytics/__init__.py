@@ -10,7 +10,7 @@ from typing import Any
 
 def register(spark: Any) -> None:
     """Make the format `rocketmq` known to a Spark session."""
-    from spark_analytics import source
+    from pocketmq.spark_analytics import source
 
     source.register(spark)
 

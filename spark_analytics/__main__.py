@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from spark_analytics.places import LogFile, log_files
-from spark_analytics.session import JavaNotFoundError, local_session
-from store.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL, DelayLevels
+from pocketmq.spark_analytics.places import LogFile, log_files
+from pocketmq.spark_analytics.session import JavaNotFoundError, local_session
+from pocketmq.store.format.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL, DelayLevels
 
 FOUND: Final = 1
 # Of a log that is read in seconds most of the time goes into compiling queries.
@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _run(options: argparse.Namespace, files: list[LogFile], complaints: Console) -> int:
     from pyspark.errors import PySparkException
 
-    from spark_analytics import progress
+    from pocketmq.spark_analytics import progress
 
     # PySpark logs each error that it raises once more, as one long line of JSON.
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
@@ -99,7 +99,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def _report(spark: Any, options: argparse.Namespace, step: Step) -> Shown:
-    from spark_analytics import report
+    from pocketmq.spark_analytics import report
 
     made = report.make_report(spark, options.stores, options.levels, step)
 
@@ -116,7 +116,7 @@ def _report(spark: Any, options: argparse.Namespace, step: Step) -> Shown:
 
 
 def _audit(spark: Any, options: argparse.Namespace, step: Step) -> Shown:
-    from spark_analytics import audit
+    from pocketmq.spark_analytics import audit
 
     made = audit.make_audit(spark, options.stores, with_index=options.index, on_step=step)
 
@@ -131,7 +131,7 @@ def _audit(spark: Any, options: argparse.Namespace, step: Step) -> Shown:
 
 
 def _trace(spark: Any, options: argparse.Namespace, step: Step) -> Shown:
-    from spark_analytics import trace
+    from pocketmq.spark_analytics import trace
 
     lives = trace.make_trace(spark, options.stores, options.key, options.levels, step)
 
@@ -148,7 +148,7 @@ def _trace(spark: Any, options: argparse.Namespace, step: Step) -> Shown:
 
 
 def _export(spark: Any, options: argparse.Namespace, step: Step) -> Shown:
-    from spark_analytics import export
+    from pocketmq.spark_analytics import export
 
     chosen = export.Chosen(options.format, tuple(sorted(set(options.topic))), options.body_as)
     done = export.export(spark, options.stores, Path(options.out), chosen, mode=options.mode, on_step=step)
@@ -228,7 +228,7 @@ def _command(
 
 
 def _whole_stores(options: argparse.Namespace) -> None:
-    from spark_analytics.store_folder import store_folders
+    from pocketmq.spark_analytics.store_folder import store_folders
 
     store_folders(options.stores)
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from spark_analytics.columns import Column, Records, arrow_schema
+from pocketmq.spark_analytics.columns import Column, Records, arrow_schema
 
 COUNT: Final = "count"
 _CALL: Final = re.compile(r"(sum|min|max)\s*\(\s*(\w+)\s*\)", re.IGNORECASE | re.ASCII)

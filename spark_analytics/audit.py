@@ -9,8 +9,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from spark_analytics.pipelines import consistency
-from spark_analytics.pipelines.stores import Stores
+from pocketmq.spark_analytics.pipelines import consistency
+from pocketmq.spark_analytics.pipelines.stores import Stores
 
 ROWS_SHOWN: Final = 40
 

@@ -15,10 +15,10 @@ import pyarrow as pa
 from isal import isal_zlib
 from isal.igzip_lib import IsalError
 
-from spark_analytics.columns import Column, Records
-from spark_analytics.properties import slices, text
-from store.message import COMPRESSED_FLAG
-from store.record_chain import Positions
+from pocketmq.spark_analytics.columns import Column, Records
+from pocketmq.spark_analytics.properties import slices, text
+from pocketmq.store.format.message import COMPRESSED_FLAG
+from pocketmq.store.format.record_chain import Positions
 
 # Clients hold bodies to 4 MiB before they compress them, unless somebody raised maxMessageSize.
 BODY_SIZE_MAX: Final = 64 << 20

@@ -1,7 +1,7 @@
 """The columns of the table that a CommitLog is, and how each is made from a window of records.
 
 A column is decoded for a whole window at once, and only the columns that were asked for are. Which bytes they are is
-derived from the declarations in `store.layout`.
+derived from the declarations in `layout`.
 """
 
 import socket
@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spark_analytics.properties import PropertyTable, slices, text
-from store.delay_level import DelayLevels
-from store.layout import (
+from pocketmq.spark_analytics.properties import PropertyTable, slices, text
+from pocketmq.store.format.delay_level import DelayLevels
+from pocketmq.store.format.layout import (
     BORNHOST_V6_FLAG,
     HOST_SIZE,
     HOST_V6_SIZE,
@@ -25,10 +25,10 @@ from store.layout import (
     dtype_of,
     field_position,
 )
-from store.properties import KEYS, TAGS, UNIQ_KEY
-from store.record import HOST_FLAGS
-from store.record_chain import Positions, field_view
-from store.record_window import RecordWindow
+from pocketmq.store.format.properties import KEYS, TAGS, UNIQ_KEY
+from pocketmq.store.format.record import HOST_FLAGS
+from pocketmq.store.format.record_chain import Positions, field_view
+from pocketmq.store.format.record_window import RecordWindow
 
 # A clock that a client made up may not fit Spark's microseconds.
 TIMESTAMP_MS_MAX: Final = (2**63 - 1) // 1000

@@ -14,11 +14,11 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from spark_analytics.bodies import damaged_rows, without_damaged
-from spark_analytics.columns import Column, Records, arrow_schema
-from spark_analytics.places import open_file, read_at
-from spark_analytics.pruning import Pruning
-from spark_analytics.reader import DamagedBytes
+from pocketmq.spark_analytics.bodies import damaged_rows, without_damaged
+from pocketmq.spark_analytics.columns import Column, Records, arrow_schema
+from pocketmq.spark_analytics.places import open_file, read_at
+from pocketmq.spark_analytics.pruning import Pruning
+from pocketmq.spark_analytics.reader import DamagedBytes
 
 log = logging.getLogger(__name__)
 

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from isal.isal_zlib import crc32
 
-from spark_analytics.columns import TIMESTAMP, TIMESTAMP_MS_MAX, Column, Records
-from spark_analytics.properties import slices, text
-from store.message import SCHEDULE_TOPIC
-from store.properties import DELAY, REAL_QID, REAL_TOPIC, UNIQ_KEY
-from store.record import CRC_MASK
-from store.record_chain import Positions
+from pocketmq.spark_analytics.columns import TIMESTAMP, TIMESTAMP_MS_MAX, Column, Records
+from pocketmq.spark_analytics.properties import slices, text
+from pocketmq.store.format.message import SCHEDULE_TOPIC
+from pocketmq.store.format.properties import DELAY, REAL_QID, REAL_TOPIC, UNIQ_KEY
+from pocketmq.store.format.record import CRC_MASK
+from pocketmq.store.format.record_chain import Positions
 
 Mask = npt.NDArray[np.bool_]
 

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from spark_analytics.columns import COLUMNS
-from spark_analytics.pipelines.stores import STORE_OF_FILE
-from spark_analytics.places import log_files
-from spark_analytics.store_folder import store_folders
+from pocketmq.spark_analytics.columns import COLUMNS
+from pocketmq.spark_analytics.pipelines.stores import STORE_OF_FILE
+from pocketmq.spark_analytics.places import log_files
+from pocketmq.spark_analytics.store_folder import store_folders
 
 FORMATS: Final = ("parquet", "json", "csv")
 STATE: Final = "_rocketmq"

@@ -11,11 +11,11 @@ but when it stays so for a second, with others behind it, then it is damage, and
 import time
 from typing import Final
 
-from spark_analytics.places import LogFile, begins_with_record, open_file, read_at
-from spark_analytics.reader import Ending, Walk
-from store.layout import BLANK_MAGIC_CODE, BLANK_SIZE, BLANK_STRUCT
-from store.record_chain import MARK_SIZE, Bytes, record_candidates
-from store.record_window import RecordWindow
+from pocketmq.spark_analytics.places import LogFile, begins_with_record, open_file, read_at
+from pocketmq.spark_analytics.reader import Ending, Walk
+from pocketmq.store.format.layout import BLANK_MAGIC_CODE, BLANK_SIZE, BLANK_STRUCT
+from pocketmq.store.format.record_chain import MARK_SIZE, Bytes, record_candidates
+from pocketmq.store.format.record_window import RecordWindow
 
 _NONE: Final = -1
 DOUBT_S = 1.0

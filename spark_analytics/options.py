@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
-from store.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL, DelayLevels
+from pocketmq.store.format.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL, DelayLevels
 
 MODES: Final = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
 BODIES: Final = ("stored", "plain", "string", "json")

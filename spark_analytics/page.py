@@ -16,10 +16,10 @@ import jinja2
 import pyarrow as pa
 from markupsafe import Markup
 
-from spark_analytics import charts
-from spark_analytics.charts import byte_size
-from spark_analytics.pipelines.cells import BUCKETS_AN_OCTAVE, NEGATIVE_BUCKET, ZERO_BUCKET
-from spark_analytics.pipelines.lateness import LATE_BUCKETS_AN_OCTAVE
+from pocketmq.spark_analytics import charts
+from pocketmq.spark_analytics.charts import byte_size
+from pocketmq.spark_analytics.pipelines.cells import BUCKETS_AN_OCTAVE, NEGATIVE_BUCKET, ZERO_BUCKET
+from pocketmq.spark_analytics.pipelines.lateness import LATE_BUCKETS_AN_OCTAVE
 
 Tables = dict[str, Any]
 ROWS_SHOWN: Final = 50

@@ -16,8 +16,8 @@ from typing import Any, BinaryIO, Final, Protocol
 
 import numpy as np
 
-from store.layout import PHYSICAL_OFFSET_POSITION
-from store.record_chain import MARK_SIZE, Bytes, record_candidates
+from pocketmq.store.format.layout import PHYSICAL_OFFSET_POSITION
+from pocketmq.store.format.record_chain import MARK_SIZE, Bytes, record_candidates
 
 log = logging.getLogger(__name__)
 

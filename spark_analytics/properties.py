@@ -2,7 +2,7 @@
 
 All strings of a window are laid end to end, each with a 0x02 in front. Every entry, of whichever record, then lies between
 two 0x02 (or the end), and the first 0x01 in it divides it; both come from one scan over the bytes. Which entries count is as
-in `store.properties.decode_properties`: a name, 0x01, a value; of a name given twice the last.
+in `properties.decode_properties`: a name, 0x01, a value; of a name given twice the last.
 """
 
 from functools import cached_property
@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from store.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
-from store.record_chain import Bytes, Positions
+from pocketmq.store.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from pocketmq.store.format.record_chain import Bytes, Positions
 
 NAME_VALUE: Final = ord(NAME_VALUE_SEPARATOR)
 PROPERTY: Final = ord(PROPERTY_SEPARATOR)

@@ -13,12 +13,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from spark_analytics.columns import Records
-from spark_analytics.options import EPOCH, ReadOptions
-from spark_analytics.places import LogFile, begins_with_record, open_file, read_at
-from spark_analytics.reader import next_candidate
-from store.layout import HOST_V6_SIZE, STORE_TIMESTAMP_POSITION
-from store.record import store_timestamp_of
+from pocketmq.spark_analytics.columns import Records
+from pocketmq.spark_analytics.options import EPOCH, ReadOptions
+from pocketmq.spark_analytics.places import LogFile, begins_with_record, open_file, read_at
+from pocketmq.spark_analytics.reader import next_candidate
+from pocketmq.store.format.layout import HOST_V6_SIZE, STORE_TIMESTAMP_POSITION
+from pocketmq.store.format.record import store_timestamp_of
 
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1

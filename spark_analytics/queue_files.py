@@ -12,16 +12,16 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 import numpy.typing as npt
 
-from spark_analytics.places import open_file, read_at
-from spark_analytics.store_folder import DamagedFileError, RowFile, StoreFolder
-from store.layout import (
+from pocketmq.spark_analytics.places import open_file, read_at
+from pocketmq.spark_analytics.store_folder import DamagedFileError, RowFile, StoreFolder
+from pocketmq.store.format.layout import (
     CONSUME_QUEUE_EXT_FIXED,
     CONSUME_QUEUE_UNIT_DTYPE,
     CONSUME_QUEUE_UNIT_SIZE,
     CONSUME_QUEUE_UNIT_STRUCT,
     dtype_of,
 )
-from store.record_chain import field_view
+from pocketmq.store.format.record_chain import field_view
 
 Units = npt.NDArray[Any]  # of CONSUME_QUEUE_UNIT_DTYPE
 Numbers = npt.NDArray[np.int64]

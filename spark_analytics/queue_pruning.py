@@ -16,18 +16,12 @@ from typing import Final
 
 import numpy as np
 
-from spark_analytics.places import (
-    LogFile,
-    begins_with_record,
-    is_remote,
-    open_file,
-    read_at,
-)
-from spark_analytics.pruning import Pruning, position_at, store_time_us
-from spark_analytics.queue_files import BLANK_UNIT_SIZE, QueueFile, Units, queue_files, queue_ids, queue_keys
-from spark_analytics.splits import Split, lost_split, plan
-from spark_analytics.store_folder import DamagedFileError, StoreFolder
-from store.layout import (
+from pocketmq.spark_analytics.places import LogFile, begins_with_record, is_remote, open_file, read_at
+from pocketmq.spark_analytics.pruning import Pruning, position_at, store_time_us
+from pocketmq.spark_analytics.queue_files import BLANK_UNIT_SIZE, QueueFile, Units, queue_files, queue_ids, queue_keys
+from pocketmq.spark_analytics.splits import Split, lost_split, plan
+from pocketmq.spark_analytics.store_folder import DamagedFileError, StoreFolder
+from pocketmq.store.format.layout import (
     CHECKPOINT_SIZE,
     CHECKPOINT_STRUCT,
     CONSUME_QUEUE_UNIT_DTYPE,
@@ -35,7 +29,7 @@ from store.layout import (
     HOLE_TAGS_CODE,
     RECORD_SIZE_MIN,
 )
-from store.record_chain import MARK_SIZE, Positions, record_candidates
+from pocketmq.store.format.record_chain import MARK_SIZE, Positions, record_candidates
 
 log = logging.getLogger(__name__)
 

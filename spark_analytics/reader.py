@@ -1,13 +1,13 @@
 """A split -> windows of records, and the bytes between them that are none.
 
-A split is either scanned, by following the chain of records from its first one (`store.record_chain`), or it names its
+A split is either scanned, by following the chain of records from its first one (`record_chain`), or it names its
 records (`splits.Split.starts`), and then only they are read: into a stretch of memory as long as the file's, at their own
 places, so that what is between them costs neither reading nor, as nobody touches it, memory.
 
 A chain ends in one of two ways: at the BLANK that fills a file, or at bytes that are no record: unwritten, torn, or left
 behind by an earlier truncation. Which of the latter does not matter; nothing behind that point belongs to the log, even
 when it looks like records, and this is why a reader in the middle of a file needs somebody who followed the chain to tell
-it where to stop (`spark_analytics.splits`).
+it where to stop (`splits`).
 """
 
 import logging
@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from spark_analytics.places import LogFile, gap_of, open_file, read_at, read_into
-from store.layout import (
+from pocketmq.spark_analytics.places import LogFile, gap_of, open_file, read_at, read_into
+from pocketmq.store.format.layout import (
     BLANK_MAGIC_CODE,
     BLANK_SIZE,
     BLANK_STRUCT,
@@ -28,11 +28,11 @@ from store.layout import (
     MESSAGE_MAGIC_CODE_V2,
     PHYSICAL_OFFSET_POSITION,
 )
-from store.record_chain import MARK_SIZE, Bytes, Positions, field_view, linked, record_candidates
-from store.record_window import RecordWindow
+from pocketmq.store.format.record_chain import MARK_SIZE, Bytes, Positions, field_view, linked, record_candidates
+from pocketmq.store.format.record_window import RecordWindow
 
 if TYPE_CHECKING:
-    from spark_analytics.splits import Split
+    from pocketmq.spark_analytics.splits import Split
 
 log = logging.getLogger(__name__)
 

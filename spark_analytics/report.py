@@ -20,10 +20,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from spark_analytics.pipelines import cells, consistency, duplicates, lateness, retries, state
-from spark_analytics.pipelines.stores import DLQ_PREFIX, RETRY_PREFIX, Stores
-from spark_analytics.store_folder import store_folders
-from store.delay_level import DelayLevels
+from pocketmq.spark_analytics.pipelines import cells, consistency, duplicates, lateness, retries, state
+from pocketmq.spark_analytics.pipelines.stores import DLQ_PREFIX, RETRY_PREFIX, Stores
+from pocketmq.spark_analytics.store_folder import store_folders
+from pocketmq.store.format.delay_level import DelayLevels
 
 ROWS_SHOWN: Final = 40
 RARE: Final = ("early", "repeated", "unpaired")
@@ -184,7 +184,7 @@ def _cell(value: Any) -> str:
 
 def write_report(report: Report, stores: str | Sequence[str], folder: Path, made_at: datetime | None = None) -> list[Path]:
     """Write each table as CSV and Parquet, a summary as JSON, and the page; returns the paths. Raises OSError."""
-    from spark_analytics.page import page  # a second of imports
+    from pocketmq.spark_analytics.page import page  # a second of imports
 
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
@@ -230,8 +230,8 @@ _TOLD: Final = ("lag", "dead_causes", "duplicates", "findings")
 
 def _tiles(report: Report, told: dict[str, Any]) -> list[tuple[str, str, bool]]:
     """(what, how much, whether that is bad) for the head of the page."""
-    from spark_analytics.charts import byte_size
-    from spark_analytics.page import duration
+    from pocketmq.spark_analytics.charts import byte_size
+    from pocketmq.spark_analytics.page import duration
 
     tiles = [
         ("messages", f"{report.rows:,}", False),

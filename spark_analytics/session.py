@@ -152,7 +152,7 @@ def _unix_sockets(home: Path) -> dict[str, str]:
     wrapper = home / "bin" / "python"
     wrapper.write_text(
         "#!/bin/sh\n"
-        '[ "$1 $2" = "-m pyspark.daemon" ] && shift 2 && set -- -m spark_analytics.worker_daemon "$@"\n'
+        '[ "$1 $2" = "-m pyspark.daemon" ] && shift 2 && set -- -m pocketmq.spark_analytics.worker_daemon "$@"\n'
         f'exec {shlex.quote(sys.executable)} "$@"\n'
     )
     wrapper.chmod(0o755)
@@ -168,7 +168,7 @@ def local_session(master: str = "local[*]", **settings: str) -> Any:
     """
     from pyspark.sql import SparkSession
 
-    import spark_analytics
+    import pocketmq.spark_analytics
 
     spark = SparkSession.getActiveSession()
     if spark is None:

@@ -11,7 +11,7 @@ projection: `.schema("topic string, storeTimestamp timestamp")` decodes two colu
 Options:
     columns             names of columns with commas between, instead of a schema
     groupBy, aggregates one row a group and task instead of messages, such as `topic` and `count, sum(storeSize)`
-                        (`spark_analytics.aggregates`)
+                        (`aggregates`)
     topic, queueId      only these, several with commas between: read through the ConsumeQueues, where there are any
     startingTimestamp, endingTimestamp    only what was stored from the one up to (without) the other: ms since 1970, or
                         ISO 8601, UTC if it names no zone
@@ -29,7 +29,7 @@ Options:
                         is filtered once: Spark (4.3) keeps the filters with the loaded table, so that a later query
                         without any, or the other half of a union or join, misses rows. Off by default for that reason
     table               another table than `messages`: consumequeue, index, topics, groups, offsets, delays, transactions
-                        (`spark_analytics.tables`)
+                        (`tables`)
 """
 
 import importlib
@@ -42,30 +42,30 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from spark_analytics.aggregates import Aggregation
-from spark_analytics.bodies import body_column, portions
-from spark_analytics.columns import COLUMNS, Column, Records, record_batch
-from spark_analytics.damage import Damage, corrupt_record_column
-from spark_analytics.derived_columns import DERIVED_COLUMNS
-from spark_analytics.options import STREAM_OPTIONS, ReadOptions, nearest, read_options
-from spark_analytics.places import MissingFileError, log_files
-from spark_analytics.pruning import Pruning
-from spark_analytics.queue_pruning import plan_log
-from spark_analytics.reader import DamagedBytes, pieces
-from spark_analytics.splits import Split, logs
+from pocketmq.spark_analytics.aggregates import Aggregation
+from pocketmq.spark_analytics.bodies import body_column, portions
+from pocketmq.spark_analytics.columns import COLUMNS, Column, Records, record_batch
+from pocketmq.spark_analytics.damage import Damage, corrupt_record_column
+from pocketmq.spark_analytics.derived_columns import DERIVED_COLUMNS
+from pocketmq.spark_analytics.options import STREAM_OPTIONS, ReadOptions, nearest, read_options
+from pocketmq.spark_analytics.places import MissingFileError, log_files
+from pocketmq.spark_analytics.pruning import Pruning
+from pocketmq.spark_analytics.queue_pruning import plan_log
+from pocketmq.spark_analytics.reader import DamagedBytes, pieces
+from pocketmq.spark_analytics.splits import Split, logs
 
 log = logging.getLogger(__name__)
 
 MESSAGES: Final = "messages"
 # Name -> module with DDL and reader(schema, options), options as Spark hands them over.
 TABLES: Final = {
-    "consumequeue": "spark_analytics.tables.consume_queue",
-    "index": "spark_analytics.tables.index",
-    "topics": "spark_analytics.tables.topics",
-    "groups": "spark_analytics.tables.groups",
-    "offsets": "spark_analytics.tables.offsets",
-    "delays": "spark_analytics.tables.delays",
-    "transactions": "spark_analytics.tables.transactions",
+    "consumequeue": "pocketmq.spark_analytics.tables.consume_queue",
+    "index": "pocketmq.spark_analytics.tables.index",
+    "topics": "pocketmq.spark_analytics.tables.topics",
+    "groups": "pocketmq.spark_analytics.tables.groups",
+    "offsets": "pocketmq.spark_analytics.tables.offsets",
+    "delays": "pocketmq.spark_analytics.tables.delays",
+    "transactions": "pocketmq.spark_analytics.tables.transactions",
 }
 # While it is planned, a file that goes had better never been seen; a broker deletes ten at most in one go.
 _PLANNINGS_MAX: Final = 20
@@ -175,7 +175,7 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
         return kind(schema, self.options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        streaming = importlib.import_module("spark_analytics.streaming")
+        streaming = importlib.import_module("pocketmq.spark_analytics.streaming")
         reader: DataSourceStreamReader = streaming.CommitLogStreamReader(schema, self.options)
         return reader
 

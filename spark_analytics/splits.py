@@ -20,12 +20,12 @@ from typing import Final
 
 import numpy as np
 
-from spark_analytics.places import LogFile, begins_with_record, open_file, read_at
-from spark_analytics.pruning import Pruning
-from spark_analytics.reader import WINDOW_SIZE_FIRST, Ending, Walk, is_blank, next_candidate
-from store.layout import BLANK_SIZE
-from store.record import SECTOR_SIZE, BadRecordError, check_record
-from store.record_chain import Positions
+from pocketmq.spark_analytics.places import LogFile, begins_with_record, open_file, read_at
+from pocketmq.spark_analytics.pruning import Pruning
+from pocketmq.spark_analytics.reader import WINDOW_SIZE_FIRST, Ending, Walk, is_blank, next_candidate
+from pocketmq.store.format.layout import BLANK_SIZE
+from pocketmq.store.format.record import SECTOR_SIZE, BadRecordError, check_record
+from pocketmq.store.format.record_chain import Positions
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ import posixpath
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from spark_analytics.places import Files, files_of, is_row_name, local_path, open_file, read_at
-from store.config_document import Document, decode_document
-from store.record_chain import Bytes
+from pocketmq.spark_analytics.places import Files, files_of, is_row_name, local_path, open_file, read_at
+from pocketmq.store.format.config_document import Document, decode_document
+from pocketmq.store.format.record_chain import Bytes
 
 log = logging.getLogger(__name__)
 

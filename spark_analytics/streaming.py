@@ -2,7 +2,7 @@
 
 A query's progress is a physical offset, `{"physicalOffset": N}`: everything before it was given out, the next record begins
 there. Of several stores (a list or a glob) each has its own, by its commitlog folder. A micro-batch is made of the same
-splits and columns as a batch read; only where the log ends is looked at again and again (`spark_analytics.log_tail`). One
+splits and columns as a batch read; only where the log ends is looked at again and again (`log_tail`). One
 that is planned again after a crash has the same bounds and so the same rows.
 
 Options, besides those of a batch read that choose rows and columns:
@@ -24,13 +24,13 @@ from typing import Any, Final, TypeVar
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from spark_analytics.log_tail import LogTail, is_boundary
-from spark_analytics.options import STREAM_OPTIONS, read_options, size_option
-from spark_analytics.places import LogFile, MissingFileError, log_files
-from spark_analytics.pruning import Pruning
-from spark_analytics.reader import next_candidate
-from spark_analytics.source import CommitLogReader, SplitPartition
-from spark_analytics.splits import Split, full_end
+from pocketmq.spark_analytics.log_tail import LogTail, is_boundary
+from pocketmq.spark_analytics.options import STREAM_OPTIONS, read_options, size_option
+from pocketmq.spark_analytics.places import LogFile, MissingFileError, log_files
+from pocketmq.spark_analytics.pruning import Pruning
+from pocketmq.spark_analytics.reader import next_candidate
+from pocketmq.spark_analytics.source import CommitLogReader, SplitPartition
+from pocketmq.spark_analytics.splits import Split, full_end
 
 try:
     from pyspark.sql.streaming.datasource import (

@@ -14,11 +14,11 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from spark_analytics.derived_columns import HALF_TOPIC, TIMER_TOPIC
-from spark_analytics.pipelines.stores import DLQ_PREFIX, RETRY_PREFIX, STORE_OF_FILE, Stores
-from spark_analytics.tables.transactions import CHECK_TIMES, GIVEN_UP_TOPIC, OP_TOPIC
-from store.delay_level import DelayLevels
-from store.message import SCHEDULE_TOPIC
+from pocketmq.spark_analytics.derived_columns import HALF_TOPIC, TIMER_TOPIC
+from pocketmq.spark_analytics.pipelines.stores import DLQ_PREFIX, RETRY_PREFIX, STORE_OF_FILE, Stores
+from pocketmq.spark_analytics.tables.transactions import CHECK_TIMES, GIVEN_UP_TOPIC, OP_TOPIC
+from pocketmq.store.format.delay_level import DelayLevels
+from pocketmq.store.format.message import SCHEDULE_TOPIC
 
 COPIES_MAX: Final = 1000
 _COPIES: Final = f"""

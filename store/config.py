@@ -7,8 +7,8 @@ import os
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from store.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL
-from store.layout import CONSUME_QUEUE_UNIT_SIZE
+from pocketmq.store.format.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL
+from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_SIZE
 
 _INT_MAX: Final = 2**31 - 1  # an offset in a file is one of Java's ints
 _UNIT_SIZE: Final = CONSUME_QUEUE_UNIT_SIZE

@@ -7,21 +7,21 @@ from collections.abc import Callable, Set
 from contextlib import suppress
 from typing import Final
 
-from runtime.clock import Clock
-from store import abort_mark, clean_stop
-from store.checkpointing import CheckpointService
-from store.clean_stop import CleanStop
-from store.commit_log import CommitLog
-from store.config import MessageStoreConfig
-from store.consume_queue import ConsumeQueue
-from store.consume_queue_ext import ConsumeQueueExtStore
-from store.consume_queue_store import ConsumeQueueStore
-from store.delay_level import DelayLevels
-from store.disk import NO_ROOM, Disk, DiskLock, StoreError, no_room
-from store.dispatcher import Dispatcher
-from store.flush import FlushService, OnFlushed, patiently
-from store.index_service import IndexService
-from store.message import (
+from pocketmq.runtime.clock import Clock
+from pocketmq.store.recovery import abort_mark, clean_stop
+from pocketmq.store.upkeep.checkpointing import CheckpointService
+from pocketmq.store.recovery.clean_stop import CleanStop
+from pocketmq.store.log.commit_log import CommitLog
+from pocketmq.store.config import MessageStoreConfig
+from pocketmq.store.queue.consume_queue import ConsumeQueue
+from pocketmq.store.queue.consume_queue_ext import ConsumeQueueExtStore
+from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
+from pocketmq.store.format.delay_level import DelayLevels
+from pocketmq.store.disk.disk import NO_ROOM, Disk, DiskLock, StoreError, no_room
+from pocketmq.store.queue.dispatcher import Dispatcher
+from pocketmq.store.log.flush import FlushService, OnFlushed, patiently
+from pocketmq.store.index.index_service import IndexService
+from pocketmq.store.format.message import (
     SCHEDULE_TOPIC,
     TRANSACTION_PREPARED_TYPE,
     TRANSACTION_TYPE_MASK,
@@ -29,16 +29,16 @@ from store.message import (
     Arrival,
     QueryResult,
 )
-from store.multi_dispatch import LMQ_PREFIX
-from store.open_files import OpenFiles
-from store.queue_reader import QueueReader
-from store.record import store_timestamp_of
-from store.recovery import Progress, Recovery
-from store.recovery_report import RecoveryReport, StartKind, loss_window
-from store.recovery_start import complete_log_files, drop_cut_index_files
-from store.retention import Retention
-from store.store_checkpoint import StoreCheckpoint
-from store.time_search import Boundary, offset_at_boundary
+from pocketmq.store.format.multi_dispatch import LMQ_PREFIX
+from pocketmq.store.disk.open_files import OpenFiles
+from pocketmq.store.queue.queue_reader import QueueReader
+from pocketmq.store.format.record import store_timestamp_of
+from pocketmq.store.recovery.recovery import Progress, Recovery
+from pocketmq.store.recovery.recovery_report import RecoveryReport, StartKind, loss_window
+from pocketmq.store.recovery.recovery_start import complete_log_files, drop_cut_index_files
+from pocketmq.store.upkeep.retention import Retention
+from pocketmq.store.disk.store_checkpoint import StoreCheckpoint
+from pocketmq.store.queue.time_search import Boundary, offset_at_boundary
 
 _DISPATCH_AGAIN_S: Final = 0.25
 

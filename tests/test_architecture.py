@@ -12,22 +12,22 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 FORMAT_MODULES = {
-    "store.layout",
-    "store.record",
-    "store.record_chain",
-    "store.record_window",
-    "store.properties",
-    "store.java_hash",
-    "store.message",
-    "store.delay_level",
-    "store.config_document",
+    "pocketmq.store.format.layout",
+    "pocketmq.store.format.record",
+    "pocketmq.store.format.record_chain",
+    "pocketmq.store.format.record_window",
+    "pocketmq.store.format.properties",
+    "pocketmq.store.format.java_hash",
+    "pocketmq.store.format.message",
+    "pocketmq.store.format.delay_level",
+    "pocketmq.store.format.config_document",
 }
 """The modules of the store that say what bytes mean and touch no file."""
 
 MAY_IMPORT: dict[str, set[str]] = {
     "runtime": set(),
     "remoting": {"runtime"},
-    "store": {"runtime.clock", "runtime.refusal_log"},
+    "store": {"pocketmq.runtime.clock", "pocketmq.runtime.refusal_log"},
     "namesrv": {"remoting", "runtime"},
     "broker": {"remoting", "store", "runtime"},
     "client": {"remoting", "runtime"},
@@ -47,7 +47,7 @@ MODULE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
 VAGUE = {"common", "util", "utils", "helper", "helpers", "misc"}
 PRINTING = {
-    "runtime.command_line", "spark_analytics.report",
+    "pocketmq.runtime.command_line", "pocketmq.spark_analytics.report",
 }  # fmt: skip
 """Modules that speak to people on standard output, beside every `__main__` and everything in pocketmq."""
 
@@ -127,7 +127,7 @@ def test_the_table_is_the_one_of_the_architecture():
     rows = dict(re.findall(r"^    (\w+) +-> (.+?)(?:  .*)?$", text, re.MULTILINE))
     for package, allowed in MAY_IMPORT.items():
         assert package in rows, f"ARCHITECTURE.md does not say what {package} may import"
-        said = set(re.findall(r"[\w.]+", rows[package])) & (PACKAGES | {"runtime.clock", "runtime.refusal_log"})
+        said = set(re.findall(r"[\w.]+", rows[package])) & (PACKAGES | {"pocketmq.runtime.clock", "pocketmq.runtime.refusal_log"})
         if package == "spark_analytics":
             assert "store" in rows[package]
         else:
@@ -166,7 +166,7 @@ def _is_header(node: ast.AST) -> bool:
 
 
 def test_headers_are_declared_in_their_place():
-    allowed = ("remoting.headers.", "remoting.header")
+    allowed = ("pocketmq.remoting.headers.", "pocketmq.remoting.header")
     assert [
         f"{name}: {node.name}"
         for name, path in MODULES.items()
@@ -181,10 +181,10 @@ def test_every_header_is_declared_once():
 
     import msgspec
 
-    from remoting.header import CommandHeader
+    from pocketmq.remoting.header import CommandHeader
 
     by_name, by_fields = defaultdict(list), defaultdict(list)
-    for module in [name for name in MODULES if name.startswith("remoting.headers.")]:
+    for module in [name for name in MODULES if name.startswith("pocketmq.remoting.headers.")]:
         for value in vars(importlib.import_module(module)).values():
             if isinstance(value, type) and issubclass(value, CommandHeader) and value.__module__ == module:
                 by_name[value.__name__].append(module)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pocketmq.processes import Server
+from pocketmq.cli.processes import Server
 
 SAMPLE_SECONDS = 0.2
 STALL_SECONDS = 0.05

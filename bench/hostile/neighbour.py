@@ -24,13 +24,13 @@ from typing import Any
 import uvloop
 
 from bench.hostile.peer import NEIGHBOUR_TOPIC, RARE_TOPIC
-from client.consumer import PushConsumer
-from client.message import Message, MessageExt
-from client.producer import Producer
-from remoting.codes import RequestCode
-from remoting.headers.offset import QueueRequestHeader
-from remoting.headers.pull import PullMessageRequestHeader
-from remoting.headers.topic import GetRouteInfoRequestHeader
+from pocketmq.client.consumer import PushConsumer
+from pocketmq.client.message import Message, MessageExt
+from pocketmq.client.producer import Producer
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.headers.offset import QueueRequestHeader
+from pocketmq.remoting.headers.pull import PullMessageRequestHeader
+from pocketmq.remoting.headers.topic import GetRouteInfoRequestHeader
 
 QUEUES = 4
 RARE_SECONDS = 0.2

@@ -14,8 +14,8 @@ from typing import Any
 from bench.hostile.measure import MemoryWatch, Window, percentile_ms, stalls
 from bench.hostile.peer import BROKER_NAME
 from bench.hostile.result import Memory, Result
-from pocketmq import processes
-from pocketmq.processes import Server
+from pocketmq.cli import processes
+from pocketmq.cli.processes import Server
 
 READY_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 30.0

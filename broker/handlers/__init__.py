@@ -1,6 +1,6 @@
 """What the broker answers: a module a family of request codes, and here their tables in one."""
 
-from broker.handlers import (
+from pocketmq.broker.handlers import (
     acl,
     admin,
     assignment,
@@ -22,7 +22,7 @@ from broker.handlers import (
     topic,
     transaction,
 )
-from remoting.dispatch import routes
+from pocketmq.remoting.dispatch import routes
 
 ROUTES = routes(
     *(

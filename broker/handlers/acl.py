@@ -5,14 +5,14 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from broker.access_rules import is_admin, text_of
-from broker.services import Services
-from remoting.bodies import encode_body
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import Request, Response
-from remoting.dispatch import RemotingError, Route, routes
-from remoting.header import NoHeader
-from remoting.headers.acl import (
+from pocketmq.broker.acl.access_rules import is_admin, text_of
+from pocketmq.broker.services import Services
+from pocketmq.remoting.bodies import encode_body
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import Request, Response
+from pocketmq.remoting.dispatch import RemotingError, Route, routes
+from pocketmq.remoting.header import NoHeader
+from pocketmq.remoting.headers.acl import (
     CreateAccessConfigRequestHeader,
     DeleteAccessConfigRequestHeader,
     GetBrokerAclConfigResponseHeader,
@@ -20,7 +20,7 @@ from remoting.headers.acl import (
 )
 
 if TYPE_CHECKING:
-    from broker.plain_permission import PlainPermissionManager
+    from pocketmq.broker.acl.plain_permission import PlainPermissionManager
 
 log = logging.getLogger("broker")
 

@@ -2,23 +2,23 @@
 
 import logging
 
-from broker.config import FIXED_KEYS, UPDATABLE_KEYS, check
-from broker.runtime_info import runtime_info
-from broker.services import Services
-from broker.timer_figures import timer_checkpoint, timer_metrics
-from remoting import fastjson
-from remoting.bodies import KVTable, encode_body
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import Request, Response
-from remoting.dispatch import RemotingError, Route, routes
-from remoting.header import NoHeader
-from remoting.headers.consumer import BrokerStatsRequestHeader
-from remoting.headers.query import QueryConsumeQueueRequestHeader
-from remoting.headers.route import ConfigVersionResponseHeader
-from runtime import properties_file
-from runtime.config import ConfigError, to_properties, update
-from runtime.lifecycle import StartError
-from store.layout import CONSUME_QUEUE_UNIT_STRUCT
+from pocketmq.broker.config import FIXED_KEYS, UPDATABLE_KEYS, check
+from pocketmq.broker.figures.runtime_info import runtime_info
+from pocketmq.broker.services import Services
+from pocketmq.broker.figures.timer_figures import timer_checkpoint, timer_metrics
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.bodies import KVTable, encode_body
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import Request, Response
+from pocketmq.remoting.dispatch import RemotingError, Route, routes
+from pocketmq.remoting.header import NoHeader
+from pocketmq.remoting.headers.consumer import BrokerStatsRequestHeader
+from pocketmq.remoting.headers.query import QueryConsumeQueueRequestHeader
+from pocketmq.remoting.headers.route import ConfigVersionResponseHeader
+from pocketmq.runtime import properties_file
+from pocketmq.runtime.config import ConfigError, to_properties, update
+from pocketmq.runtime.lifecycle import StartError
+from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_STRUCT
 
 log = logging.getLogger("broker")
 

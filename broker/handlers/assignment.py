@@ -7,17 +7,18 @@ broker's are all.
 import asyncio
 from typing import Final
 
-from broker.allocation import STRATEGIES, shared_for_pop
-from broker.message_request_mode import MODES, POP, PULL
-from broker.services import Services
-from broker.topic_config import PERM_READ, RETRY_PREFIX
-from remoting.bodies import MessageQueue, encode_body
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import Request, Response
-from remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
-from remoting.durable import when_written
-from remoting.header import NoHeader
-from remoting.pop_bodies import (
+from pocketmq.broker.clients.allocation import STRATEGIES, shared_for_pop
+from pocketmq.broker.tables.message_request_mode import MODES, POP, PULL
+from pocketmq.broker.services import Services
+from pocketmq.broker.tables.topic_config import PERM_READ
+from pocketmq.broker.names import RETRY_PREFIX
+from pocketmq.remoting.bodies import MessageQueue, encode_body
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import Request, Response
+from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
+from pocketmq.remoting.durable import when_written
+from pocketmq.remoting.header import NoHeader
+from pocketmq.remoting.pop_bodies import (
     MessageQueueAssignment,
     MessageRequestMode,
     QueryAssignmentRequestBody,

@@ -1,17 +1,18 @@
 """Life of clients: heartbeats, goodbyes, who is in a group."""
 
-from broker.client_registry import NAME_SIZE_MAX
-from broker.consumer_filter import compile_subscription
-from broker.services import Services
-from broker.subscription import is_tag_type, refusal, split_tags
-from broker.topic_config import RETRY_PREFIX, TOPIC_SYS_FLAG_UNIT_SUB
-from remoting.bodies import CheckClientRequestBody, ConsumerIdList, HeartbeatData, encode_body
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import Request, Response
-from remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
-from remoting.durable import when_written
-from remoting.header import NoHeader
-from remoting.headers.consumer import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
+from pocketmq.broker.clients.client_registry import NAME_SIZE_MAX
+from pocketmq.broker.filter.consumer_filter import compile_subscription
+from pocketmq.broker.services import Services
+from pocketmq.broker.filter.subscription import is_tag_type, refusal, split_tags
+from pocketmq.broker.names import RETRY_PREFIX
+from pocketmq.broker.tables.topic_config import TOPIC_SYS_FLAG_UNIT_SUB
+from pocketmq.remoting.bodies import CheckClientRequestBody, ConsumerIdList, HeartbeatData, encode_body
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import Request, Response
+from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
+from pocketmq.remoting.durable import when_written
+from pocketmq.remoting.header import NoHeader
+from pocketmq.remoting.headers.consumer import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
 
 
 def heart_beat(services: Services, request: Request[NoHeader]) -> Response | Deferred:
@@ -55,7 +56,7 @@ def heart_beat(services: Services, request: Request[NoHeader]) -> Response | Def
     if refused is not None:
         raise refused
     written = {services.groups.unwritten(group) for group in new_groups}
-    return services.route_wait.when_routed(when_written(Response(), *written), *retry_topics)
+    return services.route_barrier.when_routed(when_written(Response(), *written), *retry_topics)
 
 
 def _check_limits(services: Services, data: HeartbeatData) -> None:

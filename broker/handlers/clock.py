@@ -4,13 +4,13 @@ import logging
 from functools import partial
 from typing import Final
 
-from broker.services import Services
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import Request, Response
-from remoting.dispatch import Deferred, RemotingError, Route, routes
-from remoting.header import NoHeader
-from remoting.headers.delay import AdvanceClockRequestHeader, ClockResponseHeader
-from runtime.clock import VirtualClock
+from pocketmq.broker.services import Services
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import Request, Response
+from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, routes
+from pocketmq.remoting.header import NoHeader
+from pocketmq.remoting.headers.delay import AdvanceClockRequestHeader, ClockResponseHeader
+from pocketmq.runtime.clock import VirtualClock
 
 log = logging.getLogger("broker")
 

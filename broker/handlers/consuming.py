@@ -2,15 +2,15 @@
 
 from typing import NoReturn
 
-from broker.consumer_filter import compile_subscription
-from broker.expression_filter import ExpressionFilter, UnsharedExpressionFilter
-from broker.services import Services
-from broker.subscription import Wanted, is_tag_type, refusal, tag_filter
-from broker.topic_config import PERM_READ
-from remoting.bodies import SubscriptionGroupConfig, TopicConfig
-from remoting.codes import ResponseCode
-from remoting.dispatch import RemotingError
-from runtime.peer_text import QUOTE_SIZE_MAX
+from pocketmq.broker.filter.consumer_filter import compile_subscription
+from pocketmq.broker.filter.expression_filter import ExpressionFilter, UnsharedExpressionFilter
+from pocketmq.broker.services import Services
+from pocketmq.broker.filter.subscription import Wanted, is_tag_type, refusal, tag_filter
+from pocketmq.broker.tables.topic_config import PERM_READ
+from pocketmq.remoting.bodies import SubscriptionGroupConfig, TopicConfig
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.runtime.peer_text import QUOTE_SIZE_MAX
 
 
 def forbid(remark: str) -> NoReturn:

@@ -6,24 +6,24 @@ message, as a recall does it, and a message of a level by a note in `config/dela
 
 import logging
 
-from broker.delay_query import DETAILED_MAX, PAGE_MAX, Pending, Place, Wanted, parse_cursor
-from broker.delayed_copy import delivered_message, due_copy
-from broker.delivery_time import PMQ_COPY_OF, delete_key
-from broker.services import Services
-from remoting.bodies import encode_body
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import Request, Response
-from remoting.delay_bodies import DelayedMessages
-from remoting.dispatch import Deferred, RemotingError, Route, routes
-from remoting.headers.delay import (
+from pocketmq.broker.delay.delay_query import DETAILED_MAX, PAGE_MAX, Pending, Place, Wanted, parse_cursor
+from pocketmq.broker.delay.delayed_copy import delivered_message, due_copy
+from pocketmq.broker.put.delivery_time import PMQ_COPY_OF, delete_key
+from pocketmq.broker.services import Services
+from pocketmq.remoting.bodies import encode_body
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import Request, Response
+from pocketmq.remoting.delay_bodies import DelayedMessages
+from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, routes
+from pocketmq.remoting.headers.delay import (
     CountDelayedRequestHeader,
     CursorResponseHeader,
     DelayedMessageRequestHeader,
     DelayedMessageResponseHeader,
     QueryDelayedRequestHeader,
 )
-from store.message import PutResult
-from store.properties import UNIQ_KEY
+from pocketmq.store.format.message import PutResult
+from pocketmq.store.format.properties import UNIQ_KEY
 
 log = logging.getLogger("broker")
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from broker.client_registry import ClientChannelInfo, ConsumerGroupInfo
-from broker.consumer_offset import TOPIC_GROUP_SEPARATOR
-from broker.services import Services
-from remoting import fastjson
-from remoting.bodies import (
+from pocketmq.broker.clients.client_registry import ClientChannelInfo, ConsumerGroupInfo
+from pocketmq.broker.tables.consumer_offset import TOPIC_GROUP_SEPARATOR
+from pocketmq.broker.services import Services
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.bodies import (
     Connection,
     MessageQueue,
     SubscriptionGroupConfig,
@@ -18,12 +18,12 @@ from remoting.bodies import (
     TopicList,
     encode_body,
 )
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import Request, Response
-from remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
-from remoting.durable import when_written
-from remoting.header import NoHeader
-from remoting.headers.consumer import (
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import Request, Response
+from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
+from pocketmq.remoting.durable import when_written
+from pocketmq.remoting.header import NoHeader
+from pocketmq.remoting.headers.consumer import (
     BrokerConsumeStatsRequestHeader,
     CloneGroupOffsetRequestHeader,
     ConsumerGroupRequestHeader,

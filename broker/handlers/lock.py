@@ -1,11 +1,11 @@
 """Locks on queues for consumers that read in order."""
 
-from broker.services import Services
-from remoting.bodies import LockBatchBody, LockOkBody, encode_body
-from remoting.codes import RequestCode
-from remoting.command import Request, Response
-from remoting.dispatch import Route, request_body, routes
-from remoting.header import NoHeader
+from pocketmq.broker.services import Services
+from pocketmq.remoting.bodies import LockBatchBody, LockOkBody, encode_body
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.command import Request, Response
+from pocketmq.remoting.dispatch import Route, request_body, routes
+from pocketmq.remoting.header import NoHeader
 
 
 def lock_batch_mq(services: Services, request: Request[NoHeader]) -> Response:

@@ -1,11 +1,11 @@
 """Consumer offsets, and the first and last offsets of queues."""
 
-from broker.services import Services
-from broker.subscription_group import group_problem
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import Request, Response
-from remoting.dispatch import RemotingError, Route, routes
-from remoting.headers.offset import (
+from pocketmq.broker.services import Services
+from pocketmq.broker.tables.subscription_group import group_problem
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import Request, Response
+from pocketmq.remoting.dispatch import RemotingError, Route, routes
+from pocketmq.remoting.headers.offset import (
     OffsetResponseHeader,
     QueryConsumerOffsetRequestHeader,
     QueueRequestHeader,
@@ -13,7 +13,7 @@ from remoting.headers.offset import (
     TimestampResponseHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from store.time_search import Boundary
+from pocketmq.store.queue.time_search import Boundary
 
 
 def query_consumer_offset(services: Services, request: Request[QueryConsumerOffsetRequestHeader]) -> Response:

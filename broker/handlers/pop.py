@@ -6,18 +6,18 @@ A client that pops tells its subscription with each pop; no heartbeat need come 
 from collections.abc import Iterator
 from functools import partial
 
-from broker.handlers.consuming import check_broker, check_group, check_topic, find_topic, no_queue, wanted
-from broker.pop import Popped
-from broker.pop_polling import PopLongPollingService
-from broker.pop_record import MESSAGES_MAX, Handle, retry_topic_of
-from broker.services import Services
-from broker.subscription import Wanted
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import Request, Response
-from remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
-from remoting.header import NoHeader
-from remoting.headers.offset import QueryConsumerOffsetRequestHeader
-from remoting.headers.pop import (
+from pocketmq.broker.handlers.consuming import check_broker, check_group, check_topic, find_topic, no_queue, wanted
+from pocketmq.broker.pop.pop import Popped
+from pocketmq.broker.polling.pop_polling import PopLongPollingService
+from pocketmq.broker.pop.pop_record import MESSAGES_MAX, Handle, retry_topic_of
+from pocketmq.broker.services import Services
+from pocketmq.broker.filter.subscription import Wanted
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import Request, Response
+from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
+from pocketmq.remoting.header import NoHeader
+from pocketmq.remoting.headers.offset import QueryConsumerOffsetRequestHeader
+from pocketmq.remoting.headers.pop import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
@@ -27,7 +27,7 @@ from remoting.headers.pop import (
     PollingInfoResponseHeader,
     PopMessageRequestHeader,
 )
-from remoting.pop_bodies import BatchAck, BatchAckMessageRequestBody
+from pocketmq.remoting.pop_bodies import BatchAck, BatchAckMessageRequestBody
 
 # --- popping --------------------------------------------------------------------------------------------------------
 

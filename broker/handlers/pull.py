@@ -6,19 +6,19 @@ The bodies of an answer are views of the log's files: they go to the socket unco
 from functools import partial
 from typing import Final
 
-from broker.expression_filter import ExpressionFilter, RetryFilter
-from broker.handlers.consuming import check_broker, check_group, check_topic, forbid, no_queue, wanted
-from broker.offset_moved import store_offset_moved
-from broker.services import Services
-from broker.subscription import Wanted, is_tag_type, refusal
-from broker.topic_config import RETRY_PREFIX
-from remoting.bodies import SubscriptionGroupConfig
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import Request, Response
-from remoting.dispatch import Deferred, RemotingError, Route, routes
-from remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
-from store.message import GetStatus
-from store.record_filter import RecordFilter
+from pocketmq.broker.filter.expression_filter import ExpressionFilter, RetryFilter
+from pocketmq.broker.handlers.consuming import check_broker, check_group, check_topic, forbid, no_queue, wanted
+from pocketmq.broker.handlers.offset_moved import store_offset_moved
+from pocketmq.broker.services import Services
+from pocketmq.broker.filter.subscription import Wanted, is_tag_type, refusal
+from pocketmq.broker.names import RETRY_PREFIX
+from pocketmq.remoting.bodies import SubscriptionGroupConfig
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import Request, Response
+from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, routes
+from pocketmq.remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from pocketmq.store.format.message import GetStatus
+from pocketmq.store.queue.record_filter import RecordFilter
 
 COMMIT_OFFSET_FLAG: Final = 0x1
 SUSPEND_FLAG: Final = 0x2

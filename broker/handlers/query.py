@@ -1,11 +1,11 @@
 """Looking messages up: by key, by unique key, by physical offset."""
 
-from broker.services import Services
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import Request, Response
-from remoting.dispatch import RemotingError, Route, routes
-from remoting.headers.query import QueryMessageRequestHeader, QueryMessageResponseHeader, ViewMessageRequestHeader
-from store.record import bounds
+from pocketmq.broker.services import Services
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import Request, Response
+from pocketmq.remoting.dispatch import RemotingError, Route, routes
+from pocketmq.remoting.headers.query import QueryMessageRequestHeader, QueryMessageResponseHeader, ViewMessageRequestHeader
+from pocketmq.store.format.record import bounds
 
 
 def query_message(services: Services, request: Request[QueryMessageRequestHeader]) -> Response:

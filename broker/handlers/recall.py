@@ -4,15 +4,15 @@ What is put is a message that cancels another one when their slot is read; succe
 something. Here it also reaches a message whose second has begun already, until that is delivered; Apache refuses that.
 """
 
-from broker.delay_query import Wanted
-from broker.delivery_time import delete_key, slot_time_ms
-from broker.recall_handle import RecallHandle, decode_recall_handle
-from broker.services import Services
-from broker.topic_config import PERM_WRITE
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import Request, Response
-from remoting.dispatch import Deferred, RemotingError, Route, routes
-from remoting.headers.delay import RecallMessageRequestHeader, RecallMessageResponseHeader
+from pocketmq.broker.delay.delay_query import Wanted
+from pocketmq.broker.put.delivery_time import delete_key, slot_time_ms
+from pocketmq.broker.delay.recall_handle import RecallHandle, decode_recall_handle
+from pocketmq.broker.services import Services
+from pocketmq.broker.tables.topic_config import PERM_WRITE
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import Request, Response
+from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, routes
+from pocketmq.remoting.headers.delay import RecallMessageRequestHeader, RecallMessageResponseHeader
 
 
 def recall_message(services: Services, request: Request[RecallMessageRequestHeader]) -> Response | Deferred:

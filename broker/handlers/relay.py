@@ -9,18 +9,18 @@ from typing import Any, Final
 
 import msgspec
 
-from broker.client_registry import ClientChannelInfo
-from broker.handlers.group import online_group
-from broker.message_id import decode_message_id
-from broker.services import Services
-from remoting import fastjson
-from remoting.bodies import MessageQueue
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import Body, RemotingCommand, Request, Response
-from remoting.dispatch import Deferred, RemotingError, Route, routes
-from remoting.header import CommandHeader
-from remoting.headers.consumer import ConsumerStatusRequestHeader
-from remoting.headers.query import ConsumeMessageDirectlyRequestHeader, ConsumerRunningInfoRequestHeader
+from pocketmq.broker.clients.client_registry import ClientChannelInfo
+from pocketmq.broker.handlers.group import online_group
+from pocketmq.broker.put.message_id import decode_message_id
+from pocketmq.broker.services import Services
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.bodies import MessageQueue
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import Body, RemotingCommand, Request, Response
+from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, routes
+from pocketmq.remoting.header import CommandHeader
+from pocketmq.remoting.headers.consumer import ConsumerStatusRequestHeader
+from pocketmq.remoting.headers.query import ConsumeMessageDirectlyRequestHeader, ConsumerRunningInfoRequestHeader
 
 RELAY_TIMEOUT_S: Final = 10.0
 STATUS_TIMEOUT_S: Final = 5.0

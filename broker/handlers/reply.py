@@ -11,20 +11,20 @@ import asyncio
 import logging
 from typing import Final
 
-from broker.handlers.send import admit, any_queue
-from broker.put import split_properties
-from broker.services import Services
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand, Request, Response
-from remoting.dispatch import Deferred, RemotingError, Route, routes
-from remoting.headers.send import (
+from pocketmq.broker.handlers.send import admit, any_queue
+from pocketmq.broker.put.put import split_properties
+from pocketmq.broker.services import Services
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand, Request, Response
+from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, routes
+from pocketmq.remoting.headers.send import (
     ReplyMessageRequestHeader,
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
-from store.message import TRANSACTION_TYPE_MASK, Message
-from store.properties import encode_properties
+from pocketmq.store.format.message import TRANSACTION_TYPE_MASK, Message
+from pocketmq.store.format.properties import encode_properties
 
 log = logging.getLogger("broker")
 
@@ -60,7 +60,7 @@ def send_reply_message(services: Services, request: Request[SendMessageRequestHe
         on_stored(stored)
     else:
         stored.hand_to(on_stored)
-    return services.route_wait.when_routed(deferred, header.topic)
+    return services.route_barrier.when_routed(deferred, header.topic)
 
 
 def _push(

@@ -7,14 +7,14 @@ As 5.x does it (`useServerSideResetOffset`), the broker sets the consumer offset
 from collections.abc import Iterator
 from typing import Final
 
-from broker.handlers.relay import check_versions
-from broker.services import Services
-from remoting import fastjson
-from remoting.bodies import MessageQueue, TopicConfig
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import Request, Response
-from remoting.dispatch import RemotingError, Route, routes
-from remoting.headers.offset import ResetOffsetRequestHeader
+from pocketmq.broker.handlers.relay import check_versions
+from pocketmq.broker.services import Services
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.bodies import MessageQueue, TopicConfig
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import Request, Response
+from pocketmq.remoting.dispatch import RemotingError, Route, routes
+from pocketmq.remoting.headers.offset import ResetOffsetRequestHeader
 
 _CPP: Final = ("CPP", 1)
 _READ_MAPS: Final = ("JAVA", 0, "GO", 9)

@@ -10,30 +10,26 @@ import struct
 from time import monotonic
 from typing import Final, NoReturn
 
-from broker.delivery_time import DELAYING_PROPERTIES, TIMER_OUT_MS, TIMER_TOPIC
-from broker.put import WAIT, split_properties
-from broker.recall_handle import RecallHandle
-from broker.services import Services
-from broker.topic_config import (
-    DLQ_PREFIX,
-    PERM_WRITE,
-    RETRY_PREFIX,
-    TOPIC_SYS_FLAG_UNIT,
-    topic_name_problem,
-)
-from broker.transaction_half import TRAN_MSG
-from remoting.bodies import TopicConfig
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import Request, Response
-from remoting.dispatch import Deferred, RemotingError, Route, routes
-from remoting.headers.send import (
+from pocketmq.broker.put.delivery_time import DELAYING_PROPERTIES, TIMER_OUT_MS
+from pocketmq.broker.names import TIMER_TOPIC
+from pocketmq.broker.put.put import WAIT, split_properties
+from pocketmq.broker.delay.recall_handle import RecallHandle
+from pocketmq.broker.services import Services
+from pocketmq.broker.names import DLQ_PREFIX, RETRY_PREFIX
+from pocketmq.broker.tables.topic_config import PERM_WRITE, TOPIC_SYS_FLAG_UNIT, topic_name_problem
+from pocketmq.broker.transaction.transaction_half import TRAN_MSG
+from pocketmq.remoting.bodies import TopicConfig
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import Request, Response
+from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, routes
+from pocketmq.remoting.headers.send import (
     RecallableSendMessageResponseHeader,
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
-from store.message import MULTI_TAGS_FLAG, TRANSACTION_TYPE_MASK, Message
-from store.properties import DELAY, UNIQ_KEY
+from pocketmq.store.format.message import MULTI_TAGS_FLAG, TRANSACTION_TYPE_MASK, Message
+from pocketmq.store.format.properties import DELAY, UNIQ_KEY
 
 _MSG_REGION_ENTRY: Final = "MSG_REGION\x01"
 _RARE_PROPERTIES: Final = DELAYING_PROPERTIES | {TRAN_MSG}
@@ -87,10 +83,10 @@ def send_message(services: Services, request: Request[SendMessageRequestHeader])
             putter.message_id(result.physical_offset), queue_id, result.queue_offset, None, config.region_id, config.trace_on
         ),
     )
-    if services.route_wait.is_immediate:
+    if services.route_barrier.is_immediate:
         return response
     answer = putter.when_safe(result.end_offset, properties, response)
-    return services.route_wait.when_routed(answer, header.topic, message.topic)
+    return services.route_barrier.when_routed(answer, header.topic, message.topic)
 
 
 def _send_rare(services: Services, message: Message, text: str, queue_id: int) -> Response | Deferred:
@@ -115,7 +111,7 @@ def _send_rare(services: Services, message: Message, text: str, queue_id: int) -
         message_id, queue_id, result.queue_offset, None, config.region_id, config.trace_on, handle
     )
     safe = putter.when_safe(result.end_offset, properties, Response(_SUCCESS, answer))
-    return services.route_wait.when_routed(safe, topic, message.topic)
+    return services.route_barrier.when_routed(safe, topic, message.topic)
 
 
 def admit(services: Services, request: Request[SendMessageRequestHeader]) -> TopicConfig:
@@ -227,10 +223,10 @@ def _send_half(services: Services, message: Message, text: str, queue_id: int) -
         config.trace_on,
     )
     response = Response(_SUCCESS, answer)
-    if services.route_wait.is_immediate:
+    if services.route_barrier.is_immediate:
         return response
     safe = putter.when_safe(result.end_offset, {} if wait is None else {WAIT: wait}, response)
-    return services.route_wait.when_routed(safe, topic)
+    return services.route_barrier.when_routed(safe, topic)
 
 
 def _redirect_to_dlq(services: Services, request: Request[SendMessageRequestHeader], message: Message) -> None:
@@ -299,10 +295,10 @@ def _send_batch(
         _SUCCESS,
         SendMessageResponseHeader(message_ids, queue_id, result.queue_offset, None, config.region_id, config.trace_on),
     )
-    if services.route_wait.is_immediate:
+    if services.route_barrier.is_immediate:
         return response
     answer = putter.when_safe(result.end_offset, batch_properties, response)
-    return services.route_wait.when_routed(answer, topic)
+    return services.route_barrier.when_routed(answer, topic)
 
 
 def _refuse_delay(properties: dict[str, str]) -> None:

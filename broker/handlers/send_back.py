@@ -7,17 +7,18 @@ The message is put once more, into the group's retry topic by way of a delay lev
 import random
 from typing import Final
 
-from broker.message_id import encode_message_id
-from broker.put import CLUSTER, STALE_IN_COPIES, WAIT
-from broker.services import Services
-from broker.topic_config import DLQ_PREFIX, PERM_WRITE, RETRY_PREFIX, TOPIC_SYS_FLAG_UNIT_SUB
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import Request, Response
-from remoting.dispatch import Deferred, RemotingError, Route, routes
-from remoting.headers.send import ConsumerSendMsgBackRequestHeader
-from store.message import Message
-from store.properties import DELAY, decode_properties
-from store.record import Record, decode_record
+from pocketmq.broker.put.message_id import encode_message_id
+from pocketmq.broker.put.put import CLUSTER, STALE_IN_COPIES, WAIT
+from pocketmq.broker.services import Services
+from pocketmq.broker.names import DLQ_PREFIX, RETRY_PREFIX
+from pocketmq.broker.tables.topic_config import PERM_WRITE, TOPIC_SYS_FLAG_UNIT_SUB
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import Request, Response
+from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, routes
+from pocketmq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
+from pocketmq.store.format.message import Message
+from pocketmq.store.format.properties import DELAY, decode_properties
+from pocketmq.store.format.record import Record, decode_record
 
 RETRY_TOPIC: Final = "RETRY_TOPIC"
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
@@ -67,7 +68,7 @@ def consumer_send_msg_back(services: Services, request: Request[ConsumerSendMsgB
     message.consumed_again()
     _put(services, message)
     services.stats.send_back(group, properties[RETRY_TOPIC])
-    return services.route_wait.when_routed(Response(), topic)
+    return services.route_barrier.when_routed(Response(), topic)
 
 
 def _record_at(services: Services, physical_offset: int) -> Record:

@@ -8,18 +8,19 @@ from typing import Any, Final
 
 import msgspec
 
-from broker import topic_attributes
-from broker.services import Services
-from broker.topic_config import SYSTEM_TOPICS, TRANS_OP_HALF_TOPIC, topic_name_problem
-from remoting import fastjson
-from remoting.bodies import CreateTopicListRequestBody, TopicConfig, TopicList, encode_body
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import Request, Response
-from remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
-from remoting.durable import when_written
-from remoting.header import NoHeader
-from remoting.headers.topic import CreateTopicRequestHeader, TopicRequestHeader
-from runtime.table_writer import Written
+from pocketmq.broker.tables import topic_attributes
+from pocketmq.broker.services import Services
+from pocketmq.broker.tables.topic_config import SYSTEM_TOPICS, topic_name_problem
+from pocketmq.broker.names import TRANS_OP_HALF_TOPIC
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.bodies import CreateTopicListRequestBody, TopicConfig, TopicList, encode_body
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import Request, Response
+from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
+from pocketmq.remoting.durable import when_written
+from pocketmq.remoting.header import NoHeader
+from pocketmq.remoting.headers.topic import CreateTopicRequestHeader, TopicRequestHeader
+from pocketmq.runtime.table_writer import Written
 
 log = logging.getLogger("broker")
 
@@ -38,7 +39,7 @@ def update_and_create_topic(services: Services, request: Request[CreateTopicRequ
         header.topic_sys_flag or 0,
     )
     services.topics.update(_admitted(services, wanted, header.attributes))
-    return services.route_wait.when_routed(Response(), header.topic)
+    return services.route_barrier.when_routed(Response(), header.topic)
 
 
 def update_and_create_topic_list(services: Services, request: Request[NoHeader]) -> Response | Deferred:
@@ -49,7 +50,7 @@ def update_and_create_topic_list(services: Services, request: Request[NoHeader])
     ]
     admitted = [_admitted(services, row, change) for row, change in zip(rows, changes, strict=True)]
     services.topics.update(*admitted)
-    return services.route_wait.when_routed(Response(), *(config.topic_name for config in admitted))
+    return services.route_barrier.when_routed(Response(), *(config.topic_name for config in admitted))
 
 
 def _admitted(services: Services, wanted: TopicConfig, attribute_changes: str | None) -> TopicConfig:
@@ -103,7 +104,7 @@ def delete_topic(services: Services, request: Request[TopicRequestHeader]) -> Re
             _mark_dropped(services, topic, dropped)
         else:
             written.add_done_callback(lambda done: _forgotten(services, topic, dropped, done.result()))
-    return services.route_wait.when_routed(when_written(Response(), dropped), topic)
+    return services.route_barrier.when_routed(when_written(Response(), dropped), topic)
 
 
 def _forgotten(services: Services, topic: str, dropped: Written, error: Exception | None) -> None:

@@ -4,14 +4,14 @@ RESUME_CHECK_HALF_MESSAGE: somebody wants it to be asked once more."""
 import logging
 from typing import Final
 
-from broker.message_id import decode_message_id
-from broker.services import Services
-from broker.transaction_half import HalfMessage
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import Request, Response
-from remoting.dispatch import Deferred, RemotingError, Route, routes
-from remoting.headers.transaction import EndTransactionRequestHeader, ResumeCheckHalfMessageRequestHeader
-from store.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_NOT_TYPE, TRANSACTION_ROLLBACK_TYPE
+from pocketmq.broker.put.message_id import decode_message_id
+from pocketmq.broker.services import Services
+from pocketmq.broker.transaction.transaction_half import HalfMessage
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import Request, Response
+from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, routes
+from pocketmq.remoting.headers.transaction import EndTransactionRequestHeader, ResumeCheckHalfMessageRequestHeader
+from pocketmq.store.format.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_NOT_TYPE, TRANSACTION_ROLLBACK_TYPE
 
 log = logging.getLogger("broker")
 

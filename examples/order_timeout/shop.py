@@ -13,10 +13,10 @@ import sys
 from enum import Enum
 from typing import Self
 
-from client.consumer import PushConsumer
-from client.message import Message, MessageExt
-from client.producer import Producer
-from remoting.dispatch import RemotingError
+from pocketmq.client.consumer import PushConsumer
+from pocketmq.client.message import Message, MessageExt
+from pocketmq.client.producer import Producer
+from pocketmq.remoting.dispatch import RemotingError
 
 TOPIC = "OrderTimeout"
 PAY_WITHIN_S = 30 * 60

@@ -11,9 +11,9 @@ import sys
 import time
 from collections import Counter
 
-from client.consumer import PushConsumer
-from client.message import Message, MessageExt
-from client.producer import Producer
+from pocketmq.client.consumer import PushConsumer
+from pocketmq.client.message import Message, MessageExt
+from pocketmq.client.producer import Producer
 
 PLAIN, TAGGED, KEYED, DELAYED, ORDERS, STEPS, BATCHES, BATCH = 120, 60, 40, 20, 5, 12, 4, 10
 PATIENCE_S = 60

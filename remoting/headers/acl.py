@@ -1,6 +1,6 @@
 """The rules of who may do what: codes 50 to 54."""
 
-from remoting.header import CommandHeader
+from pocketmq.remoting.header import CommandHeader
 
 
 class CreateAccessConfigRequestHeader(CommandHeader):

@@ -2,7 +2,7 @@
 
 from msgspec import field
 
-from remoting.header import CommandHeader
+from pocketmq.remoting.header import CommandHeader
 
 
 class UnregisterClientRequestHeader(CommandHeader):

@@ -1,6 +1,6 @@
 """Consumer offsets and the offsets of queues."""
 
-from remoting.header import I32, I64, CommandHeader
+from pocketmq.remoting.header import I32, I64, CommandHeader
 
 
 class QueryConsumerOffsetRequestHeader(CommandHeader):

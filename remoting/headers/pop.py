@@ -1,6 +1,6 @@
 """Popping: POP_MESSAGE and what belongs to it. Binary headers cannot carry these codes: their code has 16 bits."""
 
-from remoting.header import I32, I64, CommandHeader
+from pocketmq.remoting.header import I32, I64, CommandHeader
 
 
 class PopMessageRequestHeader(CommandHeader):

@@ -2,7 +2,7 @@
 
 from msgspec import field
 
-from remoting.header import I32, I64, CommandHeader
+from pocketmq.remoting.header import I32, I64, CommandHeader
 
 
 class PullMessageRequestHeader(CommandHeader):

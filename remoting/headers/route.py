@@ -1,6 +1,6 @@
 """Brokers at the name server; key-value config."""
 
-from remoting.header import I32, I64, CommandHeader
+from pocketmq.remoting.header import I32, I64, CommandHeader
 
 
 class RegisterBrokerRequestHeader(CommandHeader):

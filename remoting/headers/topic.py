@@ -1,6 +1,6 @@
 """Topics, on brokers and name servers."""
 
-from remoting.header import I32, CommandHeader
+from pocketmq.remoting.header import I32, CommandHeader
 
 
 class CreateTopicRequestHeader(CommandHeader):

@@ -1,6 +1,6 @@
 """Transactions: how a producer ends one, and how the broker asks about one that it did not hear of."""
 
-from remoting.header import I32, I64, CommandHeader
+from pocketmq.remoting.header import I32, I64, CommandHeader
 
 
 class EndTransactionRequestHeader(CommandHeader):

@@ -9,9 +9,9 @@ or its transaction. The two times are of two clocks.
 
 from typing import Any, Final
 
-from spark_analytics.derived_columns import TIMER_TOPIC
-from spark_analytics.pipelines.stores import DLQ_PREFIX, INNER_TOPICS, RETRY_PREFIX, Stores, has_property, quoted
-from store.message import SCHEDULE_TOPIC
+from pocketmq.spark_analytics.derived_columns import TIMER_TOPIC
+from pocketmq.spark_analytics.pipelines.stores import DLQ_PREFIX, INNER_TOPICS, RETRY_PREFIX, Stores, has_property, quoted
+from pocketmq.store.format.message import SCHEDULE_TOPIC
 
 BUCKETS_AN_OCTAVE: Final = 4
 # Less than no time, by clocks that differ; and less than a millisecond, which has no logarithm.

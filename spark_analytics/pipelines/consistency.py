@@ -16,8 +16,8 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any, Final
 
-from spark_analytics.pipelines.stores import STORE_OF_FILE, Stores
-from store.layout import HOLE_TAGS_CODE
+from pocketmq.spark_analytics.pipelines.stores import STORE_OF_FILE, Stores
+from pocketmq.store.format.layout import HOLE_TAGS_CODE
 
 FINDINGS_MAX: Final = 1000
 ERROR: Final = "error"

@@ -7,7 +7,7 @@ The members of a batch share a unique key and a store time, and are none of each
 
 from typing import Any, Final
 
-from spark_analytics.pipelines.stores import DLQ_PREFIX, INNER_TOPICS, RETRY_PREFIX, Stores, quoted
+from pocketmq.spark_analytics.pipelines.stores import DLQ_PREFIX, INNER_TOPICS, RETRY_PREFIX, Stores, quoted
 
 WORST: Final = 50
 _OWN: Final = f"""

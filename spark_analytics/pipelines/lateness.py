@@ -14,9 +14,9 @@ level null.
 
 from typing import Any, Final
 
-from spark_analytics.derived_columns import TIMER_TOPIC
-from spark_analytics.pipelines.stores import DLQ_PREFIX, RETRY_PREFIX, Stores, has_property, property_of
-from store.message import SCHEDULE_TOPIC
+from pocketmq.spark_analytics.derived_columns import TIMER_TOPIC
+from pocketmq.spark_analytics.pipelines.stores import DLQ_PREFIX, RETRY_PREFIX, Stores, has_property, property_of
+from pocketmq.store.format.message import SCHEDULE_TOPIC
 
 OFFENDERS: Final = 20
 LATE_BUCKETS_AN_OCTAVE: Final = 2

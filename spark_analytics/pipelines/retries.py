@@ -8,7 +8,7 @@ ORIGIN_MESSAGE_ID the record that was consumed first.
 from collections.abc import Iterable
 from typing import Any, Final
 
-from spark_analytics.pipelines.stores import DLQ_PREFIX, RETRY_PREFIX, Stores, property_of
+from pocketmq.spark_analytics.pipelines.stores import DLQ_PREFIX, RETRY_PREFIX, Stores, property_of
 
 DEAD_LETTERS: Final = 200
 _COLUMNS: Final = (

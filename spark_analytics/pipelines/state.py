@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from spark_analytics.pipelines.stores import Stores
+from pocketmq.spark_analytics.pipelines.stores import Stores
 
 _PENDING: Final = """
 SELECT date_trunc('hour', dueTime) AS hour, kind, topic, count(*) AS messages, min(dueTime) AS first, max(dueTime) AS last

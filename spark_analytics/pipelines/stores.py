@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from spark_analytics.derived_columns import HALF_TOPIC, TIMER_TOPIC
-from spark_analytics.tables.transactions import GIVEN_UP_TOPIC, OP_TOPIC
-from store.delay_level import DelayLevels
-from store.message import SCHEDULE_TOPIC
+from pocketmq.spark_analytics.derived_columns import HALF_TOPIC, TIMER_TOPIC
+from pocketmq.spark_analytics.tables.transactions import GIVEN_UP_TOPIC, OP_TOPIC
+from pocketmq.store.format.delay_level import DelayLevels
+from pocketmq.store.format.message import SCHEDULE_TOPIC
 
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"

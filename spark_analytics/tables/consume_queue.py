@@ -18,11 +18,11 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from spark_analytics.queue_files import QueueFile, Units, is_live, queue_files, queue_keys, tags_codes
-from spark_analytics.store_folder import StoreFolder
-from spark_analytics.tables.table import NO_TIME, Rows, Table, TableReader
-from store.layout import HOLE_TAGS_CODE
-from store.message import SCHEDULE_TOPIC
+from pocketmq.spark_analytics.queue_files import QueueFile, Units, is_live, queue_files, queue_keys, tags_codes
+from pocketmq.spark_analytics.store_folder import StoreFolder
+from pocketmq.spark_analytics.tables.table import NO_TIME, Rows, Table, TableReader
+from pocketmq.store.format.layout import HOLE_TAGS_CODE
+from pocketmq.store.format.message import SCHEDULE_TOPIC
 
 DDL: Final = (
     "topic string, queueId int, queueOffset bigint, physicalOffset bigint, size int, tagsCode bigint, "

@@ -25,14 +25,14 @@ import numpy as np
 import numpy.typing as npt
 from pyspark.sql.types import StructType
 
-from spark_analytics.columns import COLUMNS, Records
-from spark_analytics.derived_columns import DERIVED_COLUMNS, TIMER_TOPIC, property_numbers
-from spark_analytics.queue_files import Numbers, live_units, queue_keys, tags_codes
-from spark_analytics.store_folder import DamagedFileError, StoreFolder
-from spark_analytics.tables.document import typed
-from spark_analytics.tables.log_records import records_at
-from spark_analytics.tables.table import Rows, Table, TableReader
-from store.layout import (
+from pocketmq.spark_analytics.columns import COLUMNS, Records
+from pocketmq.spark_analytics.derived_columns import DERIVED_COLUMNS, TIMER_TOPIC, property_numbers
+from pocketmq.spark_analytics.queue_files import Numbers, live_units, queue_keys, tags_codes
+from pocketmq.spark_analytics.store_folder import DamagedFileError, StoreFolder
+from pocketmq.spark_analytics.tables.document import typed
+from pocketmq.spark_analytics.tables.log_records import records_at
+from pocketmq.spark_analytics.tables.table import Rows, Table, TableReader
+from pocketmq.store.format.layout import (
     HOLE_TAGS_CODE,
     TIMER_CHECKPOINT_SEAL_STRUCT,
     TIMER_CHECKPOINT_SIZE,
@@ -43,7 +43,7 @@ from store.layout import (
     TIMER_MAGIC_BITS,
     TIMER_MAGIC_DELETE,
 )
-from store.message import SCHEDULE_TOPIC
+from pocketmq.store.format.message import SCHEDULE_TOPIC
 
 DDL: Final = (
     "kind string, topic string, queueId int, dueTime timestamp, level int, physicalOffset bigint, storeTimestamp timestamp, "

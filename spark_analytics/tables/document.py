@@ -5,8 +5,8 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from spark_analytics.store_folder import DamagedFileError, StoreFolder
-from spark_analytics.tables.table import Rows, Table, TableReader
+from pocketmq.spark_analytics.store_folder import DamagedFileError, StoreFolder
+from pocketmq.spark_analytics.tables.table import Rows, Table, TableReader
 
 Row = dict[str, Any]
 

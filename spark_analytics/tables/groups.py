@@ -13,8 +13,8 @@ store                           the store's folder
 from collections.abc import Iterator
 from typing import Final
 
-from spark_analytics.store_folder import StoreFolder
-from spark_analytics.tables.document import DocumentTable, Row, attributes, typed
+from pocketmq.spark_analytics.store_folder import StoreFolder
+from pocketmq.spark_analytics.tables.document import DocumentTable, Row, attributes, typed
 
 DDL: Final = (
     "group string, consumeEnable boolean, consumeFromMinEnable boolean, consumeBroadcastEnable boolean, "

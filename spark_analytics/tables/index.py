@@ -20,16 +20,16 @@ from typing import Final
 import numpy as np
 from pyspark.sql.types import StructType
 
-from spark_analytics.store_folder import DamagedFileError, RowFile, StoreFolder
-from spark_analytics.tables.table import Rows, Table, TableReader
-from store.layout import (
+from pocketmq.spark_analytics.store_folder import DamagedFileError, RowFile, StoreFolder
+from pocketmq.spark_analytics.tables.table import Rows, Table, TableReader
+from pocketmq.store.format.layout import (
     INDEX_ENTRY_DTYPE,
     INDEX_ENTRY_SIZE,
     INDEX_HEADER_SIZE,
     INDEX_HEADER_STRUCT,
     INDEX_SLOT_SIZE,
 )
-from store.record_chain import field_view
+from pocketmq.store.format.record_chain import field_view
 
 DDL: Final = (
     "file string, entry int, slot int, keyHash int, physicalOffset bigint, storeTimestamp timestamp, previousEntry int, "

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from spark_analytics.columns import Records
-from spark_analytics.places import LogFile
-from spark_analytics.reader import DamagedBytes, pieces
-from spark_analytics.splits import Split
-from spark_analytics.store_folder import StoreFolder
-from store.record_chain import Positions
+from pocketmq.spark_analytics.columns import Records
+from pocketmq.spark_analytics.places import LogFile
+from pocketmq.spark_analytics.reader import DamagedBytes, pieces
+from pocketmq.spark_analytics.splits import Split
+from pocketmq.spark_analytics.store_folder import StoreFolder
+from pocketmq.store.format.record_chain import Positions
 
 log = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ message queues (lmqConsumerOffset.json) are there too.
 from collections.abc import Iterator
 from typing import Final
 
-from spark_analytics.queue_files import queue_range
-from spark_analytics.store_folder import DamagedFileError, StoreFolder
-from spark_analytics.tables.document import DocumentTable, Row, typed
+from pocketmq.spark_analytics.queue_files import queue_range
+from pocketmq.spark_analytics.store_folder import DamagedFileError, StoreFolder
+from pocketmq.spark_analytics.tables.document import DocumentTable, Row, typed
 
 DDL: Final = (
     "group string, topic string, queueId int, consumerOffset bigint, minOffset bigint, maxOffset bigint, lag bigint, "

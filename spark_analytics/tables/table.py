@@ -14,9 +14,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructField, StructType
 
-from spark_analytics.columns import TIMESTAMP, TIMESTAMP_MS_MAX
-from spark_analytics.options import nearest, read_options, refuse_unknown
-from spark_analytics.store_folder import StoreFolder, store_folders
+from pocketmq.spark_analytics.columns import TIMESTAMP, TIMESTAMP_MS_MAX
+from pocketmq.spark_analytics.options import nearest, read_options, refuse_unknown
+from pocketmq.spark_analytics.store_folder import StoreFolder, store_folders
 
 NO_TIME: Final = -1
 OPTIONS: Final = ("path", "paths", "table")

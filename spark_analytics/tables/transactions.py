@@ -27,14 +27,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
-from spark_analytics.columns import COLUMNS, Records
-from spark_analytics.derived_columns import DERIVED_COLUMNS, HALF_TOPIC, TIMER_TOPIC, property_numbers
-from spark_analytics.queue_files import Numbers, live_units, queue_keys
-from spark_analytics.store_folder import StoreFolder
-from spark_analytics.tables.log_records import records_at
-from spark_analytics.tables.table import Rows, Table, TableReader
-from spark_analytics.tables.topics import topic_table
-from store.message import SCHEDULE_TOPIC
+from pocketmq.spark_analytics.columns import COLUMNS, Records
+from pocketmq.spark_analytics.derived_columns import DERIVED_COLUMNS, HALF_TOPIC, TIMER_TOPIC, property_numbers
+from pocketmq.spark_analytics.queue_files import Numbers, live_units, queue_keys
+from pocketmq.spark_analytics.store_folder import StoreFolder
+from pocketmq.spark_analytics.tables.log_records import records_at
+from pocketmq.spark_analytics.tables.table import Rows, Table, TableReader
+from pocketmq.spark_analytics.tables.topics import topic_table
+from pocketmq.store.format.message import SCHEDULE_TOPIC
 
 DDL: Final = (
     "topic string, queueId int, producerGroup string, uniqKey string, halfQueueOffset bigint, physicalOffset bigint, "

@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from broker.handlers import ROUTES
-from remoting.codes import RequestCode
-from remoting.command import RemotingCommand
-from remoting.frame import Frame
-from remoting.header import I32, _kind
+from pocketmq.broker.handlers import ROUTES
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.frame import Frame
+from pocketmq.remoting.header import I32, _kind
 
 _OFTEN = [code for code in ROUTES if code in (10, 310, 320, 11, 36, 37, 14, 15, 200050, 200051, 200052, 200053)]
 _TOPICS = [

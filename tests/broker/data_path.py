@@ -4,53 +4,53 @@ import asyncio
 import itertools
 from typing import Any
 
-from broker.client_registry import ClientRegistry
-from broker.clock_steps import ClockSteps
-from broker.config import BrokerConfig
-from broker.consumer_filter import ConsumerFilterManager
-from broker.consumer_offset import ConsumerOffsetManager
-from broker.delay_cancelled import DelayCancelled
-from broker.delay_query import DelayQuery
-from broker.delivery_time import DeliveryTimes
-from broker.group_notifier import GroupNotifier
-from broker.handlers import ROUTES
-from broker.held_requests import HoldLimits
-from broker.long_polling import PullRequestHoldService
-from broker.message_request_mode import MessageRequestModeManager
-from broker.pop import PopMessageService
-from broker.pop_order import ConsumerOrderInfoManager
-from broker.pop_revive import PopReviveService
-from broker.put import MessagePutter
-from broker.rebalance_lock import RebalanceLock
-from broker.registration import Registration
-from broker.route_wait import RouteWait
-from broker.schedule import ScheduleMessageService
-from broker.services import Services
-from broker.stats import BrokerStats
-from broker.subscription_group import SubscriptionGroupManager
-from broker.timer_service import TimerMessageService
-from broker.topic_config import TopicConfigManager
-from broker.transaction import TransactionalMessageService
-from broker.transaction_check import TransactionCheck
-from broker.transaction_op import TransactionProgress
-from remoting.bodies import DataVersion, TopicConfig
-from remoting.client import RemotingClient
-from remoting.codes import RequestCode
-from remoting.command import RemotingCommand, decode_header, encode_request
-from remoting.dispatch import Dispatcher
-from remoting.frame import Frame, FrameBuffer
-from remoting.headers.pull import PullMessageRequestHeader
-from remoting.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
-from remoting.server import pack_host
-from runtime.clock import VirtualClock
-from runtime.timers import Timers
-from runtime.turn import Phase, Turn
-from store.config import MessageStoreConfig
-from store.config_file import ConfigFile
-from store.memory_disk import MemoryDisk
-from store.message_store import MessageStore
-from store.record import Record, bounds, decode_record
-from store.timer_store import TimerStore
+from pocketmq.broker.clients.client_registry import ClientRegistry
+from pocketmq.broker.delay.clock_steps import ClockSteps
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.filter.consumer_filter import ConsumerFilterManager
+from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.delay.delay_cancelled import DelayCancelled
+from pocketmq.broker.delay.delay_query import DelayQuery
+from pocketmq.broker.put.delivery_time import DeliveryTimes
+from pocketmq.broker.clients.group_notifier import GroupNotifier
+from pocketmq.broker.handlers import ROUTES
+from pocketmq.broker.polling.held_requests import HoldLimits
+from pocketmq.broker.polling.long_polling import PullRequestHoldService
+from pocketmq.broker.tables.message_request_mode import MessageRequestModeManager
+from pocketmq.broker.pop.pop import PopMessageService
+from pocketmq.broker.pop.pop_order import ConsumerOrderInfoManager
+from pocketmq.broker.pop.pop_revive import PopReviveService
+from pocketmq.broker.put.put import MessagePutter
+from pocketmq.broker.clients.rebalance_lock import RebalanceLock
+from pocketmq.broker.registration.registration import Registration
+from pocketmq.broker.registration.route_barrier import RouteBarrier
+from pocketmq.broker.delay.schedule import ScheduleMessageService
+from pocketmq.broker.services import Services
+from pocketmq.broker.stats.stats import BrokerStats
+from pocketmq.broker.tables.subscription_group import SubscriptionGroupManager
+from pocketmq.broker.timer.timer_service import TimerMessageService
+from pocketmq.broker.tables.topic_config import TopicConfigManager
+from pocketmq.broker.transaction.transaction import TransactionalMessageService
+from pocketmq.broker.transaction.transaction_check import TransactionCheck
+from pocketmq.broker.transaction.transaction_op import TransactionProgress
+from pocketmq.remoting.bodies import DataVersion, TopicConfig
+from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.command import RemotingCommand, decode_header, encode_request
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.frame import Frame, FrameBuffer
+from pocketmq.remoting.headers.pull import PullMessageRequestHeader
+from pocketmq.remoting.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from pocketmq.remoting.server import pack_host
+from pocketmq.runtime.clock import VirtualClock
+from pocketmq.runtime.timers import Timers
+from pocketmq.runtime.turn import Phase, Turn
+from pocketmq.store.config import MessageStoreConfig
+from pocketmq.store.disk.config_file import ConfigFile
+from pocketmq.store.disk.memory_disk import MemoryDisk
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.format.record import Record, bounds, decode_record
+from pocketmq.store.timer.timer_store import TimerStore
 
 STORE_HOST = pack_host("127.0.0.1", 10911)
 TOPIC = "T"
@@ -212,7 +212,7 @@ class DataPath:
             delay_query=DelayQuery(self.store, timer_messages, schedule, cancelled),
             delay_cancelled=cancelled,
             registration=registration,
-            route_wait=RouteWait(registration, timers, 6.0, putter.is_immediate),
+            route_barrier=RouteBarrier(registration, timers, 6.0, putter.is_immediate),
             stats=stats,
             turn=self._turn,
             timers=timers,

@@ -6,22 +6,22 @@ from collections.abc import AsyncIterator
 
 from running import ask, connected, running_broker, until
 
-from broker.broker import Broker
-from broker.pop_record import Handle
-from remoting.client import RemotingClient
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
-from remoting.headers.pop import (
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.pop.pop_record import Handle
+from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.headers.pop import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
     NotificationRequestHeader,
     PopMessageRequestHeader,
 )
-from remoting.headers.send import SendMessageRequestHeader
-from runtime.clock import VirtualClock
-from store.disk import Disk
-from store.properties import decode_properties
-from store.record import Record, decode_record
+from pocketmq.remoting.headers.send import SendMessageRequestHeader
+from pocketmq.runtime.clock import VirtualClock
+from pocketmq.store.disk.disk import Disk
+from pocketmq.store.format.properties import decode_properties
+from pocketmq.store.format.record import Record, decode_record
 
 TOPIC, GROUP = "T", "g"
 INVISIBLE_MS = 60_000

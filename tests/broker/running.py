@@ -5,23 +5,23 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from broker.broker import Broker
-from broker.config import BrokerConfig
-from namesrv.config import NamesrvConfig
-from namesrv.namesrv import NameServer
-from remoting.bodies import TopicRouteData, decode_body
-from remoting.client import RemotingClient
-from remoting.codes import RequestCode
-from remoting.command import RemotingCommand
-from remoting.dispatch import Route
-from remoting.header import CommandHeader
-from remoting.headers.topic import CreateTopicRequestHeader, GetRouteInfoRequestHeader
-from runtime.clock import Clock, SystemClock
-from runtime.timers import Timers
-from runtime.turn import Turn
-from store.config import MessageStoreConfig
-from store.disk import Disk
-from store.memory_disk import MemoryDisk
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.namesrv import NameServer
+from pocketmq.remoting.bodies import TopicRouteData, decode_body
+from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.dispatch import Route
+from pocketmq.remoting.header import CommandHeader
+from pocketmq.remoting.headers.topic import CreateTopicRequestHeader, GetRouteInfoRequestHeader
+from pocketmq.runtime.clock import Clock, SystemClock
+from pocketmq.runtime.timers import Timers
+from pocketmq.runtime.turn import Turn
+from pocketmq.store.config import MessageStoreConfig
+from pocketmq.store.disk.disk import Disk
+from pocketmq.store.disk.memory_disk import MemoryDisk
 
 SMALL: dict[str, Any] = {"mapped_file_size_commit_log": 1 << 20, "max_hash_slot_num": 100, "max_index_num": 1000}
 

@@ -9,20 +9,20 @@ import msgspec
 from popping import Popper, records
 from running import ask, connected, create_topic, running_broker
 
-from broker.broker import Broker
-from remoting.bodies import ConsumerData, HeartbeatData, SubscriptionData, SubscriptionGroupConfig
-from remoting.client import RemotingClient
-from remoting.codes import RequestCode
-from remoting.headers.delay import DelayedMessageRequestHeader
-from remoting.headers.offset import UpdateConsumerOffsetRequestHeader
-from remoting.headers.pull import PullMessageRequestHeader
-from remoting.headers.send import SendMessageRequestHeader
-from remoting.headers.transaction import EndTransactionRequestHeader
-from runtime.clock import VirtualClock
-from store.disk import Disk
-from store.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_PREPARED_TYPE
-from store.properties import encode_properties
-from store.record import BadRecordError
+from pocketmq.broker.broker import Broker
+from pocketmq.remoting.bodies import ConsumerData, HeartbeatData, SubscriptionData, SubscriptionGroupConfig
+from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.headers.delay import DelayedMessageRequestHeader
+from pocketmq.remoting.headers.offset import UpdateConsumerOffsetRequestHeader
+from pocketmq.remoting.headers.pull import PullMessageRequestHeader
+from pocketmq.remoting.headers.send import SendMessageRequestHeader
+from pocketmq.remoting.headers.transaction import EndTransactionRequestHeader
+from pocketmq.runtime.clock import VirtualClock
+from pocketmq.store.disk.disk import Disk
+from pocketmq.store.format.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_PREPARED_TYPE
+from pocketmq.store.format.properties import encode_properties
+from pocketmq.store.format.record import BadRecordError
 
 SIZES: dict[str, Any] = {
     "mapped_file_size_commit_log": 1 << 13,

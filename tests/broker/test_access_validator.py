@@ -8,26 +8,26 @@ from acl_files import MORE_ACL, acl_home
 from data_path import DataPath, records
 from running import ask, connected, running_broker
 
-from broker.access_table import ADMIN_CODES, RESOURCES, SIGNED_CODES
-from broker.access_validator import guard
-from broker.handlers import ROUTES
-from broker.message_id import decode_message_id
-from broker.plain_permission import PlainPermissionManager
-from remoting.codes import FLAG_ONEWAY, RequestCode, ResponseCode
-from remoting.command import Response, decode_header
-from remoting.dispatch import Dispatcher, RemotingError, Route
-from remoting.frame import FrameBuffer
-from remoting.header import NoHeader
-from remoting.headers.acl import (
+from pocketmq.broker.access.access_table import ADMIN_CODES, RESOURCES, SIGNED_CODES
+from pocketmq.broker.access.access_validator import guard
+from pocketmq.broker.handlers import ROUTES
+from pocketmq.broker.put.message_id import decode_message_id
+from pocketmq.broker.acl.plain_permission import PlainPermissionManager
+from pocketmq.remoting.codes import FLAG_ONEWAY, RequestCode, ResponseCode
+from pocketmq.remoting.command import Response, decode_header
+from pocketmq.remoting.dispatch import Dispatcher, RemotingError, Route
+from pocketmq.remoting.frame import FrameBuffer
+from pocketmq.remoting.header import NoHeader
+from pocketmq.remoting.headers.acl import (
     CreateAccessConfigRequestHeader,
     DeleteAccessConfigRequestHeader,
     UpdateGlobalWhiteAddrsConfigRequestHeader,
 )
-from remoting.headers.query import QueryMessageRequestHeader
-from remoting.signature import ACCESS_KEY, SIGNATURE, Signer
-from runtime.clock import VirtualClock
-from runtime.lifecycle import StartError
-from store.message import TRANSACTION_PREPARED_TYPE
+from pocketmq.remoting.headers.query import QueryMessageRequestHeader
+from pocketmq.remoting.signature import ACCESS_KEY, SIGNATURE, Signer
+from pocketmq.runtime.clock import VirtualClock
+from pocketmq.runtime.lifecycle import StartError
+from pocketmq.store.format.message import TRANSACTION_PREPARED_TYPE
 
 USER, ADMIN, MORE = ("RocketMQ", "12345678"), ("rocketmq2", "12345678"), ("moreKeys", "moreSecret")
 SERVED = (0, None)

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from running import ask, connected, create_topic, running_broker
 
-from broker.broker import Broker
-from remoting import fastjson
-from remoting.client import RemotingClient
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand, Request, Response
-from remoting.dispatch import Route
-from remoting.header import NoHeader
-from remoting.headers.consumer import (
+from pocketmq.broker.broker import Broker
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand, Request, Response
+from pocketmq.remoting.dispatch import Route
+from pocketmq.remoting.header import NoHeader
+from pocketmq.remoting.headers.consumer import (
     BrokerStatsRequestHeader,
     CloneGroupOffsetRequestHeader,
     ConsumerGroupRequestHeader,
@@ -29,16 +29,16 @@ from remoting.headers.consumer import (
     ProducerGroupRequestHeader,
     TopicAndGroupRequestHeader,
 )
-from remoting.headers.offset import ResetOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
-from remoting.headers.pull import PullMessageRequestHeader
-from remoting.headers.query import (
+from pocketmq.remoting.headers.offset import ResetOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
+from pocketmq.remoting.headers.pull import PullMessageRequestHeader
+from pocketmq.remoting.headers.query import (
     ConsumeMessageDirectlyRequestHeader,
     ConsumerRunningInfoRequestHeader,
     QueryConsumeQueueRequestHeader,
 )
-from remoting.headers.send import SendMessageRequestHeaderV2
-from remoting.headers.topic import CreateTopicRequestHeader, TopicRequestHeader
-from runtime import properties_file
+from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
+from pocketmq.remoting.headers.topic import CreateTopicRequestHeader, TopicRequestHeader
+from pocketmq.runtime import properties_file
 
 RECORDED = Path(__file__).parents[1] / "golden" / "wire" / "mqadmin494.jsonl.gz"
 MAPS = {

@@ -12,8 +12,8 @@ import pytest
 from any_requests import AnyRequests
 from data_path import AtOnce, DataPath, SteppedClock, StubChannel
 
-from broker.message_id import decode_message_id
-from remoting.codes import RequestCode
+from pocketmq.broker.put.message_id import decode_message_id
+from pocketmq.remoting.codes import RequestCode
 
 sys.path.append(str(Path(__file__).parents[1] / "store"))
 from power_cut_disk import PowerCutDisk, Stopped  # noqa: E402

@@ -7,8 +7,8 @@ import pytest
 from any_requests import AnyRequests
 from data_path import DataPath, StubChannel
 
-from store.config import MessageStoreConfig
-from store.message_store import MessageStore
+from pocketmq.store.config import MessageStoreConfig
+from pocketmq.store.message_store import MessageStore
 
 SEEDS, REQUESTS = 20, 2000
 

@@ -1,6 +1,6 @@
 import pytest
 
-from broker.bloom_filter import BloomFilter, bit_mask
+from pocketmq.broker.filter.bloom_filter import BloomFilter, bit_mask
 
 # What RocketMQ 4.9.4 answers: error percent, subscriptions, text -> bits, positions.
 APACHE = [

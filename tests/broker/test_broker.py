@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 from running import ask, connected, create_topic, route, running_broker, running_namesrv, until
 
-from broker.broker import Broker
-from broker.config import BrokerConfig
-from remoting.codes import RequestCode, ResponseCode
-from remoting.headers.offset import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
-from remoting.headers.pull import PullMessageRequestHeader
-from remoting.headers.send import SendMessageRequestHeaderV2
-from remoting.headers.topic import TopicRequestHeader
-from runtime.lifecycle import StartError
-from store.config import MessageStoreConfig
-from store.file_disk import FileDisk
-from store.memory_disk import MemoryDisk
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers.offset import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
+from pocketmq.remoting.headers.pull import PullMessageRequestHeader
+from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
+from pocketmq.remoting.headers.topic import TopicRequestHeader
+from pocketmq.runtime.lifecycle import StartError
+from pocketmq.store.config import MessageStoreConfig
+from pocketmq.store.disk.file_disk import FileDisk
+from pocketmq.store.disk.memory_disk import MemoryDisk
 
 SUSPEND_AND_SUBSCRIPTION = 2 | 4
 

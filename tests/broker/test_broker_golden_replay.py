@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 from data_path import DataPath, StubChannel, records
 
-from broker.message_id import decode_message_id
-from remoting.bodies import TopicConfig
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand, decode_header, encode_request
-from remoting.frame import Frame, FrameBuffer
-from remoting.header import CommandHeader
-from remoting.headers.query import ViewMessageRequestHeader
-from remoting.headers.send import ConsumerSendMsgBackRequestHeader
+from pocketmq.broker.put.message_id import decode_message_id
+from pocketmq.remoting.bodies import TopicConfig
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand, decode_header, encode_request
+from pocketmq.remoting.frame import Frame, FrameBuffer
+from pocketmq.remoting.header import CommandHeader
+from pocketmq.remoting.headers.query import ViewMessageRequestHeader
+from pocketmq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
 
 FOLDER = Path(__file__).parents[1] / "golden" / "wire"
 RECORDINGS = [

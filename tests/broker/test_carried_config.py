@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from running import running_broker
 
-from remoting.bodies import SubscriptionGroupConfig, TopicConfig
-from runtime.lifecycle import StartError
-from store.config_document import SEAL_KEY, decode_document
-from store.memory_disk import MemoryDisk
+from pocketmq.remoting.bodies import SubscriptionGroupConfig, TopicConfig
+from pocketmq.runtime.lifecycle import StartError
+from pocketmq.store.format.config_document import SEAL_KEY, decode_document
+from pocketmq.store.disk.memory_disk import MemoryDisk
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

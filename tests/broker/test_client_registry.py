@@ -1,8 +1,8 @@
 import pytest
 from data_path import DataPath, StubChannel, until
 
-from broker.client_registry import CLIENT_EXPIRED_S
-from remoting.bodies import (
+from pocketmq.broker.clients.client_registry import CLIENT_EXPIRED_S
+from pocketmq.remoting.bodies import (
     ConsumerData,
     ConsumerIdList,
     HeartbeatData,
@@ -11,8 +11,8 @@ from remoting.bodies import (
     decode_body,
     encode_body,
 )
-from remoting.codes import RequestCode, ResponseCode
-from remoting.headers.consumer import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers.consumer import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
 
 
 def heartbeat(client_id, topics=("T",), group="cg", version=1, **fields):

@@ -5,10 +5,10 @@ import random
 import pytest
 from timed import DAY, MINUTE, SECOND, Timed
 
-from broker.clock_steps import ClockSteps
-from runtime.clock import VirtualClock
-from store.disk import Disk
-from store.memory_disk import MemoryDisk
+from pocketmq.broker.delay.clock_steps import ClockSteps
+from pocketmq.runtime.clock import VirtualClock
+from pocketmq.store.disk.disk import Disk
+from pocketmq.store.disk.memory_disk import MemoryDisk
 
 
 def copied(disk: Disk) -> MemoryDisk:

@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 from running import ask, connected, route, running_namesrv
 
-from broker.__main__ import PROGRAM, main
-from broker.broker import Broker
-from broker.config import FIXED_KEYS, IGNORED_KEYS, UPDATABLE_KEYS, BrokerConfig, advertised_host, check
-from remoting.codes import RequestCode, ResponseCode
-from remoting.headers.send import SendMessageRequestHeaderV2
-from remoting.tls import TlsConfig
-from runtime import command_line
-from runtime.config import items_of
-from runtime.lifecycle import StartError
-from store.config import IGNORED_KEYS as STORE_IGNORED_KEYS
-from store.config import MessageStoreConfig
+from pocketmq.broker.__main__ import PROGRAM, main
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.config import FIXED_KEYS, IGNORED_KEYS, UPDATABLE_KEYS, BrokerConfig, advertised_host, check
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
+from pocketmq.remoting.tls import TlsConfig
+from pocketmq.runtime import command_line
+from pocketmq.runtime.config import items_of
+from pocketmq.runtime.lifecycle import StartError
+from pocketmq.store.config import IGNORED_KEYS as STORE_IGNORED_KEYS
+from pocketmq.store.config import MessageStoreConfig
 
 EXAMPLES = {
     "namesrvAddr", "bindAddress", "brokerIP1", "brokerIP2", "advertisedPort", "storePathRootDir", "storePathCommitLog",

@@ -10,16 +10,16 @@ from data_path import SteppedClock
 from running import ask, connected, create_topic, running_broker, until
 from test_route_wait import slow_name_server
 
-from broker.broker import Broker
-from broker.creation_rate import CreationRate
-from broker.limit_refusals import LimitRefusals
-from broker.registration import PAUSE_PER_ROUND
-from remoting.bodies import ConsumerData, CreateTopicListRequestBody, HeartbeatData, TopicConfig, encode_body
-from remoting.client import RemotingClient
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
-from remoting.dispatch import Deferred, RemotingError
-from remoting.headers.send import SendMessageRequestHeaderV2
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.tables.creation_rate import CreationRate
+from pocketmq.broker.tables.limit_refusals import LimitRefusals
+from pocketmq.broker.registration.registration import PAUSE_PER_ROUND
+from pocketmq.remoting.bodies import ConsumerData, CreateTopicListRequestBody, HeartbeatData, TopicConfig, encode_body
+from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.dispatch import Deferred, RemotingError
+from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
 
 Create = Callable[[RemotingClient, Broker, int], Awaitable[RemotingCommand]]
 

@@ -6,11 +6,11 @@ import json
 import pytest
 from data_path import TOPIC, DataPath, send_header, until
 
-from broker import delay_query
-from remoting.bodies import decode_body
-from remoting.codes import RequestCode, ResponseCode
-from remoting.delay_bodies import DelayedCounts, DelayedMessages
-from remoting.headers.delay import (
+from pocketmq.broker.delay import delay_query
+from pocketmq.remoting.bodies import decode_body
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.delay_bodies import DelayedCounts, DelayedMessages
+from pocketmq.remoting.headers.delay import (
     AdvanceClockRequestHeader,
     CountDelayedRequestHeader,
     DelayedMessageRequestHeader,

@@ -2,12 +2,18 @@
 
 import pytest
 
-from broker.delivery_time import PMQ_DUE_MS, TIMER_TOPIC, DeliveryTimes, DueTime, due_of, slot_time_ms
-from remoting.codes import ResponseCode
-from remoting.dispatch import RemotingError
-from runtime.clock import VirtualClock
-from store.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE, Message
-from store.properties import decode_properties
+from pocketmq.broker.put.delivery_time import PMQ_DUE_MS, DeliveryTimes, DueTime, due_of, slot_time_ms
+from pocketmq.broker.names import TIMER_TOPIC
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.runtime.clock import VirtualClock
+from pocketmq.store.format.message import (
+    TRANSACTION_COMMIT_TYPE,
+    TRANSACTION_PREPARED_TYPE,
+    TRANSACTION_ROLLBACK_TYPE,
+    Message,
+)
+from pocketmq.store.format.properties import decode_properties
 
 NOW_MS = 1_700_000_000_250
 HOST = bytes(8)

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sql92_corpus import our_verdicts, read_golden
 
-from broker.expression import SIZE_MAX, ExpressionError
-from broker.expression_code import compile_expression
-from broker.expression_filter import ExpressionFilter
-from store.properties import decode_properties, encode_properties, entries_from
+from pocketmq.broker.filter.expression import SIZE_MAX, ExpressionError
+from pocketmq.broker.filter.expression_code import compile_expression
+from pocketmq.broker.filter.expression_filter import ExpressionFilter
+from pocketmq.store.format.properties import decode_properties, encode_properties, entries_from
 
 
 def is_wanted(text: str, properties: dict[str, str]) -> bool:
@@ -71,7 +71,7 @@ def test_parts_may_stand_within_each_other():
 
 
 def test_a_broker_without_sql_does_not_load_the_parser():
-    code = "import sys, broker.broker; sys.exit(not {'lark', 'broker.expression'}.isdisjoint(sys.modules))"
+    code = "import sys, broker.broker; sys.exit(not {'lark', 'pocketmq.broker.filter.expression'}.isdisjoint(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -3,10 +3,17 @@
 import pytest
 from data_path import TOPIC, DataPath, pull_header, records, send_header, until
 
-from remoting.bodies import CheckClientRequestBody, ConsumerData, HeartbeatData, SubscriptionData, TopicConfig, encode_body
-from remoting.codes import RequestCode, ResponseCode
-from remoting.headers.consumer import UnregisterClientRequestHeader
-from store.config_document import SEAL_KEY, check_seal, decode_document
+from pocketmq.remoting.bodies import (
+    CheckClientRequestBody,
+    ConsumerData,
+    HeartbeatData,
+    SubscriptionData,
+    TopicConfig,
+    encode_body,
+)
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers.consumer import UnregisterClientRequestHeader
+from pocketmq.store.format.config_document import SEAL_KEY, check_seal, decode_document
 
 SQL = {"expression_type": "SQL92"}
 

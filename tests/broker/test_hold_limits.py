@@ -5,14 +5,14 @@ import time
 import pytest
 from data_path import TOPIC, DataPath, StubChannel, pull_header, records, send_header, until
 
-from broker.deadline_wheel import DeadlineWheel
-from broker.held_requests import HeldRequest, HoldLimits
-from broker.long_polling import PullRequestHoldService
-from broker.pop_polling import PopLongPollingService
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import Response
-from runtime.timers import Timers
-from store.message import Arrival
+from pocketmq.broker.polling.deadline_wheel import DeadlineWheel
+from pocketmq.broker.polling.held_requests import HeldRequest, HoldLimits
+from pocketmq.broker.polling.long_polling import PullRequestHoldService
+from pocketmq.broker.polling.pop_polling import PopLongPollingService
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import Response
+from pocketmq.runtime.timers import Timers
+from pocketmq.store.format.message import Arrival
 
 SUSPEND = 2 | 4
 

@@ -11,21 +11,21 @@ from data_path import TOPIC, DataPath, pull_header, records
 from linear import assert_linear, cpu_s
 from running import ask, connected, create_topic, running_broker, until
 
-from broker.broker import Broker
-from broker.expression import OPERATORS_MAX, ExpressionError
-from broker.expression_code import compile_expression
-from broker.handlers import acl, relay
-from broker.subscription import SQL92, SUBSCRIPTION_SIZE_MAX, tag_filter
-from remoting.bodies import ConsumerData, HeartbeatData, SubscriptionData, encode_body
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand, Response, decode_header, encode_request
-from remoting.dispatch import Route
-from remoting.frame import FrameBuffer, frame_head
-from remoting.header import NoHeader, ext_map
-from remoting.headers.query import ConsumerRunningInfoRequestHeader
-from remoting.headers.send import SendMessageRequestHeaderV2
-from store.delay_level import DelayLevels
-from store.properties import mark_of, value_of
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.filter.expression import OPERATORS_MAX, ExpressionError
+from pocketmq.broker.filter.expression_code import compile_expression
+from pocketmq.broker.handlers import acl, relay
+from pocketmq.broker.filter.subscription import SQL92, SUBSCRIPTION_SIZE_MAX, tag_filter
+from pocketmq.remoting.bodies import ConsumerData, HeartbeatData, SubscriptionData, encode_body
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand, Response, decode_header, encode_request
+from pocketmq.remoting.dispatch import Route
+from pocketmq.remoting.frame import FrameBuffer, frame_head
+from pocketmq.remoting.header import NoHeader, ext_map
+from pocketmq.remoting.headers.query import ConsumerRunningInfoRequestHeader
+from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
+from pocketmq.store.format.delay_level import DelayLevels
+from pocketmq.store.format.properties import mark_of, value_of
 
 GROUP = "cg"
 

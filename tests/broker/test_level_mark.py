@@ -15,23 +15,23 @@ from running import running_broker
 from test_timer_accidents import HandLoop
 from timed import HOST, InlineExecutor
 
-from broker.delay_cancelled import DelayCancelled
-from broker.level_mark import LevelMark
-from broker.schedule import BATCH_MAX, ScheduleMessageService
-from runtime.clock import VirtualClock
-from runtime.timers import Timers
-from runtime.turn import Phase, Turn
-from store.config import MessageStoreConfig
-from store.config_file import ConfigFile
-from store.disk import Disk
-from store.file_disk import FileDisk
-from store.layout import MARK_SLOT_SIZE
-from store.mark_file import MarkFile
-from store.memory_disk import MemoryDisk
-from store.message import SCHEDULE_TOPIC, Message, PutStatus
-from store.message_store import MessageStore
-from store.properties import encode_properties
-from store.record import decode_record
+from pocketmq.broker.delay.delay_cancelled import DelayCancelled
+from pocketmq.broker.delay.level_mark import LevelMark
+from pocketmq.broker.delay.schedule import BATCH_MAX, ScheduleMessageService
+from pocketmq.runtime.clock import VirtualClock
+from pocketmq.runtime.timers import Timers
+from pocketmq.runtime.turn import Phase, Turn
+from pocketmq.store.config import MessageStoreConfig
+from pocketmq.store.disk.config_file import ConfigFile
+from pocketmq.store.disk.disk import Disk
+from pocketmq.store.disk.file_disk import FileDisk
+from pocketmq.store.format.layout import MARK_SLOT_SIZE
+from pocketmq.store.disk.mark_file import MarkFile
+from pocketmq.store.disk.memory_disk import MemoryDisk
+from pocketmq.store.format.message import SCHEDULE_TOPIC, Message, PutStatus
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.format.properties import encode_properties
+from pocketmq.store.format.record import decode_record
 
 sys.path.append(str(Path(__file__).parents[1] / "store"))
 from power_cut_disk import PowerCutDisk, Stopped  # noqa: E402

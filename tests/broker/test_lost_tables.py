@@ -9,16 +9,16 @@ import pytest
 from data_path import TOPIC, DataPath, pull_header
 from running import ask, connected, running_broker, until
 
-from broker.broker import Broker
-from remoting.bodies import TopicConfig, decode_body
-from remoting.codes import RequestCode, ResponseCode
-from remoting.delay_bodies import DelayedMessages
-from remoting.headers.delay import DelayedMessageRequestHeader, QueryDelayedRequestHeader
-from runtime.clock import VirtualClock
-from store.memory_disk import MemoryDisk
-from store.message import SCHEDULE_TOPIC, Message, PutStatus
-from store.properties import encode_properties
-from store.record import decode_record
+from pocketmq.broker.broker import Broker
+from pocketmq.remoting.bodies import TopicConfig, decode_body
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.delay_bodies import DelayedMessages
+from pocketmq.remoting.headers.delay import DelayedMessageRequestHeader, QueryDelayedRequestHeader
+from pocketmq.runtime.clock import VirtualClock
+from pocketmq.store.disk.memory_disk import MemoryDisk
+from pocketmq.store.format.message import SCHEDULE_TOPIC, Message, PutStatus
+from pocketmq.store.format.properties import encode_properties
+from pocketmq.store.format.record import decode_record
 
 CONFIG = "/store/config"
 HOST = bytes((127, 0, 0, 1, 0, 0, 0, 1))

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from broker.config import BrokerConfig
-from broker.consumer_offset import ConsumerOffsetManager
-from broker.subscription_group import BUILT_IN_GROUPS, SubscriptionGroupManager
-from broker.topic_config import TopicConfigManager, topic_name_problem
-from remoting.bodies import SubscriptionGroupConfig, TopicConfig
-from runtime.clock import VirtualClock
-from store.config_document import SEAL_KEY
-from store.config_file import ConfigFile
-from store.disk import StoreError
-from store.memory_disk import MemoryDisk
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.tables.subscription_group import BUILT_IN_GROUPS, SubscriptionGroupManager
+from pocketmq.broker.tables.topic_config import TopicConfigManager, topic_name_problem
+from pocketmq.remoting.bodies import SubscriptionGroupConfig, TopicConfig
+from pocketmq.runtime.clock import VirtualClock
+from pocketmq.store.format.config_document import SEAL_KEY
+from pocketmq.store.disk.config_file import ConfigFile
+from pocketmq.store.disk.disk import StoreError
+from pocketmq.store.disk.memory_disk import MemoryDisk
 
 
 def config(**values: Any) -> BrokerConfig:

@@ -1,8 +1,8 @@
 import pytest
 from data_path import TOPIC, DataPath
 
-from remoting.codes import RequestCode, ResponseCode
-from remoting.headers.offset import (
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers.offset import (
     QueryConsumerOffsetRequestHeader,
     QueueRequestHeader,
     SearchOffsetRequestHeader,

@@ -5,9 +5,9 @@ import os
 import pytest
 from acl_files import MORE_ACL, PLAIN_ACL, acl_home
 
-from broker.access_rules import PUB, SUB, AclError
-from broker.plain_permission import PlainPermissionManager
-from runtime.clock import VirtualClock
+from pocketmq.broker.acl.access_rules import PUB, SUB, AclError
+from pocketmq.broker.acl.plain_permission import PlainPermissionManager
+from pocketmq.runtime.clock import VirtualClock
 
 NOW_MS = 1_795_322_731_934
 # What Apache 4.9.4 wrote for the same call.

@@ -11,21 +11,18 @@ import pytest
 from popping import GROUP, INVISIBLE_MS, REVIVE_TOPIC, TOPIC, Popper, popping, records
 from running import SMALL, ask, until
 
-from broker.pop_record import FIRST_POP_TIME, REVIVE_GROUP, Handle
-from remoting.bodies import decode_body
-from remoting.codes import RequestCode, ResponseCode
-from remoting.delay_bodies import DelayedMessages
-from remoting.dispatch import RemotingError
-from remoting.headers.delay import QueryDelayedRequestHeader
-from remoting.headers.pop import (
-    AckMessageRequestHeader,
-    PopMessageRequestHeader,
-)
-from remoting.headers.send import SendMessageRequestHeader
-from runtime.clock import VirtualClock
-from store.memory_disk import MemoryDisk
-from store.message import Message, PutResult
-from store.properties import decode_properties
+from pocketmq.broker.pop.pop_record import FIRST_POP_TIME, REVIVE_GROUP, Handle
+from pocketmq.remoting.bodies import decode_body
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.delay_bodies import DelayedMessages
+from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.remoting.headers.delay import QueryDelayedRequestHeader
+from pocketmq.remoting.headers.pop import AckMessageRequestHeader, PopMessageRequestHeader
+from pocketmq.remoting.headers.send import SendMessageRequestHeader
+from pocketmq.runtime.clock import VirtualClock
+from pocketmq.store.disk.memory_disk import MemoryDisk
+from pocketmq.store.format.message import Message, PutResult
+from pocketmq.store.format.properties import decode_properties
 
 sys.path.append(str(Path(__file__).parents[1] / "store"))
 from power_cut_disk import PowerCutDisk  # noqa: E402

@@ -4,10 +4,10 @@ import pytest
 from popping import GROUP, INVISIBLE_MS, TOPIC, popping, records
 from running import ask
 
-from remoting.codes import RequestCode, ResponseCode
-from remoting.headers.offset import QueryConsumerOffsetRequestHeader
-from remoting.headers.pop import NotificationRequestHeader, PeekMessageRequestHeader
-from remoting.headers.topic import TopicRequestHeader
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers.offset import QueryConsumerOffsetRequestHeader
+from pocketmq.remoting.headers.pop import NotificationRequestHeader, PeekMessageRequestHeader
+from pocketmq.remoting.headers.topic import TopicRequestHeader
 
 
 async def test_a_pop_waits_for_a_message_and_one_alone_gets_it() -> None:

@@ -6,8 +6,8 @@ import sys
 import pytest
 from running import running_broker
 
-from pocketmq import processes
-from runtime import priority
+from pocketmq.cli import processes
+from pocketmq.runtime import priority
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has such priorities")
 

@@ -5,13 +5,13 @@ from data_path import TOPIC, DataPath, send_header, until
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.message_id import decode_message_id
-from broker.put import StoredProperties, split_properties, waits_for_store
-from remoting.codes import RequestCode, ResponseCode
-from remoting.headers.send import ConsumerSendMsgBackRequestHeader
-from remoting.headers.transaction import EndTransactionRequestHeader
-from store.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE
-from store.properties import decode_properties, encode_properties, is_odd
+from pocketmq.broker.put.message_id import decode_message_id
+from pocketmq.broker.put.put import StoredProperties, split_properties, waits_for_store
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
+from pocketmq.remoting.headers.transaction import EndTransactionRequestHeader
+from pocketmq.store.format.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE
+from pocketmq.store.format.properties import decode_properties, encode_properties, is_odd
 
 stored = StoredProperties("C")
 text = st.text(st.characters(blacklist_characters="\0\x01\x02", blacklist_categories=("Cs",)), max_size=5)

@@ -1,7 +1,7 @@
 from data_path import SteppedClock
 
-from broker.rebalance_lock import RebalanceLock
-from remoting.bodies import MessageQueue
+from pocketmq.broker.clients.rebalance_lock import RebalanceLock
+from pocketmq.remoting.bodies import MessageQueue
 
 Q0, Q1 = MessageQueue("b", 0, "T"), MessageQueue("b", 1, "T")
 LIVE_MS = 60_000

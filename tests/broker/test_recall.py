@@ -5,12 +5,12 @@ import struct
 import pytest
 from data_path import TOPIC, DataPath, send_header, until
 
-from broker.delivery_time import TIMER_TOPIC
-from broker.message_id import decode_message_id
-from broker.recall_handle import RecallHandle, decode_recall_handle
-from remoting.codes import RequestCode, ResponseCode
-from remoting.headers.delay import RecallMessageRequestHeader
-from store.properties import decode_properties
+from pocketmq.broker.names import TIMER_TOPIC
+from pocketmq.broker.put.message_id import decode_message_id
+from pocketmq.broker.delay.recall_handle import RecallHandle, decode_recall_handle
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers.delay import RecallMessageRequestHeader
+from pocketmq.store.format.properties import decode_properties
 
 
 @pytest.fixture

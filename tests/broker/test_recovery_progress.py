@@ -3,8 +3,8 @@ import logging
 
 import pytest
 
-from broker import recovery_progress
-from broker.recovery_progress import RecoveryProgress
+from pocketmq.broker.startup import recovery_progress
+from pocketmq.broker.startup.recovery_progress import RecoveryProgress
 
 
 class Terminal(io.StringIO):

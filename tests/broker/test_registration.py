@@ -7,9 +7,9 @@ import time
 import pytest
 from running import connected, create_topic, route, running_broker, running_namesrv, until
 
-from broker import registration
-from broker.registration import Registration
-from remoting.codes import ResponseCode
+from pocketmq.broker.registration import registration
+from pocketmq.broker.registration.registration import Registration
+from pocketmq.remoting.codes import ResponseCode
 
 
 async def test_a_name_server_that_is_down_is_logged_once_and_found_again(caplog: pytest.LogCaptureFixture) -> None:

@@ -9,19 +9,19 @@ import pytest
 from data_path import TOPIC, DataPath, StubChannel
 from running import ask, connected, create_topic, running_broker, until
 
-from broker.broker import Broker
-from broker.handlers import relay
-from remoting import fastjson
-from remoting.bodies import ConsumerData
-from remoting.client import RemotingClient
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand, Request, Response, encode_request
-from remoting.dispatch import Deferred, Route
-from remoting.frame import FrameBuffer
-from remoting.header import NoHeader
-from remoting.headers.consumer import ConsumerStatusRequestHeader
-from remoting.headers.offset import ResetOffsetRequestHeader
-from remoting.headers.query import ConsumeMessageDirectlyRequestHeader, ConsumerRunningInfoRequestHeader
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.handlers import relay
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.bodies import ConsumerData
+from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand, Request, Response, encode_request
+from pocketmq.remoting.dispatch import Deferred, Route
+from pocketmq.remoting.frame import FrameBuffer
+from pocketmq.remoting.header import NoHeader
+from pocketmq.remoting.headers.consumer import ConsumerStatusRequestHeader
+from pocketmq.remoting.headers.offset import ResetOffsetRequestHeader
+from pocketmq.remoting.headers.query import ConsumeMessageDirectlyRequestHeader, ConsumerRunningInfoRequestHeader
 
 GROUP = "cg"
 QUEUES = [f'{{"brokerName":"b","queueId":{queue_id},"topic":"{TOPIC}"}}' for queue_id in range(4)]

@@ -9,16 +9,16 @@ import pytest
 from data_path import records
 from running import ask, connected, running_broker
 
-from broker.broker import Broker
-from broker.handlers import reply
-from remoting.client import RemotingClient
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand, Request, Response
-from remoting.dispatch import Deferred, Route
-from remoting.header import NoHeader
-from remoting.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
-from store.properties import decode_properties
-from store.record import Record
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.handlers import reply
+from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand, Request, Response
+from pocketmq.remoting.dispatch import Deferred, Route
+from pocketmq.remoting.header import NoHeader
+from pocketmq.remoting.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from pocketmq.store.format.properties import decode_properties
+from pocketmq.store.format.record import Record
 
 REPLY_TOPIC = "DefaultCluster_REPLY_TOPIC"
 PROPERTIES = {"REPLY_TO_CLIENT": "asker@1", "CORRELATION_ID": "c-1", "TTL": "3000", "MSG_TYPE": "reply"}

@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 from data_path import TOPIC, DataPath, StubChannel, pull_header
 
-from remoting import fastjson
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
-from remoting.headers.consumer import ConsumeStatsRequestHeader, DeleteSubscriptionGroupRequestHeader
-from remoting.headers.offset import (
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.headers.consumer import ConsumeStatsRequestHeader, DeleteSubscriptionGroupRequestHeader
+from pocketmq.remoting.headers.offset import (
     QueryConsumerOffsetRequestHeader,
     ResetOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from remoting.headers.pop import PopMessageRequestHeader
+from pocketmq.remoting.headers.pop import PopMessageRequestHeader
 
 GROUP = "cg"
 SUSPEND, COMMIT = 2 | 4, 1 | 4

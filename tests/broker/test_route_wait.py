@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from running import ask, connected, create_topic, running_broker, until
 
-from broker.broker import Broker
-from remoting.bodies import ConsumerData, HeartbeatData, encode_body
-from remoting.client import RemotingClient
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import Request, Response
-from remoting.dispatch import Deferred, Route, routes
-from remoting.headers.route import BrokerIdentityRequestHeader, RegisterBrokerRequestHeader
-from remoting.headers.send import ConsumerSendMsgBackRequestHeader, SendMessageRequestHeaderV2
-from remoting.server import RemotingServer
-from runtime.clock import SystemClock
-from runtime.timers import Timers
-from runtime.turn import Turn
+from pocketmq.broker.broker import Broker
+from pocketmq.remoting.bodies import ConsumerData, HeartbeatData, encode_body
+from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import Request, Response
+from pocketmq.remoting.dispatch import Deferred, Route, routes
+from pocketmq.remoting.headers.route import BrokerIdentityRequestHeader, RegisterBrokerRequestHeader
+from pocketmq.remoting.headers.send import ConsumerSendMsgBackRequestHeader, SendMessageRequestHeaderV2
+from pocketmq.remoting.server import RemotingServer
+from pocketmq.runtime.clock import SystemClock
+from pocketmq.runtime.timers import Timers
+from pocketmq.runtime.turn import Turn
 
 
 class SlowNameServer:
@@ -104,7 +104,7 @@ async def test_sends_of_a_new_topic_wait_for_its_route_and_others_do_not(flush_d
         answers = await asyncio.gather(*waiting)
         assert [(one.code, one.ext["queueOffset"]) for one in answers] == [(0, "0"), (0, "1"), (0, "2")]
         assert "New" in ns.topics
-        assert broker.services.route_wait.is_immediate == (flush_disk_type == "ASYNC_FLUSH")
+        assert broker.services.route_barrier.is_immediate == (flush_disk_type == "ASYNC_FLUSH")
 
 
 async def test_a_topic_made_while_a_round_is_under_way_waits_for_the_next() -> None:
@@ -124,7 +124,7 @@ async def test_a_name_server_that_hangs_keeps_no_sender_waiting_longer_than_its_
         async with asyncio.timeout(5):
             assert (await sending(client, broker, "New")).code == ResponseCode.SUCCESS
         assert "New" not in ns.topics
-        await until(lambda: broker.services.route_wait.is_immediate)
+        await until(lambda: broker.services.route_barrier.is_immediate)
 
 
 async def test_a_broker_that_stops_meanwhile_answers() -> None:

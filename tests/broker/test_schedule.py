@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from broker.delay_cancelled import DelayCancelled
-from broker.schedule import BATCH_MAX, ScheduleMessageService
-from runtime.clock import SystemClock, VirtualClock
-from runtime.timers import Timers
-from runtime.turn import Phase, Turn
-from store.config import MessageStoreConfig
-from store.config_file import ConfigFile
-from store.memory_disk import MemoryDisk
-from store.message import SCHEDULE_TOPIC, Arrival, Message, PutResult, PutStatus
-from store.message_store import MessageStore
-from store.properties import decode_properties, encode_properties
-from store.record import Record, decode_record
+from pocketmq.broker.delay.delay_cancelled import DelayCancelled
+from pocketmq.broker.delay.schedule import BATCH_MAX, ScheduleMessageService
+from pocketmq.runtime.clock import SystemClock, VirtualClock
+from pocketmq.runtime.timers import Timers
+from pocketmq.runtime.turn import Phase, Turn
+from pocketmq.store.config import MessageStoreConfig
+from pocketmq.store.disk.config_file import ConfigFile
+from pocketmq.store.disk.memory_disk import MemoryDisk
+from pocketmq.store.format.message import SCHEDULE_TOPIC, Arrival, Message, PutResult, PutStatus
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.format.properties import decode_properties, encode_properties
+from pocketmq.store.format.record import Record, decode_record
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -270,7 +270,7 @@ async def test_a_store_that_refuses_is_tried_again(monkeypatch: pytest.MonkeyPat
         return real_put(message)
 
     monkeypatch.setattr(s.store, "put_message", put)
-    monkeypatch.setattr("broker.schedule.RETRY_AFTER_S", 0.001)
+    monkeypatch.setattr("pocketmq.broker.delay.schedule.RETRY_AFTER_S", 0.001)
     await s.advance(1_000)
     await until(lambda: len(s.bodies()) == 2)
     assert s.bodies() == ["a", "b"]

@@ -5,13 +5,13 @@ import random
 import numpy as np
 import pytest
 
-from broker.seen_offsets import SeenOffsets
+from pocketmq.broker.timer.offset_dedup import OffsetDedup
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_only_the_first_of_each_is_new(seed: int) -> None:
     rng = random.Random(seed)
-    seen, known = SeenOffsets(), set[int]()
+    seen, known = OffsetDedup(), set[int]()
     for _ in range(40):
         part = [rng.randrange(10, 400) for _ in range(rng.randrange(12))]
         if rng.random() < 0.5:

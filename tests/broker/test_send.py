@@ -5,10 +5,10 @@ from time import monotonic
 import pytest
 from data_path import STORE_HOST, TOPIC, DataPath, send_header
 
-from broker.message_id import decode_message_id
-from remoting.bodies import TopicConfig
-from remoting.codes import RequestCode, ResponseCode
-from store.properties import decode_properties
+from pocketmq.broker.put.message_id import decode_message_id
+from pocketmq.remoting.bodies import TopicConfig
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.store.format.properties import decode_properties
 
 
 def member(body, properties="", flag=0):
@@ -194,7 +194,7 @@ async def test_what_waited_behind_a_put_for_which_the_page_cache_took_long_is_re
         path.ask(RequestCode.SEND_BATCH_MESSAGE, send_header(batch=True), member(b"one"))
     else:
         path.ask(RequestCode.SEND_MESSAGE_V2, send_header(), b"one")
-    monkeypatch.setattr("store.commit_log.monotonic", lambda: next(slow))
+    monkeypatch.setattr("pocketmq.store.log.commit_log.monotonic", lambda: next(slow))
     path.turn()
     monkeypatch.undo()
     (first,) = path.channel.take()

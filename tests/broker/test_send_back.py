@@ -3,10 +3,10 @@ import asyncio
 import pytest
 from data_path import DataPath
 
-from broker.message_id import encode_message_id
-from remoting.codes import RequestCode, ResponseCode
-from remoting.headers.send import ConsumerSendMsgBackRequestHeader
-from store.properties import decode_properties
+from pocketmq.broker.put.message_id import encode_message_id
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
+from pocketmq.store.format.properties import decode_properties
 
 RETRY, DLQ, SCHEDULE = "%RETRY%cg", "%DLQ%cg", "SCHEDULE_TOPIC_XXXX"
 

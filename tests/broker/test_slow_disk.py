@@ -8,10 +8,10 @@ import pytest
 from data_path import send_header
 from running import ask, connected, create_topic, running_broker, until
 
-from remoting.codes import RequestCode
-from runtime.clock import VirtualClock
-from store.disk import MappedRegion
-from store.memory_disk import MemoryDisk
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.runtime.clock import VirtualClock
+from pocketmq.store.disk.disk import MappedRegion
+from pocketmq.store.disk.memory_disk import MemoryDisk
 
 
 class StuckRegion(MappedRegion):

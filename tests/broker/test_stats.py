@@ -4,9 +4,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from broker.stats import BrokerStats
-from runtime.clock import VirtualClock
-from store.message import Arrival
+from pocketmq.broker.stats.stats import BrokerStats
+from pocketmq.runtime.clock import VirtualClock
+from pocketmq.store.format.message import Arrival
 
 
 class Clock(VirtualClock):

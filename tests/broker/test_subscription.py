@@ -1,7 +1,7 @@
 import pytest
 
-from broker.subscription import split_tags, tag_filter
-from store.java_hash import java_hash
+from pocketmq.broker.filter.subscription import split_tags, tag_filter
+from pocketmq.store.format.java_hash import java_hash
 
 
 @pytest.mark.parametrize("expression", [None, "", "*"])

@@ -13,8 +13,8 @@ from data_path import send_header
 from running import ask, connected, create_topic, running_broker, until
 from test_slow_disk import StuckDisk
 
-from broker.broker import Broker
-from remoting.bodies import (
+from pocketmq.broker.broker import Broker
+from pocketmq.remoting.bodies import (
     ConsumerData,
     HeartbeatData,
     ProducerData,
@@ -23,16 +23,16 @@ from remoting.bodies import (
     TopicConfig,
     encode_body,
 )
-from remoting.client import RemotingClient
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
-from remoting.headers.consumer import DeleteSubscriptionGroupRequestHeader
-from remoting.headers.offset import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
-from remoting.headers.topic import TopicRequestHeader
-from remoting.pop_bodies import MessageRequestMode
-from runtime.lifecycle import StartError
-from store.config_document import SEAL_KEY, decode_document, encode_document, sealed
-from store.memory_disk import MemoryDisk
+from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.headers.consumer import DeleteSubscriptionGroupRequestHeader
+from pocketmq.remoting.headers.offset import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
+from pocketmq.remoting.headers.topic import TopicRequestHeader
+from pocketmq.remoting.pop_bodies import MessageRequestMode
+from pocketmq.runtime.lifecycle import StartError
+from pocketmq.store.format.config_document import SEAL_KEY, decode_document, encode_document, sealed
+from pocketmq.store.disk.memory_disk import MemoryDisk
 
 CONFIG = "/store/config"
 TOPICS, GROUPS = f"{CONFIG}/topics.json", f"{CONFIG}/subscriptionGroup.json"
@@ -144,7 +144,7 @@ async def test_a_second_use_of_a_new_topic_waits_as_long_as_the_first() -> None:
         assert not (first.done() or second.done() or any(one.done() for one in beats))
         disk.is_free.set()
         assert {answer.code for answer in await asyncio.gather(first, second, *beats)} == {0}
-        assert broker.services.route_wait.is_immediate
+        assert broker.services.route_barrier.is_immediate
 
 
 async def test_each_change_is_on_the_disk_when_it_is_answered() -> None:

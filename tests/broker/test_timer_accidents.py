@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from timed import DAY, MINUTE, SECOND, InlineExecutor, Timed
 
-from runtime.clock import VirtualClock
+from pocketmq.runtime.clock import VirtualClock
 
 sys.path.append(str(Path(__file__).parents[1] / "store"))
 from power_cut_disk import PowerCutDisk, Stopped  # noqa: E402

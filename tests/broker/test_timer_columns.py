@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from timed import HOST, Timed
 
-from broker.delivery_time import TIMER_TOPIC
-from broker.timer_columns import TimerColumns, read_columns
-from broker.timer_entry import TimerReader
-from broker.timer_record import TimerRecord, read_timer_record
-from store.java_hash import java_hash
-from store.message import Message, PutResult
+from pocketmq.broker.names import TIMER_TOPIC
+from pocketmq.broker.timer.timer_columns import TimerColumns, read_columns
+from pocketmq.broker.timer.timer_enqueue import TimerReader
+from pocketmq.broker.timer.timer_record import TimerRecord, read_timer_record
+from pocketmq.store.format.java_hash import java_hash
+from pocketmq.store.format.message import Message, PutResult
 
 NUMBERS = ("0", "7", "007", "-5", "+9", "1795282779542", "9" * 15, "9" * 16, "9" * 30, "soon", "1e3", "\u0663", "1 2", "")
 NAMES = (

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import pytest
 from timed import MINUTE, SECOND, InlineExecutor, Timed
 
-from runtime.clock import VirtualClock
-from store.layout import TIMER_LOG_UNIT_SIZE, TIMER_WHEEL_SLOT_SIZE
-from store.memory_disk import MemoryDisk
-from store.timer_check import problems
+from pocketmq.runtime.clock import VirtualClock
+from pocketmq.store.format.layout import TIMER_LOG_UNIT_SIZE, TIMER_WHEEL_SLOT_SIZE
+from pocketmq.store.disk.memory_disk import MemoryDisk
+from pocketmq.store.timer.timer_check import problems
 
 EXHAUSTIVE = os.environ.get("POCKETMQ_EXHAUSTIVE") == "1"
 PER_FILE = 7

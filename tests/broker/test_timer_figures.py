@@ -4,12 +4,12 @@ import json
 
 from running import ask, connected, create_topic, running_broker, until
 
-from broker.timer_figures import timer_lines
-from remoting.bodies import KVTable, decode_body
-from remoting.codes import RequestCode, ResponseCode
-from remoting.headers.send import SendMessageRequestHeaderV2
-from runtime.clock import VirtualClock
-from store.layout import TIMER_CHECKPOINT_STRUCT
+from pocketmq.broker.figures.timer_figures import timer_lines
+from pocketmq.remoting.bodies import KVTable, decode_body
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
+from pocketmq.runtime.clock import VirtualClock
+from pocketmq.store.format.layout import TIMER_CHECKPOINT_STRUCT
 
 KEYS = {"timerReadBehind", "timerOffsetBehind", "timerCongestNum", "timerEnqueueTps", "timerDequeueTps"}
 

@@ -6,11 +6,11 @@ import random
 import pytest
 from timed import DAY, HOUR, MINUTE, SECOND, Timed
 
-from broker import timer_list
-from remoting.dispatch import RemotingError
-from store.message import Message, PutResult, PutStatus
-from store.properties import decode_properties
-from store.timer_log import unit_times
+from pocketmq.broker.timer import pending_timers as timer_list
+from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.store.format.message import Message, PutResult, PutStatus
+from pocketmq.store.format.properties import decode_properties
+from pocketmq.store.timer.timer_log import unit_times
 
 
 async def test_each_kind_of_time_is_met_on_the_millisecond() -> None:

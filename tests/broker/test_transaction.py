@@ -4,19 +4,19 @@ import pytest
 from data_path import TOPIC
 from transacting import COMMIT, INTERVAL_MS, OP, ROLLBACK, TIMEOUT_MS, UNKNOWN, Transacting, properties
 
-from broker.message_id import decode_message_id
-from remoting.codes import RequestCode, ResponseCode
-from remoting.headers.transaction import EndTransactionRequestHeader
-from store.delay_level import DelayLevels
-from store.message import SCHEDULE_TOPIC, TRANSACTION_PREPARED_TYPE, TRANSACTION_TYPE_MASK
-from store.properties import decode_properties
+from pocketmq.broker.put.message_id import decode_message_id
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers.transaction import EndTransactionRequestHeader
+from pocketmq.store.format.delay_level import DelayLevels
+from pocketmq.store.format.message import SCHEDULE_TOPIC, TRANSACTION_PREPARED_TYPE, TRANSACTION_TYPE_MASK
+from pocketmq.store.format.properties import decode_properties
 
 
 @pytest.fixture(params=["as it was put", "read from the log"])
 async def path(request, monkeypatch):
     """A transaction is ended by what is still known of its half message, or by what stands in the log."""
     if request.param != "as it was put":
-        monkeypatch.setattr("broker.transaction.PREPARED_BODY_SIZE_MAX", -1)
+        monkeypatch.setattr("pocketmq.broker.transaction.transaction.PREPARED_BODY_SIZE_MAX", -1)
     return Transacting()
 
 

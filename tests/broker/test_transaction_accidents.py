@@ -13,11 +13,11 @@ import pytest
 from data_path import AtOnce, SteppedClock, send_header
 from transacting import COMMIT, GROUP, HALF, INTERVAL_MS, OP, ROLLBACK, TIMEOUT_MS, Transacting
 
-from broker.message_id import decode_message_id
-from remoting.codes import RequestCode
-from remoting.headers.transaction import EndTransactionRequestHeader
-from store.message import TRANSACTION_PREPARED_TYPE
-from store.properties import encode_properties
+from pocketmq.broker.put.message_id import decode_message_id
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.headers.transaction import EndTransactionRequestHeader
+from pocketmq.store.format.message import TRANSACTION_PREPARED_TYPE
+from pocketmq.store.format.properties import encode_properties
 
 sys.path.append(str(Path(__file__).parents[1] / "store"))
 from power_cut_disk import PowerCutDisk, Stopped  # noqa: E402

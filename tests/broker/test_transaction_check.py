@@ -15,9 +15,9 @@ from transacting import (
     properties,
 )
 
-from broker.message_id import encode_message_id
-from remoting.codes import RequestCode, ResponseCode
-from remoting.headers.transaction import ResumeCheckHalfMessageRequestHeader
+from pocketmq.broker.put.message_id import encode_message_id
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers.transaction import ResumeCheckHalfMessageRequestHeader
 
 HOUR_MS = 3_600_000
 

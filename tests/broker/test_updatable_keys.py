@@ -5,11 +5,11 @@ import copy
 import pytest
 from running import ask, connected, running_broker
 
-from broker.config import UPDATABLE_KEYS, BrokerConfig, check
-from remoting.codes import RequestCode
-from runtime.config import ConfigError, bind, items_of, to_properties, update
-from runtime.lifecycle import StartError
-from store.config import MessageStoreConfig
+from pocketmq.broker.config import UPDATABLE_KEYS, BrokerConfig, check
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.runtime.config import ConfigError, bind, items_of, to_properties, update
+from pocketmq.runtime.lifecycle import StartError
+from pocketmq.store.config import MessageStoreConfig
 
 HOSTILE = [
     "", " ", "junk", "-1", "-2147483649", "0", "1", "7", "24", "100", "101", "2147483647", "2147483648",

@@ -5,21 +5,21 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any
 
-from broker.clock_steps import ClockSteps
-from broker.delivery_time import DeliveryTimes
-from broker.timer_service import TimerMessageService, roll_window_slots
-from runtime.clock import Clock, VirtualClock
-from runtime.timers import Timers
-from runtime.turn import Phase, Turn
-from store.config import MessageStoreConfig
-from store.disk import Disk
-from store.layout import HOLE_TAGS_CODE
-from store.memory_disk import MemoryDisk
-from store.message import Message, PutResult, PutStatus
-from store.message_store import MessageStore
-from store.properties import decode_properties, encode_properties
-from store.record import Record, decode_record
-from store.timer_store import TimerStore
+from pocketmq.broker.delay.clock_steps import ClockSteps
+from pocketmq.broker.put.delivery_time import DeliveryTimes
+from pocketmq.broker.timer.timer_service import TimerMessageService, roll_window_slots
+from pocketmq.runtime.clock import Clock, VirtualClock
+from pocketmq.runtime.timers import Timers
+from pocketmq.runtime.turn import Phase, Turn
+from pocketmq.store.config import MessageStoreConfig
+from pocketmq.store.disk.disk import Disk
+from pocketmq.store.format.layout import HOLE_TAGS_CODE
+from pocketmq.store.disk.memory_disk import MemoryDisk
+from pocketmq.store.format.message import Message, PutResult, PutStatus
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.format.properties import decode_properties, encode_properties
+from pocketmq.store.format.record import Record, decode_record
+from pocketmq.store.timer.timer_store import TimerStore
 
 HOST = bytes((127, 0, 0, 1, 0, 0, 0, 1))
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000

@@ -5,13 +5,13 @@ from typing import Any
 
 from data_path import TOPIC, DataPath, StubChannel, until
 
-from broker.transaction_op import op_message
-from remoting.codes import RequestCode
-from remoting.command import RemotingCommand
-from remoting.headers.transaction import EndTransactionRequestHeader
-from store.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE
-from store.properties import decode_properties, encode_properties
-from store.record import Record
+from pocketmq.broker.transaction.transaction_op import op_message
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.headers.transaction import EndTransactionRequestHeader
+from pocketmq.store.format.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE
+from pocketmq.store.format.properties import decode_properties, encode_properties
+from pocketmq.store.format.record import Record
 
 HALF, OP, GIVEN_UP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
 COMMIT, ROLLBACK, UNKNOWN = TRANSACTION_COMMIT_TYPE, TRANSACTION_ROLLBACK_TYPE, 0

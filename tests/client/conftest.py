@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 import pytest
 from live_cluster import Cluster
 
-from broker.broker import Broker
-from broker.config import BrokerConfig
-from namesrv.config import NamesrvConfig
-from namesrv.namesrv import NameServer
-from store.config import MessageStoreConfig
-from store.memory_disk import MemoryDisk
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.namesrv import NameServer
+from pocketmq.store.config import MessageStoreConfig
+from pocketmq.store.disk.memory_disk import MemoryDisk
 
 
 @pytest.fixture

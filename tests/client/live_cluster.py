@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from broker.broker import Broker
+from pocketmq.broker.broker import Broker
 
 DEADLINE_S = 20.0
 

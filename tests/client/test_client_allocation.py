@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client.rebalance import allocate_averagely
-from remoting.bodies import MessageQueue
+from pocketmq.client.rebalance import allocate_averagely
+from pocketmq.remoting.bodies import MessageQueue
 
 QUEUES = st.integers(0, 40).map(lambda count: [MessageQueue(f"b{i % 3}", i // 3, "T") for i in range(count)])
 CLIENTS = st.lists(st.text("abc@#19", min_size=1), min_size=1, max_size=12, unique=True)

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from live_cluster import Cluster, until
 
-from client.client_instance import BrokerUnreachable
-from client.consumer import PushConsumer
-from client.message import Message, MessageExt
-from client.producer import Producer
-from client.pull_consumer import PullConsumer
-from namesrv.config import NamesrvConfig
-from namesrv.namesrv import NameServer
-from remoting.bodies import MessageQueue, encode_body
-from remoting.codes import RequestCode
-from remoting.headers.route import RegisterBrokerRequestHeader
+from pocketmq.client.client_instance import BrokerUnreachable
+from pocketmq.client.consumer import PushConsumer
+from pocketmq.client.message import Message, MessageExt
+from pocketmq.client.producer import Producer
+from pocketmq.client.pull_consumer import PullConsumer
+from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.namesrv import NameServer
+from pocketmq.remoting.bodies import MessageQueue, encode_body
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.headers.route import RegisterBrokerRequestHeader
 
 WRONG: list[tuple[str, Message, type[Exception], str]] = [
     ("a body of text", Message("T", "text"), TypeError, r"body must be bytes, not str.*encode\(\)"),  # type: ignore[arg-type]

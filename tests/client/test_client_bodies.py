@@ -6,12 +6,12 @@ import zlib
 import pytest
 from live_cluster import Cluster, until
 
-from client.consumer import PushConsumer
-from client.message import DECOMPRESSED_SIZE_MAX
-from client.producer import Producer
-from client.pull_consumer import PullConsumer
-from remoting.codes import RequestCode
-from remoting.headers.send import SendMessageRequestHeaderV2
+from pocketmq.client.consumer import PushConsumer
+from pocketmq.client.message import DECOMPRESSED_SIZE_MAX
+from pocketmq.client.producer import Producer
+from pocketmq.client.pull_consumer import PullConsumer
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
 
 COMPRESSED, LZ4, ZSTD, UNKNOWN = 1, 1 | 1 << 8, 1 | 2 << 8, 1 | 5 << 8
 BOMB = bytes(DECOMPRESSED_SIZE_MAX + 1)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client.message import (
+from pocketmq.client.message import (
     Message,
     decode_messages,
     decode_properties,
@@ -21,7 +21,7 @@ from client.message import (
     java_hash,
     unique_id,
 )
-from store import java_hash as stores
+from pocketmq.store.format import java_hash as stores
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 import pytest
 from live_cluster import Cluster, until
 
-from client.consumer import PushConsumer
-from client.message import Message, MessageExt
-from client.producer import Producer
-from client.pull_consumer import PullConsumer
-from client.route import Routes
-from remoting.codes import ResponseCode
-from remoting.dispatch import RemotingError
+from pocketmq.client.consumer import PushConsumer
+from pocketmq.client.message import Message, MessageExt
+from pocketmq.client.producer import Producer
+from pocketmq.client.pull_consumer import PullConsumer
+from pocketmq.client.route import Routes
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.dispatch import RemotingError
 
 
 class Inbox:

@@ -90,7 +90,7 @@ def test_frames_keep_their_lengths() -> None:
 
 
 def test_a_corpus_is_reduced_to_what_adds_edges() -> None:
-    from remoting.fastjson import loads
+    from pocketmq.remoting.fastjson import loads
 
     kept = reduced(loads, [b'{"a":1}', b'{"b":2}', b"[1]", b'{0:"a"}', b'{1:"a"}', b"{{"])
     assert len(kept) < 6 and any(data.startswith(b"{0") or data.startswith(b"{1") for data in kept)

@@ -10,13 +10,13 @@ import json
 import random
 from pathlib import Path
 
-from broker.expression import ExpressionError, Not, parse
-from broker.expression_code import function_of
-from store.properties import entries_from
+from pocketmq.broker.filter.expression import ExpressionError, Not, parse
+from pocketmq.broker.filter.expression_code import function_of
+from pocketmq.store.format.properties import entries_from
 
 Messages = list[str]
 """Property strings."""
-Verdicts = dict[str, str]
+FilterCache = dict[str, str]
 
 GOLDEN = Path(__file__).parent / "sql92.jsonl.gz"
 WORDS_OF_5 = ("CONTAINS", "STARTSWITH", "ENDSWITH")
@@ -197,11 +197,11 @@ def our_verdicts(text: str, found: Messages) -> str:
     return "".join("T" if is_wanted else "F" if is_refused else "-" for is_wanted, is_refused in verdicts)
 
 
-def read_golden() -> tuple[Messages, Verdicts]:
+def read_golden() -> tuple[Messages, FilterCache]:
     lines = gzip.decompress(GOLDEN.read_bytes()).decode().splitlines()
     return json.loads(lines[0]), dict(json.loads(line) for line in lines[1:])
 
 
-def write_golden(found: Messages, verdicts: Verdicts) -> None:
+def write_golden(found: Messages, verdicts: FilterCache) -> None:
     lines = [json.dumps(found), *(json.dumps(item) for item in verdicts.items())]
     GOLDEN.write_bytes(gzip.compress(("\n".join(lines) + "\n").encode(), 9, mtime=0))

@@ -10,9 +10,9 @@ import pytest
 import toolchain
 from drivers import toolchain_missing
 from servers import JAVA_OPTIONS
-from sql92_corpus import Messages, Verdicts, expressions, messages, our_verdicts, read_golden, write_golden
+from sql92_corpus import Messages, FilterCache, expressions, messages, our_verdicts, read_golden, write_golden
 
-from broker.bloom_filter import BloomFilter
+from pocketmq.broker.filter.bloom_filter import BloomFilter
 
 MESSAGES = 24
 EXPRESSIONS = 2000
@@ -29,7 +29,7 @@ def ask_apache(version: str, lines: Iterable[list[str]]) -> list[str]:
     return subprocess.run(command, input=text, capture_output=True, text=True, check=True, timeout=300).stdout.splitlines()
 
 
-def apache_verdicts(version: str, found: Messages, texts: list[str]) -> Verdicts:
+def apache_verdicts(version: str, found: Messages, texts: list[str]) -> FilterCache:
     lines = [["message", properties] for properties in found]
     answers = ask_apache(version, [*lines, *(["expression", text] for text in texts)])
     return dict(zip(texts, answers, strict=True))

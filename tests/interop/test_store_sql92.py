@@ -9,7 +9,7 @@ import pytest
 from servers import Apache, Cluster, Pocketmq
 from wire import Connection
 
-from store.layout import CONSUME_QUEUE_EXT_FIXED_STRUCT
+from pocketmq.store.format.layout import CONSUME_QUEUE_EXT_FIXED_STRUCT
 
 TOPIC, GROUP, COUNT = "Sql-topic", "Sql-group", 40
 EXPRESSION = "number > 10 AND kind = 'even'"

@@ -5,13 +5,13 @@ from types import SimpleNamespace
 import pytest
 from namesrv_doubles import Connection, LivenessClock
 
-from namesrv.config import NamesrvConfig
-from namesrv.handlers import ROUTES, NamesrvServices
-from namesrv.kv_config import KVConfigManager
-from namesrv.route_info import RouteInfoManager
-from remoting.command import decode_header, encode_request
-from remoting.dispatch import Dispatcher
-from remoting.frame import FrameBuffer
+from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.handlers import ROUTES, NamesrvServices
+from pocketmq.namesrv.kv_config import KVConfigManager
+from pocketmq.namesrv.route_info import RouteInfoManager
+from pocketmq.remoting.command import decode_header, encode_request
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.frame import FrameBuffer
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Stand-ins for what is around the name server's tables."""
 
-from runtime.clock import SystemClock
+from pocketmq.runtime.clock import SystemClock
 
 
 class Connection:

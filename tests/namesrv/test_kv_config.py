@@ -8,16 +8,16 @@ import threading
 
 import pytest
 
-from namesrv.config import NamesrvConfig
-from namesrv.kv_config import KVConfigManager, KVLimitError, KVLimits
-from namesrv.namesrv import NameServer
-from remoting.client import RemotingClient
-from remoting.codes import RequestCode, ResponseCode
-from remoting.headers.route import KVConfigKeyRequestHeader, PutKVConfigRequestHeader
-from runtime import atomic_file
-from runtime.clock import SystemClock
-from runtime.timers import Timers
-from runtime.turn import Turn
+from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.kv_config import KVConfigManager, KVLimitError, KVLimits
+from pocketmq.namesrv.namesrv import NameServer
+from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers.route import KVConfigKeyRequestHeader, PutKVConfigRequestHeader
+from pocketmq.runtime import atomic_file
+from pocketmq.runtime.clock import SystemClock
+from pocketmq.runtime.timers import Timers
+from pocketmq.runtime.turn import Turn
 
 
 def test_values_survive_a_restart_in_apaches_shape(tmp_path):

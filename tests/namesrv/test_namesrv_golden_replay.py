@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from namesrv.handlers import ROUTES
-from namesrv.route_info import BrokerIdentity
-from remoting import fastjson
-from remoting.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
-from remoting.codes import RequestCode as Code
-from remoting.command import decode_header
-from remoting.frame import FrameBuffer
+from pocketmq.namesrv.handlers import ROUTES
+from pocketmq.namesrv.route_info import BrokerIdentity
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from pocketmq.remoting.codes import RequestCode as Code
+from pocketmq.remoting.command import decode_header
+from pocketmq.remoting.frame import FrameBuffer
 
 FOLDER = Path(__file__).parents[1] / "golden" / "wire"
 

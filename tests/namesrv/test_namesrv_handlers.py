@@ -7,20 +7,20 @@ import zlib
 
 import pytest
 
-from namesrv import register_body
-from namesrv.handlers import ADMIN_CODES, OPEN_CODES, REGISTER_CODES, ROUTES
-from namesrv.kv_config import ORDER_TOPIC_CONFIG
-from remoting import fastjson
-from remoting.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper, encode_body
-from remoting.codes import RequestCode as Code
-from remoting.headers.route import (
+from pocketmq.namesrv import register_body
+from pocketmq.namesrv.handlers import ADMIN_CODES, OPEN_CODES, REGISTER_CODES, ROUTES
+from pocketmq.namesrv.kv_config import ORDER_TOPIC_CONFIG
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper, encode_body
+from pocketmq.remoting.codes import RequestCode as Code
+from pocketmq.remoting.headers.route import (
     BrokerIdentityRequestHeader,
     KVConfigKeyRequestHeader,
     KVNamespaceRequestHeader,
     PutKVConfigRequestHeader,
     RegisterBrokerRequestHeader,
 )
-from remoting.headers.topic import GetRouteInfoRequestHeader, GetTopicsByClusterRequestHeader
+from pocketmq.remoting.headers.topic import GetRouteInfoRequestHeader, GetTopicsByClusterRequestHeader
 
 VERSION = DataVersion(3, 1_700_000_000_000)
 WRAPPER = TopicConfigSerializeWrapper({"T": TopicConfig("T", 4, 8, 6), "主题": TopicConfig("主题", 1, 1, 2)}, VERSION)

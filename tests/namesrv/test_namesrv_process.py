@@ -10,17 +10,17 @@ import time
 
 import pytest
 
-from namesrv.config import NamesrvConfig
-from namesrv.namesrv import NameServer
-from remoting.bodies import RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper, encode_body
-from remoting.client import RemotingClient
-from remoting.codes import RequestCode as Code
-from remoting.headers.route import PutKVConfigRequestHeader, RegisterBrokerRequestHeader
-from remoting.headers.topic import GetRouteInfoRequestHeader
-from runtime.clock import SystemClock
-from runtime.lifecycle import StartError
-from runtime.timers import Timers
-from runtime.turn import Turn
+from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.namesrv import NameServer
+from pocketmq.remoting.bodies import RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper, encode_body
+from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.codes import RequestCode as Code
+from pocketmq.remoting.headers.route import PutKVConfigRequestHeader, RegisterBrokerRequestHeader
+from pocketmq.remoting.headers.topic import GetRouteInfoRequestHeader
+from pocketmq.runtime.clock import SystemClock
+from pocketmq.runtime.lifecycle import StartError
+from pocketmq.runtime.timers import Timers
+from pocketmq.runtime.turn import Turn
 
 START_MAX_S = 20.0
 STOP_MAX_S = 5.0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pocketmq.shutdown import is_server, main, running
+from pocketmq.cli.shutdown import is_server, main, running
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_running_reads_proc(tmp_path: Path) -> None:
 
 def test_a_server_found_gets_sigterm(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    monkeypatch.setattr("pocketmq.shutdown.running", lambda kind: iter([child.pid]))
+    monkeypatch.setattr("pocketmq.cli.shutdown.running", lambda kind: iter([child.pid]))
     try:
         with pytest.raises(SystemExit) as ended:
             main(["broker"])
@@ -66,7 +66,7 @@ def test_a_server_found_gets_sigterm(monkeypatch: pytest.MonkeyPatch, capsys: py
 
 
 def test_nothing_to_shut_down_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pocketmq.shutdown.running", lambda kind: iter([]))
+    monkeypatch.setattr("pocketmq.cli.shutdown.running", lambda kind: iter([]))
     with pytest.raises(SystemExit) as ended:
         main(["namesrv"])
     assert ended.value.code == "No mqnamesrv running."

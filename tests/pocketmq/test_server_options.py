@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from broker.broker import Broker
-from broker.config import BrokerConfig
-from client.access import Access, read_credentials
-from client.consumer import PushConsumer
-from client.message import Message
-from client.producer import Producer
-from namesrv.config import NamesrvConfig
-from namesrv.namesrv import NameServer
-from pocketmq.__main__ import main
-from remoting.tls import TlsConfig, TlsMode
-from store.config import MessageStoreConfig
-from store.memory_disk import MemoryDisk
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.client.access import Access, read_credentials
+from pocketmq.client.consumer import PushConsumer
+from pocketmq.client.message import Message
+from pocketmq.client.producer import Producer
+from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.namesrv import NameServer
+from pocketmq.cli.main import main
+from pocketmq.remoting.tls import TlsConfig, TlsMode
+from pocketmq.store.config import MessageStoreConfig
+from pocketmq.store.disk.memory_disk import MemoryDisk
 
 RULES = """
 accounts:

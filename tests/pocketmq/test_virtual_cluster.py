@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from client.message import Message
-from client.producer import Producer
-from pocketmq.clock import parse_duration_ms
+from pocketmq.client.message import Message
+from pocketmq.client.producer import Producer
+from pocketmq.cli.clock import parse_duration_ms
 from pocketmq.pytest_plugin import VirtualCluster, pocketmq_cluster  # noqa: F401
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "order_timeout" / "test_shop.py"
@@ -95,7 +95,7 @@ def test_what_is_no_duration_is_refused(text):
 
 
 def test_a_broker_by_the_machines_clock_is_not_advanced(tmp_path):
-    from pocketmq.processes import start_up
+    from pocketmq.cli.processes import start_up
 
     server = start_up(tmp_path, "--memory")
     try:

@@ -3,16 +3,16 @@
 import importlib
 import pkgutil
 
-import remoting.headers
-from remoting.codes import RequestCode as Code
-from remoting.header import CommandHeader
-from remoting.headers import consumer, offset, pull, query, route, send, topic
+import pocketmq.remoting.headers
+from pocketmq.remoting.codes import RequestCode as Code
+from pocketmq.remoting.header import CommandHeader
+from pocketmq.remoting.headers import consumer, offset, pull, query, route, send, topic
 
 
 def header_classes() -> list[type[CommandHeader]]:
     found: list[type[CommandHeader]] = []
     for module_info in pkgutil.iter_modules(remoting.headers.__path__):
-        module = importlib.import_module(f"remoting.headers.{module_info.name}")
+        module = importlib.import_module(f"pocketmq.remoting.headers.{module_info.name}")
         found += [
             value
             for value in vars(module).values()

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 
 from recordings import all_recorded
 
-from remoting.codes import JSON
-from remoting.command import decode_header, encode_request
-from remoting.frame import FrameBuffer, FrameError, frame_head
+from pocketmq.remoting.codes import JSON
+from pocketmq.remoting.command import decode_header, encode_request
+from pocketmq.remoting.frame import FrameBuffer, FrameError, frame_head
 
 SENTINEL_CODE = 31_999
 """A code that no server routes: answered with 3."""

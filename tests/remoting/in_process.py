@@ -5,11 +5,11 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 
-from remoting.client import RemotingClient
-from remoting.server import RemotingServer
-from runtime.clock import SystemClock
-from runtime.timers import Timers
-from runtime.turn import Turn
+from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.server import RemotingServer
+from pocketmq.runtime.clock import SystemClock
+from pocketmq.runtime.timers import Timers
+from pocketmq.runtime.turn import Turn
 
 
 async def until(condition: Callable[[], object], deadline_s: float = 5.0) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from remoting.header import CommandHeader, _kind, is_optional
+from pocketmq.remoting.header import CommandHeader, _kind, is_optional
 
 I32 = st.integers(-(2**31), 2**31 - 1)
 I64 = st.integers(-(2**63), 2**63 - 1)

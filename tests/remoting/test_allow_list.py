@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from remoting.allow_list import networks, restricted
-from remoting.codes import ResponseCode
-from remoting.command import Response
-from remoting.dispatch import RemotingError, Route
-from remoting.header import NoHeader
+from pocketmq.remoting.allow_list import networks, restricted
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.command import Response
+from pocketmq.remoting.dispatch import RemotingError, Route
+from pocketmq.remoting.header import NoHeader
 
 log = logging.getLogger("test")
 TABLE = {code: Route(code, NoHeader, lambda services, request: Response()) for code in (25, 34)}

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from recordings import CLIENTS, all_recorded, recorded
 from strategies import EXT, TEXT
 
-from remoting.codes import JSON, ROCKETMQ, LanguageCode
-from remoting.command import Response, _encode_binary, decode_header, encode_request
-from remoting.frame import FrameBuffer, FrameError
-from remoting.headers.send import SendMessageResponseHeader
-from remoting.headers.topic import TopicRequestHeader
-from remoting.layout import BinaryHeader
+from pocketmq.remoting.codes import JSON, ROCKETMQ, LanguageCode
+from pocketmq.remoting.command import Response, _encode_binary, decode_header, encode_request
+from pocketmq.remoting.frame import FrameBuffer, FrameError
+from pocketmq.remoting.headers.send import SendMessageResponseHeader
+from pocketmq.remoting.headers.topic import TopicRequestHeader
+from pocketmq.remoting.layout import BinaryHeader
 
 I16, I32 = st.integers(-(2**15), 2**15 - 1), st.integers(-(2**31), 2**31 - 1)
 

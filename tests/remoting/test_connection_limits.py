@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from test_remoting_server import ECHO, HOLD, Raw, table
 
-from remoting.command import Response, encode_request
-from remoting.dispatch import Route, routes
-from remoting.frame import FrameBuffer, frame_head
-from remoting.header import NoHeader
-from remoting.limits import ConnectionLimits
-from remoting.server import NotReading
+from pocketmq.remoting.command import Response, encode_request
+from pocketmq.remoting.dispatch import Route, routes
+from pocketmq.remoting.frame import FrameBuffer, frame_head
+from pocketmq.remoting.header import NoHeader
+from pocketmq.remoting.limits import ConnectionLimits
+from pocketmq.remoting.server import NotReading
 
 MIB = 1 << 20
 PUSHED = 40
@@ -263,10 +263,10 @@ SERVER = """
 import asyncio, resource, sys
 sys.path[:0] = ["tests/remoting"]
 from in_process import in_process
-from remoting.command import Response
-from remoting.dispatch import Route, routes
-from remoting.header import NoHeader
-from runtime import log
+from pocketmq.remoting.command import Response
+from pocketmq.remoting.dispatch import Route, routes
+from pocketmq.remoting.header import NoHeader
+from pocketmq.runtime import log
 import uvloop
 async def main():
     async with in_process() as parts:

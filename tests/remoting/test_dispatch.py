@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from recordings import all_recorded
 from strategies import headers
 
-from remoting.codes import JSON, ROCKETMQ
-from remoting.command import Response, decode_header, encode_request
-from remoting.dispatch import Deferred, Dispatcher, RemotingError, Route, routes
-from remoting.frame import FrameBuffer, FrameError
-from remoting.header import NoHeader, ext_map
-from remoting.headers.topic import TopicRequestHeader
+from pocketmq.remoting.codes import JSON, ROCKETMQ
+from pocketmq.remoting.command import Response, decode_header, encode_request
+from pocketmq.remoting.dispatch import Deferred, Dispatcher, RemotingError, Route, routes
+from pocketmq.remoting.frame import FrameBuffer, FrameError
+from pocketmq.remoting.header import NoHeader, ext_map
+from pocketmq.remoting.headers.topic import TopicRequestHeader
 
 
 class FakeChannel:

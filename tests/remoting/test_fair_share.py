@@ -4,9 +4,9 @@ import time
 
 from test_remoting_server import ECHO, Raw, table
 
-from remoting.command import Response, encode_request
-from remoting.dispatch import Route
-from remoting.header import NoHeader
+from pocketmq.remoting.command import Response, encode_request
+from pocketmq.remoting.dispatch import Route
+from pocketmq.remoting.header import NoHeader
 
 SLOW = 90
 COUNT = 40

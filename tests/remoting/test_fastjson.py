@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from linear import assert_linear
 
-from remoting import fastjson
-from remoting.bodies import BrokerData, HeartbeatData, TopicRouteData, decode_body, encode_body
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.bodies import BrokerData, HeartbeatData, TopicRouteData, decode_body, encode_body
 
 TABLE = [
     (b'{"brokerAddrs":{0:"a:1",1:"b:2"}}', {"brokerAddrs": {"0": "a:1", "1": "b:2"}}),

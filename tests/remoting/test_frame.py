@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recordings import CLIENTS, recorded
 
-from remoting.frame import FrameBuffer, FrameError, frame_head
-from remoting.layout import FRAME_SIZE_MAX, FrameHead
+from pocketmq.remoting.frame import FrameBuffer, FrameError, frame_head
+from pocketmq.remoting.layout import FRAME_SIZE_MAX, FrameHead
 
 TABLE = [
     (b"\0\0\0\4\0\0\0\0", (0, b"", b"")),

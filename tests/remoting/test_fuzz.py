@@ -14,15 +14,15 @@ import uvloop
 from fuzzing import attack, hostile_frames
 from in_process import in_process
 
-from broker.broker import Broker
-from broker.config import BrokerConfig
-from broker.handlers import ROUTES as BROKER_ROUTES
-from namesrv.config import NamesrvConfig
-from namesrv.handlers import ROUTES as NAMESRV_ROUTES
-from namesrv.namesrv import NameServer
-from remoting.codes import RequestCode
-from store.config import MessageStoreConfig
-from store.memory_disk import MemoryDisk
+from pocketmq.broker.broker import Broker
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.handlers import ROUTES as BROKER_ROUTES
+from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.handlers import ROUTES as NAMESRV_ROUTES
+from pocketmq.namesrv.namesrv import NameServer
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.store.config import MessageStoreConfig
+from pocketmq.store.disk.memory_disk import MemoryDisk
 
 FRAMES = 100_000
 LATENCY_MAX_S = 2.0

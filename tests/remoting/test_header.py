@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import headers
 
-from remoting.header import NoHeader, ext_json, ext_map, from_ext
-from remoting.headers.query import QueryMessageRequestHeader
-from remoting.headers.route import RegisterBrokerResponseHeader
-from remoting.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2, SendMessageResponseHeader
-from remoting.headers.topic import TopicRequestHeader
+from pocketmq.remoting.header import NoHeader, ext_json, ext_map, from_ext
+from pocketmq.remoting.headers.query import QueryMessageRequestHeader
+from pocketmq.remoting.headers.route import RegisterBrokerResponseHeader
+from pocketmq.remoting.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2, SendMessageResponseHeader
+from pocketmq.remoting.headers.topic import TopicRequestHeader
 
 
 def test_there_are_headers_to_test():

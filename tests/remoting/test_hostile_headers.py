@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import headers
 
-from remoting.codes import JSON, ROCKETMQ
-from remoting.command import HEADER_SIZE_MAX, Response, decode_header
-from remoting.dispatch import Deferred, Dispatcher, Route, routes
-from remoting.frame import FrameBuffer, FrameError
-from remoting.header import NoHeader, ext_map
-from remoting.headers.send import SendMessageResponseHeader
-from remoting.headers.topic import TopicRequestHeader
-from remoting.layout import BinaryHeader
-from runtime.peer_text import REMARK_SIZE_MAX
+from pocketmq.remoting.codes import JSON, ROCKETMQ
+from pocketmq.remoting.command import HEADER_SIZE_MAX, Response, decode_header
+from pocketmq.remoting.dispatch import Deferred, Dispatcher, Route, routes
+from pocketmq.remoting.frame import FrameBuffer, FrameError
+from pocketmq.remoting.header import NoHeader, ext_map
+from pocketmq.remoting.headers.send import SendMessageResponseHeader
+from pocketmq.remoting.headers.topic import TopicRequestHeader
+from pocketmq.remoting.layout import BinaryHeader
+from pocketmq.runtime.peer_text import REMARK_SIZE_MAX
 
 FIELDS = {"extFields": {"topic": "t"}, "flag": 0, "language": "JAVA", "opaque": 5, "version": 401}
 FIELDS_TEXT = json.dumps(FIELDS, separators=(",", ":"))[1:-1]

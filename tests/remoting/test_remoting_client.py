@@ -6,11 +6,11 @@ import socket
 
 import pytest
 
-from remoting import client as client_module
-from remoting.command import Response
-from remoting.dispatch import Deferred, RemotingError, Route, routes
-from remoting.header import NoHeader
-from remoting.server import ChannelClosed
+from pocketmq.remoting import client as client_module
+from pocketmq.remoting.command import Response
+from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, routes
+from pocketmq.remoting.header import NoHeader
+from pocketmq.remoting.server import ChannelClosed
 
 ECHO, HOLD, REFUSE, CLOSE = 1, 2, 3, 4
 

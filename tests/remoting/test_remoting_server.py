@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from remoting import server as server_module
-from remoting.command import Response, decode_header, encode_request
-from remoting.dispatch import Deferred, Route, routes
-from remoting.frame import FrameBuffer
-from remoting.header import NoHeader
-from remoting.server import plain_host
-from runtime.turn import Phase
+from pocketmq.remoting import server as server_module
+from pocketmq.remoting.command import Response, decode_header, encode_request
+from pocketmq.remoting.dispatch import Deferred, Route, routes
+from pocketmq.remoting.frame import FrameBuffer
+from pocketmq.remoting.header import NoHeader
+from pocketmq.remoting.server import plain_host
+from pocketmq.runtime.turn import Phase
 
 ECHO, HOLD, BIG, ASK_BACK = 1, 2, 3, 4
 

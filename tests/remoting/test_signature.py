@@ -5,11 +5,11 @@ import hmac
 
 import pytest
 
-from remoting.codes import JSON, ROCKETMQ
-from remoting.command import decode_header, encode_request
-from remoting.frame import FrameBuffer
-from remoting.headers.consumer import ConsumerGroupRequestHeader
-from remoting.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, UNIQUE_KEY_QUERY, Credentials, Signer
+from pocketmq.remoting.codes import JSON, ROCKETMQ
+from pocketmq.remoting.command import decode_header, encode_request
+from pocketmq.remoting.frame import FrameBuffer
+from pocketmq.remoting.headers.consumer import ConsumerGroupRequestHeader
+from pocketmq.remoting.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, UNIQUE_KEY_QUERY, Credentials, Signer
 
 # What AclClientRPCHook of 4.9.4 made of a send by SessionCredentials("RocketMQ", "12345678", "token").
 FIELDS = {

@@ -8,13 +8,13 @@ import ssl
 import pytest
 from certificates import Authority
 
-from remoting.client import TlsMismatch
-from remoting.command import Response, encode_request
-from remoting.dispatch import Route, routes
-from remoting.header import NoHeader
-from remoting.limits import ConnectionLimits
-from remoting.tls import ClientAuth, TlsConfig, TlsMode, client_tls, server_tls
-from runtime.lifecycle import StartError
+from pocketmq.remoting.client import TlsMismatch
+from pocketmq.remoting.command import Response, encode_request
+from pocketmq.remoting.dispatch import Route, routes
+from pocketmq.remoting.header import NoHeader
+from pocketmq.remoting.limits import ConnectionLimits
+from pocketmq.remoting.tls import ClientAuth, TlsConfig, TlsMode, client_tls, server_tls
+from pocketmq.runtime.lifecycle import StartError
 
 ECHO, BIG = 1, 2
 TABLE = routes(
@@ -175,7 +175,7 @@ async def test_a_silent_connection_is_dropped(remoting, files):
 async def test_what_is_no_connection_yet_has_its_time_and_its_place_among_the_connections(
     remoting, files, monkeypatch, sent
 ):
-    monkeypatch.setattr("remoting.tls_listener.HANDSHAKE_MAX_S", 1.0)
+    monkeypatch.setattr("pocketmq.remoting.tls_listener.HANDSHAKE_MAX_S", 1.0)
     limits = ConnectionLimits(max_connections=2, slow_connection_seconds=1)
     config = enforcing(files, mode=TlsMode.PERMISSIVE)
     _, address = await remoting.serve(TABLE, tls=server_tls(config), limits=limits)

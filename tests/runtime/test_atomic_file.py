@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from runtime import atomic_file
+from pocketmq.runtime import atomic_file
 
 
 def test_a_file_is_replaced_and_what_was_there_is_kept(tmp_path):

@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from runtime.clock import SystemClock, VirtualClock
+from pocketmq.runtime.clock import SystemClock, VirtualClock
 
 
 def test_system_clock_tells_the_calendar_in_ms() -> None:

@@ -5,7 +5,7 @@ from enum import Enum
 
 import pytest
 
-from runtime.config import ConfigError, KeyRefused, bind, camel, print_items, setting, update
+from pocketmq.runtime.config import ConfigError, KeyRefused, bind, camel, print_items, setting, update
 
 
 class FlushDiskType(Enum):

@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from runtime.freed_memory import private_bytes
+from pocketmq.runtime.freed_memory import private_bytes
 
 PROGRAM = """
 import asyncio, ctypes, sys, time
-from runtime import freed_memory, lifecycle
+from pocketmq.runtime import freed_memory, lifecycle
 
 freed_memory.LOOK_S = 0.05
 freed_memory.FreedMemory.__init__.__defaults__ = (0.05,)

@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from runtime.lifecycle import StartError, listening
+from pocketmq.runtime.lifecycle import StartError, listening
 
 PROGRAM = """
 import asyncio, os, signal, sys
-from runtime import lifecycle, log
+from pocketmq.runtime import lifecycle, log
 lifecycle.STOP_MAX_S = 0.2
 class Service:
     async def start(self): {start}

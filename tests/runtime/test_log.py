@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from runtime.log import FORMAT, LINES_MAX, TRACEBACK_LINES_MAX, LineFormatter, RepeatFilter
+from pocketmq.runtime.log import FORMAT, LINES_MAX, TRACEBACK_LINES_MAX, LineFormatter, RepeatFilter
 
 
 class Log:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime import properties_file
+from pocketmq.runtime import properties_file
 
 TABLE = [
     ("a=1\nb = 2\nc:3\nd : 4\ne 5\nf\n", {"a": "1", "b": "2", "c": "3", "d": "4", "e": "5", "f": ""}),

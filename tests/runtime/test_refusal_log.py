@@ -5,7 +5,7 @@ import tracemalloc
 
 import pytest
 
-from runtime.refusal_log import CAUSES_MAX, RefusalLog
+from pocketmq.runtime.refusal_log import CAUSES_MAX, RefusalLog
 
 
 class Seconds:

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from runtime.clock import SystemClock, VirtualClock
-from runtime.timers import Timer, Timers
-from runtime.turn import Phase, Turn
+from pocketmq.runtime.clock import SystemClock, VirtualClock
+from pocketmq.runtime.timers import Timer, Timers
+from pocketmq.runtime.turn import Phase, Turn
 
 DAY_MS = 86_400_000
 

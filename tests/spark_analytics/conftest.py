@@ -25,7 +25,7 @@ def quick_jvm() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def spark(quick_jvm: None) -> Iterator[Any]:
     """The one session of all tests: starting it takes seconds."""
-    from spark_analytics.session import local_session
+    from pocketmq.spark_analytics.session import local_session
 
     session = local_session(
         "local[2]",
@@ -40,7 +40,7 @@ def spark(quick_jvm: None) -> Iterator[Any]:
 @pytest.fixture
 def command(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
     """`python -m spark_analytics ...` in the session of all tests, which it does not end; returns the exit code."""
-    from spark_analytics import __main__
+    from pocketmq.spark_analytics import __main__
 
     class Lasting:
         def __getattr__(self, name: str) -> Any:

@@ -20,13 +20,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from spark_analytics.columns import COLUMNS
-from spark_analytics.derived_columns import DERIVED_COLUMNS
-from spark_analytics.source import CommitLogReader
-from store.layout import BLANK_MAGIC_CODE, BLANK_SIZE, BLANK_STRUCT, CONSUME_QUEUE_UNIT_STRUCT
-from store.message import Message
-from store.properties import encode_properties
-from store.record import encode_record, record_size, topic_part
+from pocketmq.spark_analytics.columns import COLUMNS
+from pocketmq.spark_analytics.derived_columns import DERIVED_COLUMNS
+from pocketmq.spark_analytics.source import CommitLogReader
+from pocketmq.store.format.layout import BLANK_MAGIC_CODE, BLANK_SIZE, BLANK_STRUCT, CONSUME_QUEUE_UNIT_STRUCT
+from pocketmq.store.format.message import Message
+from pocketmq.store.format.properties import encode_properties
+from pocketmq.store.format.record import encode_record, record_size, topic_part
 
 TYPES: dict[str, DataType] = {
     "string": StringType(),

@@ -46,12 +46,12 @@ class SoakResult:
 
 def write(folder: str, file_size: int, per_second: int) -> None:
     """Put as many messages as each line of standard input says, at a pace, and say when that is done."""
-    from runtime.clock import SystemClock
-    from store.config import MessageStoreConfig
-    from store.file_disk import FileDisk
-    from store.message import Message
-    from store.message_store import MessageStore
-    from store.properties import encode_properties
+    from pocketmq.runtime.clock import SystemClock
+    from pocketmq.store.config import MessageStoreConfig
+    from pocketmq.store.disk.file_disk import FileDisk
+    from pocketmq.store.format.message import Message
+    from pocketmq.store.message_store import MessageStore
+    from pocketmq.store.format.properties import encode_properties
 
     store = MessageStore(
         MessageStoreConfig(store_path_root_dir=folder, mapped_file_size_commit_log=file_size, message_index_enable=False),
@@ -85,7 +85,7 @@ def write(folder: str, file_size: int, per_second: int) -> None:
 
 def follow(store: str, work: str, bytes_per_trigger: str, until_done: bool) -> None:
     """Follow until killed; with `until_done`, what is there now and no further."""
-    from spark_analytics.session import local_session
+    from pocketmq.spark_analytics.session import local_session
 
     # Most of the time goes into starting: nothing is compiled that a few micro-batches do not repay.
     quick = {"spark_sql_codegen_wholeStage": "false", "spark_sql_codegen_factoryMode": "NO_CODEGEN"}

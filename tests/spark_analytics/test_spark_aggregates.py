@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 from spark_logs import LogBuilder, expected_records, rows_of, spark_schema
 
-from spark_analytics import aggregates, reader
-from spark_analytics.options import EPOCH, read_options
-from spark_analytics.source import CommitLogReader, RocketMQDataSource
+from pocketmq.spark_analytics import aggregates, reader
+from pocketmq.spark_analytics.options import EPOCH, read_options
+from pocketmq.spark_analytics.source import CommitLogReader, RocketMQDataSource
 
 pytestmark = pytest.mark.spark
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from spark_logs import LogBuilder, write_queues
 
-from store.layout import CONSUME_QUEUE_UNIT_STRUCT, RECORD_FIXED, field_position
+from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_STRUCT, RECORD_FIXED, field_position
 
 pytestmark = pytest.mark.spark
 

@@ -10,9 +10,9 @@ import pytest
 import zstandard
 from spark_logs import LogBuilder, expected_records, read
 
-from spark_analytics import bodies
-from spark_analytics.damage import DamagedRecordError
-from spark_analytics.source import RocketMQDataSource
+from pocketmq.spark_analytics import bodies
+from pocketmq.spark_analytics.damage import DamagedRecordError
+from pocketmq.spark_analytics.source import RocketMQDataSource
 
 pytestmark = pytest.mark.spark
 

@@ -24,7 +24,7 @@ JOB = """
 import os, sys
 from pyspark.sql import SparkSession
 import spark_analytics
-from spark_analytics.__main__ import main
+from pocketmq.spark_analytics.__main__ import main
 
 spark = SparkSession.builder.getOrCreate()
 spark_analytics.register(spark)
@@ -97,7 +97,7 @@ def test_a_standalone_cluster_runs_the_same_jobs_from_a_zip(
 ) -> None:
     import pyspark
 
-    from spark_analytics.session import find_java, make_java_home
+    from pocketmq.spark_analytics.session import find_java, make_java_home
 
     python, packed, job = python_without_us(tmp_path), zip_as_documented(tmp_path), tmp_path / "job.py"
     elsewhere = tmp_path / "elsewhere"

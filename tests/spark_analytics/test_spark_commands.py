@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from spark_analytics import __main__
-from spark_analytics.__main__ import main
+from pocketmq.spark_analytics import __main__
+from pocketmq.spark_analytics.__main__ import main
 
 pytestmark = pytest.mark.spark
 

@@ -11,7 +11,7 @@ import pyarrow.dataset
 import pytest
 from spark_logs import LogBuilder, expected_records
 
-from spark_analytics import export as export_module
+from pocketmq.spark_analytics import export as export_module
 
 pytestmark = pytest.mark.spark
 

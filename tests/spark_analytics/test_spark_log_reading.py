@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spark_logs import HOST, HOST_V6, LogBuilder, expected_records, physical_offsets, read
 
-from spark_analytics import splits
-from spark_analytics.damage import DamagedRecordError
-from spark_analytics.places import LogFile
-from spark_analytics.properties import PropertyTable
-from spark_analytics.reader import Ending, Walk
-from store.layout import MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2
-from store.message import Message
-from store.properties import decode_properties
-from store.record import encode_record, record_size, topic_part
+from pocketmq.spark_analytics import splits
+from pocketmq.spark_analytics.damage import DamagedRecordError
+from pocketmq.spark_analytics.places import LogFile
+from pocketmq.spark_analytics.properties import PropertyTable
+from pocketmq.spark_analytics.reader import Ending, Walk
+from pocketmq.store.format.layout import MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2
+from pocketmq.store.format.message import Message
+from pocketmq.store.format.properties import decode_properties
+from pocketmq.store.format.record import encode_record, record_size, topic_part
 
 pytestmark = pytest.mark.spark
 
@@ -288,7 +288,7 @@ def test_a_clock_out_of_all_bounds_does_not_wrap(tmp_path: Path) -> None:
     log.append(born_timestamp_ms=2**63 - 1)
     log.append(born_timestamp_ms=-(2**63))
     log.write(tmp_path)
-    from spark_analytics.columns import Records
+    from pocketmq.spark_analytics.columns import Records
 
     (window,) = Walk(LogFile(str(tmp_path / "commitlog" / f"{0:020}"), 0, 2000), 0, log.position)
     late, early = Records.of(window).timestamps_us("born_timestamp_ms").tolist()

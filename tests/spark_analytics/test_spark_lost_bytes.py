@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from spark_logs import LogBuilder, physical_offsets, read, write_queues
 
-from spark_analytics import splits
-from spark_analytics.damage import DamagedRecordError
+from pocketmq.spark_analytics import splits
+from pocketmq.spark_analytics.damage import DamagedRecordError
 
 pytestmark = pytest.mark.spark
 

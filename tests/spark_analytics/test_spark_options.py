@@ -19,9 +19,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from spark_logs import LogBuilder, physical_offsets, read, rows_of, spark_schema
 
-from spark_analytics import places, pruning, splits
-from spark_analytics.options import read_options, size_option
-from spark_analytics.source import CommitLogReader, FilteringCommitLogReader, RocketMQDataSource
+from pocketmq.spark_analytics import places, pruning, splits
+from pocketmq.spark_analytics.options import read_options, size_option
+from pocketmq.spark_analytics.source import CommitLogReader, FilteringCommitLogReader, RocketMQDataSource
 
 pytestmark = pytest.mark.spark
 

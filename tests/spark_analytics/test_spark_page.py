@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from matplotlib.image import imread
 
-from spark_analytics.page import page, shown_table
-from spark_analytics.pipelines.consistency import FINDINGS_MAX, counted
+from pocketmq.spark_analytics.page import page, shown_table
+from pocketmq.spark_analytics.pipelines.consistency import FINDINGS_MAX, counted
 
 pytestmark = pytest.mark.spark
 

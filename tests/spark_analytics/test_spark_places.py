@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from spark_logs import LogBuilder, physical_offsets, read, rows_of, spark_schema
 
-from spark_analytics import places
-from spark_analytics.places import MissingFileError, log_files
-from spark_analytics.source import CommitLogReader
+from pocketmq.spark_analytics import places
+from pocketmq.spark_analytics.places import MissingFileError, log_files
+from pocketmq.spark_analytics.source import CommitLogReader
 
 pytestmark = pytest.mark.spark
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from spark_logs import LogBuilder, expected_records, read, spark_schema, write_queues
 
-from spark_analytics import places, queue_pruning
-from spark_analytics.source import CommitLogReader
-from store.layout import CHECKPOINT_FILE_SIZE, CHECKPOINT_STRUCT, CONSUME_QUEUE_UNIT_SIZE
+from pocketmq.spark_analytics import places, queue_pruning
+from pocketmq.spark_analytics.source import CommitLogReader
+from pocketmq.store.format.layout import CHECKPOINT_FILE_SIZE, CHECKPOINT_STRUCT, CONSUME_QUEUE_UNIT_SIZE
 
 pytestmark = pytest.mark.spark
 

@@ -15,10 +15,10 @@ import pytest
 from rich.console import Console
 from spark_logs import LogBuilder, expected_records, write_queues
 
-from spark_analytics.page import SECTIONS
-from spark_analytics.report import make_report, print_report, write_report
-from store.delay_level import DelayLevels
-from store.message import SCHEDULE_TOPIC
+from pocketmq.spark_analytics.page import SECTIONS
+from pocketmq.spark_analytics.report import make_report, print_report, write_report
+from pocketmq.store.format.delay_level import DelayLevels
+from pocketmq.store.format.message import SCHEDULE_TOPIC
 
 pytestmark = pytest.mark.spark
 

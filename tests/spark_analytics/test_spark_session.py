@@ -2,8 +2,8 @@
 
 import pytest
 
-from spark_analytics.__main__ import SMALL
-from spark_analytics.session import COLLECTOR, DEFAULT_JAVA_OPTIONS, EXTRA_JAVA_OPTIONS, with_collector
+from pocketmq.spark_analytics.__main__ import SMALL
+from pocketmq.spark_analytics.session import COLLECTOR, DEFAULT_JAVA_OPTIONS, EXTRA_JAVA_OPTIONS, with_collector
 
 SERIAL = "-XX:+UseSerialGC"
 

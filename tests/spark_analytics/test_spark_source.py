@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import PySparkException
 from spark_logs import LogBuilder, expected_records, read
 
-from spark_analytics.columns import COLUMNS
+from pocketmq.spark_analytics.columns import COLUMNS
 
 pytestmark = pytest.mark.spark
 
@@ -137,7 +137,7 @@ def test_spark_tells_what_was_wrong(spark: Any, tmp_path: Path) -> None:
 UNREGISTERED = """
 import sys
 from pyspark.sql import SparkSession
-from spark_analytics.session import find_java, prepare_environment
+from pocketmq.spark_analytics.session import find_java, prepare_environment
 print(find_java())
 spark = SparkSession.builder.master("local[1]").config(map=prepare_environment()).getOrCreate()
 print(spark.read.format("rocketmq").schema("topic string").load(sys.argv[1]).count())

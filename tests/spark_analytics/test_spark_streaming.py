@@ -11,11 +11,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 from spark_logs import LogBuilder, spark_schema
 from stream_soak import soak
 
-from spark_analytics import log_tail, places, streaming
-from spark_analytics.damage import DamagedRecordError
-from spark_analytics.log_tail import LogTail
-from spark_analytics.places import log_files
-from spark_analytics.streaming import CommitLogStreamReader, LostRecordsError
+from pocketmq.spark_analytics import log_tail, places, streaming
+from pocketmq.spark_analytics.damage import DamagedRecordError
+from pocketmq.spark_analytics.log_tail import LogTail
+from pocketmq.spark_analytics.places import log_files
+from pocketmq.spark_analytics.streaming import CommitLogStreamReader, LostRecordsError
 
 FILE_SIZE = 64 << 10
 

@@ -26,11 +26,11 @@ from pyspark.sql.types import (
 )
 from spark_logs import LogBuilder, expected_records
 
-from spark_analytics.source import TABLES
-from spark_analytics.store_folder import DamagedFileError, StoreFolder
-from spark_analytics.tables import consume_queue
-from store.java_hash import java_hash, tags_code
-from store.layout import (
+from pocketmq.spark_analytics.source import TABLES
+from pocketmq.spark_analytics.store_folder import DamagedFileError, StoreFolder
+from pocketmq.spark_analytics.tables import consume_queue
+from pocketmq.store.format.java_hash import java_hash, tags_code
+from pocketmq.store.format.layout import (
     CONSUME_QUEUE_EXT_FIXED_STRUCT,
     CONSUME_QUEUE_UNIT_STRUCT,
     HOLE_TAGS_CODE,

@@ -18,7 +18,7 @@ def test_a_worker_that_spark_lets_go_ends_without_a_traceback(tmp_path: Path) ->
         "SPARK_REUSE_WORKER": "1",
     }
     with subprocess.Popen(
-        [sys.executable, "-m", "spark_analytics.worker_daemon", "pyspark.worker"],
+        [sys.executable, "-m", "pocketmq.spark_analytics.worker_daemon", "pyspark.worker"],
         env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from stores import records
 
-from store.message_store import MessageStore
-from store.record import Record, decode_record
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.format.record import Record, decode_record
 
 QueueKey = tuple[str, int]
 

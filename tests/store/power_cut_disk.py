@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from store.disk import SHORTAGE, Disk, DiskLock, MappedRegion
+from pocketmq.store.disk.disk import SHORTAGE, Disk, DiskLock, MappedRegion
 
 PAGE_SIZE = 4096
 SECTOR_SIZE = 512

@@ -31,10 +31,10 @@ from model import FAR_MS, SCHEDULE_TOPIC, Model
 from power_cut_disk import PAGE_SIZE, Fault, PowerCutDisk, Stopped
 from stores import HOST, HOST_V6, ROOT, SteppedClock, small_config
 
-from store.disk import StoreError
-from store.message import Message, PutStatus
-from store.message_store import MessageStore
-from store.properties import encode_properties
+from pocketmq.store.disk.disk import StoreError
+from pocketmq.store.format.message import Message, PutStatus
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.format.properties import encode_properties
 
 TOPICS = ("A", "B", "long-" + "x" * 150, SCHEDULE_TOPIC)
 # Which calls a fault may hit, and with what.

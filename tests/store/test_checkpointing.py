@@ -4,7 +4,7 @@ import pytest
 from power_cut_disk import PowerCutDisk
 from stores import ROOT, SteppedClock, message, open_store
 
-from store.message_store import MessageStore
+from pocketmq.store.message_store import MessageStore
 
 CHECKPOINT = f"{ROOT}/checkpoint"
 

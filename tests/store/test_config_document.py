@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from store.config_document import (
+from pocketmq.store.format.config_document import (
     SEAL_KEY,
     check_seal,
     decode_document,

@@ -1,7 +1,7 @@
 import pytest
 
-from store.delay_level import DelayLevels
-from store.java_hash import java_hash
+from pocketmq.store.format.delay_level import DelayLevels
+from pocketmq.store.format.java_hash import java_hash
 
 STORED_MS = 1_700_000_000_000
 

@@ -11,9 +11,9 @@ import pytest
 from descriptors import descriptors
 from power_cut_disk import PowerCutDisk
 
-from store.disk import Disk
-from store.file_disk import FileDisk
-from store.memory_disk import MemoryDisk
+from pocketmq.store.disk.disk import Disk
+from pocketmq.store.disk.file_disk import FileDisk
+from pocketmq.store.disk.memory_disk import MemoryDisk
 
 
 @pytest.fixture(params=["file", "memory", "simulated"])
@@ -309,7 +309,7 @@ def test_what_is_reserved_on_tmpfs_may_be_written_by_a_later_mapping(is_closed: 
 
 ON_A_FULL_TMPFS = """
 import os, sys
-from store.file_disk import FileDisk
+from pocketmq.store.file_disk import FileDisk
 disk, folder = FileDisk(), sys.argv[1]
 region = disk.map(f"{folder}/file", 8 << 20, create=True)
 region.reserve(0, 4096)

@@ -8,7 +8,7 @@ import pytest
 from power_cut_disk import METHODS, Fault
 from simulator import ERROR_TEXTS, Walk
 
-from store.disk import StoreError
+from pocketmq.store.disk.disk import StoreError
 
 # What can say that there is no room; every call can say that the device is broken.
 NEED_ROOM = {"create", "reserve", "warm", "sync", "sync_dir", "write_file", "replace_file", "link", "rename", "make_dirs"}

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 import pytest
 from stores import ROOT, SteppedClock, message, small_config
 
-from runtime.clock import VirtualClock
-from store import abort_mark, clean_stop
-from store.java_hash import tags_code
-from store.layout import CHECKPOINT_SEAL_POSITION, CHECKPOINT_SEAL_STRUCT, CHECKPOINT_SIZE, RECORD_SIZE_MIN
-from store.memory_disk import MemoryDisk
-from store.message_store import MessageStore
-from store.record import decode_record
-from store.store_checkpoint import believed
+from pocketmq.runtime.clock import VirtualClock
+from pocketmq.store.recovery import abort_mark, clean_stop
+from pocketmq.store.format.java_hash import tags_code
+from pocketmq.store.format.layout import CHECKPOINT_SEAL_POSITION, CHECKPOINT_SEAL_STRUCT, CHECKPOINT_SIZE, RECORD_SIZE_MIN
+from pocketmq.store.disk.memory_disk import MemoryDisk
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.format.record import decode_record
+from pocketmq.store.disk.store_checkpoint import believed
 
 Files = dict[str, bytes]
 # (topic, queue id, queue offset) -> (physical offset, size, body)

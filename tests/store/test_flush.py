@@ -7,9 +7,9 @@ from pathlib import Path
 from power_cut_disk import PowerCutDisk
 from stores import ROOT, SteppedClock, message, open_store
 
-from store.file_disk import FileDisk
-from store.message import PutStatus
-from store.message_store import MessageStore
+from pocketmq.store.disk.file_disk import FileDisk
+from pocketmq.store.format.message import PutStatus
+from pocketmq.store.message_store import MessageStore
 
 LOG = f"{ROOT}/commitlog/{0:020}"
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runtime.clock import VirtualClock
-from store.disk import StoreError
-from store.file_disk import FileDisk
-from store.index_file import IndexFile
-from store.index_service import IndexService
-from store.message import DispatchRequest
-from store.store_checkpoint import StoreCheckpoint
+from pocketmq.runtime.clock import VirtualClock
+from pocketmq.store.disk.disk import StoreError
+from pocketmq.store.disk.file_disk import FileDisk
+from pocketmq.store.index.index_file import IndexFile
+from pocketmq.store.index.index_service import IndexService
+from pocketmq.store.format.message import DispatchRequest
+from pocketmq.store.disk.store_checkpoint import StoreCheckpoint
 
 SLOT_COUNT = 7
 INDEX_COUNT_MAX = 20

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.java_hash import java_hash, tags_code
+from pocketmq.store.format.java_hash import java_hash, tags_code
 
 
 def plain_java_hash(text: str) -> int:

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store.java_hash import java_hash
-from store.key_hash import as_key_hashes, joined, key_hashes, stretch_hashes
+from pocketmq.store.format.java_hash import java_hash
+from pocketmq.store.format.key_hash import as_key_hashes, joined, key_hashes, stretch_hashes
 
 
 def hash_by_definition(text: str) -> int:

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from store.file_disk import FileDisk
-from store.layout import BLANK_MAGIC_CODE, BLANK_STRUCT
-from store.log_scan import LogScan, next_sound_record
-from store.mapped_file_queue import MappedFileQueue
-from store.message import Message
-from store.open_files import resident_memory
-from store.record import BadRecordError, check_record, encode_record, is_blank, record_size, topic_part
+from pocketmq.store.disk.file_disk import FileDisk
+from pocketmq.store.format.layout import BLANK_MAGIC_CODE, BLANK_STRUCT
+from pocketmq.store.log.log_scan import LogScan, next_sound_record
+from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
+from pocketmq.store.format.message import Message
+from pocketmq.store.disk.open_files import resident_memory
+from pocketmq.store.format.record import BadRecordError, check_record, encode_record, is_blank, record_size, topic_part
 
 FILE_SIZE = 4096
 

@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from store.disk import MappedRegion, StoreError
-from store.file_disk import FileDisk
-from store.mapped_file_queue import MappedFileQueue
-from store.memory_disk import MemoryDisk
+from pocketmq.store.disk.disk import MappedRegion, StoreError
+from pocketmq.store.disk.file_disk import FileDisk
+from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
+from pocketmq.store.disk.memory_disk import MemoryDisk
 
 
 def filled(disk: MemoryDisk | FileDisk, directory: str, count: int) -> MappedFileQueue:

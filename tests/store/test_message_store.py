@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 from stores import ROOT, bodies, message, open_store
 
-from runtime.clock import VirtualClock
-from store.disk import StoreError
-from store.file_disk import FileDisk
-from store.java_hash import tags_code
-from store.memory_disk import MemoryDisk
-from store.message import SCHEDULE_TOPIC, GetStatus, PutStatus
-from store.message_store import MessageStore
+from pocketmq.runtime.clock import VirtualClock
+from pocketmq.store.disk.disk import StoreError
+from pocketmq.store.disk.file_disk import FileDisk
+from pocketmq.store.format.java_hash import tags_code
+from pocketmq.store.disk.memory_disk import MemoryDisk
+from pocketmq.store.format.message import SCHEDULE_TOPIC, GetStatus, PutStatus
+from pocketmq.store.message_store import MessageStore
 
 BIG = {"mapped_file_size_commit_log": 4 << 20, "mapped_file_size_consume_queue": 20 * 2000}
 

@@ -6,8 +6,8 @@ import pytest
 from power_cut_disk import Fault, PowerCutDisk
 from stores import ROOT, SteppedClock, bodies, message, open_store
 
-from store.message import PutStatus
-from store.message_store import MessageStore
+from pocketmq.store.format.message import PutStatus
+from pocketmq.store.message_store import MessageStore
 
 NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
 

@@ -7,9 +7,9 @@ import pytest
 from descriptors import descriptors
 from stores import message, open_store, records
 
-from store.file_disk import FileDisk
-from store.mapped_file_queue import MappedFileQueue
-from store.open_files import LOG_TAIL_KEPT, OpenFiles, resident_memory
+from pocketmq.store.disk.file_disk import FileDisk
+from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
+from pocketmq.store.disk.open_files import LOG_TAIL_KEPT, OpenFiles, resident_memory
 
 FILE_SIZE = 8 << 20
 

@@ -6,9 +6,9 @@ import pytest
 from power_cut_disk import PAGE_SIZE, SECTOR_SIZE, Fault, PowerCutDisk, Stopped
 from stores import ROOT, SteppedClock, bodies, message, small_config
 
-from store.mapped_file_queue import MappedFileQueue
-from store.message import PutStatus
-from store.message_store import MessageStore
+from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
+from pocketmq.store.format.message import PutStatus
+from pocketmq.store.message_store import MessageStore
 
 EIO, ENOSPC = OSError(5, "Input/output error"), OSError(28, "No space left on device")
 

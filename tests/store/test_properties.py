@@ -2,7 +2,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.properties import decode_properties, encode_properties, entries_from, is_odd, mark_of, text_of, value_of
+from pocketmq.store.format.properties import (
+    decode_properties,
+    encode_properties,
+    entries_from,
+    is_odd,
+    mark_of,
+    text_of,
+    value_of,
+)
 
 TEXT = st.text(st.characters(exclude_characters="\0\x01\x02", exclude_categories=["Cs"]), min_size=1, max_size=10)
 

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from isal.isal_zlib import crc32
 from stores import HOST, HOST_V6, message
 
-from store import layout
-from store.message import Message
-from store.properties import entries_from
-from store.record import (
+from pocketmq.store.format import layout
+from pocketmq.store.format.message import Message
+from pocketmq.store.format.properties import entries_from
+from pocketmq.store.format.record import (
     BadRecordError,
     bounds,
     check_record,

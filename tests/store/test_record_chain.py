@@ -5,9 +5,9 @@ import random
 import numpy as np
 import pytest
 
-from store.message import Message
-from store.record import encode_record, record_size, topic_part
-from store.record_chain import chained, linked
+from pocketmq.store.format.message import Message
+from pocketmq.store.format.record import encode_record, record_size, topic_part
+from pocketmq.store.format.record_chain import chained, linked
 
 FIRST = 7_000  # physical offset of the first byte
 

@@ -1,16 +1,16 @@
-"""Windows of records as arrays, held against the one-by-one functions of `store.record` and `store.properties`."""
+"""Windows of records as arrays, held against the one-by-one functions of `record` and `properties`."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store.layout import MESSAGE_MAGIC_CODE_V2
-from store.message import Message
-from store.properties import decode_properties
-from store.record import BadRecordError, check_record, decode_record, encode_record, record_size, topic_part
-from store.record_chain import chained
-from store.record_window import RecordWindow
+from pocketmq.store.format.layout import MESSAGE_MAGIC_CODE_V2
+from pocketmq.store.format.message import Message
+from pocketmq.store.format.properties import decode_properties
+from pocketmq.store.format.record import BadRecordError, check_record, decode_record, encode_record, record_size, topic_part
+from pocketmq.store.format.record_chain import chained
+from pocketmq.store.format.record_window import RecordWindow
 
 NAMES = ("KEYS", "TAGS", "UNIQ_KEY", "A_NAME_BEYOND_8_BYTES")
 HOSTS = st.sampled_from([bytes(8), bytes(20)])
@@ -127,6 +127,6 @@ def test_topics_whose_hashes_collide_are_told_apart(monkeypatch: pytest.MonkeyPa
     log = bytearray()
     for topic in ("aa", "bb", "aa", "cc"):
         log += encode(Message(topic, 0, b"", bytes(8), bytes(8)), len(log))
-    monkeypatch.setattr("store.record_window._TOPIC_HASH_FACTOR", np.uint64(0))
+    monkeypatch.setattr("pocketmq.store.format.record_window._TOPIC_HASH_FACTOR", np.uint64(0))
     names, ids = window_of(log).topics()
     assert [names[number] for number in ids] == [b"aa", b"bb", b"aa", b"cc"]

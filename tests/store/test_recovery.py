@@ -11,14 +11,14 @@ from collections.abc import Callable
 import pytest
 from stores import ROOT, SteppedClock, bodies, message, open_store, records, small_config
 
-from runtime.clock import VirtualClock
-from store.clean_stop import FILE_NAME
-from store.layout import CHECKPOINT_STRUCT, CONSUME_QUEUE_UNIT_STRUCT
-from store.memory_disk import MemoryDisk
-from store.message_store import MessageStore, rebuild
-from store.record import decode_record
-from store.recovery import Recovery
-from store.recovery_report import RecoveryReport, StartKind
+from pocketmq.runtime.clock import VirtualClock
+from pocketmq.store.recovery.clean_stop import FILE_NAME
+from pocketmq.store.format.layout import CHECKPOINT_STRUCT, CONSUME_QUEUE_UNIT_STRUCT
+from pocketmq.store.disk.memory_disk import MemoryDisk
+from pocketmq.store.message_store import MessageStore, rebuild
+from pocketmq.store.format.record import decode_record
+from pocketmq.store.recovery.recovery import Recovery
+from pocketmq.store.recovery.recovery_report import RecoveryReport, StartKind
 
 FILE_SIZE = 16 << 10
 COUNT = 60
@@ -481,8 +481,8 @@ def test_after_another_brokers_clean_stop_its_last_file_is_held_against_queues_a
 
 
 def test_a_crash_is_read_from_what_the_checkpoint_vouches_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("store.recovery_start._NEAR_ENOUGH", 1024)
-    monkeypatch.setattr("store.recovery_start._SEARCHED_AT_ONCE", 2048)
+    monkeypatch.setattr("pocketmq.store.recovery.recovery_start._NEAR_ENOUGH", 1024)
+    monkeypatch.setattr("pocketmq.store.recovery.recovery_start._SEARCHED_AT_ONCE", 2048)
     disk = MemoryDisk()
     clock = VirtualClock()
     store = open_store(disk, clock)
@@ -591,7 +591,7 @@ def test_surplus_queues_and_files_go() -> None:
 
 def test_a_recovery_that_is_killed_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Recovery, "checkpoint_interval", FILE_SIZE)
-    monkeypatch.setattr("store.log_scan.LogScan.__init__.__kwdefaults__", {"check_crc": True, "window_size": 4096})
+    monkeypatch.setattr("pocketmq.store.log.log_scan.LogScan.__init__.__kwdefaults__", {"check_crc": True, "window_size": 4096})
     disk = MemoryDisk()
     clock = SteppedClock()
     store = open_store(disk, clock, message_index_enable=True)

@@ -8,11 +8,11 @@ import pytest
 from power_cut_disk import Fault, PowerCutDisk
 from stores import ROOT, SteppedClock, bodies, message, open_store
 
-from store.disk import Disk
-from store.file_disk import FileDisk
-from store.memory_disk import MemoryDisk
-from store.message import PutStatus
-from store.message_store import MessageStore
+from pocketmq.store.disk.disk import Disk
+from pocketmq.store.disk.file_disk import FileDisk
+from pocketmq.store.disk.memory_disk import MemoryDisk
+from pocketmq.store.format.message import PutStatus
+from pocketmq.store.message_store import MessageStore
 
 HOUR_MS = 3_600_000
 NOON_MS = 1_700_049_600_000  # 12:00 UTC

@@ -12,9 +12,9 @@ import pytest
 from power_cut_disk import Fault, PowerCutDisk
 from stores import ROOT, SteppedClock, bodies, message, open_store
 
-from store.file_disk import FileDisk
-from store.message import PutStatus
-from store.message_store import MessageStore
+from pocketmq.store.disk.file_disk import FileDisk
+from pocketmq.store.format.message import PutStatus
+from pocketmq.store.message_store import MessageStore
 
 SHORTAGES = [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN]
 
@@ -23,7 +23,7 @@ CHILD = """
 import os, queue, resource, sys
 sys.path[:0] = sys.argv[2:]
 from stores import bodies, message, open_store
-from store.file_disk import FileDisk
+from pocketmq.store.file_disk import FileDisk
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 changes = dict(flush_disk_type="SYNC_FLUSH", mapped_file_open_max=8)

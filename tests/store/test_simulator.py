@@ -5,13 +5,13 @@ from collections.abc import Callable
 import pytest
 from simulator import Walk, walk
 
-from store.clean_stop import CleanStop
-from store.consume_queue_store import ConsumeQueueStore
-from store.flush import FlushService
-from store.mapped_file import MappedFile
-from store.mapped_file_queue import MappedFileQueue
-from store.queue_sums import SumCheck
-from store.recovery import Recovery
+from pocketmq.store.recovery.clean_stop import CleanStop
+from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
+from pocketmq.store.log.flush import FlushService
+from pocketmq.store.disk.mapped_file import MappedFile
+from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
+from pocketmq.store.queue.queue_checksums import SumCheck
+from pocketmq.store.recovery.recovery import Recovery
 
 SEEDS = 300
 MODES = pytest.mark.parametrize("flush_disk_type", ["SYNC_FLUSH", "ASYNC_FLUSH"])

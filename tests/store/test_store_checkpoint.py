@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from store.file_disk import FileDisk
-from store.store_checkpoint import StoreCheckpoint
+from pocketmq.store.disk.file_disk import FileDisk
+from pocketmq.store.disk.store_checkpoint import StoreCheckpoint
 
 
 def test_times_survive_a_reopening(tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stores import message, open_store
 
-from store.memory_disk import MemoryDisk
-from store.message_store import MessageStore
-from store.time_search import Boundary
+from pocketmq.store.disk.memory_disk import MemoryDisk
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.queue.time_search import Boundary
 
 
 def store_with(steps_ms: list[int]) -> tuple[MessageStore, list[int]]:

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from power_cut_disk import PowerCutDisk
 
-from store.file_disk import FileDisk
-from store.layout import TIMER_LOG_UNIT_DTYPE, TIMER_WHEEL_SLOT_DTYPE
-from store.memory_disk import MemoryDisk
-from store.open_files import resident_memory
-from store.timer_checkpoint import TimerCheckpoint, TimerState
-from store.timer_log import TimerLog, Units, joined
-from store.timer_wheel import TimerSlot, TimerWheel
+from pocketmq.store.disk.file_disk import FileDisk
+from pocketmq.store.format.layout import TIMER_LOG_UNIT_DTYPE, TIMER_WHEEL_SLOT_DTYPE
+from pocketmq.store.disk.memory_disk import MemoryDisk
+from pocketmq.store.disk.open_files import resident_memory
+from pocketmq.store.timer.timer_checkpoint import TimerCheckpoint, TimerState
+from pocketmq.store.timer.timer_log import TimerLog, Units, joined
+from pocketmq.store.timer.timer_wheel import TimerSlot, TimerWheel
 
 PER_FILE = 5
 FILE_SIZE = PER_FILE * 52 + 16 + 30  # one more unit would have room, but not its blank

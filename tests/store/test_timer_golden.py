@@ -11,16 +11,16 @@ import pytest
 from golden_files import GOLDEN, unpack_golden
 from timer_slots import units_at
 
-from store.file_disk import FileDisk
-from store.layout import (
+from pocketmq.store.disk.file_disk import FileDisk
+from pocketmq.store.format.layout import (
     TIMER_CHECKPOINT_STRUCT,
     TIMER_LOG_UNIT_DTYPE,
     TIMER_MAGIC_DELETE,
     TIMER_MAGIC_ROLL,
     TIMER_WHEEL_SLOT_DTYPE,
 )
-from store.timer_log import joined, unit_dues, unit_times
-from store.timer_store import TimerStore
+from pocketmq.store.timer.timer_log import joined, unit_dues, unit_times
+from pocketmq.store.timer.timer_store import TimerStore
 
 FILE_SIZE = 1 << 20
 NAMES = ["v5_clean", "v5_kill9"]

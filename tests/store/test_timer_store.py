@@ -7,11 +7,11 @@ import pytest
 from power_cut_disk import PowerCutDisk, Stopped
 from timer_slots import units_at
 
-from store.disk import Disk
-from store.layout import TIMER_MAGIC_DELETE, TIMER_MAGIC_ROLL
-from store.memory_disk import MemoryDisk
-from store.timer_log import Units, joined, unit_dues
-from store.timer_store import RecoveredTimers, TimerStore
+from pocketmq.store.disk.disk import Disk
+from pocketmq.store.format.layout import TIMER_MAGIC_DELETE, TIMER_MAGIC_ROLL
+from pocketmq.store.disk.memory_disk import MemoryDisk
+from pocketmq.store.timer.timer_log import Units, joined, unit_dues
+from pocketmq.store.timer.timer_store import RecoveredTimers, TimerStore
 
 NOW = 1_800_000_000_000
 SECOND, HOUR, DAY = 1000, 3_600_000, 86_400_000

@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from store.layout import TIMER_MAGIC_DELETE, TIMER_MAGIC_ROLL
-from store.timer_log import Units, joined
-from store.timer_store import TimerStore
+from pocketmq.store.format.layout import TIMER_MAGIC_DELETE, TIMER_MAGIC_ROLL
+from pocketmq.store.timer.timer_log import Units, joined
+from pocketmq.store.timer.timer_store import TimerStore
 
 
 class SlotUnits(NamedTuple):

@@ -5,14 +5,14 @@ from pathlib import Path
 
 from golden_files import TIMER_FILES, unpack_golden
 
-from runtime.clock import VirtualClock
-from store.config import MessageStoreConfig
-from store.file_disk import FileDisk
-from store.message import Message
-from store.message_store import MessageStore
-from store.properties import encode_properties
-from store_tools.store_files import StoreFiles
-from store_tools.verify import Verification, Verify
+from pocketmq.runtime.clock import VirtualClock
+from pocketmq.store.config import MessageStoreConfig
+from pocketmq.store.disk.file_disk import FileDisk
+from pocketmq.store.format.message import Message
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.format.properties import encode_properties
+from pocketmq.store_tools.store_files import StoreFiles
+from pocketmq.store_tools.verify import Verification, Verify
 
 GOLDEN_STORES = ("v4_clean", "v4_kill9", "v4_torn_body", "v4_torn_props", "v5_clean", "v5_kill9")
 HOST = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from store import layout
-from store.file_disk import FileDisk
-from store.index_file import IndexFile
-from store.key_hash import key_hashes
-from store.record import BadRecordError, check_record, decode_record, is_blank, physical_offset_of
-from store_tools import format_doc
-from store_tools.fields import parsed
+from pocketmq.store.format import layout
+from pocketmq.store.disk.file_disk import FileDisk
+from pocketmq.store.index.index_file import IndexFile
+from pocketmq.store.format.key_hash import key_hashes
+from pocketmq.store.format.record import BadRecordError, check_record, decode_record, is_blank, physical_offset_of
+from pocketmq.store_tools import format_doc
+from pocketmq.store_tools.fields import parsed
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 RECORDS = ("record", "record_v2", "golden_record", "filler")
@@ -31,7 +31,7 @@ def accepted(data: bytes, physical_offset: int) -> bool:
 
 def test_the_document_is_up_to_date() -> None:
     text = format_doc.DOCUMENT.read_text()
-    assert format_doc.render(text) == text, "run: python -m store_tools.format_doc"
+    assert format_doc.render(text) == text, "run: python -m pocketmq.store_tools.format_doc"
 
 
 def test_every_field_of_every_declaration_is_described() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from made_stores import NOW_MS, flip, made, opened
 
-from runtime.clock import VirtualClock
+from pocketmq.runtime.clock import VirtualClock
 
 COMMANDS = ("verify", "dump", "explain", "repair", "export", "import")
 
@@ -86,7 +86,7 @@ def test_a_signal_ends_it_without_a_word(root: Path, signal_number: int, exit_co
 
 OWNER = """
 import concurrent.futures, multiprocessing, os, signal, sys, types
-from store_tools import log_check
+from pocketmq.store_tools import log_check
 
 if __name__ == "__main__":
     plan = types.SimpleNamespace(root=sys.argv[1], commit_log_folder=sys.argv[1] + "/commitlog")

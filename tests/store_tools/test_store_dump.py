@@ -13,10 +13,10 @@ from golden_files import GOLDEN
 from made_stores import NOW_MS, flip, made, message, opened, unpacked
 from rich.console import Console
 
-from runtime.clock import VirtualClock
-from store_tools.dump import write_json, write_table
-from store_tools.selection import Damage, Selection, parse_time_ms, select
-from store_tools.store_files import StoreFiles
+from pocketmq.runtime.clock import VirtualClock
+from pocketmq.store_tools.dump import write_json, write_table
+from pocketmq.store_tools.selection import Damage, Selection, parse_time_ms, select
+from pocketmq.store_tools.store_files import StoreFiles
 
 
 @pytest.fixture(scope="module")

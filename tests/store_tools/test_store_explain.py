@@ -8,12 +8,12 @@ import pytest
 from made_stores import NOW_MS, flip, made, overwrite, unpacked
 from rich.console import Console
 
-from store.file_disk import FileDisk
-from store.timer_store import SLOTS_TOTAL, TimerStore
-from store_tools.explain import PlaceError, explain_place
-from store_tools.report import time_text
-from store_tools.selection import Damage, Selection, select
-from store_tools.store_files import StoreFiles
+from pocketmq.store.disk.file_disk import FileDisk
+from pocketmq.store.timer.timer_store import SLOTS_TOTAL, TimerStore
+from pocketmq.store_tools.explain import PlaceError, explain_place
+from pocketmq.store_tools.report import time_text
+from pocketmq.store_tools.selection import Damage, Selection, select
+from pocketmq.store_tools.store_files import StoreFiles
 
 
 @pytest.fixture(scope="module")

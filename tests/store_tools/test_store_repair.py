@@ -8,10 +8,10 @@ import pytest
 from made_stores import GOLDEN_STORES, flip, made, overwrite, unpacked, verified
 from rich.console import Console
 
-from store.layout import QUEUE_OFFSET_POSITION
-from store_tools.repair import EXIT_REFUSED, Repair
-from store_tools.selection import Damage, Selection, select
-from store_tools.store_files import StoreFiles
+from pocketmq.store.format.layout import QUEUE_OFFSET_POSITION
+from pocketmq.store_tools.repair import EXIT_REFUSED, Repair
+from pocketmq.store_tools.selection import Damage, Selection, select
+from pocketmq.store_tools.store_files import StoreFiles
 
 
 @pytest.fixture

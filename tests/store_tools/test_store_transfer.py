@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from made_stores import GOLDEN_STORES, HOST_V6, NOW_MS, made, message, opened, unpacked, verified
 
-from broker.topic_config import topic_name_problem
-from runtime.clock import VirtualClock
-from store_tools.dump import export_records
-from store_tools.import_rules import ImportRules
-from store_tools.selection import Damage, Selection, select
-from store_tools.store_files import StoreFiles
-from store_tools.transfer import ImportResult, import_records
+from pocketmq.broker.tables.topic_config import topic_name_problem
+from pocketmq.runtime.clock import VirtualClock
+from pocketmq.store_tools.dump import export_records
+from pocketmq.store_tools.import_rules import ImportRules
+from pocketmq.store_tools.selection import Damage, Selection, select
+from pocketmq.store_tools.store_files import StoreFiles
+from pocketmq.store_tools.transfer import ImportResult, import_records
 
 
 def exported(root: Path) -> str:

@@ -22,13 +22,13 @@ from made_stores import (
     write_topics,
 )
 
-from runtime.clock import VirtualClock
-from store.layout import CONSUME_QUEUE_UNIT_STRUCT
-from store.record import Record, encode_record, record_size, topic_part
-from store_tools.finding import Finding
-from store_tools.selection import Damage, Selection, select
-from store_tools.store_files import NotAStoreError, StoreFiles
-from store_tools.verify import Verify
+from pocketmq.runtime.clock import VirtualClock
+from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_STRUCT
+from pocketmq.store.format.record import Record, encode_record, record_size, topic_part
+from pocketmq.store_tools.finding import Finding
+from pocketmq.store_tools.selection import Damage, Selection, select
+from pocketmq.store_tools.store_files import NotAStoreError, StoreFiles
+from pocketmq.store_tools.verify import Verify
 
 
 @pytest.fixture(scope="module")
@@ -292,7 +292,7 @@ def test_much_damage_is_counted_and_not_listed(root: Path) -> None:
 
 
 def test_delay_levels_are_checked_when_they_are_given(root: Path) -> None:
-    from store.delay_level import DelayLevels
+    from pocketmq.store.format.delay_level import DelayLevels
 
     assert verified(root, delay_levels=DelayLevels()).exit_code == 0
     result = verified(root, delay_levels=DelayLevels("1s 2s 3s"))

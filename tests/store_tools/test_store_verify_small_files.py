@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from made_stores import NOW_MS, made, verified, write_topics
 
-from store import abort_mark
-from store.config_document import encode_document, sealed
-from store.file_disk import FileDisk
-from store.layout import TIMER_LOG_UNIT_SIZE, TIMER_WHEEL_SLOT_DTYPE
-from store.timer_store import TimerStore
-from store_tools.finding import Findings
-from store_tools.report import as_document
-from store_tools.small_files import check_small_files
-from store_tools.store_files import StoreFiles
-from store_tools.timer_check import TimerCheck, check_level_offsets
+from pocketmq.store.recovery import abort_mark
+from pocketmq.store.format.config_document import encode_document, sealed
+from pocketmq.store.disk.file_disk import FileDisk
+from pocketmq.store.format.layout import TIMER_LOG_UNIT_SIZE, TIMER_WHEEL_SLOT_DTYPE
+from pocketmq.store.timer.timer_store import TimerStore
+from pocketmq.store_tools.finding import Findings
+from pocketmq.store_tools.report import as_document
+from pocketmq.store_tools.small_files import check_small_files
+from pocketmq.store_tools.store_files import StoreFiles
+from pocketmq.store_tools.timer_check import TimerCheck, check_level_offsets
 
 
 @pytest.fixture

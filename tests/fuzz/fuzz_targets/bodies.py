@@ -8,15 +8,15 @@ import msgspec
 from fuzz_mutators import grow_with_first_byte, mutate_json, mutate_text
 from fuzz_oracle import One, Target, Wrong
 
-from broker.handlers.send import decode_batch
-from broker.pop_record import read_revive_record
-from broker.transaction_op import named_offsets
+from pocketmq.broker.handlers.send import decode_batch
+from pocketmq.broker.pop.pop_record import read_revive_record
+from pocketmq.broker.transaction.transaction_op import named_offsets
 from fuzz_targets.wire import recorded_frames
-from namesrv.register_body import RegisterBodyError, decode_register_body
-from remoting import bodies, delay_bodies, fastjson, pop_bodies
-from remoting.bodies import Body, decode_body, encode_body
-from remoting.dispatch import RemotingError
-from remoting.frame import FrameBuffer
+from pocketmq.namesrv.register_body import RegisterBodyError, decode_register_body
+from pocketmq.remoting import bodies, delay_bodies, fastjson, pop_bodies
+from pocketmq.remoting.bodies import Body, decode_body, encode_body
+from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.remoting.frame import FrameBuffer
 
 DECLARED: list[type[Body]] = sorted(
     {
@@ -174,7 +174,7 @@ def _pop_records() -> One:
 
 
 def _pop_record_seeds() -> list[bytes]:
-    from broker.pop_record import Ack, CheckPoint
+    from pocketmq.broker.pop.pop_record import Ack, CheckPoint
 
     samples = [msgspec.json.encode(sample_of(declared)) for declared in (CheckPoint, Ack)]
     return [b"\0" + samples[0], b"\1" + samples[1], b"\2" + samples[1], b"\3" + b"1,2,3,", b"\3" + b"17"]

@@ -15,13 +15,13 @@ from data_path import DataPath, StubChannel, pull_header, send_header
 from fuzz_mutators import Frame, grow_frames, join_frames, mutate_frames, split_frames
 from fuzz_oracle import Target, Wrong
 
-from broker.handlers import ROUTES
+from pocketmq.broker.handlers import ROUTES
 from fuzz_targets.bodies import DECLARED, sample_of
 from fuzz_targets.wire import declared_frames, recorded_frames
-from remoting.bodies import TopicConfig
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import decode_header
-from remoting.frame import FrameBuffer, FrameError
+from pocketmq.remoting.bodies import TopicConfig
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import decode_header
+from pocketmq.remoting.frame import FrameBuffer, FrameError
 
 VICTIM = "victim_7Qz"
 REMARK_MAX, LOG_LINE_MAX = 1000, 2000

@@ -9,17 +9,17 @@ from namesrv_doubles import Connection, LivenessClock
 
 from fuzz_targets.broker_requests import FRAMES_MAX, LogWatch, too_long_remarks, watch_log
 from fuzz_targets.wire import declared_frames, recorded_frames
-from namesrv.config import NamesrvConfig
-from namesrv.handlers import ROUTES, NamesrvServices
-from namesrv.kv_config import KVConfigManager
-from namesrv.route_info import RouteInfoManager
-from remoting.bodies import RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper, encode_body
-from remoting.codes import RequestCode
-from remoting.command import decode_header, encode_request
-from remoting.dispatch import Dispatcher
-from remoting.frame import FrameBuffer, FrameError
-from remoting.headers.route import RegisterBrokerRequestHeader
-from remoting.headers.topic import GetRouteInfoRequestHeader
+from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.handlers import ROUTES, NamesrvServices
+from pocketmq.namesrv.kv_config import KVConfigManager
+from pocketmq.namesrv.route_info import RouteInfoManager
+from pocketmq.remoting.bodies import RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper, encode_body
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.command import decode_header, encode_request
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.frame import FrameBuffer, FrameError
+from pocketmq.remoting.headers.route import RegisterBrokerRequestHeader
+from pocketmq.remoting.headers.topic import GetRouteInfoRequestHeader
 
 VICTIM = "victim_7Qz"
 INPUTS_PER_SERVER = 2_000

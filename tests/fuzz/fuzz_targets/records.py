@@ -8,12 +8,12 @@ from functools import cache
 import numpy as np
 from fuzz_oracle import One, Target, Wrong
 
-from broker.timer_record import read_timer_record
-from store.message import Message
-from store.properties import encode_properties
-from store.record import BadRecordError, bounds, check_record, decode_dispatch_request, decode_record
-from store.record_chain import chained, record_candidates
-from store.record_window import RecordWindow
+from pocketmq.broker.timer.timer_record import read_timer_record
+from pocketmq.store.format.message import Message
+from pocketmq.store.format.properties import encode_properties
+from pocketmq.store.format.record import BadRecordError, bounds, check_record, decode_dispatch_request, decode_record
+from pocketmq.store.format.record_chain import chained, record_candidates
+from pocketmq.store.format.record_window import RecordWindow
 
 HOST, HOST_V6 = bytes((127, 0, 0, 1, 0, 0, 0, 1)), bytes(15) + b"\1" + bytes(3) + b"\1"
 TIMED = {"TIMER_OUT_MS": "1700000005000", "REAL_TOPIC": "T", "TIMER_DELAY_SEC": "5", "REAL_QID": "0"}
@@ -39,10 +39,10 @@ def sample_log() -> bytes:
 
 def _encoded(message: Message, physical_offset: int) -> bytes:
     """The record as the log would have it."""
-    from runtime.clock import VirtualClock
-    from store.config import MessageStoreConfig
-    from store.memory_disk import MemoryDisk
-    from store.message_store import MessageStore
+    from pocketmq.runtime.clock import VirtualClock
+    from pocketmq.store.config import MessageStoreConfig
+    from pocketmq.store.disk.memory_disk import MemoryDisk
+    from pocketmq.store.message_store import MessageStore
 
     config = MessageStoreConfig("/s", mapped_file_size_commit_log=1 << 16, max_hash_slot_num=4, max_index_num=8)
     store = MessageStore(config, MemoryDisk(), VirtualClock())

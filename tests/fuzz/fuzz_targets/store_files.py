@@ -10,11 +10,11 @@ from fuzz_oracle import One, Target, Wrong
 from small_store import SIZES, make_store
 from timed import Timed
 
-from runtime.clock import VirtualClock
-from store.config import MessageStoreConfig
-from store.disk import StoreError
-from store.memory_disk import MemoryDisk
-from store.message_store import MessageStore
+from pocketmq.runtime.clock import VirtualClock
+from pocketmq.store.config import MessageStoreConfig
+from pocketmq.store.disk.disk import StoreError
+from pocketmq.store.disk.memory_disk import MemoryDisk
+from pocketmq.store.message_store import MessageStore
 
 HEAD = struct.Struct(">BBH")
 """Which file, how (1: what follows takes its place, 2: cut at the number, else edits: position, byte), a number."""

@@ -9,18 +9,11 @@ from fuzz_mutators import grow_frames, grow_with_first_byte, mutate_frames, muta
 from fuzz_oracle import One, Target, Wrong
 from recordings import all_recorded
 
-from broker.handlers import ROUTES as BROKER_ROUTES
-from namesrv.handlers import ROUTES as NAMESRV_ROUTES
-from remoting.command import (
-    DECODE_ERRORS,
-    Response,
-    decode_header,
-    encode_request,
-    request_decoder,
-    typed_request,
-)
-from remoting.frame import FrameBuffer, FrameError
-from remoting.header import CommandHeader, ext_map
+from pocketmq.broker.handlers import ROUTES as BROKER_ROUTES
+from pocketmq.namesrv.handlers import ROUTES as NAMESRV_ROUTES
+from pocketmq.remoting.command import DECODE_ERRORS, Response, decode_header, encode_request, request_decoder, typed_request
+from pocketmq.remoting.frame import FrameBuffer, FrameError
+from pocketmq.remoting.header import CommandHeader, ext_map
 
 FRAME_SIZE_MAX = 1200
 

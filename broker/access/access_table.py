@@ -1,0 +1,347 @@
+"""The permission table: what each request code needs from an account when `aclEnable` is set.
+
+Each routed code is in one of three parts: `SIGNED_CODES` need a right signature and nothing else, `ADMIN_CODES` an admin,
+and `RESOURCES` names the topics and groups that a request is about, with the right to each. A code in none of them needs an
+admin, so a new code is closed until it has a place here; a test holds the table to the routes.
+
+4.9.4 asks for a permission with few codes and for a signature with all others. We ask for more: whatever shows or copies
+messages needs SUB on the topic that the messages are for, wherever they lie; what shows or changes the state of a group
+needs SUB on it; what shows whole tables, or changes what belongs to all, needs an admin.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from pocketmq.broker.acl.access_rules import ADMIN, PUB, SUB, Resources
+from pocketmq.broker.names import TIMER_TOPIC
+from pocketmq.broker.put.message_id import decode_message_id
+from pocketmq.broker.pop.pop_record import normal_topic_of
+from pocketmq.broker.services import Services
+from pocketmq.broker.names import (
+    DLQ_PREFIX,
+    OFFSET_MOVED_EVENT,
+    REPLY_TOPIC_SUFFIX,
+    RETRY_PREFIX,
+    SYSTEM_PREFIX,
+    TRANS_CHECK_MAX_TIME_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+)
+from pocketmq.remoting.bodies import REQUEST_BODY_SIZE_MAX, HeartbeatData, LockBatchBody, decode_body
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.command import Request
+from pocketmq.remoting.pop_bodies import BatchAckMessageRequestBody, QueryAssignmentRequestBody
+from pocketmq.store.format.message import SCHEDULE_TOPIC
+from pocketmq.store.format.multi_dispatch import INNER_MULTI_DISPATCH, LMQ_PREFIX
+from pocketmq.store.format.properties import REAL_TOPIC, decode_properties, mark_of, text_of, value_of
+from pocketmq.store.format.record import bounds, entries_of
+
+SIGNED_CODES: Final = frozenset(
+    {
+        RequestCode.CHECK_CLIENT_CONFIG,  # says whether an expression parses
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,  # the same names on each broker
+        RequestCode.GET_BROKER_CLUSTER_ACL_INFO,  # names and versions of the ACL files
+        RequestCode.READ_CLOCK,
+    }
+)
+"""What each account may ask."""
+
+ADMIN_CODES: Final = frozenset(
+    {
+        # Apache's:
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        RequestCode.UPDATE_BROKER_CONFIG,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        # Secrets, and who has rights:
+        RequestCode.UPDATE_AND_CREATE_ACL_CONFIG,
+        RequestCode.DELETE_ACL_CONFIG,
+        RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+        RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
+        # Files, queues and messages of all topics:
+        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
+        RequestCode.CLEAN_UNUSED_TOPIC,
+        RequestCode.DELETE_EXPIRED_COMMITLOG,
+        RequestCode.SET_MESSAGE_REQUEST_MODE,
+        RequestCode.QUERY_DELAYED,
+        RequestCode.COUNT_DELAYED,
+        RequestCode.CANCEL_DELAYED,
+        RequestCode.DELIVER_DELAYED_NOW,
+        RequestCode.ADVANCE_CLOCK,
+        # The broker's settings, figures and whole tables:
+        RequestCode.GET_BROKER_CONFIG,
+        RequestCode.GET_BROKER_RUNTIME_INFO,
+        RequestCode.VIEW_BROKER_STATS_DATA,
+        RequestCode.GET_BROKER_CONSUME_STATS,
+        RequestCode.GET_ALL_TOPIC_CONFIG,
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
+        RequestCode.GET_ALL_CONSUMER_OFFSET,
+        RequestCode.GET_ALL_DELAY_OFFSET,
+        RequestCode.GET_TIMER_CHECK_POINT,
+        RequestCode.GET_TIMER_METRICS,
+        # Producer groups have no permissions of their own:
+        RequestCode.GET_PRODUCER_CONNECTION_LIST,
+        RequestCode.GET_ALL_PRODUCER_INFO,
+    }
+)
+"""What only an admin may ask."""
+
+# --- topics and groups ----------------------------------------------------------------------------------------------
+
+_PUT_ASIDE: Final = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC))
+_OTHERS_MESSAGES: Final = _PUT_ASIDE | {TRANS_OP_HALF_TOPIC, OFFSET_MOVED_EVENT}
+"""System topics that hold, or tell of, messages of other topics."""
+_EITHER: Final = PUB | SUB
+_RETRY_TOPIC_SIZE_MAX: Final = 1024
+"""Longer names belong to no topic: a topic has 255 characters at most, a group 255."""
+_REAL_TOPIC_MARK: Final = mark_of(REAL_TOPIC)
+
+
+def _holds_others_messages(services: Services, topic: str) -> bool:
+    if topic in _OTHERS_MESSAGES or topic.startswith(SYSTEM_PREFIX):
+        return True
+    return topic.endswith(REPLY_TOPIC_SUFFIX) and topic in services.topics.system_topics
+
+
+def _topic(services: Services, topic: str, needed: int = SUB) -> Resources:
+    """A topic that is looked into; a system topic that holds messages of others needs an admin.
+
+    A dead-letter topic is its group's, too. `%RETRY%group_topic` is a retry topic of pops, or of a group whose name has that
+    form: where both group and topic exist, it needs the right to the topic as well.
+    """
+    if _holds_others_messages(services, topic):
+        yield topic, ADMIN
+        return
+    yield topic, needed
+    if topic.startswith(DLQ_PREFIX):
+        yield RETRY_PREFIX + topic.removeprefix(DLQ_PREFIX), SUB
+    elif topic.startswith(RETRY_PREFIX) and len(topic) <= _RETRY_TOPIC_SIZE_MAX:
+        name = topic.removeprefix(RETRY_PREFIX)
+        for end in (at for at, character in enumerate(name) if character in "_+" and at):
+            if name[:end] in services.groups.table and name[end + 1 :] in services.topics.table:
+                yield from _topic(services, name[end + 1 :], needed)
+
+
+def _group(group: str | None) -> Resources:
+    return () if group is None else ((RETRY_PREFIX + group, SUB),)
+
+
+def _of_message(services: Services, physical_offset: int, needed: int, group: str = "") -> Resources:
+    """The topic that the message is for, also while it lies in another. Where there is no message, the handler says so."""
+    record = services.store.message_at(physical_offset)
+    if record is None:
+        return ()
+    _, _, start, size = bounds(record, 0)
+    topic = str(record[start : start + size], "utf-8", "replace")
+    real = value_of(entries_of(record, 0), _REAL_TOPIC_MARK) if topic in _PUT_ASIDE else None
+    return _topic(services, normal_topic_of(topic, group) if real is None else text_of(real), needed)
+
+
+def _of_message_id(services: Services, message_id: str | None, needed: int, group: str = "") -> Resources:
+    try:
+        _, physical_offset = decode_message_id(message_id or "")
+    except ValueError:
+        return ()
+    return _of_message(services, physical_offset, needed, group)
+
+
+# --- what a request is about ----------------------------------------------------------------------------------------
+
+
+def _send(services: Services, request: Request[Any]) -> Resources:
+    header = request.header
+    yield from _written_topic(header.topic, header.producer_group)
+    if header.properties and INNER_MULTI_DISPATCH in header.properties and services.store.config.enable_multi_dispatch:
+        names = decode_properties(header.properties).get(INNER_MULTI_DISPATCH, "")
+        for name in names.split(","):
+            if name and not name.startswith(LMQ_PREFIX):
+                yield from _written_topic(name, header.producer_group)
+    if header.batch and INNER_MULTI_DISPATCH.encode() in request.body and services.store.config.enable_multi_dispatch:
+        yield header.topic, ADMIN  # of a batch the queues are named inside the body
+
+
+def _written_topic(topic: str, producer_group: str) -> Resources:
+    if topic.startswith(RETRY_PREFIX):
+        return (*_group(producer_group), (topic, SUB))
+    return ((topic, PUB),)
+
+
+def _reply(services: Services, request: Request[Any]) -> Resources:
+    """The topic of replies takes replies of each account; Apache looks at no other topic either."""
+    topic = request.header.topic
+    return () if topic.endswith(REPLY_TOPIC_SUFFIX) else ((topic, PUB),)
+
+
+def _send_back(services: Services, request: Request[Any]) -> Resources:
+    group = request.header.group
+    yield from _group(group)
+    yield from _of_message(services, request.header.physical_offset, SUB, group)
+
+
+def _of_consumer_group(services: Services, request: Request[Any]) -> Resources:
+    return _group(request.header.consumer_group)
+
+
+def _of_group(services: Services, request: Request[Any]) -> Resources:
+    return _group(request.header.group)
+
+
+def _of_topic(services: Services, request: Request[Any]) -> Resources:
+    return _topic(services, request.header.topic)
+
+
+def _of_topic_either(services: Services, request: Request[Any]) -> Resources:
+    """Who writes and who reads may both know how far a topic's queues are, and how many it has."""
+    return _topic(services, request.header.topic, _EITHER)
+
+
+def _of_topic_and_consumer_group(services: Services, request: Request[Any]) -> Resources:
+    yield from _topic(services, request.header.topic)
+    yield from _group(request.header.consumer_group)
+
+
+def _of_queue(services: Services, request: Request[Any]) -> Resources:
+    """A queue, and the subscription of a group where one is named."""
+    yield from _topic(services, request.header.topic)
+    yield from _group(request.header.consumer_group or None)
+
+
+def _of_progress(services: Services, request: Request[Any]) -> Resources:
+    """A group, in one topic or, where none is named, in all of its topics."""
+    if request.header.topic:
+        yield from _topic(services, request.header.topic)
+    yield from _group(request.header.consumer_group)
+
+
+def _of_topic_and_group(services: Services, request: Request[Any]) -> Resources:
+    yield from _topic(services, request.header.topic)
+    yield from _group(request.header.group)
+
+
+def _clone(services: Services, request: Request[Any]) -> Resources:
+    header = request.header
+    if header.topic:
+        yield header.topic, SUB
+    yield from _group(header.src_group)
+    yield from _group(header.dest_group)
+
+
+def _recall(services: Services, request: Request[Any]) -> Resources:
+    return ((request.header.topic, PUB),)
+
+
+def _heart_beat(services: Services, request: Request[Any]) -> Resources:
+    resources: list[tuple[str, int]] = []
+    for consumer in decode_body(HeartbeatData, request.body, REQUEST_BODY_SIZE_MAX).consumer_data_set:
+        resources += _group(consumer.group_name)
+        resources += [(subscription.topic, SUB) for subscription in consumer.subscription_data_set]
+    return resources
+
+
+def _of_popped(services: Services, request: Request[Any]) -> Resources:
+    """What was popped may come from the group's retry topic of a topic, `%RETRY%group_topic`."""
+    topic, group = request.header.topic, request.header.consumer_group
+    yield from _topic(services, normal_topic_of(topic, group))
+    yield from _group(group)
+
+
+def _of_locks(services: Services, request: Request[Any]) -> Resources:
+    return _group(decode_body(LockBatchBody, request.body, REQUEST_BODY_SIZE_MAX).consumer_group)
+
+
+def _of_assignment(services: Services, request: Request[Any]) -> Resources:
+    asked = decode_body(QueryAssignmentRequestBody, request.body, REQUEST_BODY_SIZE_MAX)
+    yield from _topic(services, asked.topic)
+    yield from _group(asked.consumer_group)
+
+
+def _batch_ack(services: Services, request: Request[Any]) -> Iterator[tuple[str, int]]:
+    for ack in decode_body(BatchAckMessageRequestBody, request.body, REQUEST_BODY_SIZE_MAX).acks:
+        yield from _topic(services, ack.t)
+        yield from _group(ack.c)
+
+
+def _view(services: Services, request: Request[Any]) -> Resources:
+    return _of_message(services, request.header.physical_offset, SUB)
+
+
+def _consume_directly(services: Services, request: Request[Any]) -> Resources:
+    group = request.header.consumer_group
+    yield from _group(group)
+    yield from _of_message_id(services, request.header.msg_id, SUB, group)
+
+
+def _end_transaction(services: Services, request: Request[Any]) -> Resources:
+    return _of_message(services, request.header.commit_log_offset, PUB)
+
+
+def _resume_check(services: Services, request: Request[Any]) -> Resources:
+    return _of_message_id(services, request.header.msg_id, PUB)
+
+
+ResourcesOf = Callable[[Services, Request[Any]], Resources]
+
+RESOURCES: Final[dict[int, ResourcesOf]] = {
+    # Writing:
+    RequestCode.SEND_MESSAGE: _send,
+    RequestCode.SEND_MESSAGE_V2: _send,
+    RequestCode.SEND_BATCH_MESSAGE: _send,
+    RequestCode.SEND_REPLY_MESSAGE: _reply,
+    RequestCode.SEND_REPLY_MESSAGE_V2: _reply,
+    RequestCode.RECALL_MESSAGE: _recall,
+    RequestCode.END_TRANSACTION: _end_transaction,
+    RequestCode.RESUME_CHECK_HALF_MESSAGE: _resume_check,
+    # Reading and copying messages:
+    RequestCode.PULL_MESSAGE: _of_topic_and_consumer_group,
+    RequestCode.LITE_PULL_MESSAGE: _of_topic_and_consumer_group,
+    RequestCode.POP_MESSAGE: _of_topic_and_consumer_group,
+    RequestCode.PEEK_MESSAGE: _of_topic_and_consumer_group,
+    RequestCode.NOTIFICATION: _of_topic_and_consumer_group,
+    RequestCode.POLLING_INFO: _of_topic_and_consumer_group,
+    RequestCode.QUERY_MESSAGE: _of_topic,
+    RequestCode.VIEW_MESSAGE_BY_ID: _view,
+    RequestCode.CONSUMER_SEND_MSG_BACK: _send_back,
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: _consume_directly,
+    RequestCode.QUERY_CONSUME_QUEUE: _of_queue,
+    # What a consumer does for its group:
+    RequestCode.HEART_BEAT: _heart_beat,
+    RequestCode.UNREGISTER_CLIENT: _of_consumer_group,
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: _of_consumer_group,
+    RequestCode.LOCK_BATCH_MQ: _of_locks,
+    RequestCode.UNLOCK_BATCH_MQ: _of_locks,
+    RequestCode.QUERY_ASSIGNMENT: _of_assignment,
+    RequestCode.QUERY_CONSUMER_OFFSET: _of_topic_and_consumer_group,
+    RequestCode.UPDATE_CONSUMER_OFFSET: _of_topic_and_consumer_group,
+    RequestCode.ACK_MESSAGE: _of_popped,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _of_popped,
+    RequestCode.BATCH_ACK_MESSAGE: _batch_ack,
+    # Queues and topics:
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _of_topic_either,
+    RequestCode.GET_MAX_OFFSET: _of_topic_either,
+    RequestCode.GET_MIN_OFFSET: _of_topic_either,
+    RequestCode.GET_EARLIEST_MSG_STORETIME: _of_topic_either,
+    RequestCode.GET_TOPIC_CONFIG: _of_topic_either,
+    RequestCode.GET_TOPIC_STATS_INFO: _of_topic_either,
+    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: _of_topic_either,
+    # Groups, for tools:
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: _of_topic_and_group,
+    RequestCode.CLONE_GROUP_OFFSET: _clone,
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: _of_group,
+    RequestCode.GET_CONSUMER_CONNECTION_LIST: _of_consumer_group,
+    RequestCode.GET_CONSUMER_RUNNING_INFO: _of_consumer_group,
+    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: _of_topic_and_group,
+    RequestCode.GET_CONSUME_STATS: _of_progress,
+    RequestCode.QUERY_TOPICS_BY_CONSUMER: _of_group,
+    RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: _of_topic_and_group,
+    RequestCode.QUERY_CONSUME_TIME_SPAN: _of_topic_and_group,
+}
+"""Request code -> topics and groups that a request is about, and the right to each that it needs."""
+
+
+def needs_admin(code: int) -> bool:
+    """Whether only an admin may ask for `code`; so it is with a code that has no place in the table."""
+    return code in ADMIN_CODES or not (code in SIGNED_CODES or code in RESOURCES)

@@ -1,0 +1,92 @@
+"""The copy of a record that waited, as it goes to its real topic.
+
+Made straight from the record's bytes: the body is a view of the log until the store has joined the copy, and the stored
+property string is the record's own, with what the delivery adds behind it. Only a string that is odd (see
+`properties`), or says what is true of the record alone, is made anew.
+"""
+
+from functools import lru_cache
+from typing import Final
+
+from pocketmq.broker.put.put import STALE_IN_COPIES, WAIT
+from pocketmq.broker.names import TRANS_HALF_TOPIC
+from pocketmq.store.format.layout import RECORD_FIXED_STRUCTS, SYS_FLAG_POSITION
+from pocketmq.store.format.message import Message, folder_problem
+from pocketmq.store.format.properties import DELAY, REAL_QID, REAL_TOPIC, decode_properties, encode_properties, is_odd
+from pocketmq.store.format.record import HOST_FLAGS, PROPERTIES_SIZE_MAX, bounds, store_timestamp_of
+
+OWN_PROPERTY: Final = "PMQ_"
+"""How the names of properties begin that only we know; no copy shows them."""
+_ENQUEUE_MS: Final = "TIMER_ENQUEUE_MS"
+_DEQUEUE_MS: Final = "TIMER_DEQUEUE_MS"
+_QUEUE_ID_MAX: Final = 2**31 - 1
+
+
+def delivered_message(view: memoryview, position: int = 0) -> Message:
+    """The copy of the record at `position`; its body is a part of the view. 9 us with its put, 13 by way of a `Record`.
+
+    Raises ValueError when there is none, or it does not say where to.
+    """
+    size, body_start, topic_start, topic_size = bounds(view, position)
+    fixed = RECORD_FIXED_STRUCTS[view[position + SYS_FLAG_POSITION + 3] & HOST_FLAGS]
+    values = fixed.unpack_from(view, position)
+    stored = bytes(view[topic_start + topic_size + 2 : position + size])
+    text = str(stored, "utf-8", "replace")
+    properties = decode_properties(text)
+    topic, queue_id = properties.get(REAL_TOPIC), properties.get(REAL_QID)
+    if not topic or queue_id is None:
+        raise ValueError(f"it has no {REAL_TOPIC} and {REAL_QID}")
+    problem = _topic_problem(topic) if len(topic) <= NAME_SIZE_MAX else f"a topic has no {len(topic)} characters"
+    number = int(queue_id)
+    if problem is not None or not 0 <= number <= _QUEUE_ID_MAX:
+        raise ValueError(problem or f"{REAL_QID}={queue_id} is no queue id")
+    for name in STALE_IN_COPIES:
+        properties.pop(name, None)
+    if 0 in stored or is_odd(text, properties):  # another broker's, which stores what it is given
+        stored = encode_properties(properties).encode()
+    properties.pop(DELAY, None)
+    properties[WAIT] = "false"
+    return Message(
+        topic,
+        number,
+        view[body_start : body_start + values[14]],
+        values[9],
+        values[11],
+        values[4],
+        values[7],
+        values[8],
+        values[12],
+        values[13],
+        properties,
+        stored,
+    )
+
+
+NAME_SIZE_MAX: Final = 255
+"""Characters of a topic's name: more fit in no record."""
+
+
+@lru_cache(4096)
+def _topic_problem(topic: str) -> str | None:
+    return f"{topic} is not a topic to deliver to" if topic == TRANS_HALF_TOPIC else folder_problem(topic)
+
+
+def due_copy(view: memoryview, position: int, now_ms: int, precision_ms: int) -> Message:
+    """The copy of a timer, as TimerMessageStore.convertMessage makes it: it tells when it came into its slot, and out.
+
+    Raises ValueError as `delivered_message`.
+    """
+    message = delivered_message(view, position)
+    stored, stored_ms = message.properties_bytes, store_timestamp_of(view, position)
+    entered_ms = stored_ms - stored_ms % precision_ms
+    if b"PMQ_" in stored or b"QUEUE_MS\x01" in stored:
+        properties = decode_properties(stored)
+        kept = {name: value for name, value in properties.items() if not name.startswith(OWN_PROPERTY)}
+        kept |= {_ENQUEUE_MS: str(entered_ms), _DEQUEUE_MS: str(now_ms)}
+        added = encode_properties(kept).encode()
+    else:
+        separator = b"" if stored.endswith(b"\x02") else b"\x02"
+        added = b"%b%bTIMER_ENQUEUE_MS\x01%d\x02TIMER_DEQUEUE_MS\x01%d" % (stored, separator, entered_ms, now_ms)
+    if len(added) <= PROPERTIES_SIZE_MAX:
+        message.properties_bytes = added
+    return message

@@ -1,0 +1,363 @@
+"""ScheduleMessageService: the levels of `messageDelayLevel`.
+
+A delayed message waits as a record in SCHEDULE_TOPIC_XXXX, queue = level - 1, and the tags code of its queue unit is the
+time at which it is due. So each level is a queue sorted by due time, of which only the head matters. The heads of all
+levels are in a heap, and one timer is set for the earliest: nothing polls, nothing runs early, and levels that are due
+together are delivered in the order of their due times. A level without messages is in no heap; an arrival puts it there.
+
+To deliver is to put a copy into the real topic and queue. The stored property string of the copy still shows DELAY,
+REAL_TOPIC and REAL_QID, as Apache's does (ScheduleMessageService renders it before it clears them); the map that the store
+acts on has no DELAY, and the copy goes to the store directly, so it is not delayed again.
+
+The next queue offset of each level is kept in `config/delayOffset.json`. It is written only once the copies delivered before
+it are synced: written earlier, a power cut could lose a message in both places. A mark of our own (`level_mark`) is
+newer: a killed process repeats at most the batch under way, a power cut what was delivered in the last second.
+"""
+
+import heapq
+import logging
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from typing import Any, Final, NamedTuple
+
+from pocketmq.broker.delay.clock_steps import ClockSteps
+from pocketmq.broker.tables.config_manager import ConfigManager
+from pocketmq.broker.delay.delay_cancelled import DelayCancelled
+from pocketmq.broker.delay.delayed_copy import delivered_message
+from pocketmq.broker.delay.level_mark import LevelMark
+from pocketmq.runtime.timers import Timer, Timers
+from pocketmq.runtime.turn import Turn
+from pocketmq.store.disk.config_file import ConfigFile
+from pocketmq.store.queue.consume_queue_ext import EXT_ADDRESS_MAX
+from pocketmq.store.format.delay_level import DelayLevels
+from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_STRUCT, HOLE_TAGS_CODE
+from pocketmq.store.format.message import SCHEDULE_TOPIC, Arrival, PutResult, PutStatus
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.format.record import BadRecordError
+
+log = logging.getLogger("broker")
+
+BATCH_MAX: Final = 64
+"""Messages delivered in one turn of the loop (about 1 ms); others have their turn before the next."""
+UNITS_READ: Final = 32
+RETRY_AFTER_S: Final = 0.1
+FAILED_MAX: Final = 8
+"""With so many messages that cannot be put, no other is tried."""
+_UNSTORABLE: Final = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
+_PUT_OK: Final = PutStatus.PUT_OK
+
+
+class _Level:
+    """One level's place in its queue. `units` are those read ahead, from `next_offset` on."""
+
+    __slots__ = ("delay_ms", "is_queued", "next_offset", "queue_id", "units")
+
+    def __init__(self, level: int, delay_ms: int | None) -> None:
+        self.queue_id = level - 1
+        self.delay_ms = delay_ms
+        self.next_offset = 0
+        self.is_queued = False
+        self.units: list[tuple[int, int, int]] = []
+
+
+class _Failed(NamedTuple):
+    level: int
+    queue_offset: int
+    physical_offset: int
+
+
+class ScheduleMessageService(ConfigManager):
+    """Delivers delayed messages when they are due."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        levels: DelayLevels,
+        file: ConfigFile,
+        timers: Timers,
+        turn: Turn,
+        cancelled: DelayCancelled,
+        steps: ClockSteps | None = None,
+        mark: LevelMark | None = None,
+    ) -> None:
+        """Without a `mark` a killed process repeats what was delivered since the file was written."""
+        super().__init__(file, timers.clock)
+        self._mark = mark
+        self._cancelled = cancelled
+        self._steps = steps or ClockSteps(timers.clock)
+        self.levels = levels
+        self._store = store
+        self._timers = timers
+        self._turn = turn
+        self._rows = {level: _Level(level, levels.delay_ms(level)) for level in range(1, levels.level_max + 1)}
+        self._in_file: set[int] = set()
+        self._heads: list[tuple[int, int]] = []  # (due ms, level)
+        self._timer: Timer | None = None
+        # What could not be put and is tried again beside the others; of so much of it no more is tried.
+        self._failed: list[_Failed] = []
+        self._retry_timer: Timer | None = None
+        self.on_put_failed: Callable[[], None] = lambda: None
+        self._is_running = False
+        # Behind the newest copy delivered, and what waits for being synced up to there: (end offset, document).
+        self._delivered_end = 0
+        self._unwritten: tuple[int, dict[str, Any]] | None = None
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Correct the offsets against the queues, and deliver from now on."""
+        for queue in self._store.queues:
+            if queue.topic == SCHEDULE_TOPIC:
+                # Also where the table no longer has that level: what waits there is delivered at its time.
+                self._row(queue.queue_id + 1)
+        self._is_running = True
+        self.look()
+        self._steps.subscribe(self._calendar_set)
+        self.clock.subscribe(lambda now_ms: self.look())
+        for level, row in self._rows.items():
+            self._correct(level, row)
+            self._queue_head(level, row)
+        if self._mark is not None:
+            self._mark.write(self._next_offsets(), self._delivered_end)
+        self._arm()
+
+    def stop(self) -> None:
+        """Deliver no more."""
+        self._is_running = False
+        for timer in (self._timer, self._retry_timer):
+            if timer is not None:
+                timer.cancel()
+
+    def look(self) -> None:
+        """Has somebody set the calendar? To be called some times a second."""
+        commit_log = self._store.commit_log
+        self._steps.note(commit_log.max_offset, commit_log.last_store_timestamp_ms)
+
+    def _calendar_set(self) -> None:
+        """All due times have changed."""
+        if self._is_running:
+            self._heads = [(self._due_ms(self._rows[level]), level) for _, level in self._heads]
+            heapq.heapify(self._heads)
+            self._arm()
+
+    def _row(self, level: int) -> _Level:
+        row = self._rows.get(level)
+        if row is None:
+            row = self._rows[level] = _Level(level, None)
+        return row
+
+    def _correct(self, level: int, row: _Level) -> None:
+        queue = self._store.queue(SCHEDULE_TOPIC, row.queue_id)
+        low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+        marked = self.marked_to(level)
+        if marked > row.next_offset:
+            log.info("delay level %d goes on at offset %d: the mark is newer than %s", level, marked, self.file.path)
+            row.next_offset = marked
+        if not low <= row.next_offset <= high:
+            log.warning("delay level %d: offset %d is outside %d..%d; corrected", level, row.next_offset, low, high)
+            row.next_offset = min(max(row.next_offset, low), high)
+
+    # --- heads ------------------------------------------------------------------------------------------------------
+
+    def arrived(self, arrivals: Iterable[Arrival]) -> None:
+        """Queues grew: a level that was empty has a head now. To be called after each dispatch."""
+        found = False
+        for arrival in arrivals:
+            if arrival.topic == SCHEDULE_TOPIC and self._is_running:
+                if not found:
+                    self.look()
+                level = arrival.queue_id + 1
+                row = self._row(level)
+                if not row.is_queued:
+                    self._queue_head(level, row)
+                    found = True
+        if found:
+            self._arm()
+
+    def _queue_head(self, level: int, row: _Level) -> None:
+        """Put the level's first message into the heap, if it has one. Units without a record are stepped over."""
+        while not row.units or row.units[-1][2] == HOLE_TAGS_CODE:
+            if row.units:
+                row.units.pop()
+                row.next_offset += 1
+            else:
+                self._read_ahead(row)
+                if not row.units:
+                    return
+        row.is_queued = True
+        heapq.heappush(self._heads, (self._due_ms(row), level))
+
+    def _read_ahead(self, row: _Level) -> None:
+        queue = self._store.queue(SCHEDULE_TOPIC, row.queue_id)
+        if queue is None:
+            return
+        if row.next_offset < queue.min_offset:
+            row.next_offset = queue.min_offset  # retention was faster than the delay
+        row.units = list(CONSUME_QUEUE_UNIT_STRUCT.iter_unpack(queue.units(row.next_offset, UNITS_READ)))
+        row.units.reverse()
+
+    def _due_ms(self, row: _Level) -> int:
+        physical_offset, _, tags_code = row.units[-1]
+        if tags_code <= EXT_ADDRESS_MAX:
+            tags_code = self._store.reader.tags_code(SCHEDULE_TOPIC, row.queue_id, tags_code, physical_offset)
+        # By the steady clock, however the calendar was set since (Apache's guard delivers at once after a step back).
+        delay_ms = row.delay_ms or 0
+        due_ms = tags_code + self._steps.shift_ms(physical_offset, tags_code - delay_ms)
+        # Set back while nobody looked, or the level made shorter: nobody waits longer than the level says, from now on.
+        return min(due_ms, self.clock.message_time_ms() + delay_ms) if delay_ms else due_ms
+
+    def _arm(self) -> None:
+        """Have the timer set for the earliest head, and for nothing else."""
+        if not self._heads:
+            return
+        due_ms = self._heads[0][0]
+        if self._timer is not None:
+            if not self._timer.is_cancelled and self._timer.when_ms <= due_ms:
+                return
+            self._timer.cancel()
+        self._timer = self._timers.at_ms(due_ms, self._run)
+
+    # --- delivery ---------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        """Deliver what is due, at most BATCH_MAX messages of it."""
+        self._timer = None
+        if not self._is_running:
+            return
+        self.look()
+        heads, rows = self._heads, self._rows
+        now_ms = self.clock.message_time_ms()
+        delivered = 0
+        while heads and heads[0][0] <= now_ms and delivered < BATCH_MAX and len(self._failed) < FAILED_MAX:
+            level = heads[0][1]
+            row = rows[level]
+            physical_offset = row.units[-1][0]
+            cancelled_end = self._cancelled.end_of(level, row.next_offset)
+            if cancelled_end is not None:
+                self._delivered_end = max(self._delivered_end, cancelled_end)
+            elif not self._deliver(level, physical_offset):
+                self._failed.append(_Failed(level, row.next_offset, physical_offset))
+            heapq.heappop(heads)
+            row.units.pop()
+            row.next_offset += 1
+            row.is_queued = False
+            self._queue_head(level, row)
+            delivered += 1
+        if delivered:
+            self._note_delivered()
+        if self._failed and self._retry_timer is None:
+            self._retry_timer = self._timers.after(RETRY_AFTER_S, self._retry)
+        if len(self._failed) >= FAILED_MAX:
+            return  # `_retry` goes on
+        if delivered == BATCH_MAX:
+            self._timer = self._timers.after(0, self._run)  # behind everything else that is ready
+        else:
+            self._arm()
+
+    def _retry(self) -> None:
+        """Try again what could not be put."""
+        self._retry_timer = None
+        if self._is_running:
+            self._failed = [failed for failed in self._failed if not self._deliver(failed.level, failed.physical_offset)]
+            self._note_delivered()
+            if self._timer is not None:
+                self._timer.cancel()
+            self._run()
+
+    def _note_delivered(self) -> None:
+        self._turn.arm()
+        if self._mark is not None:
+            self._store.write()
+            self._mark.write(self._next_offsets(), self._delivered_end)
+
+    def _deliver(self, level: int, physical_offset: int) -> bool:
+        """Put the copy. False: try again later. What can never be delivered is logged and left behind."""
+        file = self._store.commit_log.mapped_files.file_at(physical_offset)
+        try:
+            if file is None:
+                raise BadRecordError("there is no such record any more")
+            message = delivered_message(file.view, physical_offset - file.start_offset)
+        except ValueError as error:
+            log.error("delay level %d: the message at %d is lost: %s", level, physical_offset, error)
+            return True
+        try:
+            result = self._store.put_message(message)
+        except OSError as error:
+            result = PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=str(error))
+        if result.status is not _PUT_OK:
+            self.on_put_failed()
+            log.error("delay level %d: cannot deliver to %s: %s", level, message.topic, result.reason or result.status.name)
+            return result.status in _UNSTORABLE
+        self._delivered_end = result.end_offset
+        return True
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is to be done before a time comes, nor tried again."""
+        if self._failed:
+            return False
+        return self._timer is None or self._timer.is_cancelled or self._timer.when_ms > 0
+
+    # --- what others ask --------------------------------------------------------------------------------------------
+
+    def may_remove(self, end_offset: int) -> bool:
+        """Whether nothing that waits for its level's delay lies in the CommitLog before `end_offset`."""
+        failed = (failed.physical_offset for failed in self._failed)
+        heads = (row.units[-1][0] for row in self._rows.values() if row.is_queued)
+        return all(physical_offset >= end_offset for physical_offset in (*failed, *heads))
+
+    def progress(self) -> dict[int, tuple[int, int]]:
+        """Level -> (next queue offset, max queue offset) of levels ever used."""
+        found = {}
+        for level, row in self._rows.items():
+            queue = self._store.queue(SCHEDULE_TOPIC, row.queue_id)
+            if queue is not None:
+                found[level] = (row.next_offset, queue.max_offset)
+        return found
+
+    # --- the file ---------------------------------------------------------------------------------------------------
+
+    def persist_in(self, executor: Executor) -> None:
+        """Write from another thread the offsets of which all copies are synced; the present ones have their turn next."""
+        if self._unwritten is not None and self._unwritten[0] <= self._store.flushed_offset:
+            executor.submit(self._write, self._unwritten[1])
+            self._unwritten = None
+        if self._delivered_end <= self._store.flushed_offset:
+            executor.submit(self._write, self.encode())
+            self._unwritten = None
+        elif self._unwritten is None:
+            self._unwritten = (self._delivered_end, self.encode())
+
+    def mark_in(self, executor: Executor) -> None:
+        """Carry the mark to the disk, in another thread. To be called every second."""
+        if self._mark is not None:
+            self._mark.persist_in(executor)
+
+    def close(self) -> None:
+        """Seal the mark, once the store has synced its log. Raises OSError."""
+        if self._mark is not None:
+            self._mark.write(self._next_offsets(), self._delivered_end)
+            self._mark.close()
+
+    def _next_offsets(self) -> dict[int, int]:
+        offsets = {level: row.next_offset for level, row in self._rows.items()}
+        for failed in self._failed:
+            offsets[failed.level] = min(offsets[failed.level], failed.queue_offset)
+        return offsets
+
+    def encode(self) -> dict[str, Any]:
+        offsets = self._next_offsets()
+        return {"offsetTable": {level: offset for level, offset in offsets.items() if offset or level in self._in_file}}
+
+    def begin_at(self, level: int, next_offset: int) -> None:
+        """Let `level` go on at `next_offset`. To be called before `start`."""
+        self._row(level).next_offset = next_offset
+
+    def marked_to(self, level: int) -> int:
+        """The queue offset before which the mark says that everything was delivered; 0 says nothing."""
+        return 0 if self._mark is None else self._mark.delivered_to(level)
+
+    def decode(self, document: dict[str, Any]) -> None:
+        for level, next_offset in (document.get("offsetTable") or {}).items():
+            self.begin_at(int(level), int(next_offset))
+            self._in_file.add(int(level))

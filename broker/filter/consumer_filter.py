@@ -1,0 +1,288 @@
+"""ConsumerFilterManager: the SQL92 subscriptions of groups, in `config/consumerFilter.json`.
+
+Heartbeats bring them. One whose group left, or no longer names the topic, is *dead*: it is kept for
+`filterDataCleanTimeSpan`, since bitmaps of messages that came meanwhile still know it. A subscription is *born* when its
+expression last changed: bitmaps of older messages say nothing about it. (Both as Apache has it; so is the file.)
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from typing import Any, Final
+
+import msgspec
+
+from pocketmq.broker.filter.bloom_filter import BloomFilter, bit_mask
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.tables.config_manager import ConfigManager
+from pocketmq.broker.filter.expression_filter import ExpressionFilter
+from pocketmq.broker.filter.subscription import SQL92, is_tag_type
+from pocketmq.remoting.bodies import SubscriptionData
+from pocketmq.runtime.clock import Clock
+from pocketmq.runtime.peer_text import clipped
+from pocketmq.store.disk.config_file import ConfigFile
+from pocketmq.store.format.record import entries_of
+from pocketmq.store.queue.record_filter import Judge
+
+log = logging.getLogger("broker")
+
+DEAD_AT_LOAD_MS: Final = 30_000
+"""Where the file says that a group was there, it is taken for gone this long before the start."""
+FILTERS_MAX: Final = 10_000
+"""Subscriptions by expressions that are kept."""
+
+
+class BloomFilterData(msgspec.Struct, rename="camel"):
+    """The bits of a subscription among `bit_num`."""
+
+    bit_pos: list[int]
+    bit_num: int
+
+
+class ConsumerFilterData(msgspec.Struct, rename="camel"):
+    """What a group wants of a topic. Times are message time in ms, `client_version` is the subscription's subVersion."""
+
+    consumer_group: str
+    topic: str
+    expression: str
+    expression_type: str
+    born_time: int
+    client_version: int
+    bloom_filter_data: BloomFilterData | None = None
+    dead_time: int = 0
+
+    @property
+    def is_dead(self) -> bool:
+        return self.dead_time >= self.born_time
+
+    def document(self) -> dict[str, Any]:
+        """As Apache writes it."""
+        return {**msgspec.to_builtins(self), "dead": self.is_dead}
+
+
+def compile_subscription(expression_type: str, expression: str | None, size_max: int) -> Judge:
+    """The function of a subscription that is not by tags. Raises ValueError, also for a type that is not known.
+
+    `size_max`: how many characters an expression may have.
+    """
+    if expression_type != SQL92:
+        raise ValueError(f"there is no expression type {clipped(expression_type)}")
+    if not expression:
+        raise ValueError(f"a subscription by {expression_type} needs an expression")
+    # Imported here: a start without such subscriptions stays 14 ms quicker.
+    from pocketmq.broker.filter.expression_code import compile_expression
+
+    return compile_expression(expression, size_max)
+
+
+class ConsumerFilterManager(ConfigManager):
+    """The subscriptions by topic, then group. Nothing is compiled before it is needed: a start stays as quick as it is."""
+
+    def __init__(self, config: BrokerConfig, file: ConfigFile, clock: Clock) -> None:
+        super().__init__(file, clock)
+        self.bloom_filter = BloomFilter(config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter)
+        self.table: dict[str, dict[str, ConsumerFilterData]] = {}
+        self._config = config
+        self._kept_ms = config.filter_data_clean_time_span
+        self._topics_of: dict[str, set[str]] = {}
+        self._count = 0
+        self._filters: dict[tuple[str, str], ExpressionFilter] = {}
+        self._is_dirty = False
+
+    # --- subscriptions come and go ----------------------------------------------------------------------------------
+
+    def register(self, group: str, subscriptions: Iterable[SubscriptionData], compiled_max: int | None = None) -> int:
+        """What a heartbeat says of a group. Its filters of other topics are dead; one that does not compile is logged.
+
+        Of all new expressions of a heartbeat `compiled_max` characters are compiled at once, by default as many as one may
+        have; the others when they are first asked for. Returns how many are left for the next group.
+        """
+        left = self._config.max_filter_expression_length if compiled_max is None else compiled_max
+        told = set()
+        for subscription in subscriptions:
+            told.add(subscription.topic)
+            if not is_tag_type(subscription.expression_type) and subscription.sub_string:
+                left = self._register(group, subscription, left)
+        for topic in self._topics_of.get(group, ()):
+            if topic not in told:
+                self._bury(self.table[topic][group])
+        return left
+
+    def _register(self, group: str, subscription: SubscriptionData, left: int) -> int:
+        topic, expression, kind = subscription.topic, subscription.sub_string, subscription.expression_type
+        present = self.get(topic, group)
+        if present is not None and subscription.sub_version < present.client_version:
+            return left
+        bits = BloomFilterData(self.bloom_filter.positions(f"{group}#{topic}"), self.bloom_filter.bit_count)
+        if present is not None and (
+            subscription.sub_version == present.client_version
+            or (present.expression, present.expression_type, present.bloom_filter_data) == (expression, kind, bits)
+        ):
+            if present.is_dead or present.client_version != subscription.sub_version:
+                present.dead_time, present.client_version = 0, subscription.sub_version
+                self._is_dirty = True
+            return left
+        self._drop(topic, group)
+        size, size_max = len(expression), self._config.max_filter_expression_length
+        try:
+            if self._count >= FILTERS_MAX:
+                raise ValueError(f"there are {self._count} subscriptions by expressions, as many as a broker keeps")
+            if kind != SQL92 or size <= left or size > size_max:
+                left -= min(size, left)
+                compile_subscription(kind, expression, size_max)
+        except ValueError as error:
+            self._say_refused(group, topic, expression, error)
+            return left
+        now = self.clock.message_time_ms()
+        self._keep(ConsumerFilterData(group, topic, expression, kind, now, subscription.sub_version, bits))
+        log.info("group %s subscribes to %s by %s", group, topic, expression)
+        return left
+
+    def _say_refused(self, group: str, topic: str, expression: str, error: ValueError) -> None:
+        """Its pulls are told so: they find no filter."""
+        log.warning("group %s cannot subscribe to %s by %r: %s", group, topic, expression, clipped(error))
+
+    def _keep(self, data: ConsumerFilterData) -> None:
+        self.table.setdefault(data.topic, {})[data.consumer_group] = data
+        self._topics_of.setdefault(data.consumer_group, set()).add(data.topic)
+        self._count += 1
+        self._is_dirty = True
+
+    def _drop(self, topic: str, group: str) -> None:
+        """Forget a subscription, if it is there."""
+        groups = self.table.get(topic)
+        if groups is None or groups.pop(group, None) is None:
+            return
+        if not groups:
+            del self.table[topic]
+        topics = self._topics_of[group]
+        topics.discard(topic)
+        if not topics:
+            del self._topics_of[group]
+        self._filters.pop((topic, group), None)
+        self._count -= 1
+        self._is_dirty = True
+
+    def unregister(self, group: str) -> None:
+        """The last consumer of a group left."""
+        for topic in self._topics_of.get(group, ()):
+            self._bury(self.table[topic][group])
+
+    def _bury(self, data: ConsumerFilterData) -> None:
+        if not data.is_dead:
+            data.dead_time = max(self.clock.message_time_ms(), data.born_time)
+            self._is_dirty = True
+
+    def clean(self) -> None:
+        """Forget what is dead for too long."""
+        oldest_ms = self.clock.message_time_ms() - self._kept_ms
+        for topic, groups in list(self.table.items()):
+            for group in [group for group, data in groups.items() if data.is_dead and data.dead_time <= oldest_ms]:
+                self._drop(topic, group)
+
+    # --- what they want ---------------------------------------------------------------------------------------------
+
+    def get(self, topic: str, group: str) -> ConsumerFilterData | None:
+        """The subscription of a group, dead or not."""
+        groups = self.table.get(topic)
+        return None if groups is None else groups.get(group)
+
+    def record_filter(self, topic: str, group: str) -> ExpressionFilter | None:
+        """The filter of a subscription; None where there is none. Raises ValueError for one that does not compile."""
+        found = self._filters.get((topic, group))
+        if found is None:
+            data = self.get(topic, group)
+            if data is None:
+                return None
+            try:
+                judge = compile_subscription(
+                    data.expression_type, data.expression, self._config.max_filter_expression_length
+                )
+            except ValueError as error:
+                self._say_refused(group, topic, data.expression, error)
+                self._drop(topic, group)
+                raise
+            mask = bit_mask(data.bloom_filter_data.bit_pos) if data.bloom_filter_data else 0
+            found = ExpressionFilter(judge, data.born_time, mask, self.bloom_filter.bit_count // 8)
+            self._filters[topic, group] = found
+        return found
+
+    def bitmap(self, topic: str, entries: str) -> bytes:
+        """The bitmap of a message: the bits of all groups that want it; empty for a topic without such groups.
+
+        One expression at most is compiled for it. Until the others are, their groups count as wanting it.
+        """
+        groups = self.table.get(topic)
+        if not groups:
+            return b""
+        positions: list[int] = []
+        may_compile = True
+        for group, data in list(groups.items()):
+            record_filter = self._filters.get((topic, group))
+            if record_filter is None and may_compile:
+                may_compile = False
+                try:
+                    record_filter = self.record_filter(topic, group)
+                except ValueError:
+                    continue
+            if data.bloom_filter_data and (record_filter is None or record_filter.judge((entries,))[0]):
+                positions += data.bloom_filter_data.bit_pos
+        return self.bloom_filter.bitmap(positions)
+
+    def bitmaps(self, message_at: Callable[[int], memoryview | None]) -> Callable[[str, int], bytes]:
+        """The function of topic and physical offset that the store asks for bitmaps; `message_at` gives it the records."""
+
+        def bitmap_of(topic: str, physical_offset: int) -> bytes:
+            record = message_at(physical_offset) if topic in self.table else None
+            return b"" if record is None else self.bitmap(topic, entries_of(record, 0))
+
+        return bitmap_of
+
+    # --- the file ---------------------------------------------------------------------------------------------------
+
+    def persist_in(self, executor: Executor) -> None:
+        """Write the file from another thread, if something changed since it was last written."""
+        self.clean()
+        if self._is_dirty:
+            self._is_dirty = False
+            super().persist_in(executor)
+
+    def encode(self) -> dict[str, Any]:
+        self.clean()
+        return {
+            "filterDataByTopic": {
+                topic: {
+                    "groupFilterData": {group: data.document() for group, data in groups.items()},
+                    "topic": topic,
+                }
+                for topic, groups in self.table.items()
+            }
+        }
+
+    def decode(self, document: dict[str, Any]) -> None:
+        """Bits of another Bloom filter (its two keys were changed) make all that was written void, as in Apache."""
+        dead_ms = self.clock.message_time_ms() - DEAD_AT_LOAD_MS
+        table: dict[str, dict[str, ConsumerFilterData]] = {}
+        for topic, rows in (document.get("filterDataByTopic") or {}).items():
+            try:
+                found = msgspec.convert(rows["groupFilterData"], dict[str, ConsumerFilterData], strict=False)
+            except (KeyError, TypeError, ValueError) as error:
+                log.error("%s: filters of topic %r: %s; left out", self.file.path, topic, error)
+                continue
+            for data in found.values():
+                bits = data.bloom_filter_data
+                if bits is None or (bits.bit_num, len(bits.bit_pos)) != (
+                    self.bloom_filter.bit_count,
+                    self.bloom_filter.hash_count,
+                ):
+                    log.warning("%s is of a broker with another Bloom filter: begun anew", self.file.path)
+                    return
+                if data.dead_time == 0:
+                    data.dead_time = max(dead_ms, data.born_time)
+            table[topic] = found
+        self.table, self._topics_of, self._count = {}, {}, 0
+        for topic, found in table.items():
+            for group, data in found.items():
+                data.topic, data.consumer_group = topic, group
+                self._keep(data)
+        self._is_dirty = False

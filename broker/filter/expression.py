@@ -1,0 +1,376 @@
+"""SQL92 expressions: from text to a tree.
+
+The grammar is the one of Apache's SelectorParser, with the words of 5.x (CONTAINS, STARTSWITH, ENDSWITH). Two things follow
+from how that parser works, and hold here too: it reads as far as it understands, so that behind a whole expression any
+further token is ignored (`a = 1 b` is `a = 1`, `a = 007` is `a = 0`), and what an operator refuses is refused by the kind of
+its operands: a constant, a property, a boolean expression, or a negation, which is none of the three.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from pocketmq.broker.filter.java_values import INTEGER_MAX, LONG_MAX, Long, Value, order
+from pocketmq.runtime.peer_text import clipped
+
+if TYPE_CHECKING:
+    from lark import Lark
+
+SIZE_MAX: Final = 8192
+"""Characters of an expression, unless the broker says otherwise (maxFilterExpressionLength)."""
+OPERATORS_MAX: Final = 600
+"""Operators and key words of an expression: each becomes lines of code, which take far longer to make than to read."""
+DEPTH_MAX: Final = 400
+"""Parentheses that stand within each other."""
+
+_DOUBLE_MAX: Final = 1.7976931348623157e308
+
+_GRAMMAR: Final = r"""
+?start: disjunction
+?disjunction: conjunction
+    | conjunction ("OR"i conjunction)+                           -> either
+?conjunction: equality
+    | equality ("AND"i equality)+                                -> both
+?equality: comparison
+    | equality "=" comparison                                    -> equal
+    | equality "<>" comparison                                   -> unequal
+    | equality "IS"i "NULL"i                                     -> null
+    | equality "IS"i "NOT"i "NULL"i                              -> not_null
+?comparison: unary
+    | comparison ">" unary                                       -> greater
+    | comparison ">=" unary                                      -> greater_or_equal
+    | comparison "<" unary                                       -> less
+    | comparison "<=" unary                                      -> less_or_equal
+    | comparison "BETWEEN"i unary "AND"i unary                   -> between
+    | comparison "NOT"i "BETWEEN"i unary "AND"i unary            -> not_between
+    | comparison "IN"i "(" STRING ("," STRING)* ")"              -> among
+    | comparison "NOT"i "IN"i "(" STRING ("," STRING)* ")"       -> not_among
+    | comparison "CONTAINS"i STRING                              -> contains
+    | comparison "NOT"i "CONTAINS"i STRING                       -> not_contains
+    | comparison "STARTSWITH"i STRING                            -> starts_with
+    | comparison "NOT"i "STARTSWITH"i STRING                     -> not_starts_with
+    | comparison "ENDSWITH"i STRING                              -> ends_with
+    | comparison "NOT"i "ENDSWITH"i STRING                       -> not_ends_with
+?unary: primary
+    | "+" unary
+    | "-" unary                                                  -> negative
+    | "NOT"i unary                                               -> negation
+?primary: STRING                                                 -> string
+    | DECIMAL                                                    -> decimal
+    | FLOATING                                                   -> floating
+    | "TRUE"i                                                    -> true
+    | "FALSE"i                                                   -> false
+    | "NULL"i                                                    -> nothing
+    | NAME                                                       -> name
+    | "(" disjunction ")"
+
+FLOATING.2: /[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+/
+DECIMAL: /0|[1-9][0-9]*[lL]?/
+STRING: /'(?:''|[^'])*'/
+NAME: /(?ai:[a-z_$][a-z0-9_$]*)/i
+%ignore /[ \t\n\r\f]+/
+"""
+
+
+class ExpressionError(ValueError):
+    """Text that is no expression; says where and why."""
+
+
+class Literal(msgspec.Struct, frozen=True):
+    """A constant. The ones for TRUE, FALSE and NULL are boolean expressions too."""
+
+    value: Value
+
+
+class Property(msgspec.Struct, frozen=True):
+    """The value of a message's property, None without it."""
+
+    name: str
+
+
+class Negative(msgspec.Struct, frozen=True):
+    """A number with its sign changed; None for what is no number."""
+
+    operand: "Node"
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """`operator` is one of = < <= > >=; `x IS NULL` is = with NULL."""
+
+    operator: str
+    left: "Node"
+    right: "Node"
+
+
+class Among(msgspec.Struct, frozen=True):
+    """IN."""
+
+    operand: Property
+    values: frozenset[str]
+
+
+class TextTest(msgspec.Struct, frozen=True):
+    """CONTAINS and its like; `is_negated` does not make true what lacks an operand, or looks for nothing."""
+
+    word: str
+    operand: "Node"
+    search: str
+    is_negated: bool
+
+
+class Not(msgspec.Struct, frozen=True):
+    operand: "Node"
+
+
+class And(msgspec.Struct, frozen=True):
+    terms: tuple["Node", ...]
+
+
+class Or(msgspec.Struct, frozen=True):
+    terms: tuple["Node", ...]
+
+
+class Truth(msgspec.Struct, frozen=True):
+    """A property in the place of a condition: none without it, else false, since its value is text."""
+
+    operand: Property
+
+
+Node = Literal | Property | Negative | Comparison | Among | TextTest | Not | And | Or | Truth
+_CONDITIONS: Final = (Comparison, Among, TextTest, Not, And, Or, Truth)
+
+
+def parse(text: str, size_max: int = SIZE_MAX) -> Node:
+    """The tree of an expression, a condition. Raises ExpressionError."""
+    if len(text) > size_max:
+        limit = f"an expression has at most {size_max} characters"
+        raise ExpressionError(f"{limit}, this one {len(text)} (maxFilterExpressionLength)")
+    from lark.exceptions import UnexpectedCharacters, UnexpectedToken
+
+    text = _without_comments(text)
+    state: Any = _parser().parse_interactive(text)
+    extra = None
+    size = _Size()
+    try:
+        for token in state.lexer_thread.lex(state.parser_state):
+            extra = token
+            size.add(token.type)
+            state.feed_token(token)
+            extra = None
+    except UnexpectedToken:
+        pass  # what stands before it may be whole
+    except UnexpectedCharacters as error:
+        raise ExpressionError(f"{_place(text, error.pos_in_stream)}: no word begins like this") from None
+    try:
+        tree: Node = state.feed_eof()
+    except UnexpectedToken:
+        where = f"{_place(text, extra.start_pos)} is not expected" if extra else f"{text[-40:]!r} ends too early"
+        raise ExpressionError(where) from None
+    return _condition(tree)
+
+
+class _Size:
+    """Counts what an expression may not have without end."""
+
+    def __init__(self) -> None:
+        self._operators = 0
+        self._depth = 0
+
+    def add(self, kind: str) -> None:
+        """Count a token. Raises ExpressionError for one too many."""
+        if kind in _OPERANDS:
+            return
+        if kind == "RPAR":
+            self._depth -= 1
+        elif kind == "LPAR":
+            self._depth += 1
+            if self._depth > DEPTH_MAX:
+                raise ExpressionError(f"at most {DEPTH_MAX} parentheses may stand within each other")
+        else:
+            self._operators += 1
+            if self._operators > OPERATORS_MAX:
+                raise ExpressionError(f"an expression has at most {OPERATORS_MAX} operators and key words")
+
+
+_OPERANDS: Final = frozenset(("STRING", "DECIMAL", "FLOATING", "NAME", "COMMA", "TRUE", "FALSE", "NULL"))
+
+
+def _without_comments(text: str) -> str:
+    """`text` with blanks for its comments: `--` up to a line's end, which must be there, and `/* */`.
+
+    Nothing is searched for twice: the lexer would look for the end of a comment at each of many beginnings in vain.
+    """
+    if "--" not in text and "/*" not in text:
+        return text
+    line_end = max(text.rfind("\n"), text.rfind("\r"))
+    block_end = text.rfind("*/")
+    parts: list[str] = []
+    start = position = 0
+    while (found := _COMMENT_OR_STRING.search(text, position)) is not None:
+        begin, word = found.start(), found[0]
+        position = begin + len(word)
+        if word == "'":
+            end = text.find("'", position) + 1
+            if not end:
+                break
+            position = end
+            continue
+        if word == "--" and begin < line_end:
+            end = _LINE_END.search(text, position).start()  # type: ignore[union-attr]
+        elif word == "/*" and position <= block_end:
+            end = text.index("*/", position) + 2
+        else:
+            position = begin + 1
+            continue
+        parts += text[start:begin], " " * (end - begin)
+        start = position = end
+    return "".join((*parts, text[start:]))
+
+
+_COMMENT_OR_STRING: Final = re.compile(r"'|--|/\*")
+_LINE_END: Final = re.compile(r"[\n\r]")
+
+
+def _place(text: str, position: int | None) -> str:
+    start = position or 0
+    return f"character {start + 1}, {text[start : start + 20]!r}"
+
+
+@cache
+def _parser() -> "Lark":
+    """Made at the first use, which takes 0.08 s and 2.6 MB: only brokers with SQL92 subscribers need it."""
+    from lark import Lark
+
+    # The plain lexer: a key word is one everywhere.
+    return Lark(_GRAMMAR, parser="lalr", lexer="basic", transformer=_Builder())
+
+
+def _condition(node: Node) -> Node:
+    """`node` as a boolean expression."""
+    if isinstance(node, _CONDITIONS) or (isinstance(node, Literal) and (node.value is None or isinstance(node.value, bool))):
+        return node
+    if isinstance(node, Property):
+        return Truth(node)
+    raise ExpressionError(f"{_shown(node)} is no condition")
+
+
+def _is_number(value: Value) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _shown(node: Node) -> str:
+    return clipped(_node_text(node))
+
+
+def _node_text(node: Node) -> str:
+    if isinstance(node, Literal):
+        return (
+            "NULL" if node.value is None else str(node.value).upper() if isinstance(node.value, bool) else repr(node.value)
+        )
+    return node.name if isinstance(node, Property) else f"the {type(node).__name__.lower()}"
+
+
+def _text(literal: str) -> str:
+    return literal[1:-1].replace("''", "'")
+
+
+def _equality(left: Node, right: Node) -> Node:
+    for node in (left, right):
+        if isinstance(node, Literal) and node.value is None:
+            raise ExpressionError("NULL cannot be compared: use IS NULL")
+    if (
+        isinstance(left, Literal)
+        and isinstance(right, Literal)
+        and isinstance(left.value, bool) > isinstance(right.value, bool)
+    ):
+        raise ExpressionError(f"{_shown(left)} cannot be compared with {_shown(right)}")
+    return Comparison("=", left, right)
+
+
+def _inequality(operator: str, left: Node, right: Node) -> Node:
+    for node in (left, right):
+        if isinstance(node, _CONDITIONS) or (isinstance(node, Literal) and not _is_number(node.value)):
+            raise ExpressionError(f"{_shown(node)} cannot be compared by {operator}")
+    return Comparison(operator, left, right)
+
+
+def _within(value: Node, low: Node, high: Node) -> Node:
+    if isinstance(low, Literal) and isinstance(high, Literal) and _is_number(low.value) and _is_number(high.value):
+        ordered = order(low.value, high.value)
+        if ordered is not None and ordered > 0:
+            raise ExpressionError(f"BETWEEN {_shown(low)} AND {_shown(high)}: the first must not be greater")
+    return And((_inequality(">=", value, low), _inequality("<=", value, high)))
+
+
+def _among(operand: Node, *texts: str) -> Among:
+    if not isinstance(operand, Property):
+        raise ExpressionError(f"IN needs a property, not {_shown(operand)}")
+    return Among(operand, frozenset(map(_text, texts)))
+
+
+def _joined(kind: type[And] | type[Or], first: Node, *others: Node) -> Node:
+    """A chain in one node: `a AND b AND c` has three terms."""
+    first = _condition(first)
+    terms = first.terms if isinstance(first, kind) else (first,)
+    return kind((*terms, *map(_condition, others)))
+
+
+def _decimal(text: str) -> Literal:
+    digits = text.rstrip("lL")
+    value = int(digits) if len(digits) <= 19 else LONG_MAX + 1
+    if value > LONG_MAX:
+        raise ExpressionError(f"{clipped(text)} is above {LONG_MAX}")
+    return Literal(value if value <= INTEGER_MAX else Long(value))
+
+
+def _floating(text: str) -> Literal:
+    value = float(text)
+    if not 0.0 < value <= _DOUBLE_MAX:
+        raise ExpressionError(f"{clipped(text)} is not within 4.9E-324..{_DOUBLE_MAX}")
+    return Literal(value)
+
+
+def _test(word: str, is_negated: bool) -> Callable[[Sequence[Any]], Node]:
+    return lambda children: TextTest(word, children[0], _text(children[1]), is_negated)
+
+
+class _Builder:
+    """Makes the nodes: a function for each rule of the grammar, called with what stands in it.
+
+    `x <> y` is NOT (x = y), and BETWEEN two comparisons: so Apache reads them, and so they meet None.
+    """
+
+    either = staticmethod(lambda children: _joined(Or, *children))
+    both = staticmethod(lambda children: _joined(And, *children))
+    equal = staticmethod(lambda children: _equality(*children))
+    unequal = staticmethod(lambda children: Not(_equality(*children)))
+    null = staticmethod(lambda children: Comparison("=", children[0], Literal(None)))
+    not_null = staticmethod(lambda children: Not(Comparison("=", children[0], Literal(None))))
+    greater = staticmethod(lambda children: _inequality(">", *children))
+    greater_or_equal = staticmethod(lambda children: _inequality(">=", *children))
+    less = staticmethod(lambda children: _inequality("<", *children))
+    less_or_equal = staticmethod(lambda children: _inequality("<=", *children))
+    between = staticmethod(lambda children: _within(*children))
+    not_between = staticmethod(
+        lambda children: Or((_inequality("<", *children[:2]), _inequality(">", children[0], children[2])))
+    )
+    among = staticmethod(lambda children: _among(*children))
+    not_among = staticmethod(lambda children: Not(_among(*children)))
+    contains = staticmethod(_test("CONTAINS", False))
+    not_contains = staticmethod(_test("CONTAINS", True))
+    starts_with = staticmethod(_test("STARTSWITH", False))
+    not_starts_with = staticmethod(_test("STARTSWITH", True))
+    ends_with = staticmethod(_test("ENDSWITH", False))
+    not_ends_with = staticmethod(_test("ENDSWITH", True))
+    negative = staticmethod(lambda children: Negative(children[0]))
+    negation = staticmethod(lambda children: Not(_condition(children[0])))
+    string = staticmethod(lambda children: Literal(_text(children[0])))
+    decimal = staticmethod(lambda children: _decimal(children[0]))
+    floating = staticmethod(lambda children: _floating(children[0]))
+    true = staticmethod(lambda children: Literal(True))
+    false = staticmethod(lambda children: Literal(False))
+    nothing = staticmethod(lambda children: Literal(None))
+    name = staticmethod(lambda children: Property(str(children[0])))

@@ -1,0 +1,239 @@
+"""Requests that are held until something comes, a time is over, or their connection closes: pulls and pops.
+
+Time here is liveness. One timer serves all: it is set for the earliest deadline, and fires at most every 0.1 s. The
+alternative, a timer a request, costs 1.5 us and as much to cancel.
+
+What is held has limits. A request beyond them is answered at once, and its connection is not read from for a second, or the
+client would ask again without a pause. Where all together are too many, the connection that has most gives some up.
+"""
+
+import heapq
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from pocketmq.broker.polling.deadline_wheel import BUCKET_S, DeadlineWheel
+from pocketmq.runtime.work_slices import WorkSlices
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.command import Response
+from pocketmq.remoting.dispatch import Deferred, RemotingError
+from pocketmq.remoting.server import Channel
+from pocketmq.runtime.refusal_log import RefusalLog
+from pocketmq.runtime.timers import Timer, Timers
+
+log = logging.getLogger("broker")
+
+TIMEOUT_MAX_S: Final = 3600.0
+"""Nothing is held longer, whatever it asks for."""
+SUSPEND_S: Final = 1.0
+"""How long a connection that holds too much is not read from."""
+UNREAD_S: Final = 0.25
+"""A request whose peer does not read its answers is looked at again after this."""
+_GIVEN_UP_AT_ONCE: Final = 128
+_LARGEST_COUNT: Final = 64
+
+R = TypeVar("R", bound=Response | None)
+
+
+class HoldLimits(NamedTuple):
+    """How much may be held: requests, of one connection, and their bytes."""
+
+    count_max: int = 100_000
+    per_connection_max: int = 4_096
+    bytes_max: int = 64 << 20
+
+
+class HeldRequest:
+    """One request of `size` bytes; `deadline_s` is monotonic."""
+
+    __slots__ = ("bucket", "channel", "deadline_s", "deferred", "is_held", "size")
+
+    def __init__(self, channel: Channel, deadline_s: float, size: int) -> None:
+        self.channel = channel
+        self.deadline_s = deadline_s
+        self.size = size
+        self.deferred = Deferred()
+        self.bucket: int | None = None
+        self.is_held = False
+
+
+H = TypeVar("H", bound=HeldRequest)
+
+
+class HeldRequests(ABC, Generic[H]):
+    """What is held of one kind, by connection. A subclass knows by what else."""
+
+    def __init__(self, timers: Timers, limits: HoldLimits) -> None:
+        self._timers = timers
+        self._limits = limits
+        self._channels: dict[Channel, dict[H, None]] = {}
+        self._largest: list[Channel] = []
+        self._wheel: DeadlineWheel[H] = DeadlineWheel()
+        self._slices = WorkSlices(timers)
+        self._timer: Timer | None = None
+        self._timer_due_s = float("inf")
+        self._refused = RefusalLog(log, now=timers.clock.monotonic)
+        self.count = 0
+        self.size = 0
+        self.is_stopped = False
+        """Whether the broker stops: such requests are to be refused."""
+
+    @abstractmethod
+    def _unlist(self, held: H) -> None:
+        """Forget a request."""
+
+    @abstractmethod
+    def _last_answer(self, held: H) -> Response:
+        """The answer to a request whose time is over."""
+
+    # --- holding ----------------------------------------------------------------------------------------------------
+
+    def _has_room(self, channel: Channel, size: int) -> bool:
+        """Whether one more request may be held; if not, its connection is not read from for a while."""
+        limits, same_channel = self._limits, self._channels.get(channel)
+        if same_channel is not None and len(same_channel) >= limits.per_connection_max:
+            self._refuse(channel, f"it has {limits.per_connection_max} requests held (maxHeldRequestsPerConnection)")
+            return False
+        if self.count < limits.count_max and self.size + size <= limits.bytes_max:
+            return True
+        return not channel.is_suspended and self._make_room(channel, size)
+
+    def _make_room(self, channel: Channel, size: int) -> bool:
+        limits = self._limits
+        what = f"{self.count} requests of {self.size} bytes are held (maxHeldRequests, maxHeldRequestBytes)"
+        largest = self._next_largest()
+        if largest is None or self._weight(largest) <= self._weight(channel) + 1:
+            self._refuse(channel, what)
+            return False
+        self._refuse(largest, what)
+        count = min((self._weight(largest) + 1) // 2, _GIVEN_UP_AT_ONCE)
+        for held in tuple(islice(self._channels[largest], count)):
+            if held.is_held:
+                self._end(held)
+        return self.count < limits.count_max and self.size + size <= limits.bytes_max
+
+    def _next_largest(self) -> Channel | None:
+        """A connection that holds more than most; all are looked at for many calls together."""
+        while self._largest:
+            channel = self._largest.pop()
+            if channel in self._channels:
+                return channel
+        self._largest = heapq.nlargest(_LARGEST_COUNT, self._channels, key=self._weight)[::-1]
+        return self._largest.pop() if self._largest else None
+
+    def _weight(self, channel: Channel) -> int:
+        return len(self._channels.get(channel, ()))
+
+    def _refuse(self, channel: Channel, why: str) -> None:
+        if not channel.is_suspended:
+            self._refused.refused(None, f"{type(self).__name__}: not reading from {channel} for {SUSPEND_S:g} s: {why}")
+            channel.suspend_reading(SUSPEND_S)
+
+    def _keep(self, held: H, now: float) -> Deferred:
+        channel = held.channel
+        same_channel = self._channels.get(channel)
+        if same_channel is None:
+            same_channel = self._channels[channel] = {}
+            if (kind := type(self).__name__) not in channel.attachments:
+                channel.attachments[kind] = True
+                channel.on_close(self.channel_closed)
+        same_channel[held] = None
+        held.is_held = True
+        self._wheel.add(held)
+        self.count += 1
+        self.size += held.size
+        if held.deadline_s < self._timer_due_s:
+            self._arm(held.deadline_s, now)
+        return held.deferred
+
+    def _remove(self, held: H) -> None:
+        held.is_held = False
+        self.count -= 1
+        self.size -= held.size
+        self._wheel.discard(held)
+        self._unlist(held)
+        same_channel = self._channels[held.channel]
+        del same_channel[held]
+        if not same_channel:
+            del self._channels[held.channel]
+
+    def _move(self, held: H, deadline_s: float) -> None:
+        """Give a request another deadline."""
+        self._wheel.discard(held)
+        held.deadline_s = deadline_s
+        self._wheel.add(held)
+        if deadline_s < self._timer_due_s:
+            self._arm(deadline_s, self._timers.clock.monotonic())
+
+    # --- answering --------------------------------------------------------------------------------------------------
+
+    def _answer(self, held: H, response: Response) -> None:
+        """Answer a request that was removed. An answer that cannot be sent costs its own connection, no other."""
+        try:
+            held.deferred.complete(response)
+        except Exception:
+            log.exception("dropping %s: the answer to what it had held cannot be sent", held.channel)
+            held.channel.abort()
+
+    def _end(self, held: H) -> None:
+        self._remove(held)
+        self._answer(held, self._last_answer(held))
+
+    def channel_closed(self, channel: Channel) -> None:
+        """Forget the requests of a connection that is gone."""
+        for held in tuple(self._channels.get(channel, ())):
+            self._remove(held)
+
+    def stop(self) -> int:
+        """Answer all that is held and refuse further ones; returns how many there were.
+
+        Java 4.9 and Go do not notice a closed connection: a request that is never answered costs them its time-out, 30 s.
+        """
+        self.is_stopped = True
+        listed = [held for same_channel in self._channels.values() for held in same_channel]
+        for held in listed:
+            if held.is_held:
+                self._end(held)
+        if self._timer is not None:
+            self._timer.cancel()
+        return len(listed)
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def _arm(self, due_s: float, now: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due_s = due_s
+        self._timer = self._timers.after(max(due_s - now, 0.0), self._expire)
+
+    def _expire(self) -> None:
+        now = self._timers.clock.monotonic()
+        self._timer, self._timer_due_s = None, float("inf")
+        try:
+            if due := self._wheel.pop_due(now):
+                self._slices.start(self._ending(due))
+        finally:
+            if (next_s := self._wheel.next_due_s()) is not None and next_s < self._timer_due_s:
+                self._arm(max(next_s, now + BUCKET_S), now)
+
+    def _ending(self, due: Iterable[H]) -> Iterator[None]:
+        for held in due:
+            if held.is_held:
+                if held.channel.is_writable:
+                    self._end(held)
+                else:
+                    self._move(held, self._timers.clock.monotonic() + UNREAD_S)
+            yield
+
+
+def served(serve: Callable[[], R], what: object) -> R | Response:
+    """What `serve` answers, or what its error says; `what` was held is told of an error that nobody foresaw."""
+    try:
+        return serve()
+    except RemotingError as error:
+        return Response(error.code, remark=error.remark)
+    except Exception as error:
+        log.exception("what was held of %s failed", what)
+        return Response(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")

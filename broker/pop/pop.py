@@ -1,0 +1,433 @@
+"""PopMessageService: messages handed out by the broker, each to one consumer for a time (Apache: PopMessageProcessor).
+
+    pop      read a queue from the group's consumer offset on, note in a check point what is handed out, move the offset
+    ack      note what is consumed; all of it, or `pop_revive` stores the rest again when its time is over
+    change   a new check point for one message, with a time from now; then the old one's ack
+
+The consumer offset of a group that pops is where it reads next, not what it has consumed. A group's pops of a topic are fed
+by the topic's queues and by its retry topic, which comes first in one of five pops and else when there is room left.
+"""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from typing import Final
+
+from pocketmq.broker.delay.clock_steps import ClockSteps
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.polling.held_requests import HoldLimits
+from pocketmq.broker.pop.pop_order import ConsumerOrderInfoManager
+from pocketmq.broker.polling.pop_polling import NotificationLongPollingService, PopLongPollingService
+from pocketmq.broker.pop.pop_record import (
+    MESSAGES_MAX,
+    ORDER_REVIVE_QUEUE,
+    Ack,
+    CheckPoint,
+    Handle,
+    retry_flag,
+    retry_topic_of,
+)
+from pocketmq.broker.names import POP_CK
+from pocketmq.broker.pop.pop_revive import PopReviveService
+from pocketmq.broker.put.put import MessagePutter
+from pocketmq.broker.stats.stats import BrokerStats
+from pocketmq.broker.filter.subscription import Wanted
+from pocketmq.broker.names import RETRY_PREFIX
+from pocketmq.broker.tables.topic_config import TopicConfigManager
+from pocketmq.remoting.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
+from pocketmq.runtime.clock import Clock
+from pocketmq.runtime.timers import Timers
+from pocketmq.runtime.turn import Turn
+from pocketmq.store.format.layout import QUEUE_OFFSET_POSITION, RECORD_SIZE_MIN
+from pocketmq.store.format.message import Arrival, GetResult, GetStatus
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.format.multi_dispatch import LMQ_PREFIX
+from pocketmq.store.format.properties import decode_properties
+from pocketmq.store.format.record import BadRecordError, decode_record, encode_record, record_size, topic_part
+
+_TURNS_MAX: Final = 10_000
+"""Groups whose turn among the queues is remembered; one that is forgotten begins at the first."""
+_READS_MAX: Final = 2
+"""How often in one turn a pop reads on behind what its filter does not want, 800 units a time: 2 ms each with SQL92."""
+_CHANGES_MAX: Final = 1000
+"""A handle is no more ms ahead of the calendar by changes within one ms: more, and the calendar was set back."""
+_WRONG_PLACES: Final = (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL)
+
+
+class Popped:
+    """What one pop collects."""
+
+    def __init__(self, header: PopMessageRequestHeader, pop_time_ms: int, revive_queue: int) -> None:
+        self.header = header
+        self.pop_time_ms = pop_time_ms
+        self.revive_queue = revive_queue
+        self.views: list[memoryview | bytes] = []
+        self.count = 0
+        self.rest = 0
+        self.is_behind = False
+        """Its filter has passed over all that was read, and there is more."""
+        self.start_offsets: list[str] = []
+        self.message_offsets: list[str] = []
+        self.order_counts: list[str] = []
+
+    @property
+    def room(self) -> int:
+        """How many more messages are wanted."""
+        return self.header.max_msg_nums - self.count
+
+    def add(self, topic: str, queue_id: int, start_offset: int, offsets: list[int], views: list[memoryview | bytes]) -> None:
+        """Messages of one queue."""
+        flag = retry_flag(topic)
+        self.views += views
+        self.count += len(offsets)
+        self.start_offsets.append(f"{flag} {queue_id} {start_offset}")
+        self.message_offsets.append(f"{flag} {queue_id} {','.join(map(str, offsets))}")
+
+    def answer(self) -> PopMessageResponseHeader:
+        """The header of the answer."""
+        return PopMessageResponseHeader(
+            self.pop_time_ms,
+            self.header.invisible_time,
+            self.revive_queue,
+            self.rest,
+            ";".join(self.start_offsets),
+            ";".join(self.message_offsets),
+            ";".join(self.order_counts) if self.header.order else None,
+        )
+
+
+class PopMessageService:
+    """All of it belongs to the loop."""
+
+    def __init__(
+        self, config: BrokerConfig, store: MessageStore, putter: MessagePutter, offsets: ConsumerOffsetManager,
+        topics: TopicConfigManager, stats: BrokerStats, orders: ConsumerOrderInfoManager, revive: PopReviveService,
+        timers: Timers, turn: Turn, clock: Clock, store_host: bytes, steps: ClockSteps,
+    ) -> None:  # fmt: skip
+        self._config = config
+        self._store = store
+        self._putter = putter
+        self._offsets = offsets
+        self._topics = topics
+        self._stats = stats
+        self._orders = orders
+        self._revive = revive
+        self.polling = PopLongPollingService(timers, HoldLimits(*config.hold_limits))
+        self.notifications = NotificationLongPollingService(timers, HoldLimits(*config.hold_limits))
+        self._turn = turn
+        orders.on_free = self.look_at
+        orders.shift_since_ms = steps.shift_since_ms
+        self._steps = steps
+        self._clock = clock
+        self._store_host = store_host
+        self._counter = 0
+        self._turns: dict[tuple[str, str], int] = {}
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Revive from now on."""
+        self._revive.start()
+        self._steps.subscribe(self._orders.calendar_set)
+
+    def stop(self) -> None:
+        """Answer who waits, and revive nothing any more."""
+        self.polling.stop()
+        self.notifications.stop()
+        self._revive.stop()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is to be revived before a time comes."""
+        return self._revive.is_idle
+
+    def persist(self) -> None:
+        """Write what is popped in order."""
+        self._orders.persist()
+
+    def persist_in(self, executor: Executor) -> None:
+        """The same from another thread."""
+        self._orders.persist_in(executor)
+
+    def arrived(self, arrivals: Sequence[Arrival]) -> None:
+        """Queues grew. To be called after each dispatch."""
+        self._revive.arrived(arrivals)
+        self.polling.arrived(arrivals)
+        self.notifications.arrived(arrivals)
+
+    def wake(self) -> None:
+        """Serve who waits. To be run in the turn's WAKE phase."""
+        self._revive.dispatched()
+        self.polling.wake()
+        self.notifications.wake()  # what the pops took is nothing to tell
+
+    def wake_all(self, topic: str) -> None:
+        """Serve all that waits at a topic, in whatever order: it went away, or is read from elsewhere."""
+        self.polling.wake_all(topic)
+        self.notifications.wake_all(topic)
+
+    def look_at(self, topic: str, queue_id: int) -> None:
+        """There may be something in a queue again: have those that wait look in the next turn."""
+        self.polling.look_at(topic, queue_id)
+        self.notifications.look_at(topic, queue_id)
+        self._turn.arm()
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def retry_topics(self, topic: str, group: str) -> tuple[str, ...]:
+        """The retry topics of a group that pops from `topic`, the one that is written to first; a retry topic has none."""
+        if topic.startswith(RETRY_PREFIX):
+            return ()
+        with_v2 = self._config.enable_retry_topic_v2
+        names = [retry_topic_of(topic, group, with_v2=with_v2)]
+        if with_v2 and self._config.retrieve_message_from_pop_retry_topic_v1:
+            names.append(retry_topic_of(topic, group, with_v2=False))
+        return tuple(names)
+
+    def queues(self, header: PopMessageRequestHeader, turn: int) -> Iterator[tuple[str, int]]:
+        """The queues that pop number `turn` of a group reads, in the order in which it reads them."""
+        names = () if header.order else self.retry_topics(header.topic, header.consumer_group)
+        retries = [
+            (name, 0) for name in names if self._topics.get(name) and not self._is_at_end(name, header.consumer_group)
+        ]
+        # Of two only one a time: what says where messages come from does not tell them apart.
+        retries = retries[turn % len(retries) :][:1] if retries else []
+        is_retry_first = turn * self._config.pop_from_retry_probability % 100 < self._config.pop_from_retry_probability
+        if is_retry_first:
+            yield from retries
+        if header.queue_id >= 0:
+            yield header.topic, header.queue_id
+        elif (topic_config := self._topics.get(header.topic)) is not None:
+            count = topic_config.read_queue_nums
+            yield from ((header.topic, (turn + index) % count) for index in range(count))
+        if not is_retry_first:
+            yield from retries
+
+    def _is_at_end(self, retry_topic: str, group: str) -> bool:
+        """Not behind it, either: where the topic was made anew, a pop finds its way back."""
+        return self._store.max_offset(retry_topic, 0) == self.position(retry_topic, group, 0, 0, is_kept=False)
+
+    def position(self, topic: str, group: str, queue_id: int, init_mode: int, *, is_kept: bool = True) -> int:
+        """The queue offset from which a group pops next; where it begins is kept with `is_kept`."""
+        queue_offset = self._offsets.query(group, topic, queue_id)
+        if queue_offset >= 0:
+            return queue_offset
+        store = self._store
+        min_offset = max(store.min_offset(topic, queue_id), 0)
+        if init_mode == 0 or topic.startswith(RETRY_PREFIX):
+            queue_offset = min_offset
+        else:
+            queue = store.queue(topic, queue_id)
+            unit = queue.unit_at(0) if queue is not None and not min_offset else None
+            is_young = unit is not None and self._config.init_pop_offset_by_check_msg_in_mem and store.is_in_memory(unit[0])
+            queue_offset = 0 if is_young else max(store.max_offset(topic, queue_id) - 1, 0)
+        if is_kept:
+            self._offsets.commit(group, topic, queue_id, queue_offset)
+        return queue_offset
+
+    def pop(self, header: PopMessageRequestHeader, matches: Wanted) -> Popped:
+        """Take messages. Raises RemotingError when nothing can be written down."""
+        self._look_at_clocks()
+        self._counter += 1
+        revive_queue = ORDER_REVIVE_QUEUE if header.order else self._counter % self._config.revive_queue_num
+        popped = Popped(header, self._clock.message_time_ms(), revive_queue)
+        self._steps.reckon_from(popped.pop_time_ms)
+        key = header.topic, header.consumer_group
+        # Of each group its own: pops of several that take turns must not leave one always the same queue, or no retries.
+        turn = self._turns[key] = self._turns.get(key, 0) + 1
+        if len(self._turns) > _TURNS_MAX:
+            del self._turns[next(iter(self._turns))]
+        for topic, queue_id in self.queues(header, turn):
+            is_retry = topic != header.topic
+            self._pop_from(popped, topic, queue_id, None if is_retry else matches)
+        return popped
+
+    def _pop_from(self, popped: Popped, topic: str, queue_id: int, matches: Wanted) -> None:
+        header, group = popped.header, popped.header.consumer_group
+        if self._offsets.resets and self._offsets.take_reset(group, topic, queue_id) is not None:
+            self._orders.clear(topic, group, queue_id)
+        queue_offset = self.position(topic, group, queue_id, header.init_mode)
+        if header.order and self._orders.is_blocked(topic, group, queue_id, header.attempt_id, popped.pop_time_ms):
+            return
+        if popped.room <= 0:
+            popped.rest += max(self._store.max_offset(topic, queue_id) - queue_offset, 0)
+            return
+        result = self._read(topic, queue_id, queue_offset, popped.room, matches)
+        if result.status is not GetStatus.FOUND:
+            if result.next_begin_offset > queue_offset or result.status in _WRONG_PLACES:
+                self._offsets.commit(group, topic, queue_id, result.next_begin_offset)
+            popped.rest += max(result.max_offset - result.next_begin_offset, 0)
+            popped.is_behind |= queue_offset < result.next_begin_offset < result.max_offset
+            return
+        popped.rest += max(result.max_offset - result.next_begin_offset, 0)
+        offsets = _queue_offsets(result, topic, queue_offset)
+        if header.order:
+            counts = self._orders.popped(
+                topic, group, queue_id, header.attempt_id, popped.pop_time_ms, header.invisible_time, offsets
+            )
+            flag = retry_flag(topic)
+            popped.order_counts += [f"{flag} qo{queue_id}%{at} {count}" for at, count in counts.items()]
+            popped.order_counts.append(f"{flag} {queue_id} {min(counts.values())}")
+            self._offsets.commit(group, topic, queue_id, offsets[0])
+        else:
+            check_point = CheckPoint(
+                queue_offset, popped.pop_time_ms, header.invisible_time, queue_id, topic, group,
+                self._config.broker_name, len(offsets), d=[at - queue_offset for at in offsets],
+            )  # fmt: skip
+            self._note(check_point, popped.revive_queue)
+            self._offsets.commit_when_synced(group, topic, queue_id, result.next_begin_offset)
+        views: list[memoryview | bytes] = list(result.views)
+        if topic != header.topic and not self._config.pop_response_return_actual_retry_topic:
+            views = self._as_original(popped, topic, queue_id, queue_offset, result)
+        popped.add(topic, queue_id, queue_offset, offsets, views)
+        self._stats.get(group, topic, queue_id, result.count, result.size)
+
+    def _read(self, topic: str, queue_id: int, queue_offset: int, room: int, matches: Wanted) -> GetResult:
+        result = self._store.get_message(topic, queue_id, queue_offset, min(room, MESSAGES_MAX), matches)
+        for _ in range(_READS_MAX):
+            if result.status is GetStatus.FOUND or not result.next_begin_offset < result.max_offset:
+                break
+            result = self._store.get_message(topic, queue_id, result.next_begin_offset, min(room, MESSAGES_MAX), matches)
+        return result
+
+    def _as_original(
+        self, popped: Popped, topic: str, queue_id: int, start_offset: int, result: GetResult
+    ) -> list[memoryview | bytes]:
+        """Records of a retry topic, under the name that the consumer subscribed; the handle tells where they are."""
+        views: list[memoryview | bytes] = []
+        header, broker_name = popped.header, self._config.broker_name
+        magic_code, topic_bytes = topic_part(header.topic.encode())
+        for view, position in _records(result):
+            record = decode_record(view, position)
+            properties = decode_properties(record.properties)
+            handle = Handle(
+                start_offset, popped.pop_time_ms, header.invisible_time, popped.revive_queue, retry_flag(topic), broker_name,
+                queue_id, record.queue_offset,
+            )  # fmt: skip
+            properties[POP_CK] = str(handle)
+            message = record.copy_to(header.topic, queue_id, record.store_host, properties)
+            size = record_size(message, len(topic_bytes))
+            place = record.queue_offset, record.physical_offset, record.store_timestamp_ms
+            views.append(encode_record(message, magic_code, topic_bytes, size, *place))
+        return views
+
+    def peek(self, header: PopMessageRequestHeader) -> Popped:
+        """Read what would be popped, and leave it there."""
+        popped = Popped(header, self._clock.message_time_ms(), 0)
+        self._counter += 1
+        for topic, queue_id in self.queues(header, self._counter):
+            queue_offset = self.position(topic, header.consumer_group, queue_id, header.init_mode, is_kept=False)
+            popped.rest += max(self._store.max_offset(topic, queue_id) - queue_offset, 0)
+            if popped.room > 0:
+                result = self._read(topic, queue_id, queue_offset, popped.room, None)
+                popped.views += result.views
+                popped.count += result.count
+        return popped
+
+    def has_message(self, header: PopMessageRequestHeader) -> bool:
+        """Whether a pop would find something, its filter aside."""
+        group, now_ms = header.consumer_group, self._clock.message_time_ms()
+        return any(
+            self._store.max_offset(topic, queue_id) > self.position(topic, group, queue_id, 0, is_kept=False)
+            and not (header.order and self._orders.is_blocked(topic, group, queue_id, header.attempt_id, now_ms))
+            for topic, queue_id in self.queues(header, 0)
+        )
+
+    # --- writing down -----------------------------------------------------------------------------------------------
+
+    def _look_at_clocks(self) -> None:
+        commit_log = self._store.commit_log
+        self._steps.note(commit_log.max_offset, commit_log.last_store_timestamp_ms)
+
+    def _is_delay(self, now_ms: int) -> bool:
+        """Whether the delay of a record is exact: not while store times wait for a calendar that was set back."""
+        return self._store.commit_log.last_store_timestamp_ms <= now_ms
+
+    def _note(self, said: CheckPoint, revive_queue: int) -> None:
+        self._topics.create_on_send_back(self._revive.topic, self._config.revive_queue_num)
+        now_ms, due_ms = self._clock.message_time_ms(), said.revive_ms + self._steps.shift_since_ms(said.pt)
+        is_delay = self._is_delay(now_ms)
+        self._putter.put(said.message(self._revive.topic, revive_queue, due_ms, self._store_host, now_ms, is_delay=is_delay))
+
+    def is_ours(self, handle: Handle) -> bool:
+        """Whether a handle names a revive queue that there is: an ack must not make others."""
+        return handle.revive_queue == ORDER_REVIVE_QUEUE or self._revive.has_queue(handle.revive_queue)
+
+    def acknowledge(
+        self, group: str, topic: str, queue_id: int, handle: Handle, queue_offsets: list[int]
+    ) -> int:  # fmt: skip
+        """Note that messages of one check point are consumed; the physical offset behind the note, 0 for none.
+
+        Raises RemotingError when that cannot be stored.
+        """
+        if handle.revive_queue == ORDER_REVIVE_QUEUE:
+            for queue_offset in queue_offsets:
+                self._acknowledge_in_order(group, topic, queue_id, handle, queue_offset)
+            return 0
+        is_batch = len(queue_offsets) > 1
+        ack = Ack(
+            -1 if is_batch else queue_offsets[0], handle.start_offset, group, topic, queue_id, handle.pop_time_ms,
+            handle.broker_name, queue_offsets if is_batch else None,
+        )  # fmt: skip
+        self._look_at_clocks()
+        now_ms = self._clock.message_time_ms()
+        due_ms = handle.pop_time_ms + handle.invisible_time_ms + self._steps.shift_since_ms(handle.pop_time_ms)
+        message = ack.message(
+            self._revive.topic, handle.revive_queue, due_ms, self._store_host, now_ms, is_delay=self._is_delay(now_ms)
+        )
+        return self._putter.put(message).end_offset
+
+    def _acknowledge_in_order(self, group: str, topic: str, queue_id: int, handle: Handle, queue_offset: int) -> None:
+        if queue_offset < self._offsets.query(group, topic, queue_id):
+            return
+        next_offset = self._orders.acknowledged(topic, group, queue_id, queue_offset, handle.pop_time_ms)
+        if next_offset is not None:
+            self._offsets.commit(group, topic, queue_id, next_offset)
+            if not self._orders.is_blocked(topic, group, queue_id, None, self._clock.message_time_ms()):
+                self.look_at(topic, queue_id)
+
+    def change_invisible_time(
+        self, group: str, topic: str, queue_id: int, handle: Handle, queue_offset: int, invisible_time_ms: int
+    ) -> tuple[int, int]:
+        """Hide one message for `invisible_time_ms` from now on; (pop time, invisible time) of its new handle.
+
+        Raises RemotingError when that cannot be stored.
+        """
+        self._look_at_clocks()
+        now_ms = self._clock.message_time_ms()
+        if handle.revive_queue == ORDER_REVIVE_QUEUE:
+            # As the calendar was when it was popped.
+            visible_ms = now_ms + invisible_time_ms - self._steps.shift_since_ms(handle.pop_time_ms)
+            self._orders.hide(topic, group, queue_id, queue_offset, handle.pop_time_ms, visible_ms)
+            return handle.pop_time_ms, visible_ms - handle.pop_time_ms
+        # Within one millisecond of the pop both check points would be called the same, and the ack of the old one count for
+        # the new one: a message that nobody consumed would not come again.
+        is_set_back = handle.pop_time_ms - now_ms > _CHANGES_MAX
+        pop_time_ms = now_ms if is_set_back else max(now_ms, handle.pop_time_ms + 1)
+        invisible_time_ms -= pop_time_ms - now_ms
+        self._steps.reckon_from(pop_time_ms)
+        check_point = CheckPoint(
+            queue_offset, pop_time_ms, invisible_time_ms, queue_id, topic, group, handle.broker_name, 1, d=[0]
+        )
+        self._note(check_point, handle.revive_queue)
+        self.acknowledge(group, topic, queue_id, handle, [queue_offset])
+        return pop_time_ms, invisible_time_ms
+
+
+def _records(result: GetResult) -> Iterator[tuple[memoryview, int]]:
+    """View and position of each record found. Raises BadRecordError where the log has lost one."""
+    for view in result.views:
+        position = 0
+        while position < len(view):
+            size = int.from_bytes(view[position : position + 4], "big")
+            if size < RECORD_SIZE_MIN:
+                raise BadRecordError(f"the queue leads to a record of {size} bytes; `pocketmq store verify` tells more")
+            yield view, position
+            position += size
+
+
+def _queue_offsets(result: GetResult, topic: str, queue_offset: int) -> list[int]:
+    if topic.startswith(LMQ_PREFIX):  # the records tell of another queue
+        return list(range(queue_offset, queue_offset + result.count))
+    at = QUEUE_OFFSET_POSITION
+    return [int.from_bytes(view[start + at : start + at + 8], "big") for view, start in _records(result)]

@@ -1,0 +1,311 @@
+"""PopReviveService: messages that were popped and not acknowledged in time are stored again, in the group's retry topic.
+
+Check points and acks come out of the timer into the queues of the revive topic, each check point before its acks
+(`pop_record`). A queue is read once, in order. When the invisible time of a check point is over, all its acks are
+read: those were due at the same time, and the timer service tells that it has delivered everything up to there. What is not
+acknowledged then is copied to the retry topic; Apache's broker waits two seconds more to be sure.
+
+How far a revive queue is done with is a consumer offset of CID_RMQ_SYS_REVIVE_GROUP, as in Apache that of the last record
+that is: everything before the oldest check point that is open. A process that ends between a copy and that offset copies
+again.
+"""
+
+import heapq
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from pocketmq.broker.delay.clock_steps import ClockSteps
+from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.pop.pop_record import (
+    FIRST_POP_TIME,
+    REVIVE_GROUP,
+    CheckPoint,
+    normal_topic_of,
+    read_revive_record,
+    retry_topic_of,
+)
+from pocketmq.broker.put.put import STALE_IN_COPIES, MessagePutter
+from pocketmq.broker.tables.subscription_group import SubscriptionGroupManager
+from pocketmq.broker.timer.timer_service import TimerMessageService
+from pocketmq.broker.tables.topic_config import TopicConfigManager
+from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.runtime.timers import Timer, Timers
+from pocketmq.runtime.turn import Turn
+from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_STRUCT, HOLE_TAGS_CODE
+from pocketmq.store.format.message import Arrival
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.format.properties import TAGS, decode_properties
+from pocketmq.store.format.record import decode_record
+
+log = logging.getLogger("broker")
+
+BUDGET_S: Final = 0.001
+"""How long one turn of the loop reads or revives."""
+UNITS_READ: Final = 64
+_FOREVER_MS: Final = 1 << 62
+AGAIN_S: Final = 0.002
+"""How soon it is looked again whether the timers are delivered that are due."""
+RETRY_AFTER_S: Final = 0.1
+BACK_OFF_MS: Final = 10_000
+"""After so long a check point is tried again that cannot be revived: there is no room, or its topic takes nothing."""
+
+
+class _ReviveQueue:
+    """One queue of the revive topic."""
+
+    def __init__(self, queue_id: int, queue_offset: int) -> None:
+        self.queue_id = queue_id
+        self.queue_offset = queue_offset  # of the next record to be read
+        self.open: dict[int, CheckPoint] = {}  # by the queue offset of the check point's record, ascending
+        self.by_key: dict[tuple[str, str, int, int, int], int] = {}
+
+    @property
+    def done_to(self) -> int:
+        """The last record that is done with; -1 without one."""
+        return next(iter(self.open), self.queue_offset) - 1
+
+
+class PopReviveService:
+    """All of it belongs to the loop."""
+
+    def __init__(
+        self, store: MessageStore, putter: MessagePutter, offsets: ConsumerOffsetManager, topics: TopicConfigManager,
+        groups: SubscriptionGroupManager, timer_messages: TimerMessageService, timers: Timers, turn: Turn, *,
+        revive_topic: str, queue_nums: int, store_host: bytes, with_retry_v2: bool, steps: ClockSteps,
+    ) -> None:  # fmt: skip
+        self._store = store
+        self._putter = putter
+        self._offsets = offsets
+        self._topics = topics
+        self._groups = groups
+        self._timer_messages = timer_messages
+        self._timers = timers
+        self._clock = timers.clock
+        self._turn = turn
+        self.topic = revive_topic
+        self._queue_nums = queue_nums
+        self._store_host = store_host
+        self._with_retry_v2 = with_retry_v2
+        self._queues: dict[int, _ReviveQueue] = {}
+        self._steps = steps
+        # Heap: revive time, queue id, queue offset of the check point. Times are on the steady clock.
+        self._due: list[tuple[int, int, int]] = []
+        self._timer: Timer | None = None
+        # All acks that were due by then are put (None: nothing is); are put and read.
+        self._put_to_ms: int | None = None
+        self._read_to_ms = -_FOREVER_MS
+        self._is_running = False
+        self._failure = ""
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Read on from where the last process was, and revive from now on."""
+        self._is_running = True
+        queue_ids = {queue_id for topic, queue_id in self._store.queues.queues if topic == self.topic}
+        for queue_id in sorted(queue_ids | set(range(self._queue_nums))):
+            queue_offset = self._offsets.query(REVIVE_GROUP, self.topic, queue_id) + 1
+            low = max(self._store.min_offset(self.topic, queue_id), 0)
+            high = max(self._store.max_offset(self.topic, queue_id), low)
+            self._queues[queue_id] = _ReviveQueue(queue_id, min(max(queue_offset, low), high))
+        self._clock.subscribe(lambda now_ms: self._look())
+        self._steps.subscribe(self._look)
+        self._look()
+
+    def stop(self) -> None:
+        """Revive nothing any more."""
+        self._is_running = False
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def has_queue(self, queue_id: int) -> bool:
+        """Whether check points and acks may be put into a queue: it is read."""
+        return queue_id in self._queues
+
+    @property
+    def open_count(self) -> int:
+        """Check points that are read and neither acknowledged whole nor revived."""
+        return sum(len(queue.open) for queue in self._queues.values())
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is to be done before a time comes."""
+        return self._timer is None or self._timer.is_cancelled or self._timer.when_ms > 0
+
+    # --- when -------------------------------------------------------------------------------------------------------
+
+    def arrived(self, arrivals: Iterable[Arrival]) -> None:
+        """Queues grew."""
+        if self._is_running and any(arrival.topic == self.topic for arrival in arrivals):
+            self._look()
+
+    def _look(self) -> None:
+        if self._is_running and (self._timer is None or self._timer.is_cancelled or self._timer.when_ms):
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._timers.after(0, self._run)
+
+    def _run(self) -> None:
+        self._timer = None
+        if not self._is_running:
+            return
+        wait_s: float | None = RETRY_AFTER_S
+        try:
+            wait_s = self._go_on()
+            self._failure = ""
+        except (OSError, RemotingError) as error:
+            reason = error.remark if isinstance(error, RemotingError) else str(error)
+            if reason != self._failure:
+                self._failure = reason
+                log.error("popped messages cannot be stored again: %s; trying again", reason)
+        finally:
+            if self._timer is None:
+                if wait_s is not None:
+                    self._timer = self._timers.after(wait_s, self._run)
+                elif self._due:
+                    self._timer = self._timers.at_ms(self._due[0][0] + self._steps.difference, self._run)
+
+    def _go_on(self) -> float | None:
+        """Read, then revive what is due; seconds until there is more to do, None when only a time must come."""
+        end_s = self._clock.monotonic() + BUDGET_S
+        for queue in self._queues.values():
+            while self._read(queue):
+                if self._clock.monotonic() >= end_s:
+                    return 0.0
+        commit_log = self._store.commit_log
+        self._steps.note(commit_log.max_offset, commit_log.last_store_timestamp_ms)
+        now_ms, difference = self._clock.message_time_ms(), self._steps.difference
+        while self._due and self._due[0][0] <= now_ms - difference:
+            if self._due[0][0] > self._read_to_ms:
+                delivered_to_ms = self._timer_messages.delivered_to_ms - difference
+                if delivered_to_ms >= self._due[0][0]:
+                    # What is put by now is read behind the dispatch at the end of this turn.
+                    self._put_to_ms = min(delivered_to_ms, now_ms - difference)
+                    self._turn.arm()
+                return AGAIN_S
+            if self._clock.monotonic() >= end_s:
+                return 0.0
+            _, queue_id, queue_offset = self._due[0]
+            queue = self._queues[queue_id]
+            check_point = queue.open.get(queue_offset)
+            if check_point is not None:
+                self._revive(check_point, queue_id, now_ms)
+                self._turn.arm()
+                self._close(queue, queue_offset)
+            heapq.heappop(self._due)
+        return None
+
+    def dispatched(self) -> None:
+        """What was put is in its queues now. To be run in the turn's WAKE phase."""
+        if self._put_to_ms is not None:
+            self._read_to_ms, self._put_to_ms = max(self._put_to_ms, self._read_to_ms), None
+            for queue in self._queues.values():
+                while self._read(queue):
+                    pass
+            self._look()
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def _read(self, queue: _ReviveQueue) -> bool:
+        """Some records of a queue; whether there may be more."""
+        consume_queue = self._store.queue(self.topic, queue.queue_id)
+        if consume_queue is None or queue.queue_offset >= consume_queue.max_offset:
+            return False
+        queue.queue_offset = max(queue.queue_offset, consume_queue.min_offset)
+        units = consume_queue.units(queue.queue_offset, UNITS_READ)
+        for physical_offset, _, tags_code in CONSUME_QUEUE_UNIT_STRUCT.iter_unpack(units):
+            queue_offset = queue.queue_offset
+            queue.queue_offset += 1
+            view = None if tags_code == HOLE_TAGS_CODE else self._store.message_at(physical_offset)
+            try:
+                if view is None:
+                    raise ValueError("its record is gone")
+                record = decode_record(view)
+                said = read_revive_record(decode_properties(record.properties).get(TAGS), record.body)
+            except ValueError as error:
+                log.error("record %d of %s/%d is lost: %s", queue_offset, self.topic, queue.queue_id, error)
+                continue
+            if isinstance(said, CheckPoint):
+                self._open(queue, queue_offset, said)
+            elif (opened := queue.by_key.get(said.key)) is not None:
+                check_point = queue.open[opened]
+                offsets = check_point.queue_offsets()
+                for acknowledged in said.queue_offsets():
+                    if acknowledged in offsets:
+                        check_point.bm |= 1 << offsets.index(acknowledged)
+                if all(check_point.bm >> index & 1 for index in range(len(offsets))):
+                    self._close(queue, opened)
+        self._commit(queue)
+        return bool(units)
+
+    def _open(self, queue: _ReviveQueue, queue_offset: int, check_point: CheckPoint) -> None:
+        # One that comes twice, after a crash of the timer's, must not make its acks forgotten.
+        if check_point.key not in queue.by_key:
+            queue.open[queue_offset] = check_point
+            queue.by_key[check_point.key] = queue_offset
+            steps = self._steps
+            revive_ms = check_point.revive_ms + steps.shift_since_ms(check_point.pt) - steps.difference
+            heapq.heappush(self._due, (revive_ms, queue.queue_id, queue_offset))
+
+    def _close(self, queue: _ReviveQueue, queue_offset: int) -> None:
+        check_point = queue.open.pop(queue_offset)
+        del queue.by_key[check_point.key]
+        self._commit(queue)
+
+    def _commit(self, queue: _ReviveQueue) -> None:
+        if queue.done_to >= 0:
+            self._offsets.commit_when_synced(REVIVE_GROUP, self.topic, queue.queue_id, queue.done_to)
+
+    # --- reviving ---------------------------------------------------------------------------------------------------
+
+    def _revive(self, check_point: CheckPoint, queue_id: int, now_ms: int) -> None:
+        """Store again what is not acknowledged. Raises OSError or RemotingError when not even a new check point can be.
+
+        What is done with is marked: when this is called again it goes on behind that.
+        """
+        group = check_point.c
+        if self._topics.get(normal_topic_of(check_point.t, group)) is None or self._groups.get(group) is None:
+            log.info("nobody wants what group %s popped from %s: topic or group is deleted", group, check_point.t)
+            return
+        for index, queue_offset in enumerate(check_point.queue_offsets()):
+            if check_point.bm >> index & 1:
+                continue
+            try:
+                self._copy(check_point, queue_offset)
+            except ValueError as error:
+                log.warning("message %d of %s/%d is lost: %s", queue_offset, check_point.t, check_point.q, error)
+            except (OSError, RemotingError) as error:
+                self._put_again(check_point, queue_offset, queue_id, now_ms)
+                log.error("message %d of %s/%d is tried again: %s", queue_offset, check_point.t, check_point.q, error)
+            check_point.bm |= 1 << index
+
+    def _copy(self, check_point: CheckPoint, queue_offset: int) -> None:
+        """Raises ValueError when the message is gone, OSError or RemotingError when it cannot be stored."""
+        queue = self._store.queue(check_point.t, check_point.q)
+        unit = None if queue is None else queue.unit_at(queue_offset)
+        view = None if unit is None or unit[2] == HOLE_TAGS_CODE else self._store.message_at(unit[0])
+        if view is None:
+            raise ValueError("its record is gone")
+        record = decode_record(view)
+        properties = decode_properties(record.properties)
+        for name in STALE_IN_COPIES:
+            properties.pop(name, None)
+        properties.setdefault(FIRST_POP_TIME, str(check_point.pt))
+        topic = retry_topic_of(check_point.t, check_point.c, with_v2=self._with_retry_v2)
+        self._topics.create_on_send_back(topic, 1)
+        message = record.copy_to(topic, 0, self._store_host, properties)
+        message.born_host = self._store_host
+        message.consumed_again()
+        self._putter.put_at_once(message)
+
+    def _put_again(self, check_point: CheckPoint, queue_offset: int, queue_id: int, now_ms: int) -> None:
+        tries = int(check_point.rp or 0) + 1
+        shift_ms = self._steps.shift_since_ms(check_point.pt)
+        again = CheckPoint(
+            queue_offset, check_point.pt, now_ms - shift_ms - check_point.pt + BACK_OFF_MS * min(tries, 60), check_point.q,
+            check_point.t, check_point.c, check_point.bn, 1, d=[0], rp=str(tries),
+        )  # fmt: skip
+        due_ms = again.revive_ms + shift_ms
+        is_delay = self._store.commit_log.last_store_timestamp_ms <= now_ms
+        self._putter.put(again.message(self.topic, queue_id, due_ms, self._store_host, now_ms, is_delay=is_delay))

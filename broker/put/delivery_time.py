@@ -1,0 +1,245 @@
+"""When a message is to be delivered: what its sender asks for, and what a stored record says.
+
+A sender names a time by one of five properties; of several the first one counts:
+
+    DELAY                a level of messageDelayLevel (broker.put, broker.schedule)
+    TIMER_DELAY_SEC      seconds from now
+    TIMER_DELAY_MS       ms from now
+    TIMER_DELIVER_MS     a time, epoch ms
+    __STARTDELIVERTIME   a time, epoch ms: the property of Alibaba Cloud's clients, which Apache's broker does not know
+
+A time that is not to come means at once. Else the message waits in the timer topic, with the second in which it is due as
+TIMER_OUT_MS: rounded down as 5.5.0 does it (HookUtils.transformTimerMessage), so that its broker finds the same slot. The
+exact time is not lost by that: it follows from the property and, for a delay, the record's store time.
+
+A message is cancelled by another one in the same slot, which names it by TIMER_DEL_UNIQKEY and is never delivered.
+"""
+
+import random
+import re
+from typing import Final, NamedTuple, NoReturn, Protocol
+
+from pocketmq.broker.names import TIMER_TOPIC
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.runtime.clock import Clock
+from pocketmq.store.format.message import TRANSACTION_UNQUEUED_FLAG, Message
+from pocketmq.store.format.properties import DELAY, REAL_QID, REAL_TOPIC, TAGS, UNIQ_KEY, encode_properties
+
+TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
+TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
+TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
+START_DELIVER_TIME: Final = "__STARTDELIVERTIME"
+TIMER_OUT_MS: Final = "TIMER_OUT_MS"
+TIMER_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"
+TIMER_DEL_UNIQKEY: Final = "TIMER_DEL_UNIQKEY"
+PMQ_DUE_MS: Final = "PMQ_DUE_MS"
+"""Own: when a record is due that was copied forward, whose store time no longer tells. Epoch ms."""
+PMQ_COPY_OF: Final = "PMQ_COPY_OF"
+"""Own: physical offset of the first record of a message that was copied forward."""
+
+ASKED: Final = ((TIMER_DELAY_SEC, 1000), (TIMER_DELAY_MS, 1), (TIMER_DELIVER_MS, 0), (START_DELIVER_TIME, 0))
+"""(property by which a time is asked for, ms a unit of a delay; 0: a time), in the order in which they count."""
+TIMER_PROPERTIES: Final = tuple(name for name, _ in ASKED)
+DELAYING_PROPERTIES: Final = frozenset((DELAY, *TIMER_PROPERTIES))
+RECALL_TAG: Final = "_RECALL_TAG_"
+
+_STALE: Final = (PMQ_DUE_MS, PMQ_COPY_OF, TIMER_ROLL_TIMES)  # would tell something untrue of a message that a client sends
+_BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
+_PRODUCER_GROUP: Final = "PGROUP"
+_RELATIVE_MS: Final = {name: unit_ms for name, unit_ms in ASKED if unit_ms}
+_NUMBER: Final = re.compile("[+-]?[0-9]{1,19}", re.ASCII)
+_DIGITS_PLAIN: Final = 19  # fewer digits are a number of 64 bits whatever they are
+_INT64: Final = range(-(1 << 63), 1 << 63)
+NO_CONGESTION: Final = (1 << 31) - 1
+"""The default of timerCongestNumEachSlot: a slot takes what comes."""
+
+
+class TimerRoom(Protocol):
+    """What the put side asks the timer service."""
+
+    @property
+    def refusal(self) -> str | None: ...
+
+    def count_at(self, out_ms: int) -> int: ...
+
+    def expect(self, out_ms: int) -> None: ...
+
+
+class DueTime(NamedTuple):
+    """`due_ms`: epoch ms. `is_relative`: it is a delay after the store time, not a time of the calendar."""
+
+    due_ms: int
+    is_relative: bool
+
+
+def slot_time_ms(due_ms: int, precision_ms: int) -> int:
+    """TIMER_OUT_MS of a due time: the last multiple of the precision before it, which is never the time itself."""
+    return (due_ms - 1) // precision_ms * precision_ms
+
+
+def asked_property(properties: dict[str, str]) -> str | None:
+    """Which of TIMER_PROPERTIES counts, if any."""
+    for name in TIMER_PROPERTIES:
+        if name in properties:
+            return name
+    return None
+
+
+def due_of(properties: dict[str, str], store_timestamp_ms: int, precision_ms: int = 1000) -> DueTime:
+    """When a record of the timer topic is due: to the ms where that can be known, else at the end of its slot.
+
+    `properties` are the record's. Raises ValueError for a record that tells nothing.
+    """
+    name = asked_property(properties)
+    unit_ms = None if name is None else _RELATIVE_MS.get(name)
+    is_relative = unit_ms is not None
+    carried = _number(properties.get(PMQ_DUE_MS))
+    if carried is not None:
+        return DueTime(carried, is_relative)
+    asked = None if name is None else _number(properties[name])
+    if asked is not None and unit_ms is None:
+        return DueTime(asked, False)
+    if asked is not None and unit_ms is not None and TIMER_ROLL_TIMES not in properties:
+        return DueTime(store_timestamp_ms + asked * unit_ms, True)
+    # Apache stored it again on its way, and the first store time is lost; or the property was never ours to read.
+    out_ms = _number(properties.get(TIMER_OUT_MS))
+    if out_ms is None:
+        raise ValueError(f"it has no {TIMER_OUT_MS} that is a number: {properties.get(TIMER_OUT_MS)!r}")
+    return DueTime(out_ms + precision_ms, is_relative)
+
+
+def delete_key(topic: str, unique_key: str, *, with_topic: bool) -> str:
+    """Value of TIMER_DEL_UNIQKEY: 5.3's with the topic, 5.5.0's without unless appendTopicForTimerDeleteKey."""
+    return f"{topic}+{unique_key}" if with_topic else unique_key
+
+
+class DeliveryTimes:
+    """The put side of arbitrary delays."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        timers: TimerRoom,
+        *,
+        cluster: tuple[str, str],
+        is_enabled: bool = True,
+        precision_ms: int = 1000,
+        delay_max_s: int = 400 * 86_400,
+        congestion_max: int = NO_CONGESTION,
+    ) -> None:
+        """`cluster`: the property that every stored message has. The rest are timerWheelEnable and its like."""
+        self._clock = clock
+        self._timers = timers
+        self._cluster = cluster
+        self.is_enabled = is_enabled
+        self.precision_ms = precision_ms
+        self.delay_max_ms = delay_max_s * 1000
+        self.congestion_max = congestion_max
+
+    def put_aside(self, message: Message) -> bool:
+        """Turn a message that is due later into its form in the timer topic. False: it is to be delivered at once.
+
+        Raises RemotingError with 5.5.0's codes for what cannot be.
+        """
+        properties = message.properties
+        name = asked_property(properties)
+        if name is None or TIMER_OUT_MS in properties or message.sys_flag & TRANSACTION_UNQUEUED_FLAG:
+            return False
+        now_ms = self._clock.message_time_ms()
+        due_ms = self._asked_due_ms(name, properties[name], now_ms)
+        if not self.is_enabled and (name != START_DELIVER_TIME or due_ms > now_ms):
+            remark = f"accurate timer message is not enabled, timerWheelEnable is false: {name}={properties[name]}"
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
+        if due_ms <= now_ms:
+            if TIMER_DEL_UNIQKEY in properties:
+                self._refuse(f"{TIMER_DEL_UNIQKEY} cancels nothing at a time that is past, {name}={properties[name]}")
+            return False
+        if due_ms - now_ms > self.delay_max_ms:
+            self._refuse(f"{name}={properties[name]} is {due_ms - now_ms} ms from now")
+        out_ms = slot_time_ms(due_ms, self.precision_ms)
+        self.check_room(out_ms)
+        properties.setdefault(*self._cluster)
+        for name in _STALE:
+            properties.pop(name, None)
+        self._as_timer(message, out_ms)
+        return True
+
+    def check_room(self, out_ms: int) -> None:
+        """Raise RemotingError when the slot of that TIMER_OUT_MS, or the timers altogether, can take no more."""
+        if self._timers.refusal is not None:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, f"timer message is refused: {self._timers.refusal}")
+        congestion_max = self.congestion_max
+        if congestion_max < NO_CONGESTION:
+            excess = self._timers.count_at(out_ms) - congestion_max
+            # All above twice the limit, between the two the more the fuller it is.
+            if excess > 0 and random.random() * congestion_max < excess:
+                remark = (
+                    f"timer message is under flow control, the slot of {TIMER_OUT_MS}={out_ms} holds "
+                    f"{congestion_max + excess} messages (timerCongestNumEachSlot={congestion_max})"
+                )
+                raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
+
+    def cancelling(
+        self,
+        topic: str,
+        key: str,
+        unique_key: str | None,
+        out_ms: int,
+        producer_group: str | None,
+        host: bytes,
+        store_host: bytes,
+    ) -> Message:
+        """The message that cancels those that `key` names in the slot of `out_ms`; it is to be put as it is.
+
+        As 5.5.0's RecallMessageProcessor makes it. `host` is who asks, packed as in records.
+        """
+        now_ms = self._clock.message_time_ms()
+        properties = {
+            TAGS: RECALL_TAG,
+            TIMER_DEL_UNIQKEY: key,
+            TIMER_DELIVER_MS: str(out_ms + 1),
+            _BORN_TIMESTAMP: str(now_ms),
+        }
+        if unique_key:
+            properties[UNIQ_KEY] = unique_key
+        if producer_group:
+            properties[_PRODUCER_GROUP] = producer_group
+        message = Message(topic, 0, b"0", host, store_host, born_timestamp_ms=now_ms, properties=properties)
+        self._as_timer(message, out_ms)
+        return message
+
+    def _as_timer(self, message: Message, out_ms: int) -> None:
+        self._timers.expect(out_ms)
+        properties = message.properties
+        properties[TIMER_OUT_MS] = str(out_ms)
+        properties[REAL_TOPIC] = message.topic
+        properties[REAL_QID] = str(message.queue_id)
+        message.topic, message.queue_id = TIMER_TOPIC, 0
+        message.properties_bytes = encode_properties(properties).encode()
+
+    def _asked_due_ms(self, name: str, text: str, now_ms: int) -> int:
+        asked = _number(text)
+        if asked is None:
+            self._refuse(f"{name}={text!r} is not a whole number of 64 bits")
+        unit_ms = _RELATIVE_MS.get(name)
+        return asked if unit_ms is None else now_ms + asked * unit_ms
+
+    def _refuse(self, why: str) -> NoReturn:
+        remark = (
+            f"timer message illegal, the delay time should not be bigger than the max delay {self.delay_max_ms}ms "
+            f"(timerMaxDelaySec={self.delay_max_ms // 1000}): {why}"
+        )
+        raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, remark)
+
+
+def _number(text: str | None) -> int | None:
+    """A number as Java's Long.parseLong reads it, or None."""
+    if text is None:
+        return None
+    if len(text) < _DIGITS_PLAIN and text.isascii() and text.isdecimal():
+        return int(text)
+    if _NUMBER.fullmatch(text) is None:
+        return None
+    number = int(text)
+    return number if number in _INT64 else None

@@ -1,0 +1,260 @@
+"""Registration with the name servers: at start, every 30 s, at each change of a topic, and off again at stop.
+
+Each name server has its own row of rounds, so that one which hangs holds nobody up. A round sends the whole topic table as
+it is when the round begins; whoever asks while a round is under way gets the next one, which all share that ask meanwhile.
+A name server that failed last time is tried at every round, but not waited for. Between the periods it is tried again: each
+second while it cannot be reached, each ten seconds while it refuses this broker. The end of the connection to a name server
+begins a round, too, since with it the name server forgot this broker.
+
+A round that took long, as one of many topics does, is followed by a pause of some times its length: what changes meanwhile
+goes into one round, and registrations take no more than their share of the time of broker and name server.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.tables.topic_config import PERM_READ, PERM_WRITE, TopicConfigManager
+from pocketmq.remoting.bodies import KVTable, TopicRouteData, decode_body, encode_body
+from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.remoting.headers.route import BrokerIdentityRequestHeader, RegisterBrokerRequestHeader
+from pocketmq.remoting.headers.topic import GetRouteInfoRequestHeader
+from pocketmq.runtime.refusal_log import RefusalLog
+from pocketmq.runtime.timers import Timer, Timers
+
+log = logging.getLogger("broker")
+
+PERIOD_MIN_MS: Final = 10_000
+PERIOD_MAX_MS: Final = 60_000
+UNREGISTER_TIMEOUT_S: Final = 3.0
+UNREACHED_AGAIN_S: Final = 0.8
+"""After so long at most a name server that could not be reached is tried again; half of it at least, by chance."""
+REFUSED_AGAIN_S: Final = 10.0
+"""The same for one that refuses: each time it is sent the whole topic table."""
+ROUND_FREE_S: Final = 0.004
+"""Rounds that take no longer follow each other at once."""
+PAUSE_PER_ROUND: Final = 4.0
+"""The pause after a longer round, in lengths of the round: registrations take a fifth of the time."""
+PAUSE_MAX_S: Final = 1.0
+PERM_ALL: Final = PERM_READ | PERM_WRITE
+_IS_WATCHED: Final = "registration.is_watched"
+
+
+class _NameServer:
+    """Rounds towards one name server."""
+
+    def __init__(self, address: str, send: "Callable[[_NameServer], asyncio.Future[None]]", timers: Timers) -> None:
+        self.address = address
+        self.is_failing = False
+        self._send = send
+        self._timers = timers
+        self._next: asyncio.Future[None] | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._again: Timer | None = None
+        self._is_stopped = False
+        # When the next round may begin, in the loop's seconds.
+        self._free_at_s = float("-inf")
+        self._failures = RefusalLog(log)
+        self._refusals = RefusalLog(log, level=logging.ERROR)
+
+    def register(self) -> "asyncio.Future[None]":
+        """Done when a round that began after this call is over, however it went."""
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_future()
+            if self._running is None or self._running.done():
+                self._running = asyncio.ensure_future(self._run())
+        return self._next
+
+    async def _run(self) -> None:
+        self._cancel_again()
+        now_s = asyncio.get_running_loop().time
+        while self._next is not None:
+            if (pause_s := self._free_at_s - now_s()) > 0:
+                await asyncio.sleep(pause_s)
+            if self._next is None:
+                return
+            done, self._next = self._next, None
+            began_s = now_s()
+            try:
+                await self._send(self)
+            except RemotingError as error:
+                self._refusals.refused(None, f"name server {self.address}: refuses this broker: {error}; trying again")
+                self._failed(REFUSED_AGAIN_S)
+            except (OSError, TimeoutError, ValueError) as error:
+                said = f"name server {self.address}: cannot register ({error or 'time-out'}); trying again each second"
+                self._failures.refused(None, said)
+                self._failed(UNREACHED_AGAIN_S)
+            else:
+                if self.is_failing:
+                    log.info("name server %s: registered again", self.address)
+                    self._failures.over(None)
+                    self._refusals.over(None)
+                self.is_failing = False
+                self._cancel_again()
+                took_s = now_s() - began_s
+                if took_s > ROUND_FREE_S:
+                    self._free_at_s = began_s + took_s + min(took_s * PAUSE_PER_ROUND, PAUSE_MAX_S)
+            finally:
+                if not done.done():
+                    done.set_result(None)
+
+    def connection_lost(self) -> None:
+        """The name server is gone, or has closed the connection: it no longer has this broker in its routes."""
+        self._try_again(UNREACHED_AGAIN_S)
+
+    def cancel(self) -> None:
+        """No more rounds; whoever waits for one need not any more."""
+        self._is_stopped = True
+        self._cancel_again()
+        if self._running is not None:
+            self._running.cancel()
+        if self._next is not None:
+            done, self._next = self._next, None
+            if not done.done():
+                done.set_result(None)
+
+    def _failed(self, again_s: float) -> None:
+        self.is_failing = True
+        self._cancel_again()
+        self._try_again(again_s)
+
+    def _try_again(self, again_s: float) -> None:
+        if self._again is None and not self._is_stopped:
+            self._again = self._timers.after(again_s * random.uniform(0.5, 1.0), self._register_again)
+
+    def _register_again(self) -> None:
+        self._again = None
+        self.register()
+
+    def _cancel_again(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+
+
+class Registration:
+    """This broker at its name servers. Without a name server everything here does nothing, at once."""
+
+    def __init__(
+        self, config: BrokerConfig, topics: TopicConfigManager, client: RemotingClient, timers: Timers, broker_address: str
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._client = client
+        self._timers = timers
+        self._timer: Timer | None = None
+        self._name_servers = [
+            _NameServer(address, lambda server: asyncio.ensure_future(self._register(server)), timers)
+            for address in config.namesrv_addresses
+        ]
+        self._is_started = False
+        self._encoded = b""
+        self._encoded_version: tuple[int, int, int] | None = None
+        host, _, port = broker_address.rpartition(":")
+        self.broker_address = broker_address
+        # Apache's broker names its HA port whether or not a slave may come.
+        self.ha_server_address = f"{config.broker_ip2 or host}:{int(port) + 1}"
+
+    async def start(self) -> None:
+        """Register with every name server, and from now on regularly. Those that do not answer are tried again later."""
+        self._is_started = True
+        period_ms = min(max(self._config.register_name_server_period, PERIOD_MIN_MS), PERIOD_MAX_MS)
+        self._timer = self._timers.every(period_ms / 1000, self._register_again)
+        if self._name_servers:
+            await asyncio.wait([server.register() for server in self._name_servers])
+
+    def register(self) -> "asyncio.Future[None]":
+        """Register again soon. Done when every name server that is up knows the topics as they are now."""
+        loop = asyncio.get_running_loop()
+        all_done: asyncio.Future[None] = loop.create_future()
+        if not self._is_started:
+            all_done.set_result(None)
+            return all_done
+        rounds = [(server, server.register()) for server in self._name_servers]
+        waited = {done for server, done in rounds if not server.is_failing}
+        if not waited:
+            all_done.set_result(None)
+
+        def on_done(done: "asyncio.Future[None]") -> None:
+            waited.discard(done)
+            if not waited and not all_done.done():
+                all_done.set_result(None)
+
+        for done in tuple(waited):
+            done.add_done_callback(on_done)
+        return all_done
+
+    async def route_of(self, topic: str) -> TopicRouteData | None:
+        """Where a topic lies, as the first name server says that answers and knows it."""
+        for server in self._name_servers:
+            if server.is_failing:
+                continue
+            with suppress(OSError, RemotingError, ValueError):
+                header = GetRouteInfoRequestHeader(topic)
+                answer = await self._client.call(server.address, RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+                return decode_body(TopicRouteData, answer.body)
+        return None
+
+    async def stop(self) -> None:
+        """Unregister from every name server that is up."""
+        self._is_started = False
+        if self._timer is not None:
+            self._timer.cancel()
+        for server in self._name_servers:
+            server.cancel()
+        header = BrokerIdentityRequestHeader(
+            self._config.broker_name, self.broker_address, self._config.broker_cluster_name, self._config.broker_id
+        )
+        results = await asyncio.gather(
+            *(
+                self._client.call(server.address, RequestCode.UNREGISTER_BROKER, header, b"", UNREGISTER_TIMEOUT_S)
+                for server in self._name_servers
+                if not server.is_failing
+            ),
+            return_exceptions=True,
+        )
+        for failure in results:
+            if isinstance(failure, Exception):
+                log.warning("a name server did not take the unregistration: %s", failure)
+
+    def _register_again(self) -> None:
+        self.register()
+
+    async def _register(self, server: _NameServer) -> None:
+        config = self._config
+        header = RegisterBrokerRequestHeader(
+            config.broker_name, self.broker_address, config.broker_cluster_name, self.ha_server_address, config.broker_id
+        )
+        channel = await self._client.channel(server.address)
+        if _IS_WATCHED not in channel.attachments:
+            channel.attachments[_IS_WATCHED] = True
+            channel.on_close(lambda _: server.connection_lost())
+        timeout_s = config.register_broker_timeout_mills / 1000
+        answer = await self._client.call(server.address, RequestCode.REGISTER_BROKER, header, self._body(), timeout_s)
+        if answer.body:
+            self._topics.update_order(decode_body(KVTable, answer.body).table)
+
+    def _body(self) -> bytes:
+        """The whole table, encoded anew only when it changed: it may have thousands of topics."""
+        topics = self._topics
+        version = (topics.data_version.counter, topics.data_version.timestamp, self._config.broker_permission)
+        if version != self._encoded_version:
+            rows: Any = topics.table.encoded()
+            if self._config.broker_permission & PERM_ALL != PERM_ALL:
+                rows = topics.table.rows()
+                for row in rows.values():
+                    row["perm"] &= self._config.broker_permission
+            self._encoded = encode_body(
+                {
+                    "filterServerList": [],
+                    "topicConfigSerializeWrapper": {"dataVersion": topics.version(), "topicConfigTable": rows},
+                }
+            )
+            self._encoded_version = version
+        return self._encoded

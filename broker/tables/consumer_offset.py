@@ -1,0 +1,211 @@
+"""ConsumerOffsetManager: how far each group is in each queue, in `config/consumerOffset.json`.
+
+Commits change memory only; the file follows every `flushConsumerOffsetInterval` and at a clean stop. A crash therefore sets
+consumers back by some seconds: they see messages again, never too few.
+
+A tool may *reset* an offset: until who reads the queue has taken that up, commits of where it was before count for nothing.
+
+An offset of ours that says "stored elsewhere", of messages that are popped or revived, is true for good only when that is on
+the disk: after such a one the table is written as it was when the log was synced.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from typing import Any, Final
+
+import msgspec
+
+from pocketmq.broker.tables.config_manager import ConfigManager
+from pocketmq.broker.tables.limit_refusals import LimitRefusals
+from pocketmq.runtime.clock import Clock
+from pocketmq.store.disk.config_file import ConfigFile, RowsWriter
+from pocketmq.store.format.multi_dispatch import LMQ_PREFIX
+
+log = logging.getLogger("broker")
+
+TOPIC_GROUP_SEPARATOR: Final = "@"
+OWN_GROUPS: Final = frozenset(("CID_RMQ_SYS_TRANS", "CID_RMQ_SYS_REVIVE_GROUP"))
+"""How far the broker itself is; kept whatever else is."""
+
+
+class ConsumerOffsetManager(ConfigManager):
+    """Consumer offsets by `topic@group`, then queue id."""
+
+    def __init__(self, file: ConfigFile, clock: Clock, *, with_lmq: bool = False, count_max: int = 500_000) -> None:
+        """`with_lmq` (enableLmq): `file` is lmqConsumerOffset.json, where groups %LMQ%... have a table of their own.
+
+        `count_max` (maxConsumerOffsets): more are not kept; those of an older file are.
+        """
+        super().__init__(file, clock)
+        self.table: dict[str, dict[int, int]] = {}
+        self._with_lmq = with_lmq
+        self.resets: dict[tuple[str, str, int], int] = {}
+        """(group, topic, queue id) -> the offset that was set and not yet taken up. Not in the file, as in Apache."""
+        self.pull_offsets: dict[tuple[str, str, int], int] = {}
+        """(group, topic, queue id) -> from where it pulls next. What is before and not committed is with a consumer."""
+        self._unread: dict[str, Any] = {}
+        self._rows = RowsWriter(file, "offsetTable", lambda row: row)
+        self._count = 0
+        self._count_max = count_max
+        self._refusals = LimitRefusals(clock)
+        # The rows that are to be written: all at first.
+        self._changed: dict[str, None] = {}
+        self._is_taken = False
+        # Of those that were ever committed by `commit_when_synced` the state of one moment is written.
+        self._strict: set[str] = set()
+        self._waits_for_sync = False
+        # Waits for the log to be synced up to there.
+        self._unwritten: tuple[int, Callable[[], object]] | None = None
+        self.log_end: Callable[[], int] = lambda: 0
+        self.flushed_offset: Callable[[], int] = lambda: 0
+
+    def commit_when_synced(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
+        """As `commit`, for an offset that follows from records that were put just now."""
+        # Before it is committed: the writer's thread looks at both.
+        self._strict.add(f"{topic}@{group}")
+        self.commit(group, topic, queue_id, consumer_offset)
+        self._waits_for_sync = True
+
+    def commit(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
+        """Remember where `group` is. Going back is allowed: a consumer may want messages again.
+
+        Raises RemotingError when there are as many offsets as there may be, and this is another.
+        """
+        if self.resets and (group, topic, queue_id) in self.resets:
+            return
+        key = f"{topic}@{group}"
+        queues = self.table.get(key)
+        if queues is None or queue_id not in queues:
+            if self._count >= self._count_max and group not in OWN_GROUPS:
+                has = f"the broker has {self._count} consumer offsets, and keeps no others"
+                self._refusals.refuse(f"maxConsumerOffsets={self._count_max}: {has}")
+            self._count += 1
+            if queues is None:
+                queues = self.table[key] = {}
+        queues[queue_id] = consumer_offset
+        self._changed[key] = None
+
+    def pulled(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Remember from where `group` pulls next, as far as there is room."""
+        key, offsets = (group, topic, queue_id), self.pull_offsets
+        if key in offsets or len(offsets) < self._count_max:
+            offsets[key] = queue_offset
+
+    def reset(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
+        """Set where `group` is, whatever it says itself."""
+        self.resets.pop((group, topic, queue_id), None)
+        self.pull_offsets.pop((group, topic, queue_id), None)
+        self.commit(group, topic, queue_id, consumer_offset)
+        self.resets[group, topic, queue_id] = consumer_offset
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The offset that was set and that who reads the queue does not know yet; it does now."""
+        return self.resets.pop((group, topic, queue_id), None)
+
+    def query(self, group: str, topic: str, queue_id: int) -> int:
+        """The consumer offset, or -1 when there is none."""
+        queues = self.table.get(f"{topic}@{group}")
+        return -1 if queues is None else queues.get(queue_id, -1)
+
+    def queues(self, group: str, topic: str) -> dict[int, int]:
+        """Queue id -> consumer offset of what `group` committed in `topic`; not to be changed."""
+        return self.table.get(f"{topic}@{group}", {})
+
+    def topics_of(self, group: str) -> list[str]:
+        """Topics in which `group` has offsets (Java: whichTopicByConsumer)."""
+        end = TOPIC_GROUP_SEPARATOR + group
+        return [key[: -len(end)] for key in self.table if key.endswith(end)]
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Groups that have offsets in `topic` (Java: whichGroupByTopic)."""
+        start = topic + TOPIC_GROUP_SEPARATOR
+        return [key[len(start) :] for key in self.table if key.startswith(start)]
+
+    def delete_group(self, group: str) -> None:
+        """Forget all offsets of `group`."""
+        for pending in self.resets, self.pull_offsets:
+            for key in [key for key in pending if key[0] == group]:
+                del pending[key]
+        for topic in self.topics_of(group):
+            self._forget(f"{topic}@{group}")
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget all offsets in `topic`: its queues begin anew."""
+        for pending in self.resets, self.pull_offsets:
+            for key in [key for key in pending if key[1] == topic]:
+                del pending[key]
+        for group in self.groups_of(topic):
+            self._forget(f"{topic}@{group}")
+
+    def _forget(self, key: str) -> None:
+        self._count -= len(self.table.pop(key))
+        self._changed[key] = None
+
+    def persist(self) -> None:
+        """Write the file, but for what waits for a log that cannot be synced."""
+        if not self._waits_for_sync or self.log_end() <= self.flushed_offset():
+            if self._unwritten is not None:  # its rows are not written, and this is newer
+                self._unwritten, self._is_taken = None, False
+            super().persist()
+
+    def persist_in(self, executor: Executor) -> None:
+        """Write the file from another thread, if something was committed since it was last written."""
+        if self._unwritten is None and self._changed:
+            end_offset = self.log_end() if self._waits_for_sync else 0
+            self._unwritten = end_offset, self.snapshot()
+        if self._unwritten is not None and self._unwritten[0] <= self.flushed_offset():
+            executor.submit(self._try, self._unwritten[1])
+            self._unwritten = None
+
+    def snapshot(self) -> Callable[[], object]:
+        """Takes which rows changed; they are copied where they are written, those apart that wait for the log's sync."""
+        changed, self._changed, self._waits_for_sync = self._changed, {}, False
+        table, strict, unread = self.table, self._strict, dict[str, Any]()
+        if not self._is_taken:
+            self._is_taken = True
+            changed, unread = dict.fromkeys(table), self._unread
+        copied = {key: table[key].copy() for key in changed.keys() & strict if key in table}
+
+        def rows() -> Iterator[tuple[str, Any]]:
+            for key, row in unread.items():
+                yield key, msgspec.Raw(msgspec.json.encode(row))
+            for key in changed:
+                queues = copied.get(key)
+                if queues is None and (live := table.get(key)) is not None:
+                    queues = live.copy()
+                    if key in strict:
+                        continue  # since now: what it has is written with the next state
+                if queues is not None or key not in unread:
+                    yield key, queues
+
+        if not self._with_lmq:
+            return lambda: self._rows.write({}, rows())
+        light = {key: queues[0] for key, queues in table.items() if _is_light(key) and 0 in queues}
+        document = {"lmqOffsetTable": light}
+        return lambda: self._rows.write(document, ((key, None if key in light else row) for key, row in rows()))
+
+    def encode(self) -> dict[str, Any]:
+        table = {key: dict(queues) for key, queues in self.table.items()}
+        if not self._with_lmq:
+            return {"offsetTable": self._unread | table}
+        light = {key: table.pop(key)[0] for key in [key for key, queues in table.items() if _is_light(key) and 0 in queues]}
+        return {"lmqOffsetTable": light, "offsetTable": self._unread | table}
+
+    def decode(self, document: dict[str, Any]) -> None:
+        rows = dict(document.get("offsetTable") or {})
+        if self._with_lmq:
+            rows.update({key: {0: found} for key, found in (document.get("lmqOffsetTable") or {}).items()})
+        for key, queues in rows.items():
+            try:
+                if TOPIC_GROUP_SEPARATOR not in key:
+                    raise ValueError("it is no topic@group")
+                self.table[key] = {int(queue_id): int(consumer_offset) for queue_id, consumer_offset in queues.items()}
+            except (AttributeError, TypeError, ValueError) as error:
+                log.error("%s: offsets of %r: %s; left alone", self.file.path, key, error)
+                self._unread[key] = queues
+        self._count = sum(map(len, self.table.values()))
+
+
+def _is_light(key: str) -> bool:
+    return key.partition(TOPIC_GROUP_SEPARATOR)[2].startswith(LMQ_PREFIX)

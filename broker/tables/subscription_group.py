@@ -1,0 +1,117 @@
+"""SubscriptionGroupManager: the consumer groups of this broker, in `config/subscriptionGroup.json`."""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.tables.config_manager import RowsManager
+from pocketmq.broker.tables.creation_rate import CreationRate
+from pocketmq.broker.tables.limit_refusals import LimitRefusals
+from pocketmq.broker.names import RETRY_PREFIX
+from pocketmq.remoting.bodies import SubscriptionGroupConfig
+from pocketmq.runtime.clock import Clock
+from pocketmq.store.disk.config_file import ConfigFile
+from pocketmq.store.format.message import folder_problem
+from pocketmq.store.format.multi_dispatch import LMQ_PREFIX
+
+log = logging.getLogger("broker")
+
+BUILT_IN_GROUPS: Final = (
+    "SELF_TEST_C_GROUP",
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+)
+SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+
+
+def group_problem(group: str) -> str | None:
+    """Why a group cannot have this name, or None: its retry topic and its dead-letter topic could not be stored."""
+    return folder_problem(RETRY_PREFIX + group)
+
+
+class SubscriptionGroupManager(RowsManager[SubscriptionGroupConfig]):
+    """`table` by name is for listing; look-ups go through `find`, which makes an unknown group where that is allowed."""
+
+    TABLE_KEY = "subscriptionGroupTable"
+
+    def __init__(self, config: BrokerConfig, file: ConfigFile, clock: Clock, *, with_lmq: bool = False) -> None:
+        """`with_lmq` (enableLmq): each name %LMQ%... counts as a group, in no table."""
+        super().__init__(file, clock, SubscriptionGroupConfig, group_problem)
+        self._config = config
+        self._refusals = LimitRefusals(clock)
+        per_second = config.max_group_creations_per_second
+        self._rate = CreationRate(clock, self._refusals, "maxGroupCreationsPerSecond", per_second, "consumer groups")
+        self.get: Callable[[str], SubscriptionGroupConfig | None] = self._get_with_lmq if with_lmq else self.table.get
+        """The group's config, or None: never makes one."""
+        for group in BUILT_IN_GROUPS:
+            self.table[group] = SubscriptionGroupConfig(group)
+
+    def _get_with_lmq(self, group: str) -> SubscriptionGroupConfig | None:
+        is_light = group.startswith(LMQ_PREFIX) and group_problem(group) is None
+        return SubscriptionGroupConfig(group) if is_light else self.table.get(group)
+
+    def find(self, group: str) -> SubscriptionGroupConfig | None:
+        """The config of `group`, made with the defaults at first use unless autoCreateSubscriptionGroup is off.
+
+        Raises RemotingError when there are as many groups as there may be, or too many are made for now.
+        """
+        found = self.get(group)
+        if found is not None or not (self._config.auto_create_subscription_group or group.startswith(SYSTEM_GROUP_PREFIX)):
+            return found
+        problem = group_problem(group)
+        if problem is not None:
+            log.warning("a consumer group is not created: its retry %s", problem)
+            return None
+        found = SubscriptionGroupConfig(group)
+        self.update(found)
+        log.info("consumer group %s is created at its first use", group)
+        return found
+
+    def update(self, *group_configs: SubscriptionGroupConfig) -> None:
+        """Create or replace groups, all or none. What is None stays as it was, since 4.9's tools know less than 5.x's.
+
+        Raises ValueError for a name that its retry topic cannot have, RemotingError when there is no room or they are too
+        many for now.
+        """
+        for group_config in group_configs:
+            problem = group_problem(group_config.group_name)
+            if problem is not None:
+                raise ValueError(f"its retry {problem}")
+        self._check_room(len({one.group_name for one in group_configs} - self.table.keys()))
+        for group_config in group_configs:
+            self._put(group_config)
+        if group_configs:
+            self.next_version()
+            self.changed()
+
+    def _put(self, group_config: SubscriptionGroupConfig) -> None:
+        name = group_config.group_name
+        present = self.table.get(name, group_config)
+        for field, value in msgspec.structs.asdict(group_config).items():
+            if value is None:
+                setattr(group_config, field, getattr(present, field))
+        self.table.put(name, group_config)
+
+    def _check_room(self, count: int) -> None:
+        """Raises RemotingError when `count` new groups are more than there may be, or too many for now."""
+        if count and len(self.table) + count > self._config.max_subscription_groups:
+            self._refusals.refuse(
+                f"maxSubscriptionGroups={self._config.max_subscription_groups}: the broker has {len(self.table)} consumer "
+                "groups, and makes no others"
+            )
+        self._rate.take(count)
+
+    def delete(self, group: str) -> bool:
+        """Forget `group`. False when it did not exist."""
+        if not self.table.forget(group):
+            return False
+        self.next_version()
+        self.changed()
+        return True

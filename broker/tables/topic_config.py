@@ -1,0 +1,248 @@
+"""TopicConfigManager: the topics of this broker, in `config/topics.json`.
+
+A topic comes into being in three ways: somebody creates it, a producer sends to it and its default topic (TBW102) lets it
+inherit, or a consumer group needs its `%RETRY%` or `%DLQ%` topic. Each way ends in the name servers' routes.
+"""
+
+import logging
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.tables.config_manager import RowsManager
+from pocketmq.broker.tables.creation_rate import CreationRate
+from pocketmq.broker.names import (
+    TIMER_TOPIC,
+    AUTO_CREATE_TOPIC_KEY_TOPIC,
+    SELF_TEST_TOPIC,
+    BENCHMARK_TOPIC,
+    OFFSET_MOVED_EVENT,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+    TRANS_CHECK_MAX_TIME_TOPIC,
+    TRACE_TOPIC,
+    REPLY_TOPIC_SUFFIX,
+    RETRY_PREFIX,
+    DLQ_PREFIX,
+    SYSTEM_PREFIX,
+    REVIVE_TOPIC_PREFIX,
+)
+from pocketmq.broker.tables.limit_refusals import LimitRefusals
+from pocketmq.remoting.bodies import TopicConfig
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.runtime.clock import Clock
+from pocketmq.runtime.table_writer import Written
+from pocketmq.store.disk.config_file import ConfigFile
+from pocketmq.store.format.message import SCHEDULE_TOPIC, folder_problem
+from pocketmq.store.format.multi_dispatch import LMQ_PREFIX
+
+log = logging.getLogger("broker")
+
+PERM_INHERIT: Final = 1
+PERM_WRITE: Final = 2
+PERM_READ: Final = 4
+
+TOPIC_SYS_FLAG_UNIT: Final = 1
+TOPIC_SYS_FLAG_UNIT_SUB: Final = 2
+
+TOPIC_SIZE_MAX: Final = 127
+_LEGAL_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+
+NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
+    (
+        SCHEDULE_TOPIC,
+        TIMER_TOPIC,  # 5.5.0 lets clients send there
+        TRANS_HALF_TOPIC,
+        TRANS_OP_HALF_TOPIC,
+        TRANS_CHECK_MAX_TIME_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_EVENT,
+    )
+)
+SYSTEM_TOPICS: Final = NOT_ALLOWED_SEND_TOPICS | {AUTO_CREATE_TOPIC_KEY_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
+"""Reserved everywhere (Java: TopicValidator). A broker adds those named after itself and its cluster."""
+
+
+def topic_name_problem(topic: str) -> str | None:
+    """Why `topic` cannot name a topic, in the words of 4.9.4's TopicValidator, or None."""
+    if not topic or topic.isspace():
+        return "The specified topic is blank."
+    if _LEGAL_NAME.fullmatch(topic) is None:
+        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+    if len(topic) > TOPIC_SIZE_MAX:
+        return f"The specified topic is longer than topic max length {TOPIC_SIZE_MAX}."
+    return None
+
+
+class TopicConfigManager(RowsManager[TopicConfig]):
+    """`table` by name is for looking up; changes go through the methods, which persist and tell the name servers."""
+
+    TABLE_KEY = "topicConfigTable"
+
+    def __init__(self, config: BrokerConfig, file: ConfigFile, clock: Clock, *, with_lmq: bool = False) -> None:
+        """`with_lmq` (enableLmq): each name %LMQ%... counts as a topic of one queue, in no table."""
+        super().__init__(file, clock, TopicConfig, folder_problem)
+        self._config = config
+        self.get: Callable[[str], TopicConfig | None] = self._get_with_lmq if with_lmq else self.table.get
+        """The topic's config, or None."""
+        # A check point that a client wrote would have the broker copy for it what it may not read. (5.5.0 takes it.)
+        self.not_allowed_send_topics = NOT_ALLOWED_SEND_TOPICS | {REVIVE_TOPIC_PREFIX + config.broker_cluster_name}
+        self.system_topics = SYSTEM_TOPICS | {
+            config.broker_cluster_name,
+            config.broker_name,
+            config.broker_cluster_name + REPLY_TOPIC_SUFFIX,
+        }
+        if config.trace_topic_enable:
+            self.system_topics |= {config.msg_trace_topic_name}
+        # What this broker makes for itself is few, and always made. Names that begin alike may be any number.
+        self._own_topics = self.system_topics | self.not_allowed_send_topics
+        self.leaving: dict[str, Written] = {}
+        """Topics that are being deleted: forgotten, but their queues are still there until it is done."""
+        self._refusals = LimitRefusals(clock)
+        self._rate = CreationRate(
+            clock, self._refusals, "maxTopicCreationsPerSecond", config.max_topic_creations_per_second, "topics"
+        )
+        self.on_change: Callable[[str], object] = lambda topic: None
+        """Called after each change with the topic: it is to be registered."""
+        self._add_built_in()
+
+    def _add_built_in(self) -> None:
+        config = self._config
+        cluster_perm = PERM_INHERIT | (6 if config.cluster_topic_enable else 0)
+        broker_perm = PERM_INHERIT | (6 if config.broker_topic_enable else 0)
+        rows = [
+            (SELF_TEST_TOPIC, 1, 6),
+            (BENCHMARK_TOPIC, 1024, 6),
+            (config.broker_cluster_name, 16, cluster_perm),
+            (config.broker_name, 1, broker_perm),
+            (OFFSET_MOVED_EVENT, 1, 6),
+            (SCHEDULE_TOPIC, 18, 6),
+            (TRANS_HALF_TOPIC, 1, 6),
+            (TIMER_TOPIC, 1, 6),
+            (config.broker_cluster_name + REPLY_TOPIC_SUFFIX, 1, 6),
+        ]
+        if config.auto_create_topic_enable:
+            rows.append((AUTO_CREATE_TOPIC_KEY_TOPIC, config.default_topic_queue_nums, 7))
+        if config.trace_topic_enable:
+            rows.append((config.msg_trace_topic_name, 1, 6))
+        for topic, queue_nums, perm in rows:
+            self.table[topic] = TopicConfig(topic, queue_nums, queue_nums, perm)
+
+    def _get_with_lmq(self, topic: str) -> TopicConfig | None:
+        is_light = topic.startswith(LMQ_PREFIX) and folder_problem(topic) is None
+        return TopicConfig(topic, 1, 1) if is_light else self.table.get(topic)
+
+    def is_system_topic(self, topic: str) -> bool:
+        """Whether users may neither create nor delete `topic`."""
+        return topic in self.system_topics or topic.startswith(SYSTEM_PREFIX)
+
+    # --- creating and deleting --------------------------------------------------------------------------------------
+
+    def create_on_send(
+        self, topic: str, default_topic: str, default_topic_queue_nums: int, topic_sys_flag: int = 0
+    ) -> TopicConfig | None:
+        """The topic that a send asks for, made after its default topic; None when that does not let it inherit."""
+        existing = self.table.get(topic)
+        if existing is not None:
+            return existing
+        default = self.table.get(default_topic)
+        if default is None or not default.perm & PERM_INHERIT:
+            log.info("topic %s is not created: %s is not there or gives no inheritance", topic, default_topic)
+            return None
+        if default_topic == AUTO_CREATE_TOPIC_KEY_TOPIC and not self._config.auto_create_topic_enable:
+            return None  # an older topics.json may still hold TBW102 with its inheritance
+        queue_nums = max(min(default_topic_queue_nums, default.write_queue_nums), 0)
+        perm = default.perm & ~PERM_INHERIT
+        created = TopicConfig(topic, queue_nums, queue_nums, perm, default.topic_filter_type, topic_sys_flag)
+        self._put(created)
+        log.info("topic %s is created by a send, with %d queues", topic, queue_nums)
+        return created
+
+    def create_on_send_back(
+        self, topic: str, queue_nums: int, perm: int = 6, topic_sys_flag: int = 0, *, is_counted: bool = False
+    ) -> TopicConfig:
+        """The `%RETRY%` or `%DLQ%` topic of a group, made when it is not there. Raises ValueError for an impossible name.
+
+        `is_counted`: the creation of its group was counted, and this one with it.
+        """
+        existing = self.table.get(topic)
+        if existing is not None:
+            return existing
+        return self._put(TopicConfig(topic, queue_nums, queue_nums, perm, topic_sys_flag=topic_sys_flag), is_counted)
+
+    def update(self, *topic_configs: TopicConfig) -> None:
+        """Create topics, or replace their configs; what a present one has and the new one lacks stays. All or none.
+
+        Raises ValueError for an impossible name, RemotingError when there is no room or they are too many for now.
+        """
+        for topic_config in topic_configs:
+            self.check_can_create(topic_config.topic_name)
+        new = {one.topic_name for one in topic_configs} - self.table.keys() - self._own_topics
+        self._check_room(len(new))
+        self._rate.take(len(new))
+        for topic_config in topic_configs:
+            present = self.table.get(topic_config.topic_name)
+            if present is not None and topic_config.attributes is None:
+                topic_config.attributes = present.attributes
+            self._put(topic_config, True)
+
+    def _check_room(self, count: int) -> None:
+        """Raises RemotingError when `count` new topics are more than there may be."""
+        if count and len(self.table) + count > self._config.max_topics:
+            self._refusals.refuse(
+                f"maxTopics={self._config.max_topics}: the broker has {len(self.table)} topics, and makes no others"
+            )
+
+    def check_can_create(self, topic: str) -> None:
+        """Raises RemotingError while `topic` is being deleted, and ValueError for an impossible name."""
+        problem = folder_problem(topic)
+        if problem is not None:
+            raise ValueError(problem)
+        if topic in self.leaving:
+            raise RemotingError(ResponseCode.SYSTEM_BUSY, f"topic[{topic}] is just being deleted, try again")
+
+    def _put(self, topic_config: TopicConfig, is_counted: bool = False) -> TopicConfig:
+        topic = topic_config.topic_name
+        self.check_can_create(topic)
+        if topic not in self.table and topic not in self._own_topics:
+            self._check_room(1)
+            self._rate.take(not is_counted)
+        self.table.put(topic, topic_config)
+        self._changed(topic)
+        return topic_config
+
+    def delete(self, topic: str) -> bool:
+        """Forget `topic`; its queues are the store's matter. False when it did not exist."""
+        if not self.table.forget(topic):
+            return False
+        self._changed(topic)
+        return True
+
+    def update_order(self, order_topics: dict[str, str]) -> None:
+        """Mark as ordered the topics that the name server's ORDER_TOPIC_CONFIG names, and no others."""
+        changed = [(name, config) for name, config in self.table.items() if config.order != (name in order_topics)]
+        for name, config in changed:
+            self.table.put(name, msgspec.structs.replace(config, order=not config.order))
+        if changed:
+            self.next_version()
+            self.changed()
+
+    def _changed(self, topic: str) -> None:
+        self.next_version()
+        self.changed()
+        self.on_change(topic)
+
+    # --- the file ---------------------------------------------------------------------------------------------------
+
+    def decode(self, document: dict[str, Any]) -> None:
+        super().decode(document)
+        # Made at each start: their numbers follow the config, not the file.
+        if self._config.auto_create_topic_enable:
+            queue_nums = self._config.default_topic_queue_nums
+            default = self.table[AUTO_CREATE_TOPIC_KEY_TOPIC]
+            default.read_queue_nums, default.write_queue_nums, default.perm = queue_nums, queue_nums, 7

@@ -1,0 +1,149 @@
+"""The messages that are due soon, by when they are due.
+
+What comes in the order in which it is due stands in a row, the rest in a heap: of 50,000 that are due in one instant to take
+the first costs 0.3 us then, not 3.
+
+A *nominal* due time is what message or store time say. When the calendar was set meanwhile, a delay is due at another time
+of today's calendar (`clock_steps`), by which the heap is ordered. Progress is told by nominal times, as a restart
+knows no others: `floor` is a pair (nominal due time, physical offset) below which nothing is left.
+"""
+
+import heapq
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from itertools import chain, islice
+from typing import Final, NamedTuple
+
+_FEW: Final = 1000
+
+
+class NearTimer(NamedTuple):
+    """Times in epoch ms. Sorted by due time, then by arrival."""
+
+    due_ms: int
+    physical_offset: int
+    nominal_ms: int
+    slot_ms: int
+    """The slot in whose chain the unit is."""
+    out_ms: int
+    difference: int | None
+    """Of a delay: the difference of calendar and steady clock under which it was stored."""
+    topic_hash: int
+    """Java's hash of the real topic."""
+
+
+class DueQueue:
+    """Cancelling is by keys, which are looked at when a message is delivered and its record is read anyway."""
+
+    def __init__(self) -> None:
+        self._row: deque[NearTimer] = deque()
+        self._heap: list[NearTimer] = []
+        # What is due later than nominally: (nominal due time, physical offset), and which of them are no more.
+        self._held: list[tuple[int, int]] = []
+        self._released: set[tuple[int, int]] = set()
+        self._slot_counts: dict[int, int] = defaultdict(int)
+        self._slots: list[int] = []
+        self._cancelled: dict[int, set[str]] = {}
+
+    def __len__(self) -> int:
+        return len(self._row) + len(self._heap)
+
+    def __iter__(self) -> Iterator[NearTimer]:
+        return chain(self._row, self._heap)
+
+    def count_at(self, slot_ms: int) -> int:
+        """How many are of one slot."""
+        return self._slot_counts.get(slot_ms, 0)
+
+    # --- in ---------------------------------------------------------------------------------------------------------
+
+    def push(self, timer: NearTimer) -> None:
+        """Add one."""
+        row = self._row
+        if not row or row[-1] < timer:
+            row.append(timer)
+        else:
+            heapq.heappush(self._heap, timer)
+        if timer.due_ms > timer.nominal_ms:
+            pair = (timer.nominal_ms, timer.physical_offset)
+            if pair in self._released:
+                self._released.discard(pair)
+            else:
+                heapq.heappush(self._held, pair)
+        slot_ms = timer.slot_ms
+        if slot_ms not in self._slot_counts:
+            heapq.heappush(self._slots, slot_ms)
+        self._slot_counts[slot_ms] += 1
+
+    def cancel(self, out_ms: int, key: str) -> None:
+        """Let messages with this TIMER_OUT_MS and key never come."""
+        self._cancelled.setdefault(out_ms, set()).add(key)
+
+    def cancelled_at(self, out_ms: int) -> set[str]:
+        """The keys that are cancelled."""
+        return self._cancelled.get(out_ms, set())
+
+    def set_difference(self, difference: int) -> None:
+        """The calendar was set: order by what is due when now."""
+        timers = sorted(self)
+        self._row.clear()
+        self._heap, self._held = [], []
+        self._released.clear()
+        self._slot_counts.clear()
+        self._slots.clear()
+        for timer in timers:
+            due_ms = timer.nominal_ms if timer.difference is None else timer.nominal_ms + difference - timer.difference
+            self.push(timer._replace(due_ms=due_ms))
+
+    # --- out --------------------------------------------------------------------------------------------------------
+
+    @property
+    def due_ms(self) -> int | None:
+        """When the first is due."""
+        row, heap = self._row, self._heap
+        if not heap:
+            return row[0].due_ms if row else None
+        return min(heap[0], row[0]).due_ms if row else heap[0].due_ms
+
+    def pop(self) -> NearTimer:
+        """Take the first."""
+        row, heap = self._row, self._heap
+        timer = row.popleft() if row and (not heap or row[0] < heap[0]) else heapq.heappop(heap)
+        if timer.due_ms > timer.nominal_ms:
+            self._released.add((timer.nominal_ms, timer.physical_offset))
+        self._slot_counts[timer.slot_ms] -= 1
+        return timer
+
+    def put_back(self, timer: NearTimer, due_ms: int) -> None:
+        """Have one that was taken come again, no earlier than `due_ms`."""
+        self.push(timer._replace(due_ms=due_ms))
+
+    # --- how far ----------------------------------------------------------------------------------------------------
+
+    @property
+    def floor(self) -> tuple[int, int] | None:
+        """Nothing that is left has a lesser (nominal due time, physical offset); None when nothing is left."""
+        if not len(self):
+            self._held.clear()
+            self._released.clear()
+            return None
+        while self._held and self._held[0] in self._released:
+            self._released.discard(heapq.heappop(self._held))
+        first = min((*islice(self._row, 1), *self._heap[:1]))
+        found = (min(first.due_ms, first.nominal_ms), first.physical_offset)
+        return min(found, self._held[0]) if self._held else found
+
+    @property
+    def oldest_slot_ms(self) -> int | None:
+        """The earliest slot of what is left."""
+        while self._slots and not self._slot_counts[self._slots[0]]:
+            slot_ms = heapq.heappop(self._slots)
+            del self._slot_counts[slot_ms]
+        return self._slots[0] if self._slots else None
+
+    def forget_cancelled(self, before_ms: int) -> None:
+        """Forget what was cancelled in slots that are done; those from `before_ms` on are not."""
+        if self._cancelled and len(self) < _FEW:
+            before_ms = min((before_ms, *(timer.out_ms for timer in self)))
+            for out_ms in [one for one in self._cancelled if one < before_ms]:
+                del self._cancelled[out_ms]

@@ -1,0 +1,148 @@
+"""What is pending in the timers: from the heap for the slots that are loaded, from the timer log for the others."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from pocketmq.broker.timer.due_queue import DueQueue
+from pocketmq.broker.timer.wheel_loader import WheelLoader
+from pocketmq.broker.timer.timer_enqueue import TimerReader
+from pocketmq.runtime.clock import Clock
+from pocketmq.store.format.java_hash import java_hash
+from pocketmq.store.format.layout import TIMER_MAGIC_DELETE
+from pocketmq.store.timer.timer_log import Numbers, unit_dues
+from pocketmq.store.timer.timer_store import TimerStore
+
+_HOUR_MS: Final = 3_600_000
+_FIRST_LOOK: Final = 1000
+_LOOKS_GROW: Final = 8
+
+
+class PendingTimer(NamedTuple):
+    """One message that is still to come. `out_ms` is TIMER_OUT_MS: it is due at most a precision later."""
+
+    out_ms: int
+    physical_offset: int
+
+
+class PendingTimers:
+    """Nothing may be entered or delivered while it is asked."""
+
+    def __init__(
+        self,
+        timer_store: TimerStore,
+        near: DueQueue,
+        loader: WheelLoader,
+        reader: TimerReader,
+        clock: Clock,
+        begin_offset: Callable[[], int],
+    ) -> None:
+        """`begin_offset` tells before which physical offset records are gone, or were copied forward."""
+        self._timer_store = timer_store
+        self._begin_offset = begin_offset
+        self._near = near
+        self._loader = loader
+        self._reader = reader
+        self._clock = clock
+
+    def pending(self, begin_ms: int, end_ms: int, topic: str | None) -> Iterator[PendingTimer]:
+        """Messages with out_ms in [begin_ms, end_ms), by out_ms and then arrival; of a topic, or one with its hash.
+
+        A look goes through the units of all of them (30 ms for a million), so the first takes as many as are asked for
+        mostly, and each further one more.
+        """
+        count = _FIRST_LOOK
+        while begin_ms < end_ms:
+            rows, cancelling, end_of_look_ms = self._first(count, begin_ms, end_ms, topic)
+            yield from self._listed(rows, self._cancelled(cancelling))
+            begin_ms, count = end_of_look_ms, count * _LOOKS_GROW
+
+    def _first(self, count: int, begin_ms: int, end_ms: int, topic: str | None) -> tuple[Numbers, Numbers, int]:
+        """(out_ms, physical offset) of the first `count` and of those with the last one's out_ms, in any order; of what
+        cancels some of them; and the out_ms that is next."""
+        # What is before the slots that are not loaded is in the heap, if it is pending.
+        is_far = end_ms > self._loader.unread_ms
+        if is_far:
+            self._loader.finish(self._clock.message_time_ms())
+        hashed = None if topic is None else java_hash(topic)
+        rows = np.array(self._near_rows(begin_ms, end_ms, hashed), np.int64).reshape(-1, 2).T
+        cancelling = rows[:, :0]
+        for units in self._timer_store.pending(None, self._loader.loaded_to_ms, self._begin_offset()) if is_far else ():
+            outs, offsets = unit_dues(units), units["physical_offset"].astype(np.int64)
+            wanted = (outs >= begin_ms) & (outs < end_ms)
+            cancels = wanted & (units["magic"] & TIMER_MAGIC_DELETE != 0)
+            wanted &= ~cancels
+            if hashed is not None:
+                wanted &= units["topic_hash"] == hashed
+            cancelling = np.concatenate((cancelling, np.stack((outs[cancels], offsets[cancels]))), axis=1)
+            rows = np.concatenate((rows, np.stack((outs[wanted], offsets[wanted]))), axis=1)
+            if rows.shape[1] > count:
+                last_ms = np.partition(rows[0], count - 1)[count - 1]
+                rows, end_ms = rows[:, rows[0] <= last_ms], int(last_ms) + 1
+        return rows, cancelling[:, cancelling[0] < end_ms], end_ms
+
+    def _cancelled(self, cancelling: Numbers) -> dict[int, set[str]]:
+        """By out_ms the keys of messages that are cancelled."""
+        cancelled: dict[int, set[str]] = {}
+        for physical_offset in cancelling[1].tolist():
+            record = self._reader.read(physical_offset)
+            if record is not None and record.cancels is not None:
+                cancelled.setdefault(record.out_ms, set()).add(record.cancels)
+        return cancelled
+
+    def _near_rows(self, begin_ms: int, end_ms: int, hashed: int | None) -> list[tuple[int, int]]:
+        return [
+            (timer.out_ms, timer.physical_offset)
+            for timer in self._near
+            if begin_ms <= timer.out_ms < end_ms
+            and (hashed is None or timer.topic_hash == hashed)
+            and not self._is_cancelled(timer.physical_offset, self._near.cancelled_at(timer.out_ms))
+        ]
+
+    def _is_cancelled(self, physical_offset: int, keys: set[str] | None) -> bool:
+        """Whether a record that one of `keys` cancels is there, or none any more."""
+        if not keys:
+            return False
+        record = self._reader.read(physical_offset)
+        return record is None or not record.keys(physical_offset).isdisjoint(keys)
+
+    def _listed(self, rows: Numbers, cancelled: dict[int, set[str]]) -> Iterator[PendingTimer]:
+        # What was rolled twice is there twice.
+        rows = rows[:, np.unique(rows[1], return_index=True)[1]]
+        for index in np.lexsort((rows[1], rows[0])):
+            timer = PendingTimer(*rows[:, index].tolist())
+            if not self._is_cancelled(timer.physical_offset, cancelled.get(timer.out_ms)):
+                yield timer
+
+    def counts_by_hour(self) -> dict[int, tuple[int, int]]:
+        """By the hour of the due time (epoch ms of its beginning): (messages, units that cancel some), ascending.
+
+        What is cancelled counts until its slot comes.
+        """
+        self._loader.finish(self._clock.message_time_ms())
+        counts = self._timer_store.counts_by_hour(self._loader.loaded_to_ms, self._begin_offset())
+        for timer in self._near:
+            hour_ms = timer.nominal_ms // _HOUR_MS * _HOUR_MS
+            messages, cancelling = counts.get(hour_ms, (0, 0))
+            counts[hour_ms] = messages + 1, cancelling
+        return dict(sorted(counts.items()))
+
+    def counts_by_topic_hash(self) -> dict[int, int]:
+        """How many messages are pending for each hash of a real topic. What is cancelled counts until its slot comes."""
+        unread_ms = self._loader.unread_ms
+        counts = Counter(timer.topic_hash for timer in self._near if timer.slot_ms != unread_ms)
+        for units in chain(self._timer_store.pending(None, unread_ms, self._begin_offset()), self._loader.unrolled):
+            hashes, numbers = np.unique(units["topic_hash"][units["magic"] & TIMER_MAGIC_DELETE == 0], return_counts=True)
+            counts.update(dict(zip(hashes.tolist(), numbers.tolist(), strict=True)))
+        return dict(counts)
+
+    def count(self) -> int:
+        """How many messages are pending, less the units that cancel some: by the wheel's counts, without a look at each."""
+        unread_ms, near = self._loader.unread_ms, self._near
+        rolling = sum(
+            len(units) - 2 * int(np.count_nonzero(units["magic"] & TIMER_MAGIC_DELETE)) for units in self._loader.unrolled
+        )
+        return len(near) - near.count_at(unread_ms) + self._timer_store.count_from(unread_ms) + rolling

@@ -1,0 +1,458 @@
+"""TimerMessageService: delivers messages of the timer topic at the millisecond at which they are due.
+
+The way of a message. It is put into the timer topic (`delivery_time`). With the turn, or where many come
+some ms later, it is *entered* (`timer_enqueue`): its record is read once, and a unit hung into the slot of its second
+(`timer_store`). Shortly before that second comes, the slot is *loaded* (`wheel_loader`) into a heap by exact due
+time (`due_queue`), where a message of the next seconds goes at once. From there it is *delivered*: a copy goes to the
+real topic, in due order, some milliseconds' worth a turn, so that sends and pulls have theirs.
+
+What is promised. The CommitLog has the message, so nothing is lost. A mark in the page cache, made after each batch, says
+how far entering and delivering have come: a process that is killed repeats at most the batch under way. Once a second the
+mark goes to the disk, behind all that it speaks of; a power cut repeats what was delivered since.
+
+Nothing comes early. A time follows the calendar; a delay has passed on the steady clock, however the calendar was set
+(`clock_steps`).
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future
+from typing import Final
+
+from pocketmq.broker.delay.clock_steps import ClockSteps
+from pocketmq.broker.delay.delayed_copy import due_copy
+from pocketmq.broker.names import TIMER_TOPIC
+from pocketmq.broker.timer.due_queue import DueQueue, NearTimer
+from pocketmq.broker.timer.wheel_loader import WheelLoader
+from pocketmq.broker.timer.copy_forward import CopyForward
+from pocketmq.broker.timer.timer_enqueue import ENTER_EVERY_MS, Progress, TimerEnqueue, TimerReader
+from pocketmq.broker.timer.pending_timers import PendingTimer, PendingTimers
+from pocketmq.broker.timer.timer_record import read_timer_record
+from pocketmq.runtime.timers import Timer, Timers
+from pocketmq.runtime.turn import Turn
+from pocketmq.store.format.message import Arrival, PutResult, PutStatus
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.format.record import BadRecordError
+from pocketmq.store.timer.timer_checkpoint import TimerState
+from pocketmq.store.timer.timer_store import TimerStore
+
+log = logging.getLogger("broker")
+
+LOADED_AHEAD_MS: Final = 2000
+LOAD_PAUSE_MS: Final = 1
+"""Between two steps of loading (0.3 ms) while there is time. Without it, sends beside the loading of a slot of 50,000
+waited for 10 to 19 ms; with steps of 1 ms each 4 ms for 2 to 3."""
+BUDGET_S: Final = 0.0003
+"""How long one turn of the loop delivers: some 25 messages. A send that comes in a burst waits for a part of two turns: nine
+of ten come at their consumer within 1.4 ms (1.6 with 0.5 ms here, where 50,000 that are due at once come 15% sooner)."""
+RETRY_AFTER_MS: Final = 100
+FAILED_MAX: Final = 8
+"""After so many failed puts in a row no other is tried for a while."""
+FAR_BYTES, FAR_MAX = 1 << 20, 100
+"""After so many messages that lay so far from the one before it is looked how much memory is resident."""
+_PUT_OK: Final = PutStatus.PUT_OK
+_UNSTORABLE: Final = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
+
+
+def roll_window_slots(asked_slots: int, precision_ms: int) -> int:
+    """How many slots there are to the roll window when timerRollWindowSlot asks for so many.
+
+    Where a unit is rolled to is a third of the window away, or more (`timer_store`). That must be beyond what is
+    loaded when its slot is over: what is rolled again after a kill is known as such when its next slot is loaded, but not
+    in one that is loaded already; and what cancels another one would come too late there.
+    """
+    return max(asked_slots, 3 * (2 + -(-LOADED_AHEAD_MS // precision_ms)))
+
+
+class TimerMessageService:
+    """All of it belongs to the loop; only the mark's way to the disk is another thread's."""
+
+    def __init__(
+        self, store: MessageStore, timer_store: TimerStore, steps: ClockSteps, timers: Timers, turn: Turn, *,
+        precision_ms: int = 1000, stop_enter: bool = False, stop_deliver: bool = False,
+    ) -> None:  # fmt: skip
+        """`stop_enter` and `stop_deliver` are timerStopEnqueue and timerStopDequeue."""
+        self._store = store
+        self._timer_store = timer_store
+        self._steps = steps
+        self._timers = timers
+        self._clock = timers.clock
+        self._turn = turn
+        self._precision_ms = precision_ms
+        self._stop_enter = stop_enter
+        self._stop_deliver = stop_deliver
+        self._near = DueQueue()
+        reader = TimerReader(store, precision_ms)
+        self.know = reader.know
+        self._loader = WheelLoader(timer_store, self._near, steps, reader, precision_ms)
+        self._entry = TimerEnqueue(store, timer_store, self._loader, reader, self._clock)
+        self._carry = CopyForward(
+            store, timer_store, self._near, self._loader, steps, timers, turn, precision_ms, self._entry.expect
+        )
+        self._list = PendingTimers(timer_store, self._near, self._loader, reader, self._clock, self._begin_offset)
+        # What is before this due time and physical offset, and not in the heap, is delivered. It never goes back.
+        self._done = (0, 0)
+        self._timer: Timer | None = None
+        # For what is put off.
+        self._enter_timer: Timer | None = None
+        self._is_running = False
+        # Waits for the log to be synced up to there, then for the disk.
+        self._unwritten: tuple[int, TimerState] | None = None
+        self._writing: Future[None] | None = None
+        self._write_failed = False
+        self._failed_in_a_row = 0
+        self._failure = ""
+        self._roll_refusal: str | None = None
+        self.delivered_total = 0
+        self._read_at = self._far_count = 0
+        self.on_put_failed: Callable[[], None] = lambda: None
+
+    @property
+    def refusal(self) -> str | None:
+        """Why no timer message can be taken now."""
+        return self._entry.refusal or self._roll_refusal or self._carry.refusal
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    def recover(self, progress: Progress | None = None) -> None:
+        """Come back to where the last process was, and enter what is behind. Raises OSError, also when there is no room."""
+        store, timer_store = self._store, self._timer_store
+        self._look()
+        now_ms = self._clock.message_time_ms()
+        recovered = timer_store.recover(now_ms, store.max_physical_offset, store.max_offset(TIMER_TOPIC, 0))
+        self._entry.queue_offset = recovered.queue_offset
+        before = recovered.delivered_before
+        self._done = before
+        if not recovered.complete:
+            self._entry.enter_again(recovered, progress)
+            # Nothing may be rolled before.
+            timer_store.mark(0, self._entry.queue_offset)
+            timer_store.flush(timer_store.state, now_ms)
+        self._loader.begin(before, recovered.entered_to if recovered.complete else -1)
+        while self._loader.step(max(now_ms, before[0]), now_ms):
+            pass
+        while self._enter():
+            pass
+        if self.refusal is not None:
+            raise OSError(self.refusal)
+        self._mark()
+        if not recovered.complete:
+            # From here on it is known what is delivered.
+            timer_store.flush(timer_store.state, now_ms)
+
+    def start(self) -> None:
+        """Deliver from now on."""
+        self._is_running = True
+        self._steps.subscribe(self._calendar_set)
+        self._clock.subscribe(lambda now_ms: self._look())
+        self._run()
+
+    def stop(self) -> None:
+        """Deliver no more."""
+        self._is_running = False
+        for timer in (self._timer, self._enter_timer):
+            if timer is not None:
+                timer.cancel()
+        self._enter_timer = None
+
+    def close(self) -> None:
+        """Write what is known to be so, once the store has synced its log, and unmap the files. Raises OSError."""
+        if self._writing is not None:
+            self._writing.exception()
+        state = self._timer_store.state
+        if not self._write_failed and self._store.flushed_offset >= self._store.max_physical_offset:
+            self._timer_store.flush(state, self._clock.message_time_ms())
+            self._timer_store.seal()
+        self._timer_store.close()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is to be done before a time comes."""
+        return self._enter_timer is None and self._timer is not None and self._timer.when_ms > 0
+
+    @property
+    def delivered_to_ms(self) -> int:
+        """Everything that is due by then, and was dispatched, is put."""
+        loader, near_ms = self._loader, self._near.due_ms
+        waits_from_ms = loader.unread_ms - self._steps.ahead_ms
+        if self._entry.queue_offset < self._store.max_offset(TIMER_TOPIC, 0):
+            waits_from_ms = min(waits_from_ms, self._entry.soonest_ms + 1)  # due behind it
+        return (waits_from_ms if near_ms is None else min(waits_from_ms, near_ms)) - 1
+
+    # --- entering ---------------------------------------------------------------------------------------------------
+
+    def expect(self, out_ms: int) -> None:
+        """A message with that TIMER_OUT_MS is about to be put into the timer topic."""
+        self._entry.expect(out_ms)
+
+    def arrived(self, arrivals: Iterable[Arrival]) -> None:
+        """Queues grew: enter what came into the timer queue, now or soon. To be called after each dispatch."""
+        if not self._is_running or all(arrival.topic != TIMER_TOPIC for arrival in arrivals):
+            return
+        if not self._entry.is_put_off:
+            self._enter_now()
+        elif self._enter_timer is None:
+            self._enter_timer = self._timers.after(ENTER_EVERY_MS / 1000, self._enter_now)
+
+    def _enter_now(self) -> None:
+        if self._enter_timer is not None:
+            self._enter_timer.cancel()
+            self._enter_timer = None
+        if self._is_running:
+            self._look()
+            more = self._enter()
+            self._mark()
+            self._arm(at_once=more)
+
+    def _enter(self) -> bool:
+        return not self._stop_enter and self._entry.enter()
+
+    def _enter_all(self) -> None:
+        """Have nothing put off, for those who ask what is pending."""
+        while self._enter_timer is not None and self._enter():
+            pass
+
+    # --- delivery ---------------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        commit_log = self._store.commit_log
+        self._steps.note(commit_log.max_offset, commit_log.last_store_timestamp_ms)
+
+    def _calendar_set(self) -> None:
+        self._near.set_difference(self._steps.difference)
+        self._arm(at_once=True)
+
+    def _run(self) -> None:
+        """Load and deliver for a while."""
+        self._timer = None
+        if not self._is_running:
+            return
+        try:
+            self._look()
+            enters = not self._entry.is_put_off and self._enter()
+            more = self._go_on()
+            self._mark()
+            self._near.forget_cancelled(self._timer_store.read_time_ms)
+            self._release_memory()
+            if self._failed_in_a_row < FAILED_MAX:
+                has_time = more and not enters and self._has_time
+                self._arm(at_once=enters or (more and not has_time), has_time=has_time)
+        finally:
+            if self._timer is None:
+                self._failed_in_a_row = 0
+                self._timer = self._timers.after(RETRY_AFTER_MS / 1000, self._run)
+
+    def _release_memory(self) -> None:
+        # What waited for long lies apart, in all files: with the neighbours that the kernel maps too, one message makes up
+        # to 256 KiB resident, and thousands may come before the checkpoint thread looks.
+        if self._far_count >= FAR_MAX:
+            self._far_count = 0
+            self._store.checkpoint_service.look_at_memory()
+
+    def _go_on(self) -> bool:
+        """Deliver what is due and load what comes soon; whether there is more of it than there was time."""
+        clock, near = self._clock, self._near
+        now_ms, end_s = clock.message_time_ms(), clock.monotonic() + BUDGET_S
+        until_ms = now_ms + LOADED_AHEAD_MS + self._steps.ahead_ms
+        count = 0
+        try:
+            while self._failed_in_a_row < FAILED_MAX and (due := self._due_or_loaded(now_ms, until_ms)) is not None:
+                if due:
+                    timer = near.pop()
+                    try:
+                        self._deliver(timer, now_ms)
+                    except BaseException:
+                        near.put_back(timer, now_ms + RETRY_AFTER_MS)
+                        raise
+                    count += 1
+                if (not due or count & 7 == 0) and clock.monotonic() >= end_s:
+                    return True
+            self._roll_refusal = None
+        except OSError as error:
+            if self._roll_refusal is None:
+                log.error("timers cannot be rolled: %s; trying again", error)
+            self._roll_refusal = f"timers cannot be rolled: {error}"
+        finally:
+            if count:
+                self._turn.arm()
+        return False
+
+    def _due_or_loaded(self, now_ms: int, until_ms: int) -> bool | None:
+        """True: one is due. False: a part of a slot was loaded. None: nothing is to be done now."""
+        due_ms, loader = self._near.due_ms, self._loader
+        is_due = False
+        if due_ms is not None and due_ms <= now_ms:
+            if self._stop_deliver:
+                return None
+            # Behind the beginning of what is not loaded whole, others may be due before.
+            if due_ms <= loader.unread_ms - self._steps.ahead_ms:
+                return True
+            is_due = True
+        if loader.step(until_ms, now_ms):
+            return False
+        return True if is_due else None
+
+    def _deliver(self, timer: NearTimer, now_ms: int) -> None:
+        """Put the copy, or try again later. What can never be delivered is logged and left behind."""
+        physical_offset = timer.physical_offset
+        if not -FAR_BYTES < physical_offset - self._read_at < FAR_BYTES:
+            self._far_count += 1
+        self._read_at = physical_offset
+        file = self._store.commit_log.mapped_files.file_at(physical_offset)
+        try:
+            if file is None:
+                raise BadRecordError("there is no such record any more")
+            view, position = file.view, physical_offset - file.start_offset
+            cancelled = self._near.cancelled_at(timer.out_ms)
+            if cancelled:
+                record = read_timer_record(view, self._precision_ms, position)
+                if not cancelled.isdisjoint(record.keys(physical_offset)):
+                    return
+            message = due_copy(view, position, now_ms, self._precision_ms)
+        except ValueError as error:
+            log.error("the timer message at %d is lost: %s", physical_offset, error)
+            return
+        try:
+            result = self._store.put_message(message)
+        except OSError as error:
+            result = PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=str(error))
+        if result.status is _PUT_OK:
+            self._failed_in_a_row, self._failure = 0, ""
+            self.delivered_total += 1
+            return
+        self.on_put_failed()
+        reason = f"a timer message cannot be delivered to {message.topic}: {result.reason or result.status.name}"
+        if result.status in _UNSTORABLE:
+            log.error("%s; it is lost", reason)
+            return
+        self._failed_in_a_row += 1
+        if reason != self._failure:
+            self._failure = reason
+            log.error("%s; trying again", reason)
+        self._near.put_back(timer, now_ms + RETRY_AFTER_MS)
+
+    @property
+    def _has_time(self) -> bool:
+        """Whether nothing is due, and the slot that is being loaded not for long."""
+        now_ms, due_ms, loading_ms = self._clock.message_time_ms(), self._near.due_ms, self._loader.loading_ms
+        if loading_ms is None or (due_ms is not None and due_ms <= now_ms):
+            return False
+        return loading_ms - self._steps.ahead_ms > now_ms + LOADED_AHEAD_MS // 2
+
+    def _arm(self, *, at_once: bool = False, has_time: bool = False) -> None:
+        """Have the timer set for what comes next, and for nothing else. `has_time`: loading goes on after a pause."""
+        if not self._is_running:
+            return
+        if at_once or self.refusal is not None:
+            when_ms = 0
+        else:
+            due_ms = self._near.due_ms
+            load_ms = self._loader.loaded_to_ms - LOADED_AHEAD_MS - self._steps.ahead_ms
+            if has_time:
+                load_ms = self._clock.message_time_ms() + LOAD_PAUSE_MS
+            when_ms = load_ms if due_ms is None or self._stop_deliver else min(due_ms, load_ms)
+        if self._timer is not None:
+            if not self._timer.is_cancelled and self._timer.when_ms <= when_ms:
+                return
+            self._timer.cancel()
+        if self.refusal is not None or (not at_once and self._loader.is_held_up):
+            self._timer = self._timers.after(RETRY_AFTER_MS / 1000, self._run)
+        elif at_once:
+            self._timer = self._timers.after(0, self._run)  # behind everything else that is ready
+        else:
+            self._timer = self._timers.at_ms(when_ms, self._run)
+
+    # --- how far ----------------------------------------------------------------------------------------------------
+
+    def _mark(self) -> None:
+        """Note what is entered and delivered."""
+        loader, now_ms = self._loader, self._clock.message_time_ms()
+        loaded_to_ms = loader.loaded_to_ms - (0 if loader.loading_ms is None else self._precision_ms)
+        # No further than now: what arrives later is due later.
+        self._done = max(self._done, (min(loaded_to_ms, now_ms) + 1, 0))
+        before = min(self._done, self._near.floor or self._done)
+        read_time_ms = min(loaded_to_ms, loader.loaded_to_ms - self._precision_ms, now_ms)
+        for oldest_ms in (self._near.oldest_slot_ms, loader.unrolled_ms):
+            if oldest_ms is not None:
+                read_time_ms = min(read_time_ms, oldest_ms)
+        self._store.write()
+        self._timer_store.mark(read_time_ms, self._entry.queue_offset, before)
+
+    def persist_in(self, executor: Executor) -> None:
+        """Carry the mark to the disk, in another thread, when all that it speaks of is there. To be called every second."""
+        if self._write_failed or (self._writing is not None and not self._writing.done()):
+            return
+        try:
+            self._timer_store.clean(self._store.min_physical_offset)
+        except OSError as error:
+            log.warning("a file of the timer log cannot be deleted: %s; trying again", error)
+        self._steps.forget(self._store.min_physical_offset)
+        state = self._timer_store.state
+        if self._unwritten is None and state is not None:
+            self._unwritten = self._store.max_physical_offset, state
+        if self._unwritten is None:
+            return
+        end_offset, state = self._unwritten
+        if end_offset <= self._store.flushed_offset:
+            self._writing = executor.submit(self._write, state)
+            self._unwritten = None
+        else:
+            # A log that is synced by the clock leaves a few pages for ten seconds.
+            self._store.request_sync(end_offset)
+
+    def _write(self, state: TimerState) -> None:
+        try:
+            self._timer_store.flush(state, self._clock.message_time_ms())
+        except OSError as error:
+            # What was written since the last time may be lost, and nobody would say so a second time.
+            self._write_failed = True
+            log.error("the timers' files cannot be synced: %s; after a crash timers are entered again", error)
+
+    # --- what others ask --------------------------------------------------------------------------------------------
+
+    def count_at(self, out_ms: int) -> int:
+        """How many units are in the slot of a TIMER_OUT_MS."""
+        self._enter_all()
+        return self._timer_store.count_at(out_ms)
+
+    def cancel_near(self, out_ms: int, key: str) -> None:
+        """Let a cancelling message that was put just now count at once; it would with the turn.
+
+        `key` is TIMER_DEL_UNIQKEY: the unique key, `topic+unique key`, or `@<physical offset of the record>`.
+        """
+        if out_ms < self._loader.loaded_to_ms:
+            self._near.cancel(out_ms, key)
+
+    def may_remove(self, end_offset: int) -> bool:
+        """Whether nothing that is pending lies in the CommitLog before `end_offset`; what does is copied from now on."""
+        self._enter_all()
+        return not self._is_running or self._carry.may_remove(end_offset)
+
+    def pending(self, begin_ms: int = 0, end_ms: int = 1 << 62, topic: str | None = None) -> Iterator[PendingTimer]:
+        """Messages with out_ms in [begin_ms, end_ms), by out_ms and then arrival; of a topic, or one with its hash.
+
+        What is cancelled is left out. Nothing may be entered or delivered before the last is taken.
+        """
+        self._enter_all()
+        return self._list.pending(begin_ms, end_ms, topic)
+
+    def _begin_offset(self) -> int:
+        return max(self._store.min_physical_offset, self._carry.carried_to)
+
+    def counts_by_hour(self) -> dict[int, tuple[int, int]]:
+        """By the hour of the due time (epoch ms of its beginning): (messages, units that cancel some), ascending.
+
+        What is cancelled counts until its slot comes.
+        """
+        self._enter_all()
+        return self._list.counts_by_hour()
+
+    def count(self) -> int:
+        """How many messages are pending, those that are not entered yet among them. For who asks often."""
+        waiting = self._store.max_offset(TIMER_TOPIC, 0) - self._entry.queue_offset
+        return max(waiting, 0) + self._list.count()
+
+    def counts_by_topic_hash(self) -> dict[int, int]:
+        """How many messages are pending for each Java hash of a topic, as `counts_by_hour` counts them."""
+        self._enter_all()
+        return self._list.counts_by_topic_hash()

@@ -1,0 +1,75 @@
+"""Units of a timer log that another broker wrote, held against the records that they name.
+
+Such units have no checksum. One that names another record, or lies in another slot than its record asks for, would let a
+message come late or never; then none of them is believed, and everything is entered again from the CommitLog.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from pocketmq.broker.timer.timer_columns import Mask
+from pocketmq.store.format.layout import TIMER_MAGIC_ROLL
+from pocketmq.store.timer.timer_log import Numbers, Units, unit_times
+
+_ENTERED_EARLY_MS: Final = 60_000
+"""By so much a unit may seem older than its record: write times are cut to the precision of the slots."""
+
+
+class UnitCheck:
+    """`problem` says what is wrong, or is empty. Records are taken in the order of the timer queue."""
+
+    def __init__(
+        self, units: Units, read_time_ms: int, written_ms: int, entered_to: int, roll_delays_ms: tuple[int, ...]
+    ) -> None:
+        """Slots before `read_time_ms` are done, and no unit is newer than `written_ms`; all records up to physical offset
+        `entered_to` should have one. What is on its way waits for one of `roll_delays_ms` in each slot."""
+        order = np.argsort(units["physical_offset"], kind="stable")
+        self._units = units[order]
+        self._places = self._units["physical_offset"].astype(np.int64)
+        self._read_time_ms = read_time_ms
+        self._written_ms = written_ms
+        self._roll_delays_ms = roll_delays_ms
+        self._entered_to = entered_to
+        self._is_named = np.zeros(len(units), np.bool_)
+        self.problem = ""
+
+    def take(self, places: Numbers, sizes: Numbers, outs_ms: Numbers, stores_ms: Numbers, found: Mask) -> None:
+        """Records at ascending physical offsets `places`, their TIMER_OUT_MS and store times."""
+        if not len(places) or self.problem:
+            return
+        begin, end = np.searchsorted(self._places, (places[0], places[-1] + 1)).tolist()
+        units, unit_places = self._units[begin:end], self._places[begin:end]
+        rows = np.searchsorted(places, unit_places)
+        named = places[rows] == unit_places
+        self._is_named[begin:end] |= named
+        times, writes = unit_times(units), units["write_time_ms"].astype(np.int64)
+        outs = outs_ms[rows]
+        rolled = units["magic"] & TIMER_MAGIC_ROLL != 0
+        # In a slot of the past it was rolled on, unless it only seems to be there.
+        was_rolled = (writes >= stores_ms[rows] - _ENTERED_EARLY_MS) & np.isin(units["delay_ms"], self._roll_delays_ms)
+        rolled_dues = units["rolled_due_ms"].astype(np.int64)
+        is_rolled = (
+            (times <= outs) & ((rolled_dues == 0) | (rolled_dues == outs)) & ((times >= self._read_time_ms) | was_rolled)
+        )
+        is_late = (times > outs) & (writes >= outs) & (writes <= self._written_ms)
+        in_place = (units["record_size"] == sizes[rows]) & (np.where(rolled, is_rolled, times == outs) | is_late)
+        # A unit that lies in a slot of the past for nobody: it tells another broker what was entered last.
+        is_pointer = (units["delay_ms"] == 0) & (times < self._read_time_ms)
+        counts = (times >= self._read_time_ms) | ((outs >= self._read_time_ms) & ~is_pointer)
+        wrong = named & found[rows] & counts & ~in_place
+        has_unit = np.zeros(len(places), np.bool_)
+        has_unit[rows[named & ~is_pointer]] = True
+        missing = found & (places <= self._entered_to) & (outs_ms >= self._read_time_ms) & ~has_unit
+        if wrong.any():
+            self.problem = f"the unit of the message at {int(unit_places[wrong][0])} does not fit it"
+        elif missing.any():
+            self.problem = f"the message at {int(places[missing][0])} has no unit"
+
+    def finish(self, min_physical_offset: int) -> str:
+        """What is wrong, once all records are taken; the log begins at `min_physical_offset`."""
+        to_come = (unit_times(self._units) >= self._read_time_ms) & (self._places >= min_physical_offset)
+        stray = to_come & ~self._is_named
+        if not self.problem and stray.any():
+            self.problem = f"a unit names a message at {int(self._places[stray][0])}, where there is none"
+        return self.problem

@@ -1,0 +1,226 @@
+"""From the wheel's slots into the heap of what is due soon.
+
+A slot is a second; to know the ms in which a message is due, its record must be read. So slots are loaded a little before
+their time, some records at a time. What is only on its way is rolled into its next slot once its second is over: then the
+read time may go on too. (Before, an Apache broker that takes the store over would find it in both slots.)
+"""
+
+import logging
+from collections import deque
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+import numpy as np
+
+from pocketmq.broker.delay.clock_steps import ClockSteps
+from pocketmq.broker.timer.due_queue import DueQueue, NearTimer
+from pocketmq.broker.timer.offset_dedup import OffsetDedup
+from pocketmq.broker.timer.timer_columns import TimerColumns, topic_hash
+from pocketmq.broker.timer.timer_record import TimerRecord, superseded_key
+from pocketmq.store.format.layout import TIMER_MAGIC_ROLL
+from pocketmq.store.timer.timer_log import Numbers, Units, unit_dues
+from pocketmq.store.timer.timer_store import TimerStore
+
+log = logging.getLogger("broker")
+
+RECORDS_AT_ONCE: Final = 48
+"""0.3 ms, for which a send waits."""
+UNITS_ROLLED_AT_ONCE: Final = 8192
+_NOTHING: Final = (0, 0)
+
+
+class ReadsRecords(Protocol):
+    """Where records are read (`timer_enqueue.TimerReader`)."""
+
+    def read(self, physical_offset: int) -> TimerRecord | None: ...
+
+    def plain_times(self, physical_offset: int, size: int) -> tuple[int, int, bool, int] | None: ...
+
+
+class WheelLoader:
+    """`loaded_to_ms`: the slots before it are loaded, or (`loading_ms`, the last of them) being loaded."""
+
+    def __init__(
+        self, timers: TimerStore, near: DueQueue, steps: ClockSteps, reader: ReadsRecords, precision_ms: int
+    ) -> None:
+        self.loaded_to_ms = 0
+        self.loading_ms: int | None = None
+        self._timers = timers
+        self._near = near
+        self._steps = steps
+        self._reader = reader
+        self._precision_ms = precision_ms
+        self._parts: Iterator[Units] = iter(())
+        # What is to be rolled, with its slot.
+        self._unrolled: deque[tuple[int, Units]] = deque()
+        # Physical offsets and sizes of records that are to be read, and the hashes of their topics.
+        self._waiting: list[tuple[Numbers, Numbers, Numbers]] = []
+        self._seen = OffsetDedup()
+        # Of what had been entered up to that physical offset, what is before that pair was delivered by an earlier process.
+        self._delivered_before, self._entered_to = _NOTHING, -1
+
+    def begin(self, delivered_before: tuple[int, int], entered_to: int) -> None:
+        """Begin with the slot of the read time: late messages go there."""
+        self._delivered_before, self._entered_to = delivered_before, entered_to
+        self._begin(self._timers.read_time_ms)
+
+    def _begin(self, time_ms: int) -> None:
+        self.loading_ms = time_ms
+        self.loaded_to_ms = time_ms + self._precision_ms
+        self._parts = self._timers.parts_at(time_ms)
+        self._seen.clear()
+
+    def step(self, until_ms: int, now_ms: int) -> bool:
+        """Do a part of the work, mostly 0.3 ms; False when all slots up to that of `until_ms` are loaded. Raises OSError."""
+        if self._waiting:
+            self._take_units(*self._waiting.pop())
+        elif self._unrolled and self._unrolled[0][0] + self._precision_ms <= now_ms:
+            self._roll_some(now_ms)
+        elif self.loading_ms is not None:
+            units = next(self._parts, None)
+            if units is None:
+                self.loading_ms = None
+                self._seen.clear()
+            else:
+                self._take_part(units)
+        else:
+            return self._next_slot(until_ms)
+        return True
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether what is loaded must be delivered before any more can be: only after weeks without a delivery."""
+        return self.loaded_to_ms >= self._timers.last_time_ms
+
+    @property
+    def unread_ms(self) -> int:
+        """The first slot that is not loaded, or not all of it."""
+        return self.loaded_to_ms if self.loading_ms is None else self.loading_ms
+
+    @property
+    def unrolled(self) -> Iterator[Units]:
+        """What is of earlier slots and still to be rolled into later ones."""
+        return (units for _, units in self._unrolled)
+
+    @property
+    def unrolled_ms(self) -> int | None:
+        """The first slot that holds what is still to be rolled."""
+        return self._unrolled[0][0] if self._unrolled else None
+
+    def finish(self, now_ms: int) -> None:
+        """Have nothing in the slots before `loaded_to_ms` that is still to be loaded or rolled. Raises OSError."""
+        while self.loading_ms is not None:
+            self.step(0, now_ms)
+        while self._unrolled:
+            self._roll_some(now_ms)
+
+    def _next_slot(self, until_ms: int) -> bool:
+        # Further units may still be hung into the last slot of all.
+        until_ms = min(until_ms + self._precision_ms - until_ms % self._precision_ms, self._timers.last_time_ms)
+        if until_ms <= self.loaded_to_ms:
+            return False
+        time_ms = self._timers.next_time_ms(until_ms, self.loaded_to_ms)
+        if time_ms is None:
+            self.loaded_to_ms = max(self.loaded_to_ms, until_ms)
+            return False
+        self._begin(time_ms)
+        return True
+
+    def _take_part(self, units: Units) -> None:
+        # A slot was being loaded when the process ended: what it had rolled was rolled again.
+        is_new = self._seen.add(units["physical_offset"].astype(np.int64))
+        if not is_new.all():
+            units = units[is_new]
+        rolled = units["magic"] & TIMER_MAGIC_ROLL != 0
+        if rolled.any():
+            dues = unit_dues(units)
+            theirs = rolled & (units["rolled_due_ms"] == 0)
+            for row in np.flatnonzero(theirs).tolist():
+                record = self._reader.read(int(units["physical_offset"][row]))
+                # The time of this slot, for what is gone: it will be found to be so.
+                dues[row] = self.loaded_to_ms if record is None else record.out_ms
+            units["rolled_due_ms"] = np.where(rolled, dues, units["rolled_due_ms"])
+            rolled &= dues >= self.loaded_to_ms
+            if rolled.any():
+                self._unrolled.append((self.loaded_to_ms - self._precision_ms, units[rolled]))
+            units = units[~rolled]
+        offsets, sizes, hashes = (units[name].astype(np.int64) for name in ("physical_offset", "record_size", "topic_hash"))
+        starts = range(0, len(units), RECORDS_AT_ONCE)
+        parts = [slice(start, start + RECORDS_AT_ONCE) for start in reversed(starts)]
+        self._waiting = [(offsets[part], sizes[part], hashes[part]) for part in parts]
+
+    def _roll_some(self, now_ms: int) -> None:
+        slot_ms, units = self._unrolled[0]
+        part = units[:UNITS_ROLLED_AT_ONCE]
+        # What cannot be rolled now, as there is no room, stays.
+        times = self._timers.roll(part, self._timers.roll_base(np.full(len(part), slot_ms), now_ms))
+        self._unrolled.popleft()
+        if len(part) < len(units):
+            self._unrolled.appendleft((slot_ms, units[len(part) :]))
+        # Into a slot that is loaded already: only after a large step back of the calendar.
+        for row in np.flatnonzero(times < self.loaded_to_ms).tolist():
+            self._take_at(int(part["physical_offset"][row]), int(times[row]))
+
+    def _take_units(self, physical_offsets: Numbers, sizes: Numbers, topic_hashes: Numbers) -> None:
+        slot_ms = self.loaded_to_ms - self._precision_ms
+        plain_times = self._reader.plain_times
+        units = zip(physical_offsets.tolist(), sizes.tolist(), topic_hashes.tolist(), strict=True)
+        for physical_offset, size, hashed in units:
+            times = plain_times(physical_offset, size)
+            if times is None:
+                self._take_at(physical_offset, slot_ms)
+            elif not self._is_delivered(times[1], physical_offset):
+                self._take_plain(physical_offset, slot_ms, hashed, *times)
+
+    def _take_at(self, physical_offset: int, slot_ms: int) -> None:
+        record = self._reader.read(physical_offset)
+        # What cancels others does so again: they may not be delivered yet.
+        if record is not None and (record.cancels is not None or not self._is_delivered(record.due_ms, physical_offset)):
+            self.take(record, physical_offset, slot_ms)
+
+    def _is_delivered(self, due_ms: int, physical_offset: int) -> bool:
+        return physical_offset <= self._entered_to and (due_ms, physical_offset) < self._delivered_before
+
+    def take(self, record: TimerRecord, physical_offset: int, slot_ms: int) -> None:
+        """Let a message be delivered when it is due, or cancel what it cancels. Its slot is loaded, or being loaded."""
+        near, out_ms = self._near, record.out_ms
+        if record.cancels is not None:
+            near.cancel(out_ms, record.cancels)
+            return
+        if record.copy_of is not None:
+            key = superseded_key(record.copy_of)
+            if key in near.cancelled_at(out_ms):
+                return  # a second copy
+            near.cancel(out_ms, key)
+        times = out_ms, record.due_ms, record.is_relative, record.store_timestamp_ms
+        self._take_plain(physical_offset, slot_ms, topic_hash(record.topic), *times)
+
+    def take_rows(self, columns: TimerColumns, rows: Numbers, physical_offsets: Numbers, slots_ms: Numbers) -> None:
+        """As `take` for some rows of many records."""
+        records = columns.records
+        hashes, outs, dues, relative, stores = (
+            column[rows].tolist()
+            for column in (columns.topic_hashes, columns.outs_ms, columns.dues_ms, columns.is_relative, columns.stores_ms)
+        )
+        places = zip(rows.tolist(), physical_offsets.tolist(), slots_ms.tolist(), strict=True)
+        for (row, physical_offset, slot_ms), *said in zip(places, hashes, outs, dues, relative, stores, strict=True):
+            if row in records:
+                self.take(records[row], physical_offset, slot_ms)
+            else:
+                self._take_plain(physical_offset, slot_ms, *said)
+
+    def _take_plain(
+        self,
+        physical_offset: int,
+        slot_ms: int,
+        hashed: int,
+        out_ms: int,
+        nominal_ms: int,
+        is_relative: bool,
+        store_ms: int,
+    ) -> None:
+        due_ms, difference = nominal_ms, None
+        if is_relative:
+            difference = self._steps.difference_at(physical_offset, store_ms)
+            due_ms += self._steps.difference - difference
+        self._near.push(NearTimer(due_ms, physical_offset, nominal_ms, slot_ms, out_ms, difference, hashed))

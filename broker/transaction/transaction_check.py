@@ -1,0 +1,268 @@
+"""Asks producers about transactions that they did not end.
+
+Only the head of the half queue is looked at: the oldest half message that is not done with. At its time it is stored again
+at the queue's end, and then a producer of its group is asked about the copy; so the head's successor becomes the head, and
+each open half message is the head once a `transactionCheckInterval`. One timer is set for the head's time, and a turn of
+the loop takes some heads. Its time is
+
+    fresh                   transactionTimeOut after it was stored. (Apache counts from the producer's clock.)
+    with an immunity time   when that is over; until then it is stored again each interval without asking
+    a copy that was asked about     an interval after it was stored
+
+Asked about transactionCheckMax times, or older than `fileReservedTime`, it goes to TRANS_CHECK_MAX_TIME_TOPIC instead. A
+copy behind which a fresh message stands holds that up for an interval at most, as with Apache, which looks once an interval.
+
+The copy comes first, then the question. A process that ends between the two asks about the copy an interval later.
+"""
+
+import logging
+from typing import Final
+
+from pocketmq.broker.clients.client_registry import ClientRegistry
+from pocketmq.broker.delay.clock_steps import ClockSteps
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.put.message_id import encode_message_id
+from pocketmq.broker.put.put import MessagePutter
+from pocketmq.broker.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
+from pocketmq.broker.tables.topic_config import TopicConfigManager
+from pocketmq.broker.transaction.transaction_half import HalfMessage
+from pocketmq.broker.transaction.transaction_op import HalfPlace, TransactionProgress
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.remoting.headers.transaction import CheckTransactionStateRequestHeader
+from pocketmq.runtime.timers import Timer, Timers
+from pocketmq.runtime.turn import Turn
+from pocketmq.store.format.layout import HOLE_TAGS_CODE
+from pocketmq.store.message_store import MessageStore
+
+log = logging.getLogger("broker")
+
+BATCH_MAX: Final = 32
+BUDGET_S: Final = 0.001
+"""How many heads are served in one turn of the loop, and for how long; a body may have 4 MiB."""
+STEPS_MAX: Final = 10
+"""How often a search for the head goes on over what is done with (1 ms), or lost."""
+RETRY_AFTER_S: Final = 0.1
+DISPATCH_AFTER_S: Final = 0.002
+_HOUR_MS: Final = 3_600_000
+
+
+class TransactionCheck:
+    """The head of the half queue and its timer."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        putter: MessagePutter,
+        progress: TransactionProgress,
+        topics: TopicConfigManager,
+        clients: ClientRegistry,
+        config: BrokerConfig,
+        store_host: bytes,
+        steps: ClockSteps,
+        timers: Timers,
+        turn: Turn,
+    ) -> None:
+        self._store = store
+        self._putter = putter
+        self._progress = progress
+        self._topics = topics
+        self._clients = clients
+        self._config = config
+        self._store_host = store_host
+        self._steps = steps
+        self._timers = timers
+        self._clock = timers.clock
+        self._turn = turn
+        self._timer: Timer | None = None
+        self._is_running = False
+        self._is_far = False  # whether the timer's head is due later than a fresh half message could be
+        self._queue_end = 0  # behind the newest half message that was put
+        self._asked = 0
+        self._failure = ""
+        self._seen = (-1, 0)  # the head, and when it was first looked at; of a head that waits
+
+    def start(self) -> None:
+        """Look at the head from now on."""
+        self._is_running = True
+        self._steps.subscribe(self._calendar_set)
+        self._clock.subscribe(lambda now_ms: self.look())
+        self._run()
+
+    def stop(self) -> None:
+        """Ask nobody any more."""
+        self._is_running = False
+        if self._timer is not None:
+            self._timer.cancel()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is to be done before a time comes."""
+        return self._timer is None or self._timer.is_cancelled or self._timer.when_ms > 0
+
+    # --- when to look -----------------------------------------------------------------------------------------------
+
+    def half_stored(self, queue_offset: int) -> None:
+        """A half message was put; it is dispatched with the turn."""
+        self._queue_end = max(self._queue_end, queue_offset + 1)
+        if self._timer is None and self._is_running:
+            self._timer = self._timers.after(0, self._run)
+
+    def half_done(self) -> None:
+        """A half message was ended. A head that is not due for long may have made room for one that is due soon."""
+        if self._is_far:
+            self.look()
+
+    def look(self) -> None:
+        """Look at the head now: the calendar may have been set, or the config have changed."""
+        if self._is_running and self._timer is not None and self._timer.when_ms:
+            self._timer.cancel()
+            self._is_far = False
+            self._timer = self._timers.after(0, self._run)
+
+    def _calendar_set(self) -> None:
+        self._seen = (-1, 0)
+        self.look()
+
+    def _run(self) -> None:
+        """Do what is due, some of it."""
+        self._timer = None
+        if not self._is_running:
+            return
+        commit_log = self._store.commit_log
+        self._steps.note(commit_log.max_offset, commit_log.last_store_timestamp_ms)
+        wait_s, count, end_s = RETRY_AFTER_S, 0, self._clock.monotonic() + BUDGET_S
+        try:
+            while count < BATCH_MAX and self._clock.monotonic() < end_s:
+                head = self._head()
+                if head is None:
+                    wait_s = DISPATCH_AFTER_S
+                    return
+                now_ms = self._clock.message_time_ms()
+                due_ms = self._due_ms(head, now_ms)
+                if due_ms > now_ms:
+                    self._is_far = due_ms - now_ms > self._config.transaction_time_out
+                    self._timer = self._timers.at_ms(due_ms, self._run)
+                    return
+                count += 1
+                self._serve(head, now_ms)
+                self._failure = ""
+            wait_s = 0.0
+        except (OSError, RemotingError) as error:
+            self._failed(error)
+        finally:
+            if count:
+                self._turn.arm()
+            if self._timer is None and self._progress.half_offset < self._queue_end:
+                self._timer = self._timers.after(wait_s, self._run)
+
+    def _failed(self, error: OSError | RemotingError) -> None:
+        reason = error.remark if isinstance(error, RemotingError) else str(error)
+        if reason != self._failure:
+            self._failure = reason
+            log.error("the half message %d cannot be looked after: %s; trying again", self._progress.half_offset, reason)
+
+    def _head(self) -> HalfMessage | None:
+        """The oldest half message that is not done with, or None; those that are lost are stepped over."""
+        progress = self._progress
+        queue = self._store.queue(TRANS_HALF_TOPIC, 0)
+        for _ in range(STEPS_MAX):
+            if not progress.advance():
+                continue
+            if queue is None or progress.half_offset >= queue.max_offset:
+                return None
+            if progress.half_offset < queue.min_offset:
+                progress.skip_to(queue.min_offset)
+                continue
+            self._queue_end = max(self._queue_end, queue.max_offset)
+            queue_offset = progress.half_offset
+            unit = queue.unit_at(queue_offset)
+            try:
+                if unit is None or unit[2] == HOLE_TAGS_CODE:
+                    raise ValueError("its record is gone")
+                return HalfMessage.read(self._store.message_at(unit[0]))
+            except ValueError as error:
+                log.error("the half message %d is lost: %s", queue_offset, error)
+                progress.done(queue_offset)
+        return None
+
+    # --- what is done at a time -------------------------------------------------------------------------------------
+
+    def _wait_ms(self, half: HalfMessage) -> tuple[int, bool]:
+        """(How long after it was stored something is to be done with it, whether a producer is asked then.)"""
+        interval_ms = self._config.transaction_check_interval
+        if half.check_times:
+            return interval_ms, True
+        immunity_ms = half.immunity_ms
+        free_ms = self._config.transaction_time_out if immunity_ms is None else immunity_ms
+        free_ms -= half.store_timestamp_ms - half.since_ms
+        return (free_ms, True) if free_ms <= interval_ms else (interval_ms, False)
+
+    def _due_ms(self, half: HalfMessage, now_ms: int) -> int:
+        """When something is to be done with the head, by the steady clock: however the calendar was set since."""
+        if self._is_too_old(half, now_ms):
+            return 0
+        if self._seen[0] != half.queue_offset:
+            self._seen = (half.queue_offset, now_ms)
+        wait_ms, _ = self._wait_ms(half)
+        shift_ms = self._steps.shift_ms(half.physical_offset, half.store_timestamp_ms)
+        # Set back while no broker ran: nobody waits longer than the config says, from now on.
+        return min(half.store_timestamp_ms + shift_ms, self._seen[1]) + wait_ms
+
+    def _is_too_old(self, half: HalfMessage, now_ms: int) -> bool:
+        return now_ms - half.since_ms > self._store.config.file_reserved_time * _HOUR_MS
+
+    def _serve(self, head: HalfMessage, now_ms: int) -> None:
+        """Do with the head what is due. Raises RemotingError or OSError when that cannot be stored."""
+        progress, times = self._progress, head.check_times
+        if times >= self._config.transaction_check_max or self._is_too_old(head, now_ms):
+            self._give_up(head)
+            return
+        _, is_asked = self._wait_ms(head)
+        try:
+            result = self._putter.put_at_once(head.renewed(self._store_host, times + 1 if is_asked else 0))
+        except RemotingError as error:
+            if error.code != ResponseCode.MESSAGE_ILLEGAL:
+                raise
+            log.error("the half message %d cannot be stored again: %s", head.queue_offset, error.remark)
+            self._give_up(head)
+            return
+        self._queue_end = result.queue_offset + 1
+        progress.copies[head.first_offset] = HalfPlace(result.queue_offset, result.physical_offset)
+        progress.done(head.queue_offset)
+        if is_asked:
+            self._ask(HalfMessage.read(self._store.message_at(result.physical_offset)))
+
+    def _give_up(self, head: HalfMessage) -> None:
+        topic = self._topics.create_on_send_back(TRANS_CHECK_MAX_TIME_TOPIC, 1).topic_name
+        try:
+            self._putter.put_at_once(head.given_up(self._store_host))
+        except RemotingError as error:
+            if error.code != ResponseCode.MESSAGE_ILLEGAL:
+                raise
+            topic = f"nowhere but in the log at {head.physical_offset}: {error.remark}"
+        self._progress.copies.pop(head.first_offset, None)
+        self._progress.done(head.queue_offset)
+        log.error(
+            "nobody ended the transaction of %s (topic %s, group %s), asked %d times: it is in %s now",
+            head.unique_key, head.real_topic, head.producer_group, head.check_times, topic,
+        )  # fmt: skip
+
+    def _ask(self, half: HalfMessage) -> None:
+        """Ask one of the group's producers, another one each time."""
+        group = half.producer_group
+        producers = self._clients.producer_clients(group) if group else []
+        channels = [producer.channel for producer in producers if producer.channel.is_writable]
+        if not channels:
+            log.warning("nobody to ask about the transaction of %s: group %s has no producer here", half.unique_key, group)
+            return
+        self._asked += 1
+        header = CheckTransactionStateRequestHeader(
+            half.queue_offset,
+            half.physical_offset,
+            half.unique_key,
+            half.unique_key,
+            encode_message_id(half.store_host, half.physical_offset),
+        )
+        channel = channels[self._asked % len(channels)]
+        channel.invoke_oneway(RequestCode.CHECK_TRANSACTION_STATE, header, half.for_producer())

@@ -1,0 +1,233 @@
+"""A half message: a record of RMQ_SYS_TRANS_HALF_TOPIC, and the messages that are made of it.
+
+It carries what its sender gave, REAL_TOPIC and REAL_QID, and no transaction type, so that it stands in a queue. A half
+message that stays open is stored again, so that the queue's beginning need not be kept for it; its *copies* carry
+
+    TRANSACTION_CHECK_TIMES      how often its producers were asked
+    TRAN_PREPARED_QUEUE_OFFSET   the queue offset of the first of them. 4.9.4 and 5.x add it only where
+                                 CHECK_IMMUNITY_TIME_IN_SECONDS is given, and read it only there
+    PMQ_STORED_MS                own: when the first was stored
+"""
+
+from typing import Final, Self
+
+from pocketmq.broker.delay.delayed_copy import OWN_PROPERTY
+from pocketmq.broker.put.put import CLUSTER, STALE_IN_COPIES, WAIT, StoredProperties
+from pocketmq.broker.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
+from pocketmq.store.format.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_TYPE_MASK, Message, PutResult, folder_problem
+from pocketmq.store.format.properties import REAL_QID, REAL_TOPIC, UNIQ_KEY, decode_properties, encode_properties
+from pocketmq.store.format.record import decode_record, encode_record, record_size, topic_part
+
+TRAN_MSG: Final = "TRAN_MSG"
+CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
+FIRST_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
+CHECK_IMMUNITY_TIME: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+TRANSACTION_ID: Final = "__transactionId__"
+_PRODUCER_GROUP: Final = "PGROUP"
+_STORED_MS: Final = "PMQ_STORED_MS"
+_SAID_OF_COPIES: Final = (CHECK_TIMES, FIRST_OFFSET, _STORED_MS)
+_SAID_BY_BROKERS: Final = (*_SAID_OF_COPIES, TRANSACTION_ID, REAL_TOPIC, REAL_QID, CLUSTER)
+_NOT_PLAIN: Final = frozenset((*_SAID_BY_BROKERS, *STALE_IN_COPIES))
+_QUEUE_ID_MAX: Final = 2**31 - 1
+_DIGITS_MAX: Final = 18
+
+
+def as_half(message: Message, text: str, stored_properties: StoredProperties) -> bool:
+    """Turn a message that its sender prepares into its half message; `text` is the string of its properties.
+
+    What only a broker may say of a half message is left out: a program that forwards what it consumed sends it along.
+    Returns whether it is *plain*: has no properties that are left out of what is made of it.
+    """
+    properties = message.properties
+    is_plain = OWN_PROPERTY not in text and _NOT_PLAIN.isdisjoint(properties)
+    unique_key = properties.get(UNIQ_KEY)
+    if not is_plain:
+        for name in _SAID_BY_BROKERS:
+            if name != TRANSACTION_ID or unique_key is not None:
+                properties.pop(name, None)
+        text = encode_properties(properties)
+    stored = stored_properties(text, properties)
+    properties.pop(WAIT, None)
+    properties.update(stored_properties.added)
+    properties[REAL_TOPIC] = topic = message.topic
+    properties[REAL_QID] = queue_id = str(message.queue_id)
+    added = f"\x02{REAL_TOPIC}\x01{topic}\x02{REAL_QID}\x01{queue_id}"
+    if unique_key is not None:
+        properties[TRANSACTION_ID] = unique_key
+        added = f"{added}\x02{TRANSACTION_ID}\x01{unique_key}"
+    message.properties_bytes = stored + added.encode()
+    message.topic, message.queue_id = TRANS_HALF_TOPIC, 0
+    message.sys_flag &= ~TRANSACTION_TYPE_MASK
+    return is_plain
+
+
+class HalfMessage:
+    """One half message: as it was stored, and where."""
+
+    __slots__ = (
+        "_is_plain",
+        "_message",
+        "physical_offset",
+        "properties",
+        "queue_offset",
+        "real_queue_id",
+        "real_topic",
+        "store_timestamp_ms",
+    )
+
+    def __init__(
+        self,
+        message: Message,
+        real: tuple[str, int],
+        queue_offset: int,
+        physical_offset: int,
+        store_timestamp_ms: int,
+        is_plain: bool = False,
+    ) -> None:
+        """`real` is the topic and queue that it is for. What becomes of a plain one may be made of `message` itself."""
+        self._message = message
+        self._is_plain = is_plain
+        self.real_topic, self.real_queue_id = real
+        self.properties = message.properties
+        self.queue_offset = queue_offset
+        self.physical_offset = physical_offset
+        self.store_timestamp_ms = store_timestamp_ms
+
+    @classmethod
+    def read(cls, view: memoryview | None, topic: str = TRANS_HALF_TOPIC) -> Self:
+        """The half message in `view`, as `MessageStore.message_at` gives it. Raises ValueError when there is none.
+
+        One that was given up has another `topic`.
+        """
+        if view is None:
+            raise ValueError("there is no such record")
+        record = decode_record(view)
+        if record.topic != topic.encode():
+            raise ValueError(f"its topic is {record.topic.decode(errors='replace')}, not {topic}")
+        properties = decode_properties(record.properties)
+        for name in STALE_IN_COPIES:
+            properties.pop(name, None)
+        real, queue_id = properties.get(REAL_TOPIC), _number(properties.get(REAL_QID))
+        if not real or real == TRANS_HALF_TOPIC or folder_problem(real) or queue_id is None or queue_id > _QUEUE_ID_MAX:
+            raise ValueError(f"{REAL_TOPIC}={real} and {REAL_QID}={properties.get(REAL_QID)} are no queue")
+        message = record.copy_to(topic, record.queue_id, record.store_host, properties)
+        return cls(message, (real, queue_id), record.queue_offset, record.physical_offset, record.store_timestamp_ms)
+
+    @classmethod
+    def prepared(cls, message: Message, result: PutResult) -> Self:
+        """The same of what `as_half` has made, if it is plain and was just put: 1 us where to find and read it takes 8."""
+        properties = message.properties
+        real = properties[REAL_TOPIC], int(properties[REAL_QID])
+        return cls(message, real, result.queue_offset, result.physical_offset, result.store_timestamp_ms, True)
+
+    @property
+    def store_host(self) -> bytes:
+        return self._message.store_host
+
+    @property
+    def first_offset(self) -> int:
+        """Queue offset of the half message of which this is a copy, or its own."""
+        first = _number(self.properties.get(FIRST_OFFSET))
+        return self.queue_offset if first is None or first > self.queue_offset else first
+
+    @property
+    def producer_group(self) -> str | None:
+        return self.properties.get(_PRODUCER_GROUP)
+
+    @property
+    def unique_key(self) -> str | None:
+        return self.properties.get(UNIQ_KEY)
+
+    @property
+    def check_times(self) -> int:
+        """How often its producers were asked."""
+        return _number(self.properties.get(CHECK_TIMES)) or 0
+
+    @property
+    def immunity_ms(self) -> int | None:
+        """For how long its sender wants nobody to be asked; None when it said nothing that is a number of seconds."""
+        seconds = _number(self.properties.get(CHECK_IMMUNITY_TIME))
+        return None if seconds is None else seconds * 1000
+
+    @property
+    def since_ms(self) -> int:
+        """Since when the transaction is open: when it was first stored. A copy of Apache's tells only when it was born."""
+        stored_ms = _number(self.properties.get(_STORED_MS))
+        if stored_ms is None:
+            is_copy = self.check_times or self.first_offset != self.queue_offset
+            stored_ms = self._message.born_timestamp_ms if is_copy else self.store_timestamp_ms
+        return min(stored_ms, self.store_timestamp_ms)
+
+    # --- what is made of it -----------------------------------------------------------------------------------------
+
+    def renewed(self, store_host: bytes, check_times: int) -> Message:
+        """The copy that takes its place at the queue's end."""
+        properties = self.properties | {FIRST_OFFSET: str(self.first_offset), _STORED_MS: str(self.since_ms)}
+        if check_times:
+            properties[CHECK_TIMES] = str(check_times)
+        return self._copy_to(TRANS_HALF_TOPIC, 0, store_host, properties)
+
+    def given_up(self, store_host: bytes) -> Message:
+        """The message that tells people of a transaction that nobody ended."""
+        return self._copy_to(TRANS_CHECK_MAX_TIME_TOPIC, 0, store_host, self._shown())
+
+    def resumed(self, store_host: bytes) -> Message:
+        """The half message of one that was given up: its producers are asked as if it were new."""
+        properties = self._shown()
+        for name in (CHECK_TIMES, FIRST_OFFSET):
+            properties.pop(name, None)
+        return self._copy_to(TRANS_HALF_TOPIC, 0, store_host, properties)
+
+    def committed(self, store_host: bytes, prepared_offset: int) -> Message:
+        """The message that its sender meant; it may still have to wait for its delay.
+
+        The stored string shows TRAN_MSG, REAL_TOPIC and REAL_QID, as Apache's does, which renders it before it clears them.
+        """
+        if self._is_plain:
+            message = self._message
+            message.topic, message.queue_id = self.real_topic, self.real_queue_id
+        else:
+            message = self._copy_to(self.real_topic, self.real_queue_id, store_host, self._shown())
+        properties = message.properties
+        properties.pop(TRAN_MSG, None)
+        properties.pop(REAL_TOPIC, None)
+        properties.pop(REAL_QID, None)
+        message.sys_flag = message.sys_flag & ~TRANSACTION_TYPE_MASK | TRANSACTION_COMMIT_TYPE
+        message.prepared_transaction_offset = prepared_offset
+        return message
+
+    def for_producer(self) -> bytes:
+        """The message as producers see it when they are asked: in the form of a pulled record, under its real topic."""
+        message = self._copy_to(self.real_topic, self.real_queue_id, self.store_host, self._shown())
+        magic_code, topic = topic_part(self.real_topic.encode())
+        size = record_size(message, len(topic))
+        place = self.queue_offset, self.physical_offset, self.store_timestamp_ms
+        return encode_record(message, magic_code, topic, size, *place)
+
+    def _shown(self) -> dict[str, str]:
+        """The properties without our own."""
+        return {name: value for name, value in self.properties.items() if not name.startswith(OWN_PROPERTY)}
+
+    def _copy_to(self, topic: str, queue_id: int, store_host: bytes, properties: dict[str, str]) -> Message:
+        """The message with other properties, to be put into another queue."""
+        message = self._message
+        return Message(
+            topic,
+            queue_id,
+            message.body,
+            message.born_host,
+            store_host,
+            message.flag,
+            message.sys_flag,
+            message.born_timestamp_ms,
+            message.reconsume_times,
+            0,
+            properties,
+            encode_properties(properties).encode(),
+        )
+
+
+def _number(text: str | None) -> int | None:
+    """A number that is not negative, or None."""
+    is_number = text is not None and len(text) <= _DIGITS_MAX and text.isascii() and text.isdecimal()
+    return int(text) if is_number and text is not None else None

@@ -1,0 +1,51 @@
+"""The brokers of a cluster, found through its name server, and requests to each of them."""
+
+from typing import Self
+
+from pocketmq.client.access import PLAIN, Access
+from pocketmq.client.route import MASTER_ID
+from pocketmq.remoting.bodies import ClusterInfo, decode_body
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.command import Body, RemotingCommand
+from pocketmq.remoting.header import CommandHeader
+
+TIMEOUT_S = 30.0
+
+
+class ClusterAdmin:
+    """`brokers`: the master's address by broker name. To be entered inside a running loop."""
+
+    def __init__(self, namesrv: str, access: Access = PLAIN) -> None:
+        """`namesrv`: HOST:PORT, several apart by `;`; the first one that answers is asked."""
+        self._remoting = access.client()
+        self._namesrv = [address for address in namesrv.replace(",", ";").split(";") if address]
+        self.brokers: dict[str, str] = {}
+
+    async def __aenter__(self) -> Self:
+        try:
+            self.brokers = await self._find()
+        except BaseException:
+            await self._remoting.close()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._remoting.close()
+
+    async def _find(self) -> dict[str, str]:
+        failures = []
+        last: Exception | None = None
+        for address in self._namesrv:
+            try:
+                answer = await self.call(address, RequestCode.GET_BROKER_CLUSTER_INFO)
+            except (OSError, TimeoutError) as failure:
+                failures.append(f"{address}: {failure or type(failure).__name__}")
+                last = failure
+                continue
+            table = decode_body(ClusterInfo, answer.body).broker_addr_table
+            return {name: data.broker_addrs[MASTER_ID] for name, data in table.items() if MASTER_ID in data.broker_addrs}
+        raise ConnectionError(f"no name server answers ({'; '.join(failures) or 'none is given'})") from last
+
+    async def call(self, address: str, code: int, header: CommandHeader | None = None, body: Body = b"") -> RemotingCommand:
+        """Ask one server. Raises RemotingError with what it refuses, OSError or TimeoutError."""
+        return await self._remoting.call(address, code, header, body, TIMEOUT_S)

@@ -1,0 +1,256 @@
+"""`pocketmq delay`: the messages that wait to be delivered: see them, count them, cancel them, have them delivered now."""
+
+import argparse
+import base64
+import json
+import sys
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from typing import Final, NamedTuple
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from pocketmq.client.access import Access
+from pocketmq.cli import server_options
+from pocketmq.cli.clock import parse_duration_ms, read_clock
+from pocketmq.cli.cluster_admin import ClusterAdmin
+from pocketmq.remoting.bodies import decode_body
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.delay_bodies import DelayedCounts, DelayedMessage, DelayedMessages
+from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.remoting.headers.delay import (
+    CountDelayedRequestHeader,
+    CursorResponseHeader,
+    DelayedMessageRequestHeader,
+    QueryDelayedRequestHeader,
+)
+from pocketmq.store_tools.selection import parse_time_ms
+
+_PAGE: Final = 256
+_DETAILED_PAGE: Final = 8
+_CHANGES: Final = {
+    "cancel": (RequestCode.CANCEL_DELAYED, "cancelled"),
+    "now": (RequestCode.DELIVER_DELAYED_NOW, "delivered"),
+}
+
+
+class Found(NamedTuple):
+    """A message and the broker that has it."""
+
+    broker_name: str
+    address: str
+    message: DelayedMessage
+
+
+_EPILOG: Final = """examples:
+  pocketmq delay ls --topic Orders --to +1h
+  pocketmq delay show 7F0000011D5C18B4AAC2CAFE0000
+  pocketmq delay count --from 2026-11-21 --to 2026-11-22
+  pocketmq delay cancel --key order-7 --yes
+  pocketmq delay now 7F0000011D5C18B4AAC2CAFE0000
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of `pocketmq delay ...`."""
+    delay = argparse.ArgumentParser(
+        prog="pocketmq delay",
+        description="Delayed messages: those that brokers hold until they are due.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = delay.add_subparsers(required=True, metavar="ACTION", dest="action")
+    rows = {
+        "ls": "list what is pending, by due time",
+        "show": "show all of some messages: properties and body",
+        "count": "how many are due in each hour",
+        "cancel": "never deliver them",
+        "now": "deliver them now, not when they are due",
+    }
+    for action, help_ in rows.items():
+        command = commands.add_parser(action, help=help_)
+        server_options.add_to(command)
+        if action != "count":
+            command.add_argument("ids", nargs="*", metavar="ID", help="unique keys or message ids")
+            command.add_argument("--key", help="with this key (KEYS)")
+        command.add_argument("--topic", help="for this topic")
+        command.add_argument("--from", dest="begin", metavar="TIME", help="due at TIME or later")
+        command.add_argument("--to", dest="end", metavar="TIME", help="due before TIME: ISO 8601, epoch ms, or +30m")
+        if action in _CHANGES:
+            command.add_argument("--yes", action="store_true", help="do not ask")
+        else:
+            command.add_argument("--json", action="store_true", help="JSON lines")
+        if action == "ls":
+            command.add_argument("--limit", type=int, default=100, metavar="N", help="at most N (%(default)s)")
+    return delay
+
+
+def main(argv: Sequence[str]) -> int:
+    """The exit code: 1 when something failed or nothing was found, 2 for what the options cannot mean."""
+    options = parser().parse_args(argv)
+    return server_options.run(options, f"delay {options.action}", lambda access: _run(options, access))
+
+
+async def _run(options: argparse.Namespace, access: Access) -> int:
+    if options.action in ("show", *_CHANGES) and not (options.ids or options.key or options.topic):
+        raise ValueError("say which: give an ID, --key or --topic")
+    async with ClusterAdmin(options.namesrv, access) as admin:
+        match options.action:
+            case "ls":
+                return await _list(admin, options)
+            case "show":
+                return await _show(admin, options)
+            case "count":
+                return await _count(admin, options)
+            case _:
+                return await _change(admin, options)
+
+
+# --- asking ---------------------------------------------------------------------------------------------------------
+
+
+async def _find(admin: ClusterAdmin, options: argparse.Namespace, detailed: bool = False) -> AsyncIterator[Found]:
+    """Broker by broker, each by due time."""
+    for name, address in sorted(admin.brokers.items()):
+        begin, end = await _due_range(admin, address, options)
+        for msg_id in options.ids or (None,):
+            header = QueryDelayedRequestHeader(
+                options.topic, options.key, msg_id, begin, end, _DETAILED_PAGE if detailed else _PAGE, None, detailed
+            )
+            while True:
+                answer = await admin.call(address, RequestCode.QUERY_DELAYED, header)
+                for message in decode_body(DelayedMessages, answer.body).messages:
+                    yield Found(name, address, message)
+                header.cursor = answer.header(CursorResponseHeader).cursor
+                if header.cursor is None:
+                    break
+
+
+async def _due_range(admin: ClusterAdmin, address: str, options: argparse.Namespace) -> tuple[int, int]:
+    texts = (options.begin or "0", options.end or str(1 << 62))
+    now_ms = 0
+    if any(text.startswith("+") for text in texts):
+        now_ms = (await read_clock(admin, address)).now
+    begin, end = (now_ms + parse_duration_ms(text[1:]) if text.startswith("+") else parse_time_ms(text) for text in texts)
+    return begin, end
+
+
+# --- answers --------------------------------------------------------------------------------------------------------
+
+
+async def _list(admin: ClusterAdmin, options: argparse.Namespace) -> int:
+    table = Table("due", "topic", "queue", "id", "by", "keys", "tag", "bytes", box=None, pad_edge=False)
+    count = 0
+    async for found in _find(admin, options):
+        if count == options.limit:
+            print(f"there are more: --limit {options.limit}", file=sys.stderr)
+            break
+        count += 1
+        message = found.message
+        if options.json:
+            print(_json(found))
+        else:
+            by = f"level {message.level}" if message.level else "delay" if message.is_delay else "time"
+            table.add_row(
+                _moment(message.due_timestamp), message.topic, str(message.queue_id), message.msg_id, by, message.keys or "",
+                message.tags or "", str(message.body_size),
+            )  # fmt: skip
+    if count and not options.json:
+        _console().print(table)
+    return 0
+
+
+async def _show(admin: ClusterAdmin, options: argparse.Namespace) -> int:
+    count = 0
+    async for found in _find(admin, options, detailed=True):
+        message, count = found.message, count + 1
+        if options.json:
+            print(_json(found))
+            continue
+        body = base64.b64decode(message.body or "")
+        rows = {
+            "id": message.msg_id,
+            "due": f"{_moment(message.due_timestamp)}  {message.due_timestamp}",
+            "topic": f"{message.topic}, queue {message.queue_id}",
+            "broker": f"{found.broker_name}, physical offset {message.physical_offset}",
+            "stored": _moment(message.store_timestamp),
+            **(message.properties or {}),
+            f"body ({len(body)} bytes)": body.decode(errors="backslashreplace"),
+        }
+        for name, value in rows.items():
+            print(f"{name}: {value}")
+        print()
+    return 0 if count else _nothing(options)
+
+
+async def _count(admin: ClusterAdmin, options: argparse.Namespace) -> int:
+    hours: dict[int, int] = {}
+    cancelled = 0
+    for address in admin.brokers.values():
+        begin, end = await _due_range(admin, address, options)
+        header = CountDelayedRequestHeader(options.topic, begin, min(end, (1 << 63) - 1))
+        while True:
+            answer = await admin.call(address, RequestCode.COUNT_DELAYED, header)
+            counts = decode_body(DelayedCounts, answer.body)
+            cancelled += counts.cancelled
+            for hour, count in counts.hours.items():
+                hours[int(hour)] = hours.get(int(hour), 0) + count
+            header.cursor = answer.header(CursorResponseHeader).cursor
+            if header.cursor is None:
+                break
+    if options.json:
+        print(json.dumps({"hours": {str(hour_ms): hours[hour_ms] for hour_ms in sorted(hours)}, "cancelled": cancelled}))
+        return 0
+    for hour_ms in sorted(hours):
+        print(f"{datetime.fromtimestamp(hour_ms / 1000):%Y-%m-%d %H:00}  {hours[hour_ms]:>10}")
+    note = f", {cancelled} of them cancelled" if cancelled else ""
+    print(f"{'in all':<16}  {sum(hours.values()):>10}{note}")
+    return 0
+
+
+async def _change(admin: ClusterAdmin, options: argparse.Namespace) -> int:
+    chosen = [found async for found in _find(admin, options)]
+    if not chosen:
+        return _nothing(options)
+    code, done = _CHANGES[options.action]
+    if not options.yes and not _agreed(
+        f"{len(chosen)} message(s), the first due {_moment(chosen[0].message.due_timestamp)}"
+    ):
+        return 1
+    failed = 0
+    for found in chosen:
+        message = found.message
+        try:
+            await admin.call(found.address, code, DelayedMessageRequestHeader(message.physical_offset))
+            print(f"{done} {message.msg_id} of {message.topic}, due {_moment(message.due_timestamp)}")
+        except RemotingError as refusal:
+            failed += 1
+            print(f"pocketmq delay {options.action}: {message.msg_id}: {refusal}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _agreed(what: str) -> bool:
+    print(f"{what}: go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _nothing(options: argparse.Namespace) -> int:
+    print(f"pocketmq delay {options.action}: nothing of that is pending", file=sys.stderr)
+    return 1
+
+
+def _json(found: Found) -> str:
+    document = msgspec.to_builtins(found.message) | {"brokerName": found.broker_name}
+    return json.dumps({name: value for name, value in document.items() if value is not None}, ensure_ascii=False)
+
+
+def _moment(ms: int) -> str:
+    return f"{datetime.fromtimestamp(ms // 1000):%Y-%m-%d %H:%M:%S}.{ms % 1000:03}"
+
+
+def _console() -> Console:
+    console = Console(highlight=False, soft_wrap=True)
+    # Piped or narrow: whole ids rather than neat columns.
+    return console if console.is_terminal else Console(highlight=False, soft_wrap=True, width=240)

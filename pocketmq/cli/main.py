@@ -1,0 +1,98 @@
+"""`pocketmq`: name server and broker in one process, two quick ways to send and to receive, and the store's tools.
+
+Each command imports what it needs when it runs, so that `pocketmq --help` answers at once.
+"""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pocketmq.cli import server_options
+from pocketmq.runtime.command_line import TEST_CLOCK_HELP
+
+_EPILOG = """examples:
+  pocketmq up --memory                         a RocketMQ to try things with; Ctrl-C ends it
+  pocketmq produce TopicTest hello --tag a     send one message
+  pocketmq consume TopicTest --from-start      show what comes
+  pocketmq delay ls --to +1h                   what is to be delivered within the hour
+  pocketmq store verify pocketmq-store         is everything in a store sound?
+"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="pocketmq",
+        description="A RocketMQ that fits in a pocket.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
+
+    up = commands.add_parser("up", help="run a name server and a broker in this process")
+    up.add_argument(
+        "--port",
+        type=int,
+        metavar="N",
+        help="the name server's port (9876; the broker's is then 10911); with another N the broker takes N + 10, with 0 "
+        "the kernel gives both",
+    )
+    up.add_argument("--memory", action="store_true", help="keep the store in memory: it is gone when this ends")
+    up.add_argument("--store", type=Path, metavar="DIR", help="where the store lies (./pocketmq-store)")
+    up.add_argument(
+        "--advertise",
+        metavar="HOST[:PORT]",
+        help="the address by which clients on other machines reach the broker; both servers then listen on all addresses",
+    )
+
+    up.add_argument("--test-clock", action="store_true", help=TEST_CLOCK_HELP)
+
+    produce = commands.add_parser("produce", help="send messages: the ones given, or each line of standard input")
+    produce.add_argument("topic", metavar="TOPIC")
+    produce.add_argument("messages", nargs="*", metavar="MESSAGE")
+    server_options.add_to(produce)
+    produce.add_argument("--tag", help="the messages' tag")
+    produce.add_argument("--key", help="the messages' keys, apart by spaces")
+    produce.add_argument("--delay-level", type=int, default=0, metavar="1..18", help="1: 1 s, 2: 5 s, ... 18: 2 h")
+    produce.add_argument("--delay", metavar="DURATION", help="deliver after 250ms, 30m, 1h30m, 400d")
+    produce.add_argument("--count", type=int, default=1, metavar="N", help="send each message N times")
+
+    consume = commands.add_parser("consume", help="show the messages of a topic as they come")
+    consume.add_argument("topic", metavar="TOPIC")
+    server_options.add_to(consume)
+    consume.add_argument("--group", default="pocketmq-consume", help="the consumer group (%(default)s)")
+    consume.add_argument("--tags", default="*", metavar="'A || B'", help="only messages with one of these tags")
+    consume.add_argument("--count", type=int, metavar="N", help="end after N messages")
+    consume.add_argument(
+        "--from-start", action="store_true", help="from the oldest message, whatever the group has consumed"
+    )
+    consume.add_argument(
+        "--timeout", type=float, metavar="S", help="end after S seconds without a message; exit code 1 if --count is not met"
+    )
+    clock = commands.add_parser("clock", help="what time it is for messages; with `up --test-clock`: let time pass")
+    clock.add_argument("action", nargs="?", choices=["read", "advance"], default="read")
+    clock.add_argument("duration", nargs="?", metavar="DURATION", help="30m, 1h30m, 400d, 250ms")
+    server_options.add_to(clock)
+    # What follows them is parsed by pocketmq.delay and pocketmq.store: only who wants them imports them.
+    commands.add_parser("delay", help="delayed messages: ls, show, count, cancel, now")
+    commands.add_parser("store", help="look at a store's files: verify, dump, explain, repair, export, import")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run a command; the process ends with its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if arguments[:1] == ["store"]:
+            sys.exit(importlib.import_module("pocketmq.cli.store").main(arguments[1:]))
+        if arguments[:1] == ["delay"]:
+            sys.exit(importlib.import_module("pocketmq.cli.delay").main(arguments[1:]))
+        options = _parser().parse_args(arguments)
+        sys.exit(importlib.import_module(f"pocketmq.{options.command}").run(options))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

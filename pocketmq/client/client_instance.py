@@ -1,0 +1,145 @@
+"""What producers and consumers of one client share: connections, routes, the client id, heartbeats."""
+
+import asyncio
+import itertools
+import logging
+import os
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from pocketmq.client.access import PLAIN, Access
+from pocketmq.client.message import local_address
+from pocketmq.client.route import Routes
+from pocketmq.remoting.bodies import ConsumerData, HeartbeatData, ProducerData, encode_body
+from pocketmq.remoting.client import TlsMismatch
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.command import Body, RemotingCommand, Request
+from pocketmq.remoting.dispatch import RemotingError, Route, routes
+from pocketmq.remoting.header import CommandHeader
+from pocketmq.remoting.headers.consumer import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
+
+log = logging.getLogger("client")
+
+HEARTBEAT_S: Final = 30.0
+ROUTE_REFRESH_S: Final = 30.0
+
+_number = itertools.count(1)
+
+
+class BrokerUnreachable(ConnectionError):
+    """No connection to a broker at the address that its route names."""
+
+
+class ClientInstance:
+    """One client of a cluster. To be made inside a running loop; `start`, then `close`."""
+
+    def __init__(self, namesrv: str, access: Access = PLAIN) -> None:
+        """`namesrv`: HOST:PORT, several apart by `;`. Raises ValueError, or StartError for certificates that do not fit."""
+        addresses = _addresses(namesrv)
+        table = routes(Route(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ConsumerGroupRequestHeader, _ids_changed))
+        self.remoting = access.client(table, self)
+        self.routes = Routes(self.remoting, addresses)
+        self.client_id = f"{local_address()}@{os.getpid()}#{next(_number)}"
+        self.producer_group: str | None = None
+        self.consumer_data: Callable[[], ConsumerData] | None = None
+        self.on_ids_changed: Callable[[], None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin to send heartbeats and to refresh routes."""
+        self.every(HEARTBEAT_S, self.heartbeat)
+        self.every(ROUTE_REFRESH_S, self._refresh_routes)
+
+    def every(self, seconds: float, step: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run `step` every so often until `close`; a failed round is logged and the next one comes."""
+
+        async def repeat() -> None:
+            while True:
+                await asyncio.sleep(seconds)
+                try:
+                    await step()
+                except (OSError, TimeoutError, RemotingError) as failure:
+                    log.warning("%s: %s", getattr(step, "__name__", step), failure)
+
+        self._tasks.append(asyncio.create_task(repeat()))
+
+    async def invoke(
+        self, broker_name: str, code: int, header: CommandHeader | None = None, body: Body = b"", timeout_s: float = 3.0
+    ) -> RemotingCommand:
+        """Ask the master of a broker and wait for the answer, whatever its code.
+
+        Raises BrokerUnreachable when there is no connection, RemotingError when no route names the broker, else as
+        `RemotingClient.invoke`.
+        """
+        address = await self.connect(broker_name)
+        return await self.remoting.invoke(address, code, header, body, timeout_s)
+
+    async def call(
+        self, broker_name: str, code: int, header: CommandHeader | None = None, body: Body = b"", timeout_s: float = 3.0
+    ) -> RemotingCommand:
+        """As `invoke`; an answer other than SUCCESS is raised as RemotingError."""
+        address = await self.connect(broker_name)
+        return await self.remoting.call(address, code, header, body, timeout_s)
+
+    async def connect(self, broker_name: str) -> str:
+        """The address of a broker's master, with an open connection to it. Raises as `invoke`."""
+        address = self.routes.address(broker_name)
+        try:
+            await self.remoting.channel(address)
+        except TlsMismatch:
+            raise
+        except (OSError, TimeoutError, ValueError) as failure:
+            reason, namesrv = str(failure) or "no answer in time", self.routes.source(broker_name)
+            raise BrokerUnreachable(
+                f"broker {broker_name!r} cannot be reached at {address} ({reason}), the address that it "
+                f"registered with name server {namesrv}: check that it runs and that this address "
+                "leads to it from here; else set brokerIP1 in broker.conf, or --advertise of `pocketmq up`"
+            ) from failure
+        return address
+
+    async def heartbeat(self) -> None:
+        """Tell every known broker who we are; one that cannot be reached is passed over."""
+        data = HeartbeatData(self.client_id)
+        if self.producer_group is not None:
+            data.producer_data_set = [ProducerData(self.producer_group)]
+        if self.consumer_data is not None:
+            data.consumer_data_set = [self.consumer_data()]
+        body = encode_body(data)
+        for address in self.routes.broker_addresses():
+            try:
+                await self.remoting.call(address, RequestCode.HEART_BEAT, None, body)
+            except (OSError, TimeoutError) as failure:
+                log.warning("heartbeat to %s: %s", address, failure)
+
+    async def close(self, consumer_group: str | None = None) -> None:
+        """Sign off from the brokers and close all connections."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        header = UnregisterClientRequestHeader(self.client_id, self.producer_group, consumer_group)
+        for address in self.routes.broker_addresses():
+            try:
+                await self.remoting.invoke(address, RequestCode.UNREGISTER_CLIENT, header, timeout_s=1.0)
+            except (OSError, TimeoutError) as failure:
+                log.info("unregistering from %s: %s", address, failure)
+        await self.remoting.close()
+
+    async def _refresh_routes(self) -> None:
+        for topic in self.routes.topics:
+            await self.routes.refresh(topic)
+
+
+def _addresses(namesrv: str) -> list[str]:
+    if not isinstance(namesrv, str):
+        raise TypeError(f"namesrv must be str, HOST:PORT, several apart by ';', not {type(namesrv).__name__}")
+    addresses = [address.strip() for address in namesrv.replace(",", ";").split(";") if address.strip()]
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        if not (host and port.isdecimal() and port.isascii() and 0 < int(port) < 65536):
+            raise ValueError(f"name server address {address!r} is not HOST:PORT, such as 127.0.0.1:9876")
+    return addresses
+
+
+def _ids_changed(instance: ClientInstance, request: Request[ConsumerGroupRequestHeader]) -> None:
+    if instance.on_ids_changed is not None:
+        instance.on_ids_changed()

@@ -1,0 +1,312 @@
+"""Consuming by push: the group's clients share the queues of its topics, and messages come to a listener.
+
+    consumer = PushConsumer("127.0.0.1:9876", "billing", start="first")
+    consumer.subscribe("TopicTest", listener, tags="paid || refunded")
+    async with consumer: ...
+
+Underneath it is pulling. Each queue that this client holds has one task: pull (the broker holds the request until a message
+comes), give the messages to the listener one by one, move the consumer offset, pull again. So the messages of a queue
+are consumed in order. A listener that raises has its message sent back: it returns by the group's retry topic, later each
+time, until the broker puts it into the dead-letter topic.
+
+Queues are divided anew when the broker says that the group changed (NOTIFY_CONSUMER_IDS_CHANGED), and every 20 s.
+"""
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, Self
+
+from pocketmq.client.access import PLAIN, Access
+from pocketmq.client.client_instance import ClientInstance
+from pocketmq.client.lifecycle import Lifecycle
+from pocketmq.client.message import RETRY_GROUP_PREFIX, MessageExt, java_hash
+from pocketmq.client.message_check import check_group, check_topic
+from pocketmq.client.pull_consumer import PullConsumer
+from pocketmq.client.rebalance import allocate_averagely
+from pocketmq.remoting.bodies import ConsumerData, ConsumerIdList, MessageQueue, SubscriptionData, decode_body
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.remoting.headers.consumer import ConsumerGroupRequestHeader
+from pocketmq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
+
+log = logging.getLogger("client")
+
+REBALANCE_S: Final = 20.0
+PERSIST_OFFSETS_S: Final = 5.0
+HOLD_MS: Final = 15_000
+PAUSE_S: Final = 1.0
+"""Between attempts after a failure."""
+
+Listener = Callable[[MessageExt], Awaitable[None] | None]
+
+_FROM_WHERE = {"first": "CONSUME_FROM_FIRST_OFFSET", "last": "CONSUME_FROM_LAST_OFFSET"}
+
+
+class _ProcessQueue:
+    """A queue that this client holds, and the task that works on it."""
+
+    def __init__(self, queue: MessageQueue) -> None:
+        self.queue = queue
+        self.consumer_offset = -1
+        self.committed_offset = -1
+        self.is_dropped = False
+        self.is_pulling = False
+        self.task: asyncio.Task[None]
+
+    def drop(self) -> None:
+        """Take no further message. A pull is broken off; a message in the listener's hands is finished."""
+        self.is_dropped = True
+        if self.is_pulling:
+            self.task.cancel()
+
+
+class PushConsumer:
+    """A member of a consumer group (clustering). `start`: "first" or "last", where a group without offsets begins."""
+
+    def __init__(self, namesrv: str, group: str, start: str = "last", access: Access = PLAIN) -> None:
+        if start not in _FROM_WHERE:
+            raise ValueError(f"start is 'first' or 'last', not {start!r}")
+        check_group(group)
+        self.instance = ClientInstance(namesrv, access)
+        self.group = group
+        self._lifecycle = Lifecycle("the consumer")
+        self._start = start
+        self._puller = PullConsumer(namesrv, group, instance=self.instance)
+        self._subscriptions: dict[str, SubscriptionData] = {}
+        self._listeners: dict[str, Listener] = {}
+        self._held: dict[MessageQueue, _ProcessQueue] = {}
+        self._rebalance_now = asyncio.Event()
+        self._rebalance_task: asyncio.Task[None] | None = None
+        self._is_finishing = False
+        self.instance.consumer_data = self._consumer_data
+        self.instance.on_ids_changed = self._rebalance_now.set
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def subscribe(self, topic: str, listener: Listener, tags: str = "*") -> None:
+        """Have `listener` called with each message of `topic` that has one of `tags` (`a || b`). Before `start`.
+
+        Raises TypeError or ValueError for arguments that cannot be, RuntimeError after `start`.
+        """
+        self._lifecycle.check_new("subscribe before start()")
+        if not callable(listener):
+            raise TypeError(f"listener must be callable with a message, not {type(listener).__name__}")
+        self._subscriptions[topic] = subscription(topic, tags)
+        self._listeners[topic] = listener
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues that this client holds now."""
+        return list(self._held)
+
+    async def start(self) -> None:
+        """Join the group. Raises RemotingError when a topic is unknown, ConnectionError when no server answers.
+
+        After a failure it may be tried again. Raises RuntimeError when it is started or closed, or subscribes to nothing.
+        """
+        self._lifecycle.check_new("start it once")
+        if not self._listeners:
+            raise RuntimeError("the consumer has no topic: subscribe(topic, listener) before start()")
+        for topic in self._listeners:
+            await self.instance.routes.refresh(topic)
+        retry_topic = RETRY_GROUP_PREFIX + self.group
+        self._subscriptions[retry_topic] = subscription(retry_topic, "*")
+        await self.instance.heartbeat()  # makes the group and its retry topic
+        await self._rebalance()
+        self._lifecycle.start()
+        self.instance.start()
+        self.instance.every(PERSIST_OFFSETS_S, self._commit_all)
+        self._rebalance_task = asyncio.create_task(self._keep_balanced())
+
+    async def close(self) -> None:
+        """Finish the messages in hand, store the offsets, leave the group. For good."""
+        if not self._lifecycle.close():
+            return
+        if self._rebalance_task is not None:
+            self._rebalance_task.cancel()
+            await asyncio.gather(self._rebalance_task, return_exceptions=True)
+        await self._drop(list(self._held))
+        await self.instance.close(self.group)
+
+    def finish(self) -> None:
+        """Take no further message, not even of those already pulled; `close` is still to be called. For listeners too."""
+        self._is_finishing = True
+        for work in self._held.values():
+            work.drop()
+
+    # The group
+
+    def _consumer_data(self) -> ConsumerData:
+        return ConsumerData(
+            group_name=self.group,
+            consume_from_where=_FROM_WHERE[self._start],
+            subscription_data_set=list(self._subscriptions.values()),
+        )
+
+    async def _keep_balanced(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REBALANCE_S):  # wait_for of 3.11 may swallow the cancellation of `close`
+                    await self._rebalance_now.wait()
+            self._rebalance_now.clear()
+            try:
+                await self._rebalance()
+            except (OSError, TimeoutError, RemotingError) as failure:
+                log.warning("rebalance of %s: %s", self.group, failure)
+
+    async def _rebalance(self) -> None:
+        for topic in () if self._is_finishing else tuple(self._subscriptions):
+            try:
+                queues = await self.instance.routes.subscribe_queues(topic)
+            except RemotingError as refusal:
+                if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
+                    raise
+                continue  # the retry topic, until the name server knows of it
+            client_ids = await self._client_ids(queues)
+            if client_ids is None:
+                continue
+            mine = set(allocate_averagely(queues, client_ids, self.instance.client_id))
+            held = {queue for queue in self._held if queue.topic == topic}
+            await self._drop(list(held - mine))
+            for queue in () if self._is_finishing else mine - held:
+                work = _ProcessQueue(queue)
+                self._held[queue] = work
+                work.task = asyncio.create_task(self._consume_queue(work))
+
+    async def _client_ids(self, queues: list[MessageQueue]) -> list[str] | None:
+        """The members of the group as a broker knows them; None when it knows none, and the allocation stays."""
+        header = ConsumerGroupRequestHeader(self.group)
+        for broker_name in sorted({queue.broker_name for queue in queues}):
+            answer = await self.instance.invoke(broker_name, RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
+            if answer.code == ResponseCode.SUCCESS:
+                return decode_body(ConsumerIdList, answer.body).consumer_id_list
+            await self.instance.heartbeat()  # it may have lost us: the next round finds us listed
+        return None
+
+    async def _drop(self, queues: list[MessageQueue]) -> None:
+        works = [self._held.pop(queue) for queue in queues]
+        for work in works:
+            work.drop()
+        await asyncio.gather(*(work.task for work in works), return_exceptions=True)
+        for work in works:
+            await self._commit(work)
+
+    # One queue
+
+    async def _consume_queue(self, work: _ProcessQueue) -> None:
+        while not work.is_dropped:
+            try:
+                await self._consume_batch(work)
+            except (OSError, TimeoutError, RemotingError, ValueError) as failure:
+                log.warning("%s: %s", work.queue, failure)
+                if isinstance(failure, RemotingError) and failure.code in (
+                    ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                    ResponseCode.SUBSCRIPTION_NOT_LATEST,
+                ):
+                    await self.instance.heartbeat()  # the broker was restarted and does not know us yet
+                await asyncio.sleep(PAUSE_S)
+
+    async def _consume_batch(self, work: _ProcessQueue) -> None:
+        work.is_pulling = True  # till messages are in hand the task may be cancelled at any point
+        if work.consumer_offset < 0:
+            work.consumer_offset = await self._begin_offset(work.queue)
+        own = self._subscriptions[work.queue.topic]
+        result = await self._puller.pull(
+            work.queue,
+            work.consumer_offset,
+            tags=None,
+            wait_ms=HOLD_MS,
+            commit_offset=work.consumer_offset,
+            sub_version=own.sub_version,
+        )
+        work.is_pulling = False
+        for message in result.messages:
+            if work.is_dropped:
+                return
+            is_wanted = not own.tags_set or message.tags in own.tags_set  # brokers compare hashes only
+            if is_wanted and not await self._consume(message, work):
+                return
+            work.consumer_offset = message.queue_offset + 1
+        work.consumer_offset = result.next_begin_offset
+
+    async def _begin_offset(self, queue: MessageQueue) -> int:
+        stored = await self._puller.committed(queue)
+        if stored is not None:
+            return stored
+        if self._start == "last" and not queue.topic.startswith(RETRY_GROUP_PREFIX):
+            return await self._puller.max_offset(queue)
+        return max(0, await self._puller.min_offset(queue))
+
+    async def _consume(self, message: MessageExt, work: _ProcessQueue) -> bool:
+        """Whether the consumer offset may pass the message: it was consumed, or the broker has it again."""
+        try:
+            if message.problem is not None:
+                raise ValueError(f"the body of message {message.msg_id} cannot be read: {message.problem}")
+            outcome = self._listeners[message.topic](message)
+            if inspect.isawaitable(outcome):
+                await outcome
+            return True
+        except Exception:
+            log.exception("consuming failed on message %s of %s; it goes back", message.msg_id, message.topic)
+        while not await self._send_back(message):
+            if work.is_dropped:
+                return False
+            await asyncio.sleep(PAUSE_S)
+        return True
+
+    async def _send_back(self, message: MessageExt) -> bool:
+        header = ConsumerSendMsgBackRequestHeader(
+            physical_offset=message.physical_offset,
+            group=self.group,
+            delay_level=0,  # the broker's choice: 10 s, 30 s, 1 min, ... by the attempts so far
+            origin_msg_id=message.msg_id,
+            origin_topic=message.topic,
+        )
+        try:
+            await self.instance.call(message.broker_name, RequestCode.CONSUMER_SEND_MSG_BACK, header)
+            return True
+        except (OSError, TimeoutError, RemotingError) as failure:
+            log.warning("sending %s back: %s", message.msg_id, failure)
+            return False
+
+    # Offsets
+
+    async def _commit_all(self) -> None:
+        for work in list(self._held.values()):
+            await self._commit(work)
+
+    async def _commit(self, work: _ProcessQueue) -> None:
+        if work.consumer_offset < 0 or work.consumer_offset == work.committed_offset:
+            return
+        offset_now = work.consumer_offset
+        try:
+            await self._puller.commit(work.queue, offset_now)
+            work.committed_offset = offset_now
+        except (OSError, TimeoutError, RemotingError) as failure:
+            log.warning("consumer offset %d of %s is not stored: %s", offset_now, work.queue, failure)
+
+
+def subscription(topic: str, tags: str) -> SubscriptionData:
+    """What a group wants of a topic: `*` or tags apart by `||`. Raises TypeError, or ValueError when no tag is left."""
+    check_topic(topic)
+    if not isinstance(tags, str):
+        raise TypeError(f"tags must be str, 'a || b' or '*', not {type(tags).__name__}")
+    wanted = [] if tags.strip() in ("", "*") else sorted({tag.strip() for tag in tags.split("||")} - {""})
+    if not wanted and tags.strip() not in ("", "*"):
+        raise ValueError(f"tags {tags!r} name no tag: write 'a || b', or '*' for all")
+    return SubscriptionData(
+        topic=topic,
+        sub_string=tags if wanted else "*",
+        sub_version=time.time_ns() // 1_000_000,
+        tags_set=wanted,
+        code_set=[java_hash(tag) for tag in wanted],
+    )

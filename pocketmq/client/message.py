@@ -1,0 +1,267 @@
+"""Messages as a client makes and reads them: property strings, batch bodies, the records of a pull's answer, unique ids.
+
+The records are the broker's own (docs/format.md); a client reads the few fields it needs from fixed places, so it depends on
+no module of the store.
+"""
+
+import importlib
+import itertools
+import os
+import socket
+import struct
+import time
+import zlib
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from pocketmq.client.message_check import (
+    MESSAGE_SIZE_MAX,
+    body_bytes,
+    check_delay_level,
+    check_flag,
+    check_properties_size,
+    check_tags,
+    check_topic,
+    check_user_properties,
+    joined_keys,
+)
+
+KEYS: Final = "KEYS"
+TAGS: Final = "TAGS"
+DELAY: Final = "DELAY"
+UNIQ_KEY: Final = "UNIQ_KEY"
+WAIT: Final = "WAIT"
+RETRY_TOPIC: Final = "RETRY_TOPIC"
+
+RETRY_GROUP_PREFIX: Final = "%RETRY%"
+DECOMPRESSED_SIZE_MAX: Final = 16 * 1024 * 1024
+"""Bytes of a body that was compressed: a few KB may inflate to GB."""
+
+_MAGIC_V2: Final = 0xDAA320AB
+_COMPRESSED, _BORN_HOST_V6, _STORE_HOST_V6 = 0x1, 0x10, 0x20
+_UP_TO_BORN_HOST = struct.Struct(">IIIiiqqiq")  # total size .. born timestamp
+_AFTER_STORE_HOST = struct.Struct(">iqI")  # reconsume times, prepared transaction offset, body length
+_BATCH_HEAD = struct.Struct(">IIIII")
+_SEPARATORS = ("\x01", "\x02")
+
+
+class Message(msgspec.Struct):
+    """A message to be sent; it is checked then. `delay_level` 1 to 18 (1 s to 2 h), 0: at once.
+
+    `keys` are looked up by QUERY_MESSAGE: a list, or one text with spaces between them.
+    """
+
+    topic: str
+    body: bytes | bytearray | memoryview
+    tags: str | None = None
+    keys: str | Sequence[str] | None = None
+    delay_level: int = 0
+    properties: dict[str, str] = msgspec.field(default_factory=dict)
+    flag: int = 0
+
+    def checked_body(self, size_max: int = MESSAGE_SIZE_MAX) -> bytes:
+        """The body as it is sent, with topic and flag checked. Raises TypeError or ValueError naming what is wrong."""
+        check_topic(self.topic)
+        check_flag(self.flag)
+        return body_bytes(self.body, size_max)
+
+    def all_properties(self) -> dict[str, str]:
+        """User properties and those that stand for the other fields, UNIQ_KEY included. Raises TypeError or ValueError."""
+        check_user_properties(self.properties)
+        check_tags(self.tags)
+        check_delay_level(self.delay_level)
+        properties = dict(self.properties)
+        properties.setdefault(UNIQ_KEY, unique_id())
+        properties.setdefault(WAIT, "true")
+        if self.tags:
+            properties[TAGS] = self.tags
+        if keys := joined_keys(self.keys):
+            properties[KEYS] = keys
+        if self.delay_level:
+            properties[DELAY] = str(self.delay_level)
+        return properties
+
+
+class MessageExt(msgspec.Struct, gc=False):
+    """A message as it was pulled. `topic` is the original one also when it came by the group's retry topic."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    flag: int
+    sys_flag: int
+    born_timestamp_ms: int
+    store_timestamp_ms: int
+    reconsume_times: int
+    body: bytes
+    properties: dict[str, str]
+    offset_msg_id: str
+    problem: str | None = None
+    """Why `body` is still compressed; None: it is as it was sent."""
+
+    @property
+    def msg_id(self) -> str:
+        """The sender's id; the broker's where the sender gave none."""
+        return self.properties.get(UNIQ_KEY, self.offset_msg_id)
+
+    @property
+    def tags(self) -> str | None:
+        return self.properties.get(TAGS)
+
+    @property
+    def keys(self) -> str | None:
+        return self.properties.get(KEYS)
+
+
+def encode_properties(properties: dict[str, str]) -> str:
+    """`name \\x01 value \\x02 ...`. Raises ValueError for a name or value that holds a separator, or too many bytes."""
+    for name, value in properties.items():
+        if any(separator in name or separator in value for separator in _SEPARATORS):
+            raise ValueError(f"property {name!r}={value!r} holds \\x01 or \\x02, which separate properties")
+    text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
+    check_properties_size(text)
+    return text
+
+
+def decode_properties(text: str) -> dict[str, str]:
+    """The reverse; entries without a name or value are left out, as Java does."""
+    rows = (entry.split("\x01", 1) for entry in text.split("\x02"))
+    return {row[0]: row[1] for row in rows if len(row) == 2 and row[0] and row[1]}
+
+
+def encode_batch(
+    messages: Iterable[Message], properties: Iterable[dict[str, str]], size_max: int = MESSAGE_SIZE_MAX
+) -> bytes:
+    """Body of SEND_BATCH_MESSAGE: the members one after the other, each with its properties. Raises as their checks."""
+    out = []
+    for message, own in zip(messages, properties, strict=True):
+        text, body = encode_properties(own).encode(), message.checked_body(size_max)
+        size = _BATCH_HEAD.size + len(body) + 2 + len(text)
+        head = _BATCH_HEAD.pack(size, 0, 0, message.flag & 0xFFFFFFFF, len(body))
+        out += [head, body, struct.pack(">H", len(text)), text]
+    return body_bytes(b"".join(out), size_max, "body of the batch")
+
+
+def decode_messages(records: bytes, broker_name: str) -> list[MessageExt]:
+    """The messages of a pull's body. Raises ValueError when the records do not fit the bytes."""
+    messages, position = [], 0
+    try:
+        while position < len(records):
+            (size,) = struct.unpack_from(">I", records, position)
+            if size < _UP_TO_BORN_HOST.size or position + size > len(records):
+                raise ValueError(f"a record of {size} bytes at byte {position} of {len(records)}")
+            messages.append(_decode_record(records[position : position + size], broker_name))
+            position += size
+    except struct.error as error:
+        raise ValueError(f"a record at byte {position} is cut short: {error}") from None
+    return messages
+
+
+def _decode_record(record: bytes, broker_name: str) -> MessageExt:
+    _, magic, _, queue_id, flag, queue_offset, physical_offset, sys_flag, born_ms = _UP_TO_BORN_HOST.unpack_from(record)
+    at = _UP_TO_BORN_HOST.size + (20 if sys_flag & _BORN_HOST_V6 else 8)
+    (store_ms,) = struct.unpack_from(">q", record, at)
+    host_size = 20 if sys_flag & _STORE_HOST_V6 else 8
+    store_host = record[at + 8 : at + 8 + host_size]
+    at += 8 + host_size
+    reconsume_times, _, body_size = _AFTER_STORE_HOST.unpack_from(record, at)
+    at += _AFTER_STORE_HOST.size
+    body = record[at : at + body_size]
+    at += body_size
+    topic_size = struct.unpack_from(">H" if magic == _MAGIC_V2 else ">B", record, at)[0]
+    at += 2 if magic == _MAGIC_V2 else 1
+    topic = record[at : at + topic_size].decode()
+    at += topic_size
+    (properties_size,) = struct.unpack_from(">H", record, at)
+    properties = decode_properties(record[at + 2 : at + 2 + properties_size].decode(errors="replace"))
+    plain, problem = _plain_body(body, sys_flag)
+    return MessageExt(
+        topic=properties.get(RETRY_TOPIC, topic) if topic.startswith(RETRY_GROUP_PREFIX) else topic,
+        broker_name=broker_name,
+        queue_id=queue_id,
+        queue_offset=queue_offset,
+        physical_offset=physical_offset,
+        flag=flag,
+        sys_flag=sys_flag,
+        born_timestamp_ms=born_ms,
+        store_timestamp_ms=store_ms,
+        reconsume_times=reconsume_times,
+        body=plain,
+        properties=properties,
+        offset_msg_id=(store_host + struct.pack(">q", physical_offset)).hex().upper(),
+        problem=problem,
+    )
+
+
+def _plain_body(body: bytes, sys_flag: int) -> tuple[bytes, str | None]:
+    """The body as it was before the producer compressed it; or as it is stored, and why it could not be decompressed."""
+    if not sys_flag & _COMPRESSED:
+        return body, None
+    try:
+        plain = _decompressed(body, sys_flag >> 8 & 7)
+    except ImportError as missing:
+        return body, f"it is compressed with {missing.name}, which is not installed"
+    except Exception as error:  # each library has its own
+        return body, f"it cannot be decompressed: {error}"
+    if len(plain) > DECOMPRESSED_SIZE_MAX:
+        return body, f"it takes more than {DECOMPRESSED_SIZE_MAX} bytes when it is decompressed"
+    return plain, None
+
+
+def _decompressed(body: bytes, kind: int) -> bytes:
+    """Up to one byte more than is allowed. Producers may send with zlib (0, 3), LZ4 (1) or zstd (2)."""
+    size_max = DECOMPRESSED_SIZE_MAX + 1
+    if kind == 1:
+        inflater = importlib.import_module("lz4.frame").LZ4FrameDecompressor()
+    elif kind == 2:  # Java's frames do not tell their plain size, which the one-shot call wants to know
+        return bytes(importlib.import_module("zstandard").ZstdDecompressor().stream_reader(body).read(size_max))
+    elif kind in (0, 3):
+        inflater = zlib.decompressobj()
+    else:
+        raise ValueError(f"compression type {kind} is not known (0 and 3 zlib, 1 LZ4, 2 zstd)")
+    plain = bytes(inflater.decompress(body, size_max))
+    if len(plain) < size_max and not inflater.eof:
+        raise ValueError("it ends too early")
+    return plain
+
+
+def java_hash(text: str) -> int:
+    """Java's String.hashCode, by which brokers compare tags: over UTF-16 units, wrapped to a signed 32-bit number."""
+    units = text.encode("utf-16-be")
+    value = 0
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    return value - (1 << 32) if value & 0x80000000 else value
+
+
+_counter = itertools.count()
+_process_id_part = struct.pack(">H", os.getpid() & 0xFFFF) + os.urandom(4)
+
+
+def unique_id() -> str:
+    """A UNIQ_KEY of Java's shape: address, pid, a number of this process, ms since the month began, counter; in hex."""
+    now = time.time()
+    month = datetime.fromtimestamp(now).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    since_month_ms = int((now - month.timestamp()) * 1000) & 0x7FFFFFFF
+    tail = struct.pack(">IH", since_month_ms, next(_counter) & 0xFFFF)
+    return (socket.inet_aton(local_address()) + _process_id_part + tail).hex().upper()
+
+
+_local_address: list[str] = []
+
+
+def local_address() -> str:
+    """This machine's own IPv4 address as ids carry it; no packet is sent to learn it."""
+    if not _local_address:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect(("192.0.2.1", 9))
+                _local_address.append(probe.getsockname()[0])
+            except OSError:
+                _local_address.append("127.0.0.1")
+    return _local_address[0]

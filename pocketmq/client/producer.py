@@ -1,0 +1,244 @@
+"""Sending.
+
+async with Producer("127.0.0.1:9876", "orders") as producer:
+    await producer.send(Message("TopicTest", b"hello", tags="a", delay_level=3))
+"""
+
+import base64
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, Self
+
+import msgspec
+
+from pocketmq.client.access import PLAIN, Access
+from pocketmq.client.client_instance import ClientInstance
+from pocketmq.client.lifecycle import Lifecycle
+from pocketmq.client.message import DELAY, UNIQ_KEY, Message, encode_batch, encode_properties
+from pocketmq.client.message_check import MESSAGE_SIZE_MAX, check_group, check_topic
+from pocketmq.client.route import DEFAULT_TOPIC, READ, WRITE
+from pocketmq.remoting.bodies import MessageQueue
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.remoting.headers.delay import RecallMessageRequestHeader, RecallMessageResponseHeader
+from pocketmq.remoting.headers.send import (
+    RecallableSendMessageResponseHeader,
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+)
+from pocketmq.remoting.headers.topic import CreateTopicRequestHeader
+
+RETRIES: Final = 2
+SEND_TIMEOUT_S: Final = 3.0
+DEFAULT_TOPIC_QUEUE_NUMS: Final = 4
+
+STORED = {
+    ResponseCode.SUCCESS: "SEND_OK",
+    ResponseCode.FLUSH_DISK_TIMEOUT: "FLUSH_DISK_TIMEOUT",
+    ResponseCode.SLAVE_NOT_AVAILABLE: "SLAVE_NOT_AVAILABLE",
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: "FLUSH_SLAVE_TIMEOUT",
+}
+"""Answers after which the message is in the log, with the status that tells how safely."""
+WORTH_ANOTHER_BROKER = {
+    ResponseCode.TOPIC_NOT_EXIST,
+    ResponseCode.SERVICE_NOT_AVAILABLE,
+    ResponseCode.SYSTEM_ERROR,
+    ResponseCode.SYSTEM_BUSY,
+    ResponseCode.NO_PERMISSION,
+}
+
+
+class SendResult(msgspec.Struct):
+    """Where a message went. `status` is SEND_OK, or what was not yet sure when the broker answered."""
+
+    status: str
+    msg_id: str
+    offset_msg_id: str
+    queue: MessageQueue
+    queue_offset: int
+    recall_handle: str | None = None
+    """With it a message that is due later (TIMER_DELAY_MS and the like, not a delay level) can be taken back."""
+
+
+Select = Callable[[Sequence[MessageQueue]], MessageQueue]
+
+
+class Producer:
+    """Sends to any topic. Without `select` it takes queues in turn and another broker after a failure."""
+
+    def __init__(
+        self,
+        namesrv: str,
+        group: str = "DEFAULT_PRODUCER",
+        access: Access = PLAIN,
+        message_size_max: int = MESSAGE_SIZE_MAX,
+    ) -> None:
+        """`message_size_max`: bytes of a body above which it is not sent; the brokers' `maxMessageSize`."""
+        check_group(group)
+        self.instance = ClientInstance(namesrv, access)
+        self.instance.producer_group = self.group = group
+        self._message_size_max = message_size_max
+        self._lifecycle = Lifecycle("the producer")
+        self._turn = itertools.count()
+
+    async def __aenter__(self) -> Self:
+        self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def start(self) -> None:
+        """Begin with heartbeats. Raises RuntimeError when it was started or closed before."""
+        self._lifecycle.start()
+        self.instance.start()
+
+    async def close(self) -> None:
+        """Sign off and close all connections. A producer that is closed cannot be started again."""
+        if self._lifecycle.close():
+            await self.instance.close()
+
+    async def send(self, message: Message, select: Select | None = None, timeout_s: float = SEND_TIMEOUT_S) -> SendResult:
+        """Send and wait until it is stored. With `select` (ordered messages) only the queue chosen is tried.
+
+        Raises TypeError or ValueError for a message that cannot be sent, RuntimeError before `start` or after `close`,
+        RemotingError with the broker's code and remark, OSError or TimeoutError when none could be reached.
+        """
+        self._lifecycle.check_started()
+        body = _checked(message).checked_body(self._message_size_max)
+        properties = message.all_properties()
+        text = encode_properties(properties)
+        return await self._send(message.topic, body, text, properties[UNIQ_KEY], message.flag, select, timeout_s)
+
+    async def send_batch(self, messages: Sequence[Message], timeout_s: float = SEND_TIMEOUT_S) -> SendResult:
+        """Send messages of one topic as one request: all are stored, one behind the other, or none. Ids are joined by `,`.
+
+        Raises ValueError for an empty batch, several topics, or a delay (brokers do not schedule members), else as `send`.
+        """
+        self._lifecycle.check_started()
+        topics = {_checked(message).topic for message in messages}
+        if len(topics) != 1:
+            raise ValueError(f"a batch has messages of one topic, not {sorted(topics) or 'none'}")
+        rows = [message.all_properties() for message in messages]
+        if any(DELAY in row for row in rows):
+            raise ValueError("a message of a batch cannot be delayed")
+        body = encode_batch(messages, rows, self._message_size_max)
+        ids = ",".join(row[UNIQ_KEY] for row in rows)
+        return await self._send(topics.pop(), body, "", ids, 0, None, timeout_s, batch=True)
+
+    async def send_oneway(self, message: Message, select: Select | None = None) -> None:
+        """Send without asking how it went. Raises as `send` does for what shows before the broker has it."""
+        self._lifecycle.check_started()
+        body = _checked(message).checked_body(self._message_size_max)
+        text = encode_properties(message.all_properties())
+        queue = await self._choose(message.topic, select, avoid=None)
+        header = self._header(message.topic, text, message.flag, queue, False)
+        address = await self.instance.connect(queue.broker_name)
+        await self.instance.remoting.invoke_oneway(address, RequestCode.SEND_MESSAGE_V2, header, body)
+
+    async def recall(self, topic: str, recall_handle: str, timeout_s: float = SEND_TIMEOUT_S) -> str:
+        """Take back a message that is not delivered yet; its unique key. Raises RemotingError when it is too late."""
+        self._lifecycle.check_started()
+        check_topic(topic)
+        try:
+            broker_name = base64.urlsafe_b64decode(recall_handle + "=" * (-len(recall_handle) % 4)).decode().split(" ")[2]
+        except (ValueError, IndexError, TypeError):
+            raise ValueError(f"recall_handle {recall_handle!r} is not one: give that of a SendResult") from None
+        await self.instance.routes.route(topic)
+        header = RecallMessageRequestHeader(topic, recall_handle, self.group)
+        answer = await self.instance.call(broker_name, RequestCode.RECALL_MESSAGE, header, b"", timeout_s)
+        return answer.header(RecallMessageResponseHeader).msg_id
+
+    async def create_topic(self, topic: str, queues: int = 4) -> None:
+        """Make a topic on every broker that takes new ones, or change its number of queues. Raises as `send` does."""
+        self._lifecycle.check_started()
+        check_topic(topic)
+        if not isinstance(queues, int) or queues < 1:
+            raise ValueError(f"queues must be 1 or more, not {queues!r}")
+        header = CreateTopicRequestHeader(topic, DEFAULT_TOPIC, queues, queues, READ | WRITE, "SINGLE_TAG")
+        await self.instance.routes.refresh(DEFAULT_TOPIC)
+        for broker_name in self.instance.routes.masters():
+            await self.instance.call(broker_name, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+
+    async def _send(
+        self,
+        topic: str,
+        body: bytes,
+        properties: str,
+        msg_id: str,
+        flag: int,
+        select: Select | None,
+        timeout_s: float,
+        batch: bool = False,
+    ) -> SendResult:
+        avoid: str | None = None
+        tries_left = RETRIES if select is None else 0
+        while True:
+            self._lifecycle.check_started()  # it may have been closed between two attempts
+            queue = await self._choose(topic, select, avoid)
+            header = self._header(topic, properties, flag, queue, batch)
+            try:
+                code = RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2
+                answer = await self.instance.invoke(queue.broker_name, code, header, body, timeout_s)
+                if answer.code in STORED:
+                    return await self._result(answer, msg_id, queue)
+                told = answer.remark or f"broker {queue.broker_name!r} refused the message with {answer.code}"
+                raise RemotingError(answer.code, told)
+            except (OSError, TimeoutError, RemotingError) as failure:
+                final = isinstance(failure, RemotingError) and failure.code not in WORTH_ANOTHER_BROKER
+                if final or tries_left == 0:
+                    raise
+            tries_left -= 1
+            avoid = queue.broker_name
+            if topic in self.instance.routes.topics:
+                await self.instance.routes.refresh(topic)
+
+    async def _result(self, answer: RemotingCommand, msg_id: str, queue: MessageQueue) -> SendResult:
+        stored = answer.header(RecallableSendMessageResponseHeader)
+        if queue.topic not in self.instance.routes.topics:  # it was made just now
+            await self._learn_route(queue.topic)
+        placed = MessageQueue(queue.broker_name, stored.queue_id, queue.topic)
+        status = STORED[ResponseCode(answer.code)]
+        return SendResult(status, msg_id, stored.msg_id, placed, stored.queue_offset, stored.recall_handle)
+
+    async def _learn_route(self, topic: str) -> None:
+        try:
+            await self.instance.routes.refresh(topic)
+        except RemotingError as refusal:
+            if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+
+    async def _choose(self, topic: str, select: Select | None, avoid: str | None) -> MessageQueue:
+        queues = await self.instance.routes.publish_queues(topic)
+        if not queues:
+            raise RemotingError(ResponseCode.NO_PERMISSION, f"topic {topic!r} has no queue that may be written")
+        if select is not None:
+            chosen = select(queues)
+            if not isinstance(chosen, MessageQueue):
+                raise TypeError(f"select must return one of the queues it is given, not {type(chosen).__name__}")
+            return chosen
+        others = [queue for queue in queues if queue.broker_name != avoid] or queues
+        return others[next(self._turn) % len(others)]
+
+    def _header(self, topic: str, properties: str, flag: int, queue: MessageQueue, batch: bool) -> SendMessageRequestHeader:
+        return SendMessageRequestHeaderV2(
+            producer_group=self.group,
+            topic=topic,
+            default_topic=DEFAULT_TOPIC,
+            default_topic_queue_nums=DEFAULT_TOPIC_QUEUE_NUMS,
+            queue_id=queue.queue_id,
+            sys_flag=0,
+            born_timestamp=time.time_ns() // 1_000_000,
+            flag=flag,
+            properties=properties,
+            reconsume_times=0,
+            batch=batch,
+        )
+
+
+def _checked(message: Message) -> Message:
+    if not isinstance(message, Message):
+        raise TypeError(f"message must be a client.message.Message, not {type(message).__name__}")
+    return message

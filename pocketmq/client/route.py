@@ -1,0 +1,109 @@
+"""Where topics live: routes fetched from a name server, kept, and fetched again when they may have changed."""
+
+import random
+from typing import Final
+
+from pocketmq.remoting.bodies import BrokerData, MessageQueue, TopicRouteData, decode_body
+from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.remoting.headers.topic import GetRouteInfoRequestHeader
+
+DEFAULT_TOPIC: Final = "TBW102"
+"""A topic that does not exist yet is sent to where this one lives; the broker then makes it."""
+READ, WRITE = 4, 2
+MASTER_ID: Final = "0"
+
+
+class Routes:
+    """Queues and broker addresses by topic. `namesrv_addresses` are tried one after the other, the last good one first."""
+
+    def __init__(self, remoting: RemotingClient, namesrv_addresses: list[str]) -> None:
+        if not namesrv_addresses:
+            raise ValueError("no name server is given: say HOST:PORT, several apart by ';'")
+        self._remoting = remoting
+        self._namesrv_addresses = random.sample(namesrv_addresses, len(namesrv_addresses))
+        self._by_topic: dict[str, TopicRouteData] = {}
+        self._brokers: dict[str, BrokerData] = {}
+        self._sources: dict[str, str] = {}
+
+    @property
+    def topics(self) -> list[str]:
+        """Topics that were asked for."""
+        return list(self._by_topic)
+
+    def masters(self) -> list[str]:
+        """The names of the brokers in any known route that have a master."""
+        return [name for name, data in self._brokers.items() if MASTER_ID in data.broker_addrs]
+
+    def broker_addresses(self) -> set[str]:
+        """The masters that any known topic lives on: who gets heartbeats."""
+        return {data.broker_addrs[MASTER_ID] for data in self._brokers.values() if MASTER_ID in data.broker_addrs}
+
+    def address(self, broker_name: str) -> str:
+        """The master's address. Raises RemotingError when the broker is not (any more) in a route."""
+        data = self._brokers.get(broker_name)
+        if data is None or MASTER_ID not in data.broker_addrs:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, f"broker {broker_name!r} has no master in any route")
+        return data.broker_addrs[MASTER_ID]
+
+    def source(self, broker_name: str) -> str:
+        """The name server whose route named the broker last."""
+        return self._sources.get(broker_name, "unknown")
+
+    async def route(self, topic: str) -> TopicRouteData:
+        """The kept route, or a fetched one. Raises RemotingError with TOPIC_NOT_EXIST, or ConnectionError."""
+        return self._by_topic.get(topic) or await self.refresh(topic)
+
+    async def refresh(self, topic: str) -> TopicRouteData:
+        """Ask a name server now."""
+        header = GetRouteInfoRequestHeader(topic, accept_standard_json_only=True)
+        failures = []
+        last: Exception | None = None
+        for address in list(self._namesrv_addresses):
+            try:
+                answer = await self._remoting.call(address, RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+            except (OSError, TimeoutError) as failure:
+                failures.append(f"{address}: {failure or type(failure).__name__}")
+                self._namesrv_addresses.remove(address)
+                self._namesrv_addresses.append(address)
+                last = failure
+                continue
+            route = decode_body(TopicRouteData, answer.body)
+            self._by_topic[topic] = route
+            self._brokers.update({data.broker_name: data for data in route.broker_datas})
+            self._sources.update({data.broker_name: address for data in route.broker_datas})
+            return route
+        raise ConnectionError(
+            f"no name server answers ({'; '.join(failures)}): check that one runs there, and that the address is right"
+        ) from last
+
+    async def publish_queues(self, topic: str) -> list[MessageQueue]:
+        """The queues that may be written; for a topic that is not there yet, those it will get (4 a broker)."""
+        try:
+            route, queues_max = await self.route(topic), None
+        except RemotingError as refusal:
+            if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+            route, queues_max = await self.refresh(DEFAULT_TOPIC), 4
+        return [
+            MessageQueue(data.broker_name, queue_id, topic)
+            for data in route.queue_datas
+            if data.perm & WRITE and self._has_master(route, data.broker_name)
+            for queue_id in range(min(data.write_queue_nums, queues_max or data.write_queue_nums))
+        ]
+
+    async def subscribe_queues(self, topic: str) -> list[MessageQueue]:
+        """The queues that may be read, sorted as every client of a group sorts them."""
+        route = await self.route(topic)
+        queues = [
+            MessageQueue(data.broker_name, queue_id, topic)
+            for data in route.queue_datas
+            if data.perm & READ
+            for queue_id in range(data.read_queue_nums)
+        ]
+        return sorted(queues, key=lambda queue: (queue.topic, queue.broker_name, queue.queue_id))
+
+    @staticmethod
+    def _has_master(route: TopicRouteData, broker_name: str) -> bool:
+        return any(data.broker_name == broker_name and MASTER_ID in data.broker_addrs for data in route.broker_datas)

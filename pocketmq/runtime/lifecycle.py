@@ -1,0 +1,125 @@
+"""A process around a service: start it, wait for a signal, stop it.
+
+Exit codes: 0 stopped as asked; 1 could not start, or did not stop in time; 2 the command line or the config is wrong.
+A second signal while stopping ends the process at once.
+"""
+
+import asyncio
+import contextlib
+import errno
+import gc
+import logging
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol, TypeVar
+
+from pocketmq.runtime.freed_memory import FreedMemory
+
+log = logging.getLogger("runtime")
+
+STOP_MAX_S: Final = 20.0
+"""How long a service may take to stop before it is given up."""
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+class StartError(Exception):
+    """The service cannot start, for a reason that its user can mend: said in one line, without a traceback."""
+
+
+class Service(Protocol):
+    """What can be run. `stop` is called once, also after a `start` that failed half-way."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+S = TypeVar("S", bound=Service)
+
+
+@contextlib.contextmanager
+def listening(host: str, port: int, key: str) -> Iterator[None]:
+    """Turn an OSError of listening on `host:port` into a StartError that names them and the config key of the port."""
+    try:
+        yield
+    except OSError as error:
+        # asyncio wraps the system's words into its own; take them by number.
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+        if error.errno == errno.EADDRINUSE:
+            reason = f"the port is taken; give another one with --port or {key}, or 0 for any free port"
+        elif error.errno == errno.EADDRNOTAVAIL:
+            reason = "this machine does not have that address; see bindAddress"
+        raise StartError(f"cannot listen on {host}:{port} ({key}={port}): {reason}") from error
+
+
+def run(service: S, program: str, on_ready: Callable[[S], None] = lambda service: None) -> int:
+    """Run `service` on uvloop (asyncio where there is none) until SIGTERM or SIGINT. Returns the exit code."""
+    _allow_descriptors()
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(_serve(service, program, on_ready))
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+def _allow_descriptors() -> None:
+    """As many open files as the system grants: each connection and each mapped file is one, the usual soft limit 1024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # macOS says "unlimited" and does not mean it
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop  # type: ignore[no-any-return]
+
+
+async def _serve(service: S, program: str, on_ready: Callable[[S], None]) -> int:
+    loop = asyncio.get_running_loop()
+    asked = asyncio.Event()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, asked.set)
+    asking = asyncio.ensure_future(asked.wait())
+    starting = asyncio.ensure_future(service.start())
+    await asyncio.wait({starting, asking}, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait({starting})
+    exit_code = 0
+    if not starting.cancelled():
+        exit_code = _report_start(starting.exception(), program)
+        if exit_code == 0:
+            # What start-up made stays; without it in the generations a full collection is short.
+            gc.freeze()
+            on_ready(service)
+            freed_memory = FreedMemory(loop)
+            await asking
+            freed_memory.stop()
+    asking.cancel()
+    for number in _SIGNALS:
+        loop.remove_signal_handler(number)
+    try:
+        await asyncio.wait_for(service.stop(), STOP_MAX_S)
+    except TimeoutError:
+        log.error("%s did not stop within %g s", program, STOP_MAX_S)
+        exit_code = 1
+    except Exception:
+        log.exception("%s failed while it stopped", program)
+        exit_code = 1
+    return exit_code
+
+
+def _report_start(failure: BaseException | None, program: str) -> int:
+    if failure is None:
+        return 0
+    if isinstance(failure, (StartError, OSError)):
+        sys.stderr.write(f"{program} cannot start: {failure}\n")
+    else:
+        log.error("%s cannot start", program, exc_info=failure)
+    return 1

@@ -1,0 +1,112 @@
+"""Callbacks at a time.
+
+Two kinds, after the two clocks (`clock`): `at_ms` waits for a message time, which a virtual clock moves and the wall
+clock may jump; it never runs early, because it looks at the clock again when the loop's timer fires. `after` and `every`
+count monotonic seconds on the loop, whatever the message clock does: connections must not expire when a test jumps a day.
+"""
+
+import asyncio
+import heapq
+import itertools
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from pocketmq.runtime.clock import Clock, VirtualClock
+
+log = logging.getLogger("runtime")
+
+SLEEP_MAX_S: Final = 60.0
+"""`at_ms` looks at the message clock at least this often, so that a wall clock set forward is noticed."""
+
+
+class Timer:
+    """A callback to come; `cancel()` is harmless at any time."""
+
+    __slots__ = ("_handle", "callback", "is_cancelled", "when_ms")
+
+    def __init__(self, callback: Callable[[], None], when_ms: int = 0) -> None:
+        self.callback = callback
+        self.when_ms = when_ms
+        self.is_cancelled = False
+        self._handle: asyncio.TimerHandle | None = None
+
+    def hold(self, handle: asyncio.TimerHandle) -> None:
+        """Remember the loop's handle behind this timer."""
+        self._handle = handle
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def run(self) -> None:
+        """Call back, unless cancelled; a failure is logged, not raised into the loop."""
+        if self.is_cancelled:
+            return
+        try:
+            self.callback()
+        except Exception:
+            log.exception("a timer's callback failed")
+
+    def run_once(self) -> None:
+        """As `run`, for a handle that was waited for and is done with."""
+        # It holds this timer: as a circle each would wait for the garbage collector, which takes 3 ms for some hundreds.
+        self._handle = None
+        self.run()
+
+
+class Timers:
+    """Timers of one loop by one clock."""
+
+    def __init__(self, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
+        self.clock = clock
+        self._loop = loop
+        self._virtual: list[tuple[int, int, Timer]] = []
+        self._order = itertools.count()
+        if isinstance(clock, VirtualClock):
+            clock.subscribe(lambda _: self._run_virtual())
+
+    def at_ms(self, when_ms: int, callback: Callable[[], None]) -> Timer:
+        """Call back once message time is `when_ms` or later; a past time means in the next turn."""
+        timer = Timer(callback, when_ms)
+        if isinstance(self.clock, VirtualClock):
+            heapq.heappush(self._virtual, (when_ms, next(self._order), timer))
+            if when_ms <= self.clock.message_time_ms():
+                self._loop.call_soon(self._run_virtual)
+        else:
+            self._sleep(timer)
+        return timer
+
+    def after(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Call back after `seconds` of monotonic time."""
+        timer = Timer(callback)
+        timer.hold(self._loop.call_later(seconds, timer.run_once))
+        return timer
+
+    def every(self, seconds: float, callback: Callable[[], None], first: float | None = None) -> Timer:
+        """Call back every `seconds` of monotonic time, the first time after `first` (default: `seconds`)."""
+        timer = Timer(callback)
+
+        def again() -> None:
+            timer.hold(self._loop.call_later(seconds, again))
+            timer.run()
+
+        timer.hold(self._loop.call_later(seconds if first is None else first, again))
+        return timer
+
+    def _sleep(self, timer: Timer) -> None:
+        left_s = (timer.when_ms - self.clock.message_time_ms()) / 1000
+        timer.hold(self._loop.call_later(min(max(left_s, 0.0), SLEEP_MAX_S), self._wake, timer))
+
+    def _wake(self, timer: Timer) -> None:
+        if self.clock.message_time_ms() >= timer.when_ms:
+            timer.run_once()
+        elif not timer.is_cancelled:
+            self._sleep(timer)
+
+    def _run_virtual(self) -> None:
+        now_ms = self.clock.message_time_ms()
+        while self._virtual and self._virtual[0][0] <= now_ms:
+            heapq.heappop(self._virtual)[2].run()

@@ -1,0 +1,173 @@
+"""What `pocketmq store COMMAND` does with its options: a function a command, each answering the exit code."""
+
+import argparse
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Final
+
+from rich.console import Console
+
+from pocketmq.store.format.delay_level import DelayLevels
+from pocketmq.store.format.record import Record
+from pocketmq.store_tools import report
+from pocketmq.store_tools.dump import export_records, write_json, write_table
+from pocketmq.store_tools.explain import PlaceError, explain_place
+from pocketmq.store_tools.repair import Repair
+from pocketmq.store_tools.selection import Damage, Selection, parse_time_ms, select
+from pocketmq.store_tools.store_files import StoreFiles
+from pocketmq.store_tools.transfer import import_records
+from pocketmq.store_tools.verify import Verify
+
+# Of what is written to a file or a pipe.
+_WIDTH: Final = 180
+
+
+class UsageError(Exception):
+    """An option that makes no sense; the text names it."""
+
+
+def verify(options: argparse.Namespace, complaints: Console) -> int:
+
+    if options.workers < 0:
+        raise UsageError(f"--workers is 1 or more, or 0 for one a core, not {options.workers}")
+    try:
+        levels = DelayLevels(options.delay_level) if options.delay_level is not None else None
+    except ValueError as error:
+        raise UsageError(f"--delay-level: {error}") from None
+    files = StoreFiles(options.root, options.commitlog)
+    run = Verify(
+        files,
+        workers=options.workers,
+        check_crc=not options.no_crc,
+        with_index=not options.no_index,
+        delay_levels=levels,
+    )
+    with report.progress_bar(complaints, "verify") as bar:
+        task = bar.add_task("", total=None)
+        result = run.run(lambda done, total: bar.update(task, completed=done, total=total))
+    if options.json:
+        sys.stdout.write(report.as_json(result) + "\n")
+    else:
+        report.show(result, Console(highlight=False))
+    return result.exit_code
+
+
+def selection(options: argparse.Namespace) -> Selection:
+    """The filters that `dump` and `export` share. Raises UsageError."""
+    try:
+        from_ms = parse_time_ms(options.from_time) if options.from_time else 0
+        to_ms = parse_time_ms(options.to_time) if options.to_time else Selection.to_ms
+    except ValueError as error:
+        raise UsageError(f"--from, --to: {error}") from None
+    if options.limit is not None and options.limit < 0:
+        raise UsageError(f"--limit is 0 or more, not {options.limit}")
+    from_queue_offset, to_queue_offset = 0, Selection.to_queue_offset
+    if options.queue_offset is not None:
+        first, colon, behind = options.queue_offset.partition(":")
+        if not all(part == "" or (part.isascii() and part.isdigit()) for part in (first, behind)) or not (first or behind):
+            raise UsageError(f"--queue-offset is A:B, A: or :B with numbers, or one number, not {options.queue_offset!r}")
+        from_queue_offset = int(first or 0)
+        to_queue_offset = int(behind) if behind else Selection.to_queue_offset if colon else from_queue_offset + 1
+    return Selection(
+        topic=options.topic,
+        queue_id=options.queue,
+        tag=options.tag,
+        key=options.key,
+        from_ms=from_ms,
+        to_ms=to_ms,
+        from_physical_offset=options.from_offset,
+        to_physical_offset=Selection.to_physical_offset if options.to_offset is None else options.to_offset,
+        from_queue_offset=from_queue_offset,
+        to_queue_offset=to_queue_offset,
+    )
+
+
+def _records(options: argparse.Namespace, files: StoreFiles, damage: Damage) -> Iterator[Record]:
+    return itertools.islice(select(files, selection(options), damage), options.limit)
+
+
+def _wide_console() -> Console:
+    """Standard output; where it is no terminal lines are as long as they need to be."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_WIDTH)
+
+
+def dump(options: argparse.Namespace, complaints: Console) -> int:
+
+    files, damage = StoreFiles(options.root, options.commitlog), Damage()
+    records = _records(options, files, damage)
+    if options.format == "table":
+        write_table(records, _wide_console(), options.body, options.plain)
+    else:
+        write_json(records, sys.stdout, options.body, options.plain)
+    return _tell_damage(damage, complaints)
+
+
+def _tell_damage(damage: Damage, complaints: Console) -> int:
+    if damage.unreadable:
+        complaints.print(f"{damage.unreadable} places hold no sound record and were left out; `verify` says which")
+        return 1
+    return 0
+
+
+def explain(options: argparse.Namespace, complaints: Console) -> int:
+
+    try:
+        is_sound = explain_place(options.place, options.commitlog, _wide_console())
+    except PlaceError as error:
+        raise UsageError(str(error)) from None
+    return 0 if is_sound else 1
+
+
+def repair(options: argparse.Namespace, complaints: Console) -> int:
+
+    job = Repair(StoreFiles(options.root, options.commitlog), Console(highlight=False, soft_wrap=True), options.delay_level)
+    everything = not (options.queues or options.index)
+    return job.run(
+        queues=options.queues or everything,
+        index=options.index or everything,
+        quarantine=options.quarantine,
+        is_agreed=options.yes,
+    )
+
+
+def export(options: argparse.Namespace, complaints: Console) -> int:
+
+    files, damage = StoreFiles(options.root, options.commitlog), Damage()
+    records = _records(options, files, damage)
+    if options.out == "-":
+        count = export_records(records, sys.stdout)
+    else:
+        with open(options.out, "w", encoding="utf-8") as out:
+            count = export_records(records, out)
+    complaints.print(f"{count:,} records exported")
+    return _tell_damage(damage, complaints)
+
+
+def import_(options: argparse.Namespace, complaints: Console) -> int:
+
+    with open(options.file, encoding="utf-8") if options.file != "-" else nullcontext(sys.stdin) as lines:
+        result = import_records(
+            options.root,
+            lines,
+            options.commitlog,
+            keep_times=options.keep_times,
+            delay_levels=options.delay_level,
+            body_size_max=options.max_message_size,
+        )
+    for line in result.refusals:
+        complaints.print(line, markup=False)
+    complaints.print(str(result), markup=False)
+    return 1 if result.refused else 0
+
+
+COMMANDS: Final[dict[str, Callable[[argparse.Namespace, Console], int]]] = {
+    "verify": verify,
+    "dump": dump,
+    "explain": explain,
+    "repair": repair,
+    "export": export,
+    "import": import_,
+}

@@ -1,0 +1,181 @@
+"""A record as a JSON object, for `dump` and `export`, and back, for `import`.
+
+Names are those of Java's MessageExt. A body that is shown as something else than text has the form in its key: `bodyBase64`,
+`bodyHex`. Properties are a map; where a map cannot say how they are stored (a name twice, an empty value, bytes that are no
+UTF-8) the stored bytes stand beside it as `propertiesBase64`.
+"""
+
+import base64
+import binascii
+import importlib
+import ipaddress
+import zlib
+from typing import Any, Final
+
+from pocketmq.store.format.message import COMPRESSED_FLAG, Message
+from pocketmq.store.format.properties import PROPERTY_SEPARATOR, decode_properties, encode_properties
+from pocketmq.store.format.record import Record
+from pocketmq.store_tools.report import time_text
+
+COMPRESSION_MASK: Final = 0x700
+COMPRESSIONS: Final = {0: "ZLIB", 0x100: "LZ4", 0x200: "ZSTD", 0x300: "ZLIB"}
+# 5.x: a checksum over the very bytes of its record, always last; a copy of the message cannot have it.
+_CRC_PROPERTY: Final = b"__CRC32#\x01"
+_CRC_SIZE: Final = 20
+_HOST_SIZE_V4: Final = 8
+
+
+class DocumentError(ValueError):
+    """A JSON object that no record can be made of; the text names the key."""
+
+
+def host_text(packed: bytes) -> str:
+    """`ip:port`; an IPv6 address stands in brackets."""
+    address, port = ipaddress.ip_address(packed[:-4]), int.from_bytes(packed[-4:], "big", signed=True)
+    return f"{address}:{port}" if len(packed) == _HOST_SIZE_V4 else f"[{address.compressed}]:{port}"
+
+
+def _packed_host(text: Any, key: str) -> bytes:
+    address, _, port = str(text).rpartition(":")
+    try:
+        return ipaddress.ip_address(address.strip("[]")).packed + int(port).to_bytes(4, "big", signed=True)
+    except (ValueError, OverflowError):
+        raise DocumentError(f"{key} is {text!r}, not an address such as 10.0.0.7:10911 or [::1]:10911") from None
+
+
+def message_id(record: Record) -> str:
+    """The offset message id: store host and physical offset in hex (MessageDecoder.createMessageId)."""
+    return (record.store_host + record.physical_offset.to_bytes(8, "big", signed=True)).hex().upper()
+
+
+def plain_body(record: Record) -> tuple[bytes, str]:
+    """(the body uncompressed, "") or (the body as stored, why it could not be)."""
+    if not record.sys_flag & COMPRESSED_FLAG:
+        return record.body, ""
+    kind = COMPRESSIONS.get(record.sys_flag & COMPRESSION_MASK, "an unknown way")
+    try:
+        if kind == "ZLIB":
+            return zlib.decompress(record.body), ""
+        if kind == "LZ4":
+            return bytes(importlib.import_module("lz4.frame").decompress(record.body)), ""
+        if kind == "ZSTD":
+            return bytes(importlib.import_module("zstandard").ZstdDecompressor().decompressobj().decompress(record.body)), ""
+    except ModuleNotFoundError as error:
+        return record.body, f"compressed with {kind}: pip install {'lz4' if 'lz4' in str(error) else 'zstandard'}"
+    except Exception as error:  # each library has errors of its own
+        return record.body, f"does not uncompress with {kind}: {error}"
+    return record.body, f"compressed in {kind}"
+
+
+def body_fields(body: bytes, form: str) -> dict[str, Any]:
+    """The body's keys in one of the forms none, text, base64 and hex."""
+    if form == "none":
+        return {"bodySize": len(body)}
+    if form == "hex":
+        return {"bodyHex": body.hex()}
+    if form == "text":
+        try:
+            return {"body": body.decode()}
+        except UnicodeDecodeError:
+            pass
+    return {"bodyBase64": base64.b64encode(body).decode()}
+
+
+def as_document(record: Record, form: str = "text", plain: bool = False) -> dict[str, Any]:
+    """A record for people and programs that look at it."""
+    body, note = plain_body(record) if plain else (record.body, "")
+    document: dict[str, Any] = {
+        "topic": str(record.topic, "utf-8", "replace"),
+        "queueId": record.queue_id,
+        "queueOffset": record.queue_offset,
+        "physicalOffset": record.physical_offset,
+        "msgId": message_id(record),
+        "storeTime": time_text(record.store_timestamp_ms),
+        "storeTimestamp": record.store_timestamp_ms,
+        "bornTimestamp": record.born_timestamp_ms,
+        "bornHost": host_text(record.born_host),
+        "storeHost": host_text(record.store_host),
+        "storeSize": record.total_size,
+        "bodyCrc": record.body_crc,
+        "flag": record.flag,
+        "sysFlag": record.sys_flag,
+        "reconsumeTimes": record.reconsume_times,
+        "preparedTransactionOffset": record.prepared_transaction_offset,
+        "properties": decode_properties(record.properties),
+        **body_fields(body, form),
+    }
+    if note:
+        document["bodyNote"] = note
+    return document
+
+
+def as_export(record: Record) -> dict[str, Any]:
+    """All of a record that a copy of its message has, and where it stood."""
+    stored = record.properties
+    if stored[-_CRC_SIZE:].startswith(_CRC_PROPERTY):
+        stored = stored[:-_CRC_SIZE]
+    properties = decode_properties(stored)
+    document = as_document(record, "base64")
+    del document["storeTime"], document["msgId"], document["storeSize"]
+    document["properties"] = properties
+    # 5.x closes the string with a separator, 4.9 does not.
+    is_closed = stored.endswith(PROPERTY_SEPARATOR.encode())
+    text = encode_properties(properties) + (PROPERTY_SEPARATOR if is_closed else "")
+    if text.encode("utf-8", "surrogatepass") != stored:
+        document["propertiesBase64"] = base64.b64encode(stored).decode()
+    elif is_closed:
+        document["propertiesClosed"] = True
+    return document
+
+
+def _value(document: dict[str, Any], key: str, kind: type, default: Any = None) -> Any:
+    value = document.get(key, default)
+    if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
+        raise DocumentError(f"{key} is missing" if value is None else f"{key} is {value!r}, not {_KINDS[kind]}")
+    return value
+
+
+_KINDS: Final = {int: "a whole number", str: "text", dict: "an object", bool: "true or false"}
+
+
+def _number(document: dict[str, Any], key: str, bits: int, default: int | None = None) -> int:
+    value: int = _value(document, key, int, default)
+    if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
+        raise DocumentError(f"{key} is {value}, which does not fit {bits} bits")
+    return value
+
+
+def _bytes(document: dict[str, Any], key: str) -> bytes:
+    text = _value(document, key, str)
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise DocumentError(f"{key} is no base64: {error}") from None
+
+
+def message_of(document: dict[str, Any]) -> tuple[Message, int]:
+    """(the message, its store time in ms) of an exported record. Raises DocumentError."""
+    properties = _value(document, "properties", dict, {})
+    if not all(isinstance(value, str) for value in properties.values()):
+        raise DocumentError("properties must be an object of texts")
+    if "propertiesBase64" in document:
+        stored = _bytes(document, "propertiesBase64")
+    else:
+        is_closed = _value(document, "propertiesClosed", bool, False)
+        stored = (encode_properties(properties) + (PROPERTY_SEPARATOR if is_closed else "")).encode("utf-8", "surrogatepass")
+    body = _value(document, "body", str).encode() if "body" in document else _bytes(document, "bodyBase64")
+    message = Message(
+        _value(document, "topic", str),
+        _number(document, "queueId", 32),
+        body,
+        _packed_host(_value(document, "bornHost", str), "bornHost"),
+        _packed_host(_value(document, "storeHost", str), "storeHost"),
+        flag=_number(document, "flag", 32, 0),
+        sys_flag=_number(document, "sysFlag", 32, 0),
+        born_timestamp_ms=_number(document, "bornTimestamp", 64),
+        reconsume_times=_number(document, "reconsumeTimes", 32, 0),
+        prepared_transaction_offset=_number(document, "preparedTransactionOffset", 64, 0),
+        properties=decode_properties(stored),
+        properties_bytes=stored,
+    )
+    return message, _number(document, "storeTimestamp", 64)

@@ -1,0 +1,100 @@
+"""How `explain` draws: a title, and a row for each field with its place, its bytes, and what they mean."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pocketmq.store.format import layout
+from pocketmq.store_tools.fields import parsed
+from pocketmq.store_tools.notes import NOTES
+from pocketmq.store_tools.report import time_text
+
+_BYTES_SHOWN: Final = 12
+_TEXT_SHOWN: Final = 72
+WRONG: Final = "WRONG: "
+
+
+def hex_text(data: bytes) -> str:
+    """`00 00 01 2C`; of more than a few bytes the first ones and how many there are."""
+    shown = data[:_BYTES_SHOWN].hex(" ").upper()
+    return shown if len(data) <= _BYTES_SHOWN else f"{shown} .. {len(data)} B"
+
+
+def preview(data: bytes) -> str:
+    """Bytes as text where they are text."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return f"{len(data)} bytes that are no text"
+    shown = "".join(character if character.isprintable() else "\N{MIDDLE DOT}" for character in text[:_TEXT_SHOWN])
+    return f'"{shown}"' + (f" .. {len(text)} characters" if len(text) > _TEXT_SHOWN else "")
+
+
+def note(declaration: str, field: str) -> str:
+    """What NOTES say of a field, without the marks of a document."""
+    return NOTES[declaration][field].replace("`", "")
+
+
+class Drawing:
+    """Rows that are printed together. `mark` is the byte of the file that was asked for."""
+
+    def __init__(self, title: str, base: int, mark: int = -1) -> None:
+        """`base`: position in the file of the unit's first byte."""
+        self._title = title
+        self._base = base
+        self._mark = mark
+        self._table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+        for column, justify in (("byte", "right"), ("+", "right"), ("bytes", "left"), ("field", "left"), ("value", "left")):
+            self._table.add_column(column, justify=justify, no_wrap=column != "value", overflow="fold")  # type: ignore[arg-type]
+        self._table.add_column("meaning")
+        self._below: list[Text] = []
+        self.is_sound = True
+
+    def row(self, position: int, data: bytes, name: str, value: str, meaning: str = "", wrong: str = "") -> None:
+        """A field at `position` from the unit's begin; `wrong` says what is not as it must be."""
+        if wrong:
+            self.is_sound = False
+        is_asked = position <= self._mark - self._base < position + len(data)
+        style = "red" if wrong else "bold cyan" if is_asked else ""
+        self._table.add_row(
+            str(self._base + position),
+            f"+{position}",
+            hex_text(data),
+            Text(name, style or "bold"),
+            Text(value, style),
+            Text(WRONG + wrong if wrong else meaning, style or "dim"),
+        )
+
+    def fields(self, name: str, data: bytes, said: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
+        """A row for each field of `layout.NAME`; their values. `said` goes before what NOTES say of a field."""
+        values = {}
+        for field in parsed(getattr(layout, name), data):
+            values[field.name] = field.value
+            meaning = said.get(field.name) or note(name, field.name)
+            if meaning.startswith(WRONG):
+                self.row(field.position, field.data, field.name, str(field.value), wrong=meaning.removeprefix(WRONG))
+                continue
+            if field.name.endswith(("timestamp_ms", "time_ms", "before_ms")) and field.value > 0:
+                meaning = f"{time_text(field.value)}: {meaning}"
+            value = "" if isinstance(field.value, bytes) else str(field.value)
+            self.row(field.position, field.data, field.name, value, meaning)
+        return values
+
+    def below(self, text: str, style: str = "") -> None:
+        """A line under the table."""
+        self._below.append(Text(text, style))
+
+    def wrong(self, text: str) -> None:
+        """The same, for what makes the whole unsound."""
+        self.is_sound = False
+        self.below(WRONG + text, "red")
+
+    def print(self, console: Console) -> None:
+        console.print(Text(self._title, "bold underline"))
+        console.print(self._table)
+        for line in self._below:
+            console.print(line)

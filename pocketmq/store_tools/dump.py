@@ -1,0 +1,71 @@
+"""`dump` and `export`: records as JSON lines or as a table."""
+
+import json
+from collections.abc import Iterable
+from typing import Final, TextIO
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pocketmq.store.format.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
+from pocketmq.store.format.record import Record
+from pocketmq.store_tools.documents import as_document, as_export, body_fields, plain_body
+from pocketmq.store_tools.report import time_text
+
+# A table is laid out as a whole; longer ones come in portions.
+_ROWS_AT_ONCE: Final = 500
+_BODY_SHOWN_MAX: Final = 60
+
+
+def write_json(records: Iterable[Record], out: TextIO, form: str, plain: bool) -> None:
+    """A line a record."""
+    for record in records:
+        out.write(json.dumps(as_document(record, form, plain), ensure_ascii=False) + "\n")
+    out.flush()
+
+
+def export_records(records: Iterable[Record], out: TextIO) -> int:
+    """A line a record, with all that a copy of it needs; how many."""
+    count = 0
+    for record in records:
+        out.write(json.dumps(as_export(record), ensure_ascii=False) + "\n")
+        count += 1
+    out.flush()
+    return count
+
+
+def write_table(records: Iterable[Record], console: Console, form: str, plain: bool) -> None:
+    """A row a record."""
+    rows: list[Record] = []
+    for record in records:
+        rows.append(record)
+        if len(rows) == _ROWS_AT_ONCE:
+            console.print(_table(rows, form, plain))
+            rows.clear()
+    console.print(_table(rows, form, plain))
+
+
+def _table(rows: list[Record], form: str, plain: bool) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    for column in ("physical", "topic/queue @ offset", "stored", "tags", "keys"):
+        table.add_column(column, justify="right" if column == "physical" else "left", overflow="fold")
+    if form != "none":
+        table.add_column("body", overflow="fold")
+    for record in rows:
+        properties = decode_properties(record.properties)
+        topic = str(record.topic, "utf-8", "replace")
+        cells = [
+            str(record.physical_offset),
+            f"{topic}/{record.queue_id} @ {record.queue_offset}",
+            time_text(record.store_timestamp_ms),
+            properties.get(TAGS, ""),
+            properties.get(KEYS) or properties.get(UNIQ_KEY, ""),
+        ]
+        if form != "none":
+            body = plain_body(record)[0] if plain else record.body
+            shown = str(next(iter(body_fields(body, form).values())))
+            cells.append(shown if len(shown) <= _BODY_SHOWN_MAX else shown[:_BODY_SHOWN_MAX] + "...")
+        # Text, since a body may look like markup; and one line, whatever is in it.
+        table.add_row(*(Text(" ".join(cell.split())) for cell in cells))
+    return table

@@ -1,0 +1,279 @@
+"""`explain`: what is at one place of a store, field by field."""
+
+import os
+from typing import Any, Final
+
+from rich.console import Console
+
+from pocketmq.store.queue.consume_queue import BLANK_UNIT_SIZE
+from pocketmq.store.format.layout import (
+    CHECKPOINT_FILE_SIZE,
+    CONSUME_QUEUE_EXT_FIXED_SIZE,
+    CONSUME_QUEUE_EXT_SIZE_MAX,
+    CONSUME_QUEUE_UNIT_SIZE,
+    CONSUME_QUEUE_UNIT_STRUCT,
+    HOLE_TAGS_CODE,
+    INDEX_ENTRY_SIZE,
+    INDEX_ENTRY_STRUCT,
+    INDEX_HEADER_SIZE,
+    INDEX_SLOT_SIZE,
+    RECORD,
+    TIMER_CHECKPOINT_SIZE,
+    TIMER_LOG_UNIT_SIZE,
+    TIMER_MARK_POSITION,
+    TIMER_WHEEL_SLOT_SIZE,
+)
+from pocketmq.store.disk.mapped_file import FILE_NAME_SIZE
+from pocketmq.store.format.multi_dispatch import INNER_MULTI_DISPATCH
+from pocketmq.store.format.properties import decode_properties
+from pocketmq.store_tools.drawing import Drawing
+from pocketmq.store_tools.explain_record import code_meaning, draw
+from pocketmq.store_tools.fields import parsed
+from pocketmq.store_tools.index_files import index_facts
+from pocketmq.store_tools.log_walk import record_around, record_bytes, why_unsound
+from pocketmq.store_tools.report import time_text
+from pocketmq.store_tools.selection import record_keys
+from pocketmq.store_tools.store_files import INDEX_NAME_DIGITS, RowFile, StoreFiles
+
+_WHAT: Final = (
+    "ROOT:PHYSICAL_OFFSET, or FILE:POSITION of a file in commitlog, consumequeue, consumequeue_ext, index or timerlog, "
+    "of checkpoint, timerwheel or config/timercheck"
+)
+
+
+class PlaceError(ValueError):
+    """There is no such place; the text says what is accepted."""
+
+
+def explain_place(place: str, commit_log_folder: str | None, console: Console) -> bool:
+    """Draw what is at `place`; whether it is sound. Raises PlaceError, NotAStoreError, OSError."""
+    path, number = _split(place)
+    if os.path.isdir(path):
+        drawing = _physical(StoreFiles(path, commit_log_folder), number)
+    else:
+        drawing = _in_file(os.path.abspath(path), number)
+    drawing.print(console)
+    return drawing.is_sound
+
+
+def _split(place: str) -> tuple[str, int]:
+    path, colon, text = place.rpartition(":")
+    if not colon and os.path.isfile(place):
+        return place, 0
+    try:
+        number = int(text.replace(",", "").replace("_", ""), 0)
+    except ValueError:
+        number = -1
+    path = os.path.expanduser(path)
+    if not colon or number < 0:
+        raise PlaceError(f"{place!r} is no place: give {_WHAT}")
+    if not os.path.exists(path):
+        raise PlaceError(f"there is no file or folder {path}")
+    return path, number
+
+
+def _in_file(path: str, position: int) -> Drawing:
+    folder, name = os.path.split(path)
+    size = os.path.getsize(path)
+    if position >= size:
+        raise PlaceError(f"{path} has {size} bytes, there is no byte {position}")
+    kind = os.path.basename(os.path.dirname(os.path.dirname(folder)))
+    above = os.path.dirname(os.path.dirname(os.path.dirname(folder)))
+    is_row = len(name) == FILE_NAME_SIZE and name.isdigit()
+    if is_row and kind == "consumequeue":
+        return _unit(StoreFiles(above), RowFile(path, int(name), size), position)
+    if is_row and kind == "consumequeue_ext":
+        return _ext(RowFile(path, int(name), size), position)
+    if is_row and os.path.basename(folder) == "timerlog":
+        return _timer_unit(path, int(name), position)
+    if is_row:
+        files = StoreFiles(os.path.dirname(folder), folder)
+        return _log(files, RowFile(path, int(name), size), position)
+    if os.path.basename(folder) == "index" and len(name) == INDEX_NAME_DIGITS:
+        return _index(StoreFiles(os.path.dirname(folder)), path, position)
+    if name in _SMALL:
+        return _SMALL[name](path, position)
+    raise PlaceError(f"{path} is a file that `explain` does not know: give {_WHAT}")
+
+
+# --- the log ----------------------------------------------------------------------------------------------------------
+
+
+def _physical(files: StoreFiles, physical_offset: int) -> Drawing:
+    file = files.log.file_at(physical_offset)
+    if file is None:
+        begin, end = files.log.min_offset, files.log.end_offset
+        raise PlaceError(f"the log's files have physical offsets {begin} up to {end}, not {physical_offset}")
+    return _log(files, file, physical_offset - file.start_offset)
+
+
+def _log(files: StoreFiles, file: RowFile, position: int) -> Drawing:
+    begin = record_around(files, file, position)
+    return draw(files, file, position if begin is None else begin, position)
+
+
+# --- queues -----------------------------------------------------------------------------------------------------------
+
+
+def _unit(files: StoreFiles, file: RowFile, position: int) -> Drawing:
+    topic, queue_id = file.path.split("/")[-3], file.path.split("/")[-2]
+    begin = position - position % CONSUME_QUEUE_UNIT_SIZE
+    queue_offset = (file.start_offset + begin) // CONSUME_QUEUE_UNIT_SIZE
+    data = files.read(file.path, begin, CONSUME_QUEUE_UNIT_SIZE).tobytes()
+    drawing = Drawing(f"queue unit {queue_offset} of {topic}/{queue_id}, byte {begin} of {file.path}", begin, position)
+    if len(data) < CONSUME_QUEUE_UNIT_SIZE:
+        drawing.wrong("the file ends in the middle of the unit")
+        return drawing
+    physical_offset, size, code = CONSUME_QUEUE_UNIT_STRUCT.unpack(data)
+    said = {}
+    if not any(data):
+        drawing.below("unwritten: the queue ends here, or before")
+    elif (physical_offset, size) == (0, BLANK_UNIT_SIZE):
+        drawing.below("a blank unit: it stands in front of the first message of a queue whose older ones are gone")
+    elif code == HOLE_TAGS_CODE:
+        drawing.below("a hole: its record was damaged and put aside; pulls step over it")
+        _record_values(drawing, files, physical_offset, size)
+    elif (values := _record_values(drawing, files, physical_offset, size)) is not None:
+        _compare(drawing, values, topic, queue_id, queue_offset)
+        said["tags_code"] = code_meaning(code, topic, values)
+    drawing.fields("CONSUME_QUEUE_UNIT", data, said)
+    return drawing
+
+
+def _record_values(drawing: Drawing, files: StoreFiles, physical_offset: int, size: int | None) -> dict[str, Any] | None:
+    """The fields of the record that a unit or an entry points at; says so when there is none."""
+    if physical_offset < files.log.min_offset:
+        drawing.below(f"the record is gone: retention has deleted the log up to {files.log.min_offset}")
+        return None
+    reason = why_unsound(files, physical_offset)
+    if reason:
+        drawing.wrong(f"there is no sound record at physical offset {physical_offset}: {reason}")
+        return None
+    values = {field.name: field.value for field in parsed(RECORD, bytes(record_bytes(files, physical_offset)))}
+    if size is not None and values["total_size"] != size:
+        drawing.wrong(f"the record has {values['total_size']} bytes")
+    return values
+
+
+def _compare(drawing: Drawing, values: dict[str, Any], topic: str, queue_id: str, queue_offset: int) -> None:
+    found = (values["topic"].decode("utf-8", "replace"), str(values["queue_id"]), values["queue_offset"])
+    drawing.below(f"the record: {found[0]}/{found[1]} @ {found[2]}, stored {time_text(values['store_timestamp_ms'])}")
+    if found != (topic, queue_id, queue_offset) and INNER_MULTI_DISPATCH.encode() not in values["properties"]:
+        drawing.wrong(f"that is not this unit's: {topic}/{queue_id} @ {queue_offset}")
+
+
+def _ext(file: RowFile, position: int) -> Drawing:
+    """Units are of different sizes: the chain is followed from the file's begin."""
+    data = _bytes(file.path, 0, position + CONSUME_QUEUE_EXT_SIZE_MAX)
+    begin = 0
+    while begin + 2 <= len(data):
+        size = int.from_bytes(data[begin : begin + 2], "big", signed=True)
+        if size < CONSUME_QUEUE_EXT_FIXED_SIZE or begin + size > position:
+            break
+        begin += size
+    title = f"unit of consumequeue_ext, address {file.start_offset + begin - (1 << 63)}, byte {begin} of {file.path}"
+    drawing = Drawing(title, begin, position)
+    drawing.fields("CONSUME_QUEUE_EXT_UNIT", data[begin:])
+    return drawing
+
+
+def _bytes(path: str, begin: int, size: int) -> bytes:
+    with open(path, "rb") as file:
+        file.seek(begin)
+        return file.read(size)
+
+
+# --- index ------------------------------------------------------------------------------------------------------------
+
+
+def _index(files: StoreFiles, path: str, position: int) -> Drawing:
+    try:
+        facts = index_facts(files, path)
+    except ValueError as error:
+        raise PlaceError(f"{path}: {error}") from None
+    if position < INDEX_HEADER_SIZE:
+        drawing = Drawing(f"header of index file {path}", 0, position)
+        drawing.fields("INDEX_HEADER", files.read(path, 0, INDEX_HEADER_SIZE).tobytes())
+        drawing.below(f"{facts.slot_count} slots from byte {INDEX_HEADER_SIZE} on")
+        drawing.below(f"room for {facts.entry_count_max} entries from byte {facts.entries_start} on")
+        return drawing
+    if position < facts.entries_start:
+        slot = (position - INDEX_HEADER_SIZE) // INDEX_SLOT_SIZE
+        begin = INDEX_HEADER_SIZE + slot * INDEX_SLOT_SIZE
+        drawing = Drawing(f"slot {slot} of index file {path}, byte {begin}", begin, position)
+        number = drawing.fields("INDEX_SLOT", files.read(path, begin, INDEX_SLOT_SIZE).tobytes())["entry_number"]
+        if number:
+            drawing.below(f"entry {number} is at byte {facts.entry_position(number)}")
+        return drawing
+    number = (position - facts.entries_start) // INDEX_ENTRY_SIZE
+    begin = facts.entry_position(number)
+    drawing = Drawing(f"entry {number} of index file {path}, byte {begin}", begin, position)
+    data = files.read(path, begin, INDEX_ENTRY_SIZE).tobytes()
+    key_hash, physical_offset, time_diff_s, _ = INDEX_ENTRY_STRUCT.unpack(data)
+    said = {
+        "key_hash": f"|String.hashCode| of topic#key; slot {key_hash % facts.slot_count}",
+        "time_diff_s": f"after the file's begin: {time_text(facts.header.begin_timestamp_ms + 1000 * time_diff_s)}",
+    }
+    drawing.fields("INDEX_ENTRY", data, said)
+    if 0 < number < facts.header.index_count:
+        _tell_keys(drawing, files, physical_offset)
+    else:
+        drawing.below("entry 0 is never used" if number == 0 else "unwritten: the file's entries end before")
+    return drawing
+
+
+def _tell_keys(drawing: Drawing, files: StoreFiles, physical_offset: int) -> None:
+    values = _record_values(drawing, files, physical_offset, None)
+    if values is not None:
+        keys = sorted(record_keys(decode_properties(values["properties"])))
+        topic = values["topic"].decode("utf-8", "replace")
+        drawing.below(f"the record: {topic}/{values['queue_id']} @ {values['queue_offset']}, keys: {', '.join(keys)}")
+
+
+# --- timers -----------------------------------------------------------------------------------------------------------
+
+
+def _timer_unit(path: str, start: int, position: int) -> Drawing:
+    begin = position - position % TIMER_LOG_UNIT_SIZE
+    drawing = Drawing(f"unit of the timer log, its byte {start + begin}, byte {begin} of {path}", begin, position)
+    data = _bytes(path, begin, TIMER_LOG_UNIT_SIZE)
+    if len(data) < TIMER_LOG_UNIT_SIZE:
+        drawing.fields("TIMER_LOG_BLANK", data)
+        return drawing
+    values = drawing.fields("TIMER_LOG_UNIT", data)
+    if values["size"] == TIMER_LOG_UNIT_SIZE:
+        drawing.below(f"it hangs in the slot of {time_text(values['write_time_ms'] + values['delay_ms'])}")
+    return drawing
+
+
+def _timer_slot(path: str, position: int) -> Drawing:
+    begin = position - position % TIMER_WHEEL_SLOT_SIZE
+    drawing = Drawing(f"slot {begin // TIMER_WHEEL_SLOT_SIZE} of {path}, byte {begin}", begin, position)
+    drawing.fields("TIMER_WHEEL_SLOT", _bytes(path, begin, TIMER_WHEEL_SLOT_SIZE))
+    return drawing
+
+
+def _timer_checkpoint(path: str, position: int) -> Drawing:
+    if position >= TIMER_MARK_POSITION:
+        drawing = Drawing(f"the mark of {path}, byte {TIMER_MARK_POSITION}", TIMER_MARK_POSITION, position)
+        drawing.fields("TIMER_MARK", _bytes(path, TIMER_MARK_POSITION, 1 << 12))
+        return drawing
+    begin = 0 if position < TIMER_CHECKPOINT_SIZE else TIMER_CHECKPOINT_SIZE
+    drawing = Drawing(f"{path}, byte {begin}", begin, position)
+    drawing.fields("TIMER_CHECKPOINT_SEAL" if begin else "TIMER_CHECKPOINT", _bytes(path, begin, 1 << 12))
+    return drawing
+
+
+# --- checkpoint -------------------------------------------------------------------------------------------------------
+
+
+def _checkpoint(path: str, position: int) -> Drawing:
+    data = _bytes(path, 0, 1 << 20)
+    drawing = Drawing(f"checkpoint {path}", 0, position)
+    drawing.fields("CHECKPOINT", data)
+    if len(data) != CHECKPOINT_FILE_SIZE:
+        drawing.wrong(f"the file has {len(data)} bytes, {CHECKPOINT_FILE_SIZE} are right")
+    return drawing
+
+
+_SMALL: Final = {"checkpoint": _checkpoint, "timerwheel": _timer_slot, "timercheck": _timer_checkpoint}

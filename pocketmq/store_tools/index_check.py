@@ -1,0 +1,182 @@
+"""Index files held against themselves and against the keys of the records.
+
+Chains are checked file by file, in order: each entry must name the one before it in its slot, and each slot the newest. That
+pass also notes between which physical offsets each portion of entries lies. Afterwards a stretch of log needs only the
+portions that reach into it, and both sides are compared as sets: after a crash Apache indexes records twice, and that is no
+fault.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from pocketmq.store.format.layout import INDEX_HEADER_SIZE, INDEX_SLOT_SIZE
+from pocketmq.store_tools.expected import Expected
+from pocketmq.store_tools.finding import Finding, Findings, Severity
+from pocketmq.store_tools.index_files import ENTRIES_AT_ONCE, IndexFileFacts, entry_blocks, read_entries, read_header
+from pocketmq.store_tools.log_walk import Gap
+from pocketmq.store_tools.store_files import StoreFiles
+
+REPAIR_INDEX: Final = "`pocketmq store repair --index` makes the index again"
+# Missing units or keys that a stretch names; more are counted.
+MISSING_KEPT_MAX: Final = 1000
+_HASH_BITS: Final = 31
+_TIME_DIFF_MAX_S: Final = 0x7FFFFFFF
+
+
+@dataclass
+class IndexFileCheck:
+    """A file and, for each portion of ENTRIES_AT_ONCE entries, the lowest and the highest physical offset in it."""
+
+    facts: IndexFileFacts
+    lowest: list[int] = field(default_factory=list)
+    highest: list[int] = field(default_factory=list)
+    findings: Findings = field(default_factory=Findings)
+
+
+def check_chains(files: StoreFiles, facts: IndexFileFacts) -> IndexFileCheck:
+    """Check header, slots and chains of one file. Raises OSError."""
+    check = IndexFileCheck(facts)
+    newest = np.zeros(facts.slot_count, np.int32)
+    for first, entries in entry_blocks(files, facts):
+        hashes = entries["key_hash"].astype(np.int64)
+        numbers = np.arange(first, first + len(entries), dtype=np.int32)
+        check.lowest.append(int(entries["physical_offset"].min()))
+        check.highest.append(int(entries["physical_offset"].max()))
+        slots = hashes % facts.slot_count
+        order = np.argsort(slots, kind="stable")
+        sorted_slots, sorted_numbers = slots[order], numbers[order]
+        begins_slot = np.concatenate((np.ones(1, np.bool_), sorted_slots[1:] != sorted_slots[:-1]))
+        before = np.concatenate((np.zeros(1, np.int32), sorted_numbers[:-1]))
+        before[begins_slot] = newest[sorted_slots[begins_slot]]
+        ends_slot = np.concatenate((begins_slot[1:], np.ones(1, np.bool_)))
+        newest[sorted_slots[ends_slot]] = sorted_numbers[ends_slot]
+        wrong = order[(entries["previous_entry_number"][order] != before) | (hashes[order] < 0)]
+        expected = np.empty(len(entries), np.int32)
+        expected[order] = before
+        for row in np.sort(wrong).tolist():
+            said = int(entries["previous_entry_number"][row])
+            what = f"entry {first + row} says that entry {said} is before it in its slot, it is {int(expected[row])}"
+            _add(check, facts.entry_position(first + row), "index chain", what)
+    _check_slots(files, check, newest)
+    _check_header(files, check, int(np.count_nonzero(newest)))
+    return check
+
+
+def _add(check: IndexFileCheck, position: int, kind: str, what: str) -> None:
+    check.findings.add(Finding(Severity.DERIVED, kind, check.facts.path, position, what, REPAIR_INDEX))
+
+
+def _check_slots(files: StoreFiles, check: IndexFileCheck, newest: npt.NDArray[np.int32]) -> None:
+    facts = check.facts
+    data = files.read(facts.path, INDEX_HEADER_SIZE, facts.slot_count * INDEX_SLOT_SIZE)
+    slots = data.view(">i4")
+    # A broker may have written more meanwhile. What a crash left behind the count is taken for empty by readers.
+    count_now = read_header(files, facts.path).index_count
+    is_newer = (slots >= facts.header.index_count) & ((slots < count_now) | (newest[: len(slots)] == 0))
+    for slot in np.flatnonzero((slots != newest[: len(slots)]) & ~is_newer).tolist():
+        what = f"slot {slot} holds {int(slots[slot])}, the newest entry of its chain is {int(newest[slot])}"
+        _add(check, INDEX_HEADER_SIZE + slot * INDEX_SLOT_SIZE, "index slot", what)
+
+
+def _check_header(files: StoreFiles, check: IndexFileCheck, used: int) -> None:
+    facts, header = check.facts, check.facts.header
+    if header.index_count < 2 or read_header(files, facts.path) != header:
+        return
+    first = int(read_entries(files, facts, 1, 1)["physical_offset"][0])
+    last = int(read_entries(files, facts, header.index_count - 1, 1)["physical_offset"][0])
+    for name, found, right in (
+        ("begin_physical_offset", header.begin_physical_offset, first),
+        ("end_physical_offset", header.end_physical_offset, last),
+        ("hash_slot_count", header.hash_slot_count, used),
+    ):
+        if found != right:
+            _add(check, 0, "index header", f"{name} of the header is {found}, the entries say {right}")
+    if not header.begin_timestamp_ms <= header.end_timestamp_ms:
+        what = f"the header's begin_timestamp_ms {header.begin_timestamp_ms} is later than its end {header.end_timestamp_ms}"
+        _add(check, 0, "index header", what)
+
+
+@dataclass
+class KeyComparison:
+    """`missing` are (key hash, physical offset) of keys that no entry has; `findings` are about entries."""
+
+    missing: list[tuple[int, int]] = field(default_factory=list)
+    missing_count: int = 0
+    findings: Findings = field(default_factory=Findings)
+
+
+def compare_keys(
+    files: StoreFiles, checks: list[IndexFileCheck], expected: Expected, begin: int, end: int, gaps: list[Gap]
+) -> KeyComparison:
+    """The keys of the records in [begin, end) against the entries that point there, but for those into `gaps`.
+
+    Raises OSError.
+    """
+    result = KeyComparison()
+    wanted, times = _places(expected.keys(), begin)
+    found = np.zeros(len(wanted), np.bool_)
+    for check in checks:
+        for block, (lowest, highest) in enumerate(zip(check.lowest, check.highest, strict=True)):
+            if highest < begin or lowest >= end:
+                continue
+            first = 1 + block * ENTRIES_AT_ONCE
+            count = min(ENTRIES_AT_ONCE, check.facts.header.index_count - first)
+            try:
+                entries = read_entries(files, check.facts, first, count)
+            except FileNotFoundError:
+                continue  # retention was quicker
+            rows = np.flatnonzero((entries["physical_offset"] >= begin) & (entries["physical_offset"] < end))
+            numbers, entries = first + rows, entries[rows]
+            there = ((entries["physical_offset"] - begin) << _HASH_BITS) | entries["key_hash"]
+            at, known = _find(wanted, there)
+            found[at[known]] = True
+            _times(result, check.facts, numbers[known], entries[known], times[at[known]])
+            if not known.all():
+                tag_keys, tag_times = _places(expected.tags(), begin)
+                strange = ~known
+                for gap in gaps:
+                    strange &= (entries["physical_offset"] < gap.begin) | (entries["physical_offset"] >= gap.end)
+                at, known = _find(tag_keys, there[strange])
+                numbers, entries = numbers[strange], entries[strange]
+                _times(result, check.facts, numbers[known], entries[known], tag_times[at[known]])
+                _strangers(result, check.facts, numbers[~known], entries[~known])
+    lacking = np.flatnonzero(~found)
+    result.missing_count = len(lacking)
+    for place in wanted[lacking[:MISSING_KEPT_MAX]].tolist():
+        result.missing.append((place & ((1 << _HASH_BITS) - 1), begin + (place >> _HASH_BITS)))
+    return result
+
+
+def _places(keys: tuple[Any, ...], begin: int) -> tuple[Any, Any]:
+    """(distance and hash as one number, ascending and each once; store times) of keys."""
+    hashes, physical_offsets, store_times = keys
+    places, firsts = np.unique(((physical_offsets - begin) << _HASH_BITS) | hashes.astype(np.int64), return_index=True)
+    return places, store_times[firsts]
+
+
+def _find(places: Any, sought: Any) -> tuple[Any, Any]:
+    """(where in `places` each of `sought` is, whether it is there)."""
+    at = np.searchsorted(places, sought)
+    return at, places.take(at, mode="clip") == sought if len(places) else np.zeros(len(sought), np.bool_)
+
+
+def _strangers(result: KeyComparison, facts: IndexFileFacts, numbers: Any, entries: Any) -> None:
+    for number, entry in zip(numbers.tolist(), entries.tolist(), strict=True):
+        what = f"entry {number} points at physical offset {entry[1]}, where no record has a key with hash {entry[0]}"
+        position = facts.entry_position(number)
+        result.findings.add(Finding(Severity.DERIVED, "index entry", facts.path, position, what, REPAIR_INDEX, entry[1]))
+
+
+def _times(result: KeyComparison, facts: IndexFileFacts, numbers: Any, entries: Any, store_times: Any) -> None:
+    begin_ms = facts.header.begin_timestamp_ms
+    right = np.clip((store_times - begin_ms) // 1000, 0, _TIME_DIFF_MAX_S)
+    # The first entry's time is counted from where the file before ended, as in Apache.
+    for row in np.flatnonzero((entries["time_diff_s"] != right) & (numbers != 1)).tolist():
+        number, said = int(numbers[row]), int(entries["time_diff_s"][row])
+        what = f"entry {number} says its record came {said} s after the file's begin, it came {int(right[row])} s after"
+        offset = int(entries["physical_offset"][row])
+        position = facts.entry_position(number)
+        result.findings.add(Finding(Severity.DERIVED, "index time", facts.path, position, what, REPAIR_INDEX, offset))

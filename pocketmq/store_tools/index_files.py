@@ -1,0 +1,172 @@
+"""An index file read as it is. How many slots it has nobody wrote down: that is found from what is in it.
+
+    header 40 | slots, 4 bytes each | entries, 20 bytes each
+
+The size of the file leaves only one number of slots for each number of entries. The right one puts the newest entry, with
+the header's last physical offset, right where `index_count` says, and its number into its slot.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy.typing as npt
+
+from pocketmq.store.format.layout import (
+    INDEX_ENTRY_DTYPE,
+    INDEX_ENTRY_SIZE,
+    INDEX_ENTRY_STRUCT,
+    INDEX_HEADER_SIZE,
+    INDEX_HEADER_STRUCT,
+    INDEX_SLOT_SIZE,
+    INDEX_SLOT_STRUCT,
+)
+from pocketmq.store_tools.store_files import StoreFiles
+
+Entries = npt.NDArray[Any]  # of INDEX_ENTRY_DTYPE
+ENTRIES_AT_ONCE: Final = 1 << 16
+# maxHashSlotNum : maxIndexNum in Apache's defaults.
+_ENTRIES_A_SLOT: Final = 4
+_SEARCHED_AT_ONCE: Final = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class IndexHeader:
+    """The header's fields; `index_count` is the number of the next entry, at least 1."""
+
+    begin_timestamp_ms: int
+    end_timestamp_ms: int
+    begin_physical_offset: int
+    end_physical_offset: int
+    hash_slot_count: int
+    index_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFileFacts:
+    """A file whose parts are known: `slot_count` slots, entries up to but without number `entry_end`."""
+
+    path: str
+    size: int
+    header: IndexHeader
+    slot_count: int
+
+    @property
+    def entries_start(self) -> int:
+        return INDEX_HEADER_SIZE + self.slot_count * INDEX_SLOT_SIZE
+
+    def entry_position(self, number: int) -> int:
+        return self.entries_start + number * INDEX_ENTRY_SIZE
+
+    @property
+    def entry_count_max(self) -> int:
+        """maxIndexNum."""
+        return (self.size - self.entries_start) // INDEX_ENTRY_SIZE
+
+
+def read_header(files: StoreFiles, path: str) -> IndexHeader:
+    """Raises ValueError when the file is too short to have one, OSError."""
+    data = files.read(path, 0, INDEX_HEADER_SIZE)
+    if len(data) < INDEX_HEADER_SIZE:
+        raise ValueError(f"the file has {len(data)} bytes, the header alone takes {INDEX_HEADER_SIZE}")
+    begin_ms, end_ms, begin, end, hash_slot_count, index_count = INDEX_HEADER_STRUCT.unpack(data.tobytes())
+    return IndexHeader(begin_ms, end_ms, begin, end, hash_slot_count, max(index_count, 1))
+
+
+def index_facts(files: StoreFiles, path: str, slot_count: int = 0) -> IndexFileFacts:
+    """What there is to know about the index file at `path`; `slot_count` is that of its neighbours, 0 if none is known.
+
+    Raises ValueError when header and entries fit together in no way, OSError.
+    """
+    header = read_header(files, path)
+    size = os.path.getsize(path)
+    for candidate in _slot_counts(files, path, size, header, slot_count):
+        facts = IndexFileFacts(path, size, header, candidate)
+        if _fits(files, facts):
+            return facts
+    raise ValueError("no number of slots lets the header fit to the entries")
+
+
+def _slot_counts(files: StoreFiles, path: str, size: int, header: IndexHeader, known: int) -> Iterator[int]:
+    if known:
+        yield known
+    usual, rest = divmod(size - INDEX_HEADER_SIZE, INDEX_SLOT_SIZE + _ENTRIES_A_SLOT * INDEX_ENTRY_SIZE)
+    if rest == 0:
+        yield usual
+    if header.index_count < 2:
+        return
+    # Behind the last entry with keys there are zeros only: look for its physical offset from the end.
+    wanted = header.end_physical_offset.to_bytes(8, "big", signed=True)
+    ahead = INDEX_HEADER_SIZE + (header.index_count - 1) * INDEX_ENTRY_SIZE + 4
+    for begin, end in reversed(files.data_extents(path, size)):
+        for stop in range(end, begin, -_SEARCHED_AT_ONCE):
+            start = max(begin, stop - _SEARCHED_AT_ONCE)
+            data = files.read(path, start, min(stop + len(wanted) - 1, end) - start).tobytes()
+            at = data.rfind(wanted)
+            while at >= 0:
+                slots, odd = divmod(start + at - ahead, INDEX_SLOT_SIZE)
+                if not odd and slots > 0:
+                    yield slots
+                at = data.rfind(wanted, 0, at + len(wanted) - 1)
+
+
+def _fits(files: StoreFiles, facts: IndexFileFacts) -> bool:
+    header, newest = facts.header, facts.header.index_count - 1
+    if facts.slot_count < 1 or (facts.size - facts.entries_start) % INDEX_ENTRY_SIZE:
+        return False
+    if facts.entry_position(newest) + INDEX_ENTRY_SIZE > facts.size:
+        return False
+    if newest == 0:
+        return True
+    data = files.read(facts.path, facts.entry_position(newest), INDEX_ENTRY_SIZE)
+    key_hash, physical_offset, _, previous = INDEX_ENTRY_STRUCT.unpack(data.tobytes())
+    slot = files.read(facts.path, INDEX_HEADER_SIZE + key_hash % facts.slot_count * INDEX_SLOT_SIZE, INDEX_SLOT_SIZE)
+    # One of the two may be damaged, or a step ahead where a broker is writing.
+    is_newest = INDEX_SLOT_STRUCT.unpack(slot.tobytes()) == (newest,)
+    signs: tuple[bool, ...] = (
+        physical_offset == header.end_physical_offset,
+        is_newest,
+        0 <= previous < newest,
+        key_hash >= 0,
+    )
+    return signs.count(True) >= 3
+
+
+def entry_blocks(files: StoreFiles, facts: IndexFileFacts) -> Iterator[tuple[int, Entries]]:
+    """(number of the first, entries) of all entries, in portions."""
+    for number in range(1, facts.header.index_count, ENTRIES_AT_ONCE):
+        yield number, read_entries(files, facts, number, min(ENTRIES_AT_ONCE, facts.header.index_count - number))
+
+
+def read_entries(files: StoreFiles, facts: IndexFileFacts, number: int, count: int) -> Entries:
+    """Entries from `number` on."""
+    data = files.read(facts.path, facts.entry_position(number), count * INDEX_ENTRY_SIZE)
+    return data[: len(data) // INDEX_ENTRY_SIZE * INDEX_ENTRY_SIZE].view(INDEX_ENTRY_DTYPE)
+
+
+def find_key(files: StoreFiles, path: str, key_hashes: set[int]) -> Iterator[int]:
+    """Physical offsets of the entries of one file that have one of `key_hashes`, newest first of each. Raises OSError."""
+    for _, physical_offset in find_entries(files, path, key_hashes):
+        yield physical_offset
+
+
+def find_entries(files: StoreFiles, path: str, key_hashes: set[int]) -> Iterator[tuple[int, int]]:
+    """(entry number, physical offset) of the entries with one of `key_hashes`, by following the chains of their slots."""
+    try:
+        facts = index_facts(files, path)
+    except (FileNotFoundError, ValueError):
+        return
+    for key_hash in sorted(key_hashes):
+        position = INDEX_HEADER_SIZE + key_hash % facts.slot_count * INDEX_SLOT_SIZE
+        number = INDEX_SLOT_STRUCT.unpack(files.read(path, position, INDEX_SLOT_SIZE).tobytes())[0]
+        while 0 < number < facts.entry_count_max:
+            data = files.read(path, facts.entry_position(number), INDEX_ENTRY_SIZE)
+            if len(data) < INDEX_ENTRY_SIZE:
+                break
+            entry_hash, physical_offset, _, previous = INDEX_ENTRY_STRUCT.unpack(data.tobytes())
+            if entry_hash == key_hash:
+                yield number, physical_offset
+            if previous >= number:
+                break  # chains lead backwards only; anything else is damage
+            number = previous

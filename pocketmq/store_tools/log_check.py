@@ -1,0 +1,213 @@
+"""The whole log, stretch by stretch, by several processes.
+
+A stretch begins at the first place that looks like a sound record, so the one before it must end exactly there. Where it
+does not, the place is looked at once more from the end of the one before: a broker may be writing, or a body may hold a
+record's image. What is then still no record is a gap. When queues or index reach beyond it, it is damage. Without anything
+that knows of records behind it, it is the end of the log, and what lies behind was left over by an earlier truncation.
+"""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from typing import Final, NamedTuple
+
+from pocketmq.store_tools.finding import Finding, Findings, Severity
+from pocketmq.store_tools.index_check import MISSING_KEPT_MAX
+from pocketmq.store_tools.log_walk import UNWRITTEN, Gap, first_sound, why_unsound
+from pocketmq.store_tools.range_check import CheckPlan, RangeCheck, RangeResult
+from pocketmq.store_tools.store_files import QueueKey, StoreFiles
+
+RANGE_SIZE: Final = 32 << 20
+PATIENCE_S: Final = 3.0
+POLL_S: Final = 0.05
+QUARANTINE: Final = "`pocketmq store repair --quarantine` puts it aside, so that all behind it is served"
+CUT: Final = "the next start of a broker cuts it off, so does `pocketmq store repair`"
+# Below this a second process costs more time than it saves.
+_ALONE_MAX: Final = 64 << 20
+_MARK_SIZE: Final = 36
+
+# (bytes of log done, bytes of log in all)
+OnProgress = Callable[[int, int], None]
+
+
+class Stretch(NamedTuple):
+    """Physical offsets; `is_record`: a record begins at `begin`, not somewhere behind it."""
+
+    begin: int
+    stop: int
+    is_record: bool
+
+
+_worker: RangeCheck
+
+
+def _begin_worker(plan: CheckPlan) -> None:
+    global _worker
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _worker = RangeCheck(plan)
+
+
+def _end_with_parent() -> None:
+    """A pool does not hear of it when its owner is killed."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _run_worker(stretch: Stretch) -> RangeResult:
+    return _worker.run(*stretch)
+
+
+class LogCheck:
+    """One way through the log; afterwards the sums of what its stretches found, and `end`, its physical end."""
+
+    def __init__(self, files: StoreFiles, plan: CheckPlan, *, running: bool, workers: int) -> None:
+        """`running`: a broker holds the lock. `workers` 0: one a core."""
+        self.findings = Findings()
+        self.records = 0
+        self.begin = self.end = files.log.min_offset
+        self.last_store_timestamp_ms = 0
+        self.gaps: list[Gap] = []
+        self.matched: Counter[QueueKey] = Counter()
+        self.missing_units: list[tuple[QueueKey, int, int]] = []
+        self.missing_unit_count = 0
+        self.missing_keys: list[tuple[int, int]] = []
+        self.missing_key_count = 0
+        self.outlived: Counter[str] = Counter()
+        self._files = files
+        self._plan = plan
+        self._running = running
+        self._workers = workers
+        self._own = RangeCheck(plan, files)
+
+    def run(self, on_progress: OnProgress, range_size: int = RANGE_SIZE) -> None:
+        """Raises OSError."""
+        stretches = list(self._stretches(range_size))
+        total = sum(stretch.stop - stretch.begin for stretch in stretches)
+        done = 0
+        on_progress(0, total)
+        for stretch, found in self._results(stretches, total):
+            done += stretch.stop - stretch.begin
+            if not self._take(stretch, found):
+                break
+            on_progress(done, total)
+        self._judge_end()
+        on_progress(total, total)
+
+    def _stretches(self, range_size: int) -> Iterator[Stretch]:
+        """The stretches that have data."""
+        for file in self._files.log.files:
+            try:
+                extents = self._files.data_extents(file.path, file.size)
+            except FileNotFoundError:
+                continue  # retention was quicker
+            for begin in range(0, file.size, range_size):
+                stop = min(begin + range_size, file.size)
+                if any(data_begin < stop and data_end > begin for data_begin, data_end in extents):
+                    yield Stretch(file.start_offset + begin, file.start_offset + stop, begin == 0)
+
+    def _results(self, stretches: list[Stretch], total: int) -> Iterator[tuple[Stretch, RangeResult]]:
+        """The stretches in their order, each with its result."""
+        workers = self._workers or (1 if total <= _ALONE_MAX else os.cpu_count() or 1)
+        if workers == 1:
+            for stretch in stretches:
+                yield stretch, self._own.run(*stretch)
+            return
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(workers, context, _begin_worker, (self._plan,)) as pool:
+            waiting: deque[tuple[Stretch, Future[RangeResult]]] = deque()
+            try:
+                for stretch in stretches:
+                    # Workers begin here, and inherit the mask: Ctrl-C reaches all, but the one who asked ends the others.
+                    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+                    waiting.append((stretch, pool.submit(_run_worker, stretch)))
+                    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+                    if len(waiting) > 3 * workers:
+                        first, future = waiting.popleft()
+                        yield first, future.result()
+                while waiting:
+                    first, future = waiting.popleft()
+                    yield first, future.result()
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    def _take(self, stretch: Stretch, found: RangeResult) -> bool:
+        """Put a stretch's result behind those before it; False where the log ends in front of it."""
+        if found.first < 0 or self.end >= stretch.stop:
+            return True
+        if found.first > self.end:
+            self._merge(self._own.run(self.end, found.first, True))
+            if self.end < found.first and not self._is_damage(self.end, found.first):
+                return False
+            self.end = max(self.end, found.first)
+        if found.first < self.end:
+            found = self._own.run(self.end, stretch.stop, True)
+        self._merge(found)
+        return True
+
+    def _merge(self, found: RangeResult) -> None:
+        self.end = max(self.end, found.end)
+        self.records += found.records
+        self.last_store_timestamp_ms = max(self.last_store_timestamp_ms, found.last_store_timestamp_ms)
+        self.outlived.update(found.outlived)
+        self.findings.merge(found.findings)
+        self.findings.merge(found.keys.findings)
+        self.matched.update(found.matched)
+        self.missing_units += found.missing_units[: MISSING_KEPT_MAX - len(self.missing_units)]
+        self.missing_unit_count += found.missing_unit_count
+        self.missing_keys += found.keys.missing[: MISSING_KEPT_MAX - len(self.missing_keys)]
+        self.missing_key_count += found.keys.missing_count
+        for gap in found.gaps:
+            self._add_gap(gap)
+
+    # --- judging ---------------------------------------------------------------------------------------------------
+
+    def _add_gap(self, gap: Gap) -> None:
+        self.gaps.append(gap)
+        what = f"{gap.end - gap.begin} bytes at physical offset {gap.begin} are no record: {gap.reason}"
+        self.findings.add(self._at(gap.begin, "log damage", what, QUARANTINE))
+
+    def _at(self, physical_offset: int, kind: str, what: str, advice: str, severity: Severity = Severity.LOG) -> Finding:
+        file = self._files.log.file_at(physical_offset)
+        path, position = (file.path, physical_offset - file.start_offset) if file else (self._files.log.folder, -1)
+        return Finding(severity, kind, path, position, what, advice, physical_offset)
+
+    def _is_damage(self, begin: int, end: int) -> bool:
+        """Judge bytes with sound records behind them: damage (which is noted), or the end of the log."""
+        if 0 < self._plan.known_end <= begin:
+            return False
+        begin = max(begin, self._files.refresh_log().min_offset)
+        # Retention may have taken the file with what was here.
+        if begin < end:
+            self._add_gap(Gap(begin, end, why_unsound(self._files, begin, self._plan.check_crc) or UNWRITTEN))
+        return True
+
+    def _judge_end(self) -> None:
+        """Whether the log ends at unwritten bytes or at the end of a file, and not in the middle of a record."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (reason := self._why_torn(self.end)) and self._running and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+        if reason and not self._running:
+            what = f"the log's last record, at physical offset {self.end}, is torn: {reason}"
+            self.findings.add(self._at(self.end, "log end", what, CUT))
+        elif (
+            why_unsound(self._files, self.end)
+            and first_sound(self._files, self.end + 1, self._files.log.end_offset) is not None
+        ):
+            what = "behind the log's end lie records of before an earlier truncation; no queue and no index knows them"
+            self.findings.add(self._at(self.end, "left-over", what, CUT, Severity.NOTE))
+
+    def _why_torn(self, end: int) -> str:
+        """Why the bytes at the log's end, which claim to be the record that belongs here, are none; "" at other bytes."""
+        file = self._files.log.file_at(end)
+        if file is None:
+            return ""
+        mark = self._files.read(file.path, end - file.start_offset, _MARK_SIZE).tobytes()
+        claims = len(mark) == _MARK_SIZE and int.from_bytes(mark[-8:], "big") == end and any(mark[:8])
+        return why_unsound(self._files, end, self._plan.check_crc) if claims else ""

@@ -1,0 +1,199 @@
+"""Going through a log by `pread`: windows of sound records, and what lies between them.
+
+The chain is followed from record to record, over the BLANK at a file's end into the next file. Where the bytes are no sound
+record the next place that holds one is searched, and what is between is a `Gap`. The walk does not judge: whether a gap is
+damage, or the end of the log with left-over bytes behind it, is seen only by who knows queues and index.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from pocketmq.store.format.layout import BLANK_MAGIC_CODE, BLANK_SIZE, BLANK_STRUCT, RECORD_SIZE_MIN
+from pocketmq.store.format.record import BadRecordError, bounds, check_record, decode_record
+from pocketmq.store.format.record_chain import MARK_SIZE, chained, record_candidates
+from pocketmq.store.format.record_window import RecordWindow
+from pocketmq.store_tools.store_files import Bytes, RowFile, StoreFiles
+
+WINDOW_SIZE: Final = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Bytes [begin, end) of the log, physical offsets, that are no sound records, and why the first of them is none."""
+
+    begin: int
+    end: int
+    reason: str
+
+
+# A record's begin is looked for so far in front of a byte in its middle.
+_SEARCHED_BACK: Final = 8 << 20
+UNWRITTEN: Final = "nothing is written here"
+
+
+def record_bytes(files: StoreFiles, physical_offset: int) -> memoryview:
+    """The bytes of the record that begins at `physical_offset`: as many as it claims to have and its file has.
+
+    Raises BadRecordError when no file has that offset, and OSError.
+    """
+    file = files.log.file_at(physical_offset)
+    if file is None:
+        raise BadRecordError(f"no file of the log has physical offset {physical_offset}")
+    position = physical_offset - file.start_offset
+    data = files.read(file.path, position, min(4096, file.size - position))
+    size = int.from_bytes(data[:4].tobytes(), "big", signed=True)
+    if len(data) < size <= file.size - position:
+        data = files.read(file.path, position, size)
+    return memoryview(data[: max(size, RECORD_SIZE_MIN)]).toreadonly()  # type: ignore[arg-type]  # an ndarray is a buffer
+
+
+def why_unsound(files: StoreFiles, physical_offset: int, check_crc: bool = True) -> str:
+    """Why there is no sound record at `physical_offset`, "" if there is one."""
+    try:
+        view = record_bytes(files, physical_offset)
+        if len(view) >= BLANK_SIZE and not any(view[:BLANK_SIZE]):
+            return UNWRITTEN
+        check_record(view, 0, physical_offset, check_crc)
+        decode_record(view)
+    except BadRecordError as error:
+        return str(error)
+    return ""
+
+
+def first_sound(files: StoreFiles, begin: int, stop: int) -> int | None:
+    """Physical offset of the first sound record that begins in [begin, stop), or None."""
+    for file in files.log.files:
+        for found in _candidates(files, file, max(begin, file.start_offset), min(stop, file.end_offset)):
+            if not why_unsound(files, found):
+                return found
+    return None
+
+
+def sound_behind(files: StoreFiles, bad: int, stop: int) -> int | None:
+    """Where sound records go on behind the bad one at `bad`, before `stop`; None if they do not.
+
+    As the bad record itself says, if that is so: only its content is damaged then, and its body, which anybody may have
+    written, could hold the image of a record. Else nearer than the smallest record none can begin.
+    """
+    try:
+        end = bad + bounds(record_bytes(files, bad), 0)[0]
+    except BadRecordError:
+        end = -1
+    if bad < end < stop and not why_unsound(files, end):
+        return end
+    return first_sound(files, bad + RECORD_SIZE_MIN, stop)
+
+
+def record_around(files: StoreFiles, file: RowFile, position: int) -> int | None:
+    """Position of the sound record that has the byte `position` of a file, or of one that begins there; None without."""
+    begin = max(0, position - _SEARCHED_BACK)
+    data = files.read(file.path, begin, min(position - begin + MARK_SIZE, file.size - begin))
+    for start in reversed(record_candidates(data, file.start_offset + begin).tolist()):
+        at = begin + int(start)
+        size = int.from_bytes(files.read(file.path, at, 4).tobytes(), "big", signed=True)
+        if at == position or (at < position < at + size and not why_unsound(files, file.start_offset + at)):
+            return at
+    return None
+
+
+def _candidates(files: StoreFiles, file: RowFile, begin: int, end: int) -> Iterator[int]:
+    if begin >= end:
+        return
+    for data_begin, data_end in files.data_extents(file.path, file.size):
+        first = max(begin - file.start_offset, data_begin - MARK_SIZE, 0)
+        last = min(end - file.start_offset, data_end)
+        for position in range(first, last, WINDOW_SIZE):
+            # The overlap lets a record's mark be seen whole in one of two windows.
+            data = files.read(file.path, position, min(WINDOW_SIZE + MARK_SIZE - 1, file.size - position))
+            for start in record_candidates(data, file.start_offset + position).tolist():
+                if begin <= file.start_offset + position + start < end:
+                    yield file.start_offset + position + start
+
+
+class LogWalk:
+    """Iterates over RecordWindows of the sound records that begin in [begin, stop), physical offsets.
+
+    `begin` must be where a record begins, or a file. Afterwards `position` is the first byte behind what was seen, `gaps`
+    what had to be stepped over, and `reason` why the walk ended before `stop` ("" if it did not; UNWRITTEN at zeros).
+    Raises OSError.
+    """
+
+    def __init__(
+        self,
+        files: StoreFiles,
+        begin: int,
+        stop: int,
+        *,
+        check_crc: bool = True,
+        known_end: int = 0,
+        window_size: int = WINDOW_SIZE,
+    ) -> None:
+        """`known_end`: nothing knows of records behind it, so the log ends at the first gap there; 0: not known."""
+        self.position = begin
+        self.gaps: list[Gap] = []
+        self.reason = ""
+        self._files = files
+        self._stop = stop
+        self._check_crc = check_crc
+        self._known_end = known_end
+        self._window_size = window_size
+
+    def __iter__(self) -> Iterator[RecordWindow]:
+        size = self._window_size
+        while self.position < self._stop:
+            file = self._files.log.file_at(self.position)
+            if file is None:
+                return
+            data = self._read(file, size)
+            starts, sizes = chained(data, self.position)
+            within = int(starts.searchsorted(self._stop - self.position))
+            starts, sizes = starts[:within], sizes[:within]
+            window = RecordWindow(data, self.position, starts, sizes)
+            unsound = window.first_unsound(self._check_crc) if within else None
+            if unsound is not None:
+                starts, sizes = starts[:unsound], sizes[:unsound]
+                window = RecordWindow(data, self.position, starts, sizes)
+            consumed = int(starts[-1] + sizes[-1]) if len(starts) else 0
+            self.position += consumed
+            if len(starts):
+                yield window
+            if self.position >= self._stop or (unsound is None and self.position >= file.end_offset):
+                continue
+            wanted = self._next_size(file, data[consumed:]) if unsound is None else 0
+            size = max(self._window_size, wanted)
+            if wanted == 0 and not self._step_over():
+                return
+
+    def _read(self, file: RowFile, size: int) -> Bytes:
+        position = self.position - file.start_offset
+        return self._files.read(file.path, position, min(size, file.size - position))
+
+    def _next_size(self, file: RowFile, rest: Bytes) -> int:
+        """How many bytes the next window needs at least, after a BLANK too; 0 when these bytes are no record."""
+        room = file.end_offset - self.position
+        if len(rest) < MARK_SIZE and room > len(rest):
+            return MARK_SIZE
+        if len(rest) < BLANK_SIZE:
+            return 0
+        size, magic_code = BLANK_STRUCT.unpack(rest[:BLANK_SIZE].tobytes())
+        if magic_code == BLANK_MAGIC_CODE and size == room:
+            self.position = file.end_offset
+            return 1
+        is_cut_off = len(rest) < size <= room and len(record_candidates(rest[:MARK_SIZE], self.position)) > 0
+        return int(size) if is_cut_off else 0
+
+    def _step_over(self) -> bool:
+        """Go on at the next sound record; whether there is one."""
+        self.reason = why_unsound(self._files, self.position, self._check_crc)
+        if not self.reason:
+            # The bytes changed between two looks: a broker is writing here. One more look decides.
+            return True
+        if 0 < self._known_end <= self.position:
+            return False
+        found = sound_behind(self._files, self.position, self._stop)
+        if found is None:
+            return False
+        self.gaps.append(Gap(self.position, found, self.reason))
+        self.position, self.reason = found, ""
+        return True

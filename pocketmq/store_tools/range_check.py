@@ -1,0 +1,232 @@
+"""One stretch of log against everything that is derived from it: the work that several processes share.
+
+Records say in which queue they are and at which queue offset, so a stretch is checked by reading just those units: what a
+record must have there is compared with what is there, a queue at a time. Which units have *no* record follows by counting:
+two records never match the same unit, so a queue whose units are as many as the records that matched has none too many.
+Only where the numbers differ somebody has to look at the units one by one (`queue_check`).
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from pocketmq.store.queue.consume_queue import BLANK_UNIT_SIZE
+from pocketmq.store.queue.consume_queue_ext import EXT_ADDRESS_MAX
+from pocketmq.store.format.delay_level import DelayLevels
+from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_DTYPE
+from pocketmq.store_tools.expected import Expected
+from pocketmq.store_tools.finding import Finding, Findings, Severity
+from pocketmq.store_tools.index_check import MISSING_KEPT_MAX, IndexFileCheck, KeyComparison, compare_keys
+from pocketmq.store_tools.log_walk import Gap, LogWalk, first_sound
+from pocketmq.store_tools.queue_files import QueueFiles, ext_unit
+from pocketmq.store_tools.store_files import QueueKey, StoreFiles
+
+REPAIR_QUEUES: Final = "`pocketmq store repair --queues` makes the queues again"
+_SECOND_MS: Final = 1000
+_NO_UNITS: Final = np.empty(0, CONSUME_QUEUE_UNIT_DTYPE)
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueExtent:
+    """What a queue had when the check began: units [first, end), the first of a record that is in the log, at
+    `first_physical_offset`; and behind which physical offset its last record ends."""
+
+    begin: int
+    first: int
+    end: int
+    first_physical_offset: int
+    max_physical_offset: int
+
+
+@dataclass
+class CheckPlan:
+    """What every stretch needs to know. `index` is None when no index is to be looked at."""
+
+    root: str
+    commit_log_folder: str
+    check_crc: bool
+    queues: dict[QueueKey, QueueExtent]
+    index: list[IndexFileCheck] | None
+    # None: any due time some whole seconds after the store time is right, since the broker's table is not known.
+    delay_levels: DelayLevels | None
+    topics_gone: bool
+    known_topics: frozenset[str]
+    # Behind the newest record that queues or index know of; 0 if there are none.
+    known_end: int
+    # Topic -> physical offset: records before that are of a life of the topic that is over.
+    dropped: dict[str, int]
+
+
+@dataclass
+class RangeResult:
+    """`first` is the physical offset of the first sound record, -1 without one; `end` is behind the last."""
+
+    first: int = -1
+    end: int = -1
+    reason: str = ""
+    records: int = 0
+    last_store_timestamp_ms: int = 0
+    gaps: list[Gap] = field(default_factory=list)
+    # How many units of each queue were seen to be those of their records.
+    matched: Counter[QueueKey] = field(default_factory=Counter)
+    # (queue, queue offset, physical offset) of records that have no unit; a broker may be about to make it.
+    missing_units: list[tuple[QueueKey, int, int]] = field(default_factory=list)
+    missing_unit_count: int = 0
+    keys: KeyComparison = field(default_factory=KeyComparison)
+    # Records of topics that are deleted, or were and came again.
+    outlived: Counter[str] = field(default_factory=Counter)
+    findings: Findings = field(default_factory=Findings)
+
+
+class RangeCheck:
+    """Checks stretches of one store."""
+
+    def __init__(self, plan: CheckPlan, files: StoreFiles | None = None) -> None:
+        self._plan = plan
+        self._files = files or StoreFiles(plan.root, plan.commit_log_folder)
+        self._queue_files: dict[QueueKey, QueueFiles] = {}
+
+    def run(self, begin: int, stop: int, is_record: bool) -> RangeResult:
+        """Check the records that begin in [begin, stop). `is_record`: one is known to begin at `begin`, else it is searched.
+
+        Raises OSError.
+        """
+        files, result, expected = self._files, RangeResult(), Expected()
+        if files.log.file_at(begin) is None or files.log.end_offset < stop:
+            files.refresh_log()
+        first = begin if is_record else first_sound(files, begin, stop)
+        if first is None:
+            return result
+        walk = LogWalk(files, first, stop, check_crc=self._plan.check_crc, known_end=self._plan.known_end)
+        for window in walk:
+            if result.first < 0:
+                result.first = int(window.physical_offsets[0])
+            expected.add(window)
+            result.last_store_timestamp_ms = int(window.fixed("store_timestamp_ms")[-1])
+        result.end, result.reason, result.records = walk.position, walk.reason, expected.records
+        # A gap in front is left to who knows where the stretch before ended.
+        result.gaps = [gap for gap in walk.gaps if gap.begin >= result.first]
+        if result.first < 0:
+            return result
+        self._compare_units(result, expected)
+        if self._plan.index is not None:
+            result.keys = compare_keys(files, self._plan.index, expected, result.first, result.end, result.gaps)
+        return result
+
+    # --- queues ----------------------------------------------------------------------------------------------------
+
+    def _compare_units(self, result: RangeResult, expected: Expected) -> None:
+        columns = expected.units()
+        if not len(columns[0]):
+            return
+        order = np.argsort(columns[0], kind="stable")
+        columns = tuple(column[order] for column in columns)
+        cuts = np.flatnonzero(np.diff(columns[0])) + 1
+        for begin, end in zip([0, *cuts.tolist()], [*cuts.tolist(), len(order)], strict=True):
+            key = expected.queues[int(columns[0][begin])]
+            self._compare_queue(result, key, tuple(column[begin:end] for column in columns[1:]))
+
+    def _compare_queue(self, result: RangeResult, key: QueueKey, columns: tuple[Any, ...]) -> None:
+        queue_offsets, physical_offsets = columns[0], columns[1]
+        past = physical_offsets < self._plan.dropped.get(key[0], 0)
+        if past.any():
+            result.outlived[key[0]] += int(np.count_nonzero(past))
+            columns = tuple(column[~past] for column in columns)
+            queue_offsets, physical_offsets = columns[0], columns[1]
+            if not len(queue_offsets):
+                return
+        extent = self._plan.queues.get(key)
+        queue = self._queue(key)
+        if extent is None and queue.end == queue.begin:
+            if key[0] not in self._plan.known_topics and not self._plan.topics_gone:
+                result.outlived[key[0]] += len(queue_offsets)
+            else:
+                self._missing(result, key, queue_offsets, physical_offsets)
+            return
+        right = np.zeros(len(queue_offsets), np.bool_)
+        found = np.full(len(queue_offsets), -1)  # physical offsets in the units, -1 without a unit
+        breaks = np.flatnonzero(np.diff(queue_offsets) != 1) + 1
+        for begin, end in zip([0, *breaks.tolist()], [*breaks.tolist(), len(queue_offsets)], strict=True):
+            units = queue.units(int(queue_offsets[begin]), end - begin) if queue_offsets[begin] >= 0 else _NO_UNITS
+            run = slice(begin, begin + len(units))
+            is_unit = (units["size"] > 0) & (units["size"] != BLANK_UNIT_SIZE)
+            found[run] = np.where(is_unit, units["physical_offset"], -1)
+            right[run] = self._right(result, key, queue, [column[run] for column in columns], units)
+        if extent is not None:
+            within = (queue_offsets >= extent.first) & (queue_offsets < extent.end)
+            result.matched[key] += int(np.count_nonzero(right & within))
+        wrong = ~right & (found != physical_offsets)
+        if extent is not None:
+            # A topic that was deleted counts from 0 again: records before its queue's first one are of its life before.
+            older = wrong & (physical_offsets < extent.first_physical_offset) & (queue_offsets >= extent.first)
+            if older.any():
+                result.outlived[key[0]] += int(np.count_nonzero(older))
+                wrong &= ~older
+        missing = wrong & (found < 0)
+        self._missing(result, key, queue_offsets[missing], physical_offsets[missing])
+        for row in np.flatnonzero(wrong & ~missing).tolist():
+            path, position = queue.place(int(queue_offsets[row]))
+            what = (
+                f"unit {int(queue_offsets[row])} of {key[0]}/{key[1]} points at physical offset {int(found[row])}, "
+                f"its record is at {int(physical_offsets[row])}"
+            )
+            self._add(result, "queue unit", path, position, what, int(physical_offsets[row]))
+
+    def _queue(self, key: QueueKey) -> QueueFiles:
+        queue = self._queue_files.get(key)
+        if queue is None:
+            self._files.forget_queue_row(key)
+            queue = self._queue_files[key] = QueueFiles(self._files, key)
+        return queue
+
+    def _missing(self, result: RangeResult, key: QueueKey, queue_offsets: Rows, physical_offsets: Rows) -> None:
+        result.missing_unit_count += len(queue_offsets)
+        room = MISSING_KEPT_MAX - len(result.missing_units)
+        pairs = zip(queue_offsets[:room].tolist(), physical_offsets[:room].tolist(), strict=True)
+        result.missing_units += [(key, queue_offset, offset) for queue_offset, offset in pairs]
+
+    def _right(
+        self, result: RangeResult, key: QueueKey, queue: QueueFiles, columns: list[Any], units: Any
+    ) -> npt.NDArray[np.bool_]:
+        """Which units are those of their records; those that point at them, but say something wrong, become findings."""
+        queue_offsets, physical_offsets, sizes, codes, timed, store_times = columns
+        own = units["physical_offset"] == physical_offsets
+        found = units["tags_code"].astype(np.int64)
+        same = (found == codes) & ~timed
+        if timed.any():
+            same |= timed & self._due_times(key, found, store_times)
+        for row in np.flatnonzero(own & ~same & (found <= EXT_ADDRESS_MAX)).tolist():
+            unit = ext_unit(self._files, key, int(found[row]))
+            if unit is not None and unit[1] == store_times[row]:
+                due = self._due_times(key, np.array([unit[0]]), store_times[row : row + 1])
+                same[row] = bool(due[0]) if timed[row] else unit[0] == codes[row]
+        same_size = units["size"] == sizes
+        for row in np.flatnonzero(own & ~(same & same_size)).tolist():
+            path, position = queue.place(int(queue_offsets[row]))
+            if not same_size[row]:
+                what = f"size {int(units['size'][row])}, its record has {int(sizes[row])}"
+            elif timed[row]:
+                what = f"deliver time {int(found[row])}, its record was stored at {int(store_times[row])}"
+            else:
+                what = f"tags code {int(found[row])}, its record's tags have {int(codes[row])}"
+            self._add(
+                result, "queue unit", path, position,
+                f"unit {int(queue_offsets[row])} of {key[0]}/{key[1]} says {what}", int(physical_offsets[row]),
+            )  # fmt: skip
+        # What points at its record counts as its unit even when the rest of it is wrong: it is reported already.
+        return np.asarray(own)
+
+    def _due_times(self, key: QueueKey, due_ms: Rows, store_times: Rows) -> npt.NDArray[np.bool_]:
+        waits = due_ms - store_times
+        levels = self._plan.delay_levels
+        if levels is None:
+            return np.asarray((waits > 0) & (waits % _SECOND_MS == 0))
+        # Level n waits in queue n - 1; a clamped level stands in the last one.
+        return np.asarray(waits == levels.delay_ms(key[1] + 1))
+
+    def _add(self, result: RangeResult, kind: str, path: str, position: int, what: str, physical_offset: int) -> None:
+        result.findings.add(Finding(Severity.DERIVED, kind, path, position, what, REPAIR_QUEUES, physical_offset))

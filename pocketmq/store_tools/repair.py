@@ -1,0 +1,140 @@
+"""`repair`: queues, index and checkpoint made again from the log, on a store that nobody else uses.
+
+The making is the store's own recovery, told to take nothing for granted. What is here is what a person needs around it: the
+store is looked at first and it is said what will be done; how far it is is shown; at the end the store is looked at again.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import Final
+
+from rich.console import Console
+
+from pocketmq.runtime.clock import SystemClock
+from pocketmq.store.queue.bulk_dispatch import BulkDispatcher
+from pocketmq.store.disk.file_disk import FileDisk
+from pocketmq.store.format.layout import QUEUE_OFFSET_POSITION
+from pocketmq.store.log.log_scan import LogScan
+from pocketmq.store.log.quarantine import apply
+from pocketmq.store_tools import report
+from pocketmq.store_tools.log_check import LogCheck
+from pocketmq.store_tools.log_walk import Gap
+from pocketmq.store_tools.queue_check import Misnumbered
+from pocketmq.store_tools.selection import read_record
+from pocketmq.store_tools.stopped_store import stopped_store
+from pocketmq.store_tools.store_files import StoreFiles
+from pocketmq.store_tools.verify import Verify
+
+EXIT_REFUSED: Final = 4
+
+
+class Repair:
+    """One repair of one store. Raises StoreError when it is in use, OSError."""
+
+    def __init__(self, files: StoreFiles, console: Console, delay_levels: str | None = None) -> None:
+        """`delay_levels` is the broker's messageDelayLevel, by which scheduled messages get their time to deliver at."""
+        self._root = files.root
+        self._commit_log_folder = files.commit_log_folder
+        self._files = files
+        self._console = console
+        self._store = stopped_store(files.root, files, SystemClock(), delay_levels)
+
+    def run(self, *, queues: bool, index: bool, quarantine: bool, is_agreed: bool) -> int:
+        """Repair; the exit code, which is that of `verify` afterwards, or EXIT_REFUSED when nothing was done."""
+        before = self._look("before", self._files)
+        log = before.log
+        assert log is not None
+        if log.gaps and not quarantine:
+            self._say(
+                f"nothing is done: the log is damaged in {len(log.gaps)} places. With --quarantine the damaged bytes are "
+                f"saved in {self._root}/quarantine and fillers take their place, so that all behind them is served"
+            )
+            return EXIT_REFUSED
+        self._say_plan(log, before.misnumbered, queues=queues, index=index)
+        if not is_agreed and not self._ask():
+            self._say("nothing is done")
+            return EXIT_REFUSED
+        with report.progress_bar(self._console, "repair") as bar:
+            task = bar.add_task("", total=None)
+
+            def on_progress(what: str, done: int, total: int) -> None:
+                bar.update(task, completed=done, total=total)
+
+            if log.gaps or before.misnumbered:
+                self._mend_log(log.gaps, before.misnumbered)
+            found = self._store.load(on_progress, rebuild=queues)
+            found.loss_window = ""  # nobody is going to write
+            try:
+                if index and not queues:
+                    self._index_again(on_progress)
+            finally:
+                self._store.shutdown()
+        for line in found.lines():
+            self._say(line)
+        return self._look("after", StoreFiles(self._root, self._commit_log_folder)).result.exit_code
+
+    def _look(self, when: str, files: StoreFiles) -> Verify:
+        with report.progress_bar(self._console, f"verify {when}") as bar:
+            task = bar.add_task("", total=None)
+            verify = Verify(files)
+            verify.run(lambda done, total: bar.update(task, completed=done, total=total))
+        report.show(verify.result, self._console)
+        return verify
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, markup=False)
+
+    def _say_plan(self, log: LogCheck, misnumbered: list[Misnumbered], *, queues: bool, index: bool) -> None:
+        size = log.end - log.begin
+        self._say(f"repair of {self._root}:")
+        for gap in log.gaps:
+            size_bad = gap.end - gap.begin
+            self._say(f"- {size_bad} bytes at physical offset {gap.begin} go into quarantine/, fillers take their place")
+        if misnumbered:
+            self._say(f"- {len(misnumbered)} records whose queue offset is wrong get the right one")
+        if queues:
+            self._say(f"- all queues and the index are deleted and made again from {size:,} bytes of log, in one reading")
+        elif index:
+            self._say(f"- the index is deleted and made again from {size:,} bytes of log")
+        self._say(f"- the log ends at physical offset {log.end}; what lies behind is cut off, saved if it could be records")
+
+    def _ask(self) -> bool:
+        if not sys.stdin.isatty():
+            self._say("this is no terminal to ask on: say --yes")
+            return False
+        return input("go on? [y/N] ").strip().lower() in ("y", "yes")
+
+    def _mend_log(self, gaps: list[Gap], misnumbered: list[Misnumbered]) -> None:
+        """Before the store is opened, whatever its recovery would think: quarantine, and right queue offsets."""
+        disk, clock = FileDisk(), SystemClock()
+        lock = disk.lock(f"{self._root}/lock")
+        rows = stopped_store(self._root, self._files, clock).commit_log.mapped_files
+        try:
+            rows.load()
+            for gap in gaps:
+                # Times never go back in a log; that of the record behind does not either.
+                behind = read_record(self._files, gap.end)
+                assert behind is not None, f"a sound record was at {gap.end}"
+                now_ms, folder = clock.message_time_ms(), f"{self._root}/quarantine"
+                apply(rows, folder, gap.begin, gap.end, gap.reason, now_ms, behind.store_timestamp_ms)
+            for one in misnumbered:
+                file = rows.file_at(one.physical_offset)
+                assert file is not None, f"a record was at {one.physical_offset}"
+                at = one.physical_offset - file.start_offset + QUEUE_OFFSET_POSITION
+                file.view[at : at + 8] = one.right.to_bytes(8, "big")
+                file.region.sync(at, at + 8)
+        finally:
+            rows.close()
+            lock.close()
+
+    def _index_again(self, on_progress: Callable[[str, int, int], None]) -> None:
+        store = self._store
+        if store.index is None:
+            return
+        store.index.destroy()
+        bulk = BulkDispatcher(store.queues, store.index, store.delay_levels)
+        begin = store.min_physical_offset
+        scan = LogScan(store.commit_log.mapped_files, begin)
+        for window in scan:
+            bulk.dispatch(window, only=frozenset())
+            on_progress("indexing", scan.position - begin, store.max_physical_offset - begin)

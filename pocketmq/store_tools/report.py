@@ -1,0 +1,121 @@
+"""What `verify` found, for people and for programs."""
+
+import json
+from datetime import datetime
+from typing import Any, Final
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.text import Text
+
+from pocketmq.store_tools.finding import Finding, Severity
+from pocketmq.store_tools.verify import Verification
+
+EXIT_SOUND: Final = 0
+EXIT_LOG: Final = 1
+EXIT_DERIVED: Final = 2
+EXIT_UNREADABLE: Final = 3
+
+_SEVERITY: Final = {
+    Severity.LOG: ("damage", "red"),
+    Severity.DERIVED: ("differs", "yellow"),
+    Severity.NOTE: ("note", "dim"),
+}
+_VERDICT: Final = {
+    EXIT_SOUND: ("sound", "green"),
+    EXIT_LOG: ("the log is damaged", "red"),
+    EXIT_DERIVED: ("the log is sound, what is derived from it is not", "yellow"),
+}
+
+
+def progress_bar(console: Console, description: str) -> Progress:
+    """Bytes and bytes a second; nothing on anything but a terminal."""
+    return Progress(
+        TextColumn(description), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(),
+        console=console, transient=True, disable=not console.is_terminal,
+    )  # fmt: skip
+
+
+def time_text(time_ms: int) -> str:
+    """Local time with milliseconds, as a person reads it and `--from` takes it; the number itself outside the calendar."""
+    try:
+        return datetime.fromtimestamp(time_ms / 1000).astimezone().isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return str(time_ms)
+
+
+def show(result: Verification, console: Console) -> None:
+    """A summary and a line a finding, the worst last, where a terminal ends."""
+    size = result.log_end - result.log_begin
+    offsets = f"physical offsets {result.log_begin} to {result.log_end}"
+    newest = f", the newest of {time_text(result.last_store_timestamp_ms)}" if result.records else ""
+    holes = f", {result.holes:,} holes" if result.holes else ""
+    rows = {
+        "store": result.root + ("  (a broker is running on it)" if result.running else ""),
+        "log": f"{size:,} bytes in {result.log_files} files, {offsets}",
+        "records": f"{result.records:,} sound{newest}",
+        "queues": f"{result.queues:,} with {result.units:,} units that are their records'{holes}",
+        "index": f"{result.index_entries:,} entries in {result.index_files} files",
+    }
+    if result.outlived:
+        topics = ", ".join(f"{topic} ({count:,})" for topic, count in sorted(result.outlived.items())[:5])
+        rows["deleted"] = f"records of topics that are deleted, or were and came again: {topics}"
+    rows["took"] = f"{result.seconds:.2f} s, {size / 1e6 / max(result.seconds, 1e-9):,.0f} MB/s"
+    for name, value in rows.items():
+        console.print(Text(f"{name:8} ", "dim").append(value, "default"), soft_wrap=True)
+    for finding in sorted(result.findings.kept, key=lambda finding: finding.severity):
+        console.print(_line(finding), soft_wrap=True)
+    for kind, count in result.findings.left_out().items():
+        console.print(Text(f"... and {count:,} more of the kind: {kind}", "dim"))
+    verdict, style = _VERDICT[result.exit_code]
+    count = sum(result.findings.counts.values())
+    console.print(Text(f"{verdict}; {count:,} {'finding' if count == 1 else 'findings'}" if count else verdict, style))
+
+
+def _line(finding: Finding) -> Text:
+    word, style = _SEVERITY[finding.severity]
+    line = Text(f"{word}: ", style)
+    line.append(f"{finding.place}: ", "bold")
+    line.append(finding.what, "default")
+    if finding.advice:
+        line.append(f"; {finding.advice}", "dim")
+    return line
+
+
+def as_document(result: Verification) -> dict[str, Any]:
+    """The same as a JSON object."""
+    return {
+        "root": result.root,
+        "exitCode": result.exit_code,
+        "verdict": _VERDICT[result.exit_code][0],
+        "running": result.running,
+        "logBegin": result.log_begin,
+        "logEnd": result.log_end,
+        "logFiles": result.log_files,
+        "records": result.records,
+        "queues": result.queues,
+        "units": result.units,
+        "holes": result.holes,
+        "indexFiles": result.index_files,
+        "indexEntries": result.index_entries,
+        "deletedTopics": dict(result.outlived),
+        "lastStoreTimestamp": result.last_store_timestamp_ms,
+        "seconds": round(result.seconds, 3),
+        "findingCounts": dict(result.findings.counts),
+        "findings": [
+            {
+                "severity": _SEVERITY[finding.severity][0],
+                "kind": finding.kind,
+                "file": finding.path,
+                "position": finding.position,
+                "physicalOffset": finding.physical_offset,
+                "what": finding.what,
+                "advice": finding.advice,
+            }
+            for finding in sorted(result.findings.kept, key=lambda finding: -finding.severity)
+        ],
+    }
+
+
+def as_json(result: Verification) -> str:
+    return json.dumps(as_document(result), indent=2, ensure_ascii=False)

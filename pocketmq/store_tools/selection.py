@@ -1,0 +1,224 @@
+"""Which records `dump` and `export` are asked for, and how to get at them with as little reading as the store allows."""
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from pocketmq.store.format.java_hash import tags_code
+from pocketmq.store.format.key_hash import key_hashes
+from pocketmq.store.format.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
+from pocketmq.store.format.record import BadRecordError, Record, check_record, decode_record
+from pocketmq.store_tools.index_files import find_key
+from pocketmq.store_tools.log_walk import LogWalk, first_sound, record_bytes
+from pocketmq.store_tools.queue_files import QueueFiles, newest_record_end
+from pocketmq.store_tools.store_files import QueueKey, StoreFiles
+
+_TIME_MAX_MS: Final = (1 << 63) - 1
+_UNITS_AT_ONCE: Final = 4096
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What to show; None where it does not matter. Ends of ranges are exclusive, but `to_ms`, as in Apache's queries."""
+
+    topic: str | None = None
+    queue_id: int | None = None
+    tag: str | None = None
+    key: str | None = None
+    from_ms: int = 0
+    to_ms: int = _TIME_MAX_MS
+    from_physical_offset: int = 0
+    to_physical_offset: int = _TIME_MAX_MS
+    from_queue_offset: int = 0
+    to_queue_offset: int = _TIME_MAX_MS
+
+    def matches(self, record: Record) -> bool:
+        if not (
+            self.from_ms <= record.store_timestamp_ms <= self.to_ms
+            and self.from_physical_offset <= record.physical_offset < self.to_physical_offset
+            and self.from_queue_offset <= record.queue_offset < self.to_queue_offset
+            and (self.queue_id is None or record.queue_id == self.queue_id)
+            and (self.topic is None or str(record.topic, "utf-8", "replace") == self.topic)
+        ):
+            return False
+        if self.tag is None and self.key is None:
+            return True
+        properties = decode_properties(record.properties)
+        return (self.tag is None or properties.get(TAGS) == self.tag) and (
+            self.key is None or self.key in record_keys(properties)
+        )
+
+
+class Damage(msgspec.Struct):
+    """What a selection had to step over: counts for the report at the end."""
+
+    unreadable: int = 0
+
+
+def record_keys(properties: dict[str, str]) -> set[str]:
+    """The keys under which the index has a record."""
+    keys = set(properties.get(KEYS, "").split(" "))
+    keys.add(properties.get(UNIQ_KEY, ""))
+    keys.discard("")
+    return keys
+
+
+def parse_time_ms(text: str) -> int:
+    """Epoch ms of a time as a person writes it: ISO 8601 (local unless it names a zone), or the epoch ms themselves.
+
+    Raises ValueError that says what is accepted.
+    """
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        return round(datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise ValueError(
+            f"{text!r} is no time: write 2026-11-21, 2026-11-21T12:30:05.250, 2026-11-21T12:30:05+00:00 or epoch ms"
+        ) from None
+
+
+def select(files: StoreFiles, selection: Selection, damage: Damage) -> Iterator[Record]:
+    """The sound records that are asked for, ascending in physical offset. Raises OSError.
+
+    By the index if a key is asked for and there is one, by the queues if a topic is; else through the log, from the first
+    record of the time or offset on.
+    """
+    if selection.key is not None and files.index_paths():
+        offsets = _by_index(files, selection)
+    elif selection.topic is not None and any(topic == selection.topic for topic, _ in files.queue_keys()):
+        offsets = _by_queues(files, selection)
+    else:
+        yield from _by_log(files, selection, damage)
+        return
+    for physical_offset in offsets:
+        record = read_record(files, physical_offset)
+        if record is None:
+            damage.unreadable += 1
+        elif selection.matches(record):
+            yield record
+
+
+def read_record(files: StoreFiles, physical_offset: int) -> Record | None:
+    """The sound record at `physical_offset`, None when there is none."""
+    try:
+        view = record_bytes(files, physical_offset)
+        check_record(view, 0, physical_offset)
+        return decode_record(view)
+    except (BadRecordError, FileNotFoundError):
+        return None
+
+
+# --- by the index -----------------------------------------------------------------------------------------------------
+
+
+def _by_index(files: StoreFiles, selection: Selection) -> Iterator[int]:
+    assert selection.key is not None
+    topics = [selection.topic] if selection.topic is not None else sorted({topic for topic, _ in files.queue_keys()})
+    wanted = set(key_hashes([f"{topic}#{selection.key}" for topic in topics])) if topics else set[int]()
+    found = {offset for path in files.index_paths() for offset in find_key(files, path, wanted)}
+    min_offset = files.log.min_offset
+    yield from sorted(offset for offset in found if offset >= min_offset)
+
+
+# --- by the queues ----------------------------------------------------------------------------------------------------
+
+
+def _by_queues(files: StoreFiles, selection: Selection) -> Iterator[int]:
+    keys = [key for key in files.queue_keys() if key[0] == selection.topic and selection.queue_id in (None, key[1])]
+    yield from heapq.merge(*(_queue_offsets(files, key, selection) for key in keys))
+
+
+def _queue_offsets(files: StoreFiles, key: QueueKey, selection: Selection) -> Iterator[int]:
+    queue = QueueFiles(files, key)
+    begin = max(queue.first_at(files.log.min_offset), selection.from_queue_offset)
+    end = min(queue.end, selection.to_queue_offset)
+    if selection.from_physical_offset:
+        begin = max(begin, queue.first_at(selection.from_physical_offset))
+    if selection.from_ms:
+        begin = _first_from(files, queue, begin, end, selection.from_ms)
+    code = None if selection.tag is None or key[0].startswith("SCHEDULE_TOPIC") else tags_code(selection.tag)
+    while begin < end:
+        units = queue.units(begin, min(end - begin, _UNITS_AT_ONCE))
+        if not len(units):
+            return
+        begin += len(units)
+        # An address in the ext file, below all hashes, says nothing about the tag.
+        sought = units if code is None else units[(units["tags_code"] == code) | (units["tags_code"] < -(1 << 31))]
+        for physical_offset, size in zip(sought["physical_offset"].tolist(), sought["size"].tolist(), strict=True):
+            if size <= 0 or physical_offset < files.log.min_offset:
+                continue
+            if physical_offset >= selection.to_physical_offset:
+                return
+            yield physical_offset
+        if selection.to_ms < _TIME_MAX_MS:
+            last = read_record(files, int(units["physical_offset"][-1]))
+            if last is not None and last.store_timestamp_ms > selection.to_ms:
+                return
+
+
+def _first_from(files: StoreFiles, queue: QueueFiles, begin: int, end: int, from_ms: int) -> int:
+    """Queue offset of the first record stored at `from_ms` or later."""
+    while begin < end:
+        middle = (begin + end) // 2
+        units = queue.units(middle, 1)
+        record = read_record(files, int(units["physical_offset"][0])) if len(units) else None
+        if record is None:
+            return begin  # something is broken here: go through all of it
+        if record.store_timestamp_ms < from_ms:
+            begin = middle + 1
+        else:
+            end = middle
+    return begin
+
+
+# --- by the log -------------------------------------------------------------------------------------------------------
+
+
+def _by_log(files: StoreFiles, selection: Selection, damage: Damage) -> Iterator[Record]:
+    begin = _log_begin(files, selection)
+    walk = LogWalk(files, begin, min(files.log.end_offset, selection.to_physical_offset))
+    gaps = 0
+    for window in walk:
+        if len(walk.gaps) > gaps:
+            gaps = len(walk.gaps)
+            if 0 < newest_record_end(files) <= walk.gaps[-1].begin:
+                # Left over from before a truncation: the log ends in front of it.
+                return
+        view = memoryview(window.data)  # type: ignore[arg-type]  # an ndarray is a buffer
+        for start in window.starts.tolist():
+            record = decode_record(view, start)
+            if record.store_timestamp_ms > selection.to_ms:
+                return
+            if selection.matches(record):
+                yield record
+    damage.unreadable += len(walk.gaps)
+
+
+def _log_begin(files: StoreFiles, selection: Selection) -> int:
+    """A record's place from which on everything that is asked for lies."""
+    log = files.log
+    begin = log.min_offset
+    if selection.from_physical_offset > begin:
+        begin = first_sound(files, selection.from_physical_offset, log.end_offset) or log.end_offset
+    if selection.from_ms:
+        low, high = begin, log.end_offset
+        # Half a window apart the walk is quicker than another search.
+        while high - low > 1 << 20:
+            middle = (low + high) // 2
+            found = first_sound(files, middle, high)
+            if found is None or (time_ms := _store_time_ms(files, found)) is None or time_ms >= selection.from_ms:
+                high = middle
+            else:
+                low = found
+        begin = low
+    return begin
+
+
+def _store_time_ms(files: StoreFiles, physical_offset: int) -> int | None:
+    record = read_record(files, physical_offset)
+    return None if record is None else record.store_timestamp_ms

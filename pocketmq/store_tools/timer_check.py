@@ -1,0 +1,178 @@
+"""The timer files: what they vouch for, held against the timer log, the timer topic's queue and the CommitLog."""
+
+import os
+from typing import Final
+
+import numpy as np
+
+from pocketmq.store.timer import timer_check
+from pocketmq.store.format.config_document import decode_document
+from pocketmq.store.disk.file_disk import FileDisk
+from pocketmq.store.format.layout import (
+    BLANK_MAGIC_CODE,
+    TIMER_CHECKPOINT_FILE_SIZE,
+    TIMER_CHECKPOINT_STRUCT,
+    TIMER_LOG_BLANK_SIZE,
+    TIMER_LOG_UNIT_DTYPE,
+    TIMER_LOG_UNIT_SIZE,
+    TIMER_MAGIC_BITS,
+    TIMER_WHEEL_SLOT_DTYPE,
+    TIMER_WHEEL_SLOT_SIZE,
+)
+from pocketmq.store.format.message import SCHEDULE_TOPIC
+from pocketmq.store_tools.finding import Finding, Findings, Severity
+from pocketmq.store_tools.queue_files import QueueFiles
+from pocketmq.store_tools.store_files import Row, StoreFiles, row
+
+_FROM_LOG: Final = "the next start of a broker makes the timers again from the log"
+_UNITS_AT_ONCE: Final = 1 << 16
+_SLOTS_AT_ONCE: Final = 1 << 16
+_DAY_MS: Final = 86_400_000
+_KINDS: Final = {"timerlog": "timer log", "timerwheel": "timer wheel"}
+_TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+
+
+class TimerCheck:
+    """One look at the timer files; of a running broker's, which change all the time, only at what must always hold."""
+
+    def __init__(self, files: StoreFiles, findings: Findings, newest_ms: int, *, running: bool) -> None:
+        """`newest_ms` is the store time of the log's last record."""
+        self._files = files
+        self._findings = findings
+        self._newest_ms = newest_ms
+        self._running = running
+        self._log: Row = row(files.path("timerlog"))
+
+    def run(self) -> None:
+        # A store without timers, or a copy that leaves out what is made again, has neither.
+        if self._log.files or os.path.exists(self._files.path("timerwheel")):
+            self._check_places()
+        if not self._running:
+            self._check_sums()
+
+    def _check_places(self) -> None:
+        path = self._files.path("config/timercheck")
+        for odd_path, what in self._log.odd:
+            is_last = not self._log.files or odd_path > self._log.files[-1].path
+            if not (is_last and what.endswith("no bytes")):
+                self._add("timer log", odd_path, -1, what)
+        read_time_ms = self._check_checkpoint(path) if os.path.exists(path) else 0
+        if read_time_ms is not None:
+            self._check_log()
+            self._check_wheel(read_time_ms)
+
+    def _check_sums(self) -> None:
+        """What the checksums say of files in which no place was found that is wrong."""
+        known = {finding.path for finding in self._findings.kept}
+        for problem in timer_check.problems(FileDisk(), self._files.root):
+            name, _, what = problem.partition(": ")
+            if self._files.path(name) not in known:
+                self._add(_KINDS.get(name.partition("/")[0], "timercheck"), self._files.path(name), -1, what)
+
+    def _add(self, kind: str, path: str, position: int, what: str) -> None:
+        self._findings.add(Finding(Severity.DERIVED, kind, path, position, what, _FROM_LOG))
+
+    # --- timercheck -------------------------------------------------------------------------------------------------
+
+    def _check_checkpoint(self, path: str) -> int | None:
+        """Up to which time slots are done; None when that cannot be known."""
+        data = _read(path) or b""
+        if len(data) != TIMER_CHECKPOINT_FILE_SIZE:
+            return None  # said by `_check_sums`
+        read_time_ms, log_end, queue_offset = TIMER_CHECKPOINT_STRUCT.unpack_from(data)[:3]
+        if not self._log.min_offset <= log_end <= self._log.end_offset and log_end:
+            what = f"log_end is {log_end}, the timer log goes from {self._log.min_offset} to {self._log.end_offset}"
+            self._add("timercheck", path, 8, what)
+        end = self._timer_queue_end()
+        if not 0 <= queue_offset <= end:
+            self._add("timercheck", path, 16, f"queue_offset is {queue_offset}, the timer topic's queue ends at {end}")
+        # A store's clock may run ahead of the file system's.
+        newest_ms = max(int(os.stat(path).st_mtime * 1000), self._newest_ms) + _DAY_MS
+        if not 0 <= read_time_ms <= newest_ms:
+            what = f"read_time_ms is {read_time_ms}, a day and more after the file was written"
+            self._add("timercheck", path, 0, what)
+        return int(read_time_ms)
+
+    def _timer_queue_end(self) -> int:
+        queue = QueueFiles(self._files, (_TIMER_TOPIC, 0))
+        return queue.end if queue.row.files else 0
+
+    # --- timerlog ---------------------------------------------------------------------------------------------------
+
+    def _check_log(self) -> None:
+        """Units must have known bits, a size, and a place before the end of the CommitLog and of the unit before."""
+        log_end = self._files.log.end_offset
+        for file in self._log.files:
+            units_max = max(file.size - TIMER_LOG_BLANK_SIZE, 0) // TIMER_LOG_UNIT_SIZE
+            for first in range(0, units_max, _UNITS_AT_ONCE):
+                count = min(_UNITS_AT_ONCE, units_max - first)
+                data = self._files.read(file.path, first * TIMER_LOG_UNIT_SIZE, count * TIMER_LOG_UNIT_SIZE)
+                units = data[: len(data) // TIMER_LOG_UNIT_SIZE * TIMER_LOG_UNIT_SIZE].view(TIMER_LOG_UNIT_DTYPE)
+                written = units["size"] != 0
+                positions = file.start_offset + (first + np.arange(len(units))) * TIMER_LOG_UNIT_SIZE
+                wrong = (units["size"] != TIMER_LOG_UNIT_SIZE) & (units["magic"] != BLANK_MAGIC_CODE)
+                wrong |= units["magic"].astype(np.int64) & ~TIMER_MAGIC_BITS != 0
+                wrong |= (units["physical_offset"] < 0) | (units["physical_offset"] >= log_end) | (units["record_size"] <= 0)
+                wrong |= (units["previous_position"] < -1) | (units["previous_position"] >= positions)
+                for number in np.flatnonzero(wrong & written).tolist():
+                    self._add("timer log", file.path, (first + number) * TIMER_LOG_UNIT_SIZE, "this is no unit of a timer")
+                if not written.all():
+                    break
+
+    # --- timerwheel -------------------------------------------------------------------------------------------------
+
+    def _check_wheel(self, read_time_ms: int) -> None:
+        """A slot that is still to come must stand where its time belongs, and hang in the timer log."""
+        path = self._files.path("timerwheel")
+        if not os.path.exists(path):
+            return
+        size = os.path.getsize(path)
+        slot_count = size // TIMER_WHEEL_SLOT_SIZE
+        if not slot_count or size % TIMER_WHEEL_SLOT_SIZE:
+            self._add("timer wheel", path, -1, f"the file has {size} bytes, no multiple of {TIMER_WHEEL_SLOT_SIZE}")
+            return
+        for begin, end in self._files.data_extents(path, size):
+            begin -= begin % TIMER_WHEEL_SLOT_SIZE
+            step = _SLOTS_AT_ONCE * TIMER_WHEEL_SLOT_SIZE
+            for start in range(begin, end, step):
+                data = self._files.read(path, start, min(step, end - start))
+                slots = data[: len(data) // TIMER_WHEEL_SLOT_SIZE * TIMER_WHEEL_SLOT_SIZE].view(TIMER_WHEEL_SLOT_DTYPE)
+                numbers = start // TIMER_WHEEL_SLOT_SIZE + np.arange(len(slots))
+                filled = slots["time"] > 0
+                wrong = filled & (slots["time"].astype(np.int64) % slot_count != numbers)
+                to_come = filled & (slots["time"].astype(np.int64) * 1000 >= read_time_ms)
+                for name in ("first_position", "last_position"):
+                    places = slots[name].astype(np.int64)
+                    wrong |= to_come & ((places < -1) | (places >= max(self._log.end_offset, 1)))
+                wrong |= to_come & (slots["first_position"] > slots["last_position"])
+                wrong |= slots["time"] < 0
+                for number in np.flatnonzero(wrong).tolist():
+                    position = start + number * TIMER_WHEEL_SLOT_SIZE
+                    self._add("timer wheel", path, position, "this slot points outside the timer log, or stands elsewhere")
+
+
+def _read(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def check_level_offsets(files: StoreFiles, findings: Findings) -> None:
+    """No delay level may be delivered further than its queue goes."""
+    path = files.path("config/delayOffset.json")
+    try:
+        table = decode_document(_read(path) or b"{}").get("offsetTable")
+    except (ValueError, RecursionError):
+        return  # said elsewhere
+    for level, offset in table.items() if isinstance(table, dict) else ():
+        if not isinstance(offset, int) or not level.isdecimal():
+            what = f"level {level} says {offset!r}, which is no queue offset"
+        else:
+            queue = QueueFiles(files, (SCHEDULE_TOPIC, int(level) - 1))
+            end = queue.end if queue.row.files else 0
+            what = f"level {level} is delivered up to {offset}, its queue ends at {end}" if not 0 <= offset <= end else ""
+        if what:
+            advice = "delete it and its .bak: the messages of the levels come again then"
+            findings.add(Finding(Severity.DERIVED, "delay offsets", path, -1, what, advice))

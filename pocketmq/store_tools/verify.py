@@ -1,0 +1,227 @@
+"""`verify`: every record, every queue unit, every index entry, and the small files.
+
+What a broker appends while this runs is checked as far as it is seen, and never missed: where index and queues end is taken
+first, so the log has the records of all their entries and units; and a record without a unit is looked up again at the end.
+"""
+
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final
+
+from pocketmq.store.format.delay_level import DelayLevels
+from pocketmq.store.format.layout import QUEUE_OFFSET_POSITION
+from pocketmq.store_tools.finding import Finding, Findings, Severity
+from pocketmq.store_tools.index_check import REPAIR_INDEX, IndexFileCheck, check_chains
+from pocketmq.store_tools.index_files import find_entries, index_facts
+from pocketmq.store_tools.log_check import CUT, PATIENCE_S, POLL_S, RANGE_SIZE, LogCheck, OnProgress
+from pocketmq.store_tools.log_walk import why_unsound
+from pocketmq.store_tools.queue_check import Misnumbered, UnitCheck, extents
+from pocketmq.store_tools.queue_files import QueueFiles
+from pocketmq.store_tools.range_check import REPAIR_QUEUES, CheckPlan
+from pocketmq.store_tools.small_files import (
+    check_checkpoint_times,
+    check_small_files,
+    checkpoint_times,
+    dropped_topics,
+    known_topics,
+)
+from pocketmq.store_tools.store_files import QueueKey, StoreFiles
+from pocketmq.store_tools.timer_check import TimerCheck, check_level_offsets
+
+# How long a record may lack its unit when nobody seems to write.
+_PATIENCE_AT_REST_S: Final = 0.2
+
+
+@dataclass
+class Verification:
+    """What was looked at, in numbers, and what was found."""
+
+    root: str
+    findings: Findings = field(default_factory=Findings)
+    running: bool = False
+    log_begin: int = 0
+    log_end: int = 0
+    log_files: int = 0
+    records: int = 0
+    queues: int = 0
+    units: int = 0
+    holes: int = 0
+    index_files: int = 0
+    index_entries: int = 0
+    # Topic -> records whose topic is deleted, or was and came again: no queue has them, rightly.
+    outlived: Counter[str] = field(default_factory=Counter)
+    last_store_timestamp_ms: int = 0
+    seconds: float = 0.0
+
+    @property
+    def exit_code(self) -> int:
+        return {Severity.NOTE: 0, Severity.DERIVED: 2, Severity.LOG: 1}[self.findings.worst]
+
+
+class Verify:
+    """One run over one store. Raises OSError where a file cannot be read."""
+
+    def __init__(
+        self,
+        files: StoreFiles,
+        *,
+        workers: int = 0,
+        check_crc: bool = True,
+        with_index: bool = True,
+        delay_levels: DelayLevels | None = None,
+        range_size: int = RANGE_SIZE,
+    ) -> None:
+        """`workers` 0: as many as there are processors. Without `delay_levels` any whole seconds of delay are right."""
+        self._files = files
+        self._workers = workers
+        self._check_crc = check_crc
+        self._with_index = with_index
+        self._delay_levels = delay_levels
+        self._range_size = range_size
+        self.result = Verification(files.root)
+        # How the log was gone through; for who wants to mend it.
+        self.log: LogCheck | None = None
+        self.misnumbered: list[Misnumbered] = []
+
+    def run(self, on_progress: OnProgress = lambda done, total: None) -> Verification:
+        started = time.monotonic()
+        files, result = self._files, self.result
+        findings = result.findings
+        result.running = files.is_running()
+        times = checkpoint_times(files)
+        index = self._check_index()
+        queues = extents(files, findings)
+        check_small_files(files, findings)
+        topics = known_topics(files)
+        self._check_log_files()
+        ends = [queue.max_physical_offset for queue in queues.values()]
+        ends += [check.facts.header.end_physical_offset + 1 for check in index or []]
+        plan = CheckPlan(
+            files.root, files.commit_log_folder, self._check_crc, queues, index, self._delay_levels,
+            topics is None, topics or frozenset(), max(ends, default=0), dropped_topics(files),
+        )  # fmt: skip
+        log = self.log = LogCheck(files, plan, running=result.running, workers=self._workers)
+        log.run(on_progress, self._range_size)
+        findings.merge(log.findings)
+        self._look_again(log, plan)
+        self._check_units(log, plan)
+        check_checkpoint_times(files, times, log.last_store_timestamp_ms, findings)
+        TimerCheck(files, findings, log.last_store_timestamp_ms, running=result.running).run()
+        check_level_offsets(files, findings)
+        result.log_begin, result.log_end, result.log_files = log.begin, log.end, len(files.log.files)
+        result.records, result.outlived = log.records, log.outlived
+        result.last_store_timestamp_ms = log.last_store_timestamp_ms
+        result.queues, result.units = len(queues), log.matched.total()
+        result.index_files = len(index or [])
+        result.index_entries = sum(check.facts.header.index_count - 1 for check in index or [])
+        result.seconds = time.monotonic() - started
+        return result
+
+    def _check_index(self) -> list[IndexFileCheck] | None:
+        if not self._with_index:
+            return None
+        checks: list[IndexFileCheck] = []
+        slot_count = 0
+        for path in self._files.index_paths():
+            try:
+                check = check_chains(self._files, index_facts(self._files, path, slot_count))
+            except FileNotFoundError:
+                continue  # retention was quicker
+            except ValueError as error:
+                self.result.findings.add(Finding(Severity.DERIVED, "index file", path, 0, str(error), REPAIR_INDEX))
+                continue
+            slot_count = check.facts.slot_count
+            self.result.findings.merge(check.findings)
+            check.findings = Findings()
+            checks.append(check)
+        return checks
+
+    def _check_log_files(self) -> None:
+        log = self._files.refresh_log()
+        for path, what in log.odd:
+            # A crash right after the last file was made leaves it without bytes.
+            is_new = bool(log.files) and path > log.files[-1].path and what.endswith("no bytes")
+            severity, advice = (Severity.DERIVED, CUT) if is_new else (Severity.LOG, "bring the file back from a copy")
+            self.result.findings.add(Finding(severity, "log file", path, -1, what, advice))
+
+    # --- what seemed to be missing ---------------------------------------------------------------------------------
+
+    def _look_again(self, log: LogCheck, plan: CheckPlan) -> None:
+        """Records that had no unit or no index entry: a broker may have made it by now."""
+        began = time.monotonic()
+        units, keys = log.missing_units, log.missing_keys
+        while True:
+            units = [one for one in units if not self._has_unit(*one)]
+            keys = [one for one in keys if not self._has_key(*one)]
+            # A lock is not seen by everybody, from another machine or container for one: a log that grows is seen.
+            is_alive = self.result.running or not why_unsound(self._files, log.end)
+            patience_s = PATIENCE_S if is_alive else _PATIENCE_AT_REST_S
+            if not (units or keys) or time.monotonic() - began > patience_s:
+                break
+            time.sleep(POLL_S)
+        findings = self.result.findings
+        for key, queue_offset, physical_offset in units:
+            what = (
+                f"the record at physical offset {physical_offset} is not in its queue {key[0]}/{key[1]}, at {queue_offset}"
+            )
+            folder = self._files.path(f"consumequeue/{key[0]}/{key[1]}")
+            findings.add(Finding(Severity.DERIVED, "queue lacks", folder, -1, what, REPAIR_QUEUES, physical_offset))
+        if units:
+            findings.count_more("queue lacks", log.missing_unit_count - len(log.missing_units))
+        folder = self._files.path("index")
+        if plan.index == [] and keys:
+            what = f"there is no index, so {log.missing_key_count} keys of records are not found"
+            advice = f"{REPAIR_INDEX}; where the broker has messageIndexEnable=false, verify with --no-index"
+            findings.add(Finding(Severity.DERIVED, "index missing", folder, -1, what, advice))
+            return
+        for key_hash, physical_offset in keys:
+            what = f"a key of the record at physical offset {physical_offset} is not in the index (hash {key_hash})"
+            findings.add(Finding(Severity.DERIVED, "index lacks", folder, -1, what, REPAIR_INDEX, physical_offset))
+        if keys:
+            findings.count_more("index lacks", log.missing_key_count - len(log.missing_keys))
+
+    def _has_unit(self, key: QueueKey, queue_offset: int, physical_offset: int) -> bool:
+        if physical_offset < self._files.log.min_offset or queue_offset < 0:
+            return physical_offset < self._files.log.min_offset
+        self._files.forget_queue_row(key)
+        units = QueueFiles(self._files, key).units(queue_offset, 1)
+        return len(units) == 1 and int(units["physical_offset"][0]) == physical_offset and int(units["size"][0]) > 0
+
+    def _has_key(self, key_hash: int, physical_offset: int) -> bool:
+        if physical_offset < self._files.log.min_offset:
+            return True
+        paths = reversed(self._files.index_paths())
+        return any(offset == physical_offset for path in paths for _, offset in find_entries(self._files, path, {key_hash}))
+
+    def _check_units(self, log: LogCheck, plan: CheckPlan) -> None:
+        """Look at the units of the queues that have some which no record accounted for."""
+        findings, folder = self.result.findings, self._files.log.folder
+        check = UnitCheck(self._files, log.gaps, log.end)
+        for key, extent in plan.queues.items():
+            if log.matched[key] != extent.end - extent.first:
+                check.run(key, extent, findings)
+        self.result.holes = check.holes
+        self.misnumbered = check.misnumbered
+        for one in check.misnumbered:
+            findings.drop(one.physical_offset, {"queue lacks", "queue unit"})
+            file = self._files.log.file_at(one.physical_offset)
+            path, position = (file.path, one.physical_offset - file.start_offset) if file else (folder, 0)
+            what = (
+                f"the record at physical offset {one.physical_offset} says that it is number {one.claimed} of "
+                f"{one.key[0]}/{one.key[1]}, it is number {one.right} (no checksum covers this field)"
+            )
+            advice = "`pocketmq store repair` writes the right number into it"
+            finding = Finding(
+                Severity.LOG, "queue offset", path, position + QUEUE_OFFSET_POSITION, what, advice, one.physical_offset
+            )
+            findings.add(finding)
+        if check.lost:
+            what = f"{check.lost} queue units point into the damage: so many messages cannot be read any more"
+            findings.add(Finding(Severity.NOTE, "lost", folder, -1, what))
+        if check.ahead:
+            # A unit right at the end was made of a record that stood there.
+            severity = Severity.LOG if check.ahead_from == log.end else Severity.DERIVED
+            what = f"the log ends at physical offset {log.end}, but {check.ahead} queue units point behind that"
+            advice = f"bring the lost part back from a copy, or go on without: {REPAIR_QUEUES}"
+            findings.add(Finding(severity, "log end", folder, -1, what, advice))

@@ -1,0 +1,140 @@
+"""A mark file: how far work on the store has come, as a few numbers that survive kills, power cuts and flipped bits.
+
+The file has four slots. Two are *live*: they take turns, are written without a sync after each batch of work, and count only
+under the kernel and mount of their writer (`Disk.boot_mark`), where no page cache was lost. Two are *durable*: they take
+turns too, are synced, and are written only once everything that they speak of is on the disk. A slot has a seal, a checksum
+over all of it, so that one that was torn or damaged is noticed, and the other one counts.
+
+Each slot has pages of its own: the kernel may write a live slot to the disk at any time, and writes no durable one with it.
+"""
+
+import zlib
+from typing import Final
+
+from pocketmq.store.disk.disk import Disk
+from pocketmq.store.format.layout import MARK_HEADER_STRUCT, MARK_MAGIC, MARK_SLOT_SIZE
+
+SLOTS: Final = ("live", "live", "durable", "durable")
+FILE_SIZE: Final = MARK_SLOT_SIZE * len(SLOTS)
+PAYLOAD_MAX: Final = MARK_SLOT_SIZE - MARK_HEADER_STRUCT.size
+_SEALED_FROM: Final = 8  # the seal itself comes first
+_LIVE, _DURABLE = (0, 1), (2, 3)
+
+
+class _Slot:
+    """What one slot says: `payload` is None in a slot that was never written, or is damaged."""
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        self.payload: bytes | None = None
+        seal, magic, size, self.sequence, self.boot = MARK_HEADER_STRUCT.unpack_from(data)
+        self.is_damaged = any(data)
+        if magic == MARK_MAGIC and 0 <= size <= PAYLOAD_MAX and seal == _seal(data[_SEALED_FROM:][: _end(size)]):
+            self.payload = bytes(data[MARK_HEADER_STRUCT.size :][:size])
+            self.is_damaged = any(data[MARK_HEADER_STRUCT.size + size :])
+
+
+def _end(size: int) -> int:
+    return MARK_HEADER_STRUCT.size - _SEALED_FROM + size
+
+
+def _seal(data: bytes | bytearray | memoryview) -> int:
+    return zlib.crc32(data)
+
+
+def problems(data: bytes) -> list[str]:
+    """What is damaged in a mark file with these bytes."""
+    if len(data) != FILE_SIZE:
+        return [f"it has {len(data)} bytes, not {FILE_SIZE}"]
+    slots = [_Slot(data[at * MARK_SLOT_SIZE :][:MARK_SLOT_SIZE]) for at in range(len(SLOTS))]
+    found = [f"slot {at} ({SLOTS[at]}) is damaged" for at, slot in enumerate(slots) if slot.is_damaged]
+    return found if any(slot.payload is not None for slot in slots) else [*found, "it says nothing"]
+
+
+def payloads(data: bytes, boot_mark: str) -> tuple[list[bytes], bool]:
+    """What the slots of a mark file with these bytes say that count under `boot_mark`; whether all four say the same."""
+    slots = [_Slot(data[at * MARK_SLOT_SIZE :][:MARK_SLOT_SIZE]) for at in range(len(SLOTS))]
+    boot = zlib.crc32(boot_mark.encode())
+    counts = [at in _DURABLE or bool(boot and slot.boot == boot) for at, slot in enumerate(slots)]
+    said = [slot.payload for slot, is_counted in zip(slots, counts, strict=True) if is_counted]
+    return [payload for payload in said if payload is not None], len({slot.payload for slot in slots}) == 1
+
+
+class MarkFile:
+    """`live` and `durable` are the payloads of the last process, None where there is none to be believed.
+
+    `problems` says what is wrong with the file that was found. `write` belongs to the loop; `sync` may be called by any
+    thread, one at a time.
+    """
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        """Open the file, or make it. Raises OSError."""
+        self.path = path
+        self.problems: list[str] = []
+        self.is_new = not disk.exists(path)
+        if not self.is_new and disk.size(path) != FILE_SIZE:
+            self.problems = [f"it has {disk.size(path)} bytes, not {FILE_SIZE}"]
+            disk.delete(path)
+        self._disk = disk
+        self._region = disk.map(path, FILE_SIZE, create=self.is_new or bool(self.problems))
+        self._region.reserve(0, FILE_SIZE)
+        self._name_synced = False
+        self._boot = zlib.crc32(disk.boot_mark(path).encode())  # 0: cannot be told
+        if not self.is_new and not self.problems:
+            self.problems = problems(bytes(self._region.view))
+        slots = [_Slot(self._region.view[at * MARK_SLOT_SIZE :][:MARK_SLOT_SIZE]) for at in range(len(SLOTS))]
+        live = [slots[at] for at in _LIVE if self._boot and slots[at].boot == self._boot]
+        self.live = _newest(live)
+        self.durable = _newest([slots[at] for at in _DURABLE])
+        written = [slot.sequence for slot in slots if slot.payload is not None]
+        self._next = {0: max(written, default=0) + 1, 2: max(written, default=0) + 1}
+
+    def write(self, payload: bytes) -> None:
+        """Note what a killed process has come to. Syncs nothing."""
+        self._put(_LIVE[0], payload)
+
+    def sync(self, payload: bytes) -> None:
+        """Note it for the case of a power cut: everything that `payload` speaks of is on the disk. Raises OSError."""
+        start = self._put(_DURABLE[0], payload)
+        self._region.sync(start, start + MARK_SLOT_SIZE)
+        if not self._name_synced:
+            self._disk.sync_dir(self.path.rpartition("/")[0])
+            self._name_synced = True
+
+    def seal(self, payload: bytes) -> None:
+        """Write all slots anew, as the last thing before a clean stop. Raises OSError."""
+        for _ in range(2):
+            self._put(_LIVE[0], payload)
+            self._put(_DURABLE[0], payload)
+        self._region.sync(0, FILE_SIZE)
+        self._disk.sync_dir(self.path.rpartition("/")[0])
+
+    def clear(self) -> None:
+        """Forget what the slots say: another broker has gone on since."""
+        self.live = self.durable = None
+        for at in range(len(SLOTS)):
+            start = at * MARK_SLOT_SIZE
+            self._region.view[start : start + MARK_SLOT_SIZE] = bytes(MARK_SLOT_SIZE)
+
+    def _put(self, first: int, payload: bytes) -> int:
+        if len(payload) > PAYLOAD_MAX:
+            raise ValueError(f"a mark of {len(payload)} bytes, at most {PAYLOAD_MAX} have room")
+        sequence = self._next[first]
+        self._next[first] = sequence + 1
+        header = bytearray(MARK_HEADER_STRUCT.pack(0, MARK_MAGIC, len(payload), sequence, self._boot))
+        data = header + payload
+        data[:_SEALED_FROM] = _seal(data[_SEALED_FROM:]).to_bytes(_SEALED_FROM, "big")
+        start = (first + sequence % 2) * MARK_SLOT_SIZE
+        self._region.view[start : start + len(data)] = data
+        # What a longer payload left behind this one would look like damage.
+        end = start + MARK_SLOT_SIZE
+        if any(self._region.view[start + len(data) : start + len(data) + 8]):
+            self._region.view[start + len(data) : end] = bytes(end - start - len(data))
+        return start
+
+    def close(self) -> None:
+        self._region.close()
+
+
+def _newest(slots: list[_Slot]) -> bytes | None:
+    written = [slot for slot in slots if slot.payload is not None]
+    return max(written, key=lambda slot: slot.sequence).payload if written else None

@@ -1,0 +1,97 @@
+"""Multi-dispatch: one record in several queues (enableMultiDispatch; light message queues with enableLmq).
+
+A message's property INNER_MULTI_DISPATCH names further queues, with commas between. The record stays one, in its own topic;
+each name gets a queue unit that points at it, and INNER_MULTI_QUEUE_OFFSET in the stored record tells the queue offsets, so
+that the units can be made again from the log. A name that begins with %LMQ% is a queue by itself (queue id 0) and stands in
+no topic table; of any other the queue with the record's own queue id is meant.
+
+Apache's MultiDispatch also takes records of SCHEDULE_TOPIC_XXXX and of retry topics, whose queues then get a message before
+it is due, or once more at each retry. Here a message reaches them once: when it is stored in its own topic.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from pocketmq.store.format.message import SCHEDULE_TOPIC, TRANSACTION_UNQUEUED_FLAG, DispatchRequest, Message
+from pocketmq.store.format.properties import decode_properties, encode_properties
+
+INNER_MULTI_DISPATCH: Final = "INNER_MULTI_DISPATCH"
+INNER_MULTI_QUEUE_OFFSET: Final = "INNER_MULTI_QUEUE_OFFSET"
+LMQ_PREFIX: Final = "%LMQ%"
+_RETRY_PREFIX: Final = "%RETRY%"
+# The names become folders.
+_LEGAL_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
+
+QueueKey = tuple[str, int]
+
+
+class MultiDispatch:
+    """Which further queues a record belongs to."""
+
+    def __init__(self, *, with_lmq: bool, lmq_max: int) -> None:
+        """`lmq_max` is maxLmqConsumeQueueNum: how many light queues there may be."""
+        self._with_lmq = with_lmq
+        self._lmq_max = lmq_max
+
+    def _key(self, name: str, queue_id: int) -> QueueKey:
+        return (name, 0) if self._with_lmq and name.startswith(LMQ_PREFIX) else (name, queue_id)
+
+    def assign(
+        self, message: Message, queue_offsets: Mapping[QueueKey, int], taken: dict[QueueKey, int]
+    ) -> list[tuple[QueueKey, int]]:
+        """Give `message` the next queue offset in each of its further queues, and write them into its stored properties.
+
+        The queues, each once, with their offsets. `taken` has the next offsets where they are no longer those of
+        `queue_offsets`, and counts on. Raises ValueError for a name that cannot be a queue, and for too many light queues.
+        """
+        names = message.properties.get(INNER_MULTI_DISPATCH, "")
+        if (
+            not names.strip()
+            or message.sys_flag & TRANSACTION_UNQUEUED_FLAG
+            or message.topic == SCHEDULE_TOPIC
+            or message.topic.startswith(_RETRY_PREFIX)
+        ):
+            return []
+        keys = [self._key(name, message.queue_id) for name in names.split(",")]
+        for key in keys:
+            if _LEGAL_NAME.fullmatch(key[0]) is None or key == (message.topic, message.queue_id):
+                raise ValueError(f"property {INNER_MULTI_DISPATCH}={names}: {key[0]!r} cannot be a further queue")
+        self._check_count(keys, queue_offsets, taken)
+        units = {key: taken.get(key) or queue_offsets.get(key, 0) for key in keys}
+        taken.update({key: queue_offset + 1 for key, queue_offset in units.items()})
+        stored = decode_properties(message.properties_bytes)
+        stored[INNER_MULTI_QUEUE_OFFSET] = ",".join(str(units[key]) for key in keys)
+        message.properties_bytes = encode_properties(stored).encode()
+        return list(units.items())
+
+    def _check_count(
+        self, keys: list[QueueKey], queue_offsets: Mapping[QueueKey, int], taken: Mapping[QueueKey, int]
+    ) -> None:
+        new = {key[0] for key in keys if key[0].startswith(LMQ_PREFIX) and key not in queue_offsets and key not in taken}
+        if self._with_lmq and new:
+            count = sum(1 for name, _ in (*queue_offsets, *taken) if name.startswith(LMQ_PREFIX)) + len(new)
+            if count > self._lmq_max:
+                raise ValueError(f"queue {min(new)} would be one of {count}, maxLmqConsumeQueueNum allows {self._lmq_max}")
+
+    def units_of(self, properties: Mapping[str, str], queue_id: int) -> Iterator[tuple[QueueKey, int]]:
+        """The further queues of a stored record and its queue offset in each, by its two properties.
+
+        None where the two do not fit each other: the record was stored with multi-dispatch off, or by somebody else.
+        """
+        names = properties.get(INNER_MULTI_DISPATCH, "").split(",")
+        offsets = properties.get(INNER_MULTI_QUEUE_OFFSET, "").split(",")
+        if len(names) != len(offsets):
+            return
+        for name, text in zip(names, offsets, strict=True):
+            if _LEGAL_NAME.fullmatch(name) is not None and text.isascii() and text.isdecimal():
+                yield self._key(name, queue_id), int(text)
+
+
+def further_request(request: DispatchRequest, key: QueueKey, queue_offset: int) -> DispatchRequest:
+    """The request by which a record comes into a further queue; the index knows the record by its own topic already."""
+    return msgspec.structs.replace(
+        request, topic=key[0], queue_id=key[1], queue_offset=queue_offset, keys=None, uniq_key=None
+    )

@@ -1,0 +1,147 @@
+"""Where the records in a run of bytes begin.
+
+A record does not say where the next one begins except by its own size, so the log is a chain that must be followed from
+its first link. That is a loop over the records which looks at sizes only; all that makes a record of a place, its magic and
+a physicalOffset that equals the place, is then compared at once. Who comes from nowhere, behind damage or in the middle of a
+file, has to search for such places.
+
+`linked` follows many stretches of the chain in step, each step one gather by numpy for all of them (30 to 45 ns a record,
+the loop takes 110 to 290). Each stretch begins where a search finds a record, and it is the chain only if each of them ends
+exactly where the next begins; else the loop decides.
+"""
+
+import struct
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from pocketmq.store.format.layout import MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2, PHYSICAL_OFFSET_POSITION, RECORD_SIZE_MIN
+
+Bytes = npt.NDArray[np.uint8]
+Positions = npt.NDArray[np.int64]
+
+MAGIC: Final = MESSAGE_MAGIC_CODE.to_bytes(4, "big", signed=True)
+MAGIC_V2: Final = MESSAGE_MAGIC_CODE_V2.to_bytes(4, "big", signed=True)
+assert MAGIC[:3] == MAGIC_V2[:3]
+_SIZE: Final = struct.Struct(">i")
+# A stretch has about as many records: the shorter, the more searches; the longer, the less work in a step.
+_STRETCH_RECORDS: Final = 24
+_STRETCHES_MIN: Final = 16
+# The last ones are followed by the loop, so that no step passes the end of the data.
+_STRETCHES_LAST: Final = 2
+_STEPS: Final = 4  # between looks whether all have arrived
+_SAMPLE: Final = 16  # records
+# As much of a record as tells that there is one.
+MARK_SIZE: Final = PHYSICAL_OFFSET_POSITION + 8
+_MARK: Final = np.dtype(
+    {
+        "names": ["size", "magic_code", "physical_offset"],
+        "formats": [">i4", ">i4", ">i8"],
+        "offsets": [0, 4, PHYSICAL_OFFSET_POSITION],
+        "itemsize": MARK_SIZE,
+    }
+)
+
+
+def field_view(data: Bytes, dtype: Any) -> npt.NDArray[Any]:
+    """`data` seen as one `dtype` at each byte position, without a copy: indexing it gathers fields."""
+    dtype = np.dtype(dtype)
+    return np.ndarray((max(len(data) - dtype.itemsize + 1, 0),), dtype, data, strides=(1,))
+
+
+def record_candidates(data: Bytes, physical_offset: int) -> Positions:
+    """Positions in `data`, whose first byte has `physical_offset`, that carry a record's magic and their own offset."""
+    at = np.flatnonzero(data == MAGIC[0])
+    at = at[(at >= 4) & (at <= len(data) - (MARK_SIZE - 4))]
+    at = at[(data[at + 1] == MAGIC[1]) & (data[at + 2] == MAGIC[2])]
+    version = data[at + 3]
+    starts = at[(version == MAGIC[3]) | (version == MAGIC_V2[3])] - 4
+    own = field_view(data, ">i8")[starts + PHYSICAL_OFFSET_POSITION]
+    found: Positions = starts[own == starts + physical_offset]
+    return found
+
+
+def chained(data: Bytes, physical_offset: int) -> tuple[Positions, Positions]:
+    """(starts, sizes) of the complete records that follow each other from data[0] on."""
+    links, position, end = [], 0, len(data) - RECORD_SIZE_MIN
+    # Asking the array itself for its buffer would take as long as all the rest.
+    view, size_at = memoryview(data), _SIZE.unpack_from  # type: ignore[arg-type]
+    while position <= end:
+        (size,) = size_at(view, position)
+        if size < RECORD_SIZE_MIN:
+            break
+        links.append(position)
+        position += size
+    starts = np.fromiter(links, np.int64, len(links))
+    ends = np.append(starts[1:], position)
+    # Each has a whole mark, as no record is smaller.
+    magic = field_view(data, ">i4")[starts + 4]
+    own = field_view(data, ">i8")[starts + PHYSICAL_OFFSET_POSITION]
+    good = (magic == MESSAGE_MAGIC_CODE) | (magic == MESSAGE_MAGIC_CODE_V2)
+    good &= (own == starts + physical_offset) & (ends <= len(data))
+    count = len(starts) if good.all() else int(np.argmin(good))
+    return starts[:count], (ends - starts)[:count]
+
+
+def linked(data: Bytes, physical_offset: int) -> tuple[Positions, Positions]:
+    """As `chained`, quicker where there are many records."""
+    begins = _stretch_begins(data, physical_offset, _usual_size(data))
+    starts = _in_step(data, physical_offset, begins) if len(begins) >= _STRETCHES_MIN else None
+    if starts is None:
+        return chained(data, physical_offset)
+    # One gather of all that tells a record takes half as long as one for each field.
+    marks = field_view(data, f"V{MARK_SIZE}")[starts].view(_MARK)
+    sizes, magic = marks["size"].astype(np.int64), marks["magic_code"]
+    good = (magic == MESSAGE_MAGIC_CODE) | (magic == MESSAGE_MAGIC_CODE_V2)
+    good &= marks["physical_offset"] == starts + physical_offset
+    if (starts[:-1] + sizes[:-1] != starts[1:]).any() or not good.all():
+        return chained(data, physical_offset)
+    return starts, sizes
+
+
+def _usual_size(data: Bytes) -> int:
+    """The size of a record, by the first few."""
+    view, position, count = memoryview(data), 0, 0  # type: ignore[arg-type]
+    while count < _SAMPLE and position <= len(data) - RECORD_SIZE_MIN:
+        (size,) = _SIZE.unpack_from(view, position)
+        if size < RECORD_SIZE_MIN:
+            break
+        position, count = position + size, count + 1
+    return position // count if count else len(data)
+
+
+def _stretch_begins(data: Bytes, physical_offset: int, size: int) -> Positions:
+    """Where to begin following records of about `size` bytes, many times at once; the first place is 0."""
+    every = _STRETCH_RECORDS * size
+    if len(data) < _STRETCHES_MIN * every:
+        return np.zeros(1, np.int64)
+    # numpy searches each stretch up to the first find, in bytes that it takes for texts.
+    texts = np.ndarray((len(data) // every,), f"S{2 * size}", data, strides=(every,))
+    found = np.strings.find(texts, MAGIC[:3])
+    begins = (np.arange(0, len(texts) * every, every) + found - 4)[found >= 0]
+    begins = np.append(0, begins[begins > 0])
+    own = field_view(data, ">i8")[begins + PHYSICAL_OFFSET_POSITION]
+    true: Positions = begins[own == begins + physical_offset]
+    return true
+
+
+def _in_step(data: Bytes, physical_offset: int, begins: Positions) -> Positions | None:
+    """The records from each of `begins` up to the next, and from the last to the end; None where they are none."""
+    size_at = field_view(data, ">u4")
+    places, stops = begins[:-_STRETCHES_LAST], begins[1 : 1 - _STRETCHES_LAST]
+    steps = [places]
+    try:
+        while (places < stops).any():
+            if len(steps) > 4 * _STRETCH_RECORDS:
+                return None
+            for _ in range(_STEPS):
+                places = places + size_at[places]
+                steps.append(places)
+    except IndexError:
+        return None
+    # A stretch that has arrived goes on in the next one.
+    seen = np.array(steps).T
+    last = int(begins[-_STRETCHES_LAST])
+    rest, _ = chained(data[last:], physical_offset + last)
+    return np.concatenate([seen[seen < stops[:, None]], rest + last])

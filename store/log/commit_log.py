@@ -1,0 +1,498 @@
+"""CommitLog: every message of every topic as one record behind the other, in files of one size.
+
+A record never crosses the end of a file: where the next one (and 8 bytes for the mark) would not fit, a BLANK mark ends the
+file. Queue offsets are counted here, since a record carries its own. The records of a loop turn are written together, before
+queues, senders or other files learn of them. Room on the device is reserved some MiB ahead; when there is none, messages are
+refused with the reason, and each refused message is an attempt to go on, some times a second.
+"""
+
+import logging
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from time import monotonic
+from typing import Final
+
+from msgspec.structs import replace
+
+from pocketmq.runtime.clock import Clock
+from pocketmq.runtime.refusal_log import RefusalLog
+from pocketmq.store.config import MessageStoreConfig
+from pocketmq.store.disk.disk import NO_ROOM, Disk, no_room
+from pocketmq.store.format.layout import (
+    BLANK_MAGIC_CODE,
+    BLANK_SIZE,
+    BLANK_STRUCT,
+    HOST_SIZE,
+    MESSAGE_MAGIC_CODE,
+    RECORD_FIXED_SIZE,
+)
+from pocketmq.store.log.log_directories import directory_for
+from pocketmq.store.disk.mapped_file import MappedFile
+from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
+from pocketmq.store.format.message import (
+    TRANSACTION_UNQUEUED_FLAG,
+    DispatchRequest,
+    Message,
+    PutResult,
+    PutStatus,
+    folder_problem,
+)
+from pocketmq.store.log.message_limits import MessageLimits
+from pocketmq.store.format.multi_dispatch import MultiDispatch, QueueKey, further_request
+from pocketmq.store.disk.open_files import OpenFiles
+from pocketmq.store.format.properties import KEYS, UNIQ_KEY
+from pocketmq.store.format.record import (
+    PROPERTIES_SIZE_MAX,
+    TOPIC_SIZE_MAX_V2,
+    BadRecordError,
+    TagsCode,
+    bounds,
+    encode_record,
+    record_size,
+    topic_part,
+)
+
+log = logging.getLogger("store")
+
+# Room that is taken at once: 100 us for some thousand messages.
+_RESERVE_STEP: Final = 4 << 20
+# What is appended in one turn is held back up to so much.
+_UNWRITTEN_MAX: Final = 1 << 20
+# What comes so soon after the page cache took long has waited for it.
+_BUSY_FOR_S: Final = 0.05
+# How long it is not asked again whether there is room.
+_NO_ROOM_S: Final = 0.25
+# An enum's member costs 0.1 us to look up.
+_PUT_OK: Final = PutStatus.PUT_OK
+_SIZE_WITHOUT_PARTS: Final = RECORD_FIXED_SIZE + 2
+# Encoded topics are remembered up to this many, then all forgotten: broker limits keep a real one far below.
+_PLAIN_TOPICS_MAX = 20_000
+
+
+def _is_usual(message: Message) -> bool:
+    """Whether `put` and `put_alike` may make its record themselves, as far as it is not a matter of sizes in the file."""
+    return (
+        len(message.properties_bytes) <= PROPERTIES_SIZE_MAX
+        and not message.sys_flag & TRANSACTION_UNQUEUED_FLAG
+        and len(message.born_host) + len(message.store_host) == 2 * HOST_SIZE
+    )
+
+
+class CommitLog:
+    """Appends records and hands out views of them. Not thread-safe, but for `refuse` and what prepares the next file."""
+
+    def __init__(
+        self,
+        config: MessageStoreConfig,
+        disk: Disk,
+        clock: Clock,
+        tags_code: TagsCode,
+        open_files: OpenFiles | None = None,
+    ) -> None:
+        directory, *more_directories = config.commit_log_directories
+        self.mapped_files = MappedFileQueue(
+            disk,
+            directory,
+            config.mapped_file_size_commit_log,
+            random_access=not config.data_read_ahead_enable,
+            open_files=open_files,
+            reserve_step=_RESERVE_STEP,
+            more_directories=more_directories,
+            directory_for=partial(directory_for, config, disk) if more_directories else None,
+        )
+        self.queue_offsets: dict[tuple[str, int], int] = {}
+        # What was appended since the last dispatch, in order.
+        self.undispatched: list[DispatchRequest] = []
+        # Why nothing may be appended at the moment; `refuse` sets it.
+        self.refusal: str | None = None
+        self.last_store_timestamp_ms = 0
+        self.page_cache_busy_until_s = 0.0
+        """Monotonic: what is served before has waited for a write, or for room, longer than osPageCacheBusyTimeOutMills."""
+        self._busy_after_s = config.os_page_cache_busy_time_out_mills / 1000
+        # Records between `wrote` and `taken` of the last file.
+        self._unwritten: list[bytes] = []
+        self._refusals: dict[str, str] = {}
+        self.refusal_log = RefusalLog(log, "messages are refused", now=clock.monotonic)
+        self._no_room = ""
+        self._no_room_until = 0.0
+        self._config = config
+        self._disk = disk
+        self._clock = clock
+        self._tags_code = tags_code
+        self._limits = MessageLimits(config)
+        self._body_size_max = config.max_message_size
+        # Topics that records of the first version hold -> their length and bytes there.
+        self._plain_topics: dict[str, bytes] = {}
+        # Topics that take nothing -> why.
+        self.refused_topics: dict[str, str] = {}
+        self.multi_dispatch: MultiDispatch | None = None
+        if config.enable_multi_dispatch:
+            self.multi_dispatch = MultiDispatch(with_lmq=config.enable_lmq, lmq_max=config.max_lmq_consume_queue_num)
+        self._last: MappedFile | None = None
+        # Up to where `put` goes straight on in the last: 0 while something is in the way.
+        self._plain_end = 0
+        self._next: MappedFile | None = None
+        # Up to where the next file was carried to the disk.
+        self._next_warmed = 0
+        # Guards all of these, and why nothing may be appended: the loop against the other threads.
+        self._lock = threading.Lock()
+
+    # --- appending -------------------------------------------------------------------------------------------------
+
+    def put(self, message: Message) -> PutResult:
+        """Append one message: the usual case in a straight line, all others (end of file, refusal, ...) by `put_batch`."""
+        topic, file = message.topic, self._last
+        topic_bytes = self._plain_topics.get(topic)
+        body_size, properties_size = len(message.body), len(message.properties_bytes)
+        if (
+            topic_bytes is None
+            or file is None
+            or (size := _SIZE_WITHOUT_PARTS + body_size + len(topic_bytes) + properties_size) > self._plain_end - file.taken
+            or body_size > self._body_size_max
+            or properties_size > PROPERTIES_SIZE_MAX
+            or message.sys_flag & TRANSACTION_UNQUEUED_FLAG
+            or len(message.born_host) + len(message.store_host) != 2 * HOST_SIZE
+        ):
+            result = self.put_batch((message,))
+            result.physical_offsets = None
+            return result
+        store_timestamp_ms = self._clock.message_time_ms()
+        if store_timestamp_ms < self.last_store_timestamp_ms:
+            store_timestamp_ms = self.last_store_timestamp_ms
+        self.last_store_timestamp_ms = store_timestamp_ms
+
+        key = (topic, message.queue_id)
+        queue_offset = self.queue_offsets.get(key, 0)
+        physical_offset = file.start_offset + file.taken
+        # First all that can fail, as with a number that its field does not hold: half a put would shift what follows.
+        record = encode_record(
+            message, MESSAGE_MAGIC_CODE, topic_bytes, size, queue_offset, physical_offset, store_timestamp_ms
+        )
+        request = self._request(message, size, queue_offset, physical_offset, store_timestamp_ms)
+        self.queue_offsets[key] = queue_offset + 1
+        file.taken = end = file.taken + size
+        self._unwritten.append(record)
+        self.undispatched.append(request)
+        if end - file.wrote > _UNWRITTEN_MAX:
+            self.write()
+        return PutResult(_PUT_OK, physical_offset, physical_offset + size, queue_offset, store_timestamp_ms, size)
+
+    def put_batch(self, messages: Sequence[Message]) -> PutResult:
+        """Append messages of one topic and queue as consecutive records of one file: all of them, or none."""
+        assert messages, "a batch has at least one message"
+        if self.refusal is not None:
+            return self._refused(next(iter(self._refusals), ""), self.refusal)
+        magic_code, topic_bytes = self._topic_part(messages[0].topic)
+        further: list[list[tuple[QueueKey, int]]] = [[]] * len(messages)
+        taken: dict[QueueKey, int] = {}
+        if self.multi_dispatch is not None:
+            try:
+                further = [self.multi_dispatch.assign(message, self.queue_offsets, taken) for message in messages]
+            except ValueError as error:
+                return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=str(error))
+        if messages[0].topic in self.refused_topics:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=self.refused_topics[messages[0].topic])
+        for message in messages:
+            refused = self._limits.refusal(message)
+            if refused is not None:
+                return refused
+        sizes = [record_size(message, len(topic_bytes)) for message in messages]
+        size = sum(sizes)
+        body_size = sum(len(message.body) for message in messages)
+        if body_size > self._body_size_max:
+            return PutResult(
+                PutStatus.MESSAGE_ILLEGAL,
+                reason=f"bodies of the batch have {body_size} bytes, maxMessageSize allows {self._body_size_max}",
+            )
+        if size > self._limits.record_size_max:
+            return PutResult(
+                PutStatus.MESSAGE_ILLEGAL,
+                reason=f"batch takes {size} bytes, mappedFileSizeCommitLog allows {self._limits.record_size_max}",
+            )
+        file = self._last
+        if file is None or file.taken + size + BLANK_SIZE > file.reserved:
+            refused = self._make_room(size + BLANK_SIZE)
+            if refused is not None:
+                return refused
+            file = self._last
+            assert file is not None, "there is room, so there is a file"
+        store_timestamp_ms = max(self._clock.message_time_ms(), self.last_store_timestamp_ms)
+        self.last_store_timestamp_ms = store_timestamp_ms
+
+        start = physical_offset = file.start_offset + file.taken
+        queue_offset = self.queue_offsets.get((messages[0].topic, messages[0].queue_id), 0)
+        records, requests, physical_offsets = [], [], []
+        for message, one_size, others in zip(messages, sizes, further, strict=True):
+            is_queued = not message.sys_flag & TRANSACTION_UNQUEUED_FLAG
+            place = (queue_offset if is_queued else 0, physical_offset, store_timestamp_ms)
+            records.append(encode_record(message, magic_code, topic_bytes, one_size, *place))
+            request = self._request(message, one_size, *place)
+            requests += [request, *(further_request(request, *other) for other in others)]
+            physical_offsets.append(physical_offset)
+            physical_offset += one_size
+            if is_queued:
+                queue_offset += 1
+                taken[message.topic, message.queue_id] = queue_offset
+        # As in `put`: nothing has changed up to here.
+        self.queue_offsets.update(taken)
+        self._take(file, size, records, requests)
+        return PutResult(_PUT_OK, start, start + size, requests[0].queue_offset, store_timestamp_ms, size, physical_offsets)
+
+    def put_alike(self, message: Message, bodies: Sequence[bytes]) -> PutResult:
+        """Append a message with each of `bodies` in turn, as `put_batch` does: all of them, or none.
+
+        Measured: 0.8 us a record with a body of some bytes; `put` takes 1.7. What is not usual is left to `put_batch`.
+        """
+        topic, queue_id, file = message.topic, message.queue_id, self._last
+        topic_bytes = self._plain_topics.get(topic, b"")
+        rest_size = _SIZE_WITHOUT_PARTS + len(topic_bytes) + len(message.properties_bytes)
+        bodies_size = sum(map(len, bodies))
+        size = rest_size * len(bodies) + bodies_size
+        room = 0 if file is None else self._plain_end - file.taken
+        if file is None or not topic_bytes or size > room or bodies_size > self._body_size_max or not _is_usual(message):
+            return self.put_batch([replace(message, body=body) for body in bodies])
+        time_ms = self.last_store_timestamp_ms = max(self._clock.message_time_ms(), self.last_store_timestamp_ms)
+        tags_code = self._tags_code(topic, message.properties, time_ms)
+        start = physical_offset = file.start_offset + file.taken
+        first = queue_offset = self.queue_offsets.get((topic, queue_id), 0)
+        records, requests, sys_flag = [], [], message.sys_flag
+        keys, uniq_key = message.properties.get(KEYS), message.properties.get(UNIQ_KEY)
+        for body in bodies:
+            message.body, one_size = body, rest_size + len(body)
+            records.append(
+                encode_record(message, MESSAGE_MAGIC_CODE, topic_bytes, one_size, queue_offset, physical_offset, time_ms)
+            )
+            requests.append(
+                DispatchRequest(
+                    topic, queue_id, physical_offset, one_size, tags_code, time_ms, queue_offset, sys_flag, keys, uniq_key
+                )
+            )
+            queue_offset += 1
+            physical_offset += one_size
+        self.queue_offsets[topic, queue_id] = queue_offset
+        self._take(file, size, records, requests)
+        return PutResult(_PUT_OK, start, physical_offset, first, time_ms, size)
+
+    def _take(self, file: MappedFile, size: int, records: list[bytes], requests: list[DispatchRequest]) -> None:
+        """Have the records of a batch at the end of the last file."""
+        file.taken += size
+        self._unwritten += records
+        self.undispatched += requests
+        if file.taken - file.wrote > _UNWRITTEN_MAX:
+            self.write()
+
+    def write(self) -> None:
+        """Write the appended records to the file. Afterwards they survive a process kill."""
+        if self._unwritten:
+            began_s, file = monotonic(), self._last
+            assert file is not None, "what was appended has its place"
+            file.write(b"".join(self._unwritten))
+            self._unwritten.clear()
+            self._note_wait(began_s)
+
+    def _note_wait(self, began_s: float) -> None:
+        now_s = monotonic()
+        if now_s - began_s > self._busy_after_s:
+            self.page_cache_busy_until_s = now_s + _BUSY_FOR_S
+
+    def _request(
+        self, message: Message, size: int, queue_offset: int, physical_offset: int, store_timestamp_ms: int
+    ) -> DispatchRequest:
+        topic, properties = message.topic, message.properties
+        return DispatchRequest(
+            topic,
+            message.queue_id,
+            physical_offset,
+            size,
+            self._tags_code(topic, properties, store_timestamp_ms),
+            store_timestamp_ms,
+            queue_offset,
+            message.sys_flag,
+            properties.get(KEYS),
+            properties.get(UNIQ_KEY),
+        )
+
+    def _topic_part(self, topic: str) -> tuple[int, bytes]:
+        plain = self._plain_topics.get(topic)
+        if plain is not None:
+            return MESSAGE_MAGIC_CODE, plain
+        name = topic.encode()
+        is_legal = 0 < len(name) <= self._limits.topic_size_max and folder_problem(topic) is None
+        if not is_legal or topic in self.refused_topics:
+            return 0, bytes(TOPIC_SIZE_MAX_V2)  # refused by the caller
+        magic_code, part = topic_part(name)
+        if magic_code == MESSAGE_MAGIC_CODE:
+            if len(self._plain_topics) >= _PLAIN_TOPICS_MAX:
+                self._plain_topics.clear()
+            self._plain_topics[topic] = part
+        return magic_code, part
+
+    # --- refusing --------------------------------------------------------------------------------------------------
+
+    def refuse(self, cause: str, reason: str | None) -> None:
+        """Say why nothing may be appended, or (None) that `cause` is in the way no more. Any thread may."""
+        with self._lock:
+            self._refusals.pop(cause, None)
+            if reason is not None:
+                self._refusals[cause] = reason
+            else:
+                self.refusal_log.over(cause)
+            self.refusal = next(iter(self._refusals.values()), None)
+            self._look_ahead()
+
+    def _refused(self, cause: str, reason: str, status: PutStatus = PutStatus.SERVICE_NOT_AVAILABLE) -> PutResult:
+        """The refusal of a message for what is not its sender's fault."""
+        self.refusal_log.refused(cause, reason)
+        return PutResult(status, reason=reason)
+
+    def _look_ahead(self) -> None:
+        """Find out up to where records of the usual kind need no look at what may be in their way."""
+        last, is_free = self._last, self.refusal is None and self.multi_dispatch is None
+        self._plain_end = last.reserved - BLANK_SIZE if last is not None and is_free else 0
+
+    def _make_room(self, size: int) -> PutResult | None:
+        """Have `size` bytes reserved at the log's end, which may mean to begin the next file; None, or the refusal."""
+        now = self._clock.monotonic()
+        if now < self._no_room_until:
+            return self._refused("no room", self._no_room)
+        file, began_s = self._last, monotonic()
+        try:
+            if file is None or file.taken + size > file.size:
+                file = self._roll()
+            file.reserve(file.taken + size)
+            with self._lock:
+                self._look_ahead()
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                return self._refused("next file", f"next CommitLog file: {error}", PutStatus.CREATE_MAPPED_FILE_FAILED)
+            directory = file.path.rpartition("/")[0] if file is not None else self.mapped_files.directory
+            self._no_room = no_room(self._disk, directory, "CommitLog", error)
+            self._no_room_until = now + _NO_ROOM_S
+            return self._refused("no room", self._no_room)
+        self.refusal_log.over("no room")
+        self.refusal_log.over("next file")
+        self._note_wait(began_s)
+        return None
+
+    # --- files -----------------------------------------------------------------------------------------------------
+
+    def _roll(self) -> MappedFile:
+        """Begin the next file. It is created first: when that fails, the last one stays as it is.
+
+        The names of those before must be durable by then, or a power cut could leave a log without its beginning. The flush
+        thread has seen to that long ago, unless a whole file was filled between two of its rounds.
+        """
+        self.write()
+        self.mapped_files.sync_names()
+        with self._lock:
+            last, files = self._last, self.mapped_files
+            if last is None:
+                return self._write_to(files.writable())
+            start_offset = last.start_offset + last.size
+            prepared, self._next = self._next, None
+            if prepared is not None and prepared.start_offset != start_offset:
+                prepared.close()
+                prepared = None
+            file = prepared or files.create(start_offset)
+            if last.wrote < last.size:
+                last.reserve(last.wrote + BLANK_SIZE)
+                # Only the mark is written, the rest stays zero.
+                BLANK_STRUCT.pack_into(last.view, last.wrote, last.size - last.wrote, BLANK_MAGIC_CODE)
+                last.wrote = last.size
+            return self._write_to(files.add(file))
+
+    def _write_to(self, file: MappedFile) -> MappedFile:
+        """From here on `file` is the last. While it is, it stays mapped, and locked in memory if so configured."""
+        file.taken = file.wrote
+        last, self._last = self._last, file
+        self._look_ahead()
+        file.pinned = True
+        if last is not None:
+            last.pinned = False
+            last.region.end_writing()
+        if self._config.lock_mapped_file_enable:
+            try:
+                file.region.lock_memory()
+                if last is not None:
+                    last.region.lock_memory(False)
+            except OSError as error:
+                log.warning("lockMappedFileEnable: %s", error)
+        return file
+
+    def prepare_next_file(self) -> None:
+        """Create the next file once the last is half full, so that rolling costs the loop nothing. For the flush thread.
+
+        That it cannot be created is for the loop to say, when it needs the file. Raises OSError when the names of those
+        before cannot be made durable: a power cut could leave its name and take theirs.
+        """
+        self.mapped_files.sync_names()
+        with self._lock:
+            last = self._last
+            if last is None or last.wrote * 2 < last.size:
+                return
+            start_offset = last.start_offset + last.size
+            if self._next is None or self._next.start_offset < start_offset:
+                self._next_warmed = 0
+                with suppress(OSError):
+                    self._next = self.mapped_files.create(start_offset)
+
+    def warm_next_file(self, step_size: int) -> bool:
+        """Carry some more of the next file to the disk; whether there is more to be done. For the flush thread.
+
+        Raises OSError when the sync failed: by then the file may be the last, with records in it.
+        """
+        file = self._next
+        if file is None or self._next_warmed == file.size:
+            return False
+        start, end = self._next_warmed, min(self._next_warmed + step_size, file.size)
+        try:
+            file.reserve(end)
+        except OSError as error:
+            log.warning("the next CommitLog file is not warmed: %s", error)
+            self._next_warmed = file.size
+            return False
+        file.region.warm(start, end)
+        self._next_warmed = end
+        return end < file.size
+
+    def recovered(self, last_store_timestamp_ms: int) -> None:
+        """Take up appending behind what recovery left; store times go on from its last record's."""
+        if files := self.mapped_files.files:
+            with self._lock:
+                self._write_to(files[-1])
+        self.last_store_timestamp_ms = last_store_timestamp_ms
+
+    def close(self) -> None:
+        if self._next is not None:
+            self._next.close()
+        self._last = self._next = None
+        self.mapped_files.close()
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    @property
+    def min_offset(self) -> int:
+        """Physical offset of the first byte that is still there."""
+        return self.mapped_files.min_offset
+
+    @property
+    def max_offset(self) -> int:
+        """Physical offset behind the last record, which may not be written yet."""
+        last = self._last
+        return last.start_offset + last.taken if last is not None else 0
+
+    def record_at(self, physical_offset: int) -> memoryview | None:
+        """The whole record at `physical_offset`, or None when none begins there. Those of this turn are written first."""
+        file = self.mapped_files.file_at(physical_offset)
+        if file is None:
+            return None
+        position = physical_offset - file.start_offset
+        if position >= file.wrote:
+            self.write()
+        try:
+            size = bounds(file.view[: file.wrote], position)[0]
+        except BadRecordError:
+            return None
+        return file.view[position : position + size]

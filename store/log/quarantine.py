@@ -1,0 +1,130 @@
+"""Damaged bytes of the log that sound records stand behind: put aside, and a filler set in their place.
+
+Whoever follows the log goes from record to record by their sizes, so bytes that are no record end it, for Apache's broker as
+for ours. What was acknowledged behind them must not be lost for that. The bytes are saved in a file of their own (and a line
+in `log.jsonl` says when and why), and *fillers* take their place: well-formed records that count as rolled back, which
+therefore reach no queue and no index. A stretch that reaches to the end of a file ends with a BLANK mark as usual.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Final
+
+from isal.isal_zlib import crc32
+
+from pocketmq.store.disk.disk import Disk
+from pocketmq.store.format.layout import (
+    BLANK_MAGIC_CODE,
+    BLANK_SIZE,
+    BLANK_STRUCT,
+    HOST_SIZE,
+    MESSAGE_MAGIC_CODE,
+    RECORD_FIXED_STRUCTS,
+    RECORD_SIZE_MIN,
+)
+from pocketmq.store.disk.mapped_file import MappedFile
+from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
+from pocketmq.store.format.message import TRANSACTION_ROLLBACK_TYPE
+from pocketmq.store.format.record import CRC_MASK
+
+TOPIC: Final = b"PMQ_QUARANTINE"
+# A topic has at least one byte.
+FILLER_SIZE_MIN: Final = RECORD_SIZE_MIN + 1
+# Readers take a record into memory as a whole.
+_FILLER_SIZE_MAX: Final = 1 << 20
+_COPY_SIZE: Final = 8 << 20
+
+
+def filler_record(size: int, physical_offset: int, store_timestamp_ms: int, text: str) -> bytes:
+    """A record of exactly `size` bytes, 92 at least, that says `text` as far as there is room and is dispatched nowhere."""
+    assert size >= FILLER_SIZE_MIN, f"no record has {size} bytes"
+    topic = TOPIC[: size - RECORD_SIZE_MIN]
+    body_size = size - RECORD_SIZE_MIN - len(topic)
+    body = text.encode("ascii", "replace")[:body_size].ljust(body_size)
+    host = bytes(HOST_SIZE)
+    fixed = RECORD_FIXED_STRUCTS[0].pack(
+        size,
+        MESSAGE_MAGIC_CODE,
+        crc32(body) & CRC_MASK,
+        0,  # queue id
+        0,  # flag
+        0,  # queue offset
+        physical_offset,
+        TRANSACTION_ROLLBACK_TYPE,
+        store_timestamp_ms,
+        host,
+        store_timestamp_ms,
+        host,
+        0,  # reconsume times
+        0,  # prepared transaction offset
+        body_size,
+    )
+    return b"".join((fixed, body, bytes((len(topic),)), topic, bytes(2)))
+
+
+def apply(files: MappedFileQueue, folder: str, start: int, end: int, why: str, now_ms: int, store_timestamp_ms: int) -> str:
+    """Save the log's bytes [start, end) in `folder`, then put fillers in their place; the path of the saved bytes.
+
+    A record must end at `start` and a sound one begin at `end`: in the same file at least 92 bytes later, or in a later
+    file. `store_timestamp_ms` is that of the record before. Saved and replaced bytes are durable on return. Raises OSError.
+    """
+    path = save(files, folder, start, end, why, now_ms)
+    text = f"{end - start} bytes at {start} were no record: {why}. They are saved in quarantine/{path.rpartition('/')[2]}"
+    for file, begin, stop in _parts(files, start, end):
+        file_end = file.start_offset + file.size
+        file.region.reserve(begin - file.start_offset, stop - file.start_offset)
+        if stop == file_end:
+            stop = max(begin, stop - BLANK_SIZE)
+            if stop - begin < FILLER_SIZE_MIN:
+                # No record would have fitted here.
+                stop = begin
+            BLANK_STRUCT.pack_into(file.view, stop - file.start_offset, file_end - stop, BLANK_MAGIC_CODE)
+        while begin < stop:
+            size = stop - begin
+            if size > _FILLER_SIZE_MAX:
+                size = min(_FILLER_SIZE_MAX, size - FILLER_SIZE_MIN)
+            position = begin - file.start_offset
+            file.view[position : position + size] = filler_record(size, begin, store_timestamp_ms, text)
+            begin += size
+        file.region.sync(0, file.size)
+    return path
+
+
+def save(files: MappedFileQueue, folder: str, start: int, end: int, why: str, now_ms: int) -> str:
+    """Copy the log's bytes [start, end) to a file `folder/<physical offset>.<size>`, durably; its path. Raises OSError."""
+    disk = files.disk
+    path = name = f"{folder}/{start:020}.{end - start}"
+    number = 0
+    while disk.exists(path):
+        # What is there may be the true bytes, and those in the log a filler that a crash has torn.
+        number += 1
+        path = f"{name}.{number}"
+    region, position = disk.map(path, end - start, create=True), 0
+    region.reserve(0, end - start)
+    for file, begin, stop in _parts(files, start, end):
+        for at in range(begin, stop, _COPY_SIZE):
+            until = min(at + _COPY_SIZE, stop)
+            data = file.view[at - file.start_offset : until - file.start_offset]
+            region.view[position : position + len(data)] = data
+            position += len(data)
+    region.sync(0, position)
+    region.close()
+    _log(disk, folder, {"time_ms": now_ms, "start": start, "end": end, "why": why, "file": path.rpartition("/")[2]})
+    return path
+
+
+def _log(disk: Disk, folder: str, line: dict[str, int | str]) -> None:
+    path = f"{folder}/log.jsonl"
+    before = disk.read_file(path) if disk.exists(path) else b""
+    disk.replace_file(path, before + json.dumps(line).encode() + b"\n")
+    disk.sync_dir(folder)
+
+
+def _parts(files: MappedFileQueue, start: int, end: int) -> Iterator[tuple[MappedFile, int, int]]:
+    """(file, begin, stop) of each file's part of the log's bytes [start, end)."""
+    while start < end:
+        file = files.file_at(start)
+        assert file is not None, f"{start} is within the log"
+        stop = min(end, file.start_offset + file.size)
+        yield file, start, stop
+        start = stop

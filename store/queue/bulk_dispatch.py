@@ -1,0 +1,261 @@
+"""From the log to queues and index, a window of records at a time: what `dispatcher` does for a turn, for recovery.
+
+All of a window's records are looked at together: sorted by queue they become runs of units, and the keys of all are hashed
+where they stand, as stretches of one text (`key_hash.stretch_hashes`). The files become the same, byte for byte.
+
+Measured with `log_scan`, a GiB of log in memory, two keys a record: 2.4 s for 0.9 million records with bodies of 1 KiB (the
+scan alone 1.5), 6 s for 3.2 million records of 340 bytes (3.6); one by one these took 10 us a record.
+"""
+
+from collections.abc import Set
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from pocketmq.store.queue.consume_queue import ConsumeQueue, Units
+from pocketmq.store.queue.consume_queue_ext import ConsumeQueueExtStore
+from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore, QueueKey
+from pocketmq.store.format.delay_level import DelayLevels
+from pocketmq.store.index.index_service import IndexService
+from pocketmq.store.format.java_hash import java_hash
+from pocketmq.store.format.key_hash import as_key_hashes, joined, key_hashes, stretch_hashes
+from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_DTYPE
+from pocketmq.store.format.message import (
+    SCHEDULE_TOPIC,
+    TRANSACTION_ROLLBACK_TYPE,
+    TRANSACTION_TYPE_MASK,
+    TRANSACTION_UNQUEUED_FLAG,
+    folder_problem,
+)
+from pocketmq.store.format.multi_dispatch import INNER_MULTI_DISPATCH, LMQ_PREFIX, MultiDispatch
+from pocketmq.store.format.properties import DELAY, KEYS, TAGS, UNIQ_KEY, decode_properties
+from pocketmq.store.format.record_chain import Positions
+from pocketmq.store.format.record_window import PropertyText, RecordWindow
+
+_SPACE: Final = ord(" ")
+
+
+class BulkDispatcher:
+    """Puts sound records into queues and index; `index` may be None, and is left alone by a dispatch without it.
+
+    `behind` has the queues that got a record whose queue offset is beyond their end, or before their beginning, with the
+    first queue offset that is missing. `beyond` has the first record that came instead: its queue offset. Of records beyond
+    the end nothing is appended, and they can be dispatched again once the queue reaches them (`ConsumeQueue.fill_hole`); but
+    to a queue without units, which then begins at the record: the caller knows whether the log's beginning is gone, or files
+    of the queue are.
+    """
+
+    def __init__(
+        self,
+        queues: ConsumeQueueStore,
+        index: IndexService | None,
+        delay_levels: DelayLevels,
+        ext: ConsumeQueueExtStore | None = None,
+        multi_dispatch: MultiDispatch | None = None,
+    ) -> None:
+        self.behind: dict[QueueKey, int] = {}
+        self.beyond: dict[QueueKey, int] = {}
+        self._queues = queues
+        self._index = index
+        self._delay_levels = delay_levels
+        self._ext = ext if ext is not None and ext.writes else None
+        self._multi_dispatch = multi_dispatch
+
+    def dispatch(
+        self, window: RecordWindow, *, from_offset: int = 0, only: Set[QueueKey] | None = None, with_index: bool = True
+    ) -> int:
+        """Dispatch the records of `window` from the physical offset `from_offset` on; how many.
+
+        Into the queues `only`, if given, and never into broken ones. What is in a queue or the index already is left out.
+        Raises OSError when a file cannot be made.
+        """
+        first = int(np.searchsorted(window.physical_offsets, from_offset))
+        if first:
+            window = window.rows(slice(first, None))
+        if len(window):
+            self._put_units(window, only)
+            if with_index and self._index is not None:
+                rows, hashes = indexed_keys(window)
+                if len(rows):
+                    self._index.put_many(hashes, window.physical_offsets[rows], window.fixed("store_timestamp_ms")[rows])
+        return len(window)
+
+    # --- queues -----------------------------------------------------------------------------------------------------
+
+    def _put_units(self, window: RecordWindow, only: Set[QueueKey] | None) -> None:
+        topics, topic_ids = topics_of(window)
+        units = np.empty(len(window), CONSUME_QUEUE_UNIT_DTYPE)
+        units["physical_offset"] = window.physical_offsets
+        units["size"] = window.sizes
+        units["tags_code"] = self._tags_codes(window)
+        rows = np.flatnonzero(window.fixed("sys_flag") & TRANSACTION_UNQUEUED_FLAG == 0)
+        queue_ids, queue_offsets = window.fixed("queue_id"), window.fixed("queue_offset")
+        store_timestamps_ms = window.fixed("store_timestamp_ms")
+        # One number a queue, in 16 bits if it can be: those numpy sorts four times as fast.
+        queue_id_values, queue_numbers = np.unique(queue_ids, return_inverse=True)
+        numbers = topic_ids * len(queue_id_values) + queue_numbers
+        if len(topics) * len(queue_id_values) <= 1 << 16:
+            numbers = numbers.astype(np.uint16)
+        rows = rows[np.argsort(numbers[rows], kind="stable")]
+        for own in np.split(rows, np.flatnonzero(np.diff(numbers[rows])) + 1) if len(rows) else ():
+            key = (topics[topic_ids[own[0]]], int(queue_ids[own[0]]))
+            if (only is None or key in only) and key[0] not in self._queues.batch_topics:
+                self._append(key, queue_offsets[own], units[own], store_timestamps_ms[own])
+        if self._multi_dispatch is not None:
+            self._put_further(window, self._multi_dispatch, units, rows, only)
+
+    def _put_further(
+        self, window: RecordWindow, multi_dispatch: MultiDispatch, units: Units, rows: Positions, only: Set[QueueKey] | None
+    ) -> None:
+        """The further queues of the records that have some.
+
+        4.9.4 counts light queues from 0 again after each start, and its own queues then go on where they ended: so do these.
+        """
+        named = window.property_spans(INNER_MULTI_DISPATCH.encode())[0] >= 0
+        begins, ends = window.properties_begins, window.properties_ends
+        for row in np.sort(rows[named[rows]]).tolist():
+            properties = decode_properties(window.data[begins[row] : ends[row]].tobytes())
+            for key, queue_offset in multi_dispatch.units_of(properties, int(window.fixed("queue_id")[row])):
+                if only is None or key in only:
+                    one = slice(row, row + 1)
+                    timestamps_ms = window.rows(one).fixed("store_timestamp_ms")
+                    queue = self._queues.get(*key)
+                    if queue is not None and key[0].startswith(LMQ_PREFIX):
+                        is_new = units["physical_offset"][row] >= queue.max_physical_offset
+                        queue_offset = max(queue_offset, queue.max_offset) if is_new else queue.min_offset
+                    self._append(key, np.array([queue_offset]), units[one].copy(), timestamps_ms)
+
+    def _append(
+        self, key: QueueKey, queue_offsets: Positions, units: Units, store_timestamps_ms: npt.NDArray[np.int64]
+    ) -> None:
+        """Append the units of one queue, run by run: a topic that was deleted and made anew counts from 0 again."""
+        if key in self._queues.broken or folder_problem(key[0]) is not None:
+            return
+        queue = self._queues.find_or_create(*key)
+        breaks = np.flatnonzero(np.diff(queue_offsets) != 1) + 1
+        for begin, end in zip([0, *breaks.tolist()], [*breaks.tolist(), len(units)], strict=True):
+            queue_offset, run = int(queue_offsets[begin]), units[begin:end]
+            known = queue.known_units(queue_offset, run)
+            if queue_offset < queue.min_offset:
+                self.behind.setdefault(key, queue_offset)  # its first file is gone
+            if known == len(run):
+                continue
+            if queue_offset == 0 and known == 0:
+                # Whatever was missing belonged to a life that is over.
+                self.behind.pop(key, None)
+                self.beyond.pop(key, None)
+            elif queue_offset + known > queue.max_offset:
+                self.behind.setdefault(key, queue.max_offset)
+                self.beyond.setdefault(key, queue_offset + known)
+                if queue.min_offset < queue.max_offset:
+                    continue
+            if self._ext is not None:
+                self._put_ext(self._ext, queue, run[known:], store_timestamps_ms[begin + known : end])
+            queue.append_units(queue_offset, run)
+            self._queues.dirty[queue] = None
+
+    @staticmethod
+    def _put_ext(ext: ConsumeQueueExtStore, queue: ConsumeQueue, units: Units, store_timestamps_ms: Any) -> None:
+        """Put tags codes and store times into consumequeue_ext, and the addresses into `units`."""
+        for place, time_ms in enumerate(store_timestamps_ms.tolist()):
+            tags_code = int(units["tags_code"][place])
+            units["tags_code"][place] = ext.put(queue.topic, queue.queue_id, tags_code, time_ms)
+
+    def _tags_codes(self, window: RecordWindow) -> npt.NDArray[np.int64]:
+        """As `DelayLevels.tags_code` makes them."""
+        codes = tag_hashes(window)
+        topics, topic_ids = topics_of(window)
+        if SCHEDULE_TOPIC in topics:
+            text = window.property_text
+            begins, ends = text.spans(DELAY.encode())
+            store_timestamps_ms = window.fixed("store_timestamp_ms")
+            for row in np.flatnonzero((topic_ids == topics.index(SCHEDULE_TOPIC)) & (begins >= 0)).tolist():
+                delay_ms = self._delay_levels.record_delay_ms(_text_of(text, begins[row], ends[row]))
+                if delay_ms is not None:
+                    codes[row] = store_timestamps_ms[row] + delay_ms
+        return codes
+
+
+# --- what a window has for queues and index ---------------------------------------------------------------------------
+
+KeyHashes = npt.NDArray[np.int32]
+
+
+def tag_hashes(window: RecordWindow) -> Positions:
+    """The tags code that the tags of each record have, 0 without tags."""
+    text = window.property_text
+    codes = np.zeros(len(window), np.int64)
+    begins, ends = text.spans(TAGS.encode())
+    tagged = np.flatnonzero(begins >= 0)
+    hashes, elsewhere = stretch_hashes(text.text, begins[tagged], ends[tagged])
+    for place in np.flatnonzero(elsewhere).tolist():
+        row = tagged[place]
+        hashes[place] = java_hash(_text_of(text, begins[row], ends[row])) & 0xFFFFFFFF
+    codes[tagged] = hashes.view(np.int32)
+    return codes
+
+
+def indexed_keys(window: RecordWindow) -> tuple[Positions, KeyHashes]:
+    """(row, key hash) of each entry that the records have in an index: a record's unique key, then each word of its keys."""
+    text = window.property_text
+    begins, ends = text.spans(UNIQ_KEY.encode())
+    rows = np.flatnonzero(begins >= 0)
+    word_rows, word_begins, word_ends = _words(text, *text.spans(KEYS.encode()))
+    begins, ends = np.concatenate((begins[rows], word_begins)), np.concatenate((ends[rows], word_ends))
+    rows = np.concatenate((rows, word_rows))
+    wanted = window.fixed("sys_flag")[rows] & TRANSACTION_TYPE_MASK != TRANSACTION_ROLLBACK_TYPE
+    order = np.argsort(rows, kind="stable")
+    order = order[wanted[order]]
+    rows, begins, ends = rows[order], begins[order], ends[order]
+    return rows, _key_hashes(window, rows, begins, ends)
+
+
+def indexed_tags(window: RecordWindow) -> tuple[Positions, KeyHashes]:
+    """The same of the entries that 5.x makes for tags: of `topic#T#tags`."""
+    begins, ends = window.property_text.spans(TAGS.encode())
+    rows = np.flatnonzero(begins >= 0)
+    return rows, _key_hashes(window, rows, begins[rows], ends[rows], "T#")
+
+
+def _words(text: PropertyText, begins: Positions, ends: Positions) -> tuple[Positions, Positions, Positions]:
+    """(rows, begins, ends) of the words, with spaces between, in the values of one property."""
+    rows = np.flatnonzero(begins >= 0)
+    begins, ends = begins[rows], ends[rows]
+    if not len(rows):
+        return rows, begins, ends
+    spaces = np.flatnonzero(text.text == _SPACE)
+    value = np.searchsorted(begins, spaces, "right") - 1
+    spaces = spaces[(value >= 0) & (spaces < ends[value])]
+    if len(spaces):
+        begins, ends = np.sort(np.concatenate((begins, spaces + 1))), np.sort(np.concatenate((ends, spaces)))
+        filled = begins < ends
+        value = np.searchsorted(text.firsts, begins, "right") - 1
+        return value[filled], begins[filled], ends[filled]
+    return rows, begins, ends
+
+
+def _text_of(text: PropertyText, begin: int, end: int) -> str:
+    return text.text[begin:end].tobytes().decode("utf-8", "replace")
+
+
+def _key_hashes(window: RecordWindow, rows: Positions, begins: Positions, ends: Positions, kind: str = "") -> KeyHashes:
+    """The hashes by which an index knows these keys, stretches of property strings, of the records of `rows`."""
+    text = window.property_text
+    topics, topic_ids = topics_of(window)
+    prefixes = np.array([java_hash(f"{topic}#{kind}") & 0xFFFFFFFF for topic in topics], np.uint32)
+    hashes, elsewhere = stretch_hashes(text.text, begins, ends)
+    found = as_key_hashes(joined(prefixes[topic_ids[rows]], hashes, ends - begins))
+    if elsewhere.any():
+        # Java hashes UTF-16 units, not bytes.
+        odd = np.flatnonzero(elsewhere).tolist()
+        found[odd] = key_hashes(
+            [f"{topics[topic_ids[rows[place]]]}#{kind}{_text_of(text, begins[place], ends[place])}" for place in odd]
+        )
+    return found
+
+
+def topics_of(window: RecordWindow) -> tuple[list[str], Positions]:
+    """(the distinct topics as text, for each record the number of its own)."""
+    names, ids = window.topics()
+    return [name.decode("utf-8", "replace") for name in names], ids

@@ -1,0 +1,248 @@
+"""consumequeue_ext: what a queue unit has no room for (enableConsumeQueueExt).
+
+Beside a queue lies a row of files of units `size, tags code, store time, bitmap size, bitmap`. A queue unit that has such a
+unit holds its *address* where its tags code would be: the unit's byte in the row, plus Long.MIN_VALUE, and so below every
+tags code that is a hash or a time. The bitmap is for SQL92 filters: whoever knows them says what it is (`bitmap_of`).
+
+A file ends with the mark -1 where the next unit did not fit. Nothing here is needed to serve a message: an address that
+leads nowhere sends the reader to the record itself, and what no queue unit points at is cut off at the next start.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from pocketmq.store.queue.consume_queue import ConsumeQueue
+from pocketmq.store.disk.disk import Disk
+from pocketmq.store.format.layout import (
+    CONSUME_QUEUE_EXT_FIXED_SIZE,
+    CONSUME_QUEUE_EXT_FIXED_STRUCT,
+    CONSUME_QUEUE_EXT_SIZE_MAX,
+    CONSUME_QUEUE_UNIT_DTYPE,
+)
+from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
+from pocketmq.store.disk.open_files import OpenFiles
+
+log = logging.getLogger("store")
+
+EXT_ADDRESS_MAX: Final = -(2**31) - 1
+"""A tags code up to this is an address (Java: ConsumeQueueExt.isExtAddr)."""
+_ADDRESS_BASE: Final = -(2**63)
+_END_MARK: Final = b"\xff\xff"
+_END_ROOM: Final = 4  # bytes that Apache keeps free for the mark
+_UNITS_LOOKED_AT: Final = 4096
+_RESERVE_STEP: Final = 256 << 10
+FILE_SIZE_DEFAULT: Final = 48 << 20
+
+
+class ExtUnit(NamedTuple):
+    """What an address leads to."""
+
+    size: int
+    tags_code: int
+    store_timestamp_ms: int
+    bitmap: bytes
+
+
+class ConsumeQueueExt:
+    """The row of one queue. One that is on the disk is loaded first, and settled before anything is put."""
+
+    def __init__(
+        self, disk: Disk, folder: str, file_size: int = FILE_SIZE_DEFAULT, open_files: OpenFiles | None = None
+    ) -> None:
+        self._files = MappedFileQueue(
+            disk, folder, file_size, random_access=True, open_files=open_files, reserve_step=_RESERVE_STEP
+        )
+
+        self.is_settled = True
+        """Whether the row's end is known: where the next unit goes."""
+
+    def load(self) -> None:
+        """Open the files. Raises StoreError for one of a wrong size, OSError."""
+        self._files.load()
+        self.is_settled = False
+
+    def settle(self, queue: ConsumeQueue | None) -> None:
+        """Let the row end behind the newest unit that `queue` points at; without one it is deleted. Raises OSError."""
+        self.is_settled = True
+        address = None if queue is None else _newest_address(queue)
+        unit = None if address is None else self.get(address)
+        if address is None:
+            self._files.destroy()
+        elif unit is not None:
+            self._files.truncate(address - _ADDRESS_BASE + unit.size)
+        else:
+            # The end cannot be told, or it is damaged: what is read stays readable, what comes goes into a new file.
+            log.warning("%s: no unit at address %d, which its queue points at", self._files.directory, address)
+
+    def put(self, tags_code: int, store_timestamp_ms: int, bitmap: bytes = b"") -> int | None:
+        """Append a unit; its address, or None when it is too large (32,767 bytes). Raises OSError."""
+        size = CONSUME_QUEUE_EXT_FIXED_SIZE + len(bitmap)
+        if size > min(CONSUME_QUEUE_EXT_SIZE_MAX, self._files.file_size - _END_ROOM):
+            return None
+        file = self._files.writable()
+        if size > file.size - file.wrote - _END_ROOM:
+            file.append(_END_MARK[: file.size - file.wrote])
+            file.wrote = file.size
+            file = self._files.writable()
+        data = CONSUME_QUEUE_EXT_FIXED_STRUCT.pack(size, tags_code, store_timestamp_ms, len(bitmap)) + bitmap
+        return _ADDRESS_BASE + file.start_offset + file.append(data)
+
+    def get(self, address: int) -> ExtUnit | None:
+        """The unit at `address`, or None when there is none that could be one."""
+        position = address - _ADDRESS_BASE
+        head = self._files.view(position, CONSUME_QUEUE_EXT_FIXED_SIZE)
+        if head is None:
+            return None
+        size, tags_code, store_timestamp_ms, bitmap_size = CONSUME_QUEUE_EXT_FIXED_STRUCT.unpack(head)
+        if bitmap_size < 0 or size != CONSUME_QUEUE_EXT_FIXED_SIZE + bitmap_size:
+            return None
+        whole = self._files.view(position, size)
+        return None if whole is None else ExtUnit(size, tags_code, store_timestamp_ms, bytes(whole[-bitmap_size or size :]))
+
+    def delete_below(self, address: int) -> int:
+        """Delete the files before the one that holds `address`; how many."""
+        deleted = 0
+        while len(self._files.files) > 1 and self._files.files[1].start_offset <= address - _ADDRESS_BASE:
+            self._files.delete_first()
+            deleted += 1
+        return deleted
+
+    def flush(self) -> None:
+        """Make the units durable. For the flush thread too. Raises OSError."""
+        self._files.flush()
+
+    def close(self) -> None:
+        self._files.close()
+
+    def destroy(self) -> None:
+        self._files.destroy()
+
+
+class ConsumeQueueExtStore:
+    """The rows of all queues: `<folder>/<topic>/<queue id>/`."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        file_size: int = FILE_SIZE_DEFAULT,
+        *,
+        writes: bool = False,
+        open_files: OpenFiles | None = None,
+    ) -> None:
+        """`writes`: whether new queue units get one (enableConsumeQueueExt). Reading goes by what is there."""
+        self.rows: dict[tuple[str, int], ConsumeQueueExt] = {}
+        self.writes = writes
+        self.bitmap_of: Callable[[str, int], bytes] | None = None
+        """Topic and physical offset of a record -> the bitmap of its unit."""
+        self._disk = disk
+        self._folder = folder
+        self._file_size = file_size
+        self._open_files = open_files
+        self._queues: Mapping[tuple[str, int], ConsumeQueue] = {}
+        self._dirty: dict[ConsumeQueueExt, None] = {}  # in the order of their first unit
+
+    def load(self, queues: Mapping[tuple[str, int], ConsumeQueue]) -> None:
+        """Open the rows that are on the disk; those of queues that do not exist are deleted. Raises StoreError, OSError.
+
+        Where a row ends is looked up in its queue, when something is put: recovery may truncate the queue until then.
+        """
+        self._queues = queues
+        for topic in self._disk.listdir(self._folder):
+            for name in self._disk.listdir(f"{self._folder}/{topic}"):
+                if name.isascii() and name.isdecimal():
+                    row = self._row((topic, int(name)))
+                    row.load()
+                    if (topic, int(name)) not in queues:
+                        row.settle(None)
+
+    def _row(self, key: tuple[str, int]) -> ConsumeQueueExt:
+        row = self.rows.get(key)
+        if row is None:
+            folder = f"{self._folder}/{key[0]}/{key[1]}"
+            row = self.rows[key] = ConsumeQueueExt(self._disk, folder, self._file_size, self._open_files)
+        return row
+
+    def put(self, topic: str, queue_id: int, tags_code: int, store_timestamp_ms: int, bitmap: bytes = b"") -> int:
+        """What the queue unit is to hold for its tags code: the address of a new unit. Raises OSError.
+
+        The tags code itself is answered where none is to be written, and for one that is too large, as in Apache.
+        """
+        if not self.writes:
+            return tags_code
+        row = self._row((topic, queue_id))
+        if not row.is_settled:
+            row.settle(self._queues.get((topic, queue_id)))
+        address = row.put(tags_code, store_timestamp_ms, bitmap)
+        self._dirty[row] = None
+        return tags_code if address is None else address
+
+    def get(self, topic: str, queue_id: int, address: int) -> ExtUnit | None:
+        """The unit at `address`, or None when it cannot be had."""
+        row = self.rows.get((topic, queue_id))
+        return None if row is None else row.get(address)
+
+    def delete_below(self) -> int:
+        """Delete the files that no unit of the queues points into any more; how many."""
+        deleted = 0
+        for key, row in self.rows.items():
+            queue = self._queues.get(key)
+            unit = None if queue is None else queue.unit_at(queue.min_offset)
+            if unit is not None and unit[2] <= EXT_ADDRESS_MAX:
+                deleted += row.delete_below(unit[2])
+        return deleted
+
+    def drop_topic(self, topic: str) -> None:
+        """Delete the rows of `topic`."""
+        for key in [key for key in self.rows if key[0] == topic]:
+            row = self.rows.pop(key)
+            self._dirty.pop(row, None)
+            row.destroy()
+        path = f"{self._folder}/{topic}"
+        if self._disk.is_dir(path):
+            self._disk.delete_tree(path)
+
+    def flush(self) -> None:
+        """Make units durable: to be called before the queues are flushed, which point at them. Raises OSError."""
+        for row in tuple(self._dirty):
+            self._dirty.pop(row, None)
+            try:
+                row.flush()
+            except OSError:
+                self._dirty[row] = None
+                raise
+
+    def close(self) -> None:
+        """Flush and unmap everything. Raises OSError."""
+        self.flush()
+        for row in self.rows.values():
+            row.close()
+
+
+def _newest_address(queue: ConsumeQueue) -> int | None:
+    """The last address among a queue's units."""
+    for codes in _codes_backwards(queue):
+        found = np.flatnonzero(codes <= EXT_ADDRESS_MAX)
+        if len(found):
+            return int(codes[found[-1]])
+    return None
+
+
+def _codes_backwards(queue: ConsumeQueue) -> Iterator[np.ndarray]:
+    """The tags codes of a queue in portions, the last ones first."""
+    end = queue.max_offset
+    while end > queue.min_offset:
+        start = max(end - _UNITS_LOOKED_AT, queue.min_offset)
+        portions = []
+        while start < end:
+            # Fewer than asked for at the end of a file.
+            units = np.frombuffer(queue.units(start, end - start), CONSUME_QUEUE_UNIT_DTYPE)
+            if not len(units):
+                break
+            portions.append(units["tags_code"])
+            start += len(units)
+        yield from reversed(portions)
+        end = max(end - _UNITS_LOOKED_AT, queue.min_offset)

@@ -1,0 +1,77 @@
+"""From the log to queues and index.
+
+What one loop turn appended (or recovery decoded) is dispatched together: sorted by queue, so that each queue gets its units
+in one store and each held pull is woken once; and the keys of all records are hashed together.
+"""
+
+from collections.abc import Sequence
+
+from pocketmq.store.queue.consume_queue_ext import EXT_ADDRESS_MAX, ConsumeQueueExtStore
+from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
+from pocketmq.store.index.index_service import IndexService
+from pocketmq.store.format.message import TRANSACTION_UNQUEUED_FLAG, Arrival, DispatchRequest
+
+
+class Dispatcher:
+    """`index` may be None (messageIndexEnable=false)."""
+
+    def __init__(self, queues: ConsumeQueueStore, index: IndexService | None) -> None:
+        self._queues = queues
+        self._index = index
+        # Of a dispatch that failed half-way: they come with the next, which finds these queues as they shall be.
+        self._arrivals: list[Arrival] = []
+
+    def dispatch(self, requests: Sequence[DispatchRequest]) -> list[Arrival]:
+        """Put `requests`, in the log's order, into queues and index; the queues that grew.
+
+        Prepared and rolled back records reach no queue. What is in a queue already is left out, and so is what is in the
+        index: a range of the log may be dispatched twice, and is to be after an OSError, as when there is no room.
+
+        Measured without index, per record: 1.0 us in batches of 16 over 8 queues.
+        """
+        ext = self._queues.ext
+        if ext.writes:
+            _put_ext(ext, requests)
+        runs: dict[tuple[str, int], tuple[int, list[int]]] = {}
+        newest_ms = 0
+        get_run = runs.get
+        for request in requests:
+            if request.sys_flag & TRANSACTION_UNQUEUED_FLAG:
+                continue
+            key = (request.topic, request.queue_id)
+            unit = (request.physical_offset, request.size, request.tags_code)
+            run = get_run(key)
+            if run is None:
+                runs[key] = (request.queue_offset, [*unit])
+            else:
+                run[1].extend(unit)
+        arrivals = self._arrivals
+        if requests:
+            newest_ms = requests[-1].store_timestamp_ms
+        queues, dirty = self._queues.queues, self._queues.dirty
+        for key, (queue_offset, values) in runs.items():
+            queue = queues.get(key) or self._queues.find_or_create(*key)
+            appended = queue.append(queue_offset, values)
+            if appended:
+                dirty[queue] = None
+                new = -3 * appended
+                size, tags_codes = sum(values[new + 1 :: 3]), values[new + 2 :: 3]
+                if ext.writes:
+                    units = [ext.get(*key, code) for code in tags_codes]
+                    tags_codes = [unit.tags_code if unit else code for unit, code in zip(units, tags_codes, strict=True)]
+                arrivals.append(Arrival(key[0], key[1], queue.max_offset, tags_codes, newest_ms, size))
+        if self._index is not None:
+            self._index.put(requests)
+        self._arrivals = []
+        return arrivals
+
+
+def _put_ext(ext: ConsumeQueueExtStore, requests: Sequence[DispatchRequest]) -> None:
+    """Put tags codes, store times and bitmaps into consumequeue_ext; the requests go on with the addresses."""
+    for request in requests:
+        # A second attempt finds the address of the first.
+        if not request.sys_flag & TRANSACTION_UNQUEUED_FLAG and request.tags_code > EXT_ADDRESS_MAX:
+            bitmap = ext.bitmap_of(request.topic, request.physical_offset) if ext.bitmap_of else b""
+            request.tags_code = ext.put(
+                request.topic, request.queue_id, request.tags_code, request.store_timestamp_ms, bitmap
+            )

@@ -1,0 +1,35 @@
+"""From a store time to a queue offset as 5.x finds it: a boundary says which side of the asked time is meant.
+
+(4.9.4's rule, the nearer neighbour, is `ConsumeQueue.offset_by_time`.)
+"""
+
+from bisect import bisect_left, bisect_right
+from enum import Enum
+
+from pocketmq.store.queue.consume_queue import ConsumeQueue, StoreTimestamp
+
+
+class Boundary(Enum):
+    """Java's BoundaryType."""
+
+    LOWER = "lower"
+    UPPER = "upper"
+
+
+def offset_at_boundary(queue: ConsumeQueue, timestamp_ms: int, boundary: Boundary, store_timestamp: StoreTimestamp) -> int:
+    """LOWER: the first message not older than `timestamp_ms`, `max_offset` when all are older.
+
+    UPPER: the last one not newer, 0 when all are newer. 0 for an empty queue. What cannot be read counts as older.
+    """
+    queue_offsets = range(queue.min_offset, queue.max_offset)
+    if not queue_offsets:
+        return 0
+
+    def time_ms(queue_offset: int) -> int:
+        unit = queue.unit_at(queue_offset)
+        return -1 if unit is None else store_timestamp(unit[0], unit[1])
+
+    if boundary is Boundary.LOWER:
+        return queue_offsets.start + bisect_left(queue_offsets, timestamp_ms, key=time_ms)
+    count = bisect_right(queue_offsets, timestamp_ms, key=time_ms)
+    return queue_offsets.start + count - 1 if count else 0

@@ -1,0 +1,500 @@
+"""Opening a store: where the log ends, and what queues and index lack of it.
+
+The log is the truth; queues and index are made from it and can be made again. Recovery therefore
+
+1. decides from which physical offset on the log must be read (`recovery_start`). After a clean stop of ours nothing must
+   be; after another broker's clean stop its last file; after a crash or a kill everything behind what the checkpoint, or
+   the last stop that we know of, vouches for;
+2. lets queues and index forget what they have of that part, since a unit may be torn, and makes it again;
+3. goes through the records up to the first that is none. A sound record behind that one, which had been synced, makes it
+   damage: it is put aside (`quarantine`) and the reading goes on. Otherwise the log ends there, and what is behind is cut
+   off and zeroed: a record left over could pass for a valid one after the next crash;
+4. asks whether queues lack what lies before the start: those are deleted and made again, all in one reading of the log.
+
+Whatever is read counts as durable afterwards, so it is synced: the page cache survives a killed process, not the next power
+cut. That is done each GiB, and the checkpoint moves along: a recovery that is killed goes on about where it was.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from pocketmq.runtime.clock import Clock
+from pocketmq.store.log import quarantine
+from pocketmq.store.recovery import recovery_start
+from pocketmq.store.queue.bulk_dispatch import BulkDispatcher
+from pocketmq.store.recovery.clean_stop import CleanStop, QueueEnd
+from pocketmq.store.log.commit_log import CommitLog
+from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore, QueueKey
+from pocketmq.store.format.delay_level import DelayLevels
+from pocketmq.store.disk.disk import Disk
+from pocketmq.store.index.index_service import IndexService
+from pocketmq.store.format.layout import RECORD_SIZE_MIN
+from pocketmq.store.log.log_scan import LogScan, next_sound_record
+from pocketmq.store.recovery.lost_records import LostRecords, numbered
+from pocketmq.store.queue.queue_checksums import SumCheck
+from pocketmq.store.format.record_window import RecordWindow
+from pocketmq.store.recovery.recovery_report import RecoveryReport, StartKind
+from pocketmq.store.disk.store_checkpoint import StoreCheckpoint
+
+# (what is done, bytes done, bytes to do at most)
+Progress = Callable[[str, int, int], None]
+
+# A checkpoint may be ahead of a log that lost its end, but not by this much.
+_FUTURE_MS: Final = 3_600_000
+
+
+class Recovery:
+    """One run over one store whose files are loaded. Raises StoreError and OSError."""
+
+    # So much of the log is read between two moves of the checkpoint.
+    checkpoint_interval = 1 << 30
+
+    def __init__(
+        self,
+        disk: Disk,
+        root: str,
+        clock: Clock,
+        commit_log: CommitLog,
+        queues: ConsumeQueueStore,
+        index: IndexService | None,
+        checkpoint: StoreCheckpoint,
+        delay_levels: DelayLevels,
+        known: CleanStop | None = None,
+        *,
+        check_crc: bool = True,
+        progress: Progress | None = None,
+    ) -> None:
+        """`known` is what the last stop or recovery left (`clean_stop.load`); afterwards, what this one leaves."""
+        self._disk = disk
+        self._root = root
+        self._clock = clock
+        self._commit_log = commit_log
+        self._files = commit_log.mapped_files
+        self._queues = queues
+        self._index = index
+        self._checkpoint = checkpoint
+        self._delay_levels = delay_levels
+        self.known = known or CleanStop()
+        self._check_crc = check_crc
+        self._progress = progress or (lambda what, done, total: None)
+        # Of the newest record that was read.
+        self._last_record = -1
+        self._last_store_timestamp_ms = 0
+        # Records of the window read last.
+        self._last_window: list[int] = []
+        self._lost_records = LostRecords(queues, delay_levels)
+        # Of queues that were deleted to be made from the log's beginning on: the queue offset that would have come there.
+        self._past_ends: dict[QueueKey, int] = {}
+        # Queues that must be made again from the whole log.
+        self._suspects: set[QueueKey] = set()
+        self._is_unchanged = False
+        # Behind the newest record that was in a queue.
+        self._queues_end = 0
+
+    def run(self, kind: StartKind, *, rebuild: bool = False) -> RecoveryReport:
+        """Recover; the commit log is ready to append afterwards. `rebuild` makes all queues and the index again."""
+        # What another broker deleted is not known.
+        known = CleanStop() if kind is StartKind.CLEAN and not self.known.clean else self.known
+        began = self._clock.monotonic()
+        report = self._report = RecoveryReport(kind)
+        self._queues_end = self._queues.max_physical_offset
+        if kind is StartKind.CRASHED:
+            report.synced_timestamp_ms = self._checkpoint.physic_msg_timestamp_ms
+        self._suspects |= set(self.known.rebuilding)
+        self._drop_broken()
+        self._check_sums()
+        report.repairs += recovery_start.deleted_since(self._files, self.known)
+        self._drop_deleted_files()
+        if not self._files.files:
+            self._begin_empty()
+        elif rebuild:
+            self._start_over("asked for")
+        elif self._ended_cleanly():
+            self._is_unchanged = True
+        else:
+            self._recover()
+        self._make_again()
+        self._keep_counting(known)
+        self._commit_log.recovered(self._last_store_timestamp_ms)
+        self._queues.correct_min_offsets(self._commit_log.min_offset)
+        self._finish()
+        for queue in self._queues:
+            self._commit_log.queue_offsets[queue.topic, queue.queue_id] = queue.max_offset
+        report.duration_ms = int((self._clock.monotonic() - began) * 1000)
+        return report
+
+    def _drop_deleted_files(self) -> None:
+        """Delete log files that had been deleted: a power cut brings back names, and not what was never synced."""
+        known, files = self.known, self._files
+        if not files.min_offset < known.log_begin <= files.max_offset or not files.files:
+            return
+        scan = LogScan(files, files.min_offset, check_crc=self._check_crc)
+        for _ in scan:
+            if scan.position >= known.log_begin:
+                break
+        if scan.position < known.log_begin:
+            self._report.repairs.append(f"log files before {known.log_begin}, which had been deleted, are deleted again")
+            while files.min_offset < known.log_begin:
+                files.delete_first()
+        else:
+            # Somebody has brought them back: their records are no past that is over.
+            self._report.repairs.append(f"log files before {known.log_begin}, which had been deleted, are there again")
+            known.last_record, known.log_end, known.clean = -1, 0, False
+            self._checkpoint.set_back(0)
+
+    def _check_sums(self) -> None:
+        """Suspect the queues with damaged files: nothing else would look at units before the start."""
+        self.sum_check = SumCheck(self._disk, self._queues, self.known.sums, self.known.dropped)
+        self._suspects |= self.sum_check.at_start(self._report.repairs)
+
+    def _drop_broken(self) -> None:
+        broken = tuple(self._queues.broken)
+        if broken:
+            self._suspects.update(broken)
+            self._note_rebuilding()
+            for key in broken:
+                self._queues.drop_queue(*key)
+
+    # --- the ways to begin -----------------------------------------------------------------------------------------
+
+    def _begin_empty(self) -> None:
+        if self._queues.max_physical_offset:
+            self._report.repairs.append("there is nothing in the log: all queues deleted")
+        self._queues.destroy()
+        if self._index is not None:
+            self._index.destroy()
+        self._suspects.clear()
+
+    def _ended_cleanly(self) -> bool:
+        """Whether everything is as our own clean stop left it, but for single queues; then the log's end is set."""
+        known = self.known
+        if not (
+            self._report.kind is StartKind.CLEAN
+            and known.clean
+            and known.log_begin == self._files.min_offset
+            and recovery_start.ended_there(self._files, known)
+            and recovery_start.nothing_behind(self._files, known.log_end)
+            and recovery_start.unindexed_from(self._files, self._index, self.known) is None
+        ):
+            return False
+        self._queues.correct_min_offsets(known.log_begin)
+        found = {(queue.topic, queue.queue_id): QueueEnd.of(queue) for queue in self._queues if queue.max_offset}
+        ends = known.queue_ends()
+        self._suspects |= {key for key in found.keys() | ends.keys() if found.get(key) != ends.get(key)}
+        self._note_last(known.last_record)
+        # Never back over a BLANK: that a topic's past reaches behind it may have been noted.
+        self._report.scan_start_offset = self._report.end_offset = recovery_start.past_blank(self._files, known.log_end)
+        self._report.log_files_deleted = self._files.truncate(self._report.end_offset)
+        return True
+
+    def _recover(self) -> None:
+        """Read the log from where its queues are not sure to have it."""
+        known, report, begin = self.known, self._report, self._files.min_offset
+        known_end = begin
+        if recovery_start.ended_there(self._files, known):
+            known_end = known.log_end
+            self._note_last(known.last_record)
+        if report.clean:
+            # Another broker's: what it did with the last file is looked at.
+            start = index_start = max(recovery_start.last_file_start(self._files), known_end)
+        else:
+            start = index_start = max(self._vouched(self._checkpoint.min_timestamp_ms), known_end)
+            if report.kind is StartKind.CRASHED and self._index is not None:
+                index_start = max(self._vouched(self._checkpoint.min_timestamp_with_index_ms), known_end)
+        missing_from = recovery_start.unindexed_from(self._files, self._index, known)
+        if missing_from is not None and missing_from < index_start:
+            report.repairs.append(f"index files are missing or short: what is from {missing_from} on is indexed again")
+            index_start = missing_from if recovery_start.record_at(self._files, missing_from) is not None else begin
+        start = min(start, index_start)
+        if report.clean or missing_from is not None:
+            self._set_back(start)
+        if known_end > begin and start <= known_end:
+            self._queues.truncate_units({key: end.max_offset for key, end in known.queue_ends().items()})
+        physic_ms, logics_ms = self._checkpoint.physic_msg_timestamp_ms, self._checkpoint.logics_msg_timestamp_ms
+        self._carry(start)
+        newest_ms = self._last_store_timestamp_ms
+        if not report.clean and start > known_end and (physic_ms > newest_ms or logics_ms > newest_ms + _FUTURE_MS):
+            report.repairs.append(
+                f"the checkpoint speaks of {physic_ms} and {logics_ms}, the newest record is of {newest_ms}: it is not "
+                f"believed, and the log is read from {known_end} on"
+            )
+            self._set_back(known_end)
+            self._carry(known_end)
+        self._cut()
+        self._compare_with_known()
+
+    def _vouched(self, timestamp_ms: int) -> int:
+        return recovery_start.vouched_start(self._files, self._queues, timestamp_ms)
+
+    def _start_over(self, why: str) -> None:
+        """Make everything but the log again."""
+        self._report.repairs.append(f"all queues and the index are made again from the log: {why}")
+        self._set_back(0)
+        self._suspects.clear()
+        self._drop_queues()
+        if self._index is not None:
+            self._index.destroy()
+        self._carry(self._files.min_offset)
+        self._cut()
+
+    def _set_back(self, start: int) -> None:
+        """Queues and index will lack what is behind `start`: should this run be killed, the next must begin there."""
+        record = recovery_start.record_at(self._files, start)
+        self._checkpoint.set_back(record[1] if record is not None and start > self._files.min_offset else 0)
+        if self.known.log_end > start:
+            self.known.log_end, self.known.last_record = 0, -1
+            self._save_known()
+
+    def _save_known(self) -> None:
+        self.known.clean = False
+        self.known.save(self._disk, self._root)
+
+    def _drop_queues(self) -> None:
+        """Delete all queues, to be made from the log's beginning on."""
+        if begin := self._files.min_offset:
+            self._queues.truncate(begin)
+            ends = {(queue.topic, queue.queue_id): QueueEnd.of(queue) for queue in self._queues if queue.max_offset}
+            self._past_ends = recovery_start.past_ends(self._files, ends, self.known.dropped) | self._past_ends
+        self._queues.destroy()
+
+    def _keep_counting(self, known: CleanStop) -> None:
+        """Let queues whose records are all deleted go on where they were: consumers' offsets would be beyond them."""
+        # Also where the queue itself was lost, or deleted by a start that was killed.
+        lost = recovery_start.past_ends(self._files, known.queue_ends(), self.known.dropped)
+        for key, next_offset in (lost | self._past_ends).items():
+            if not (queue := self._queues.find_or_create(*key)).max_offset:
+                queue.begin_at(next_offset)
+                self._queues.dirty[queue] = None
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    def _carry(self, start: int) -> None:
+        """Make queues and index anew from `start` on, and sync them along the way; sets the report's end."""
+        if start > self._files.min_offset:
+            self._queues.truncate(start)
+        else:
+            self._drop_queues()
+        if self._index is not None and (lacking_from := self._index.recover(start)) < start:
+            self._report.repairs.append(f"index files are damaged: what is from {lacking_from} on is indexed again")
+            if recovery_start.record_at(self._files, lacking_from) is None:
+                lacking_from = self._files.min_offset
+            self._set_back(lacking_from)
+            self._carry(lacking_from)
+            return
+        self._report.scan_start_offset = start
+        bulk, marked, is_whole = self._bulk_dispatcher(), start, start == self._files.min_offset
+
+        def dispatch(window: RecordWindow) -> None:
+            nonlocal marked
+            self._report.records_dispatched += bulk.dispatch(numbered(window))
+            if is_whole:
+                self._report.repairs += self._lost_records.step_over(bulk, window)
+            self._suspects.update(bulk.behind)
+            position = int(window.physical_offsets[-1] + window.sizes[-1])
+            if position - marked >= self.checkpoint_interval:
+                self._sync(marked)
+                newest_ms = self._last_store_timestamp_ms
+                self._checkpoint.move_on(newest_ms, physic_ms=max(newest_ms, self._checkpoint.physic_msg_timestamp_ms))
+                marked = position
+
+        self._report.end_offset = self._read("recovering", start, dispatch)
+
+    def _bulk_dispatcher(self) -> BulkDispatcher:
+        return BulkDispatcher(
+            self._queues, self._index, self._delay_levels, self._queues.ext, self._commit_log.multi_dispatch
+        )
+
+    def _read(self, what: str, start: int, dispatch: Callable[[RecordWindow], None]) -> int:
+        """Give every record from `start` on to `dispatch`, mending the log on the way; the physical offset of the end."""
+        position, total = start, self._files.max_offset - start
+        while True:
+            scan = LogScan(self._files, position, check_crc=self._check_crc)
+            for window in scan:
+                self._last_window = window.physical_offsets.tolist()
+                self._note_last(self._last_window[-1])
+                self._lost_records.note_fillers(window)
+                self._report.records_scanned += len(window)
+                self._report.bytes_scanned += int(window.sizes.sum())
+                dispatch(window)
+                self._progress(what, scan.position - start, total)
+                del window
+                self._release_memory()
+            position, self._report.end_reason = scan.position, scan.reason
+            sound = self._sound_behind(position) if scan.reason else None
+            if sound is None:
+                return position
+            saved = quarantine.apply(
+                self._files,
+                f"{self._root}/quarantine",
+                position,
+                sound,
+                scan.reason,
+                self._clock.message_time_ms(),
+                self._last_store_timestamp_ms,
+            )
+            self._report.repairs.append(
+                f"{sound - position} bytes at {position} are damaged ({scan.reason}) and saved in {saved}; "
+                "a filler took their place, and the log goes on behind it"
+            )
+
+    def _release_memory(self) -> None:
+        """Let what was read of the log leave our resident set: it is as large as the log."""
+        if (file := self._files.file_at(self._last_record)) is not None:
+            file.release_memory(self._last_record - file.start_offset)
+
+    def _note_last(self, physical_offset: int) -> None:
+        record = recovery_start.record_at(self._files, physical_offset, check_crc=False)
+        assert record is not None, f"a sound record was at {physical_offset}"
+        self._last_record, self._last_store_timestamp_ms = physical_offset, record[1]
+
+    def _sound_behind(self, position: int) -> int | None:
+        """Where sound records go on behind a bad one that had been synced; None: the log ends at `position`.
+
+        The log is synced in its order. So the bad one had been synced if those before it are all older than the newest that
+        had.
+        """
+        synced_ms, file_size = self._report.synced_timestamp_ms, self._files.file_size
+        if synced_ms is not None and self._last_store_timestamp_ms >= synced_ms:
+            return None
+        # Nearer than the smallest record no other can begin in a file: what looks like one is part of the bad one.
+        nearest = min(position + quarantine.FILLER_SIZE_MIN, position - position % file_size + file_size)
+        sound = recovery_start.behind_sizes(self._files, position) or next_sound_record(self._files, nearest - 1)
+        if sound is not None and synced_ms is not None and self._last_record < 0 and self._files.min_offset:
+            # Nothing is left before it, and the newest that had been synced may be deleted: the sound one must be older.
+            record = recovery_start.record_at(self._files, sound)
+            return sound if record is not None and record[1] < synced_ms else None
+        return sound
+
+    def _sync(self, start: int) -> None:
+        """Have everything from `start` to the last record read on the disk, in log, queues and index."""
+        end = recovery_start.past_blank(self._files, self._last_end)
+        for file in self._files.files:
+            if start < file.start_offset + file.size and file.start_offset < end:
+                if self._report.kind is StartKind.KILLED:
+                    # A sync may have failed before: the kernel takes pages for clean then that are not on the disk.
+                    file.region.rewrite(max(start - file.start_offset, 0), min(end - file.start_offset, file.size))
+                file.region.sync(0, file.size)
+        for directory in self._files.directories:
+            self._disk.sync_dir(directory)
+        self._queues.flush()
+        if self._index is not None:
+            self._index.flush()
+        if not self._suspects <= set(self.known.rebuilding):
+            self._note_rebuilding()
+
+    @property
+    def _last_end(self) -> int:
+        """Behind the last record; 0 without one."""
+        last = recovery_start.record_at(self._files, self._last_record, check_crc=False)
+        return 0 if last is None else self._last_record + last[0]
+
+    def _note_rebuilding(self) -> None:
+        """Should this run be killed, the next must make these queues again."""
+        self.known.rebuilding = sorted(self._suspects)
+        self._save_known()
+
+    def _finish(self) -> None:
+        """Everything that was found or made is on the disk now; say so for the next start."""
+        if self._is_unchanged and not self._suspects:
+            return
+        self._sync(self._report.scan_start_offset)
+        end = self._last_end
+        self.known.last_record, self.known.log_end = (self._last_record, end) if end else (-1, 0)
+        self.known = self.known.renewed(self._commit_log, self._queues, self._index)
+        # First: a queue that the checkpoint vouches for would not be missed without.
+        self._save_known()
+        self._checkpoint.move_on(self._last_store_timestamp_ms, physic_ms=self._last_store_timestamp_ms)
+
+    # --- the end of the log ----------------------------------------------------------------------------------------
+
+    def _cut(self) -> None:
+        """End the log behind its last good record: later files are deleted, the rest of the last one is zeroed."""
+        report, files = self._report, self._files
+        if self._report.kind is not StartKind.CLEAN:
+            self._leave_torn_properties()
+        end = report.end_offset
+        if any(files.view(end, RECORD_SIZE_MIN) or b""):
+            line = f"what stood behind the log's end at {end} is cut off: {report.end_reason}"
+            if report.synced_timestamp_ms is None or report.synced_timestamp_ms > self._last_store_timestamp_ms:
+                until = recovery_start.written_to(files, end)
+                now_ms = self._clock.message_time_ms()
+                saved = quarantine.save(files, f"{self._root}/quarantine", end, until, report.end_reason, now_ms)
+                line += f"; saved in {saved}"
+            report.repairs.append(line)
+        if report.kind is not StartKind.CRASHED and self._queues_end > end:
+            line = f"queues knew of records up to {self._queues_end}, the log has them up to {end}"
+            report.repairs.append(line + recovery_start.missing_behind(files, end))
+        report.log_files_deleted = files.truncate(end)
+        if self._queues.max_physical_offset > end:
+            self._queues.truncate(end)
+        if self._index is not None and self._index.indexed_to >= end > 0:
+            self._index.truncate(end)
+
+    def _leave_torn_properties(self) -> None:
+        """Let the log end before records whose properties do not parse: no checksum covers those, and Apache keeps them.
+
+        Our broker stores no such properties, and another broker's are left alone but at the very end of a broken log.
+        """
+        synced_ms = self._report.synced_timestamp_ms or self._checkpoint.physic_msg_timestamp_ms
+        for physical_offset in reversed(self._last_window):
+            record = recovery_start.record_at(self._files, physical_offset, check_crc=False)
+            if record is None or record[1] < synced_ms or recovery_start.properties_parse(self._files, physical_offset):
+                return
+            self._report.end_offset = physical_offset
+            self._report.end_reason = "the properties do not parse"
+
+    # --- what lies before the start --------------------------------------------------------------------------------
+
+    def _compare_with_known(self) -> None:
+        """Suspect the queues that reach less far than they did, or whose newest unit is none of the log's."""
+        known, files = self.known, self._files
+        self._queues.correct_min_offsets(files.min_offset)
+        for key, end in known.queue_ends().items():
+            queue = self._queues.get(*key)
+            if known.dropped.get(key[0], 0) >= end.max_physical_offset:
+                continue
+            # Also where it ended beyond the log, which may have lost its end: what comes before that is as likely missing.
+            if files.min_offset < end.max_physical_offset and (
+                queue is None
+                or queue.max_offset < end.max_offset
+                or (known.log_begin == files.min_offset and queue.min_offset > end.min_offset)
+            ):
+                self._suspects.add(key)
+        for queue in self._queues:
+            if not recovery_start.is_newest_sound(files, queue):
+                self._suspects.add((queue.topic, queue.queue_id))
+
+    def _make_again(self) -> None:
+        """Delete the suspect queues and make them again from the whole log; forget those of topics that were deleted."""
+        self._drop_deleted_topics()
+        suspects = self._suspects
+        if not suspects:
+            return
+        names = ", ".join(f"{topic}/{queue_id}" for topic, queue_id in sorted(suspects)[:5])
+        more = f" and {len(suspects) - 5} more" if len(suspects) > 5 else ""
+        self._report.repairs.append(f"queues made again from the whole log: {names}{more}")
+        self._note_rebuilding()
+        for key in suspects:
+            self._queues.drop_queue(*key)
+        end_reason = self._report.end_reason
+        self._lost_records = LostRecords(self._queues, self._delay_levels)
+        bulk = self._bulk_dispatcher()
+
+        def dispatch(window: RecordWindow) -> None:
+            bulk.dispatch(numbered(window), only=suspects, with_index=False)
+            self._report.repairs += self._lost_records.step_over(bulk, window)
+
+        self._read("making queues again", self._files.min_offset, dispatch)
+        self._report.end_reason = end_reason
+        self._drop_deleted_topics()
+
+    def _drop_deleted_topics(self) -> None:
+        """Delete queues that hold nothing but records of a topic's past, which reading the log has brought back."""
+        dropped, begin = self.known.dropped, self._files.min_offset
+        for queue in [queue for queue in self._queues if queue.max_physical_offset <= dropped.get(queue.topic, -1)]:
+            key = queue.topic, queue.queue_id
+            # Without units: what came later may be lost, if it is suspect; else only the number has come back.
+            if queue.max_physical_offset or (key not in self._suspects and dropped[queue.topic] > begin):
+                self._queues.drop_queue(*key)
+                if key not in self.known.rebuilding:  # else it may not have come to its topic's next life
+                    self._suspects.discard(key)

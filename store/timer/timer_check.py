@@ -1,0 +1,80 @@
+"""What is damaged in the files of the timers and delay levels of a stopped store; nothing is changed."""
+
+from typing import Final
+
+from isal.isal_zlib import crc32
+
+from pocketmq.store.disk import mark_file
+from pocketmq.store.disk.disk import Disk
+from pocketmq.store.format.layout import BLANK_MAGIC_CODE, TIMER_LOG_BLANK_SIZE, TIMER_LOG_BLANK_STRUCT, TIMER_LOG_UNIT_SIZE
+from pocketmq.store.timer.timer_checkpoint import checkpoint_problems, is_foreign, mark_path, read_state, state_age
+from pocketmq.store.timer.timer_log import FILE_SUM
+
+CHECKPOINT, LEVEL_MARK, WHEEL, LOG = "config/timercheck", "config/levelmark", "timerwheel", "timerlog"
+_AT_ONCE: Final = TIMER_LOG_UNIT_SIZE << 16
+
+
+def problems(disk: Disk, root: str) -> list[str]:
+    """One line for each, which begins with the file's path below `root`. Raises OSError.
+
+    What another broker wrote last, or a version of ours that had no timermark, has no checksums to hold it against.
+    """
+    found = []
+    is_ours = True
+    if disk.exists(f"{root}/{CHECKPOINT}"):
+        data = disk.read_file(f"{root}/{CHECKPOINT}")
+        found += [f"{CHECKPOINT}: {problem}" for problem in checkpoint_problems(data)]
+        is_ours = len(data) < 56 or not is_foreign(data)
+    timer_mark = mark_path(CHECKPOINT)
+    for name in (timer_mark, LEVEL_MARK):
+        if disk.exists(f"{root}/{name}"):
+            data = disk.read_file(f"{root}/{name}")
+            found += [f"{name}: {problem}" for problem in mark_file.problems(data) if any(data) or len(data) == 0]
+            if name == timer_mark and is_ours and len(data) == mark_file.FILE_SIZE:
+                found += _sum_problems(disk, root, *mark_file.payloads(data, disk.boot_mark(f"{root}/{name}")))
+    return found
+
+
+def _sum_problems(disk: Disk, root: str, payloads: list[bytes], is_clean: bool) -> list[str]:
+    """What wheel and timer log say otherwise than their checksums. The wheel's counts after a clean stop only."""
+    if not payloads:
+        return []
+    state, wheel_sum = max((read_state(payload) for payload in payloads), key=lambda one: state_age(one[0]))
+    found = []
+    if wheel_sum != -1 and is_clean:
+        if not disk.exists(f"{root}/{WHEEL}"):
+            found.append(f"{WHEEL}: it is missing")
+        elif crc32(disk.read_file(f"{root}/{WHEEL}")) != wheel_sum:
+            found.append(f"{WHEEL}: its checksum is wrong")
+    if state.log_sum == -1:
+        return found
+    names = (
+        sorted(name for name in disk.listdir(f"{root}/{LOG}") if name.isdecimal()) if disk.is_dir(f"{root}/{LOG}") else []
+    )
+    sizes = {int(name): disk.size(f"{root}/{LOG}/{name}") for name in names}
+    known = dict(FILE_SUM.iter_unpack(state.file_sums))
+    size = max(sizes.values(), default=0)
+    last_start = max((start for start in sizes if start <= state.log_end), default=-1)
+    if last_start < 0 or state.log_end > last_start + sizes[last_start] or min(sizes) > max(state.log_begin, 0):
+        return [*found, f"{LOG}: files are missing or short: it ended at {state.log_end}"]
+    if state.log_end < last_start + size:
+        known[last_start] = state.log_sum
+    for start, sum_found in known.items():
+        if start in sizes:
+            units = (sizes[start] - TIMER_LOG_BLANK_SIZE) // TIMER_LOG_UNIT_SIZE * TIMER_LOG_UNIT_SIZE
+            blank = disk.read_range(f"{root}/{LOG}/{start:020d}", units, TIMER_LOG_BLANK_SIZE)
+            is_full = start + sizes[start] <= state.log_end
+            if is_full and blank != TIMER_LOG_BLANK_STRUCT.pack(sizes[start] - units, 0, BLANK_MAGIC_CODE):
+                found.append(f"{LOG}/{start:020d}: the blank at its end is none")
+            if sum_found not in (-1, _sum_of(disk, f"{root}/{LOG}/{start:020d}", min(units, state.log_end - start))):
+                found.append(f"{LOG}/{start:020d}: its checksum is wrong")
+        elif start >= state.log_begin:
+            found.append(f"{LOG}/{start:020d}: it is missing")
+    return found
+
+
+def _sum_of(disk: Disk, path: str, end: int) -> int:
+    found = 0
+    for start in range(0, end, _AT_ONCE):
+        found = crc32(disk.read_range(path, start, min(_AT_ONCE, end - start)), found)
+    return found

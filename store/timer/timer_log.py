@@ -1,0 +1,330 @@
+"""The timer log: a row of files of 52-byte units, one for each time that a message was put into a slot of the timer wheel.
+
+A unit says where its record lies in the CommitLog and which unit of the same slot came before it: the slot knows the newest,
+and so all of them. Units are only appended. A file ends with a blank of 16 bytes where no further unit has room, so all
+full files have the same number of units, and a unit's number in the row and its position follow from each other.
+
+A file is needed as long as a slot that is still to come holds one of its units, whose record is still there. What lies
+before is history.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from isal.isal_zlib import crc32
+
+from pocketmq.store.disk.disk import Disk
+from pocketmq.store.format.layout import (
+    BLANK_MAGIC_CODE,
+    TIMER_LOG_BLANK_SIZE,
+    TIMER_LOG_BLANK_STRUCT,
+    TIMER_LOG_UNIT_DTYPE,
+    TIMER_LOG_UNIT_SIZE,
+    TIMER_MAGIC_BITS,
+    TIMER_MAGIC_DEFAULT,
+    TIMER_MAGIC_ROLL,
+)
+from pocketmq.store.disk.mapped_file import MappedFile
+from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
+from pocketmq.store.disk.open_files import OpenFiles
+
+FILE_SUM: Final = struct.Struct(">qq")  # where a file begins, the checksum of its units
+# An array of TIMER_LOG_UNIT_DTYPE.
+Units = npt.NDArray[np.void]
+Numbers = npt.NDArray[np.int64]
+
+_UNIT_SIZE: Final = TIMER_LOG_UNIT_SIZE
+# 3 MB at a time: little memory for columns beside it, and few rounds.
+_UNITS_AT_ONCE: Final = 1 << 16
+# What is written is seldom read before hours have passed: so many bytes of it stay resident.
+_RELEASED_EVERY: Final = 4 << 20
+
+
+def unit_times(units: Units) -> Numbers:
+    """For each unit the time, epoch ms, whose slot it is in."""
+    times: Numbers = units["write_time_ms"].astype(np.int64) + units["delay_ms"]
+    return times
+
+
+def unit_dues(units: Units) -> Numbers:
+    """For each unit when its message is due, epoch ms; of what Apache rolled only the slot's time is known."""
+    rolled_dues = units["rolled_due_ms"].astype(np.int64)
+    dues: Numbers = np.where((units["magic"] & TIMER_MAGIC_ROLL != 0) & (rolled_dues > 0), rolled_dues, unit_times(units))
+    return dues
+
+
+def joined(parts: Iterable[Units]) -> Units:
+    """One array of many. (Numpy's own way would turn the bytes of each number round.)"""
+    return np.frombuffer(b"".join(part.tobytes() for part in parts), TIMER_LOG_UNIT_DTYPE)
+
+
+class TimerLog:
+    """Positions are bytes from the row's origin. Only `flush` may be called by another thread."""
+
+    def __init__(self, disk: Disk, directory: str, file_size: int, open_files: OpenFiles | None = None) -> None:
+        """`file_size` is mappedFileSizeTimerLog."""
+        if file_size < _UNIT_SIZE + TIMER_LOG_BLANK_SIZE:
+            raise ValueError(
+                f"mappedFileSizeTimerLog = {file_size}: a unit takes {_UNIT_SIZE} bytes, the blank behind it 16"
+            )
+        self.units_per_file = (file_size - TIMER_LOG_BLANK_SIZE) // _UNIT_SIZE
+        self.directory = directory
+        self._files = MappedFileQueue(disk, directory, file_size, open_files=open_files)
+        # Where the row begins when it has no file.
+        self._origin = 0
+        # Checksum of the last file's units. By start of a full file: its own, and all of these as they are written down.
+        self.last_sum = 0
+        self._full_sums: dict[int, int] = {}
+        self.file_sums = b""
+        # By start of a full file: the newest time and the highest physical offset in it.
+        self._bounds: dict[int, tuple[int, int]] = {}
+
+    def load(self, begin_max: int | None = None) -> None:
+        """Find the files. Raises StoreError when one has a wrong size or is missing in between.
+
+        Files that begin behind `begin_max` are deleted unseen: their length may have been lost.
+        """
+        directory = self._files.directory
+        for name in reversed(self._files.disk.listdir(directory)):
+            if begin_max is not None and name.isdecimal() and int(name) > begin_max:
+                self._files.disk.delete(f"{directory}/{name}")
+        self._files.load()
+
+    # --- where things are -------------------------------------------------------------------------------------------
+
+    @property
+    def begin(self) -> int:
+        """Position of the oldest unit."""
+        return self._files.min_offset if self._files.files else self._origin
+
+    @property
+    def end(self) -> int:
+        """Position behind the newest unit, or behind the blank after it."""
+        return self._files.max_offset if self._files.files else self._origin
+
+    @property
+    def next_position(self) -> int:
+        """The position that the next unit will get: `end`, or the next file's start if there is no room at the end."""
+        end, file_size = self.end, self._files.file_size
+        return end if end % file_size // _UNIT_SIZE < self.units_per_file else end - end % file_size + file_size
+
+    def positions_of_next(self, count: int) -> Numbers:
+        """The positions that the next `count` units will get."""
+        file_number, in_file = divmod(self.end, self._files.file_size)
+        numbers = np.arange(count, dtype=np.int64) + (file_number * self.units_per_file + in_file // _UNIT_SIZE)
+        return numbers // self.units_per_file * self._files.file_size + numbers % self.units_per_file * _UNIT_SIZE
+
+    def unit_at(self, position: int) -> memoryview | None:
+        """The 52 bytes at `position`, or None outside the log."""
+        return self._files.view(position, _UNIT_SIZE)
+
+    def unit_count(self, begin: int, end: int) -> int:
+        """How many units lie in [begin, end), at most."""
+        return (end - begin) // _UNIT_SIZE
+
+    def windows(
+        self, begin: int = 0, end: int | None = None, *, times_from: int | None = None
+    ) -> Iterator[tuple[int, Units]]:
+        """The units in [begin, end) in parts: (position of the first, view of consecutive units). Never keep a view.
+
+        With `times_from` (epoch ms), full files all of whose units are in earlier slots are left out. The pages of whole
+        parts leave our resident set with them.
+        """
+        end = self.end if end is None else end
+        for file in self._files.files:
+            low = max(begin - file.start_offset, 0) // _UNIT_SIZE
+            high = min(min(end - file.start_offset, file.wrote) // _UNIT_SIZE, self.units_per_file)
+            if low >= high or (times_from is not None and file.full and self._bounds_of(file)[0] < times_from):
+                continue
+            units = _units_of(file)
+            for index in range(low, high, _UNITS_AT_ONCE):
+                stop = min(index + _UNITS_AT_ONCE, high)
+                yield file.start_offset + index * _UNIT_SIZE, units[index:stop]
+                if stop - index == _UNITS_AT_ONCE:
+                    file.release_memory(stop * _UNIT_SIZE, index * _UNIT_SIZE)
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def append(self, data: bytes) -> None:
+        """Append whole units; they get `positions_of_next`. Raises OSError when there is no room; the log is as before.
+
+        (A file that was added meanwhile stays, empty.)
+        """
+        rest = memoryview(data)
+        before, sums = self.end, (self.last_sum, self._full_sums.copy(), self.file_sums)
+        while rest:
+            file = self._writable()
+            room = (self.units_per_file - file.wrote // _UNIT_SIZE) * _UNIT_SIZE
+            try:
+                file.append(bytes(rest[:room]))
+            except OSError:
+                self.truncate(before)
+                self.last_sum, self._full_sums, self.file_sums = sums
+                raise
+            self.last_sum = crc32(rest[:room], self.last_sum)
+            rest = rest[room:]
+        if self.end // _RELEASED_EVERY != before // _RELEASED_EVERY:
+            self.release_memory()
+
+    def _writable(self) -> MappedFile:
+        file = self._files.writable(self._origin)
+        if file.wrote // _UNIT_SIZE == self.units_per_file:
+            file.append(TIMER_LOG_BLANK_STRUCT.pack(file.size - file.wrote, 0, BLANK_MAGIC_CODE))
+            file.wrote = file.size
+            self._full_sums[file.start_offset], self.last_sum = self.last_sum, 0
+            self._note_sums()
+            file = self._files.writable()
+        return file
+
+    # --- checksums --------------------------------------------------------------------------------------------------
+
+    def _note_sums(self) -> None:
+        begin = self.begin
+        self._full_sums = {start: found for start, found in self._full_sums.items() if start >= begin}
+        self.file_sums = b"".join(FILE_SUM.pack(start, found) for start, found in sorted(self._full_sums.items()))
+
+    def check_sums(self, file_sums: bytes, last_sum: int) -> str:
+        """Take the checksums of all files, and compare them with those that are known; what differs, or an empty text.
+
+        `file_sums` is the attribute as it was, `last_sum` that of the file at the log's end; -1: not known.
+        """
+        known = dict(FILE_SUM.iter_unpack(file_sums))
+        self._full_sums, self.last_sum, problem = {}, 0, ""
+        for file in self._files.files:
+            found = self._sum_of(file)
+            if file.full:
+                self._full_sums[file.start_offset] = found
+            else:
+                self.last_sum, known[file.start_offset] = found, last_sum
+            expected = known.get(file.start_offset, -1)
+            if expected not in (-1, found) or (expected != -1 and file.full and not self._has_blank(file)):
+                problem = problem or f"the checksum of {self._files.directory}/{file.start_offset:020d} is wrong"
+        self._note_sums()
+        return problem
+
+    def _has_blank(self, file: MappedFile) -> bool:
+        position = self.units_per_file * _UNIT_SIZE
+        return TIMER_LOG_BLANK_STRUCT.unpack_from(file.view, position) == (file.size - position, 0, BLANK_MAGIC_CODE)
+
+    def _sum_of(self, file: MappedFile) -> int:
+        end = min(file.wrote // _UNIT_SIZE, self.units_per_file) * _UNIT_SIZE
+        found, at_once = 0, _UNITS_AT_ONCE * _UNIT_SIZE
+        for start in range(0, end, at_once):
+            stop = min(start + at_once, end)
+            found = crc32(file.view[start:stop], found)
+            file.release_memory(stop, start)
+        return found
+
+    # --- recovery ---------------------------------------------------------------------------------------------------
+
+    def sound_end(self, max_physical_offset: int, max_time_ms: int) -> int:
+        """Position of the first unit that is none, or whose record or slot lies at or beyond what can be."""
+        for file in self._files.files:
+            for index in range(0, self.units_per_file, _UNITS_AT_ONCE):
+                units = _units_of(file)[index : min(index + _UNITS_AT_ONCE, self.units_per_file)]
+                position = file.start_offset + index * _UNIT_SIZE
+                bad = _unsound(units, position)
+                bad |= (units["physical_offset"] >= max_physical_offset) | (unit_times(units) >= max_time_ms)
+                if bad.any():
+                    return position + int(bad.argmax()) * _UNIT_SIZE
+                file.release_memory((index + len(units)) * _UNIT_SIZE, index * _UNIT_SIZE)
+        return self.end
+
+    def truncate(self, end: int) -> None:
+        """Let the log end at `end`; what is behind is zeroed or deleted. Raises OSError."""
+        if self._files.max_offset <= end:
+            return
+        self._files.truncate(end)
+        self._begin_at(end)
+
+    def _begin_at(self, position: int) -> None:
+        self._bounds.clear()
+        if not self._files.files:
+            self._origin = position
+            if position:
+                # So that the next start finds where the row goes on.
+                self._files.writable(position)
+
+    def sync_from(self, position: int) -> None:
+        """Make durable what a killed process left in the page cache from `position` on. Raises OSError."""
+        for file in self._files.files:
+            if file.end_offset > position:
+                file.region.sync(0, file.size)
+
+    def start_over(self, beyond: int) -> None:
+        """Delete all files. The row goes on in a new one behind `beyond` and behind all that were. Raises OSError."""
+        beyond = max(beyond, self._files.max_offset)
+        self._files.destroy()
+        self.last_sum, self._full_sums, self.file_sums = 0, {}, b""
+        self._begin_at((beyond // self._files.file_size + 1) * self._files.file_size)
+
+    # --- retention and life -----------------------------------------------------------------------------------------
+
+    def needed_from(self, read_time_ms: int, min_physical_offset: int) -> int:
+        """Where the first file begins of whose units one is in a slot from `read_time_ms` on, and its record there.
+
+        That of the last file if there is no such.
+        """
+        for file in self._files.files[:-1]:
+            newest_time, physical_offset = self._bounds_of(file)
+            if newest_time >= read_time_ms and physical_offset >= min_physical_offset:
+                return file.start_offset
+        return self._files.files[-1].start_offset if self._files.files else self._origin
+
+    def delete_unneeded(self, read_time_ms: int, min_physical_offset: int) -> int:
+        """Delete the files before the first one that is needed; how many were deleted. Raises OSError."""
+        deleted = 0
+        needed_from = self.needed_from(read_time_ms, min_physical_offset)
+        while self._files.files and self._files.files[0].start_offset < needed_from:
+            self._bounds.pop(self._files.files[0].start_offset, None)
+            self._files.delete_first()
+            # One by one: a power cut must not leave a gap.
+            self._files.sync_names()
+            deleted += 1
+        return deleted
+
+    def _bounds_of(self, file: MappedFile) -> tuple[int, int]:
+        bounds = self._bounds.get(file.start_offset)
+        if bounds is None:
+            units = _units_of(file)[: self.units_per_file]
+            bounds = int(unit_times(units).max()), int(units["physical_offset"].max())
+            self._bounds[file.start_offset] = bounds
+        return bounds
+
+    def flush(self) -> None:
+        """Make the units durable. Raises OSError."""
+        self._files.flush()
+
+    def release_memory(self) -> None:
+        """Let the pages leave our resident set."""
+        for file in self._files.files:
+            file.release_memory(file.wrote)
+
+    def close(self) -> None:
+        self._files.close()
+
+
+def _units_of(file: MappedFile) -> Units:
+    array = file.array
+    return array[: len(array) - len(array) % _UNIT_SIZE].view(TIMER_LOG_UNIT_DTYPE)
+
+
+def _unsound(units: Units, position: int) -> npt.NDArray[np.bool_]:
+    """Which of consecutive units are none; the first of them is at `position`.
+
+    5.5.0 looks at size and magic only. The other half of a unit that was torn at a sector is zeros: no record has size 0.
+    """
+    positions = position + _UNIT_SIZE * np.arange(len(units), dtype=np.int64)
+    bad: npt.NDArray[np.bool_] = (
+        (units["size"] != _UNIT_SIZE)
+        | ((units["magic"] & ~TIMER_MAGIC_BITS) != 0)
+        | ((units["magic"] & TIMER_MAGIC_DEFAULT) == 0)
+        | (units["record_size"] <= 0)
+        | (units["physical_offset"] < 0)
+        | (units["write_time_ms"] <= 0)
+        | (units["previous_position"] >= positions)
+    )
+    return bad

@@ -1,0 +1,497 @@
+"""Wheel, log and checkpoint of the timers: which message is to be delivered in which second.
+
+The CommitLog is the truth, these files are a cache of it that spares reading it again. At any moment they are meant to say:
+of the timer topic's queue everything before `queue_offset` is entered, and what is in slots before `read_time_ms` is done.
+
+Recovery goes back to the last such moment that is known to be on disk (`TimerState`): the log is cut at its `log_end`, and
+the wheel is made again from the log, whatever is in it. So it does not matter which of their pages a power cut left old, new
+or torn; what came after is entered, rolled and delivered again, from the same state, and nothing is in a slot twice. Where
+the files are not what the checkpoint vouches for, the log starts over, and the caller enters everything again.
+
+A message that is due beyond the *roll window* is put into a slot on the way (5.5.0's rule), with the ROLL bit. When its turn
+comes, 5.5.0 writes the message to the CommitLog again; here only the unit goes into its next slot, with its due time, so
+the CommitLog is not asked. A unit that is late goes into the slot that is being read.
+
+Of the timer queue 5.5.0 takes for entered what is before the message of the log's last unit. So that this is not one that
+was rolled, rolled units are followed by a *pointer*: a unit of the message that was entered last, in a slot long past.
+"""
+
+import logging
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pocketmq.store.disk.disk import Disk, StoreError
+from pocketmq.store.format.layout import (
+    TIMER_LOG_UNIT_DTYPE,
+    TIMER_LOG_UNIT_SIZE,
+    TIMER_LOG_UNIT_STRUCT,
+    TIMER_MAGIC_DEFAULT,
+    TIMER_MAGIC_DELETE,
+    TIMER_MAGIC_ROLL,
+)
+from pocketmq.store.disk.open_files import OpenFiles
+from pocketmq.store.timer.timer_checkpoint import TimerCheckpoint, TimerState
+from pocketmq.store.timer.timer_log import Numbers, TimerLog, Units, joined, unit_dues, unit_times
+from pocketmq.store.timer.timer_wheel import TimerSlot, TimerWheel
+
+log = logging.getLogger("store")
+
+# As in Apache's TimerMessageStore: a week in both directions; no unit goes into the last minute of it.
+SLOTS_TOTAL: Final = 7 * 86_400
+_BLANK_SLOTS: Final = 60
+_HOUR_MS: Final = 3_600_000
+# A slot's units that lie together are read in one piece if there are no more others among them than this.
+_OTHERS_READ: Final = 4096
+# How many units are looked at for a part of a slot: 0.3 ms. 8192 took 2.4, with what their copies cost in page faults.
+_UNITS_IN_PART: Final = 1024
+# A slot that is read by nobody, nor shared with a time to come: of the wheel's two weeks only the second is.
+_POINTER_SLOTS: Final = 3 * 86_400
+# More is no delay of a unit: only a clock that was set, or a broker that was away for weeks, comes to that.
+_DELAY_MAX: Final = 2**31 - 1
+
+
+class RecoveredTimers(NamedTuple):
+    """What the caller enters again.
+
+    `complete`: the timer queue from `queue_offset` on. Else: from its first message beyond physical offset `entered_to` on,
+    but of those before `queue_offset` only those whose due time and physical offset are not before `delivered_before`; the
+    others were delivered. Then comes a `mark` and a `flush`, and only then may slots be delivered or rolled.
+    """
+
+    queue_offset: int
+    complete: bool
+    entered_to: int  # -1: nothing is entered
+    delivered_before: tuple[int, int]
+    problem: str  # why not complete, or empty
+
+
+class TimerStore:
+    """Times are epoch ms. Everything but `flush` belongs to the loop."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        *,
+        wheel_path: str,
+        log_directory: str,
+        checkpoint_path: str,
+        log_file_size: int = 100 << 20,
+        precision_ms: int = 1000,
+        roll_window_slots: int = 172_800,
+        slots_total: int = SLOTS_TOTAL,
+        open_files: OpenFiles | None = None,
+    ) -> None:
+        """Open the files, or make them; `recover` comes next. Raises OSError."""
+        if not 2 <= roll_window_slots <= slots_total - _BLANK_SLOTS:
+            roll_window_slots = slots_total - _BLANK_SLOTS
+        self._slots_total = slots_total
+        # TimerMessageStore.doEnqueue: a rest of less than a third of the window is not worth a last round of its own.
+        self._window_ms = roll_window_slots * precision_ms
+        self._half_ms = roll_window_slots // 2 * precision_ms
+        self._third_ms = roll_window_slots // 3 * precision_ms
+        self._precision_ms = precision_ms
+        self._checkpoint = TimerCheckpoint(disk, checkpoint_path)
+        self._wheel = TimerWheel(disk, wheel_path, 2 * slots_total, precision_ms)
+        self._log = TimerLog(disk, log_directory, log_file_size, open_files)
+        self.read_time_ms = 0
+        self.queue_offset = 0
+        # The earliest due time of what is late in the slot that is being read, or no less than the read time.
+        self._late_due_ms = 0
+        # What `flush` can vouch for: as it was at the last mark. None while units are being entered again.
+        self.state: TimerState | None = None
+        # No state before this queue offset is one to come back to: the units before it are being entered again.
+        self._whole_from = 0
+        # Of the message that was entered last: physical offset, record size, topic hash.
+        self._newest = (-1, 0, 0)
+
+    # --- recovery ---------------------------------------------------------------------------------------------------
+
+    def recover(self, now_ms: int, max_physical_offset: int, max_queue_offset: int) -> RecoveredTimers:
+        """Come back to the last known state. The CommitLog and the timer queue end at the two offsets. Raises OSError."""
+        state, sealed, written_ms = self._checkpoint.state, self._checkpoint.sealed, self._checkpoint.written_ms
+        for found in self._checkpoint.problems:
+            log.warning("%s: what it does not tell is taken from timermark, or from the CommitLog", found)
+        if written_ms is not None and state.read_time_ms > written_ms:
+            log.warning("timercheck tells of slots read at %d, but was written at %d", state.read_time_ms, written_ms)
+            state = TimerState(written_ms, state.log_end, state.queue_offset, written_ms + 1)
+        queue_offset = min(state.queue_offset, max_queue_offset)
+        oldest_ms = self._slot_ms(now_ms) - (self._slots_total - _BLANK_SLOTS) * self._precision_ms
+        self.read_time_ms = max(self._slot_ms(state.read_time_ms), oldest_ms)
+        self._late_due_ms = state.delivered_before_ms
+        problem = self._recover_log(state, sealed, max_physical_offset)
+        if problem:
+            log.warning("timers are entered again from the CommitLog: %s", problem)
+        complete = sealed and not problem
+        if not sealed:
+            problem = problem or "timercheck was written by another broker, or by none"
+        self._whole_from = queue_offset
+        self.queue_offset = queue_offset if complete else 0
+        entered_to = self._recover_wheel(state.read_time_ms, is_ours=complete)
+        self._log.release_memory()
+        self._wheel.release_memory()
+        return RecoveredTimers(queue_offset, complete, entered_to, state.delivered_before, problem)
+
+    def _recover_log(self, state: TimerState, sealed: bool, max_physical_offset: int) -> str:
+        try:
+            self._log.load(state.log_end if sealed else None)
+        except StoreError as error:
+            problem = str(error)
+        else:
+            begin = self._log.begin
+            end = self._log.sound_end(max_physical_offset, self.read_time_ms + self._wheel.span_ms)
+            if begin <= state.log_end <= end and (state.log_begin < 0 or begin <= state.log_begin):
+                # What another broker wrote behind its checkpoint is in no other place.
+                self._log.truncate(state.log_end if sealed else end)
+                problem = self._log.check_sums(state.file_sums, state.log_sum)
+                if not problem:
+                    self._log.sync_from(self._checkpoint.durable_state.log_end)
+                    return ""
+            else:
+                problem = f"{self._log.directory} is sound in [{begin}, {end}), timercheck says {state.log_end}"
+        self._log.start_over(state.log_end)
+        return problem
+
+    def start_over(self, problem: str) -> None:
+        """Forget what was recovered: the log is not to be believed, everything is entered again. Raises OSError."""
+        log.warning("timers are entered again from the CommitLog: %s", problem)
+        self._log.start_over(self._log.end)
+        self._wheel.clear_from(self.read_time_ms)
+        self._newest = (-1, 0, 0)
+
+    @property
+    def written_ms(self) -> int | None:
+        """When another broker last wrote timercheck, if one did."""
+        return self._checkpoint.written_ms
+
+    @property
+    def roll_delays_ms(self) -> tuple[int, int]:
+        """How long what is on its way waits in one slot."""
+        return self._half_ms, self._window_ms
+
+    def all_units(self) -> Units:
+        """A copy of all units."""
+        return joined(units for _, units in self._log.windows())
+
+    def _recover_wheel(self, read_time_ms: int, *, is_ours: bool) -> int:
+        """Make the wheel's slots from the log; the highest physical offset in it, -1 none."""
+        is_damaged = self._checkpoint.wheel_sum not in (-1, self._wheel.sum()) if is_ours else False
+        before = self._wheel.filled(self.read_time_ms) if is_ours else {}
+        self._wheel.clear_from(self.read_time_ms)
+        overdue: list[Units] = []
+        mended = 0
+        for position, units in self._log.windows():
+            self._note_newest(units)
+            times = unit_times(units)
+            # What was due before the wheel's first slot, Apache loses. Here it goes into that slot.
+            behind = (times < self.read_time_ms) & (times >= self._slot_ms(read_time_ms))
+            if behind.any():
+                overdue.append(units[behind])
+            ahead = np.flatnonzero(times >= self.read_time_ms)
+            if len(ahead):
+                times = times[ahead]
+                self._wheel.reserve(times)
+                positions = position + TIMER_LOG_UNIT_SIZE * ahead
+                previous, numbers, slots = self._wheel.hung(times, positions, _counts(units["magic"][ahead]))
+                if not is_ours:
+                    mended += self._mend_chains(units, ahead, previous)
+                self._wheel.set_slots(numbers, slots)
+        if is_ours and (is_damaged or before != self._wheel.filled(self.read_time_ms)):
+            log.warning("%s is not what the timer log says: made again", self._wheel.path)
+        if mended:
+            log.warning("%s: %d units did not lead to the one before them in their slot", self._log.directory, mended)
+            self._log.check_sums(b"", -1)
+            self._log.sync_from(0)
+        for units in overdue:
+            times = np.full(len(units), self.read_time_ms)
+            self._append(times, unit_dues(units), units["write_time_ms"].astype(np.int64), units["magic"], units)
+        return self._newest[0]
+
+    def _mend_chains(self, units: Units, rows: Numbers, previous: Numbers) -> int:
+        """Let units, which have no checksum, lead to those before them in their slots; how many did not."""
+        found = units["previous_position"][rows].astype(np.int64)
+        wrong = (found != previous) & ((previous >= 0) | (found >= self._log.begin))
+        units["previous_position"][rows[wrong]] = previous[wrong]
+        return int(np.count_nonzero(wrong))
+
+    def _note_newest(self, units: Units) -> None:
+        newest = units[int(units["physical_offset"].argmax())]
+        if int(newest["physical_offset"]) > self._newest[0]:
+            self._newest = int(newest["physical_offset"]), int(newest["record_size"]), int(newest["topic_hash"])
+
+    # --- entering ---------------------------------------------------------------------------------------------------
+
+    def put(
+        self, due_ms: int, write_time_ms: int, physical_offset: int, record_size: int, topic_hash: int, magic: int = 1
+    ) -> int:
+        """Enter one message; the time of the slot it went into. As `put_many`, which is quicker from 20 on."""
+        write_time_ms = self._slot_ms(write_time_ms)
+        ahead = due_ms - write_time_ms
+        rolled = ahead >= self._window_ms
+        step = self._half_ms if ahead - self._window_ms < self._third_ms else self._window_ms
+        time_ms = max(write_time_ms + step if rolled else due_ms, self.read_time_ms)
+        if time_ms > self.last_time_ms:
+            time_ms, rolled = self.last_time_ms, True
+        self._late_due_ms = min(self._late_due_ms, due_ms)
+        if rolled:
+            magic |= TIMER_MAGIC_ROLL
+        if abs(time_ms - write_time_ms) > _DELAY_MAX:
+            write_time_ms = time_ms
+        position = self._log.next_position
+        self._wheel.reserve_one(time_ms)
+        slot = self._wheel.slot_at(time_ms)
+        self._log.append(
+            TIMER_LOG_UNIT_STRUCT.pack(
+                TIMER_LOG_UNIT_SIZE, slot.last_position, magic, write_time_ms, time_ms - write_time_ms,
+                physical_offset, record_size, topic_hash, due_ms if rolled else 0,
+            )
+        )  # fmt: skip
+        first = slot.first_position if slot.first_position >= 0 else position
+        self._newest = physical_offset, record_size, topic_hash
+        count = slot.message_count + (-1 if magic & TIMER_MAGIC_DELETE else 1)
+        self._wheel.set_slot(time_ms, TimerSlot(first, position, count, slot.magic))
+        return time_ms
+
+    def put_many(
+        self,
+        dues_ms: npt.ArrayLike,
+        write_time_ms: int | Numbers,
+        physical_offsets: npt.ArrayLike,
+        record_sizes: npt.ArrayLike,
+        topic_hashes: npt.ArrayLike,
+        magics: npt.ArrayLike = TIMER_MAGIC_DEFAULT,
+    ) -> Numbers:
+        """Enter messages in the order of the timer queue; the times of the slots they went into.
+
+        `dues_ms` is TIMER_OUT_MS; `write_time_ms` is now, or a `roll_base`; `magics` has TIMER_MAGIC_DELETE for those that
+        cancel others. Raises OSError when there is no room; nothing is entered then.
+        """
+        dues = np.asarray(dues_ms, np.int64)
+        units = np.zeros(len(dues), TIMER_LOG_UNIT_DTYPE)
+        units["physical_offset"] = physical_offsets
+        units["record_size"] = record_sizes
+        units["topic_hash"] = topic_hashes
+        times = self._put(dues, write_time_ms, np.broadcast_to(np.asarray(magics, np.int64), dues.shape), units)
+        if len(units):
+            self._note_newest(units)
+        return times
+
+    def roll(self, units: Units, write_time_ms: int | Numbers, dues_ms: npt.ArrayLike | None = None) -> Numbers:
+        """Enter units of a slot, which are due later, into their next slots; `dues_ms` where Apache's do not tell.
+
+        To be done before their own slot counts as read. Raises as `put_many`.
+        """
+        assert self._checkpoint.sealed, "an earlier state would find the units in both slots"
+        assert dues_ms is not None or units["rolled_due_ms"].all(), "a unit that Apache rolled does not tell when it is due"
+        dues = unit_dues(units) if dues_ms is None else np.asarray(dues_ms, np.int64)
+        times = self._put(dues, write_time_ms, units["magic"] & ~TIMER_MAGIC_ROLL, units)
+        self._append_pointer()
+        return times
+
+    def _append_pointer(self) -> None:
+        long_past_ms = self.read_time_ms - _POINTER_SLOTS * self._precision_ms
+        if self._newest[0] < 0 or long_past_ms <= 0:
+            return
+        pointer = TIMER_LOG_UNIT_STRUCT.pack(
+            TIMER_LOG_UNIT_SIZE, -1, TIMER_MAGIC_DEFAULT, long_past_ms, 0, *self._newest, 0
+        )  # fmt: skip
+        self._log.append(pointer)
+
+    def roll_base(self, time_ms: Numbers, now_ms: int) -> Numbers:
+        """The last times up to now that are whole roll windows behind `time_ms`: from there on is rolled.
+
+        From now on what was apart, and is rolled or entered again in one moment, would come together in one slot.
+        """
+        base: Numbers = time_ms + np.maximum(now_ms - time_ms, 0) // self._window_ms * self._window_ms
+        return base
+
+    def _put(self, dues: Numbers, write_time_ms: int | Numbers, magics: npt.NDArray[Any], units: Units) -> Numbers:
+        if not len(dues):
+            return dues
+        write_times = np.broadcast_to(np.asarray(write_time_ms, np.int64), dues.shape)
+        write_times = write_times - write_times % self._precision_ms
+        ahead = dues - write_times
+        rolled = ahead >= self._window_ms
+        steps = np.where(ahead - self._window_ms < self._third_ms, self._half_ms, self._window_ms)
+        times = np.maximum(np.where(rolled, write_times + steps, dues), self.read_time_ms)
+        rolled |= times > self.last_time_ms
+        times = np.minimum(times, self.last_time_ms)
+        self._late_due_ms = min(self._late_due_ms, int(dues.min()))
+        magics = np.where(rolled, magics | TIMER_MAGIC_ROLL, magics)
+        self._append(times, dues, write_times, magics, units)
+        return times
+
+    def _append(self, times: Numbers, dues: Numbers, write_times: Numbers, magics: npt.NDArray[Any], records: Units) -> None:
+        """Append units for the records of other units, and hang them into the slots of `times`."""
+        write_times = np.where(np.abs(times - write_times) > _DELAY_MAX, times, write_times)
+        positions = self._log.positions_of_next(len(times))
+        self._wheel.reserve(times)
+        previous, numbers, slots = self._wheel.hung(times, positions, _counts(magics))
+        units = np.empty(len(times), TIMER_LOG_UNIT_DTYPE)
+        for name in ("physical_offset", "record_size", "topic_hash"):
+            units[name] = records[name]
+        units["size"] = TIMER_LOG_UNIT_SIZE
+        units["previous_position"] = previous
+        units["magic"] = magics
+        units["write_time_ms"] = write_times
+        units["delay_ms"] = times - write_times
+        units["rolled_due_ms"] = np.where(magics & TIMER_MAGIC_ROLL, dues, 0)
+        self._log.append(units.tobytes())
+        self._wheel.set_slots(numbers, slots)
+
+    # --- what is due ------------------------------------------------------------------------------------------------
+
+    def next_time_ms(self, before_ms: int, from_ms: int = 0) -> int | None:
+        """The first time in [from_ms, before_ms), and no earlier than the read time, whose slot holds anything."""
+        begin_ms = max(self.read_time_ms, from_ms)
+        return self._wheel.next_time_ms(begin_ms, min(before_ms, self.read_time_ms + self._wheel.span_ms))
+
+    def count_at(self, time_ms: int) -> int:
+        """How many messages the slot of a time holds, less the units that cancel some."""
+        return self._wheel.slot_at(time_ms).message_count
+
+    def count_from(self, begin_ms: int) -> int:
+        """How many messages the slots of all times from `begin_ms` on hold, less the units that cancel some."""
+        return self._wheel.count_from(begin_ms)
+
+    def parts_at(self, time_ms: int) -> Iterator[Units]:
+        """The units that are in the slot of a time by now, oldest first, in copies of up to a thousand.
+
+        Between two parts anything may be entered or rolled, also into this slot.
+        """
+        slot = self._wheel.slot_at(time_ms)
+        if slot.first_position < 0:
+            return iter(())
+        if self._log.unit_count(slot.first_position, slot.last_position) > max(_OTHERS_READ, 8 * slot.message_count):
+            return iter((self._chain(slot.last_position, time_ms),))
+        return self._parts_between(slot.first_position, slot.last_position + TIMER_LOG_UNIT_SIZE, time_ms)
+
+    def _parts_between(self, position: int, end: int, time_ms: int) -> Iterator[Units]:
+        # Each window is looked for anew: meanwhile files may have come and gone.
+        at_once = _UNITS_IN_PART * TIMER_LOG_UNIT_SIZE
+        while (window := next(self._log.windows(position, min(end, position + at_once)), None)) is not None:
+            start, units = window
+            position = start + len(units) * TIMER_LOG_UNIT_SIZE
+            found = units[unit_times(units) // self._precision_ms == time_ms // self._precision_ms]
+            del window, units
+            yield found
+
+    def _chain(self, position: int, time_ms: int) -> Units:
+        slot_ms = self._slot_ms(time_ms)
+        found: list[bytes] = []
+        end = position + 1
+        # A chain that turns, or leaves its slot, would be a broken log: it ends there.
+        while 0 <= position < end and (unit := self._log.unit_at(position)) is not None:
+            _, previous, _, write_time_ms, delay_ms, *_ = TIMER_LOG_UNIT_STRUCT.unpack(unit)
+            if self._slot_ms(write_time_ms + delay_ms) != slot_ms:
+                break
+            found.append(bytes(unit))
+            end, position = position, previous
+        return np.frombuffer(bytearray().join(reversed(found)), TIMER_LOG_UNIT_DTYPE)
+
+    # --- what is pending --------------------------------------------------------------------------------------------
+
+    def pending(
+        self, below_physical_offset: int | None = None, from_ms: int = 0, from_physical_offset: int = 0
+    ) -> Iterator[Units]:
+        """All units in slots that are still to come, or those from `from_ms` on, in parts and in the log's order; copies.
+
+        Only those whose record lies in the range of physical offsets.
+        """
+        from_ms = max(from_ms, self.read_time_ms)
+        for _, units in self._log.windows(times_from=from_ms):
+            wanted = (unit_times(units) >= from_ms) & (units["physical_offset"] >= from_physical_offset)
+            if below_physical_offset is not None:
+                wanted &= units["physical_offset"] < below_physical_offset
+            if wanted.any():
+                yield units[wanted]
+        self._log.release_memory()
+
+    def counts_by_hour(self, from_ms: int = 0, from_physical_offset: int = 0) -> dict[int, tuple[int, int]]:
+        """By the hour of the due time (epoch ms of its beginning): (messages, units that cancel some), ascending.
+
+        Of the same units as `pending` with these arguments.
+
+        A message that is cancelled counts until its slot is read.
+        """
+        counts: dict[int, tuple[int, int]] = {}
+        for units in self.pending(None, from_ms, from_physical_offset):
+            is_cancelling = units["magic"] & TIMER_MAGIC_DELETE != 0
+            kinds, numbers = np.unique(unit_dues(units) // _HOUR_MS * 2 + is_cancelling, return_counts=True)
+            for kind, number in zip(kinds.tolist(), numbers.tolist(), strict=True):
+                hour_ms, cancelling = kind // 2 * _HOUR_MS, kind % 2
+                messages, others = counts.get(hour_ms, (0, 0))
+                counts[hour_ms] = (messages, others + number) if cancelling else (messages + number, others)
+        return dict(sorted(counts.items()))
+
+    # --- how far ----------------------------------------------------------------------------------------------------
+
+    def mark(self, read_time_ms: int, queue_offset: int, delivered_before: tuple[int, int] | None = None) -> None:
+        """What is done: all slots before `read_time_ms`, and of the timer queue everything before `queue_offset`.
+
+        Of what was entered, also what is before `delivered_before`, a due time and physical offset. A killed process goes on
+        from here. The read time never goes back.
+        """
+        if (read_time_ms := self._slot_ms(read_time_ms)) > self.read_time_ms:
+            self.read_time_ms = self._late_due_ms = read_time_ms
+        self.queue_offset = queue_offset
+        if queue_offset >= self._whole_from:
+            before = delivered_before or (min(self._late_due_ms, self.read_time_ms), 0)
+            timer_log, log_begin = self._log, max(self._checkpoint.durable_state.log_begin, self._log.begin)
+            sums = timer_log.last_sum, timer_log.file_sums
+            state = TimerState(self.read_time_ms, timer_log.end, queue_offset, *before, log_begin, *sums)
+            if state != self.state:
+                self.state = state
+                self._checkpoint.mark(state)
+
+    def flush(self, state: TimerState | None, now_ms: int) -> None:
+        """Make everything durable, then the checkpoint that says so. Any thread may, one at a time. Raises OSError.
+
+        `state` was taken in the loop, from the attribute. Between that and this call the caller has synced the CommitLog:
+        the messages that were entered, and the copies of those that were delivered.
+        """
+        self._log.flush()
+        self._wheel.flush()
+        if state is not None:
+            self._checkpoint.flush(state, now_ms)
+
+    def clean(self, min_physical_offset: int) -> int:
+        """Delete the log files that nobody needs, not even after a power cut; how many. Raises OSError."""
+        read_time_ms = self._checkpoint.durable_state.read_time_ms if self._checkpoint.sealed else 0
+        read_time_ms = min(read_time_ms, self.read_time_ms)
+        needed_from = self._log.needed_from(read_time_ms, min_physical_offset)
+        if needed_from <= self._log.begin:
+            return 0
+        if self._checkpoint.sealed:
+            self._checkpoint.begin_log_at(needed_from)
+        if self.state is not None:
+            self.state = self.state._replace(log_begin=needed_from)
+            self._checkpoint.mark(self.state)
+        return self._log.delete_unneeded(read_time_ms, min_physical_offset)
+
+    def seal(self) -> None:
+        """Note that this is a clean stop, behind a `flush` of the present state. Raises OSError."""
+        if self.state is not None and self._checkpoint.sealed:
+            self._checkpoint.seal(self.state, self._wheel.sum())
+
+    def close(self) -> None:
+        """Unmap the files, unflushed."""
+        self._log.close()
+        self._wheel.close()
+        self._checkpoint.close()
+
+    @property
+    def last_time_ms(self) -> int:
+        """Behind it the wheel's slots are those of times that may not be done yet: further units wait in this slot."""
+        return self.read_time_ms + self._wheel.span_ms - _BLANK_SLOTS * self._precision_ms
+
+    def _slot_ms(self, time_ms: int) -> int:
+        return time_ms - time_ms % self._precision_ms
+
+
+def _counts(magics: npt.NDArray[Any]) -> Numbers:
+    """What units with these magics add to their slots' counts."""
+    counts: Numbers = np.where(magics & TIMER_MAGIC_DELETE, -1, 1).astype(np.int64)
+    return counts

@@ -1,0 +1,213 @@
+"""The timer wheel: a file of slots, one for each second of two weeks, in which the timer log's units hang.
+
+Slot n holds what is due at the times t (in units of the precision) with t mod slots = n; whose turn it is, the time in the
+slot tells: one with another time counts as empty, and what was delivered stays there until the wheel comes round.
+A slot knows its oldest and its newest unit. All of that can be told from the log, and at each start it is (TimerStore).
+
+The file is sparse: a page costs room when the first of its slots is used.
+"""
+
+import logging
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from isal.isal_zlib import crc32
+
+from pocketmq.store.disk.disk import Disk
+from pocketmq.store.format.layout import TIMER_WHEEL_SLOT_DTYPE, TIMER_WHEEL_SLOT_SIZE, TIMER_WHEEL_SLOT_STRUCT
+from pocketmq.store.timer.timer_log import Numbers
+
+log = logging.getLogger("store")
+
+# An array of TIMER_WHEEL_SLOT_DTYPE.
+Slots = npt.NDArray[np.void]
+
+_PAGE_SIZE: Final = 4096
+_SLOTS_PER_PAGE: Final = _PAGE_SIZE // TIMER_WHEEL_SLOT_SIZE
+_FAR: Final = 1 << 62
+
+
+class TimerSlot(NamedTuple):
+    """What hangs in a slot: positions in the timer log; the count is that of messages less that of cancelling units."""
+
+    first_position: int
+    last_position: int
+    message_count: int
+    magic: int
+
+
+_EMPTY: Final = TimerSlot(-1, -1, 0, 0)
+_EMPTY_SLOT: Final = np.array((-1, *_EMPTY), TIMER_WHEEL_SLOT_DTYPE)
+
+
+class TimerWheel:
+    """Times are epoch ms, of which each belongs to the slot of its precision."""
+
+    def __init__(self, disk: Disk, path: str, slot_count: int, precision_ms: int) -> None:
+        """Open or make the file of `slot_count` slots. A file of another size is made anew. Raises OSError."""
+        size = slot_count * TIMER_WHEEL_SLOT_SIZE
+        self.slot_count = slot_count
+        self.precision_ms = precision_ms
+        self.path = path
+        exists = disk.exists(path)
+        if exists and disk.size(path) != size:
+            log.warning("%s has %d bytes, not %d: made again from the timer log", path, disk.size(path), size)
+            disk.delete(path)
+            exists = False
+        self._region = disk.map(path, size, create=not exists, random_access=True)
+        self._view = self._region.view
+        self._slots: Slots = self._region.array.view(TIMER_WHEEL_SLOT_DTYPE)
+        self._reserved = np.zeros(-(-size // _PAGE_SIZE), np.bool_)
+        # Of each page the newest time of a slot, or a newer one: where there is something, and where nothing can be.
+        self._newest = np.full(len(self._reserved), _FAR, np.int64)
+        self._disk = disk
+        self._directory = path.rpartition("/")[0]
+        self._name_synced = False
+        self._dirty = False
+
+    @property
+    def span_ms(self) -> int:
+        """How much time has a slot each."""
+        return self.slot_count * self.precision_ms
+
+    # --- one slot ---------------------------------------------------------------------------------------------------
+
+    def slot_at(self, time_ms: int) -> TimerSlot:
+        """The slot of a time; one without units when the slot belongs to another time."""
+        time = time_ms // self.precision_ms
+        slot_time, *found = TIMER_WHEEL_SLOT_STRUCT.unpack_from(self._view, time % self.slot_count * TIMER_WHEEL_SLOT_SIZE)
+        return TimerSlot(*found) if slot_time == time else _EMPTY
+
+    def set_slot(self, time_ms: int, slot: TimerSlot) -> None:
+        """Set the slot of a time; `reserve_one` has been called for it."""
+        time = time_ms // self.precision_ms
+        number = time % self.slot_count
+        TIMER_WHEEL_SLOT_STRUCT.pack_into(self._view, number * TIMER_WHEEL_SLOT_SIZE, time, *slot)
+        page = number // _SLOTS_PER_PAGE
+        if self._newest[page] < time:
+            self._newest[page] = time
+        self._dirty = True
+
+    # --- many slots -------------------------------------------------------------------------------------------------
+
+    def next_time_ms(self, begin_ms: int, end_ms: int) -> int | None:
+        """The first time in [begin_ms, end_ms), at most the wheel's span, whose slot holds anything."""
+        begin, end = begin_ms // self.precision_ms, -(-end_ms // self.precision_ms)
+        first = begin % self.slot_count
+        # Mostly it is near.
+        times = self._slots["time"][first : first // _SLOTS_PER_PAGE * _SLOTS_PER_PAGE + _SLOTS_PER_PAGE]
+        found = times[(times >= begin) & (times < end)]
+        if len(found):
+            return int(found.min()) * self.precision_ms
+        # The page of `begin` comes first and, if the times go round the wheel, for its slots before that, last.
+        turns = min((end - begin) // _SLOTS_PER_PAGE + 3, len(self._newest) + 1)
+        pages = (first // _SLOTS_PER_PAGE + np.arange(turns)) % len(self._newest)
+        for turn in np.flatnonzero(self._newest[pages] >= begin).tolist():
+            number = int(pages[turn]) * _SLOTS_PER_PAGE
+            if turn and begin + (number - first) % self.slot_count >= end:
+                return None
+            times = self._slots["time"][number : number + _SLOTS_PER_PAGE]
+            times = times[first - number :] if turn == 0 else times[: first - number] if turn == len(self._newest) else times
+            found = times[(times >= begin) & (times < end)]
+            if len(found):
+                return int(found.min()) * self.precision_ms
+        return None
+
+    def count_from(self, begin_ms: int) -> int:
+        """How many messages, less units that cancel some, hang in the slots of all times from `begin_ms` on."""
+        begin, count = begin_ms // self.precision_ms, 0
+        pages = np.flatnonzero(self._newest >= begin)
+        for run in np.split(pages, np.flatnonzero(np.diff(pages) > 1) + 1) if len(pages) else ():
+            slots = self._slots[int(run[0]) * _SLOTS_PER_PAGE : (int(run[-1]) + 1) * _SLOTS_PER_PAGE]
+            count += int(slots["message_count"][slots["time"] >= begin].sum())
+        return count
+
+    def hung(self, times_ms: Numbers, positions: Numbers, counts: Numbers) -> tuple[Numbers, Numbers, Slots]:
+        """How it looks when units are hung into the slots of their times, in order of their ascending positions.
+
+        `counts` is what each adds to its slot's count. Returns for each unit the position before it, -1 none; the numbers
+        of the slots; and these as they are to be `set_slots`.
+        """
+        times = times_ms // self.precision_ms
+        order = np.argsort(times, kind="stable")
+        times, positions = times[order], positions[order]
+        begins = np.flatnonzero(np.diff(times, prepend=times[0] - 1))
+        ends = np.append(begins[1:], len(times)) - 1
+        numbers = times[begins] % self.slot_count
+        slots = self._slots[numbers]
+        slots[slots["time"] != times[begins]] = _EMPTY_SLOT
+        previous = np.empty_like(positions)
+        previous[1:] = positions[:-1]
+        previous[begins] = slots["last_position"]
+        slots["first_position"] = np.where(slots["first_position"] < 0, positions[begins], slots["first_position"])
+        slots["last_position"] = positions[ends]
+        slots["message_count"] += np.add.reduceat(counts[order], begins)
+        slots["time"] = times[begins]
+        in_order_of_units = np.empty_like(previous)
+        in_order_of_units[order] = previous
+        return in_order_of_units, numbers, slots
+
+    def set_slots(self, numbers: Numbers, slots: Slots) -> None:
+        """Set many slots; `reserve` has been called for their times."""
+        self._slots[numbers] = slots
+        np.maximum.at(self._newest, numbers // _SLOTS_PER_PAGE, slots["time"].astype(np.int64))
+        self._dirty = True
+
+    def sum(self) -> int:
+        """The checksum of the whole file."""
+        return crc32(self._view)
+
+    def filled(self, begin_ms: int) -> dict[int, bytes]:
+        """The slots of all times from `begin_ms` on as they are, by number."""
+        numbers = np.flatnonzero(self._slots["time"] >= max(begin_ms // self.precision_ms, 1))
+        return {number: self._slots[number].tobytes() for number in numbers.tolist()}
+
+    def clear_from(self, begin_ms: int) -> None:
+        """Empty the slots of all times from `begin_ms` on."""
+        times = self._slots["time"].astype(np.int64)
+        filled = np.flatnonzero(times >= max(begin_ms // self.precision_ms, 1))
+        self._slots[filled] = np.zeros((), TIMER_WHEEL_SLOT_DTYPE)
+        times[filled] = 0
+        self._newest = np.maximum.reduceat(times, np.arange(0, self.slot_count, _SLOTS_PER_PAGE))
+        self._dirty = True
+
+    def reserve(self, times_ms: Numbers) -> None:
+        """Have room on the device for the slots of these times. Raises OSError."""
+        pages = np.unique(times_ms // self.precision_ms % self.slot_count // _SLOTS_PER_PAGE)
+        pages = pages[~self._reserved[pages]]
+        for run in np.split(pages, np.flatnonzero(np.diff(pages) > 1) + 1) if len(pages) else ():
+            self._reserve(int(run[0]), int(run[-1]) + 1)
+
+    def reserve_one(self, time_ms: int) -> None:
+        """As `reserve`, for one time."""
+        page = time_ms // self.precision_ms % self.slot_count // _SLOTS_PER_PAGE
+        if not self._reserved[page]:
+            self._reserve(page, page + 1)
+
+    def _reserve(self, first_page: int, end_page: int) -> None:
+        self._region.reserve(first_page * _PAGE_SIZE, min(end_page * _PAGE_SIZE, self.slot_count * TIMER_WHEEL_SLOT_SIZE))
+        self._reserved[first_page:end_page] = True
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Make the slots durable; any thread may. Raises OSError."""
+        if self._dirty:
+            self._dirty = False
+            try:
+                self._region.sync(0, self.slot_count * TIMER_WHEEL_SLOT_SIZE)
+                if not self._name_synced:
+                    self._disk.sync_dir(self._directory)
+                    self._name_synced = True
+            except OSError:
+                self._dirty = True
+                raise
+
+    def release_memory(self) -> None:
+        """Let the pages leave our resident set."""
+        self._region.release_memory(0, self.slot_count * TIMER_WHEEL_SLOT_SIZE)
+
+    def close(self) -> None:
+        del self._slots, self._view
+        self._region.close()

@@ -1,0 +1,173 @@
+"""Which files go, and when a disk is too full to go on (Java's CleanCommitLogService and CleanConsumeQueueService).
+
+A CommitLog file is expired when `fileReservedTime` has passed since its last message. Apache asks the file's modification
+time for that; here it is the store time of the next file's first record: never earlier, seldom much later, it survives a
+copy of the store and is told by the same clock as everything else. The last file is never deleted. Expired files go at the
+hours of `deleteWhen`, when a disk is fuller than `diskMaxUsedSpaceRatio`, or on request; above
+`diskSpaceCleanForciblyRatio` the oldest go even if they are not expired, and above `diskSpaceWarningLevelRatio` nothing is
+stored any more. Of several disks with parts of the log the emptiest counts.
+
+The loop only takes files off the log's row; the checkpoint thread deletes them (`delete_removed`), oldest first, so that
+there is never a gap.
+"""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+
+from pocketmq.runtime.clock import Clock
+from pocketmq.store.log.commit_log import CommitLog
+from pocketmq.store.config import MessageStoreConfig
+from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
+from pocketmq.store.disk.disk import Disk
+from pocketmq.store.index.index_service import IndexService
+from pocketmq.store.disk.mapped_file import MappedFile
+from pocketmq.store.format.record import BadRecordError, check_record, store_timestamp_of
+
+log = logging.getLogger("store")
+
+_HOUR_MS = 3_600_000
+# A manual request holds for so many rounds, in case the first deletes only its `deleteFileBatchMax`.
+_MANUAL_ROUNDS = 20
+
+
+class UndeletedError(OSError):
+    """A file could not be deleted; nothing else is wrong."""
+
+
+class Retention:
+    """All but `delete_removed` belongs to the loop."""
+
+    def __init__(
+        self,
+        config: MessageStoreConfig,
+        disk: Disk,
+        clock: Clock,
+        commit_log: CommitLog,
+        queues: ConsumeQueueStore,
+        index: IndexService | None,
+    ) -> None:
+        self._config = config
+        self._disk = disk
+        self._clock = clock
+        self._commit_log = commit_log
+        self._queues = queues
+        self._index = index
+        self._manual_rounds = 0
+        self._is_full = False
+        # Up to where queues and index have followed the log.
+        self._deleted_below = 0
+        self._removed: deque[MappedFile] = deque()
+        self._delete_due = clock.monotonic()
+        # Asked before a file goes, with the physical offset behind it: is nothing in it needed any more?
+        self.may_remove: Callable[[int], bool] = lambda end_offset: True
+
+    def clean(self, manual: bool = False) -> int:
+        """One round: look at the disks and remove what is due; how many CommitLog files were removed. Raises OSError."""
+        if manual:
+            self._manual_rounds = _MANUAL_ROUNDS
+        removed = self._remove_log_files(self._look_at_disks())
+        min_offset = self._commit_log.min_offset
+        # Asked so that what failed half-way, or was cut off by a crash, is done in the next round.
+        if min_offset > self._deleted_below:
+            self._queues.delete_below(min_offset)
+            if self._index is not None:
+                self._index.delete_below(min_offset)
+            self._deleted_below = min_offset
+        return removed
+
+    def _look_at_disks(self) -> float:
+        """Refuse or allow messages; the used share, 0..1, of the disk that counts."""
+        limit, reason = self._config.disk_space_warning_level_ratio, None
+        queues_path = self._config.store_path("consumequeue")
+        emptiest = min((self._disk.usage(path), path) for path in self._config.commit_log_directories)
+        used, path = max(emptiest, (self._disk.usage(queues_path), queues_path))
+        if used * 100 > limit:
+            reason = (
+                f"disk full: the file system of {path} is used to {used:.1%}, diskSpaceWarningLevelRatio allows {limit}%"
+            )
+        self._is_full = reason is not None
+        self._commit_log.refuse("disk full", reason)
+        return used
+
+    @property
+    def delete_interval_s(self) -> float:
+        """How soon `delete_removed` wants to be called."""
+        return self._config.delete_commit_log_files_interval / 1000 if self._removed else 60.0
+
+    def delete_removed(self) -> None:
+        """Delete the next file that was removed, if it is due; once there is room, let messages be stored again.
+
+        For the checkpoint thread. Raises OSError when the deletion cannot be made durable.
+        """
+        now = self._clock.monotonic()
+        if self._removed and now >= self._delete_due:
+            self._delete_due = now + self._config.delete_commit_log_files_interval / 1000
+            try:
+                self._delete_next()
+            except UndeletedError as error:
+                self._delete_due = now + self._config.redelete_hanged_file_interval / 1000
+                log.warning("a CommitLog file cannot be deleted: %s; trying again", error)
+        if self._is_full:
+            with suppress(OSError):
+                self._look_at_disks()
+
+    def delete_all_removed(self) -> None:
+        """Delete what was removed and still lies there: the next start is not to find it. Raises OSError as above."""
+        while self._removed:
+            try:
+                self._delete_next()
+            except UndeletedError as error:
+                log.warning("a CommitLog file cannot be deleted: %s", error)
+                return
+
+    def _delete_next(self) -> None:
+        files = self._commit_log.mapped_files
+        try:
+            files.delete(self._removed[0])
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise UndeletedError(error.errno, error.strerror, error.filename) from None
+        self._removed.popleft()
+        # Each for itself: of several deletions a power cut may take the first and leave the last, and the log had a gap.
+        files.sync_names()
+
+    def _remove_log_files(self, used: float) -> int:
+        config = self._config
+        manual = self._manual_rounds > 0
+        self._manual_rounds = max(self._manual_rounds - 1, 0)
+        too_full = used * 100 > min(max(config.disk_max_used_space_ratio, 10), 95)
+        if not (manual or too_full or self._is_time_to_delete()):
+            return 0
+        at_once = config.clean_file_forcibly_enable and used * 100 > config.disk_space_clean_forcibly_ratio
+        expired_before_ms = self._clock.message_time_ms() - config.file_reserved_time * _HOUR_MS
+        files = self._commit_log.mapped_files
+        removed = 0
+        while len(files.files) > 1 and removed < config.delete_file_batch_max:
+            # Before it is on the disk a power cut could bring it back with a hole, which would pass for the log's end.
+            if files.files[0].flushed < files.file_size:
+                break
+            if not at_once and self._last_message_ms() > expired_before_ms:
+                break
+            if not self.may_remove(files.files[0].start_offset + files.file_size):
+                break
+            self._removed.append(files.take_first())
+            removed += 1
+        return removed
+
+    def _last_message_ms(self) -> int:
+        """When the first file was surely complete."""
+        following = self._commit_log.mapped_files.files[1]
+        try:
+            check_record(following.view[: following.wrote], 0, following.start_offset, check_crc=False)
+        except BadRecordError:
+            # Just created, nothing in it yet: the file before is as young as can be.
+            return self._clock.message_time_ms()
+        return store_timestamp_of(following.view)
+
+    def _is_time_to_delete(self) -> bool:
+        hour = time.localtime(self._clock.message_time_ms() / 1000).tm_hour
+        return hour in {int(text) for text in self._config.delete_when.split(";") if text.strip().isdecimal()}
