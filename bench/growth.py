@@ -19,8 +19,8 @@ from rich.table import Table
 from bench import wire
 from bench.run import QUEUES, TOPIC, Bench, Running, console, prepared
 from bench.store import resident_mb
-from pocketmq.client.pull_consumer import PullConsumer
 from pocketmq.cli import processes
+from pocketmq.client.pull_consumer import PullConsumer
 from pocketmq.remoting.bodies import MessageQueue
 
 SAMPLED_EVERY_S = 0.5

@@ -12,41 +12,41 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pocketmq.broker.startup import unsupported_tables as foreign_tables, table_recovery as lost_tables
 from pocketmq.broker.access.access_table import needs_admin
 from pocketmq.broker.access.access_validator import guard
 from pocketmq.broker.clients.client_registry import ClientRegistry
-from pocketmq.broker.delay.clock_steps import ClockSteps
+from pocketmq.broker.clients.group_notifier import GroupNotifier
+from pocketmq.broker.clients.rebalance_lock import RebalanceLock
 from pocketmq.broker.config import BrokerConfig, advertised_host, check
-from pocketmq.broker.filter.consumer_filter import ConsumerFilterManager
-from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.delay.clock_steps import ClockSteps
 from pocketmq.broker.delay.delay_cancelled import DelayCancelled
 from pocketmq.broker.delay.delay_query import DelayQuery, NoTimers
-from pocketmq.broker.names import TIMER_TOPIC
-from pocketmq.broker.put.delivery_time import DeliveryTimes
-from pocketmq.broker.clients.group_notifier import GroupNotifier
-from pocketmq.broker.handlers import ROUTES
-from pocketmq.broker.polling.held_requests import HoldLimits
 from pocketmq.broker.delay.level_mark import LevelMark
+from pocketmq.broker.delay.schedule import ScheduleMessageService
+from pocketmq.broker.figures.timer_figures import DEQUEUE_NUMS
+from pocketmq.broker.filter.consumer_filter import ConsumerFilterManager
+from pocketmq.broker.handlers import ROUTES
+from pocketmq.broker.names import REVIVE_TOPIC_PREFIX, TIMER_TOPIC
+from pocketmq.broker.polling.held_requests import HoldLimits
 from pocketmq.broker.polling.long_polling import PullRequestHoldService
-from pocketmq.broker.tables.message_request_mode import MessageRequestModeManager
 from pocketmq.broker.pop.pop import PopMessageService
 from pocketmq.broker.pop.pop_order import ConsumerOrderInfoManager
 from pocketmq.broker.pop.pop_revive import PopReviveService
-from pocketmq.broker.startup.ports import reserve_ports
+from pocketmq.broker.put.delivery_time import DeliveryTimes
 from pocketmq.broker.put.put import CLUSTER, MessagePutter
-from pocketmq.broker.clients.rebalance_lock import RebalanceLock
-from pocketmq.broker.startup.recovery_progress import RecoveryProgress
 from pocketmq.broker.registration.registration import Registration
 from pocketmq.broker.registration.route_barrier import RouteBarrier
-from pocketmq.broker.delay.schedule import ScheduleMessageService
 from pocketmq.broker.services import Services
+from pocketmq.broker.startup import table_recovery as lost_tables
+from pocketmq.broker.startup import unsupported_tables as foreign_tables
+from pocketmq.broker.startup.ports import reserve_ports
+from pocketmq.broker.startup.recovery_progress import RecoveryProgress
 from pocketmq.broker.stats.stats import SAMPLE_STEP_S, BrokerStats
+from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.tables.message_request_mode import MessageRequestModeManager
 from pocketmq.broker.tables.subscription_group import SubscriptionGroupManager
-from pocketmq.broker.figures.timer_figures import DEQUEUE_NUMS
-from pocketmq.broker.timer.timer_service import TimerMessageService, roll_window_slots
-from pocketmq.broker.names import REVIVE_TOPIC_PREFIX
 from pocketmq.broker.tables.topic_config import TopicConfigManager
+from pocketmq.broker.timer.timer_service import TimerMessageService, roll_window_slots
 from pocketmq.broker.transaction.transaction import TransactionalMessageService
 from pocketmq.broker.transaction.transaction_check import TransactionCheck
 from pocketmq.broker.transaction.transaction_op import TransactionProgress

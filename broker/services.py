@@ -8,26 +8,26 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pocketmq.broker.acl.plain_permission import PlainPermissionManager
     from pocketmq.broker.clients.client_registry import ClientRegistry
+    from pocketmq.broker.clients.rebalance_lock import RebalanceLock
     from pocketmq.broker.config import BrokerConfig
-    from pocketmq.broker.filter.consumer_filter import ConsumerFilterManager
-    from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
     from pocketmq.broker.delay.delay_cancelled import DelayCancelled
     from pocketmq.broker.delay.delay_query import DelayQuery
-    from pocketmq.broker.put.delivery_time import DeliveryTimes
+    from pocketmq.broker.delay.schedule import ScheduleMessageService
+    from pocketmq.broker.filter.consumer_filter import ConsumerFilterManager
     from pocketmq.broker.polling.long_polling import PullRequestHoldService
-    from pocketmq.broker.tables.message_request_mode import MessageRequestModeManager
-    from pocketmq.broker.acl.plain_permission import PlainPermissionManager
     from pocketmq.broker.pop.pop import PopMessageService
+    from pocketmq.broker.put.delivery_time import DeliveryTimes
     from pocketmq.broker.put.put import MessagePutter
-    from pocketmq.broker.clients.rebalance_lock import RebalanceLock
     from pocketmq.broker.registration.registration import Registration
     from pocketmq.broker.registration.route_barrier import RouteBarrier
-    from pocketmq.broker.delay.schedule import ScheduleMessageService
     from pocketmq.broker.stats.stats import BrokerStats
+    from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
+    from pocketmq.broker.tables.message_request_mode import MessageRequestModeManager
     from pocketmq.broker.tables.subscription_group import SubscriptionGroupManager
-    from pocketmq.broker.timer.timer_service import TimerMessageService
     from pocketmq.broker.tables.topic_config import TopicConfigManager
+    from pocketmq.broker.timer.timer_service import TimerMessageService
     from pocketmq.broker.transaction.transaction import TransactionalMessageService
     from pocketmq.remoting.bodies import DataVersion
     from pocketmq.runtime.clock import Clock

@@ -149,9 +149,9 @@ def show(tour: Tour) -> None:
 
 
 def run_report() -> int:
-    """`python -m spark_analytics report`, shown as it runs; returns how many records it read."""
+    """`python -m pocketmq.spark_analytics report`, shown as it runs; returns how many records it read."""
     out = HOME / "report"
-    command = [sys.executable, "-m", "spark_analytics", "report", str(HOME / "store"), "--out", str(out)]
+    command = [sys.executable, "-m", "pocketmq.spark_analytics", "report", str(HOME / "store"), "--out", str(out)]
     console.print(f"   [dim]$ {_plain(' '.join(['python', *command[1:]]))}[/]")
     try:
         done = subprocess.run([*command, "--master", "local[2]"], stdin=subprocess.DEVNULL, timeout=REPORT_SECONDS_MAX)

@@ -1,4 +1,4 @@
-"""`python -m spark_analytics report | audit | trace | export STORE...`.
+"""`python -m pocketmq.spark_analytics report | audit | trace | export STORE...`.
 
 Exit codes: 0 done; 1 it failed, the audit found errors, or there is nothing to trace; 2 bad arguments or nothing to read
 there; 128 + n ended by signal n.
@@ -167,7 +167,7 @@ def _export(spark: Any, options: argparse.Namespace, step: Step) -> Shown:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m spark_analytics", description="Spark over RocketMQ stores.")
+    parser = argparse.ArgumentParser(prog="python -m pocketmq.spark_analytics", description="Spark over RocketMQ stores.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     report = _command(
         commands, "report", _report, "what stores hold: a page with plots, tables, a summary",

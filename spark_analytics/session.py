@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import pocketmq
+
 JAVA_VERSION_MIN: Final = 17
 # Arrow's vectors ask for each value whether it lies within its buffer and whether the buffer is still there. What Spark sees
 # of them comes from our own workers: without those checks 16 columns take 1.8 us of the JVM a row instead of 3.
@@ -124,7 +126,7 @@ def prepare_environment(master: str = "local[*]") -> dict[str, str]:
         settings = {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK} | _unix_sockets(home)
     else:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    ours = str(Path(__file__).resolve().parent.parent)
+    ours = str(Path(pocketmq.__file__).resolve().parents[1])
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [ours, os.environ.get("PYTHONPATH")]))
     return settings | {
         EXTRA_JAVA_OPTIONS: f"-Dlog4j2.configurationFile={home / 'log4j2.properties'} {UNCHECKED_ARROW}",
@@ -168,7 +170,7 @@ def local_session(master: str = "local[*]", **settings: str) -> Any:
     """
     from pyspark.sql import SparkSession
 
-    import pocketmq.spark_analytics
+    from pocketmq import spark_analytics
 
     spark = SparkSession.getActiveSession()
     if spark is None:

@@ -8,19 +8,11 @@ from contextlib import suppress
 from typing import Final
 
 from pocketmq.runtime.clock import Clock
-from pocketmq.store.recovery import abort_mark, clean_stop
-from pocketmq.store.upkeep.checkpointing import CheckpointService
-from pocketmq.store.recovery.clean_stop import CleanStop
-from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.config import MessageStoreConfig
-from pocketmq.store.queue.consume_queue import ConsumeQueue
-from pocketmq.store.queue.consume_queue_ext import ConsumeQueueExtStore
-from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
-from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.disk.disk import NO_ROOM, Disk, DiskLock, StoreError, no_room
-from pocketmq.store.queue.dispatcher import Dispatcher
-from pocketmq.store.log.flush import FlushService, OnFlushed, patiently
-from pocketmq.store.index.index_service import IndexService
+from pocketmq.store.disk.open_files import OpenFiles
+from pocketmq.store.disk.store_checkpoint import StoreCheckpoint
+from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.format.message import (
     SCHEDULE_TOPIC,
     TRANSACTION_PREPARED_TYPE,
@@ -30,15 +22,23 @@ from pocketmq.store.format.message import (
     QueryResult,
 )
 from pocketmq.store.format.multi_dispatch import LMQ_PREFIX
-from pocketmq.store.disk.open_files import OpenFiles
-from pocketmq.store.queue.queue_reader import QueueReader
 from pocketmq.store.format.record import store_timestamp_of
+from pocketmq.store.index.index_service import IndexService
+from pocketmq.store.log.commit_log import CommitLog
+from pocketmq.store.log.flush import FlushService, OnFlushed, patiently
+from pocketmq.store.queue.consume_queue import ConsumeQueue
+from pocketmq.store.queue.consume_queue_ext import ConsumeQueueExtStore
+from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
+from pocketmq.store.queue.dispatcher import Dispatcher
+from pocketmq.store.queue.queue_reader import QueueReader
+from pocketmq.store.queue.time_search import Boundary, offset_at_boundary
+from pocketmq.store.recovery import abort_mark, clean_stop
+from pocketmq.store.recovery.clean_stop import CleanStop
 from pocketmq.store.recovery.recovery import Progress, Recovery
 from pocketmq.store.recovery.recovery_report import RecoveryReport, StartKind, loss_window
 from pocketmq.store.recovery.recovery_start import complete_log_files, drop_cut_index_files
+from pocketmq.store.upkeep.checkpointing import CheckpointService
 from pocketmq.store.upkeep.retention import Retention
-from pocketmq.store.disk.store_checkpoint import StoreCheckpoint
-from pocketmq.store.queue.time_search import Boundary, offset_at_boundary
 
 _DISPATCH_AGAIN_S: Final = 0.25
 

@@ -127,7 +127,9 @@ def test_the_table_is_the_one_of_the_architecture():
     rows = dict(re.findall(r"^    (\w+) +-> (.+?)(?:  .*)?$", text, re.MULTILINE))
     for package, allowed in MAY_IMPORT.items():
         assert package in rows, f"ARCHITECTURE.md does not say what {package} may import"
-        said = set(re.findall(r"[\w.]+", rows[package])) & (PACKAGES | {"pocketmq.runtime.clock", "pocketmq.runtime.refusal_log"})
+        said = set(re.findall(r"[\w.]+", rows[package])) & (
+            PACKAGES | {"pocketmq.runtime.clock", "pocketmq.runtime.refusal_log"}
+        )
         if package == "spark_analytics":
             assert "store" in rows[package]
         else:

@@ -13,20 +13,20 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from pocketmq.broker.acl.access_rules import ADMIN, PUB, SUB, Resources
-from pocketmq.broker.names import TIMER_TOPIC
-from pocketmq.broker.put.message_id import decode_message_id
-from pocketmq.broker.pop.pop_record import normal_topic_of
-from pocketmq.broker.services import Services
 from pocketmq.broker.names import (
     DLQ_PREFIX,
     OFFSET_MOVED_EVENT,
     REPLY_TOPIC_SUFFIX,
     RETRY_PREFIX,
     SYSTEM_PREFIX,
+    TIMER_TOPIC,
     TRANS_CHECK_MAX_TIME_TOPIC,
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
 )
+from pocketmq.broker.pop.pop_record import normal_topic_of
+from pocketmq.broker.put.message_id import decode_message_id
+from pocketmq.broker.services import Services
 from pocketmq.remoting.bodies import REQUEST_BODY_SIZE_MAX, HeartbeatData, LockBatchBody, decode_body
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import Request

@@ -7,10 +7,10 @@ is in a request's way. What each code needs is in `access_table`.
 import logging
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from pocketmq.broker.acl.access_rules import PUB, Account
 from pocketmq.broker.access.access_table import ADMIN_CODES, RESOURCES, SIGNED_CODES, ResourcesOf, needs_admin
-from pocketmq.broker.services import Services
+from pocketmq.broker.acl.access_rules import PUB, Account
 from pocketmq.broker.names import RETRY_PREFIX, TRACE_TOPIC
+from pocketmq.broker.services import Services
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import Request, Response
 from pocketmq.remoting.dispatch import Deferred, Handler, RemotingError, Route

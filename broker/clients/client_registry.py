@@ -13,8 +13,8 @@ from typing import Final
 
 import msgspec
 
-from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.clients.group_notifier import GroupNotifier
+from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.tables.limit_refusals import LimitRefusals
 from pocketmq.broker.tables.subscription_group import SubscriptionGroupManager
 from pocketmq.remoting.bodies import ConsumerData, SubscriptionData

@@ -7,11 +7,11 @@ it is told the less often the larger it is; clients look for themselves each 20 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from pocketmq.runtime.work_slices import WorkSlices
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers.consumer import ConsumerGroupRequestHeader
 from pocketmq.runtime.timers import Timers
 from pocketmq.runtime.turn import Phase, Turn
+from pocketmq.runtime.work_slices import WorkSlices
 
 if TYPE_CHECKING:
     from pocketmq.broker.clients.client_registry import ConsumerGroupInfo

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from concurrent.futures import Executor
 from typing import Final
 
-from pocketmq.store.format.layout import LEVEL_MARK_STRUCT
 from pocketmq.store.disk.mark_file import PAYLOAD_MAX, MarkFile
+from pocketmq.store.format.layout import LEVEL_MARK_STRUCT
 from pocketmq.store.format.message import SCHEDULE_TOPIC
 from pocketmq.store.message_store import MessageStore
 

@@ -21,19 +21,19 @@ from concurrent.futures import Executor
 from typing import Any, Final, NamedTuple
 
 from pocketmq.broker.delay.clock_steps import ClockSteps
-from pocketmq.broker.tables.config_manager import ConfigManager
 from pocketmq.broker.delay.delay_cancelled import DelayCancelled
 from pocketmq.broker.delay.delayed_copy import delivered_message
 from pocketmq.broker.delay.level_mark import LevelMark
+from pocketmq.broker.tables.config_manager import ConfigManager
 from pocketmq.runtime.timers import Timer, Timers
 from pocketmq.runtime.turn import Turn
 from pocketmq.store.disk.config_file import ConfigFile
-from pocketmq.store.queue.consume_queue_ext import EXT_ADDRESS_MAX
 from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_STRUCT, HOLE_TAGS_CODE
 from pocketmq.store.format.message import SCHEDULE_TOPIC, Arrival, PutResult, PutStatus
-from pocketmq.store.message_store import MessageStore
 from pocketmq.store.format.record import BadRecordError
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.queue.consume_queue_ext import EXT_ADDRESS_MAX
 
 log = logging.getLogger("broker")
 

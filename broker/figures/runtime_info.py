@@ -7,8 +7,8 @@ answered with the value of an idle broker.
 import shutil
 from typing import Final
 
-from pocketmq.broker.services import Services
 from pocketmq.broker.figures.timer_figures import timer_lines
+from pocketmq.broker.services import Services
 from pocketmq.remoting.codes import VERSION, VERSION_NAME
 from pocketmq.store.format.record import store_timestamp_of
 

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import msgspec
 
-from pocketmq.broker.filter.bloom_filter import BloomFilter, bit_mask
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.tables.config_manager import ConfigManager
+from pocketmq.broker.filter.bloom_filter import BloomFilter, bit_mask
 from pocketmq.broker.filter.expression_filter import ExpressionFilter
 from pocketmq.broker.filter.subscription import SQL92, is_tag_type
+from pocketmq.broker.tables.config_manager import ConfigManager
 from pocketmq.remoting.bodies import SubscriptionData
 from pocketmq.runtime.clock import Clock
 from pocketmq.runtime.peer_text import clipped

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from pocketmq.store.queue.consume_queue_ext import ExtUnit
 from pocketmq.store.format.properties import mark_of, text_of, value_of
+from pocketmq.store.queue.consume_queue_ext import ExtUnit
 from pocketmq.store.queue.record_filter import Judge, RecordFilter
 
 RETRY_TOPIC = "RETRY_TOPIC"

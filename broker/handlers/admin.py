@@ -4,8 +4,8 @@ import logging
 
 from pocketmq.broker.config import FIXED_KEYS, UPDATABLE_KEYS, check
 from pocketmq.broker.figures.runtime_info import runtime_info
-from pocketmq.broker.services import Services
 from pocketmq.broker.figures.timer_figures import timer_checkpoint, timer_metrics
+from pocketmq.broker.services import Services
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.bodies import KVTable, encode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode

@@ -8,10 +8,10 @@ import asyncio
 from typing import Final
 
 from pocketmq.broker.clients.allocation import STRATEGIES, shared_for_pop
-from pocketmq.broker.tables.message_request_mode import MODES, POP, PULL
-from pocketmq.broker.services import Services
-from pocketmq.broker.tables.topic_config import PERM_READ
 from pocketmq.broker.names import RETRY_PREFIX
+from pocketmq.broker.services import Services
+from pocketmq.broker.tables.message_request_mode import MODES, POP, PULL
+from pocketmq.broker.tables.topic_config import PERM_READ
 from pocketmq.remoting.bodies import MessageQueue, encode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response

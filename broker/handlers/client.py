@@ -2,9 +2,9 @@
 
 from pocketmq.broker.clients.client_registry import NAME_SIZE_MAX
 from pocketmq.broker.filter.consumer_filter import compile_subscription
-from pocketmq.broker.services import Services
 from pocketmq.broker.filter.subscription import is_tag_type, refusal, split_tags
 from pocketmq.broker.names import RETRY_PREFIX
+from pocketmq.broker.services import Services
 from pocketmq.broker.tables.topic_config import TOPIC_SYS_FLAG_UNIT_SUB
 from pocketmq.remoting.bodies import CheckClientRequestBody, ConsumerIdList, HeartbeatData, encode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode

@@ -4,8 +4,8 @@ from typing import NoReturn
 
 from pocketmq.broker.filter.consumer_filter import compile_subscription
 from pocketmq.broker.filter.expression_filter import ExpressionFilter, UnsharedExpressionFilter
-from pocketmq.broker.services import Services
 from pocketmq.broker.filter.subscription import Wanted, is_tag_type, refusal, tag_filter
+from pocketmq.broker.services import Services
 from pocketmq.broker.tables.topic_config import PERM_READ
 from pocketmq.remoting.bodies import SubscriptionGroupConfig, TopicConfig
 from pocketmq.remoting.codes import ResponseCode

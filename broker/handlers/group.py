@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from pocketmq.broker.clients.client_registry import ClientChannelInfo, ConsumerGroupInfo
-from pocketmq.broker.tables.consumer_offset import TOPIC_GROUP_SEPARATOR
 from pocketmq.broker.services import Services
+from pocketmq.broker.tables.consumer_offset import TOPIC_GROUP_SEPARATOR
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.bodies import (
     Connection,

@@ -6,8 +6,8 @@ As 4.9.4 stores it (PullMessageProcessor.generateOffsetMovedEvent); `mqadmin sta
 import logging
 from typing import Final
 
-from pocketmq.broker.services import Services
 from pocketmq.broker.names import OFFSET_MOVED_EVENT
+from pocketmq.broker.services import Services
 from pocketmq.remoting.bodies import MessageQueue, OffsetMovedEvent, encode_body
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.pull import PullMessageRequestHeader

@@ -6,12 +6,12 @@ A client that pops tells its subscription with each pop; no heartbeat need come 
 from collections.abc import Iterator
 from functools import partial
 
+from pocketmq.broker.filter.subscription import Wanted
 from pocketmq.broker.handlers.consuming import check_broker, check_group, check_topic, find_topic, no_queue, wanted
-from pocketmq.broker.pop.pop import Popped
 from pocketmq.broker.polling.pop_polling import PopLongPollingService
+from pocketmq.broker.pop.pop import Popped
 from pocketmq.broker.pop.pop_record import MESSAGES_MAX, Handle, retry_topic_of
 from pocketmq.broker.services import Services
-from pocketmq.broker.filter.subscription import Wanted
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response
 from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, request_body, routes

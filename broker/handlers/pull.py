@@ -7,11 +7,11 @@ from functools import partial
 from typing import Final
 
 from pocketmq.broker.filter.expression_filter import ExpressionFilter, RetryFilter
+from pocketmq.broker.filter.subscription import Wanted, is_tag_type, refusal
 from pocketmq.broker.handlers.consuming import check_broker, check_group, check_topic, forbid, no_queue, wanted
 from pocketmq.broker.handlers.offset_moved import store_offset_moved
-from pocketmq.broker.services import Services
-from pocketmq.broker.filter.subscription import Wanted, is_tag_type, refusal
 from pocketmq.broker.names import RETRY_PREFIX
+from pocketmq.broker.services import Services
 from pocketmq.remoting.bodies import SubscriptionGroupConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response

@@ -5,8 +5,8 @@ something. Here it also reaches a message whose second has begun already, until 
 """
 
 from pocketmq.broker.delay.delay_query import Wanted
-from pocketmq.broker.put.delivery_time import delete_key, slot_time_ms
 from pocketmq.broker.delay.recall_handle import RecallHandle, decode_recall_handle
+from pocketmq.broker.put.delivery_time import delete_key, slot_time_ms
 from pocketmq.broker.services import Services
 from pocketmq.broker.tables.topic_config import PERM_WRITE
 from pocketmq.remoting.codes import RequestCode, ResponseCode

@@ -10,12 +10,11 @@ import struct
 from time import monotonic
 from typing import Final, NoReturn
 
-from pocketmq.broker.put.delivery_time import DELAYING_PROPERTIES, TIMER_OUT_MS
-from pocketmq.broker.names import TIMER_TOPIC
-from pocketmq.broker.put.put import WAIT, split_properties
 from pocketmq.broker.delay.recall_handle import RecallHandle
+from pocketmq.broker.names import DLQ_PREFIX, RETRY_PREFIX, TIMER_TOPIC
+from pocketmq.broker.put.delivery_time import DELAYING_PROPERTIES, TIMER_OUT_MS
+from pocketmq.broker.put.put import WAIT, split_properties
 from pocketmq.broker.services import Services
-from pocketmq.broker.names import DLQ_PREFIX, RETRY_PREFIX
 from pocketmq.broker.tables.topic_config import PERM_WRITE, TOPIC_SYS_FLAG_UNIT, topic_name_problem
 from pocketmq.broker.transaction.transaction_half import TRAN_MSG
 from pocketmq.remoting.bodies import TopicConfig

@@ -7,10 +7,10 @@ The message is put once more, into the group's retry topic by way of a delay lev
 import random
 from typing import Final
 
+from pocketmq.broker.names import DLQ_PREFIX, RETRY_PREFIX
 from pocketmq.broker.put.message_id import encode_message_id
 from pocketmq.broker.put.put import CLUSTER, STALE_IN_COPIES, WAIT
 from pocketmq.broker.services import Services
-from pocketmq.broker.names import DLQ_PREFIX, RETRY_PREFIX
 from pocketmq.broker.tables.topic_config import PERM_WRITE, TOPIC_SYS_FLAG_UNIT_SUB
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import msgspec
 
-from pocketmq.broker.tables import topic_attributes
-from pocketmq.broker.services import Services
-from pocketmq.broker.tables.topic_config import SYSTEM_TOPICS, topic_name_problem
 from pocketmq.broker.names import TRANS_OP_HALF_TOPIC
+from pocketmq.broker.services import Services
+from pocketmq.broker.tables import topic_attributes
+from pocketmq.broker.tables.topic_config import SYSTEM_TOPICS, topic_name_problem
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.bodies import CreateTopicListRequestBody, TopicConfig, TopicList, encode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode

@@ -15,13 +15,13 @@ from itertools import islice
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from pocketmq.broker.polling.deadline_wheel import BUCKET_S, DeadlineWheel
-from pocketmq.runtime.work_slices import WorkSlices
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import Response
 from pocketmq.remoting.dispatch import Deferred, RemotingError
 from pocketmq.remoting.server import Channel
 from pocketmq.runtime.refusal_log import RefusalLog
 from pocketmq.runtime.timers import Timer, Timers
+from pocketmq.runtime.work_slices import WorkSlices
 
 log = logging.getLogger("broker")
 

@@ -12,12 +12,13 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from typing import Final
 
-from pocketmq.broker.delay.clock_steps import ClockSteps
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.delay.clock_steps import ClockSteps
+from pocketmq.broker.filter.subscription import Wanted
+from pocketmq.broker.names import POP_CK, RETRY_PREFIX
 from pocketmq.broker.polling.held_requests import HoldLimits
-from pocketmq.broker.pop.pop_order import ConsumerOrderInfoManager
 from pocketmq.broker.polling.pop_polling import NotificationLongPollingService, PopLongPollingService
+from pocketmq.broker.pop.pop_order import ConsumerOrderInfoManager
 from pocketmq.broker.pop.pop_record import (
     MESSAGES_MAX,
     ORDER_REVIVE_QUEUE,
@@ -27,12 +28,10 @@ from pocketmq.broker.pop.pop_record import (
     retry_flag,
     retry_topic_of,
 )
-from pocketmq.broker.names import POP_CK
 from pocketmq.broker.pop.pop_revive import PopReviveService
 from pocketmq.broker.put.put import MessagePutter
 from pocketmq.broker.stats.stats import BrokerStats
-from pocketmq.broker.filter.subscription import Wanted
-from pocketmq.broker.names import RETRY_PREFIX
+from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.tables.topic_config import TopicConfigManager
 from pocketmq.remoting.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
 from pocketmq.runtime.clock import Clock
@@ -40,10 +39,10 @@ from pocketmq.runtime.timers import Timers
 from pocketmq.runtime.turn import Turn
 from pocketmq.store.format.layout import QUEUE_OFFSET_POSITION, RECORD_SIZE_MIN
 from pocketmq.store.format.message import Arrival, GetResult, GetStatus
-from pocketmq.store.message_store import MessageStore
 from pocketmq.store.format.multi_dispatch import LMQ_PREFIX
 from pocketmq.store.format.properties import decode_properties
 from pocketmq.store.format.record import BadRecordError, decode_record, encode_record, record_size, topic_part
+from pocketmq.store.message_store import MessageStore
 
 _TURNS_MAX: Final = 10_000
 """Groups whose turn among the queues is remembered; one that is forgotten begins at the first."""

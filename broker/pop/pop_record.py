@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from pocketmq.broker.put.delivery_time import TIMER_DELAY_MS, TIMER_DELIVER_MS
 from pocketmq.broker.names import RETRY_PREFIX
+from pocketmq.broker.put.delivery_time import TIMER_DELAY_MS, TIMER_DELIVER_MS
 from pocketmq.store.format.message import Message
 from pocketmq.store.format.properties import TAGS, UNIQ_KEY, encode_properties
 

@@ -16,7 +16,6 @@ from collections.abc import Iterable
 from typing import Final
 
 from pocketmq.broker.delay.clock_steps import ClockSteps
-from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.pop.pop_record import (
     FIRST_POP_TIME,
     REVIVE_GROUP,
@@ -26,17 +25,18 @@ from pocketmq.broker.pop.pop_record import (
     retry_topic_of,
 )
 from pocketmq.broker.put.put import STALE_IN_COPIES, MessagePutter
+from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.tables.subscription_group import SubscriptionGroupManager
-from pocketmq.broker.timer.timer_service import TimerMessageService
 from pocketmq.broker.tables.topic_config import TopicConfigManager
+from pocketmq.broker.timer.timer_service import TimerMessageService
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.runtime.timers import Timer, Timers
 from pocketmq.runtime.turn import Turn
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_STRUCT, HOLE_TAGS_CODE
 from pocketmq.store.format.message import Arrival
-from pocketmq.store.message_store import MessageStore
 from pocketmq.store.format.properties import TAGS, decode_properties
 from pocketmq.store.format.record import decode_record
+from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger("broker")
 

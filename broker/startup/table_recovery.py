@@ -12,20 +12,20 @@ first message: some come twice, none is dropped.
 import logging
 from typing import Final
 
+from pocketmq.broker.delay.schedule import ScheduleMessageService
+from pocketmq.broker.names import DLQ_PREFIX, RETRY_PREFIX
 from pocketmq.broker.tables.config_manager import ConfigManager
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
-from pocketmq.broker.delay.schedule import ScheduleMessageService
 from pocketmq.broker.tables.subscription_group import BUILT_IN_GROUPS, SubscriptionGroupManager
 from pocketmq.broker.tables.topic_attributes import BATCH_QUEUE, QUEUE_TYPE
-from pocketmq.broker.names import DLQ_PREFIX, RETRY_PREFIX
 from pocketmq.broker.tables.topic_config import TopicConfigManager
 from pocketmq.remoting.bodies import SubscriptionGroupConfig, TopicConfig
-from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.format.message import SCHEDULE_TOPIC
-from pocketmq.store.message_store import MessageStore
 from pocketmq.store.format.multi_dispatch import LMQ_PREFIX
 from pocketmq.store.format.properties import DELAY, REAL_TOPIC, UNIQ_KEY, decode_properties
 from pocketmq.store.format.record import BadRecordError, Record, decode_record
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.queue.consume_queue import ConsumeQueue
 
 log = logging.getLogger("broker")
 

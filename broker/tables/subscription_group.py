@@ -7,10 +7,10 @@ from typing import Final
 import msgspec
 
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.names import RETRY_PREFIX
 from pocketmq.broker.tables.config_manager import RowsManager
 from pocketmq.broker.tables.creation_rate import CreationRate
 from pocketmq.broker.tables.limit_refusals import LimitRefusals
-from pocketmq.broker.names import RETRY_PREFIX
 from pocketmq.remoting.bodies import SubscriptionGroupConfig
 from pocketmq.runtime.clock import Clock
 from pocketmq.store.disk.config_file import ConfigFile

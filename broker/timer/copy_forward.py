@@ -14,13 +14,13 @@ import numpy as np
 
 from pocketmq.broker.delay.clock_steps import ClockSteps
 from pocketmq.broker.timer.due_queue import DueQueue
-from pocketmq.broker.timer.wheel_loader import WheelLoader
 from pocketmq.broker.timer.timer_record import carried_copy, read_timer_record
+from pocketmq.broker.timer.wheel_loader import WheelLoader
 from pocketmq.runtime.timers import Timers
 from pocketmq.runtime.turn import Turn
 from pocketmq.store.format.message import PutStatus
-from pocketmq.store.message_store import MessageStore
 from pocketmq.store.format.record import decode_record
+from pocketmq.store.message_store import MessageStore
 from pocketmq.store.timer.timer_store import TimerStore
 
 log = logging.getLogger("broker")

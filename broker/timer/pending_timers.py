@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from pocketmq.broker.timer.due_queue import DueQueue
-from pocketmq.broker.timer.wheel_loader import WheelLoader
 from pocketmq.broker.timer.timer_enqueue import TimerReader
+from pocketmq.broker.timer.wheel_loader import WheelLoader
 from pocketmq.runtime.clock import Clock
 from pocketmq.store.format.java_hash import java_hash
 from pocketmq.store.format.layout import TIMER_MAGIC_DELETE

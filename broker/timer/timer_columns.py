@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from pocketmq.broker.put.delivery_time import ASKED, TIMER_OUT_MS
 from pocketmq.broker.timer.timer_record import DIGITS_MAX, NOT_PLAIN, TimerRecord
-from pocketmq.store.format.java_hash import java_hash
-from pocketmq.store.format.layout import MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2, RECORD_SIZE_MIN
 from pocketmq.store.disk.mapped_file import MappedFile
 from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
+from pocketmq.store.format.java_hash import java_hash
+from pocketmq.store.format.layout import MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2, RECORD_SIZE_MIN
 from pocketmq.store.format.properties import REAL_TOPIC
 from pocketmq.store.format.record_window import RecordWindow
 from pocketmq.store.timer.timer_log import Numbers

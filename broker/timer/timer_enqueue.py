@@ -11,10 +11,10 @@ from typing import Final, NamedTuple, cast
 import numpy as np
 
 from pocketmq.broker.names import TIMER_TOPIC
-from pocketmq.broker.timer.wheel_loader import WheelLoader
 from pocketmq.broker.timer.timer_columns import MANY, Mask, TimerColumns, read_columns, topic_hash
 from pocketmq.broker.timer.timer_record import TimerRecord, plain_times, read_timer_record, timer_record
 from pocketmq.broker.timer.unit_check import UnitCheck
+from pocketmq.broker.timer.wheel_loader import WheelLoader
 from pocketmq.runtime.clock import Clock
 from pocketmq.store.format.layout import (
     CONSUME_QUEUE_UNIT_DTYPE,
@@ -25,8 +25,8 @@ from pocketmq.store.format.layout import (
 from pocketmq.store.format.layout import TIMER_MAGIC_DEFAULT as MESSAGE
 from pocketmq.store.format.layout import TIMER_MAGIC_DELETE as CANCELS
 from pocketmq.store.format.message import PutResult
-from pocketmq.store.message_store import MessageStore
 from pocketmq.store.format.record import BadRecordError
+from pocketmq.store.message_store import MessageStore
 from pocketmq.store.timer.timer_log import Numbers
 from pocketmq.store.timer.timer_store import RecoveredTimers, TimerStore
 

@@ -2,6 +2,7 @@
 
 from typing import Final, NamedTuple
 
+from pocketmq.broker.names import TIMER_TOPIC
 from pocketmq.broker.put.delivery_time import (
     ASKED,
     PMQ_COPY_OF,
@@ -11,7 +12,6 @@ from pocketmq.broker.put.delivery_time import (
     TIMER_ROLL_TIMES,
     due_of,
 )
-from pocketmq.broker.names import TIMER_TOPIC
 from pocketmq.store.format.message import Message
 from pocketmq.store.format.properties import REAL_TOPIC, UNIQ_KEY, decode_properties, encode_properties, mark_of, value_of
 from pocketmq.store.format.record import Record, bounds, entries_of, store_timestamp_of

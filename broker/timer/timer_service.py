@@ -22,17 +22,17 @@ from typing import Final
 from pocketmq.broker.delay.clock_steps import ClockSteps
 from pocketmq.broker.delay.delayed_copy import due_copy
 from pocketmq.broker.names import TIMER_TOPIC
-from pocketmq.broker.timer.due_queue import DueQueue, NearTimer
-from pocketmq.broker.timer.wheel_loader import WheelLoader
 from pocketmq.broker.timer.copy_forward import CopyForward
-from pocketmq.broker.timer.timer_enqueue import ENTER_EVERY_MS, Progress, TimerEnqueue, TimerReader
+from pocketmq.broker.timer.due_queue import DueQueue, NearTimer
 from pocketmq.broker.timer.pending_timers import PendingTimer, PendingTimers
+from pocketmq.broker.timer.timer_enqueue import ENTER_EVERY_MS, Progress, TimerEnqueue, TimerReader
 from pocketmq.broker.timer.timer_record import read_timer_record
+from pocketmq.broker.timer.wheel_loader import WheelLoader
 from pocketmq.runtime.timers import Timer, Timers
 from pocketmq.runtime.turn import Turn
 from pocketmq.store.format.message import Arrival, PutResult, PutStatus
-from pocketmq.store.message_store import MessageStore
 from pocketmq.store.format.record import BadRecordError
+from pocketmq.store.message_store import MessageStore
 from pocketmq.store.timer.timer_checkpoint import TimerState
 from pocketmq.store.timer.timer_store import TimerStore
 

@@ -13,9 +13,9 @@ asked: there the second commit is known and not delivered again, as long as this
 import logging
 from typing import Final
 
-from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
-from pocketmq.broker.put.put import MessagePutter
 from pocketmq.broker.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+from pocketmq.broker.put.put import MessagePutter
+from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.transaction.transaction_check import TransactionCheck
 from pocketmq.broker.transaction.transaction_half import HalfMessage, as_half
 from pocketmq.broker.transaction.transaction_op import TransactionProgress, op_body, op_message

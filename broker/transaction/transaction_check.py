@@ -19,11 +19,11 @@ import logging
 from typing import Final
 
 from pocketmq.broker.clients.client_registry import ClientRegistry
-from pocketmq.broker.delay.clock_steps import ClockSteps
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.delay.clock_steps import ClockSteps
+from pocketmq.broker.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from pocketmq.broker.put.message_id import encode_message_id
 from pocketmq.broker.put.put import MessagePutter
-from pocketmq.broker.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from pocketmq.broker.tables.topic_config import TopicConfigManager
 from pocketmq.broker.transaction.transaction_half import HalfMessage
 from pocketmq.broker.transaction.transaction_op import HalfPlace, TransactionProgress

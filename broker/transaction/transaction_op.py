@@ -17,9 +17,9 @@ from pocketmq.broker.names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from pocketmq.broker.transaction.transaction_half import HalfMessage
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_STRUCT, HOLE_TAGS_CODE
 from pocketmq.store.format.message import Message
-from pocketmq.store.message_store import MessageStore
 from pocketmq.store.format.properties import TAGS, encode_properties
 from pocketmq.store.format.record import BadRecordError, decode_record
+from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger("broker")
 

@@ -6,9 +6,9 @@ import sys
 from datetime import UTC, datetime
 from typing import Final
 
-from pocketmq.client.access import Access
 from pocketmq.cli import server_options
 from pocketmq.cli.cluster_admin import ClusterAdmin
+from pocketmq.client.access import Access
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.headers.delay import AdvanceClockRequestHeader, ClockResponseHeader

@@ -7,11 +7,11 @@ import logging
 from rich.console import Console
 from rich.text import Text
 
+from pocketmq.cli import server_options
 from pocketmq.client.access import Access
 from pocketmq.client.consumer import PushConsumer
 from pocketmq.client.message import MessageExt
 from pocketmq.client.pull_consumer import PullConsumer
-from pocketmq.cli import server_options
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
 

@@ -12,10 +12,10 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from pocketmq.client.access import Access
 from pocketmq.cli import server_options
 from pocketmq.cli.clock import parse_duration_ms, read_clock
 from pocketmq.cli.cluster_admin import ClusterAdmin
+from pocketmq.client.access import Access
 from pocketmq.remoting.bodies import decode_body
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.delay_bodies import DelayedCounts, DelayedMessage, DelayedMessages

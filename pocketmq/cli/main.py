@@ -74,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     clock.add_argument("action", nargs="?", choices=["read", "advance"], default="read")
     clock.add_argument("duration", nargs="?", metavar="DURATION", help="30m, 1h30m, 400d, 250ms")
     server_options.add_to(clock)
-    # What follows them is parsed by pocketmq.delay and pocketmq.store: only who wants them imports them.
+    # What follows them is parsed by pocketmq.cli.delay and pocketmq.cli.store: only who wants them imports them.
     commands.add_parser("delay", help="delayed messages: ls, show, count, cancel, now")
     commands.add_parser("store", help="look at a store's files: verify, dump, explain, repair, export, import")
     return parser
@@ -89,10 +89,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         if arguments[:1] == ["delay"]:
             sys.exit(importlib.import_module("pocketmq.cli.delay").main(arguments[1:]))
         options = _parser().parse_args(arguments)
-        sys.exit(importlib.import_module(f"pocketmq.{options.command}").run(options))
+        sys.exit(importlib.import_module(f"pocketmq.cli.{options.command}").run(options))
     except KeyboardInterrupt:
         sys.exit(130)
-
-
-if __name__ == "__main__":
-    main()

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 READY_SECONDS_MAX = 30.0
+# `-P` keeps the current folder off the import path: a broker.py of the user is not taken for ours.
+_MODULES = {"namesrv": "pocketmq.namesrv", "broker": "pocketmq.broker", "pocketmq": "pocketmq"}
 _READY = re.compile(r"boot success.*?\baddress=(\S+?:\d+)")
 
 
@@ -77,7 +79,7 @@ def _start(name: str, folder: Path, *arguments: str) -> Server:
     with tempfile.NamedTemporaryFile("wb", dir=folder, prefix=f"{name}-", suffix=".out", delete=False) as out:
         began = time.monotonic()
         process = subprocess.Popen(
-            [sys.executable, "-m", name, *arguments],
+            [sys.executable, "-P", "-m", _MODULES[name], *arguments],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,

@@ -3,11 +3,11 @@
 import argparse
 import sys
 
+from pocketmq.cli import server_options
+from pocketmq.cli.clock import parse_duration_ms
 from pocketmq.client.access import Access
 from pocketmq.client.message import Message
 from pocketmq.client.producer import Producer
-from pocketmq.cli import server_options
-from pocketmq.cli.clock import parse_duration_ms
 
 DELAY_LEVEL_MAX = 18
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 PROC = Path("/proc")
-_MODULES = {"broker": "broker", "namesrv": "namesrv"}
+_MODULES = {"broker": ("broker", "pocketmq.broker"), "namesrv": ("namesrv", "pocketmq.namesrv")}
 _COMMANDS = {"broker": "mqbroker", "namesrv": "mqnamesrv"}
 
 
@@ -20,7 +20,7 @@ def is_server(command_line: Sequence[str], kind: str) -> bool:
     while words and words[0].startswith("-") and words[0] != "-m":  # options of the interpreter
         words.pop(0)
     if words[:1] == ["-m"]:
-        return words[1:2] == [_MODULES[kind]]
+        return len(words) > 1 and words[1] in _MODULES[kind]
     return bool(words) and os.path.basename(words[0]) == _COMMANDS[kind]
 
 

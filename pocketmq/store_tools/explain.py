@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from pocketmq.store.queue.consume_queue import BLANK_UNIT_SIZE
+from pocketmq.store.disk.mapped_file import FILE_NAME_SIZE
 from pocketmq.store.format.layout import (
     CHECKPOINT_FILE_SIZE,
     CONSUME_QUEUE_EXT_FIXED_SIZE,
@@ -23,9 +23,9 @@ from pocketmq.store.format.layout import (
     TIMER_MARK_POSITION,
     TIMER_WHEEL_SLOT_SIZE,
 )
-from pocketmq.store.disk.mapped_file import FILE_NAME_SIZE
 from pocketmq.store.format.multi_dispatch import INNER_MULTI_DISPATCH
 from pocketmq.store.format.properties import decode_properties
+from pocketmq.store.queue.consume_queue import BLANK_UNIT_SIZE
 from pocketmq.store_tools.drawing import Drawing
 from pocketmq.store_tools.explain_record import code_meaning, draw
 from pocketmq.store_tools.fields import parsed

@@ -5,7 +5,6 @@ from typing import Any, Final
 
 from isal.isal_zlib import crc32
 
-from pocketmq.store.queue.consume_queue_ext import EXT_ADDRESS_MAX
 from pocketmq.store.format.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL, DelayLevels
 from pocketmq.store.format.java_hash import tags_code
 from pocketmq.store.format.key_hash import key_hashes
@@ -27,6 +26,7 @@ from pocketmq.store.format.message import (
 )
 from pocketmq.store.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, TAGS, decode_properties
 from pocketmq.store.format.record import CRC_MASK, PROPERTIES_SIZE_MAX
+from pocketmq.store.queue.consume_queue_ext import EXT_ADDRESS_MAX
 from pocketmq.store_tools.documents import COMPRESSION_MASK, COMPRESSIONS, host_text
 from pocketmq.store_tools.drawing import WRONG, Drawing, note, preview
 from pocketmq.store_tools.fields import Field, parsed

@@ -13,23 +13,23 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.format import layout
-from pocketmq.store.recovery.clean_stop import CleanStop, IndexEnd, QueueEnd, encode
-from pocketmq.store.index.index_file import IndexFile
 from pocketmq.store.format.java_hash import tags_code
 from pocketmq.store.format.key_hash import key_hashes
-from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.format.message import Message
 from pocketmq.store.format.properties import encode_properties
+from pocketmq.store.format.record import encode_record, record_size, topic_part
+from pocketmq.store.index.index_file import IndexFile
 from pocketmq.store.log.quarantine import filler_record
 from pocketmq.store.queue.queue_checksums import FileSum
-from pocketmq.store.format.record import encode_record, record_size, topic_part
+from pocketmq.store.recovery.clean_stop import CleanStop, IndexEnd, QueueEnd, encode
 from pocketmq.store.timer.timer_store import TimerStore
 from pocketmq.store_tools.documents import host_text
 from pocketmq.store_tools.fields import parsed
 from pocketmq.store_tools.notes import NOTES
 
-DOCUMENT: Final = Path(__file__).parents[1] / "docs" / "format.md"
+DOCUMENT: Final = Path(__file__).resolve().parents[2] / "docs" / "format.md"
 _BLOCK: Final = re.compile(r"(<!-- (fields|example|checks) ?(\w*) -->\n).*?(<!-- end -->)", re.DOTALL)
 _BYTES_A_LINE: Final = 16
 _V6_FLAGS: Final = layout.BORNHOST_V6_FLAG | layout.STOREHOSTADDRESS_V6_FLAG

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from pocketmq.store.queue.consume_queue import BLANK_UNIT_SIZE
 from pocketmq.store.format.layout import HOLE_TAGS_CODE
 from pocketmq.store.format.record import Record
+from pocketmq.store.queue.consume_queue import BLANK_UNIT_SIZE
 from pocketmq.store_tools.finding import Finding, Findings, Severity
 from pocketmq.store_tools.log_walk import Gap
 from pocketmq.store_tools.queue_files import QueueFiles

@@ -13,10 +13,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from pocketmq.store.queue.consume_queue import BLANK_UNIT_SIZE
-from pocketmq.store.queue.consume_queue_ext import EXT_ADDRESS_MAX
 from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_DTYPE
+from pocketmq.store.queue.consume_queue import BLANK_UNIT_SIZE
+from pocketmq.store.queue.consume_queue_ext import EXT_ADDRESS_MAX
 from pocketmq.store_tools.expected import Expected
 from pocketmq.store_tools.finding import Finding, Findings, Severity
 from pocketmq.store_tools.index_check import MISSING_KEPT_MAX, IndexFileCheck, KeyComparison, compare_keys

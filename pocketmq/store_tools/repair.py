@@ -11,11 +11,11 @@ from typing import Final
 from rich.console import Console
 
 from pocketmq.runtime.clock import SystemClock
-from pocketmq.store.queue.bulk_dispatch import BulkDispatcher
 from pocketmq.store.disk.file_disk import FileDisk
 from pocketmq.store.format.layout import QUEUE_OFFSET_POSITION
 from pocketmq.store.log.log_scan import LogScan
 from pocketmq.store.log.quarantine import apply
+from pocketmq.store.queue.bulk_dispatch import BulkDispatcher
 from pocketmq.store_tools import report
 from pocketmq.store_tools.log_check import LogCheck
 from pocketmq.store_tools.log_walk import Gap

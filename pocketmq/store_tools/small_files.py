@@ -4,11 +4,11 @@ import json
 import os
 from typing import Any, Final
 
-from pocketmq.store.recovery import abort_mark, clean_stop
-from pocketmq.store.format.config_document import check_seal, decode_document
 from pocketmq.store.disk.file_disk import FileDisk
-from pocketmq.store.format.layout import CHECKPOINT_SEAL_POSITION, CHECKPOINT_SEAL_STRUCT, CHECKPOINT_SIZE, CHECKPOINT_STRUCT
 from pocketmq.store.disk.store_checkpoint import believed
+from pocketmq.store.format.config_document import check_seal, decode_document
+from pocketmq.store.format.layout import CHECKPOINT_SEAL_POSITION, CHECKPOINT_SEAL_STRUCT, CHECKPOINT_SIZE, CHECKPOINT_STRUCT
+from pocketmq.store.recovery import abort_mark, clean_stop
 from pocketmq.store_tools.finding import Finding, Findings, Severity
 from pocketmq.store_tools.store_files import StoreFiles
 

@@ -2,9 +2,9 @@
 
 from pocketmq.runtime.clock import Clock
 from pocketmq.store.config import MessageStoreConfig
-from pocketmq.store.format.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL, DelayLevels
 from pocketmq.store.disk.disk import StoreError
 from pocketmq.store.disk.file_disk import FileDisk
+from pocketmq.store.format.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL, DelayLevels
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_SIZE
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store_tools.index_files import index_facts

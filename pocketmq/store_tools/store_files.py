@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_SIZE
 from pocketmq.store.disk.mapped_file import FILE_NAME_SIZE
+from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_SIZE
 
 Bytes = npt.NDArray[np.uint8]
 QueueKey = tuple[str, int]

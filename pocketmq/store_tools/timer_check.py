@@ -5,9 +5,8 @@ from typing import Final
 
 import numpy as np
 
-from pocketmq.store.timer import timer_check
-from pocketmq.store.format.config_document import decode_document
 from pocketmq.store.disk.file_disk import FileDisk
+from pocketmq.store.format.config_document import decode_document
 from pocketmq.store.format.layout import (
     BLANK_MAGIC_CODE,
     TIMER_CHECKPOINT_FILE_SIZE,
@@ -20,6 +19,7 @@ from pocketmq.store.format.layout import (
     TIMER_WHEEL_SLOT_SIZE,
 )
 from pocketmq.store.format.message import SCHEDULE_TOPIC
+from pocketmq.store.timer import timer_check
 from pocketmq.store_tools.finding import Finding, Findings, Severity
 from pocketmq.store_tools.queue_files import QueueFiles
 from pocketmq.store_tools.store_files import Row, StoreFiles, row

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from pocketmq.store.disk.disk import Disk, StoreError
 from pocketmq.store.format.config_document import (
     SEAL_KEY,
     Document,
@@ -25,7 +26,6 @@ from pocketmq.store.format.config_document import (
     repaired,
     sealed,
 )
-from pocketmq.store.disk.disk import Disk, StoreError
 
 log = logging.getLogger("store")
 

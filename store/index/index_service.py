@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from pocketmq.runtime.clock import Clock
 from pocketmq.store.disk.disk import Disk, StoreError
-from pocketmq.store.index.index_file import IndexFile, Place, index_file_size
+from pocketmq.store.disk.store_checkpoint import StoreCheckpoint
 from pocketmq.store.format.key_hash import key_hashes
 from pocketmq.store.format.message import TRANSACTION_ROLLBACK_TYPE, TRANSACTION_TYPE_MASK, DispatchRequest
-from pocketmq.store.disk.store_checkpoint import StoreCheckpoint
+from pocketmq.store.index.index_file import IndexFile, Place, index_file_size
 
 _FILE_NAME_DIGITS: Final = 17  # yyyyMMddHHmmssSSS
 

@@ -20,6 +20,9 @@ from pocketmq.runtime.clock import Clock
 from pocketmq.runtime.refusal_log import RefusalLog
 from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.disk.disk import NO_ROOM, Disk, no_room
+from pocketmq.store.disk.mapped_file import MappedFile
+from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
+from pocketmq.store.disk.open_files import OpenFiles
 from pocketmq.store.format.layout import (
     BLANK_MAGIC_CODE,
     BLANK_SIZE,
@@ -28,9 +31,6 @@ from pocketmq.store.format.layout import (
     MESSAGE_MAGIC_CODE,
     RECORD_FIXED_SIZE,
 )
-from pocketmq.store.log.log_directories import directory_for
-from pocketmq.store.disk.mapped_file import MappedFile
-from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
 from pocketmq.store.format.message import (
     TRANSACTION_UNQUEUED_FLAG,
     DispatchRequest,
@@ -39,9 +39,7 @@ from pocketmq.store.format.message import (
     PutStatus,
     folder_problem,
 )
-from pocketmq.store.log.message_limits import MessageLimits
 from pocketmq.store.format.multi_dispatch import MultiDispatch, QueueKey, further_request
-from pocketmq.store.disk.open_files import OpenFiles
 from pocketmq.store.format.properties import KEYS, UNIQ_KEY
 from pocketmq.store.format.record import (
     PROPERTIES_SIZE_MAX,
@@ -53,6 +51,8 @@ from pocketmq.store.format.record import (
     record_size,
     topic_part,
 )
+from pocketmq.store.log.log_directories import directory_for
+from pocketmq.store.log.message_limits import MessageLimits
 
 log = logging.getLogger("store")
 

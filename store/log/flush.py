@@ -19,11 +19,11 @@ from typing import Final
 
 from pocketmq.runtime.clock import Clock
 from pocketmq.runtime.refusal_log import RefusalLog
-from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.disk.disk import SHORTAGE
 from pocketmq.store.disk.mapped_file_queue import OS_PAGE_SIZE
 from pocketmq.store.disk.store_checkpoint import StoreCheckpoint
+from pocketmq.store.log.commit_log import CommitLog
 
 log = logging.getLogger("store")
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Final
 
-from pocketmq.store.format.layout import MAGIC_CODE_POSITION, RECORD_SIZE_MIN
 from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
+from pocketmq.store.format.layout import MAGIC_CODE_POSITION, RECORD_SIZE_MIN
 from pocketmq.store.format.record import BadRecordError, check_record, is_blank
 from pocketmq.store.format.record_chain import MARK_SIZE, chained, record_candidates
 from pocketmq.store.format.record_window import RecordWindow

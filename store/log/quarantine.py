@@ -13,6 +13,8 @@ from typing import Final
 from isal.isal_zlib import crc32
 
 from pocketmq.store.disk.disk import Disk
+from pocketmq.store.disk.mapped_file import MappedFile
+from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
 from pocketmq.store.format.layout import (
     BLANK_MAGIC_CODE,
     BLANK_SIZE,
@@ -22,8 +24,6 @@ from pocketmq.store.format.layout import (
     RECORD_FIXED_STRUCTS,
     RECORD_SIZE_MIN,
 )
-from pocketmq.store.disk.mapped_file import MappedFile
-from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
 from pocketmq.store.format.message import TRANSACTION_ROLLBACK_TYPE
 from pocketmq.store.format.record import CRC_MASK
 

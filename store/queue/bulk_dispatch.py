@@ -13,11 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from pocketmq.store.queue.consume_queue import ConsumeQueue, Units
-from pocketmq.store.queue.consume_queue_ext import ConsumeQueueExtStore
-from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore, QueueKey
 from pocketmq.store.format.delay_level import DelayLevels
-from pocketmq.store.index.index_service import IndexService
 from pocketmq.store.format.java_hash import java_hash
 from pocketmq.store.format.key_hash import as_key_hashes, joined, key_hashes, stretch_hashes
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_DTYPE
@@ -32,6 +28,10 @@ from pocketmq.store.format.multi_dispatch import INNER_MULTI_DISPATCH, LMQ_PREFI
 from pocketmq.store.format.properties import DELAY, KEYS, TAGS, UNIQ_KEY, decode_properties
 from pocketmq.store.format.record_chain import Positions
 from pocketmq.store.format.record_window import PropertyText, RecordWindow
+from pocketmq.store.index.index_service import IndexService
+from pocketmq.store.queue.consume_queue import ConsumeQueue, Units
+from pocketmq.store.queue.consume_queue_ext import ConsumeQueueExtStore
+from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore, QueueKey
 
 _SPACE: Final = ord(" ")
 

@@ -20,6 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pocketmq.store.disk.disk import Disk, StoreError
+from pocketmq.store.disk.mapped_file import MappedFile
+from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
+from pocketmq.store.disk.open_files import OpenFiles
 from pocketmq.store.format.layout import (
     CONSUME_QUEUE_UNIT_DTYPE,
     CONSUME_QUEUE_UNIT_SIZE,
@@ -27,9 +30,6 @@ from pocketmq.store.format.layout import (
     HOLE_TAGS_CODE,
     unit_run_struct,
 )
-from pocketmq.store.disk.mapped_file import MappedFile
-from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
-from pocketmq.store.disk.open_files import OpenFiles
 
 # (physical offset, size) -> store time in ms of the record there, negative when it cannot be read.
 StoreTimestamp = Callable[[int, int], int]

@@ -14,16 +14,16 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.disk.disk import Disk
+from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
+from pocketmq.store.disk.open_files import OpenFiles
 from pocketmq.store.format.layout import (
     CONSUME_QUEUE_EXT_FIXED_SIZE,
     CONSUME_QUEUE_EXT_FIXED_STRUCT,
     CONSUME_QUEUE_EXT_SIZE_MAX,
     CONSUME_QUEUE_UNIT_DTYPE,
 )
-from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
-from pocketmq.store.disk.open_files import OpenFiles
+from pocketmq.store.queue.consume_queue import ConsumeQueue
 
 log = logging.getLogger("store")
 

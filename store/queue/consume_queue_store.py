@@ -8,11 +8,11 @@ clients unpack. They are neither served nor written here, and keep their files: 
 from collections.abc import Iterator, Mapping, Set
 from typing import Final
 
+from pocketmq.store.disk.disk import Disk, StoreError
+from pocketmq.store.disk.open_files import OpenFiles
+from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_SIZE
 from pocketmq.store.queue.consume_queue import BrokenQueueError, ConsumeQueue
 from pocketmq.store.queue.consume_queue_ext import ConsumeQueueExtStore
-from pocketmq.store.disk.disk import Disk, StoreError
-from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_SIZE
-from pocketmq.store.disk.open_files import OpenFiles
 
 QueueKey = tuple[str, int]
 

@@ -6,10 +6,10 @@ in one store and each held pull is woken once; and the keys of all records are h
 
 from collections.abc import Sequence
 
+from pocketmq.store.format.message import TRANSACTION_UNQUEUED_FLAG, Arrival, DispatchRequest
+from pocketmq.store.index.index_service import IndexService
 from pocketmq.store.queue.consume_queue_ext import EXT_ADDRESS_MAX, ConsumeQueueExtStore
 from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
-from pocketmq.store.index.index_service import IndexService
-from pocketmq.store.format.message import TRANSACTION_UNQUEUED_FLAG, Arrival, DispatchRequest
 
 
 class Dispatcher:

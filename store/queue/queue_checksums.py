@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 
 from isal.isal_zlib import crc32
 
-from pocketmq.store.queue.consume_queue import ConsumeQueue
-from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore, QueueKey
 from pocketmq.store.disk.disk import Disk
 from pocketmq.store.disk.mapped_file import file_name
+from pocketmq.store.queue.consume_queue import ConsumeQueue
+from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore, QueueKey
 
 log = logging.getLogger("store")
 

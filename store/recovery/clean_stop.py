@@ -20,12 +20,12 @@ from typing import Final
 import msgspec
 from isal.isal_zlib import crc32
 
-from pocketmq.store.log.commit_log import CommitLog
-from pocketmq.store.queue.consume_queue import ConsumeQueue
-from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
 from pocketmq.store.disk.disk import Disk
 from pocketmq.store.index.index_file import IndexFile
 from pocketmq.store.index.index_service import IndexService
+from pocketmq.store.log.commit_log import CommitLog
+from pocketmq.store.queue.consume_queue import ConsumeQueue
+from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
 from pocketmq.store.queue.queue_checksums import SumsByTopic, take
 
 FILE_NAME: Final = "cleanStop.json"

@@ -8,14 +8,14 @@ count on from, is taken for damaged, and the record for the one that comes next:
 
 from collections.abc import Sequence
 
-from pocketmq.store.log import quarantine
-from pocketmq.store.queue.bulk_dispatch import BulkDispatcher
-from pocketmq.store.queue.consume_queue import ConsumeQueue
-from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
 from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.format.message import TRANSACTION_ROLLBACK_TYPE, TRANSACTION_TYPE_MASK, TRANSACTION_UNQUEUED_FLAG
 from pocketmq.store.format.record import decode_dispatch_request
 from pocketmq.store.format.record_window import RecordWindow
+from pocketmq.store.log import quarantine
+from pocketmq.store.queue.bulk_dispatch import BulkDispatcher
+from pocketmq.store.queue.consume_queue import ConsumeQueue
+from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
 
 
 def numbered(window: RecordWindow) -> RecordWindow:

@@ -19,22 +19,22 @@ from collections.abc import Callable
 from typing import Final
 
 from pocketmq.runtime.clock import Clock
-from pocketmq.store.log import quarantine
-from pocketmq.store.recovery import recovery_start
-from pocketmq.store.queue.bulk_dispatch import BulkDispatcher
-from pocketmq.store.recovery.clean_stop import CleanStop, QueueEnd
-from pocketmq.store.log.commit_log import CommitLog
-from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore, QueueKey
-from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.disk.disk import Disk
-from pocketmq.store.index.index_service import IndexService
-from pocketmq.store.format.layout import RECORD_SIZE_MIN
-from pocketmq.store.log.log_scan import LogScan, next_sound_record
-from pocketmq.store.recovery.lost_records import LostRecords, numbered
-from pocketmq.store.queue.queue_checksums import SumCheck
-from pocketmq.store.format.record_window import RecordWindow
-from pocketmq.store.recovery.recovery_report import RecoveryReport, StartKind
 from pocketmq.store.disk.store_checkpoint import StoreCheckpoint
+from pocketmq.store.format.delay_level import DelayLevels
+from pocketmq.store.format.layout import RECORD_SIZE_MIN
+from pocketmq.store.format.record_window import RecordWindow
+from pocketmq.store.index.index_service import IndexService
+from pocketmq.store.log import quarantine
+from pocketmq.store.log.commit_log import CommitLog
+from pocketmq.store.log.log_scan import LogScan, next_sound_record
+from pocketmq.store.queue.bulk_dispatch import BulkDispatcher
+from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore, QueueKey
+from pocketmq.store.queue.queue_checksums import SumCheck
+from pocketmq.store.recovery import recovery_start
+from pocketmq.store.recovery.clean_stop import CleanStop, QueueEnd
+from pocketmq.store.recovery.lost_records import LostRecords, numbered
+from pocketmq.store.recovery.recovery_report import RecoveryReport, StartKind
 
 # (what is done, bytes done, bytes to do at most)
 Progress = Callable[[str, int, int], None]

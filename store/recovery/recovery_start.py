@@ -8,15 +8,10 @@ searching is believed only when a queue confirms it.
 from collections.abc import Mapping
 from typing import Final
 
-from pocketmq.store.recovery.clean_stop import CleanStop, QueueEnd
-from pocketmq.store.queue.consume_queue import ConsumeQueue
-from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore, QueueKey
 from pocketmq.store.disk.disk import Disk
-from pocketmq.store.index.index_service import IndexService
-from pocketmq.store.format.layout import BLANK_SIZE, HOLE_TAGS_CODE, INDEX_HEADER_SIZE, INDEX_SLOT_SIZE
-from pocketmq.store.log.log_scan import LogScan
 from pocketmq.store.disk.mapped_file import FILE_NAME_SIZE, MappedFile, file_name
 from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
+from pocketmq.store.format.layout import BLANK_SIZE, HOLE_TAGS_CODE, INDEX_HEADER_SIZE, INDEX_SLOT_SIZE
 from pocketmq.store.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from pocketmq.store.format.record import (
     BadRecordError,
@@ -27,6 +22,11 @@ from pocketmq.store.format.record import (
     store_timestamp_of,
 )
 from pocketmq.store.format.record_chain import record_candidates
+from pocketmq.store.index.index_service import IndexService
+from pocketmq.store.log.log_scan import LogScan
+from pocketmq.store.queue.consume_queue import ConsumeQueue
+from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore, QueueKey
+from pocketmq.store.recovery.clean_stop import CleanStop, QueueEnd
 
 # A place to begin at is looked for until so little of the log would be read in vain.
 _NEAR_ENOUGH: Final = 4 << 20

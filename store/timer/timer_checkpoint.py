@@ -18,6 +18,7 @@ import zlib
 from typing import Final, NamedTuple
 
 from pocketmq.store.disk.disk import Disk
+from pocketmq.store.disk.mark_file import PAYLOAD_MAX, MarkFile
 from pocketmq.store.format.layout import (
     TIMER_CHECKPOINT_FILE_SIZE,
     TIMER_CHECKPOINT_SEAL_STRUCT,
@@ -27,7 +28,6 @@ from pocketmq.store.format.layout import (
     TIMER_MARK_STRUCT,
     TIMER_STATE_STRUCT,
 )
-from pocketmq.store.disk.mark_file import PAYLOAD_MAX, MarkFile
 
 _NO_MASTER: Final = (1 << 63) - 1
 _MASTER_MAX: Final = 1 << 50  # no queue is longer: with one flipped bit _NO_MASTER is still more than that, or negative

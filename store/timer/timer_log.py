@@ -17,6 +17,9 @@ import numpy.typing as npt
 from isal.isal_zlib import crc32
 
 from pocketmq.store.disk.disk import Disk
+from pocketmq.store.disk.mapped_file import MappedFile
+from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
+from pocketmq.store.disk.open_files import OpenFiles
 from pocketmq.store.format.layout import (
     BLANK_MAGIC_CODE,
     TIMER_LOG_BLANK_SIZE,
@@ -27,9 +30,6 @@ from pocketmq.store.format.layout import (
     TIMER_MAGIC_DEFAULT,
     TIMER_MAGIC_ROLL,
 )
-from pocketmq.store.disk.mapped_file import MappedFile
-from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
-from pocketmq.store.disk.open_files import OpenFiles
 
 FILE_SUM: Final = struct.Struct(">qq")  # where a file begins, the checksum of its units
 # An array of TIMER_LOG_UNIT_DTYPE.

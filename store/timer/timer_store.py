@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pocketmq.store.disk.disk import Disk, StoreError
+from pocketmq.store.disk.open_files import OpenFiles
 from pocketmq.store.format.layout import (
     TIMER_LOG_UNIT_DTYPE,
     TIMER_LOG_UNIT_SIZE,
@@ -32,7 +33,6 @@ from pocketmq.store.format.layout import (
     TIMER_MAGIC_DELETE,
     TIMER_MAGIC_ROLL,
 )
-from pocketmq.store.disk.open_files import OpenFiles
 from pocketmq.store.timer.timer_checkpoint import TimerCheckpoint, TimerState
 from pocketmq.store.timer.timer_log import Numbers, TimerLog, Units, joined, unit_dues, unit_times
 from pocketmq.store.timer.timer_wheel import TimerSlot, TimerWheel

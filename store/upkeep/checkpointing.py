@@ -17,15 +17,15 @@ from typing import Final
 
 from pocketmq.runtime.clock import Clock
 from pocketmq.runtime.refusal_log import RefusalLog
-from pocketmq.store.recovery.clean_stop import CleanStop
-from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.config import MessageStoreConfig
-from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
 from pocketmq.store.disk.disk import SHORTAGE, Disk
-from pocketmq.store.index.index_service import IndexService
 from pocketmq.store.disk.open_files import OpenFiles
-from pocketmq.store.upkeep.retention import Retention
 from pocketmq.store.disk.store_checkpoint import StoreCheckpoint
+from pocketmq.store.index.index_service import IndexService
+from pocketmq.store.log.commit_log import CommitLog
+from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
+from pocketmq.store.recovery.clean_stop import CleanStop
+from pocketmq.store.upkeep.retention import Retention
 
 log = logging.getLogger("store")
 

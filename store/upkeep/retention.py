@@ -18,13 +18,13 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from pocketmq.runtime.clock import Clock
-from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.config import MessageStoreConfig
-from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
 from pocketmq.store.disk.disk import Disk
-from pocketmq.store.index.index_service import IndexService
 from pocketmq.store.disk.mapped_file import MappedFile
 from pocketmq.store.format.record import BadRecordError, check_record, store_timestamp_of
+from pocketmq.store.index.index_service import IndexService
+from pocketmq.store.log.commit_log import CommitLog
+from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
 
 log = logging.getLogger("store")
 

@@ -47,11 +47,11 @@ from small_store import (  # noqa: E402
 from pocketmq.broker.broker import Broker  # noqa: E402
 from pocketmq.runtime.clock import VirtualClock  # noqa: E402
 from pocketmq.runtime.lifecycle import StartError  # noqa: E402
-from pocketmq.store.queue.consume_queue import BrokenQueueError  # noqa: E402
 from pocketmq.store.disk.disk import Disk, StoreError  # noqa: E402
 from pocketmq.store.disk.file_disk import FileDisk  # noqa: E402
 from pocketmq.store.disk.memory_disk import MemoryDisk  # noqa: E402
 from pocketmq.store.format.record import bounds  # noqa: E402
+from pocketmq.store.queue.consume_queue import BrokenQueueError  # noqa: E402
 
 CLEAN, KILLED = "clean", "killed"
 WAYS = ("deleted", "emptied", "halved")

@@ -5,31 +5,31 @@ import itertools
 from typing import Any
 
 from pocketmq.broker.clients.client_registry import ClientRegistry
-from pocketmq.broker.delay.clock_steps import ClockSteps
+from pocketmq.broker.clients.group_notifier import GroupNotifier
+from pocketmq.broker.clients.rebalance_lock import RebalanceLock
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.filter.consumer_filter import ConsumerFilterManager
-from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.delay.clock_steps import ClockSteps
 from pocketmq.broker.delay.delay_cancelled import DelayCancelled
 from pocketmq.broker.delay.delay_query import DelayQuery
-from pocketmq.broker.put.delivery_time import DeliveryTimes
-from pocketmq.broker.clients.group_notifier import GroupNotifier
+from pocketmq.broker.delay.schedule import ScheduleMessageService
+from pocketmq.broker.filter.consumer_filter import ConsumerFilterManager
 from pocketmq.broker.handlers import ROUTES
 from pocketmq.broker.polling.held_requests import HoldLimits
 from pocketmq.broker.polling.long_polling import PullRequestHoldService
-from pocketmq.broker.tables.message_request_mode import MessageRequestModeManager
 from pocketmq.broker.pop.pop import PopMessageService
 from pocketmq.broker.pop.pop_order import ConsumerOrderInfoManager
 from pocketmq.broker.pop.pop_revive import PopReviveService
+from pocketmq.broker.put.delivery_time import DeliveryTimes
 from pocketmq.broker.put.put import MessagePutter
-from pocketmq.broker.clients.rebalance_lock import RebalanceLock
 from pocketmq.broker.registration.registration import Registration
 from pocketmq.broker.registration.route_barrier import RouteBarrier
-from pocketmq.broker.delay.schedule import ScheduleMessageService
 from pocketmq.broker.services import Services
 from pocketmq.broker.stats.stats import BrokerStats
+from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.tables.message_request_mode import MessageRequestModeManager
 from pocketmq.broker.tables.subscription_group import SubscriptionGroupManager
-from pocketmq.broker.timer.timer_service import TimerMessageService
 from pocketmq.broker.tables.topic_config import TopicConfigManager
+from pocketmq.broker.timer.timer_service import TimerMessageService
 from pocketmq.broker.transaction.transaction import TransactionalMessageService
 from pocketmq.broker.transaction.transaction_check import TransactionCheck
 from pocketmq.broker.transaction.transaction_op import TransactionProgress
@@ -48,8 +48,8 @@ from pocketmq.runtime.turn import Phase, Turn
 from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.disk.config_file import ConfigFile
 from pocketmq.store.disk.memory_disk import MemoryDisk
-from pocketmq.store.message_store import MessageStore
 from pocketmq.store.format.record import Record, bounds, decode_record
+from pocketmq.store.message_store import MessageStore
 from pocketmq.store.timer.timer_store import TimerStore
 
 STORE_HOST = pack_host("127.0.0.1", 10911)

@@ -10,9 +10,9 @@ from running import ask, connected, running_broker
 
 from pocketmq.broker.access.access_table import ADMIN_CODES, RESOURCES, SIGNED_CODES
 from pocketmq.broker.access.access_validator import guard
+from pocketmq.broker.acl.plain_permission import PlainPermissionManager
 from pocketmq.broker.handlers import ROUTES
 from pocketmq.broker.put.message_id import decode_message_id
-from pocketmq.broker.acl.plain_permission import PlainPermissionManager
 from pocketmq.remoting.codes import FLAG_ONEWAY, RequestCode, ResponseCode
 from pocketmq.remoting.command import Response, decode_header
 from pocketmq.remoting.dispatch import Dispatcher, RemotingError, Route

@@ -10,8 +10,8 @@ from running import running_broker
 
 from pocketmq.remoting.bodies import SubscriptionGroupConfig, TopicConfig
 from pocketmq.runtime.lifecycle import StartError
-from pocketmq.store.format.config_document import SEAL_KEY, decode_document
 from pocketmq.store.disk.memory_disk import MemoryDisk
+from pocketmq.store.format.config_document import SEAL_KEY, decode_document
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pocketmq.broker.put.delivery_time import PMQ_DUE_MS, DeliveryTimes, DueTime, due_of, slot_time_ms
 from pocketmq.broker.names import TIMER_TOPIC
+from pocketmq.broker.put.delivery_time import PMQ_DUE_MS, DeliveryTimes, DueTime, due_of, slot_time_ms
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.runtime.clock import VirtualClock

@@ -25,13 +25,13 @@ from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.disk.config_file import ConfigFile
 from pocketmq.store.disk.disk import Disk
 from pocketmq.store.disk.file_disk import FileDisk
-from pocketmq.store.format.layout import MARK_SLOT_SIZE
 from pocketmq.store.disk.mark_file import MarkFile
 from pocketmq.store.disk.memory_disk import MemoryDisk
+from pocketmq.store.format.layout import MARK_SLOT_SIZE
 from pocketmq.store.format.message import SCHEDULE_TOPIC, Message, PutStatus
-from pocketmq.store.message_store import MessageStore
 from pocketmq.store.format.properties import encode_properties
 from pocketmq.store.format.record import decode_record
+from pocketmq.store.message_store import MessageStore
 
 sys.path.append(str(Path(__file__).parents[1] / "store"))
 from power_cut_disk import PowerCutDisk, Stopped  # noqa: E402

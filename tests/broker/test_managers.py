@@ -14,10 +14,10 @@ from pocketmq.broker.tables.subscription_group import BUILT_IN_GROUPS, Subscript
 from pocketmq.broker.tables.topic_config import TopicConfigManager, topic_name_problem
 from pocketmq.remoting.bodies import SubscriptionGroupConfig, TopicConfig
 from pocketmq.runtime.clock import VirtualClock
-from pocketmq.store.format.config_document import SEAL_KEY
 from pocketmq.store.disk.config_file import ConfigFile
 from pocketmq.store.disk.disk import StoreError
 from pocketmq.store.disk.memory_disk import MemoryDisk
+from pocketmq.store.format.config_document import SEAL_KEY
 
 
 def config(**values: Any) -> BrokerConfig:

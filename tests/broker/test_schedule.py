@@ -17,9 +17,9 @@ from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.disk.config_file import ConfigFile
 from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.format.message import SCHEDULE_TOPIC, Arrival, Message, PutResult, PutStatus
-from pocketmq.store.message_store import MessageStore
 from pocketmq.store.format.properties import decode_properties, encode_properties
 from pocketmq.store.format.record import Record, decode_record
+from pocketmq.store.message_store import MessageStore
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -31,8 +31,8 @@ from pocketmq.remoting.headers.offset import QueryConsumerOffsetRequestHeader, U
 from pocketmq.remoting.headers.topic import TopicRequestHeader
 from pocketmq.remoting.pop_bodies import MessageRequestMode
 from pocketmq.runtime.lifecycle import StartError
-from pocketmq.store.format.config_document import SEAL_KEY, decode_document, encode_document, sealed
 from pocketmq.store.disk.memory_disk import MemoryDisk
+from pocketmq.store.format.config_document import SEAL_KEY, decode_document, encode_document, sealed
 
 CONFIG = "/store/config"
 TOPICS, GROUPS = f"{CONFIG}/topics.json", f"{CONFIG}/subscriptionGroup.json"

@@ -14,8 +14,8 @@ import pytest
 from timed import MINUTE, SECOND, InlineExecutor, Timed
 
 from pocketmq.runtime.clock import VirtualClock
-from pocketmq.store.format.layout import TIMER_LOG_UNIT_SIZE, TIMER_WHEEL_SLOT_SIZE
 from pocketmq.store.disk.memory_disk import MemoryDisk
+from pocketmq.store.format.layout import TIMER_LOG_UNIT_SIZE, TIMER_WHEEL_SLOT_SIZE
 from pocketmq.store.timer.timer_check import problems
 
 EXHAUSTIVE = os.environ.get("POCKETMQ_EXHAUSTIVE") == "1"

@@ -13,12 +13,12 @@ from pocketmq.runtime.timers import Timers
 from pocketmq.runtime.turn import Phase, Turn
 from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.disk.disk import Disk
-from pocketmq.store.format.layout import HOLE_TAGS_CODE
 from pocketmq.store.disk.memory_disk import MemoryDisk
+from pocketmq.store.format.layout import HOLE_TAGS_CODE
 from pocketmq.store.format.message import Message, PutResult, PutStatus
-from pocketmq.store.message_store import MessageStore
 from pocketmq.store.format.properties import decode_properties, encode_properties
 from pocketmq.store.format.record import Record, decode_record
+from pocketmq.store.message_store import MessageStore
 from pocketmq.store.timer.timer_store import TimerStore
 
 HOST = bytes((127, 0, 0, 1, 0, 0, 0, 1))

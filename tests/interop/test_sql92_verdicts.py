@@ -10,7 +10,7 @@ import pytest
 import toolchain
 from drivers import toolchain_missing
 from servers import JAVA_OPTIONS
-from sql92_corpus import Messages, FilterCache, expressions, messages, our_verdicts, read_golden, write_golden
+from sql92_corpus import FilterCache, Messages, expressions, messages, our_verdicts, read_golden, write_golden
 
 from pocketmq.broker.filter.bloom_filter import BloomFilter
 

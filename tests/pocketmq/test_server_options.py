@@ -11,13 +11,13 @@ import pytest
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.cli.main import main
 from pocketmq.client.access import Access, read_credentials
 from pocketmq.client.consumer import PushConsumer
 from pocketmq.client.message import Message
 from pocketmq.client.producer import Producer
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.namesrv import NameServer
-from pocketmq.cli.main import main
 from pocketmq.remoting.tls import TlsConfig, TlsMode
 from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.disk.memory_disk import MemoryDisk

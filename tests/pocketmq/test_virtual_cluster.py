@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from pocketmq.cli.clock import parse_duration_ms
 from pocketmq.client.message import Message
 from pocketmq.client.producer import Producer
-from pocketmq.cli.clock import parse_duration_ms
 from pocketmq.pytest_plugin import VirtualCluster, pocketmq_cluster  # noqa: F401
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "order_timeout" / "test_shop.py"

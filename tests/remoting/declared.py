@@ -3,7 +3,7 @@
 import importlib
 import pkgutil
 
-import pocketmq.remoting.headers
+from pocketmq.remoting import headers
 from pocketmq.remoting.codes import RequestCode as Code
 from pocketmq.remoting.header import CommandHeader
 from pocketmq.remoting.headers import consumer, offset, pull, query, route, send, topic
@@ -11,7 +11,7 @@ from pocketmq.remoting.headers import consumer, offset, pull, query, route, send
 
 def header_classes() -> list[type[CommandHeader]]:
     found: list[type[CommandHeader]] = []
-    for module_info in pkgutil.iter_modules(remoting.headers.__path__):
+    for module_info in pkgutil.iter_modules(headers.__path__):
         module = importlib.import_module(f"pocketmq.remoting.headers.{module_info.name}")
         found += [
             value

@@ -39,7 +39,7 @@ def spark(quick_jvm: None) -> Iterator[Any]:
 
 @pytest.fixture
 def command(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
-    """`python -m spark_analytics ...` in the session of all tests, which it does not end; returns the exit code."""
+    """`python -m pocketmq.spark_analytics ...` in the session of all tests, which it does not end; returns the exit code."""
     from pocketmq.spark_analytics import __main__
 
     class Lasting:

@@ -50,8 +50,8 @@ def write(folder: str, file_size: int, per_second: int) -> None:
     from pocketmq.store.config import MessageStoreConfig
     from pocketmq.store.disk.file_disk import FileDisk
     from pocketmq.store.format.message import Message
-    from pocketmq.store.message_store import MessageStore
     from pocketmq.store.format.properties import encode_properties
+    from pocketmq.store.message_store import MessageStore
 
     store = MessageStore(
         MessageStoreConfig(store_path_root_dir=folder, mapped_file_size_commit_log=file_size, message_index_enable=False),

@@ -23,7 +23,7 @@ DEPLOY = "org.apache.spark.deploy"
 JOB = """
 import os, sys
 from pyspark.sql import SparkSession
-import spark_analytics
+from pocketmq import spark_analytics
 from pocketmq.spark_analytics.__main__ import main
 
 spark = SparkSession.builder.getOrCreate()
@@ -31,8 +31,8 @@ spark_analytics.register(spark)
 store, out = sys.argv[1:]
 
 def place(_):
-    import spark_analytics, store
-    yield spark_analytics.__file__, store.__file__, os.getcwd()
+    from pocketmq import spark_analytics, store as format_modules
+    yield spark_analytics.__file__, format_modules.__file__, os.getcwd()
 
 places = spark.sparkContext.parallelize([0], 1).mapPartitions(place).collect()
 log = spark.read.format("rocketmq").option("maxPartitionBytes", "500k").load(store)
@@ -104,8 +104,8 @@ def test_a_standalone_cluster_runs_the_same_jobs_from_a_zip(
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PYSPARK", "SPARK"))}
-    alone = subprocess.run([python, "-c", "import numpy, pyarrow, spark_analytics"], env=environment, capture_output=True)
-    assert b"No module named 'spark_analytics'" in alone.stderr, "else nothing would be shown of the zip"
+    alone = subprocess.run([python, "-c", "import numpy, pyarrow, pocketmq"], env=environment, capture_output=True)
+    assert b"No module named 'pocketmq'" in alone.stderr, "else nothing would be shown of the zip"
     environment |= {
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
         "JAVA_HOME": str(make_java_home(find_java())),
@@ -129,10 +129,10 @@ def test_a_standalone_cluster_runs_the_same_jobs_from_a_zip(
         done = subprocess.run([*submit, job, store, out], env=environment, capture_output=True, text=True, timeout=270)
     assert done.returncode == 0, done.stderr
     driver, places, counts, codes, exported = ast.literal_eval(done.stdout.splitlines()[-1])
-    assert driver.endswith("pocketmq.zip/spark_analytics/__init__.py")
+    assert driver.endswith("pocketmq.zip/pocketmq/spark_analytics/__init__.py")
     ((module, format_module, folder),) = places
-    assert module.endswith("pocketmq.zip/spark_analytics/__init__.py")
-    assert format_module.endswith("pocketmq.zip/store/__init__.py")
+    assert module.endswith("pocketmq.zip/pocketmq/spark_analytics/__init__.py")
+    assert format_module.endswith("pocketmq.zip/pocketmq/store/__init__.py")
     assert folder.startswith(f"{tmp_path}/work/app-")
     expected = [record["topic"] for record in expected_records("v4_clean")]
     assert counts == {topic: expected.count(topic) for topic in set(expected)}

@@ -1,4 +1,4 @@
-"""`python -m spark_analytics COMMAND`: its arguments, and how it ends."""
+"""`python -m pocketmq.spark_analytics COMMAND`: its arguments, and how it ends."""
 
 import signal
 import subprocess
@@ -74,7 +74,7 @@ def test_sigterm_ends_every_command(
 def test_sigterm_ends_the_report(golden_stores: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JDK_JAVA_OPTIONS")  # a JVM as the command itself asks for it
     with subprocess.Popen(
-        [sys.executable, "-m", "spark_analytics", "report", str(golden_stores["v4_clean"]), "--out", "out"],
+        [sys.executable, "-m", "pocketmq.spark_analytics", "report", str(golden_stores["v4_clean"]), "--out", "out"],
         cwd=tmp_path,
         stderr=subprocess.PIPE,
         text=True,

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from stores import records
 
-from pocketmq.store.message_store import MessageStore
 from pocketmq.store.format.record import Record, decode_record
+from pocketmq.store.message_store import MessageStore
 
 QueueKey = tuple[str, int]
 

@@ -33,8 +33,8 @@ from stores import HOST, HOST_V6, ROOT, SteppedClock, small_config
 
 from pocketmq.store.disk.disk import StoreError
 from pocketmq.store.format.message import Message, PutStatus
-from pocketmq.store.message_store import MessageStore
 from pocketmq.store.format.properties import encode_properties
+from pocketmq.store.message_store import MessageStore
 
 TOPICS = ("A", "B", "long-" + "x" * 150, SCHEDULE_TOPIC)
 # Which calls a fault may hit, and with what.

@@ -4,9 +4,9 @@ from pocketmq.runtime.clock import Clock, VirtualClock
 from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.disk.disk import Disk
 from pocketmq.store.format.message import Message
-from pocketmq.store.message_store import MessageStore
 from pocketmq.store.format.properties import encode_properties
 from pocketmq.store.format.record import Record, decode_record
+from pocketmq.store.message_store import MessageStore
 
 HOST = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")
 HOST_V6 = bytes(15) + b"\x01" + (10911).to_bytes(4, "big")

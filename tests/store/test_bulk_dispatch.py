@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 
 from pocketmq.runtime.clock import VirtualClock
-from pocketmq.store.queue.bulk_dispatch import BulkDispatcher
-from pocketmq.store.queue.consume_queue_ext import ConsumeQueueExtStore
-from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
-from pocketmq.store.format.delay_level import DelayLevels
-from pocketmq.store.queue.dispatcher import Dispatcher
 from pocketmq.store.disk.file_disk import FileDisk
-from pocketmq.store.index.index_service import IndexService
-from pocketmq.store.format.layout import HOLE_TAGS_CODE
-from pocketmq.store.log.log_scan import LogScan
 from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
+from pocketmq.store.disk.store_checkpoint import StoreCheckpoint
+from pocketmq.store.format.delay_level import DelayLevels
+from pocketmq.store.format.layout import HOLE_TAGS_CODE
 from pocketmq.store.format.message import DispatchRequest, Message
 from pocketmq.store.format.multi_dispatch import MultiDispatch
 from pocketmq.store.format.record import decode_dispatch_request, encode_record, record_size, topic_part
 from pocketmq.store.format.record_chain import chained
 from pocketmq.store.format.record_window import RecordWindow
-from pocketmq.store.disk.store_checkpoint import StoreCheckpoint
+from pocketmq.store.index.index_service import IndexService
+from pocketmq.store.log.log_scan import LogScan
+from pocketmq.store.queue.bulk_dispatch import BulkDispatcher
+from pocketmq.store.queue.consume_queue_ext import ConsumeQueueExtStore
+from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
+from pocketmq.store.queue.dispatcher import Dispatcher
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 STORES = ("v4_clean", "v4_kill9", "v5_clean", "v5_kill9")

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 from stores import HOST, HOST_V6, bodies, message, open_store, records
 
 from pocketmq.runtime.clock import VirtualClock
-from pocketmq.store.log.commit_log import CommitLog
-from pocketmq.store.format.layout import BLANK_MAGIC_CODE, BLANK_STRUCT, MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2
 from pocketmq.store.disk.memory_disk import MemoryDisk
+from pocketmq.store.format.layout import BLANK_MAGIC_CODE, BLANK_STRUCT, MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2
 from pocketmq.store.format.message import PutStatus
 from pocketmq.store.format.record import decode_record
+from pocketmq.store.log.commit_log import CommitLog
 
 FILE_SIZE = 16 << 10
 

@@ -4,11 +4,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pocketmq.store.queue.consume_queue import ConsumeQueue
-from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
 from pocketmq.store.disk.disk import StoreError
 from pocketmq.store.disk.file_disk import FileDisk
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_DTYPE, CONSUME_QUEUE_UNIT_STRUCT, HOLE_TAGS_CODE
+from pocketmq.store.queue.consume_queue import ConsumeQueue
+from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
 
 UNITS_PER_FILE = 10
 FILE_SIZE = UNITS_PER_FILE * 20

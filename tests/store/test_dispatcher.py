@@ -3,12 +3,12 @@ from pathlib import Path
 import pytest
 
 from pocketmq.runtime.clock import VirtualClock
+from pocketmq.store.disk.file_disk import FileDisk
+from pocketmq.store.disk.store_checkpoint import StoreCheckpoint
+from pocketmq.store.format.message import Arrival, DispatchRequest
+from pocketmq.store.index.index_service import IndexService
 from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
 from pocketmq.store.queue.dispatcher import Dispatcher
-from pocketmq.store.disk.file_disk import FileDisk
-from pocketmq.store.index.index_service import IndexService
-from pocketmq.store.format.message import Arrival, DispatchRequest
-from pocketmq.store.disk.store_checkpoint import StoreCheckpoint
 
 
 class Store:

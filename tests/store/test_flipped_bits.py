@@ -12,13 +12,13 @@ import pytest
 from stores import ROOT, SteppedClock, message, small_config
 
 from pocketmq.runtime.clock import VirtualClock
-from pocketmq.store.recovery import abort_mark, clean_stop
+from pocketmq.store.disk.memory_disk import MemoryDisk
+from pocketmq.store.disk.store_checkpoint import believed
 from pocketmq.store.format.java_hash import tags_code
 from pocketmq.store.format.layout import CHECKPOINT_SEAL_POSITION, CHECKPOINT_SEAL_STRUCT, CHECKPOINT_SIZE, RECORD_SIZE_MIN
-from pocketmq.store.disk.memory_disk import MemoryDisk
-from pocketmq.store.message_store import MessageStore
 from pocketmq.store.format.record import decode_record
-from pocketmq.store.disk.store_checkpoint import believed
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.recovery import abort_mark, clean_stop
 
 Files = dict[str, bytes]
 # (topic, queue id, queue offset) -> (physical offset, size, body)

@@ -21,13 +21,10 @@ from golden_files import GOLDEN, TIMER_FILES, unpack_golden
 from pocketmq.runtime.clock import VirtualClock
 from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.disk.config_file import ConfigFile
-from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
-from pocketmq.store.format.delay_level import DelayLevels
-from pocketmq.store.queue.dispatcher import Dispatcher
 from pocketmq.store.disk.file_disk import FileDisk
-from pocketmq.store.index.index_service import IndexService
+from pocketmq.store.disk.store_checkpoint import StoreCheckpoint
+from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_STRUCT
-from pocketmq.store.message_store import MessageStore
 from pocketmq.store.format.properties import decode_properties
 from pocketmq.store.format.record import (
     CRC_MASK,
@@ -39,8 +36,11 @@ from pocketmq.store.format.record import (
     decode_record,
     is_blank,
 )
+from pocketmq.store.index.index_service import IndexService
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
+from pocketmq.store.queue.dispatcher import Dispatcher
 from pocketmq.store.recovery.recovery import RecoveryReport
-from pocketmq.store.disk.store_checkpoint import StoreCheckpoint
 
 STORES = ("v4_clean", "v4_kill9", "v4_torn_body", "v4_torn_props", "v5_clean", "v5_kill9")
 NOW_MS = 1_800_000_000_000

@@ -9,10 +9,10 @@ import pytest
 from pocketmq.runtime.clock import VirtualClock
 from pocketmq.store.disk.disk import StoreError
 from pocketmq.store.disk.file_disk import FileDisk
+from pocketmq.store.disk.store_checkpoint import StoreCheckpoint
+from pocketmq.store.format.message import DispatchRequest
 from pocketmq.store.index.index_file import IndexFile
 from pocketmq.store.index.index_service import IndexService
-from pocketmq.store.format.message import DispatchRequest
-from pocketmq.store.disk.store_checkpoint import StoreCheckpoint
 
 SLOT_COUNT = 7
 INDEX_COUNT_MAX = 20

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from pocketmq.store.disk.file_disk import FileDisk
-from pocketmq.store.format.layout import BLANK_MAGIC_CODE, BLANK_STRUCT
-from pocketmq.store.log.log_scan import LogScan, next_sound_record
 from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
-from pocketmq.store.format.message import Message
 from pocketmq.store.disk.open_files import resident_memory
+from pocketmq.store.format.layout import BLANK_MAGIC_CODE, BLANK_STRUCT
+from pocketmq.store.format.message import Message
 from pocketmq.store.format.record import BadRecordError, check_record, encode_record, is_blank, record_size, topic_part
+from pocketmq.store.log.log_scan import LogScan, next_sound_record
 
 FILE_SIZE = 4096
 

@@ -8,8 +8,8 @@ from stores import ROOT, bodies, message, open_store
 from pocketmq.runtime.clock import VirtualClock
 from pocketmq.store.disk.disk import StoreError
 from pocketmq.store.disk.file_disk import FileDisk
-from pocketmq.store.format.java_hash import tags_code
 from pocketmq.store.disk.memory_disk import MemoryDisk
+from pocketmq.store.format.java_hash import tags_code
 from pocketmq.store.format.message import SCHEDULE_TOPIC, GetStatus, PutStatus
 from pocketmq.store.message_store import MessageStore
 

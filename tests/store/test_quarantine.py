@@ -5,12 +5,12 @@ import json
 import pytest
 from stores import ROOT, small_config
 
-from pocketmq.store.log import quarantine
-from pocketmq.store.format.layout import BLANK_SIZE
 from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
 from pocketmq.store.disk.memory_disk import MemoryDisk
+from pocketmq.store.format.layout import BLANK_SIZE
 from pocketmq.store.format.message import TRANSACTION_UNQUEUED_FLAG
 from pocketmq.store.format.record import check_record, decode_record, is_blank
+from pocketmq.store.log import quarantine
 
 FOLDER = f"{ROOT}/quarantine"
 FILE_SIZE = 16 << 10

@@ -1,4 +1,4 @@
-"""Windows of records as arrays, held against the one-by-one functions of `record` and `properties`."""
+"""Windows of records as arrays, held against the functions that read one record."""
 
 import numpy as np
 import pytest

@@ -12,11 +12,11 @@ import pytest
 from stores import ROOT, SteppedClock, bodies, message, open_store, records, small_config
 
 from pocketmq.runtime.clock import VirtualClock
-from pocketmq.store.recovery.clean_stop import FILE_NAME
-from pocketmq.store.format.layout import CHECKPOINT_STRUCT, CONSUME_QUEUE_UNIT_STRUCT
 from pocketmq.store.disk.memory_disk import MemoryDisk
-from pocketmq.store.message_store import MessageStore, rebuild
+from pocketmq.store.format.layout import CHECKPOINT_STRUCT, CONSUME_QUEUE_UNIT_STRUCT
 from pocketmq.store.format.record import decode_record
+from pocketmq.store.message_store import MessageStore, rebuild
+from pocketmq.store.recovery.clean_stop import FILE_NAME
 from pocketmq.store.recovery.recovery import Recovery
 from pocketmq.store.recovery.recovery_report import RecoveryReport, StartKind
 
@@ -591,7 +591,9 @@ def test_surplus_queues_and_files_go() -> None:
 
 def test_a_recovery_that_is_killed_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Recovery, "checkpoint_interval", FILE_SIZE)
-    monkeypatch.setattr("pocketmq.store.log.log_scan.LogScan.__init__.__kwdefaults__", {"check_crc": True, "window_size": 4096})
+    monkeypatch.setattr(
+        "pocketmq.store.log.log_scan.LogScan.__init__.__kwdefaults__", {"check_crc": True, "window_size": 4096}
+    )
     disk = MemoryDisk()
     clock = SteppedClock()
     store = open_store(disk, clock, message_index_enable=True)

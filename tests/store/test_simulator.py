@@ -5,12 +5,12 @@ from collections.abc import Callable
 import pytest
 from simulator import Walk, walk
 
-from pocketmq.store.recovery.clean_stop import CleanStop
-from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
-from pocketmq.store.log.flush import FlushService
 from pocketmq.store.disk.mapped_file import MappedFile
 from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
+from pocketmq.store.log.flush import FlushService
+from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
 from pocketmq.store.queue.queue_checksums import SumCheck
+from pocketmq.store.recovery.clean_stop import CleanStop
 from pocketmq.store.recovery.recovery import Recovery
 
 SEEDS = 300

@@ -9,9 +9,9 @@ import pytest
 from power_cut_disk import PowerCutDisk
 
 from pocketmq.store.disk.file_disk import FileDisk
-from pocketmq.store.format.layout import TIMER_LOG_UNIT_DTYPE, TIMER_WHEEL_SLOT_DTYPE
 from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.disk.open_files import resident_memory
+from pocketmq.store.format.layout import TIMER_LOG_UNIT_DTYPE, TIMER_WHEEL_SLOT_DTYPE
 from pocketmq.store.timer.timer_checkpoint import TimerCheckpoint, TimerState
 from pocketmq.store.timer.timer_log import TimerLog, Units, joined
 from pocketmq.store.timer.timer_wheel import TimerSlot, TimerWheel

@@ -8,8 +8,8 @@ from power_cut_disk import PowerCutDisk, Stopped
 from timer_slots import units_at
 
 from pocketmq.store.disk.disk import Disk
-from pocketmq.store.format.layout import TIMER_MAGIC_DELETE, TIMER_MAGIC_ROLL
 from pocketmq.store.disk.memory_disk import MemoryDisk
+from pocketmq.store.format.layout import TIMER_MAGIC_DELETE, TIMER_MAGIC_ROLL
 from pocketmq.store.timer.timer_log import Units, joined, unit_dues
 from pocketmq.store.timer.timer_store import RecoveredTimers, TimerStore
 

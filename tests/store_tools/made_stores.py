@@ -9,8 +9,8 @@ from pocketmq.runtime.clock import VirtualClock
 from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.disk.file_disk import FileDisk
 from pocketmq.store.format.message import Message
-from pocketmq.store.message_store import MessageStore
 from pocketmq.store.format.properties import encode_properties
+from pocketmq.store.message_store import MessageStore
 from pocketmq.store_tools.store_files import StoreFiles
 from pocketmq.store_tools.verify import Verification, Verify
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from pocketmq.store.format import layout
 from pocketmq.store.disk.file_disk import FileDisk
-from pocketmq.store.index.index_file import IndexFile
+from pocketmq.store.format import layout
 from pocketmq.store.format.key_hash import key_hashes
 from pocketmq.store.format.record import BadRecordError, check_record, decode_record, is_blank, physical_offset_of
+from pocketmq.store.index.index_file import IndexFile
 from pocketmq.store_tools import format_doc
 from pocketmq.store_tools.fields import parsed
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from made_stores import NOW_MS, made, verified, write_topics
 
-from pocketmq.store.recovery import abort_mark
-from pocketmq.store.format.config_document import encode_document, sealed
 from pocketmq.store.disk.file_disk import FileDisk
+from pocketmq.store.format.config_document import encode_document, sealed
 from pocketmq.store.format.layout import TIMER_LOG_UNIT_SIZE, TIMER_WHEEL_SLOT_DTYPE
+from pocketmq.store.recovery import abort_mark
 from pocketmq.store.timer.timer_store import TimerStore
 from pocketmq.store_tools.finding import Findings
 from pocketmq.store_tools.report import as_document

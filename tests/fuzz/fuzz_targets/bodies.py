@@ -8,10 +8,10 @@ import msgspec
 from fuzz_mutators import grow_with_first_byte, mutate_json, mutate_text
 from fuzz_oracle import One, Target, Wrong
 
+from fuzz_targets.wire import recorded_frames
 from pocketmq.broker.handlers.send import decode_batch
 from pocketmq.broker.pop.pop_record import read_revive_record
 from pocketmq.broker.transaction.transaction_op import named_offsets
-from fuzz_targets.wire import recorded_frames
 from pocketmq.namesrv.register_body import RegisterBodyError, decode_register_body
 from pocketmq.remoting import bodies, delay_bodies, fastjson, pop_bodies
 from pocketmq.remoting.bodies import Body, decode_body, encode_body

@@ -15,9 +15,9 @@ from data_path import DataPath, StubChannel, pull_header, send_header
 from fuzz_mutators import Frame, grow_frames, join_frames, mutate_frames, split_frames
 from fuzz_oracle import Target, Wrong
 
-from pocketmq.broker.handlers import ROUTES
 from fuzz_targets.bodies import DECLARED, sample_of
 from fuzz_targets.wire import declared_frames, recorded_frames
+from pocketmq.broker.handlers import ROUTES
 from pocketmq.remoting.bodies import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import decode_header

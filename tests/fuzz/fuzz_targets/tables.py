@@ -9,21 +9,21 @@ from fuzz_mutators import grow_with_first_byte, mutate_json, mutate_text
 from fuzz_oracle import One, Target, Wrong
 
 from pocketmq.broker.acl.access_rules import AclError, access_rules
-from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.tables.config_manager import ConfigManager
-from pocketmq.broker.filter.consumer_filter import ConsumerFilterManager
-from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
-from pocketmq.broker.delay.delay_cancelled import DelayCancelled
-from pocketmq.broker.tables.message_request_mode import MessageRequestModeManager
 from pocketmq.broker.acl.plain_permission import _read as read_acl
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.delay.delay_cancelled import DelayCancelled
+from pocketmq.broker.filter.consumer_filter import ConsumerFilterManager
+from pocketmq.broker.tables.config_manager import ConfigManager
+from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.tables.message_request_mode import MessageRequestModeManager
 from pocketmq.broker.tables.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.tables.topic_config import TopicConfigManager
 from pocketmq.namesrv.kv_config import KVConfigManager
 from pocketmq.runtime.clock import VirtualClock
-from pocketmq.store.format.config_document import decode_document, encode_document
 from pocketmq.store.disk.config_file import ConfigFile
 from pocketmq.store.disk.disk import StoreError
 from pocketmq.store.disk.memory_disk import MemoryDisk
+from pocketmq.store.format.config_document import decode_document, encode_document
 
 Make = Callable[[ConfigFile], ConfigManager]
 _CONFIG, _CLOCK = BrokerConfig(broker_name="b"), VirtualClock()

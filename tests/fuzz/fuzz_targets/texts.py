@@ -11,16 +11,16 @@ from fuzz_oracle import One, Target, Wrong
 sys.path.append(str(Path(__file__).parents[2] / "golden"))
 from sql92_corpus import read_golden  # noqa: E402
 
+from pocketmq.broker.acl.remote_address import remote_address_strategy  # noqa: E402
 from pocketmq.broker.config import BrokerConfig  # noqa: E402
+from pocketmq.broker.delay.recall_handle import decode_recall_handle  # noqa: E402
 from pocketmq.broker.filter.expression import ExpressionError  # noqa: E402
 from pocketmq.broker.filter.expression_code import compile_expression  # noqa: E402
 from pocketmq.broker.filter.expression_filter import ExpressionFilter  # noqa: E402
-from pocketmq.broker.put.message_id import decode_message_id  # noqa: E402
-from pocketmq.broker.pop.pop_record import Handle  # noqa: E402
-from pocketmq.broker.put.put import split_properties  # noqa: E402
-from pocketmq.broker.delay.recall_handle import decode_recall_handle  # noqa: E402
-from pocketmq.broker.acl.remote_address import remote_address_strategy  # noqa: E402
 from pocketmq.broker.filter.subscription import split_tags, tag_filter  # noqa: E402
+from pocketmq.broker.pop.pop_record import Handle  # noqa: E402
+from pocketmq.broker.put.message_id import decode_message_id  # noqa: E402
+from pocketmq.broker.put.put import split_properties  # noqa: E402
 from pocketmq.namesrv.config import NamesrvConfig  # noqa: E402
 from pocketmq.remoting.dispatch import RemotingError  # noqa: E402
 from pocketmq.runtime import config as runtime_config  # noqa: E402
