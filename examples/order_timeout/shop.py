@@ -13,10 +13,7 @@ import sys
 from enum import Enum
 from typing import Self
 
-from pocketmq.client.consumer import PushConsumer
-from pocketmq.client.message import Message, MessageExt
-from pocketmq.client.producer import Producer
-from pocketmq.remoting.dispatch import RemotingError
+from pocketmq import Message, MessageExt, Producer, PushConsumer, RemotingError
 
 TOPIC = "OrderTimeout"
 PAY_WITHIN_S = 30 * 60

@@ -11,9 +11,7 @@ import sys
 import time
 from collections import Counter
 
-from pocketmq.client.consumer import PushConsumer
-from pocketmq.client.message import Message, MessageExt
-from pocketmq.client.producer import Producer
+from pocketmq import Message, MessageExt, Producer, PushConsumer
 
 PLAIN, TAGGED, KEYED, DELAYED, ORDERS, STEPS, BATCHES, BATCH = 120, 60, 40, 20, 5, 12, 4, 10
 PATIENCE_S = 60

@@ -8,7 +8,9 @@ import importlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
+from pocketmq import __version__
 from pocketmq.cli import server_options
 from pocketmq.runtime.command_line import TEST_CLOCK_HELP
 
@@ -21,6 +23,14 @@ _EPILOG = """examples:
 """
 
 
+_ANALYTICS: Final = {
+    "report": "one page of volume, lateness, lag, dead letters and consistency",
+    "audit": "whether log, queues and offsets agree",
+    "trace": "the life of one message",
+    "export": "the log as files of a table",
+}
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pocketmq",
@@ -28,6 +38,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"pocketmq {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
 
     up = commands.add_parser("up", help="run a name server and a broker in this process")
@@ -77,6 +88,8 @@ def _parser() -> argparse.ArgumentParser:
     # What follows them is parsed by pocketmq.cli.delay and pocketmq.cli.store: only who wants them imports them.
     commands.add_parser("delay", help="delayed messages: ls, show, count, cancel, now")
     commands.add_parser("store", help="look at a store's files: verify, dump, explain, repair, export, import")
+    for command, what in _ANALYTICS.items():
+        commands.add_parser(command, help=f"Spark over a store: {what}")
     return parser
 
 
@@ -88,6 +101,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             sys.exit(importlib.import_module("pocketmq.cli.store").main(arguments[1:]))
         if arguments[:1] == ["delay"]:
             sys.exit(importlib.import_module("pocketmq.cli.delay").main(arguments[1:]))
+        if arguments and arguments[0] in _ANALYTICS:
+            sys.exit(importlib.import_module("pocketmq.spark_analytics.__main__").main(arguments))
         options = _parser().parse_args(arguments)
         sys.exit(importlib.import_module(f"pocketmq.cli.{options.command}").run(options))
     except KeyboardInterrupt:
