@@ -317,7 +317,7 @@ def page(
             | {"pictures": pictures, "tables": content}
         )
     # The package may lie in a zip, as --py-files ships it.
-    text = importlib.resources.files("spark_analytics").joinpath("page.html").read_text(encoding="utf-8")
+    text = importlib.resources.files("pocketmq.spark_analytics").joinpath("page.html").read_text(encoding="utf-8")
     template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(text)
     return template.render(
         stores=[cell("store", store) for store in stores],

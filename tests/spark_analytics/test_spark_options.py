@@ -37,6 +37,11 @@ def store(tmp_path: Path) -> Path:
     return log.write(tmp_path)
 
 
+def parameter_id(value: object) -> str:
+    """The same text in each process of a parallel run, which the text of a function is not."""
+    return "matches" if callable(value) else str(value)
+
+
 def at(second: int) -> datetime:
     return T0 + timedelta(seconds=second)
 
@@ -63,7 +68,7 @@ def at(second: int) -> datetime:
         (GreaterThan(("storeTimestamp",), at(20).replace(tzinfo=None)), lambda row: True),
         (EqualTo(("queueOffset",), 99), lambda row: True),
     ],
-    ids=str,
+    ids=parameter_id,
 )
 def test_what_a_filter_excludes_is_not_read(store: Path, filter_: Filter, matches: Any) -> None:
     names = ("topic", "physicalOffset", "storeTimestamp")
@@ -183,7 +188,7 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
         ({"startingTimestamp": "2026-01-01", "endingTimestamp": "2026-01-02"}, lambda row: True),
         ({"startingTimestamp": "2026-01-02"}, lambda row: False),
     ],
-    ids=str,
+    ids=parameter_id,
 )
 def test_what_the_options_exclude_is_not_given(store: Path, options: dict[str, Any], matches: Any) -> None:
     names = ("topic", "physicalOffset", "storeTimestamp")

@@ -131,5 +131,5 @@ def test_a_file_that_goes_while_it_is_planned_was_never_there(tmp_path: Path, mo
         return opened(path)
 
     for module in ("splits", "reader", "places"):
-        monkeypatch.setattr(f"spark_analytics.{module}.open_file", open_once)
+        monkeypatch.setattr(f"pocketmq.spark_analytics.{module}.open_file", open_once)
     assert physical_offsets(store) == [own for own in log.physical_offsets if own >= 1000]

@@ -4,16 +4,21 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from pathlib import Path
 
 DEADLINE_S = 30.0
 
 
-def test_a_worker_that_spark_lets_go_ends_without_a_traceback(tmp_path: Path) -> None:
+def test_a_worker_that_spark_lets_go_ends_without_a_traceback() -> None:
+    with tempfile.TemporaryDirectory() as folder:  # a Unix socket's path is limited, and pytest's folders have long names
+        run_daemon(folder)
+
+
+def run_daemon(folder: str) -> None:
     environment = os.environ | {
         "PYTHON_UNIX_DOMAIN_ENABLED": "true",
-        "PYTHON_WORKER_FACTORY_SOCK_DIR": str(tmp_path),
+        "PYTHON_WORKER_FACTORY_SOCK_DIR": folder,
         "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1",
         "SPARK_REUSE_WORKER": "1",
     }
