@@ -1,5 +1,6 @@
 # make demo    a name server, a broker, a standard client, Spark over the store: two minutes
 # make test    everything that is tested        make check   format, lint, types, then the tests
+# make test-quick   the tests without a JVM, Go and Spark
 # make bench   PocketMQ beside Apache 4.9.4     make setup   only make .venv
 # make bench-delay   how late delayed messages come, beside Apache 5.5.0
 # make bench-spark   how fast Spark reads stores of 300 B and of 1 KiB, beside the decoder alone
@@ -20,8 +21,11 @@ PYTHON ?=
 TESTS ?= tests
 PYTEST_ARGS ?=
 SEEDS ?= 1000
+# Tests wait more than they work: so many processes share the files of tests.
+PROCESSES ?= 2
+QUICK := tests/test_architecture.py tests/runtime tests/remoting tests/namesrv tests/client tests/broker
 
-.PHONY: help setup demo test check simulate fuzz damage bench bench-delay bench-spark bench-store bench-hostile clean
+.PHONY: help setup demo test test-quick check simulate fuzz damage bench bench-delay bench-spark bench-store bench-hostile clean
 
 help:
 	@sed -n 's/^# //p' Makefile | head -n 7
@@ -58,13 +62,16 @@ demo: $(VENV)/.spark
 	@$(PY) -m demo $(DEMO_ARGS)
 
 test: $(VENV)/.dev
-	@$(PY) -m pytest $(TESTS) $(PYTEST_ARGS)
+	@$(PY) -m pytest $(TESTS) -n $(PROCESSES) --dist loadfile $(PYTEST_ARGS)
+
+test-quick: $(VENV)/.dev
+	@$(PY) -m pytest $(QUICK) -n $(PROCESSES) --dist loadfile -m "not slow" $(PYTEST_ARGS)
 
 check: $(VENV)/.dev
 	@$(PY) -m ruff format --check .
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy
-	@$(PY) -m pytest $(TESTS) $(PYTEST_ARGS)
+	@$(PY) -m pytest $(TESTS) -n $(PROCESSES) --dist loadfile $(PYTEST_ARGS)
 
 simulate: $(VENV)/.dev
 	@$(PY) tests/store/simulator.py --seeds 0:$(SEEDS) $(SIMULATE_ARGS)

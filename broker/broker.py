@@ -50,7 +50,6 @@ from pocketmq.broker.timer.timer_service import TimerMessageService, roll_window
 from pocketmq.broker.transaction.transaction import TransactionalMessageService
 from pocketmq.broker.transaction.transaction_check import TransactionCheck
 from pocketmq.broker.transaction.transaction_op import TransactionProgress
-from pocketmq.runtime.work_slices import WorkSlices
 from pocketmq.remoting.allow_list import restricted
 from pocketmq.remoting.bodies import DataVersion
 from pocketmq.remoting.client import RemotingClient
@@ -64,6 +63,7 @@ from pocketmq.runtime.priority import run_in_real_time
 from pocketmq.runtime.table_writer import TableWriter
 from pocketmq.runtime.timers import Timer, Timers
 from pocketmq.runtime.turn import Phase, Turn
+from pocketmq.runtime.work_slices import WorkSlices
 from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.disk.config_file import ConfigFile
 from pocketmq.store.disk.disk import NO_ROOM, Disk, StoreError, no_room

@@ -19,18 +19,18 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.tables.creation_rate import QueuePace
+from pocketmq.broker.names import POP_CK
 from pocketmq.broker.put.delivery_time import DELAYING_PROPERTIES, TIMER_PROPERTIES, DeliveryTimes
 from pocketmq.broker.put.message_id import message_id_template
-from pocketmq.broker.names import POP_CK
+from pocketmq.broker.tables.creation_rate import QueuePace
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import Response
 from pocketmq.remoting.dispatch import Deferred, RemotingError
 from pocketmq.runtime.timers import Timer, Timers
 from pocketmq.store.format.message import SCHEDULE_TOPIC, TRANSACTION_UNQUEUED_FLAG, Message, PutResult, PutStatus
-from pocketmq.store.message_store import MessageStore
 from pocketmq.store.format.multi_dispatch import INNER_MULTI_QUEUE_OFFSET
 from pocketmq.store.format.properties import CRC32, DELAY, REAL_QID, REAL_TOPIC, ZERO, decode_properties, encode_properties
+from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger("broker")
 

@@ -12,24 +12,22 @@ from typing import Any, Final
 import msgspec
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.tables.config_manager import RowsManager
-from pocketmq.broker.tables.creation_rate import CreationRate
 from pocketmq.broker.names import (
-    TIMER_TOPIC,
     AUTO_CREATE_TOPIC_KEY_TOPIC,
-    SELF_TEST_TOPIC,
     BENCHMARK_TOPIC,
     OFFSET_MOVED_EVENT,
+    REPLY_TOPIC_SUFFIX,
+    REVIVE_TOPIC_PREFIX,
+    SELF_TEST_TOPIC,
+    SYSTEM_PREFIX,
+    TIMER_TOPIC,
+    TRACE_TOPIC,
+    TRANS_CHECK_MAX_TIME_TOPIC,
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
-    TRANS_CHECK_MAX_TIME_TOPIC,
-    TRACE_TOPIC,
-    REPLY_TOPIC_SUFFIX,
-    RETRY_PREFIX,
-    DLQ_PREFIX,
-    SYSTEM_PREFIX,
-    REVIVE_TOPIC_PREFIX,
 )
+from pocketmq.broker.tables.config_manager import RowsManager
+from pocketmq.broker.tables.creation_rate import CreationRate
 from pocketmq.broker.tables.limit_refusals import LimitRefusals
 from pocketmq.remoting.bodies import TopicConfig
 from pocketmq.remoting.codes import ResponseCode

@@ -20,11 +20,9 @@ from itertools import compress
 from typing import Final
 
 from pocketmq.runtime.refusal_log import RefusalLog
-from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.config import MessageStoreConfig
-from pocketmq.store.queue.consume_queue import BrokenQueueError, ConsumeQueue
-from pocketmq.store.queue.consume_queue_ext import EXT_ADDRESS_MAX
-from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
+from pocketmq.store.disk.mapped_file import MappedFile
+from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
 from pocketmq.store.format.layout import (
     CONSUME_QUEUE_UNIT,
     CONSUME_QUEUE_UNIT_SIZE,
@@ -33,13 +31,15 @@ from pocketmq.store.format.layout import (
     field_position,
     unit_run_struct,
 )
-from pocketmq.store.disk.mapped_file import MappedFile
-from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
 from pocketmq.store.format.message import GetResult, GetStatus
 from pocketmq.store.format.record import BadRecordError, TagsCode, decode_dispatch_request, store_timestamp_of
+from pocketmq.store.log.commit_log import CommitLog
+from pocketmq.store.queue.consume_queue import BrokenQueueError, ConsumeQueue
+from pocketmq.store.queue.consume_queue_ext import EXT_ADDRESS_MAX
+from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
+from pocketmq.store.queue.filter_cache import RUN_MAX, FilterCache, runs_of
 from pocketmq.store.queue.record_filter import RecordFilter
 from pocketmq.store.queue.sound_records import are_sound, is_sound
-from pocketmq.store.queue.filter_cache import RUN_MAX, FilterCache, runs_of
 
 log = logging.getLogger("store")
 

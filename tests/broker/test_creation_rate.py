@@ -11,9 +11,9 @@ from running import ask, connected, create_topic, running_broker, until
 from test_route_wait import slow_name_server
 
 from pocketmq.broker.broker import Broker
+from pocketmq.broker.registration.registration import PAUSE_PER_ROUND
 from pocketmq.broker.tables.creation_rate import CreationRate
 from pocketmq.broker.tables.limit_refusals import LimitRefusals
-from pocketmq.broker.registration.registration import PAUSE_PER_ROUND
 from pocketmq.remoting.bodies import ConsumerData, CreateTopicListRequestBody, HeartbeatData, TopicConfig, encode_body
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode, ResponseCode

@@ -14,8 +14,8 @@ from running import ask, connected, create_topic, running_broker, until
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.filter.expression import OPERATORS_MAX, ExpressionError
 from pocketmq.broker.filter.expression_code import compile_expression
-from pocketmq.broker.handlers import acl, relay
 from pocketmq.broker.filter.subscription import SQL92, SUBSCRIPTION_SIZE_MAX, tag_filter
+from pocketmq.broker.handlers import acl, relay
 from pocketmq.remoting.bodies import ConsumerData, HeartbeatData, SubscriptionData, encode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand, Response, decode_header, encode_request
