@@ -1,0 +1,103 @@
+"""The wheel, installed outside the repository: its import names, its commands, and its use in somebody else's project."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOREIGN_TEST = """
+import asyncio
+
+import broker, client, runtime, store  # the project's own
+from pocketmq import Message, Producer, PushConsumer
+
+
+def test_a_message_is_sent_and_consumed(pocketmq_cluster):
+    came = []
+
+    async def story():
+        async with Producer(pocketmq_cluster.namesrv_address, "foreign") as producer:
+            await producer.create_topic("Foreign")
+            consumer = PushConsumer(pocketmq_cluster.namesrv_address, "foreign", start="first")
+            consumer.subscribe("Foreign", lambda message: came.append(message.body))
+            async with consumer, asyncio.timeout(30):
+                await producer.send(Message("Foreign", b"hello", delay_level=3))
+                pocketmq_cluster.advance("10s")
+                while not came:
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(story())
+    assert came == [b"hello"]
+    assert broker.OWN and client.OWN and runtime.OWN and store.OWN
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), str(ROOT)]
+    subprocess.run(command, check=True, timeout=280)
+    (found,) = folder.glob("pocketmq-*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Variables of a Python that has the wheel and our dependencies, and cannot see the repository."""
+    target = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(target), str(wheel)]
+    subprocess.run(command, check=True, timeout=280)
+    libraries = dict.fromkeys(sysconfig.get_paths()[kind] for kind in ("purelib", "platlib"))
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PYTEST"))}
+    return kept | {"PYTHONPATH": os.pathsep.join([str(target), *libraries])}
+
+
+def run(environment: dict[str, str], folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    # -S: the path file of the editable install is not read.
+    command = [sys.executable, "-S", *arguments]
+    return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=120)
+
+
+def test_the_wheel_has_two_import_names_and_no_links(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        links = [info.filename for info in archive.infolist() if info.external_attr >> 16 & 0o170000 == 0o120000]
+    top_level = {name.split("/")[0] for name in names}
+    assert {name for name in top_level if not name.endswith(".dist-info")} == {"pocketmq", "pyspark_rocketmq"}
+    assert links == []
+    assert {"pocketmq/py.typed", "pocketmq/broker/broker.py", "pocketmq/spark_analytics/page.html"} <= set(names)
+
+
+@pytest.mark.parametrize("module", ["pocketmq", "pocketmq.namesrv", "pocketmq.broker", "pocketmq.spark_analytics"])
+def test_each_command_of_the_wheel_starts(environment: dict[str, str], tmp_path: Path, module: str) -> None:
+    done = run(environment, tmp_path, "-m", module, "--help")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("usage: ")
+
+
+def test_a_project_with_modules_of_the_same_names_uses_client_and_fixture(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "broker.py").write_text("OWN = True\n")
+    for name in ("client", "store", "runtime"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("OWN = True\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_foreign.py").write_text(FOREIGN_TEST)
+    done = run(environment, tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_foreign.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
+
+
+@pytest.mark.spark
+def test_spark_finds_the_source_of_the_wheel(environment: dict[str, str], tmp_path: Path) -> None:
+    script = "import pyspark_rocketmq, pocketmq; print(pyspark_rocketmq.DefaultSource.name(), pocketmq.__file__)"
+    done = run(environment, tmp_path, "-c", script)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("rocketmq ")
+    assert str(ROOT) not in done.stdout
