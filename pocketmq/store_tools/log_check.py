@@ -197,7 +197,8 @@ class LogCheck:
             what = f"the log's last record, at physical offset {self.end}, is torn: {reason}"
             self.findings.add(self._at(self.end, "log end", what, CUT))
         elif (
-            why_unsound(self._files, self.end)
+            not self._running  # else records are being written there
+            and why_unsound(self._files, self.end)
             and first_sound(self._files, self.end + 1, self._files.log.end_offset) is not None
         ):
             what = "behind the log's end lie records of before an earlier truncation; no queue and no index knows them"

@@ -20,8 +20,9 @@ Document = dict[str, Any]
 
 SEAL_KEY: Final = "pocketmqSeal"
 
-# A string, to step over it, or a bare number that is a key: after `{` or `,` and before `:`.
-_STRING_OR_BARE_KEY: Final = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?\d+)(?=\s*:)', re.DOTALL)
+# A string, to step over it, or a bare number that is a key: after `{` or `,` and before `:`. A string without an end goes to
+# the end of the text, and is not looked at again from each of its quotes.
+_STRING_OR_BARE_KEY: Final = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|([{,]\s*)(-?\d+)(?=\s*:)', re.DOTALL)
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _INDENT: Final = 2
 _SEAL_HEAD: Final = b'\n  "' + SEAL_KEY.encode() + b'": "'

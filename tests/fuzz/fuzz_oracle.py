@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("broker", "client", "namesrv", "remoting", "runtime", "store")
+PACKAGES = ("pocketmq",)
 RETRIES = 3
 GROWN_EVERY = 256
 """Of so many inputs one is repeated in its middle, to see how cost grows with size."""

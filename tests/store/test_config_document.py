@@ -4,6 +4,7 @@ import json
 import time
 
 import pytest
+from linear import assert_linear
 
 from pocketmq.store.format.config_document import (
     SEAL_KEY,
@@ -65,3 +66,12 @@ def test_half_a_surrogate_pair_becomes_text_that_can_be_written() -> None:
     document = decode_document(rb'{"a\udc00": "\ud800x", "pair": "\ud83d\ude00"}')
     assert document == {"a?": "?x", "pair": "\U0001f600"}
     assert decode_document(encode_document(document)) == document
+
+
+def test_a_string_without_end_is_found_in_time_that_is_linear() -> None:
+    def read(text: str) -> None:
+        with pytest.raises(ValueError):
+            decode_document(text.encode())
+
+    assert_linear(read, lambda count: '{"' + '\\"' * count, 4_000)
+    assert_linear(read, lambda count: '{"a' + "\\" * (2 * count + 1), 4_000)

@@ -204,7 +204,7 @@ def test_a_lock_is_exclusive_until_closed(disk: Disk, tmp_path: Path) -> None:
 def test_a_lock_holds_against_another_process(tmp_path: Path) -> None:
     path = f"{tmp_path}/lock"
     lock = FileDisk().lock(path)
-    try_lock = f"from store.file_disk import FileDisk; FileDisk().lock({path!r})"
+    try_lock = f"from pocketmq.store.disk.file_disk import FileDisk; FileDisk().lock({path!r})"
     tried = subprocess.run([sys.executable, "-c", try_lock], capture_output=True, text=True)
     lock.close()
     assert tried.returncode != 0 and "BlockingIOError" in tried.stderr
@@ -309,7 +309,7 @@ def test_what_is_reserved_on_tmpfs_may_be_written_by_a_later_mapping(is_closed: 
 
 ON_A_FULL_TMPFS = """
 import os, sys
-from pocketmq.store.file_disk import FileDisk
+from pocketmq.store.disk.file_disk import FileDisk
 disk, folder = FileDisk(), sys.argv[1]
 region = disk.map(f"{folder}/file", 8 << 20, create=True)
 region.reserve(0, 4096)

@@ -23,7 +23,7 @@ CHILD = """
 import os, queue, resource, sys
 sys.path[:0] = sys.argv[2:]
 from stores import bodies, message, open_store
-from pocketmq.store.file_disk import FileDisk
+from pocketmq.store.disk.file_disk import FileDisk
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 changes = dict(flush_disk_type="SYNC_FLUSH", mapped_file_open_max=8)
