@@ -14,7 +14,15 @@ from bench.hostile.peer import BURST_SECONDS, CHUNK, Peer
 from bench.hostile.result import Memory, Result, markdown
 
 RATE, SECONDS = 2e6, 0.25
-PREPARING = {"headers-huge": 3, "zip-bombs": 3, "zip-bombs-namesrv": 3, "slow-bytes": 3, "tags-huge": 1, "queues-locked": 1}
+PREPARING = {
+    "headers-huge": 3,
+    "zip-bombs": 3,
+    "zip-bombs-namesrv": 3,
+    "slow-bytes": 3,
+    "tags-huge": 1,
+    "queues-locked": 1,
+    "unread-notifications": 2.0,
+}
 """Seconds for attacks that make large requests, or many connections, first."""
 LATE_SECONDS_MAX = 5.0
 ANSWER = raw(b'{"code":0,"flag":1,"opaque":1,"extFields":{"offset":"7"}}')
