@@ -94,7 +94,7 @@ def groups_by_hand(peer: Peer) -> None:
 
 
 def offsets_made_up(peer: Peer) -> None:
-    """Consumer offsets of groups and queues that nobody has."""
+    """Consumer offsets of groups and queues that do not exist."""
 
     def fields(number: int) -> dict[str, object]:
         topic = (NEIGHBOUR_TOPIC, f"hostile-{number}")[number % 2]

@@ -1,4 +1,4 @@
-"""What is measured: latencies in windows of time, stalls, memory of the servers."""
+"""Measurements: latencies in windows of time, stalls, memory of the servers."""
 
 import math
 import threading
@@ -24,7 +24,7 @@ class Window:
     end: float
 
     def of(self, samples: Samples) -> list[tuple[float, float]]:
-        """What was asked in it."""
+        """Samples that were requested within the window."""
         return [row for row in samples if self.begin <= row[0] < self.end]
 
 
@@ -74,7 +74,7 @@ class MemoryWatch:
         self._thread.join()
 
     def anonymous_mb(self, index: int, window: Window) -> list[float]:
-        """Of server `index`, in a window; 0 alone without samples."""
+        """Samples of server `index` in a window; a single 0 where there are none."""
         return [row[index][1] for at, row in self.rows if window.begin <= at < window.end] or [0.0]
 
     def resident_mb(self, index: int, window: Window) -> list[float]:

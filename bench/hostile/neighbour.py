@@ -47,7 +47,7 @@ _STAMP = struct.Struct(">Id")
 
 
 class Neighbour:
-    """What it does and what it saw."""
+    """Description and result of an attack."""
 
     def __init__(self, namesrv: str, broker: str, size: int) -> None:
         self.namesrv, self.broker = namesrv, broker

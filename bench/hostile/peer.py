@@ -1,4 +1,4 @@
-"""What attacks send with: connections that are paced, end at a deadline and do not fail when a server closes them."""
+"""Connections for attacks: paced, closed at a deadline, and tolerant of a server that closes them."""
 
 import contextlib
 import json
@@ -13,7 +13,7 @@ CHUNK = 16 * 1024
 BURST_SECONDS = 0.05
 NEIGHBOUR_TOPIC = "Neighbour"
 RARE_TOPIC = "NeighbourRare"
-"""Where the neighbour sends five messages a second: there a consumer that is not woken waits for the next one."""
+"""Topic to which the neighbour sends five messages a second: a consumer that is not woken waits for the next one."""
 BROKER_NAME = "broker-a"
 
 
