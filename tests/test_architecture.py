@@ -132,6 +132,10 @@ def test_our_packages_are_imported_by_one_name():
     paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     assert len(paths) > 400
     wrong = [f"{path}: {name}" for path in paths for name in imports(path) if name.split(".")[0] in OUR_FOLDERS]
+    old_import = re.compile(rf"^\W*(?:from|import) +({'|'.join(OUR_FOLDERS)})\b(?=[.\w]* +import|\.)", re.MULTILINE)
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "docs").rglob("*.ipynb")]
+    assert len(pages) > 10
+    wrong += [f"{page}: {found}" for page in pages for found in old_import.findall(page.read_text())]
     assert wrong == []
 
 
