@@ -5,7 +5,7 @@
 # make bench-delay   how late delayed messages come, beside Apache 5.5.0
 # make bench-spark   how fast Spark reads stores of 300 B and of 1 KiB, beside the decoder alone
 # make bench-store   how fast a GiB of log is read, recovered and verified
-# make bench-hostile   what a healthy producer and consumer notice of 47 attacks beside them: an hour and a quarter
+# make bench-hostile   what a healthy producer and consumer notice of 47 attacks beside them: about half an hour
 # make simulate SEEDS=10000   random lives of the store on a disk that forgets and fails
 # make fuzz FUZZ_ARGS="--inputs 5000000"   inputs guided by coverage for all that reads bytes of others
 # make damage DAMAGE_ARGS="--every"   a broker on a store with each of its files damaged, each bit flipped

@@ -29,7 +29,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", action="append", metavar="NAME", help="this attack; may be given several times (all)")
     parser.add_argument("--list", action="store_true", help="print names and what they do, and stop")
     parser.add_argument("--seconds", type=float, default=20, help="of an attack (20)")
-    parser.add_argument("--settle", type=float, default=60, help="seconds after it, before memory is looked at (60)")
+    parser.add_argument("--settle", type=float, default=60, help="seconds after it that memory may take to be back (60)")
     parser.add_argument("--quiet", type=float, default=5, help="seconds before it, to compare with (5)")
     parser.add_argument("--warm", type=float, default=5, help="seconds before these, not measured (5)")
     parser.add_argument("--rate", type=float, default=1.0, help="MB/s that an attack sends at most (1)")
@@ -60,7 +60,9 @@ def main() -> None:
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     plan, names = _plan(options), options.only or list(ATTACKS)
-    title = f"Attacks of {plan.attack:g} s at {options.rate:g} MB/s, {plan.settle:g} s later; {os.cpu_count()} cores"
+    title = (
+        f"Attacks of {plan.attack:g} s at {options.rate:g} MB/s, at most {plan.settle:g} s to settle; {os.cpu_count()} cores"
+    )
     results: list[Result] = []
     columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn()
     try:

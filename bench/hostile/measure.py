@@ -77,6 +77,11 @@ class MemoryWatch:
         """Samples of server `index` in a window; a single 0 where there are none."""
         return [row[index][1] for at, row in self.rows if window.begin <= at < window.end] or [0.0]
 
+    def median_mb(self, index: int, window: Window) -> float:
+        """Median of the anonymous memory of server `index` in a window."""
+        samples = sorted(self.anonymous_mb(index, window))
+        return samples[len(samples) // 2]
+
     def resident_mb(self, index: int, window: Window) -> list[float]:
         return [row[index][0] for at, row in self.rows if window.begin <= at < window.end] or [0.0]
 

@@ -14,18 +14,26 @@ MEMORY_SLACK_MB = 2.0
 
 @dataclass
 class Memory:
-    """Anonymous megabytes of a server before the attack, at its peak and when the attacker had been away for a while."""
+    """Anonymous megabytes of a server before the attack, at its peak and at the end of the settle phase."""
 
     before: float
     peak: float
     after: float
+    back_seconds: float | None
+    """Time from the end of the attack until the memory was within the limit; None when it was not."""
 
     @property
     def is_back(self) -> bool:
-        return self.after <= max(self.before * MEMORY_RATIO_MAX, self.before + MEMORY_SLACK_MB)
+        return self.back_seconds is not None
 
     def __str__(self) -> str:
-        return f"{self.before:.0f} / {self.peak:.0f} / {self.after:.0f}"
+        back = "not back" if self.back_seconds is None else f"{self.back_seconds:.0f} s"
+        return f"{self.before:.0f} / {self.peak:.0f} / {self.after:.0f}, {back}"
+
+
+def is_within_limit(before: float, after: float) -> bool:
+    """Whether a server's memory after an attack counts as back, given the memory before it, both in MB."""
+    return after <= max(before * MEMORY_RATIO_MAX, before + MEMORY_SLACK_MB)
 
 
 @dataclass
@@ -108,7 +116,8 @@ COLUMNS = (
 )
 LIMITS = (
     f"Limits: p99 <= {P99_MS_MAX:.0f} ms, memory back within {MEMORY_RATIO_MAX - 1:.0%}, both processes alive, none of the "
-    "neighbour's requests failed. MB: anonymous memory before / at the peak / at the end."
+    "neighbour's requests failed. MB: anonymous memory before / at the peak / at the end of settling, and the seconds after "
+    "the attack until it was back."
 )
 
 

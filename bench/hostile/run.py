@@ -13,7 +13,7 @@ from typing import Any
 
 from bench.hostile.measure import MemoryWatch, Window, percentile_ms, stalls
 from bench.hostile.peer import BROKER_NAME
-from bench.hostile.result import Memory, Result
+from bench.hostile.result import Memory, Result, is_within_limit
 from pocketmq.cli import processes
 from pocketmq.cli.processes import Server
 
@@ -21,7 +21,9 @@ READY_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 30.0
 ATTACKER_GRACE_SECONDS = 15.0
 BEFORE_SECONDS = 2.0
-AFTER_SECONDS = 3.0
+"""Length of the window, at the end of the quiet phase, that memory after the attack is compared with."""
+SETTLE_SECONDS_MIN = 3.0
+"""The latencies after an attack are measured for at least this long."""
 
 Tell = Callable[[str, float], None]
 """Called with the phase and the seconds it takes."""
@@ -86,7 +88,7 @@ def _against(servers: tuple[Server, Server], name: str, plan: Plan, scratch: Pat
         outcome = _attack(name, plan, scratch, addresses)
         attack = Window(began, time.monotonic())
         tell("settling", plan.settle)
-        later = _slept(plan.settle)
+        later, memory = _settled(watch, quiet, attack, plan.settle)
         is_alive = all(server.process.poll() is None for server in servers)
     finally:
         _end(neighbour)
@@ -96,13 +98,14 @@ def _against(servers: tuple[Server, Server], name: str, plan: Plan, scratch: Pat
         raise RuntimeError(f"the neighbour left no figures: {_tail(scratch / 'neighbour.out')}")
     seen = json.loads(seen_path.read_text())
     log_mb = _log_mb(servers) - logs_before
-    result = _result(name, seen, (quiet, attack, later), watch, outcome)
+    result = _result(name, seen, (quiet, attack, later), memory, outcome)
+    result.resident_peak_mb = sum(max(watch.resident_mb(index, Window(attack.begin, later.end))) for index in range(2))
     result.is_alive, result.log_mb = is_alive, log_mb
     return result
 
 
 def _result(
-    name: str, seen: dict[str, Any], windows: tuple[Window, Window, Window], watch: MemoryWatch, outcome: dict[str, Any]
+    name: str, seen: dict[str, Any], windows: tuple[Window, Window, Window], memory: list[Memory], outcome: dict[str, Any]
 ) -> Result:
     quiet, attack, later = windows
     samples: dict[str, list[tuple[float, float]]] = seen["samples"]
@@ -110,12 +113,6 @@ def _result(
     both = Window(attack.begin, later.end)
     waits = [stalls(both.of(samples[kind])) for kind in ("broker", "namesrv")]
     failures = [text for at, text in seen["failures"] if both.begin <= at < both.end]
-    ends = Window(quiet.end - BEFORE_SECONDS, quiet.end), Window(later.end - AFTER_SECONDS, later.end)
-    memory = []
-    for index in range(2):
-        before, after = (sorted(watch.anonymous_mb(index, window)) for window in ends)
-        peak = max(watch.anonymous_mb(index, Window(quiet.end, later.end)))
-        memory.append(Memory(before[len(before) // 2], peak, after[len(after) // 2]))
     return Result(
         name=name,
         quiet_p99=max(percentile_ms(quiet.of(samples[kind]), 0.99) for kind in kinds),
@@ -129,7 +126,7 @@ def _result(
         stall_longest=max((seconds for row in waits for seconds in row), default=0.0),
         broker=memory[0],
         namesrv=memory[1],
-        resident_peak_mb=sum(max(watch.resident_mb(index, both)) for index in range(2)),
+        resident_peak_mb=0.0,
         log_mb=0.0,
         sent_mb=outcome.get("sent", 0) / 1e6,
         own_p99=percentile_ms(both.of(samples["own"]), 0.99),
@@ -138,6 +135,31 @@ def _result(
         failure=failures[0] if failures else "",
         notes=[text for text in (outcome.get("error", ""),) if text],
     )
+
+
+def _settled(watch: MemoryWatch, quiet: Window, attack: Window, settle_seconds: float) -> tuple[Window, list[Memory]]:
+    """Wait until the memory of both servers (broker, name server) is back within the limit, up to `settle_seconds`.
+
+    Memory is looked at once a second, as the median of that second's samples.
+    """
+    before = [watch.median_mb(index, Window(quiet.end - BEFORE_SECONDS, quiet.end)) for index in range(2)]
+    after: list[float] = []
+    back: list[float | None] = [None, None]
+    while True:
+        second = _slept(1.0)
+        settled = second.end - attack.end
+        after = [watch.median_mb(index, second) for index in range(2)]
+        for index in range(2):
+            if not is_within_limit(before[index], after[index]):
+                back[index] = None
+            elif back[index] is None:
+                back[index] = settled
+        is_over = None not in back and settled >= SETTLE_SECONDS_MIN
+        if is_over or settled >= settle_seconds:
+            break
+    later = Window(attack.end, second.end)
+    peaks = [max(watch.anonymous_mb(index, Window(quiet.end, later.end))) for index in range(2)]
+    return later, [Memory(*row) for row in zip(before, peaks, after, back, strict=True)]
 
 
 def _attack(name: str, plan: Plan, scratch: Path, addresses: list[str]) -> dict[str, Any]:

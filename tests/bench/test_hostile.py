@@ -3,15 +3,16 @@
 import socketserver
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from bench.hostile import run
 from bench.hostile.attacks import ATTACKS, described
 from bench.hostile.frames import raw
-from bench.hostile.measure import Window, percentile_ms, stalls
+from bench.hostile.measure import MemoryWatch, Window, percentile_ms, stalls
 from bench.hostile.peer import BURST_SECONDS, CHUNK, Peer
-from bench.hostile.result import Memory, Result, markdown
+from bench.hostile.result import Memory, Result, is_within_limit, markdown
 
 RATE, SECONDS = 2e6, 0.25
 PREPARING = {
@@ -90,7 +91,13 @@ def result(**changes: object) -> Result:
         "later_p99": 2.0,
     }
     fine |= {"longest": 9.0, "stalls": 0, "stall_longest": 0.0, "resident_peak_mb": 80.0, "log_mb": 0.1, "sent_mb": 20.0}
-    fine |= {"broker": Memory(30, 60, 36), "namesrv": Memory(20, 20, 20), "own_p99": 1.0, "failed": 0, "is_alive": True}
+    fine |= {
+        "broker": Memory(30, 60, 36, 4.0),
+        "namesrv": Memory(20, 20, 20, 1.0),
+        "own_p99": 1.0,
+        "failed": 0,
+        "is_alive": True,
+    }
     return Result(name="x", **(fine | changes))  # type: ignore[arg-type]
 
 
@@ -102,13 +109,51 @@ def result(**changes: object) -> Result:
         ({"later_p99": 15_000.0}, "p99 later 15000 ms"),
         ({"is_alive": False}, "dead"),
         ({"failed": 3}, "3 failed"),
-        ({"broker": Memory(30, 60, 37)}, "broker's memory"),
-        ({"namesrv": Memory(20, 60, 30)}, "name server's memory"),
+        ({"broker": Memory(30, 60, 37, None)}, "broker's memory"),
+        ({"namesrv": Memory(20, 60, 30, None)}, "name server's memory"),
     ],
 )
 def test_each_limit_is_held(changes: dict[str, object], problem: str) -> None:
     assert result(**changes).problems == [problem]
     assert problem in markdown([result(**changes)], "Attacks") and "0 of 1" in markdown([result(**changes)], "Attacks")
+
+
+def test_memory_is_shown_with_the_seconds_until_it_was_back() -> None:
+    row = markdown([result(broker=Memory(30, 60, 36, 4.2), namesrv=Memory(20, 60, 30, None))], "Attacks")
+    assert "| 30 / 60 / 36, 4 s | 20 / 60 / 30, not back |" in row
+
+
+class Servers(MemoryWatch):
+    """Memory of a broker and a name server by the time since the attack ended."""
+
+    def __init__(self, ended: float, broker_mb: Callable[[float], float]) -> None:
+        super().__init__([])
+        self._ended, self._broker_mb = ended, broker_mb
+
+    def anonymous_mb(self, index: int, window: Window) -> list[float]:
+        return [self._broker_mb(window.end - self._ended) if index == 0 else 20.0]
+
+
+def test_settling_ends_as_soon_as_memory_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter(range(100, 200))
+    monkeypatch.setattr(run, "_slept", lambda seconds: Window(second := float(next(now)), second + 1))
+    watch = Servers(100.0, lambda since: 60.0 if 0 < since < 5 else 30.0)
+    later, (broker, namesrv) = run._settled(watch, Window(80, 90), Window(90, 100), 60)
+    assert (later.begin, later.end) == (100, 105)
+    assert (broker, namesrv) == (Memory(30, 30, 30, 5), Memory(20, 20, 20, 1))
+
+
+def test_settling_ends_after_its_time_when_memory_is_not_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter(range(100, 200))
+    monkeypatch.setattr(run, "_slept", lambda seconds: Window(second := float(next(now)), second + 1))
+    watch = Servers(100.0, lambda since: 60.0 if since > 0 else 30.0)
+    later, (broker, _) = run._settled(watch, Window(80, 90), Window(90, 100), 12)
+    assert later.end == 112 and broker == Memory(30, 60, 60, None)
+
+
+def test_a_limit_on_memory_is_a_share_and_never_below_two_mb() -> None:
+    assert is_within_limit(30, 36) and not is_within_limit(30, 36.1)
+    assert is_within_limit(5, 7) and not is_within_limit(5, 7.1)
 
 
 def test_a_row_within_the_limits_is_ok() -> None:
