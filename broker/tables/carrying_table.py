@@ -1,7 +1,8 @@
-"""CarryingTable: the rows of a table of `config/`, with what a newer broker wrote beside the fields that we know.
+"""CarryingTable: the rows of a JSON table under `config/`, including fields unknown to this version.
 
-A row is replaced, not changed in place: by `put` and `forget` the table knows which rows must be encoded anew, for its file
-and for the wire, and what to restore when the file cannot be written.
+Unknown fields (written by a newer broker) are carried along and written back. Rows are replaced, never changed in place:
+`put` and `forget` record which rows must be encoded again, for the file and for the wire, and what to restore when the
+file cannot be written.
 """
 
 import logging
@@ -15,33 +16,33 @@ log = logging.getLogger("broker")
 S = TypeVar("S", bound=msgspec.Struct)
 
 Kept = tuple[Any, dict[str, Any] | None]
-"""A row and what is carried beside it."""
+"""A row and its carried unknown fields, if any."""
 
 
 class CarryingTable(dict[str, S]):
-    """Name -> declared struct, and what else stood beside its fields in the file."""
+    """Name -> declared struct, plus the unknown fields that the file has for it."""
 
     def __init__(self, declared: type[S], problem_of: Callable[[str], str | None]) -> None:
-        """`problem_of` says what is wrong with a name, if anything is."""
+        """`problem_of` returns what is wrong with a row's name, or None."""
         super().__init__()
         self._declared = declared
         self._problem_of = problem_of
-        # What could not be read is not ours to delete.
+        # Rows that could not be decoded: they are written back unchanged.
         self._unread: dict[str, Any] = {}
         fields = msgspec.structs.fields(declared)
         self._known = {field.encode_name for field in fields}
         self._optional = [field.encode_name for field in fields if field.default is None]
         self._extras: dict[str, dict[str, Any]] = {}
-        # What was there before, of the rows that changed: since the last `take_changes`, and between the last two.
+        # Previous state of the rows that changed: since the last `take_changes`, and between the last two calls.
         self._before: dict[str, Kept | None] = {}
         self._before_taken: dict[str, Kept | None] = {}
         self._is_taken = False
-        # Encoded rows for the wire, and which of them are out of date; None: all.
+        # Encoded rows for the wire, and the names of the outdated ones; None: all are outdated.
         self._encoded: dict[str, bytes] = {}
         self._stale: set[str] | None = None
 
     def decode(self, rows: dict[str, Any]) -> None:
-        """Add the rows of a document; one that does not fit is left out and logged."""
+        """Add the rows of a document. A row that cannot be decoded is logged and kept only for writing back."""
         for name, row in rows.items():
             try:
                 problem = self._problem_of(name)
@@ -50,7 +51,7 @@ class CarryingTable(dict[str, S]):
                 plain = {key: value for key, value in row.items() if value is not None}
                 self[name] = msgspec.convert(plain, self._declared, strict=False)
             except (ValueError, AttributeError) as error:
-                log.error("%s %r in the config file: %s; left alone", self._declared.__name__, name, error)
+                log.error("%s %r in the config file is ignored and kept: %s", self._declared.__name__, name, error)
                 self._unread[name] = row
                 continue
             extras = {key: value for key, value in row.items() if key not in self._known}
@@ -60,12 +61,12 @@ class CarryingTable(dict[str, S]):
     # --- changes --------------------------------------------------------------------------------------------------------
 
     def put(self, name: str, row: S) -> None:
-        """Set a row; what is carried beside it stays."""
+        """Set a row; its carried fields stay."""
         self.touch(name)
         self[name] = row
 
     def forget(self, name: str) -> bool:
-        """Delete a row with all that was carried beside it. False when there is none."""
+        """Delete a row and its carried fields. Return False when there is no such row."""
         if name not in self:
             return False
         self.touch(name)
@@ -74,7 +75,7 @@ class CarryingTable(dict[str, S]):
         return True
 
     def touch(self, name: str) -> None:
-        """The row will change."""
+        """Record that the row is about to change."""
         self._before.setdefault(name, self._kept(name))
         if self._stale is not None:
             self._stale.add(name)
@@ -84,7 +85,7 @@ class CarryingTable(dict[str, S]):
         return None if row is None else (row, self._extras.get(name))
 
     def take_changes(self) -> dict[str, Kept | None]:
-        """The rows that changed since the last call, None for one that is gone; at first all."""
+        """Return the rows that changed since the last call, None for a deleted row. The first call returns all rows."""
         changes: dict[str, Kept | None]
         if self._is_taken:
             changes = {name: self._kept(name) or self._unread_row(name) for name in self._before}
@@ -104,22 +105,22 @@ class CarryingTable(dict[str, S]):
         return name in self._before
 
     def is_taken(self, name: str) -> bool:
-        """Whether the last `take_changes` told of the row, which is neither confirmed nor taken back."""
+        """Whether the row was returned by the last `take_changes` and is neither confirmed nor restored yet."""
         return name in self._before_taken
 
     def confirm(self) -> None:
-        """What the last `take_changes` told of is on the disk."""
+        """Record that the rows of the last `take_changes` are on disk."""
         self._before_taken = {}
 
     def take_back(self) -> list[str]:
-        """Restore what the last `take_changes` told of, but for rows that changed again since; which rows changed so."""
+        """Restore the rows of the last `take_changes`, except those changed again since. Return the restored names."""
         restored = []
         for name, kept in self._before_taken.items():
             if name in self._before:
                 self._before[name] = kept
                 continue
             self.touch(name)
-            self._before[name] = kept  # which is what the file has
+            self._before[name] = kept  # the state in the file
             restored.append(name)
             if kept is None:
                 self.pop(name, None)
@@ -134,7 +135,7 @@ class CarryingTable(dict[str, S]):
     # --- encoded --------------------------------------------------------------------------------------------------------
 
     def plain(self, kept: Kept) -> Any:
-        """A row of `take_changes` as it is written."""
+        """Return a row of `take_changes` as plain values for the file."""
         row, extras = kept
         if row is None:
             return extras
@@ -145,16 +146,16 @@ class CarryingTable(dict[str, S]):
         return {**extras, **fields} if extras else fields
 
     def rows(self) -> dict[str, dict[str, Any]]:
-        """All rows in plain values, None left out, without what is carried."""
+        """Return all rows as plain values, without None values and carried fields."""
         return {name: self.plain((row, None)) for name, row in self.items()}
 
     def encode(self) -> dict[str, dict[str, Any]]:
-        """The rows as they are written, with what is carried."""
+        """Return all rows as they are written to the file, including carried fields and undecodable rows."""
         rows = {name: row for name, row in self._unread.items() if name not in self}
         return rows | {name: self.plain((row, self._extras.get(name))) for name, row in self.items()}
 
     def encoded(self) -> msgspec.Raw:
-        """All rows as JSON, without what is carried; only those are encoded that changed since the last call."""
+        """Return all rows as JSON without carried fields. Only rows changed since the last call are encoded again."""
         encoded = self._encoded
         if self._stale is None or len(encoded) + len(self._stale) < len(self):
             encoded.clear()

@@ -1,7 +1,7 @@
-"""ConfigManager: a table of the broker that lives in memory and in a JSON file under `config/`.
+"""ConfigManager: base of the broker's tables, which are held in memory and in a JSON file under `config/`.
 
-The shapes are Apache's. What a newer broker wrote beside the fields that we know is carried along: losing it at the first
-write would take it from the broker that somebody goes back to.
+The document shapes are Apache's. Fields unknown to this version are kept and written back, so that going back to a newer
+broker loses nothing.
 """
 
 import logging
@@ -21,7 +21,7 @@ from pocketmq.store.disk.disk import StoreError
 
 log = logging.getLogger("broker")
 
-_SAY_AGAIN_S = 60.0
+_LOG_INTERVAL_S = 60.0
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -34,12 +34,15 @@ class ConfigManager(ABC):
         self.clock = clock
         self.data_version = DataVersion(0, clock.message_time_ms())
         self.writer: TableWriter | None = None
-        """Writes what is `changed`; None: that is written where it changes."""
+        """Writes the file in the background after `changed`; None: `changed` writes it at once."""
         self._failed_count = 0
-        self._say_again_s = float("-inf")
+        self._next_log_s = float("-inf")
 
     def load(self) -> None:
-        """Read the file, or its `.bak`; none is an empty table. Raises StoreError when neither can be read or understood."""
+        """Read the file, or its `.bak`; without either the table is empty.
+
+        Raises StoreError when neither can be read or decoded.
+        """
         document = self.file.load()
         try:
             version = document.get("dataVersion")
@@ -48,16 +51,16 @@ class ConfigManager(ABC):
             self.decode(document)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise StoreError(
-                f"{self.file.path} says what its table cannot hold ({error}): repair it, or delete it and its .bak: what "
-                "the store can tell is made again"
+                f"{self.file.path} does not fit its table ({error}): repair it, or delete it and its .bak; what the store "
+                "knows is then rebuilt from it"
             ) from None
 
     def persist(self) -> None:
-        """Write the file. A disk that refuses is logged: the table in memory stays in force."""
+        """Write the file. An I/O error is logged only: the table in memory stays in force."""
         self._try(self.snapshot())
 
     def persist_in(self, executor: Executor) -> None:
-        """Write the present state from another thread: a sync of the disk would hold up the loop for tens of ms."""
+        """Write the present state from another thread, because a disk sync would block the event loop."""
         executor.submit(self._try, self.snapshot())
 
     def _write(self, document: dict[str, Any]) -> None:
@@ -70,73 +73,76 @@ class ConfigManager(ABC):
             log.exception("%s cannot be written", self.file.path)
 
     def changed(self) -> None:
-        """Have the file written, together with what else changes in this turn or while a write is under way."""
+        """Request a write of the file. Changes of the same turn, or during a running write, share one write."""
         if self.writer is None:
             self.persist()
         else:
             self.writer.write(self)
 
     def unwritten(self, name: str | None = None) -> Written | None:
-        """Done when what changed is on the disk; None when it is. A table that knows tells it of the row `name` alone."""
+        """Return the pending write of the changes, or None when they are on disk.
+
+        A table that tracks rows (`RowsManager`) answers for the row `name` alone.
+        """
         if self.writer is None:
             return None
         return self.writer.next(self) or self.writer.running(self)
 
     def snapshot(self) -> Callable[[], object]:
-        """The function that writes the present state, in any thread; it raises OSError."""
+        """Return a function that writes the present state; it may run in any thread and raises OSError."""
         document = self.encode()
         return lambda: self.file.persist(document)
 
     def written(self, error: Exception | None) -> None:
-        """What was taken by `snapshot` is on the disk, or is not."""
+        """Handle the result of writing a `snapshot`: None for success, else the error."""
         if error is None:
             return
         self._failed_count += 1
         now_s = self.clock.monotonic()
-        if now_s >= self._say_again_s:
-            failed = "%s cannot be written, what changed is taken back: %s (%d times since this was last said)"
+        if now_s >= self._next_log_s:
+            failed = "%s cannot be written, its changes are undone: %s (%d times since last logged)"
             log.error(failed, self.file.path, error, self._failed_count)
-            self._say_again_s, self._failed_count = now_s + _SAY_AGAIN_S, 0
+            self._next_log_s, self._failed_count = now_s + _LOG_INTERVAL_S, 0
         self.take_back()
 
-    def take_back(self) -> None:  # noqa: B027  # what nobody was told of need not be undone
-        """Undo the changes that the failed write held, but for what changed again since."""
+    def take_back(self) -> None:  # noqa: B027  # a table whose changes are not acknowledged need not undo them
+        """Undo the changes of the failed write, except those overwritten since."""
 
     def next_version(self) -> None:
-        """The table changed."""
+        """Advance `data_version`, after a change of the table."""
         self.data_version.counter += 1
         self.data_version.timestamp = self.clock.message_time_ms()
 
     def version(self) -> dict[str, int]:
-        """`dataVersion` in plain values, None left out."""
+        """Return `dataVersion` as plain values, without None values."""
         return {name: value for name, value in msgspec.to_builtins(self.data_version).items() if value is not None}
 
     def version_document(self) -> dict[str, Any]:
-        """`dataVersion` as the files of all versions have it."""
+        """Return `dataVersion` for the file, including fields that other versions wrote there."""
         found = self.file.found.get("dataVersion")
         return {**found, **self.version()} if isinstance(found, dict) else self.version()
 
     @abstractmethod
     def encode(self) -> dict[str, Any]:
-        """The document that is written, sharing nothing that changes later."""
+        """Return the document for the file; it must share no mutable state with the table."""
 
     @abstractmethod
     def decode(self, document: dict[str, Any]) -> None:
-        """Take over what the file says. Keys of the document that are not known stay in the file."""
+        """Load the table from the file's document. Unknown keys of the document stay in the file."""
 
 
 class RowsManager(ConfigManager, Generic[S]):
-    """A table of many rows, of which only those are encoded that changed; a failed write takes them back."""
+    """A table of many rows: a write encodes only the changed rows, a failed write restores them."""
 
     TABLE_KEY: ClassVar[str]
 
     def __init__(self, file: ConfigFile, clock: Clock, declared: type[S], problem_of: Callable[[str], str | None]) -> None:
-        """`problem_of` says what is wrong with the name of a row, if anything is."""
+        """`problem_of` returns what is wrong with a row's name, or None."""
         super().__init__(file, clock)
         self.table: CarryingTable[S] = CarryingTable(declared, problem_of)
         self._rows = RowsWriter(file, self.TABLE_KEY, self.table.plain)
         self.on_taken_back: Callable[[list[str]], object] = lambda names: None
-        """Called with the rows that are as they were before, since the file cannot be written."""
+        """Called with the names of the rows that were restored after a failed write."""
 
     def encode(self) -> dict[str, Any]:
         return {"dataVersion": self.version_document(), self.TABLE_KEY: self.table.encode()}

@@ -1,12 +1,12 @@
-"""ConsumerOffsetManager: how far each group is in each queue, in `config/consumerOffset.json`.
+"""ConsumerOffsetManager: the consumer offset of each group in each queue, in `config/consumerOffset.json`.
 
-Commits change memory only; the file follows every `flushConsumerOffsetInterval` and at a clean stop. A crash therefore sets
-consumers back by some seconds: they see messages again, never too few.
+Commits change memory only; the file is written every `flushConsumerOffsetInterval` and at a clean stop. A crash therefore
+sets consumers back by some seconds: they receive messages again and miss none.
 
-A tool may *reset* an offset: until who reads the queue has taken that up, commits of where it was before count for nothing.
+A tool may *reset* an offset. Until the queue's consumer has taken the new offset up, commits of the group there are ignored.
 
-An offset of ours that says "stored elsewhere", of messages that are popped or revived, is true for good only when that is on
-the disk: after such a one the table is written as it was when the log was synced.
+The broker's own offsets of popped and revived messages depend on records that were just put (`commit_when_synced`). They may
+reach the disk only after these records: the table is then written in its state at a moment up to which the log is synced.
 """
 
 import logging
@@ -26,7 +26,7 @@ log = logging.getLogger("broker")
 
 TOPIC_GROUP_SEPARATOR: Final = "@"
 OWN_GROUPS: Final = frozenset(("CID_RMQ_SYS_TRANS", "CID_RMQ_SYS_REVIVE_GROUP"))
-"""How far the broker itself is; kept whatever else is."""
+"""The broker's own groups; their offsets are kept even beyond maxConsumerOffsets."""
 
 
 class ConsumerOffsetManager(ConfigManager):
@@ -35,42 +35,42 @@ class ConsumerOffsetManager(ConfigManager):
     def __init__(self, file: ConfigFile, clock: Clock, *, with_lmq: bool = False, count_max: int = 500_000) -> None:
         """`with_lmq` (enableLmq): `file` is lmqConsumerOffset.json, where groups %LMQ%... have a table of their own.
 
-        `count_max` (maxConsumerOffsets): more are not kept; those of an older file are.
+        `count_max` (maxConsumerOffsets) limits new offsets; those read from the file are always kept.
         """
         super().__init__(file, clock)
         self.table: dict[str, dict[int, int]] = {}
         self._with_lmq = with_lmq
         self.resets: dict[tuple[str, str, int], int] = {}
-        """(group, topic, queue id) -> the offset that was set and not yet taken up. Not in the file, as in Apache."""
+        """(group, topic, queue id) -> reset offset that the consumer has not taken up yet. Not persisted, as in Apache."""
         self.pull_offsets: dict[tuple[str, str, int], int] = {}
-        """(group, topic, queue id) -> from where it pulls next. What is before and not committed is with a consumer."""
+        """(group, topic, queue id) -> next offset to pull. Messages from the consumer offset up to it are in flight."""
         self._unread: dict[str, Any] = {}
         self._rows = RowsWriter(file, "offsetTable", lambda row: row)
         self._count = 0
         self._count_max = count_max
         self._refusals = LimitRefusals(clock)
-        # The rows that are to be written: all at first.
+        # Rows to write; the first snapshot takes all.
         self._changed: dict[str, None] = {}
         self._is_taken = False
-        # Of those that were ever committed by `commit_when_synced` the state of one moment is written.
+        # Rows once committed by `commit_when_synced`: their state is copied when the snapshot is taken.
         self._strict: set[str] = set()
         self._waits_for_sync = False
-        # Waits for the log to be synced up to there.
+        # A snapshot, and the log offset that must be synced before it is written.
         self._unwritten: tuple[int, Callable[[], object]] | None = None
         self.log_end: Callable[[], int] = lambda: 0
         self.flushed_offset: Callable[[], int] = lambda: 0
 
     def commit_when_synced(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
-        """As `commit`, for an offset that follows from records that were put just now."""
-        # Before it is committed: the writer's thread looks at both.
+        """As `commit`, for an offset that is valid only once the records put so far are synced."""
+        # Must come before the commit: the writing thread reads both.
         self._strict.add(f"{topic}@{group}")
         self.commit(group, topic, queue_id, consumer_offset)
         self._waits_for_sync = True
 
     def commit(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
-        """Remember where `group` is. Going back is allowed: a consumer may want messages again.
+        """Set the consumer offset of `group`; a lower one than before is allowed. Ignored while a reset is pending.
 
-        Raises RemotingError when there are as many offsets as there may be, and this is another.
+        Raises RemotingError for a new offset beyond maxConsumerOffsets.
         """
         if self.resets and (group, topic, queue_id) in self.resets:
             return
@@ -78,8 +78,8 @@ class ConsumerOffsetManager(ConfigManager):
         queues = self.table.get(key)
         if queues is None or queue_id not in queues:
             if self._count >= self._count_max and group not in OWN_GROUPS:
-                has = f"the broker has {self._count} consumer offsets, and keeps no others"
-                self._refusals.refuse(f"maxConsumerOffsets={self._count_max}: {has}")
+                limit = f"maxConsumerOffsets={self._count_max}"
+                self._refusals.refuse(f"{limit}: the broker has {self._count} consumer offsets and takes no more")
             self._count += 1
             if queues is None:
                 queues = self.table[key] = {}
@@ -87,29 +87,29 @@ class ConsumerOffsetManager(ConfigManager):
         self._changed[key] = None
 
     def pulled(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Remember from where `group` pulls next, as far as there is room."""
+        """Remember the offset from which `group` pulls next, as long as there is room."""
         key, offsets = (group, topic, queue_id), self.pull_offsets
         if key in offsets or len(offsets) < self._count_max:
             offsets[key] = queue_offset
 
     def reset(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
-        """Set where `group` is, whatever it says itself."""
+        """Set the consumer offset of `group`, overriding the group's own commits until `take_reset`."""
         self.resets.pop((group, topic, queue_id), None)
         self.pull_offsets.pop((group, topic, queue_id), None)
         self.commit(group, topic, queue_id, consumer_offset)
         self.resets[group, topic, queue_id] = consumer_offset
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The offset that was set and that who reads the queue does not know yet; it does now."""
+        """Return and clear the pending reset offset, or None: the caller passes it on to the queue's consumer."""
         return self.resets.pop((group, topic, queue_id), None)
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
-        """The consumer offset, or -1 when there is none."""
+        """Return the consumer offset, or -1."""
         queues = self.table.get(f"{topic}@{group}")
         return -1 if queues is None else queues.get(queue_id, -1)
 
     def queues(self, group: str, topic: str) -> dict[int, int]:
-        """Queue id -> consumer offset of what `group` committed in `topic`; not to be changed."""
+        """Return queue id -> consumer offset of `group` in `topic`; not to be changed."""
         return self.table.get(f"{topic}@{group}", {})
 
     def topics_of(self, group: str) -> list[str]:
@@ -131,7 +131,7 @@ class ConsumerOffsetManager(ConfigManager):
             self._forget(f"{topic}@{group}")
 
     def delete_topic(self, topic: str) -> None:
-        """Forget all offsets in `topic`: its queues begin anew."""
+        """Forget all offsets in `topic`: if it is created again, its queues start at 0."""
         for pending in self.resets, self.pull_offsets:
             for key in [key for key in pending if key[1] == topic]:
                 del pending[key]
@@ -143,14 +143,14 @@ class ConsumerOffsetManager(ConfigManager):
         self._changed[key] = None
 
     def persist(self) -> None:
-        """Write the file, but for what waits for a log that cannot be synced."""
+        """Write the file, unless the state depends on records that are not synced."""
         if not self._waits_for_sync or self.log_end() <= self.flushed_offset():
-            if self._unwritten is not None:  # its rows are not written, and this is newer
+            if self._unwritten is not None:  # superseded: write all rows, since its own are not in the file
                 self._unwritten, self._is_taken = None, False
             super().persist()
 
     def persist_in(self, executor: Executor) -> None:
-        """Write the file from another thread, if something was committed since it was last written."""
+        """Write the file from another thread if anything was committed since the last write."""
         if self._unwritten is None and self._changed:
             end_offset = self.log_end() if self._waits_for_sync else 0
             self._unwritten = end_offset, self.snapshot()
@@ -159,7 +159,10 @@ class ConsumerOffsetManager(ConfigManager):
             self._unwritten = None
 
     def snapshot(self) -> Callable[[], object]:
-        """Takes which rows changed; they are copied where they are written, those apart that wait for the log's sync."""
+        """Return a function that writes the changed rows.
+
+        Rows are copied when they are written; rows that depend on the log's sync are copied now.
+        """
         changed, self._changed, self._waits_for_sync = self._changed, {}, False
         table, strict, unread = self.table, self._strict, dict[str, Any]()
         if not self._is_taken:
@@ -175,7 +178,7 @@ class ConsumerOffsetManager(ConfigManager):
                 if queues is None and (live := table.get(key)) is not None:
                     queues = live.copy()
                     if key in strict:
-                        continue  # since now: what it has is written with the next state
+                        continue  # strict only since the snapshot: written with the next one
                 if queues is not None or key not in unread:
                     yield key, queues
 
@@ -199,10 +202,10 @@ class ConsumerOffsetManager(ConfigManager):
         for key, queues in rows.items():
             try:
                 if TOPIC_GROUP_SEPARATOR not in key:
-                    raise ValueError("it is no topic@group")
+                    raise ValueError("the key is not topic@group")
                 self.table[key] = {int(queue_id): int(consumer_offset) for queue_id, consumer_offset in queues.items()}
             except (AttributeError, TypeError, ValueError) as error:
-                log.error("%s: offsets of %r: %s; left alone", self.file.path, key, error)
+                log.error("%s: offsets of %r are ignored and kept: %s", self.file.path, key, error)
                 self._unread[key] = queues
         self._count = sum(map(len, self.table.values()))
 

@@ -1,10 +1,11 @@
-"""How many topics and consumer groups may come into being in a time.
+"""Rate limits for the creation of topics, consumer groups and queues.
 
-Each stays until an administrator deletes it: a row, files, its part of every registration. A total alone would let a peer
-use all of it up at once. So beside the total there is a rate, of all clients together, with room for a burst.
+A topic or group stays until an administrator deletes it, and costs a table row, files and a part of every registration. With
+a limit on the total alone one peer could use all of it up at once. Therefore the creations of all clients together are
+also limited by rate, with room for a burst.
 
-The first message of a queue makes its files, which takes the loop as long as hundreds of sends. No client is refused for
-that: a connection that fills many new queues rests between them.
+The first message of a queue creates its files, which blocks the event loop as long as hundreds of sends. Clients are not
+refused for that: a connection that fills many new queues is paused between them.
 """
 
 from typing import Final
@@ -15,18 +16,18 @@ from pocketmq.remoting.server import Channel
 from pocketmq.runtime.clock import Clock
 
 BURST_S: Final = 20
-"""So many seconds' creations may come at once, after as long without any."""
+"""The burst holds the creations of this many seconds; it refills in the same time."""
 
 QUEUES_AT_ONCE: Final = 3
-"""So many new queues in `REST_S` are filled before connections rest."""
+"""Number of new queues within `REST_S` after which a connection that fills another one is paused."""
 REST_S: Final = 0.008
 
 
 class CreationRate:
-    """A token bucket: `take` uses tokens up, they come back with time."""
+    """A token bucket."""
 
     def __init__(self, clock: Clock, refusals: LimitRefusals, key: str, per_second: int, what: str) -> None:
-        """`key` is the config key, `per_second` its value; 0: no limit. `what` is created, in the plural."""
+        """`key` is the config key, `per_second` its value (0: no limit), `what` the plural of what is created."""
         self._clock = clock
         self._refusals = refusals
         self._key, self._what = key, what
@@ -36,10 +37,10 @@ class CreationRate:
         self._seen_s = clock.monotonic()
 
     def take(self, count: int = 1) -> None:
-        """Count `count` creations. Raises RemotingError when so many are too many for now.
+        """Take `count` tokens. Raises RemotingError when there are not enough.
 
-        More than a burst are taken when the bucket is full, so that a long list can be created at all; the next ones wait
-        the longer.
+        A full bucket allows even more creations than it has tokens, so that a long list can be created at all; the bucket
+        then goes below zero.
         """
         if not self._per_second or not count:
             return
@@ -56,7 +57,7 @@ class CreationRate:
 
 
 class QueuePace:
-    """Gives others their turn between the first messages of new queues."""
+    """Pauses connections that fill many new queues, so that others are served in between."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -64,7 +65,7 @@ class QueuePace:
         self._count = 0
 
     def opened(self, channel: Channel) -> None:
-        """A message of `channel` is the first of its queue."""
+        """Count the first message of a queue, sent by `channel`."""
         now_s = self._clock.monotonic()
         if now_s - self._began_s > REST_S:
             self._began_s, self._count = now_s, 0

@@ -1,4 +1,4 @@
-"""Refusals for a limit: the client is told each time, the log at once and then once a minute."""
+"""Refusals because of a limit: each is answered to the client; they are logged at once, then once a minute."""
 
 import logging
 from typing import NoReturn
@@ -15,13 +15,13 @@ class LimitRefusals:
     """The refusals of one part of the broker."""
 
     def __init__(self, clock: Clock, what: str = "") -> None:
-        """`what` begins the lines in the log."""
+        """`what` is the prefix of the log lines."""
         self._refusals = RefusalLog(log, what, now=clock.monotonic)
 
     def refuse(self, remark: str, code: ResponseCode = ResponseCode.SYSTEM_ERROR) -> NoReturn:
-        """Raise RemotingError with `remark`, which names the limit's key, its value, and what was asked for.
+        """Raise RemotingError with `remark`, which should name the limit's config key, its value and the request.
 
-        A `code` other than the usual is logged apart.
+        Refusals are logged separately for each `code`.
         """
         self._refusals.refused(code, remark)
         raise RemotingError(code, remark)

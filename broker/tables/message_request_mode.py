@@ -1,4 +1,4 @@
-"""MessageRequestModeManager: which groups pop from which topics, in `config/messageRequestMode.json`."""
+"""MessageRequestModeManager: pull or pop mode by topic and group, in `config/messageRequestMode.json`."""
 
 from typing import Any, Final
 
@@ -14,18 +14,18 @@ MODES: Final = (PULL, POP)
 
 
 class MessageRequestModeManager(ConfigManager):
-    """By topic, then group."""
+    """Table of topic -> group -> mode."""
 
     def __init__(self, file: ConfigFile, clock: Clock) -> None:
         super().__init__(file, clock)
         self.table: dict[str, dict[str, MessageRequestMode]] = {}
 
     def get(self, topic: str, group: str) -> MessageRequestMode | None:
-        """What was set for a group, or None."""
+        """Return the mode of a group for a topic, or None when it was never set."""
         return self.table.get(topic, {}).get(group)
 
     def set(self, mode: MessageRequestMode) -> None:
-        """Set it, and keep it."""
+        """Set the mode and persist it."""
         self.table.setdefault(mode.topic, {})[mode.consumer_group] = mode
         self.changed()
 

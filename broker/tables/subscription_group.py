@@ -32,24 +32,24 @@ SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
 
 def group_problem(group: str) -> str | None:
-    """Why a group cannot have this name, or None: its retry topic and its dead-letter topic could not be stored."""
+    """Return why the name is not allowed for a group, or None. Its retry and dead-letter topics must be storable."""
     return folder_problem(RETRY_PREFIX + group)
 
 
 class SubscriptionGroupManager(RowsManager[SubscriptionGroupConfig]):
-    """`table` by name is for listing; look-ups go through `find`, which makes an unknown group where that is allowed."""
+    """The consumer groups by name. `table` is for listing; look-ups go through `find`, which may create a group."""
 
     TABLE_KEY = "subscriptionGroupTable"
 
     def __init__(self, config: BrokerConfig, file: ConfigFile, clock: Clock, *, with_lmq: bool = False) -> None:
-        """`with_lmq` (enableLmq): each name %LMQ%... counts as a group, in no table."""
+        """`with_lmq` (enableLmq): each name %LMQ%... counts as a group without being in the table."""
         super().__init__(file, clock, SubscriptionGroupConfig, group_problem)
         self._config = config
         self._refusals = LimitRefusals(clock)
         per_second = config.max_group_creations_per_second
         self._rate = CreationRate(clock, self._refusals, "maxGroupCreationsPerSecond", per_second, "consumer groups")
         self.get: Callable[[str], SubscriptionGroupConfig | None] = self._get_with_lmq if with_lmq else self.table.get
-        """The group's config, or None: never makes one."""
+        """Returns the group's config, or None; never creates a group."""
         for group in BUILT_IN_GROUPS:
             self.table[group] = SubscriptionGroupConfig(group)
 
@@ -58,9 +58,9 @@ class SubscriptionGroupManager(RowsManager[SubscriptionGroupConfig]):
         return SubscriptionGroupConfig(group) if is_light else self.table.get(group)
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
-        """The config of `group`, made with the defaults at first use unless autoCreateSubscriptionGroup is off.
+        """Return the config of `group`; it is created with the defaults at first use if autoCreateSubscriptionGroup is on.
 
-        Raises RemotingError when there are as many groups as there may be, or too many are made for now.
+        Raises RemotingError when a limit on the number or the rate of new groups is reached.
         """
         found = self.get(group)
         if found is not None or not (self._config.auto_create_subscription_group or group.startswith(SYSTEM_GROUP_PREFIX)):
@@ -75,10 +75,10 @@ class SubscriptionGroupManager(RowsManager[SubscriptionGroupConfig]):
         return found
 
     def update(self, *group_configs: SubscriptionGroupConfig) -> None:
-        """Create or replace groups, all or none. What is None stays as it was, since 4.9's tools know less than 5.x's.
+        """Create or replace groups, all or none. A field that is None keeps its value: 4.9's tools do not send 5.x's fields.
 
-        Raises ValueError for a name that its retry topic cannot have, RemotingError when there is no room or they are too
-        many for now.
+        Raises ValueError for a name that is not possible in a retry topic, and RemotingError when a limit on the number or
+        the rate of new groups is reached.
         """
         for group_config in group_configs:
             problem = group_problem(group_config.group_name)
@@ -100,16 +100,16 @@ class SubscriptionGroupManager(RowsManager[SubscriptionGroupConfig]):
         self.table.put(name, group_config)
 
     def _check_room(self, count: int) -> None:
-        """Raises RemotingError when `count` new groups are more than there may be, or too many for now."""
+        """Raises RemotingError when `count` new groups exceed the limit on their number or rate."""
         if count and len(self.table) + count > self._config.max_subscription_groups:
             self._refusals.refuse(
                 f"maxSubscriptionGroups={self._config.max_subscription_groups}: the broker has {len(self.table)} consumer "
-                "groups, and makes no others"
+                "groups and creates no more"
             )
         self._rate.take(count)
 
     def delete(self, group: str) -> bool:
-        """Forget `group`. False when it did not exist."""
+        """Delete `group`. Return False when it does not exist."""
         if not self.table.forget(group):
             return False
         self.next_version()

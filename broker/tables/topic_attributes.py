@@ -1,24 +1,24 @@
-"""Attributes of topics, which 5.x's tools set: `+name=value` sets one, `-name` takes it away; several apart by commas."""
+"""Topic attributes as set by 5.x's tools: `+name=value` sets one, `-name` deletes it; changes are separated by commas."""
 
 from collections.abc import Mapping
 from typing import Final
 
 QUEUE_TYPE: Final = "queue.type"
 BATCH_QUEUE: Final = "BatchCQ"
-"""Queues whose units are batches (see store.consume_queue_store)."""
+"""Type of queues whose units are batches (see store.queue.consume_queue_store)."""
 _RESERVE_TIME: Final = "reserve.time"
 _VALUES: Final = {
     QUEUE_TYPE: ("SimpleCQ",),
     "cleanup.policy": ("DELETE",),
     "message.type": ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"),
 }
-"""What is served. Of 5.5.0's there are also batch queues, COMPACTION, and messages of type PRIORITY and LITE."""
+"""Supported values. 5.5.0 also has BatchCQ, COMPACTION, and the message types PRIORITY and LITE."""
 _FIXED: Final = (QUEUE_TYPE, "cleanup.policy")
-"""They are said when a topic is made, or never."""
+"""Attributes that can be set only when the topic is created."""
 
 
 def changed(present: Mapping[str, str], text: str) -> dict[str, str]:
-    """The attributes after the change that `text` says. Raises ValueError naming the attribute and what it may be."""
+    """Return the attributes after applying `text`. Raises ValueError naming the attribute and its allowed values."""
     attributes = dict(present)
     for change in text.split(","):
         sign, (name, equals, value) = change[:1], change[1:].partition("=")
@@ -27,13 +27,13 @@ def changed(present: Mapping[str, str], text: str) -> dict[str, str]:
         if name not in _VALUES and name != _RESERVE_TIME:
             raise ValueError(f"attribute {name!r}: expected one of {', '.join((*_VALUES, _RESERVE_TIME))}")
         if sign == "-" and (name in _FIXED or name not in attributes):
-            raise ValueError(f"attribute {name}: it {'cannot be taken away' if name in _FIXED else 'is not there'}")
+            raise ValueError(f"attribute {name} {'cannot be deleted' if name in _FIXED else 'is not set'}")
         if sign == "-":
             del attributes[name]
             continue
         _check(name, value)
         if name in _FIXED and attributes.get(name, value) != value:
-            raise ValueError(f"attribute {name}={value}: it is {attributes[name]}, and cannot be changed")
+            raise ValueError(f"attribute {name}={value}: the present value {attributes[name]} cannot be changed")
         attributes[name] = value
     return attributes
 
@@ -43,4 +43,4 @@ def _check(name: str, value: str) -> None:
         if not value.removeprefix("-").isascii() or not value.removeprefix("-").isdigit() or int(value) < -1:
             raise ValueError(f"attribute {name}={value}: expected a number, -1 or more")
     elif value not in _VALUES[name]:
-        raise ValueError(f"attribute {name}={value}: this broker serves {', '.join(_VALUES[name])} only")
+        raise ValueError(f"attribute {name}={value}: this broker supports only {', '.join(_VALUES[name])}")

@@ -1,7 +1,7 @@
 """TopicConfigManager: the topics of this broker, in `config/topics.json`.
 
-A topic comes into being in three ways: somebody creates it, a producer sends to it and its default topic (TBW102) lets it
-inherit, or a consumer group needs its `%RETRY%` or `%DLQ%` topic. Each way ends in the name servers' routes.
+A topic is created in one of three ways: by a tool; by a send, if the default topic (TBW102) passes its config on
+(PERM_INHERIT); or as the `%RETRY%` or `%DLQ%` topic of a consumer group. Each is registered with the name servers.
 """
 
 import logging
@@ -63,11 +63,11 @@ NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
     )
 )
 SYSTEM_TOPICS: Final = NOT_ALLOWED_SEND_TOPICS | {AUTO_CREATE_TOPIC_KEY_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
-"""Reserved everywhere (Java: TopicValidator). A broker adds those named after itself and its cluster."""
+"""Topics reserved on every broker (Java: TopicValidator). Each broker adds topics named after itself and its cluster."""
 
 
 def topic_name_problem(topic: str) -> str | None:
-    """Why `topic` cannot name a topic, in the words of 4.9.4's TopicValidator, or None."""
+    """Return why the topic name is not allowed, in the words of 4.9.4's TopicValidator, or None."""
     if not topic or topic.isspace():
         return "The specified topic is blank."
     if _LEGAL_NAME.fullmatch(topic) is None:
@@ -78,17 +78,18 @@ def topic_name_problem(topic: str) -> str | None:
 
 
 class TopicConfigManager(RowsManager[TopicConfig]):
-    """`table` by name is for looking up; changes go through the methods, which persist and tell the name servers."""
+    """The topics by name. `table` is for look-ups; changes go through the methods, which persist and register them."""
 
     TABLE_KEY = "topicConfigTable"
 
     def __init__(self, config: BrokerConfig, file: ConfigFile, clock: Clock, *, with_lmq: bool = False) -> None:
-        """`with_lmq` (enableLmq): each name %LMQ%... counts as a topic of one queue, in no table."""
+        """`with_lmq` (enableLmq): each name %LMQ%... counts as a topic of one queue without being in the table."""
         super().__init__(file, clock, TopicConfig, folder_problem)
         self._config = config
         self.get: Callable[[str], TopicConfig | None] = self._get_with_lmq if with_lmq else self.table.get
-        """The topic's config, or None."""
-        # A check point that a client wrote would have the broker copy for it what it may not read. (5.5.0 takes it.)
+        """Returns the topic's config, or None."""
+        # With a check point sent to the revive topic a client could have the broker copy messages that the client may
+        # not read. (5.5.0 accepts such sends.)
         self.not_allowed_send_topics = NOT_ALLOWED_SEND_TOPICS | {REVIVE_TOPIC_PREFIX + config.broker_cluster_name}
         self.system_topics = SYSTEM_TOPICS | {
             config.broker_cluster_name,
@@ -97,16 +98,16 @@ class TopicConfigManager(RowsManager[TopicConfig]):
         }
         if config.trace_topic_enable:
             self.system_topics |= {config.msg_trace_topic_name}
-        # What this broker makes for itself is few, and always made. Names that begin alike may be any number.
+        # Not subject to the limits: they are few. (Names that only begin with the system prefix can be many.)
         self._own_topics = self.system_topics | self.not_allowed_send_topics
         self.leaving: dict[str, Written] = {}
-        """Topics that are being deleted: forgotten, but their queues are still there until it is done."""
+        """Topics being deleted: no longer in the table, but their queues exist until the write is done."""
         self._refusals = LimitRefusals(clock)
         self._rate = CreationRate(
             clock, self._refusals, "maxTopicCreationsPerSecond", config.max_topic_creations_per_second, "topics"
         )
         self.on_change: Callable[[str], object] = lambda topic: None
-        """Called after each change with the topic: it is to be registered."""
+        """Called with the topic after each change, to register it with the name servers."""
         self._add_built_in()
 
     def _add_built_in(self) -> None:
@@ -144,16 +145,16 @@ class TopicConfigManager(RowsManager[TopicConfig]):
     def create_on_send(
         self, topic: str, default_topic: str, default_topic_queue_nums: int, topic_sys_flag: int = 0
     ) -> TopicConfig | None:
-        """The topic that a send asks for, made after its default topic; None when that does not let it inherit."""
+        """Return the topic that a send names, created from its default topic; None when that does not allow it."""
         existing = self.table.get(topic)
         if existing is not None:
             return existing
         default = self.table.get(default_topic)
         if default is None or not default.perm & PERM_INHERIT:
-            log.info("topic %s is not created: %s is not there or gives no inheritance", topic, default_topic)
+            log.info("topic %s is not created: %s does not exist or lacks PERM_INHERIT", topic, default_topic)
             return None
         if default_topic == AUTO_CREATE_TOPIC_KEY_TOPIC and not self._config.auto_create_topic_enable:
-            return None  # an older topics.json may still hold TBW102 with its inheritance
+            return None  # an older topics.json may still have TBW102 with PERM_INHERIT
         queue_nums = max(min(default_topic_queue_nums, default.write_queue_nums), 0)
         perm = default.perm & ~PERM_INHERIT
         created = TopicConfig(topic, queue_nums, queue_nums, perm, default.topic_filter_type, topic_sys_flag)
@@ -164,9 +165,9 @@ class TopicConfigManager(RowsManager[TopicConfig]):
     def create_on_send_back(
         self, topic: str, queue_nums: int, perm: int = 6, topic_sys_flag: int = 0, *, is_counted: bool = False
     ) -> TopicConfig:
-        """The `%RETRY%` or `%DLQ%` topic of a group, made when it is not there. Raises ValueError for an impossible name.
+        """Return the `%RETRY%` or `%DLQ%` topic of a group, created if needed. Raises ValueError for an invalid name.
 
-        `is_counted`: the creation of its group was counted, and this one with it.
+        `is_counted`: the rate limit has already counted it, together with its group.
         """
         existing = self.table.get(topic)
         if existing is not None:
@@ -174,9 +175,9 @@ class TopicConfigManager(RowsManager[TopicConfig]):
         return self._put(TopicConfig(topic, queue_nums, queue_nums, perm, topic_sys_flag=topic_sys_flag), is_counted)
 
     def update(self, *topic_configs: TopicConfig) -> None:
-        """Create topics, or replace their configs; what a present one has and the new one lacks stays. All or none.
+        """Create topics or replace their configs, all or none. A config without attributes keeps the present ones.
 
-        Raises ValueError for an impossible name, RemotingError when there is no room or they are too many for now.
+        Raises ValueError for an invalid name, RemotingError when a limit on the number or the rate of new topics is reached.
         """
         for topic_config in topic_configs:
             self.check_can_create(topic_config.topic_name)
@@ -190,19 +191,19 @@ class TopicConfigManager(RowsManager[TopicConfig]):
             self._put(topic_config, True)
 
     def _check_room(self, count: int) -> None:
-        """Raises RemotingError when `count` new topics are more than there may be."""
+        """Raises RemotingError when `count` new topics would exceed maxTopics."""
         if count and len(self.table) + count > self._config.max_topics:
             self._refusals.refuse(
-                f"maxTopics={self._config.max_topics}: the broker has {len(self.table)} topics, and makes no others"
+                f"maxTopics={self._config.max_topics}: the broker has {len(self.table)} topics and creates no more"
             )
 
     def check_can_create(self, topic: str) -> None:
-        """Raises RemotingError while `topic` is being deleted, and ValueError for an impossible name."""
+        """Raises RemotingError while `topic` is being deleted, and ValueError for an invalid name."""
         problem = folder_problem(topic)
         if problem is not None:
             raise ValueError(problem)
         if topic in self.leaving:
-            raise RemotingError(ResponseCode.SYSTEM_BUSY, f"topic[{topic}] is just being deleted, try again")
+            raise RemotingError(ResponseCode.SYSTEM_BUSY, f"topic[{topic}] is being deleted, try again")
 
     def _put(self, topic_config: TopicConfig, is_counted: bool = False) -> TopicConfig:
         topic = topic_config.topic_name
@@ -215,14 +216,14 @@ class TopicConfigManager(RowsManager[TopicConfig]):
         return topic_config
 
     def delete(self, topic: str) -> bool:
-        """Forget `topic`; its queues are the store's matter. False when it did not exist."""
+        """Delete `topic` from the table; the store deletes its queues. Return False when it does not exist."""
         if not self.table.forget(topic):
             return False
         self._changed(topic)
         return True
 
     def update_order(self, order_topics: dict[str, str]) -> None:
-        """Mark as ordered the topics that the name server's ORDER_TOPIC_CONFIG names, and no others."""
+        """Mark exactly the topics in the name server's ORDER_TOPIC_CONFIG as ordered."""
         changed = [(name, config) for name, config in self.table.items() if config.order != (name in order_topics)]
         for name, config in changed:
             self.table.put(name, msgspec.structs.replace(config, order=not config.order))
@@ -239,7 +240,7 @@ class TopicConfigManager(RowsManager[TopicConfig]):
 
     def decode(self, document: dict[str, Any]) -> None:
         super().decode(document)
-        # Made at each start: their numbers follow the config, not the file.
+        # TBW102 follows the broker's config, not the file.
         if self._config.auto_create_topic_enable:
             queue_nums = self._config.default_topic_queue_nums
             default = self.table[AUTO_CREATE_TOPIC_KEY_TOPIC]

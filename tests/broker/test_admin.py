@@ -269,13 +269,16 @@ async def test_attributes_are_set_shown_and_taken_away(tools: Tools) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("+queue.type=BatchCQ", "topic Kinds: attribute queue.type=BatchCQ: this broker serves SimpleCQ only"),
-        ("+cleanup.policy=COMPACTION", "this broker serves DELETE only"),
-        ("+message.type=LITE", "message.type=LITE: this broker serves UNSPECIFIED, NORMAL, FIFO, DELAY, TRANSACTION, MIXED"),
+        ("+queue.type=BatchCQ", "topic Kinds: attribute queue.type=BatchCQ: this broker supports only SimpleCQ"),
+        ("+cleanup.policy=COMPACTION", "this broker supports only DELETE"),
+        (
+            "+message.type=LITE",
+            "message.type=LITE: this broker supports only UNSPECIFIED, NORMAL, FIFO, DELAY, TRANSACTION, MIXED",
+        ),
         ("+colour=red", "attribute 'colour': expected one of queue.type"),
         ("+reserve.time=--1", "reserve.time=--1: expected a number"),
-        ("-message.type", "message.type: it is not there"),
-        ("-queue.type", "queue.type: it cannot be taken away"),
+        ("-message.type", "message.type is not set"),
+        ("-queue.type", "queue.type cannot be deleted"),
         ("queue.type=SimpleCQ", "expected +name=value or -name"),
         ("+queue.type=SimpleCQ,", "attribute '': expected +name=value or -name"),
     ],

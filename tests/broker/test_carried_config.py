@@ -144,8 +144,6 @@ async def test_a_row_that_cannot_be_read_is_left_alone() -> None:
 async def test_a_table_that_holds_what_it_cannot_is_refused_by_its_name(file: str, content: bytes) -> None:
     disk = MemoryDisk()
     disk.write_file(f"/store/config/{file}.json", content)
-    with pytest.raises(
-        StartError, match=rf"^/store/config/{file}.json says what its table cannot hold \(.*\): repair it, or delete"
-    ):
+    with pytest.raises(StartError, match=rf"^/store/config/{file}.json does not fit its table \(.*\): repair it, or delete"):
         async with running_broker(disk=disk):
             pass
