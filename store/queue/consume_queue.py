@@ -1,15 +1,16 @@
-"""A ConsumeQueue: where in the log the messages of one topic and queue are.
+"""ConsumeQueue: the positions in the log of the messages of one topic and queue.
 
-Unit n (20 bytes) belongs to queue offset n: physical offset and size of the record, and its tags code, by which a pull is
-filtered without looking into the log. Units are written in the order of the log, so physical offsets ascend from unit to
-unit, and what asks for a physical offset or a time is a binary search.
+Unit n (20 bytes) belongs to queue offset n. It has physical offset and size of the record, and its tags code, by which pulls
+are filtered without reading the log. Units are written in log order, so physical offsets ascend, and a physical offset or a
+time is found by binary search.
 
-A store may have thousands of queues, of which few are in use: after recovery a queue is two numbers, and its files are
-mapped when somebody touches it.
+A store may have thousands of queues of which few are in use. After recovery a queue therefore only has its offsets in
+memory; its files are mapped at the first access.
 
-A queue whose first record has queue offset q > 0 (older ones are deleted, or its files were) begins in the file that would
-hold q; the units before it are *blank* (physical offset 0, size 0x7FFFFFFF) and lie below `min_offset`. A record that was
-lost within the log leaves a *hole*: units that point at the filler in its place, with a tags code that no filter passes.
+A queue whose first record has queue offset q > 0, because older records or its files were deleted, begins in the file that
+would hold q. The units before it are *blank* (physical offset 0, size 0x7FFFFFFF) and below `min_offset`. Records that were
+lost in the middle of the log leave a *hole*: units that point at the filler record in their place, with a tags code that no
+filter accepts.
 """
 
 from bisect import bisect_left
@@ -31,25 +32,28 @@ from pocketmq.store.format.layout import (
     unit_run_struct,
 )
 
-# (physical offset, size) -> store time in ms of the record there, negative when it cannot be read.
+# (physical offset, size) -> store time of the record in ms, negative if it cannot be read.
 StoreTimestamp = Callable[[int, int], int]
-# An array of CONSUME_QUEUE_UNIT_DTYPE.
+# Array with dtype CONSUME_QUEUE_UNIT_DTYPE.
 Units = npt.NDArray[np.void]
 
 BLANK_UNIT_SIZE: Final = 0x7FFFFFFF
 _BLANK_UNIT: Final = CONSUME_QUEUE_UNIT_STRUCT.pack(0, BLANK_UNIT_SIZE, 0)
-# Apache looks no further back either (ConsumeQueue.recover): what is older has been synced.
+# As in Apache (ConsumeQueue.recover): older files have been synced.
 _FILES_RECOVERED: Final = 3
 _UNITS_SCANNED_AT_ONCE: Final = 4096
 _UNIT_SIZE: Final = CONSUME_QUEUE_UNIT_SIZE
 
 
 class BrokenQueueError(StoreError):
-    """A queue's files are no row, or one of them has lost bytes: it has to be made again from the log."""
+    """The files of a queue are not consecutive or have lost bytes, and the queue must be rebuilt from the log."""
 
 
 class ConsumeQueue:
-    """Queue offsets are unit numbers, `max_offset` that of the next unit. Only `flush` may be called by another thread."""
+    """One queue of one topic. Queue offsets are unit numbers; `max_offset` is the next one.
+
+    Only `flush` may be called by another thread.
+    """
 
     __slots__ = (
         "_files",
@@ -72,19 +76,19 @@ class ConsumeQueue:
         queue_id: int = 0,
         open_files: OpenFiles | None = None,
     ) -> None:
-        """`folder` holds this queue's files only. `file_size` must be a multiple of 20."""
-        assert file_size % _UNIT_SIZE == 0, f"{file_size} is no multiple of {_UNIT_SIZE}"
+        """`folder` holds only this queue's files. `file_size` must be a multiple of 20."""
+        assert file_size % _UNIT_SIZE == 0, f"{file_size} is not a multiple of {_UNIT_SIZE}"
         self.topic = topic
         self.queue_id = queue_id
         self.min_offset = 0
         self.max_offset = 0
-        # Behind the newest record that is in the queue: what ends at or before it has been appended already.
+        # End offset of the newest record in the queue: records that end at or before it have been appended already.
         self.max_physical_offset = 0
-        # By start of a file: its first so many bytes have that checksum (store.queue_sums).
+        # File start -> (number of bytes from the start, checksum of those bytes); see `queue_checksums`.
         self.sums: dict[int, tuple[int, int]] = {}
         self._files = MappedFileQueue(disk, folder, file_size, random_access=True, open_files=open_files)
         self._opened = False
-        # Physical offset in the unit at `min_offset`, -1 when not looked up; spares opening queues.
+        # Physical offset in the unit at `min_offset`, or -1 if unknown. Cached so that unused queues need not be opened.
         self._min_unit_physical_offset = -1
 
     def _open(self) -> MappedFileQueue:
@@ -102,21 +106,21 @@ class ConsumeQueue:
 
     @property
     def opened_files(self) -> tuple[MappedFile, ...]:
-        """The files, if the queue was touched since it was loaded: of others nothing is new."""
+        """The files, if the queue is open, else (). Closed queues have no new units."""
         return self._files.files if self._opened else ()
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def append(self, queue_offset: int, values: Sequence[int]) -> int:
-        """Append a run of consecutive units from `queue_offset` on; how many of them were new.
+        """Append consecutive units starting at `queue_offset` and return how many of them were new.
 
-        `values` is flat: physical offset, size, tags code, physical offset, ... in the log's order. Units that the queue has
-        already are left out, as after a crash the log is dispatched again. Raises OSError when a file cannot be made.
+        `values` is flat: physical offset, size, tags code, physical offset, ... in log order. Units that are already in the
+        queue are skipped, because the log is dispatched again after a crash. Raises OSError if a file cannot be created.
         """
         count = len(values) // 3
         if values[0] < self.max_physical_offset or queue_offset != self.max_offset:
             if queue_offset == 0 and self.max_physical_offset <= values[0]:
-                # The topic was deleted and made anew, and recovery goes through both of its lives.
+                # The topic was deleted and created again, and recovery replays the records of both.
                 self.destroy()
             skipped = self._known(queue_offset, values)
             if skipped == count:
@@ -137,19 +141,19 @@ class ConsumeQueue:
         return count
 
     def _known(self, queue_offset: int, values: Sequence[int]) -> int:
-        """How many units at the front of a run are in the queue already."""
+        """Return how many units at the beginning of `values` are in the queue already."""
         count = len(values) // 3
         for index in range(count):
             physical_offset, size = values[3 * index], values[3 * index + 1]
             if physical_offset + size > self.max_physical_offset and queue_offset + index >= self.max_offset:
-                # A gap ahead is a fault of the log; Apache too reports it at most, and appends at the write position.
+                # A gap before this unit is an error in the log. Apache at most logs it, and also appends at the end.
                 return index
         return count
 
     def append_units(self, queue_offset: int, units: Units) -> int:
-        """As `append`, for a run as an array; how many units were new. Measured: 0.06 us a unit in runs of 1000.
+        """Append consecutive units given as an array and return how many were new, like `append`.
 
-        What is new must begin at `max_offset`, or the queue be empty. Raises OSError when a file cannot be made.
+        The new units must begin at `max_offset`, unless the queue is empty. Raises OSError if a file cannot be created.
         """
         known = self.known_units(queue_offset, units)
         if known == len(units):
@@ -167,15 +171,15 @@ class ConsumeQueue:
         return len(units)
 
     def known_units(self, queue_offset: int, units: Units) -> int:
-        """How many units at the front of a run, from `queue_offset` on, are in the queue already."""
+        """Return how many units at the beginning of `units`, which start at `queue_offset`, are in the queue already."""
         by_place = int(np.searchsorted(units["physical_offset"] + units["size"], self.max_physical_offset, "right"))
         if queue_offset == 0 and by_place == 0:
-            # The topic was deleted and made anew: nothing of its second life is known.
+            # The topic was deleted and created again: all units are new.
             return 0
         return min(max(by_place, self.max_offset - queue_offset), len(units))
 
     def fill_hole(self, until: int, filler_offset: int, size: int) -> None:
-        """Append units up to queue offset `until` for records that are lost; the filler is at `filler_offset`."""
+        """Append hole units up to queue offset `until` for lost records; the filler record is at `filler_offset`."""
         count = until - self.max_offset
         if count > 0:
             self._open()
@@ -196,9 +200,9 @@ class ConsumeQueue:
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def units(self, queue_offset: int, count_max: int) -> memoryview:
-        """Up to `count_max` units from `queue_offset` on, 20 bytes each, for `CONSUME_QUEUE_UNIT_STRUCT.iter_unpack`.
+        """Return up to `count_max` units from `queue_offset` on, for `CONSUME_QUEUE_UNIT_STRUCT.iter_unpack`.
 
-        Fewer at the end of a file; empty outside [min_offset, max_offset).
+        The result ends at the end of a file and is empty outside [min_offset, max_offset).
         """
         if not self.min_offset <= queue_offset < self.max_offset:
             return memoryview(b"")
@@ -211,16 +215,16 @@ class ConsumeQueue:
         return file.view[position : min(position + count_max * _UNIT_SIZE, file.wrote)]
 
     def unit_at(self, queue_offset: int) -> tuple[int, int, int] | None:
-        """(physical offset, size, tags code) at `queue_offset`, or None outside [min_offset, max_offset)."""
+        """Return (physical offset, size, tags code) at `queue_offset`, or None outside [min_offset, max_offset)."""
         unit = self.units(queue_offset, 1)
         return CONSUME_QUEUE_UNIT_STRUCT.unpack(unit) if unit else None
 
     def offset_by_time(self, timestamp_ms: int, store_timestamp: StoreTimestamp) -> int:
-        """The queue offset whose record's store time is nearest to `timestamp_ms`, as 4.9.4 finds it.
+        """Return the queue offset of the record whose store time is nearest to `timestamp_ms`, as 4.9.4 does.
 
-        An exact hit wins; else the nearer neighbour, the earlier one of two equally near; 0 when a record cannot be read or
-        the queue is empty. The search runs in one file, the first whose last record is not older. (4.9.4 takes the first
-        file that was modified later, and sees nothing of the others: wrong by a file as soon as a store has been copied.)
+        Of two equally near records it is the earlier one. Returns 0 if the queue is empty or a record cannot be read. The
+        search covers one file, the first whose last record is not older. (4.9.4 chooses the file by modification time, which
+        selects a wrong file once a store has been copied.)
         """
         chosen: MappedFile | None = None
         earlier = later = -1
@@ -257,23 +261,23 @@ class ConsumeQueue:
     # --- recovery and retention -------------------------------------------------------------------------------------
 
     def recover(self, *, clean: bool) -> None:
-        """Find the end of the queue: the first unit that is none. After a crash the bytes behind it are zeroed.
+        """Find the end of the queue, which is the first invalid unit. After a crash the bytes behind it are zeroed.
 
-        Raises BrokenQueueError; StoreError when the files have one other size that is a queue's; OSError.
+        Raises BrokenQueueError; StoreError if all files have a different size that is valid for a queue; OSError.
         """
         files = self._files
         self._load()
         self._opened = True
         self.max_physical_offset = 0
         first = max(len(files.files) - _FILES_RECOVERED, 0)
-        # Behind a file that a power cut has left without units the one before may be cut short, too.
-        while first and _is_none(_unit_of(files.files[first], 0)):
+        # If a power cut left a file without units, the file before it may be incomplete, too.
+        while first and _is_invalid(_unit_of(files.files[first], 0)):
             first -= 1
         for file in files.files[first:]:
             wrote, physical_end = _valid_size(file)
             self.max_physical_offset = max(self.max_physical_offset, physical_end)
             if not clean:
-                # What a killed process wrote is in the page cache at best, and counts as durable from here on.
+                # The units of a killed process may be in the page cache only, but are treated as durable from now on.
                 file.region.sync(0, file.size)
             if wrote < file.size:
                 if not clean or file is not files.files[-1]:
@@ -285,15 +289,15 @@ class ConsumeQueue:
         self.min_offset = files.min_offset // _UNIT_SIZE
         self._min_unit_physical_offset = -1
         self.correct_min_offset(0)
-        # All that is asked of most queues is known now; thousands of mapped files would cost as many descriptors.
+        # The offsets are all that most queues need, and thousands of mapped files would need as many descriptors.
         self.close()
 
     def _load(self) -> None:
         disk, directory = self._files.disk, self._files.directory
         sizes = {disk.size(f"{directory}/{name}") for name in disk.listdir(directory) if name.isdecimal()}
         if sizes == {0}:
-            # It may be the left-over of a crash while the queue's first file was made; it may have been a full one.
-            raise BrokenQueueError(f"{directory} has no file but an empty one")
+            # A crash while the first file was created leaves this, but it may also be a full file that lost its contents.
+            raise BrokenQueueError(f"all files of {directory} are empty")
         try:
             self._files.load()
         except StoreError as error:
@@ -303,7 +307,7 @@ class ConsumeQueue:
             raise BrokenQueueError(str(error)) from error
 
     def correct_min_offset(self, min_physical_offset: int) -> None:
-        """Let the queue begin at its first unit whose record is still in the log; at `max_offset` when none is."""
+        """Set `min_offset` to the first unit whose record is still in the log, or to `max_offset` if there is none."""
         if self._min_unit_physical_offset >= min_physical_offset or self.min_offset == self.max_offset:
             return
         was_open = self._opened
@@ -314,14 +318,14 @@ class ConsumeQueue:
             self.close()
 
     def truncate(self, physical_offset: int) -> None:
-        """Drop the units of records at or beyond `physical_offset`: the log ends there, or is read again from there on."""
+        """Drop the units of records at or beyond `physical_offset`, where the log now ends or will be dispatched again."""
         if self.max_physical_offset <= physical_offset:
             return
         self._open()
         self.truncate_units(self._first_at_or_beyond(physical_offset))
 
     def truncate_units(self, end: int) -> None:
-        """Drop the units from queue offset `end` on, whatever they say."""
+        """Drop the units from queue offset `end` on, without reading them."""
         if end >= self.max_offset:
             return
         self._cut(end * _UNIT_SIZE)
@@ -332,7 +336,7 @@ class ConsumeQueue:
         self.max_physical_offset = newest[0] + newest[1] if newest is not None else 0
 
     def _cut(self, end_byte: int) -> None:
-        """End the row of files at `end_byte`. A queue that began beyond 0 keeps an empty file: offsets never restart."""
+        """Cut the files at `end_byte`. A queue keeps an empty file if `end_byte` > 0, so that its offsets never restart."""
         for start, (size, _) in tuple(self.sums.items()):
             if start + size > end_byte:
                 del self.sums[start]
@@ -342,7 +346,7 @@ class ConsumeQueue:
             files.writable(end_byte)
 
     def delete_below(self, min_physical_offset: int) -> int:
-        """Delete the files of which every record is gone from the log, never the last file; how many were deleted."""
+        """Delete the files whose records are all gone from the log, except the last file. Return the number of files."""
         files, deleted = self._open(), 0
         while len(files.files) > 1:
             first = files.files[0]
@@ -356,14 +360,15 @@ class ConsumeQueue:
         return deleted
 
     def _first_at_or_beyond(self, physical_offset: int) -> int:
-        """The first queue offset whose unit is no blank and points at or beyond `physical_offset`; else `max_offset`.
+        """Return the first queue offset whose unit is not blank and points at or beyond `physical_offset`.
 
-        A unit that is none counts as beyond: of what was not synced a power cut may take any page and leave later ones.
+        Returns `max_offset` if there is none. An invalid unit counts as beyond: a power cut may lose any page that was not
+        synced and keep later ones.
         """
 
         def reached(file: MappedFile, index: int) -> bool:
             unit = found, size, _ = _unit_of(file, index)
-            return _is_none(unit) or (found >= physical_offset and (found != 0 or size != BLANK_UNIT_SIZE))
+            return _is_invalid(unit) or (found >= physical_offset and (found != 0 or size != BLANK_UNIT_SIZE))
 
         for file in self._open().files:
             count = file.wrote // _UNIT_SIZE
@@ -375,16 +380,16 @@ class ConsumeQueue:
     # --- life -------------------------------------------------------------------------------------------------------
 
     def flush(self, least_pages: int = 0) -> bool:
-        """Make the units durable; with `least_pages`, only once so many pages are dirty. Raises OSError."""
+        """Make the units durable, if at least `least_pages` pages are dirty. Return whether it was done. Raises OSError."""
         return self._opened and self._files.flush(least_pages)
 
     @property
     def unflushed(self) -> bool:
-        """Whether units wait for a flush."""
+        """Whether there are units that have not been flushed."""
         return self._opened and any(file.flushed < file.wrote for file in self._files.files)
 
     def close(self) -> None:
-        """Unmap the files; the queue opens them again when it is touched."""
+        """Unmap the files; the next access opens them again."""
         if self._opened:
             self._files.close()
             self._opened = False
@@ -398,25 +403,25 @@ class ConsumeQueue:
 
 
 def _unit_of(file: MappedFile, index: int) -> tuple[int, int, int]:
-    """Unit `index` of a file, counted from the file's start."""
+    """Return unit `index`, counted from the start of `file`."""
     physical_offset, size, tags_code = CONSUME_QUEUE_UNIT_STRUCT.unpack_from(file.view, index * _UNIT_SIZE)
     return physical_offset, size, tags_code
 
 
-def _is_none(unit: tuple[int, int, int]) -> bool:
-    """Whether there is no unit in these bytes, by the rule of `_valid_size`."""
+def _is_invalid(unit: tuple[int, int, int]) -> bool:
+    """Return whether a unit is invalid by the rule of `_valid_size`."""
     return unit[0] < 0 or unit[1] <= 0
 
 
 def _valid_size(file: MappedFile) -> tuple[int, int]:
-    """(bytes of valid units at the front of a file, physical offset behind the newest record among them).
+    """Return (size in bytes of the valid units at the beginning of a file, end offset of the newest record among them).
 
-    Valid is what ConsumeQueue.recover takes for it: offset >= 0 and size > 0, blank units included, except that those do not
-    count for the physical offset, of which there they could make 2 GiB.
+    A unit is valid under the same rule as in Apache's ConsumeQueue.recover: offset >= 0 and size > 0. This includes blank
+    units, but unlike there a blank unit does not count as a record; in Apache it can yield an end offset of 2 GiB.
     """
     units = file.array[: file.size - file.size % _UNIT_SIZE].view(CONSUME_QUEUE_UNIT_DTYPE)
     count = 0
-    # In steps, so that a nearly empty file of 300,000 units costs a look at its first few pages.
+    # In steps, so that of a nearly empty file of 300,000 units only the first few pages are read.
     while count < len(units):
         part = units[count : count + _UNITS_SCANNED_AT_ONCE]
         invalid = np.flatnonzero((part["physical_offset"] < 0) | (part["size"] <= 0))

@@ -1,11 +1,13 @@
-"""consumequeue_ext: what a queue unit has no room for (enableConsumeQueueExt).
+"""ConsumeQueueExt: additional data of queue units in `consumequeue_ext/` (enableConsumeQueueExt).
 
-Beside a queue lies a row of files of units `size, tags code, store time, bitmap size, bitmap`. A queue unit that has such a
-unit holds its *address* where its tags code would be: the unit's byte in the row, plus Long.MIN_VALUE, and so below every
-tags code that is a hash or a time. The bitmap is for SQL92 filters: whoever knows them says what it is (`bitmap_of`).
+Each queue has a sequence of extension files with units `size, tags code, store time, bitmap size, bitmap`. A queue unit that
+has an extension unit stores the *address* of that unit in place of its tags code: the byte position in the file sequence
+plus Long.MIN_VALUE, which is less than every tags code that is a hash or a time. The bitmap is for SQL92 filters and is
+provided by the filter code (`bitmap_of`).
 
-A file ends with the mark -1 where the next unit did not fit. Nothing here is needed to serve a message: an address that
-leads nowhere sends the reader to the record itself, and what no queue unit points at is cut off at the next start.
+If the next unit does not fit into a file, the file ends with the mark -1. The extension files are not required to serve
+messages: for an invalid address the record itself is read, and units that no queue unit points at are truncated at the next
+start.
 """
 
 import logging
@@ -28,17 +30,17 @@ from pocketmq.store.queue.consume_queue import ConsumeQueue
 log = logging.getLogger("store")
 
 EXT_ADDRESS_MAX: Final = -(2**31) - 1
-"""A tags code up to this is an address (Java: ConsumeQueueExt.isExtAddr)."""
+"""Largest tags code that is an address (Java: ConsumeQueueExt.isExtAddr)."""
 _ADDRESS_BASE: Final = -(2**63)
 _END_MARK: Final = b"\xff\xff"
-_END_ROOM: Final = 4  # bytes that Apache keeps free for the mark
+_END_ROOM: Final = 4  # bytes that Apache reserves for the mark
 _UNITS_LOOKED_AT: Final = 4096
 _RESERVE_STEP: Final = 256 << 10
 FILE_SIZE_DEFAULT: Final = 48 << 20
 
 
 class ExtUnit(NamedTuple):
-    """What an address leads to."""
+    """Decoded unit of an extension file."""
 
     size: int
     tags_code: int
@@ -47,7 +49,7 @@ class ExtUnit(NamedTuple):
 
 
 class ConsumeQueueExt:
-    """The row of one queue. One that is on the disk is loaded first, and settled before anything is put."""
+    """Extension files of one queue. Existing files must be loaded, and settled before the first `put`."""
 
     def __init__(
         self, disk: Disk, folder: str, file_size: int = FILE_SIZE_DEFAULT, open_files: OpenFiles | None = None
@@ -57,15 +59,15 @@ class ConsumeQueueExt:
         )
 
         self.is_settled = True
-        """Whether the row's end is known: where the next unit goes."""
+        """Whether the end of the files is known, where the next unit is written."""
 
     def load(self) -> None:
-        """Open the files. Raises StoreError for one of a wrong size, OSError."""
+        """Open the files. Raises StoreError if one has a wrong size, OSError."""
         self._files.load()
         self.is_settled = False
 
     def settle(self, queue: ConsumeQueue | None) -> None:
-        """Let the row end behind the newest unit that `queue` points at; without one it is deleted. Raises OSError."""
+        """Truncate the files behind the newest unit that `queue` points at, or delete them if none. Raises OSError."""
         self.is_settled = True
         address = None if queue is None else _newest_address(queue)
         unit = None if address is None else self.get(address)
@@ -74,11 +76,11 @@ class ConsumeQueueExt:
         elif unit is not None:
             self._files.truncate(address - _ADDRESS_BASE + unit.size)
         else:
-            # The end cannot be told, or it is damaged: what is read stays readable, what comes goes into a new file.
-            log.warning("%s: no unit at address %d, which its queue points at", self._files.directory, address)
+            # The end is damaged or unknown. Existing units stay readable, and new units go into a new file.
+            log.warning("%s: the queue points at address %d, but no unit is there", self._files.directory, address)
 
     def put(self, tags_code: int, store_timestamp_ms: int, bitmap: bytes = b"") -> int | None:
-        """Append a unit; its address, or None when it is too large (32,767 bytes). Raises OSError."""
+        """Append a unit and return its address, or None if it is too large (over 32,767 bytes). Raises OSError."""
         size = CONSUME_QUEUE_EXT_FIXED_SIZE + len(bitmap)
         if size > min(CONSUME_QUEUE_EXT_SIZE_MAX, self._files.file_size - _END_ROOM):
             return None
@@ -91,7 +93,7 @@ class ConsumeQueueExt:
         return _ADDRESS_BASE + file.start_offset + file.append(data)
 
     def get(self, address: int) -> ExtUnit | None:
-        """The unit at `address`, or None when there is none that could be one."""
+        """Return the unit at `address`, or None if no valid unit is there."""
         position = address - _ADDRESS_BASE
         head = self._files.view(position, CONSUME_QUEUE_EXT_FIXED_SIZE)
         if head is None:
@@ -103,7 +105,7 @@ class ConsumeQueueExt:
         return None if whole is None else ExtUnit(size, tags_code, store_timestamp_ms, bytes(whole[-bitmap_size or size :]))
 
     def delete_below(self, address: int) -> int:
-        """Delete the files before the one that holds `address`; how many."""
+        """Delete the files before the one that holds `address`. Return the number of files."""
         deleted = 0
         while len(self._files.files) > 1 and self._files.files[1].start_offset <= address - _ADDRESS_BASE:
             self._files.delete_first()
@@ -111,7 +113,7 @@ class ConsumeQueueExt:
         return deleted
 
     def flush(self) -> None:
-        """Make the units durable. For the flush thread too. Raises OSError."""
+        """Make the units durable. May be called by the flush thread. Raises OSError."""
         self._files.flush()
 
     def close(self) -> None:
@@ -122,7 +124,7 @@ class ConsumeQueueExt:
 
 
 class ConsumeQueueExtStore:
-    """The rows of all queues: `<folder>/<topic>/<queue id>/`."""
+    """Extension files of all queues: `<folder>/<topic>/<queue id>/`."""
 
     def __init__(
         self,
@@ -133,22 +135,22 @@ class ConsumeQueueExtStore:
         writes: bool = False,
         open_files: OpenFiles | None = None,
     ) -> None:
-        """`writes`: whether new queue units get one (enableConsumeQueueExt). Reading goes by what is there."""
+        """`writes`: whether new queue units get an extension unit (enableConsumeQueueExt). Existing ones are always read."""
         self.rows: dict[tuple[str, int], ConsumeQueueExt] = {}
         self.writes = writes
         self.bitmap_of: Callable[[str, int], bytes] | None = None
-        """Topic and physical offset of a record -> the bitmap of its unit."""
+        """(topic, physical offset of a record) -> bitmap of its unit"""
         self._disk = disk
         self._folder = folder
         self._file_size = file_size
         self._open_files = open_files
         self._queues: Mapping[tuple[str, int], ConsumeQueue] = {}
-        self._dirty: dict[ConsumeQueueExt, None] = {}  # in the order of their first unit
+        self._dirty: dict[ConsumeQueueExt, None] = {}  # ordered by first unflushed unit
 
     def load(self, queues: Mapping[tuple[str, int], ConsumeQueue]) -> None:
-        """Open the rows that are on the disk; those of queues that do not exist are deleted. Raises StoreError, OSError.
+        """Open the existing files and delete those of queues that do not exist. Raises StoreError, OSError.
 
-        Where a row ends is looked up in its queue, when something is put: recovery may truncate the queue until then.
+        The end of each file sequence is determined at the first `put`, because recovery may truncate the queue before.
         """
         self._queues = queues
         for topic in self._disk.listdir(self._folder):
@@ -167,9 +169,9 @@ class ConsumeQueueExtStore:
         return row
 
     def put(self, topic: str, queue_id: int, tags_code: int, store_timestamp_ms: int, bitmap: bytes = b"") -> int:
-        """What the queue unit is to hold for its tags code: the address of a new unit. Raises OSError.
+        """Write an extension unit and return its address, which the queue unit stores as tags code. Raises OSError.
 
-        The tags code itself is answered where none is to be written, and for one that is too large, as in Apache.
+        Returns `tags_code` itself if extension units are not written or this one is too large, as in Apache.
         """
         if not self.writes:
             return tags_code
@@ -181,12 +183,12 @@ class ConsumeQueueExtStore:
         return tags_code if address is None else address
 
     def get(self, topic: str, queue_id: int, address: int) -> ExtUnit | None:
-        """The unit at `address`, or None when it cannot be had."""
+        """Return the unit at `address`, or None if it is missing or invalid."""
         row = self.rows.get((topic, queue_id))
         return None if row is None else row.get(address)
 
     def delete_below(self) -> int:
-        """Delete the files that no unit of the queues points into any more; how many."""
+        """Delete the files that no queue unit points into any more. Return the number of files."""
         deleted = 0
         for key, row in self.rows.items():
             queue = self._queues.get(key)
@@ -196,7 +198,7 @@ class ConsumeQueueExtStore:
         return deleted
 
     def drop_topic(self, topic: str) -> None:
-        """Delete the rows of `topic`."""
+        """Delete the extension files of `topic`."""
         for key in [key for key in self.rows if key[0] == topic]:
             row = self.rows.pop(key)
             self._dirty.pop(row, None)
@@ -206,7 +208,7 @@ class ConsumeQueueExtStore:
             self._disk.delete_tree(path)
 
     def flush(self) -> None:
-        """Make units durable: to be called before the queues are flushed, which point at them. Raises OSError."""
+        """Make the units durable. Must be called before the queues that point at them are flushed. Raises OSError."""
         for row in tuple(self._dirty):
             self._dirty.pop(row, None)
             try:
@@ -223,7 +225,7 @@ class ConsumeQueueExtStore:
 
 
 def _newest_address(queue: ConsumeQueue) -> int | None:
-    """The last address among a queue's units."""
+    """Return the last address in a queue, or None."""
     for codes in _codes_backwards(queue):
         found = np.flatnonzero(codes <= EXT_ADDRESS_MAX)
         if len(found):
@@ -232,13 +234,13 @@ def _newest_address(queue: ConsumeQueue) -> int | None:
 
 
 def _codes_backwards(queue: ConsumeQueue) -> Iterator[np.ndarray]:
-    """The tags codes of a queue in portions, the last ones first."""
+    """Yield the tags codes of a queue in arrays, the last ones first."""
     end = queue.max_offset
     while end > queue.min_offset:
         start = max(end - _UNITS_LOOKED_AT, queue.min_offset)
         portions = []
         while start < end:
-            # Fewer than asked for at the end of a file.
+            # `units` ends at the end of a file.
             units = np.frombuffer(queue.units(start, end - start), CONSUME_QUEUE_UNIT_DTYPE)
             if not len(units):
                 break

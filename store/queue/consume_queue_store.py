@@ -1,8 +1,8 @@
-"""All ConsumeQueues of a store, by topic and queue id: `<folder>/<topic>/<queue id>/`.
+"""ConsumeQueueStore: all ConsumeQueues of a store, in `<folder>/<topic>/<queue id>/`.
 
 Topics of 5.x with queue.type=BatchCQ have their queues in `batchconsumequeue/` instead, where a unit stands for a batch that
-clients unpack. They are neither served nor written here, and keep their files: a ConsumeQueue beside one of those would keep
-5.x from starting at all.
+clients unpack. Those are neither read nor written, and their files are kept. No ConsumeQueue is created for such a topic,
+because 5.x would then fail to start.
 """
 
 from collections.abc import Iterator, Mapping, Set
@@ -16,12 +16,12 @@ from pocketmq.store.queue.consume_queue_ext import ConsumeQueueExtStore
 
 QueueKey = tuple[str, int]
 
-# Files of 300,000 units, as Apache's mappedFileSizeConsumeQueue.
+# 300,000 units, the default of mappedFileSizeConsumeQueue in Apache.
 FILE_SIZE_DEFAULT: Final = 300_000 * CONSUME_QUEUE_UNIT_SIZE
 
 
 class ConsumeQueueStore:
-    """`queues` is there to be read; all but `flush` belongs to the thread that dispatches."""
+    """Collection of all ConsumeQueues. Treat `queues` as read-only. Only `flush` may be called by another thread."""
 
     def __init__(
         self,
@@ -38,21 +38,21 @@ class ConsumeQueueStore:
         self._file_size = -(-file_size // CONSUME_QUEUE_UNIT_SIZE) * CONSUME_QUEUE_UNIT_SIZE
         self.ext = ext or ConsumeQueueExtStore(disk, folder + "_ext")
         self.batch_queues: frozenset[QueueKey] = frozenset()
-        """Queues of 5.x topics with queue.type=BatchCQ, which are in a folder of their own."""
+        """Queues in `batchconsumequeue/` (5.x topics with queue.type=BatchCQ)."""
         self.batch_topics: frozenset[str] = frozenset()
         self.queues: dict[QueueKey, ConsumeQueue] = {}
-        # Queues with units that may not be synced; filled by the dispatcher, so that a flush looks at these alone.
-        # A dict for its order, by which a test can tell which sync fails.
+        # Queues with units that may not be synced, added by the dispatcher; `flush` checks only these. A dict rather than a
+        # set, so that the order of syncs is deterministic in fault tests.
         self.dirty: dict[ConsumeQueue, None] = {}
-        # Folders out of which a queue or a topic was deleted: a power cut could bring it back.
+        # Folders from which a queue or topic was deleted. They must be synced, or a power cut could restore it.
         self._thinned: set[str] = set()
-        # Queues with files that are no whole row: nothing may be put into them before `drop_queue`.
+        # Queues whose files are incomplete. Nothing may be appended to them before `drop_queue`.
         self.broken: set[QueueKey] = set()
 
     def load(self, *, clean: bool) -> None:
-        """Find the queues on the disk and the end of each; those that must be made again are noted as `broken`.
+        """Open the queues on disk and find the end of each. Queues that must be rebuilt are added to `broken`.
 
-        Raises StoreError when all files have another size than configured, OSError.
+        Raises StoreError if all files have a different size than configured; OSError.
         """
         other_size: StoreError | None = None
         for topic in self.disk.listdir(self._folder):
@@ -65,7 +65,7 @@ class ConsumeQueueStore:
                         self.broken.add((topic, int(name)))
                         if not isinstance(error, BrokenQueueError):
                             other_size = other_size or error
-        # Damage may leave a queue with a size that could have been configured, but not all queues.
+        # Damage may give the files of one queue a plausible size, but hardly those of all queues.
         if other_size is not None and not any(queue.max_offset for queue in self):
             raise other_size
         self.ext.load(self.queues)
@@ -85,14 +85,14 @@ class ConsumeQueueStore:
         return queue
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue, or None when nothing was ever put into it."""
+        """Return the queue, or None if it has never had a unit."""
         return self.queues.get((topic, queue_id))
 
     def find_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue; a new one has no files until its first unit comes. Raises OSError."""
+        """Return the queue, creating it if necessary. A new one has no files until its first unit. Raises OSError."""
         queue = self.queues.get((topic, queue_id))
         if queue is None:
-            # What could not be deleted when the topic was.
+            # Left over from a deleted topic whose files could not be deleted.
             if self.disk.is_dir(folder := f"{self._folder}/{topic}/{queue_id}"):
                 self.disk.delete_tree(folder)
             queue = self._create(topic, queue_id)
@@ -103,7 +103,7 @@ class ConsumeQueueStore:
 
     @property
     def max_physical_offset(self) -> int:
-        """Behind the newest record that is in any queue; 0 without one."""
+        """End offset of the newest record that is in any queue; 0 if there is none."""
         return max((queue.max_physical_offset for queue in self.queues.values()), default=0)
 
     def truncate(self, physical_offset: int) -> None:
@@ -114,9 +114,9 @@ class ConsumeQueueStore:
                 self.dirty[queue] = None
 
     def truncate_units(self, ends: Mapping[QueueKey, int]) -> None:
-        """Drop the units from these queue offsets on, and all of the queues that have none.
+        """Drop the units from the given queue offsets on, and all units of the queues that are not in `ends`.
 
-        By what units say of physical offsets, as `truncate` goes, a damaged one could be passed over.
+        Unlike `truncate` this does not search by the physical offsets in the units, which may be damaged.
         """
         for key, queue in tuple(self.queues.items()):
             end = ends.get(key, queue.min_offset)
@@ -125,25 +125,25 @@ class ConsumeQueueStore:
                 self.dirty[queue] = None
 
     def correct_min_offsets(self, min_physical_offset: int) -> None:
-        """Let each queue begin at its first unit whose record is still in the log."""
+        """Set the min offset of each queue to its first unit whose record is still in the log."""
         for queue in self:
             queue.correct_min_offset(min_physical_offset)
 
     def delete_below(self, min_physical_offset: int) -> int:
-        """Delete the files of which all records are gone from the log; how many. Corrects the min offsets."""
+        """Delete files whose records are all gone from the log and correct the min offsets. Return the number of files."""
         deleted = sum(queue.delete_below(min_physical_offset) for queue in self)
         self.correct_min_offsets(min_physical_offset)
         return deleted + self.ext.delete_below()
 
     def drop_topics(self, keep: Set[str]) -> list[str]:
-        """Delete the queues of all topics but those in `keep`; the topics that went."""
+        """Delete the queues of all topics except those in `keep`. Return the deleted topics."""
         dropped = sorted({topic for topic, _ in self.queues} - keep)
         for topic in dropped:
             self.drop_topic(topic)
         return dropped
 
     def drop_queue(self, topic: str, queue_id: int) -> None:
-        """Delete a queue with its files, if there is one."""
+        """Delete a queue and its files, if it exists."""
         queue = self.queues.pop((topic, queue_id), None)
         if queue is not None:
             self.dirty.pop(queue, None)
@@ -152,7 +152,7 @@ class ConsumeQueueStore:
             queue.destroy()
 
     def drop_topic(self, topic: str) -> None:
-        """Delete the queues of `topic` with their files."""
+        """Delete the queues of `topic` and their files."""
         for key in [key for key in self.queues if key[0] == topic]:
             self.drop_queue(*key)
         path = f"{self._folder}/{topic}"
@@ -162,15 +162,15 @@ class ConsumeQueueStore:
         self.ext.drop_topic(topic)
 
     def flush(self, least_pages: int = 0) -> None:
-        """Make durable which queues are gone, and units: of every dirty queue, or of those with so many dirty pages.
+        """Make deletions of queues and the units of dirty queues durable; skip queues with fewer dirty pages than given.
 
-        For the checkpoint thread. Raises OSError.
+        Called by the checkpoint thread. Raises OSError.
         """
         self.ext.flush()
         while self._thinned:
             self.disk.sync_dir(self._thinned.pop())
         for queue in tuple(self.dirty):
-            # Taken out first: a unit that comes while the sync runs puts the queue back.
+            # Removed before the sync: a unit appended during the sync adds the queue again.
             self.dirty.pop(queue, None)
             try:
                 if not queue.flush(least_pages) and least_pages and queue.unflushed:
@@ -187,6 +187,6 @@ class ConsumeQueueStore:
             queue.close()
 
     def destroy(self) -> None:
-        """Delete all queues: there is no log any more that they could point into."""
+        """Delete all queues, because the log that they point into is gone."""
         for topic in {topic for topic, _ in self.queues}:
             self.drop_topic(topic)

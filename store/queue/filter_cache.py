@@ -1,13 +1,14 @@
-"""FilterCache: what record filters say of the records that a queue's units point at.
+"""FilterCache: cached verdicts of record filters on the records of queues.
 
-What the filter of an expression said is kept, whoever asks next: a held pull is woken for a record and then reads it,
-consumers that broadcast all have the same expression, and so may groups. 32 verdicts that are known take 1 us; to come by
-them takes 18.
+The verdicts of an expression are shared by all that use it: a held pull is woken for a record and then reads it,
+broadcasting consumers all have the same expression, and several groups may have the same one.
 
-A *page* keeps those of one expression on 512 records of a queue, a byte each; those that were asked for last are kept.
+A *page* keeps the verdicts of one expression on 512 records of a queue, one byte each. The most recently used pages are
+kept.
 
-Of groups that follow a topic, each with an expression of its own, every one has each record judged. What they look at, the
-records' entries, is therefore kept by pages, too: to take those of 32 from the log is 12 of the 18 us.
+If many groups with different expressions follow a topic, each record is judged once per expression. The input of the
+judgement, the property entries of the records, is therefore cached in pages, too: reading it from the log is the larger part
+of the work.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,23 +25,28 @@ from pocketmq.store.queue.consume_queue_ext import EXT_ADDRESS_MAX, ConsumeQueue
 from pocketmq.store.queue.record_filter import Judge, RecordFilter
 
 RUN_MAX: Final = 32
-"""So many records are judged at once, at most."""
+"""Maximum number of records judged at once."""
 PAGE_SIZE: Final = 512
 PAGES_MAX: Final = 2048
-"""1.6 MB in all, with their keys."""
+"""1.6 MB of memory including the keys."""
 ENTRIES_PAGES_MAX: Final = 128
-"""14 MB where properties have 150 bytes. A run with more than ENTRIES_SIZE_MAX of them is not kept: 20 MB in all at most."""
+"""14 MB of memory if a record has 150 bytes of properties; at most 20 MB because of ENTRIES_SIZE_MAX."""
 ENTRIES_SIZE_MAX: Final = 8192
+"""Entries of a run are not cached if they have more characters in total."""
 
-_UNKNOWN: Final = 2  # else 0 or 1, as the verdict is
+_UNKNOWN: Final = 2  # known verdicts are 0 or 1
 _BLANK_PAGE: Final = bytes((_UNKNOWN,)) * PAGE_SIZE
-# Records apart from each other are copied before they are judged if they are no larger than this on average. Those that are
-# wanted then need no further copy; the others have cost what fetching their properties alone would have, or little more.
+# Non-adjacent records are copied before they are judged if their average size is at most this. If all are accepted, the copy
+# is returned to the client; otherwise it has cost little more than reading only the properties.
 _COPY_SIZE_MAX: Final = 2048
 
 
 class FilterCache:
-    """What a queue offset holds never changes while its ConsumeQueue is served; a topic that is made anew has others."""
+    """Cache of filter verdicts and property entries.
+
+    Entries never become invalid, because a queue offset never gets another record. A topic that is deleted and created again
+    gets new ConsumeQueue objects, which are part of the keys.
+    """
 
     def __init__(self, commit_log: CommitLog, ext: ConsumeQueueExtStore) -> None:
         self._log_files = commit_log.mapped_files
@@ -51,7 +57,7 @@ class FilterCache:
     def of_units(
         self, queue: ConsumeQueue, queue_offset: int, units: memoryview, run_max: int, record_filter: RecordFilter
     ) -> Iterator[tuple[int, int, int]]:
-        """`units` with a verdict for their tags code, a run judged when the first of it is asked for."""
+        """Yield `units` with a verdict in place of the tags code. A run is judged when its first unit is requested."""
         runs = runs_of(units, queue_offset, run_max)
         return chain.from_iterable(self._of_run(queue, first, run, record_filter) for first, run in runs)
 
@@ -74,9 +80,10 @@ class FilterCache:
         codes: Sequence[int],
         record_filter: RecordFilter,
     ) -> tuple[Sequence[int] | None, memoryview | None]:
-        """FilterCache on a run of `runs_of`, and all its records as one block if they were copied or lie side by side.
+        """Return the verdicts on a run of `runs_of`, and its records as one block if they were copied or are adjacent.
 
-        No verdicts where units are holes, have an address or lie in two files: these take 0.5 us more each.
+        Returns no verdicts if the run has holes or consumequeue_ext addresses or spans two files; such units must be judged
+        one by one.
         """
         file = self._log_files.file_at(offsets[0])
         if (
@@ -105,7 +112,7 @@ class FilterCache:
         return judged, block
 
     def _of_one(self, queue: ConsumeQueue, physical_offset: int, code: int, record_filter: RecordFilter) -> bool:
-        """What is no longer there counts as wanted, as without a filter."""
+        """Judge one unit. A record that is no longer in the log is accepted; the pull handles it as without a filter."""
         if code == HOLE_TAGS_CODE:
             return False
         if code <= EXT_ADDRESS_MAX:
@@ -117,17 +124,17 @@ class FilterCache:
 
 
 def _new_page(judge: Judge, queue: ConsumeQueue, number: int) -> bytearray:
-    """The page `number` of what a function says of a queue: all of it unknown."""
+    """Return an empty page of verdicts. The arguments are the cache key."""
     return bytearray(_BLANK_PAGE)
 
 
 def _new_entries_page(queue: ConsumeQueue, number: int) -> list[str]:
-    """The page `number` of a queue's entries: none is known, for known ones are never empty."""
+    """Return an empty page of property entries; known entries are never empty strings. The arguments are the cache key."""
     return [""] * PAGE_SIZE
 
 
 def runs_of(units: memoryview, queue_offset: int, run_max: int) -> Iterator[tuple[int, memoryview]]:
-    """`units` in runs of at most `run_max` that do not go over a page's end, each with its first queue offset."""
+    """Yield (first queue offset, units) of runs of at most `run_max` units that do not cross the end of a page."""
     position = 0
     while position < len(units):
         count = min(run_max, RUN_MAX, PAGE_SIZE - queue_offset % PAGE_SIZE)
@@ -138,7 +145,7 @@ def runs_of(units: memoryview, queue_offset: int, run_max: int) -> Iterator[tupl
 
 
 def _entries(file: MappedFile, offsets: Sequence[int], sizes: Sequence[int]) -> tuple[list[str], memoryview | None]:
-    """The entries of records in one file, and all of them as one block, unless they are large and lie apart."""
+    """Return the property entries of records in one file, and the records as one block unless large and not adjacent."""
     view, start, total = file.view, file.start_offset, sum(sizes)
     block = None
     if offsets[-1] + sizes[-1] - offsets[0] == total:

@@ -1,8 +1,8 @@
-"""Checksums of queue files: damage to a unit is noticed before a pull goes by it.
+"""Checksums of queue files, to detect damaged units before a pull uses them.
 
-`cleanStop.json` keeps them: of each file the checksum of the units that it had when all of it was on the disk. A start looks
-at the newest files; what would take it too long the checkpoint thread looks at afterwards. A damaged queue is made again
-from the log, in the one case at once, in the other by the next start.
+`cleanStop.json` has for each file the checksum of the units that were synced when it was written. A start verifies the
+newest files, up to a size limit; the checkpoint thread verifies the others later. A damaged queue is rebuilt from the log:
+at once if the start finds it, otherwise by the next start.
 """
 
 import logging
@@ -19,15 +19,15 @@ from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore, QueueKey
 
 log = logging.getLogger("store")
 
-# Of each: bytes read at most.
+# Maximum number of bytes verified by a start, and by one round of the checkpoint thread.
 _START_MAX: Final = 256 << 20
 _ROUND_MAX: Final = 8 << 20
-# Of files whose checksum is not known, as an older version wrote none, so much is read by each save.
+# Maximum number of bytes read per save of full files without a checksum (written by an older version).
 _UNKNOWN_MAX: Final = 64 << 20
 
 
 class FileSum(NamedTuple):
-    """Of the first `size` bytes of the queue file that begins at byte `start` of its row."""
+    """Checksum of the first `size` bytes of the queue file that begins at byte `start` of the queue."""
 
     start: int
     size: int
@@ -38,7 +38,10 @@ SumsByTopic = dict[str, dict[int, list[FileSum]]]
 
 
 def take(disk: Disk, queues: Iterable[ConsumeQueue]) -> SumsByTopic:
-    """The checksums of what the queues have now; only what is new is read. Any thread may, one at a time."""
+    """Return the checksums of the queues' current units, reading only the new ones.
+
+    May be called from any thread, but not concurrently.
+    """
     taken: SumsByTopic = {}
     budget = _UNKNOWN_MAX
     for queue in queues:
@@ -52,7 +55,7 @@ def take(disk: Disk, queues: Iterable[ConsumeQueue]) -> SumsByTopic:
             try:
                 data = disk.read_range(file.path, size, wrote - size)
             except OSError:
-                continue  # deleted by now, or it cannot be read: who needs it will say so
+                continue  # deleted, or unreadable, which the next access reports
             if size == 0:
                 budget -= wrote
             queue.sums[file.start_offset] = wrote, crc32(data, checksum)
@@ -63,10 +66,10 @@ def take(disk: Disk, queues: Iterable[ConsumeQueue]) -> SumsByTopic:
 
 
 class SumCheck:
-    """One look at all files whose checksums are known, in portions. `damaged` fills up."""
+    """One verification pass over all files with known checksums, in portions. `damaged` collects the results."""
 
     def __init__(self, disk: Disk, queues: ConsumeQueueStore, known: SumsByTopic, dropped: Mapping[str, int]) -> None:
-        """Queues of the topics in `dropped` are left out: they may have had another life."""
+        """Queues of the topics in `dropped` are skipped: the topic may have been deleted and created again."""
         self.damaged: dict[QueueKey, str] = {}
         self._disk = disk
         self._queues = queues
@@ -80,18 +83,18 @@ class SumCheck:
         self._waiting = deque(by_age)
 
     def at_start(self, repairs: list[str]) -> set[QueueKey]:
-        """The queues that are to be made again; which file of each is damaged goes to `repairs`."""
+        """Verify the newest files. Return the queues to rebuild, and append a text about each damaged file to `repairs`."""
         self.go_on(_START_MAX)
         found, self.damaged = self.damaged, {}
         repairs += [f"{path} is damaged: its checksum is wrong" for path in found.values()]
         return set(found)
 
     def go_on(self, bytes_max: int) -> None:
-        """Look at files of up to so many bytes, the newest of all queues first."""
+        """Verify files of up to `bytes_max` in total, the newest file of each queue first."""
         while self._waiting and bytes_max > 0:
             _, key, found = self._waiting.popleft()
             queue = self._queues.get(*key)
-            # Truncated or retired since: what is left of it has another checksum, or none.
+            # Truncated or deleted since then: its checksum is no longer known.
             if key in self.damaged or queue is None or queue.sums.get(found.start, (0, 0))[0] < found.size:
                 continue
             bytes_max -= found.size
@@ -99,15 +102,15 @@ class SumCheck:
             try:
                 data = self._disk.read_range(path, 0, found.size)
             except FileNotFoundError:
-                continue  # that it is missing is said elsewhere
+                continue  # a missing file is reported elsewhere
             if crc32(data) != found.checksum:
                 self.damaged[key] = path
                 queue.sums.clear()
 
     def go_on_in_background(self) -> bool:
-        """A portion beside a running broker; whether damage was found, of which the next start is to know."""
+        """Verify one portion while the broker runs. Return whether damage was found, which the next start must repair."""
         before = len(self.damaged)
         self.go_on(_ROUND_MAX)
         for path in list(self.damaged.values())[before:]:
-            log.error("%s is damaged: its checksum is wrong; the next start makes the queue again from the log", path)
+            log.error("%s is damaged: its checksum is wrong; the next start rebuilds the queue from the log", path)
         return len(self.damaged) > before

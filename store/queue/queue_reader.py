@@ -1,15 +1,15 @@
-"""Pulls: from queue units to views of the log.
+"""QueueReader: resolves the queue units that a pull asks for to views of records in the commit log.
 
-Three ways lead to the same records. A pull that wants everything of the newest part of the log, which is nearly every pull,
-goes the quick one: all units unpacked at once, sizes summed, one view when the records are neighbours. One with a
-`RecordFilter` goes by runs of units. What is filtered by tags, old, around holes or too much goes unit by unit, where the
-verdicts of a record filter take the place of the tags codes.
+There are three code paths to the same records. A pull without a filter from the newest part of the log, the usual case,
+takes the fast path: all units are unpacked at once, their sizes are summed, and neighbouring records become one view. A pull
+with a `RecordFilter` is evaluated by runs of units. Filters by tag, old records, holes and results over the size limits go
+unit by unit, where the verdict of a record filter takes the place of the tags code.
 
-Records that an earlier process wrote are looked at before they are handed out (`sound_records`): pulls step over one that is
-damaged, and the log says so.
+Records written by an earlier process are checked before they are returned (`sound_records`): a damaged record is skipped,
+and a log line reports it.
 
-A *hole* is a unit whose record is gone (its tags code says so, and it points at the record that was put over the damage):
-pulls step over it.
+A *hole* is a unit whose record was lost: its tags code marks it, and it points at the filler record that was written over
+the damage. Pulls skip holes.
 """
 
 import logging
@@ -43,25 +43,25 @@ from pocketmq.store.queue.sound_records import are_sound, is_sound
 
 log = logging.getLogger("store")
 
-# Records apart from each other are copied into one buffer from this count on, if they are no larger than this on average.
+# Non-adjacent records are copied into one buffer if there are at least this many and their average size is at most this.
 _COPY_COUNT_MIN: Final = 6
 _COPY_SIZE_MAX: Final = 8192
-# Units looked at by one pull, at least (Java: 16,000 bytes of queue).
+# Minimum number of units that one pull examines (Java: 16,000 bytes of queue).
 _UNITS_SCANNED: Final = 16_000 // CONSUME_QUEUE_UNIT_SIZE
-_FOUND: Final = GetStatus.FOUND  # 0.1 us less than by way of the enum (3.11)
-# First byte of an address in consumequeue_ext, and of no hash and no time.
+_FOUND: Final = GetStatus.FOUND  # a global is faster than enum member access in Python 3.11
+# First byte of a consumequeue_ext address. Tag hashes and delivery times never start with it.
 _ADDRESS_MARK: Final = 0x80
 _TAGS_CODE_POSITION: Final = field_position(CONSUME_QUEUE_UNIT, "tags_code")
 
 Unit = tuple[int, int, int]
-"""Physical offset, size and tags code."""
+"""(physical offset, size, tags code)"""
 Units = Iterator[Unit]
 Matches = Callable[[int], bool]
-"""Whether the tags code of a unit may pass."""
+"""Predicate on the tags code of a unit."""
 
 
 class QueueReader:
-    """Reads what the queues point at; changes nothing."""
+    """Read-only access to the records of the queues."""
 
     def __init__(
         self, config: MessageStoreConfig, queues: ConsumeQueueStore, commit_log: CommitLog, tags_code: TagsCode
@@ -71,14 +71,14 @@ class QueueReader:
         self.commit_log = commit_log
         self._tags_code = tags_code
         self._verdicts = FilterCache(commit_log, queues.ext)
-        self._unsound = RefusalLog(log, "pulls step over damage")
+        self._unsound = RefusalLog(log, "pulls skip damaged records")
         self.written_from = 0
-        """Physical offset from which on this process wrote the log: records before it are looked at when they are read."""
+        """Start of the part of the log that this process wrote. Records before it are checked when they are read."""
         self.in_memory_bytes = _memory_size() * config.access_message_in_memory_max_ratio // 100
-        """Records at most this far before the log's end count as in memory (accessMessageInMemoryMaxRatio)."""
+        """Records within this distance of the log's end count as in memory (accessMessageInMemoryMaxRatio)."""
 
     def is_in_memory(self, physical_offset: int) -> bool:
-        """Whether a record lies so near the log's end that it is read from memory (accessMessageInMemoryMaxRatio)."""
+        """Return whether a record is close enough to the log's end to be in memory (accessMessageInMemoryMaxRatio)."""
         return self.commit_log.max_offset - physical_offset <= self.in_memory_bytes
 
     def get_message(
@@ -89,10 +89,10 @@ class QueueReader:
         count_max: int,
         matches: Matches | RecordFilter | None = None,
     ) -> GetResult:
-        """Up to `count_max` records of a queue from `queue_offset` on; `matches` says which are wanted.
+        """Return up to `count_max` records of a queue, starting at `queue_offset`, that `matches` accepts.
 
-        Raises BrokenQueueError where a unit points outside the log: the disk lost something that recovery had no reason to
-        look at. To step over it, as Apache does, would lose a message that is still in the log.
+        Raises BrokenQueueError if a unit points outside the log: the disk lost data that recovery had no reason to read.
+        Apache skips such a unit, which loses a message that is still in the log.
         """
         queue = self.queues.get(topic, queue_id)
         if queue is None:
@@ -120,7 +120,7 @@ class QueueReader:
         count_max = min(count_max, self.config.max_transfer_count_on_message_in_memory)
         units = queue.units(queue_offset, max(_UNITS_SCANNED, count_max))
         if not units:
-            # A gap in the row of files: the reader goes on behind it.
+            # A file is missing in the middle of the queue: reading continues with the next file.
             per_file = self.config.mapped_file_size_consume_queue // CONSUME_QUEUE_UNIT_SIZE
             next_offset = queue_offset - queue_offset % per_file + per_file
             return GetResult(GetStatus.OFFSET_FOUND_NULL, next_offset, min_offset, max_offset)
@@ -135,10 +135,9 @@ class QueueReader:
         return self._get_matching(rows, queue_offset, min_offset, max_offset, count_max, matches)
 
     def _get_all(self, units: memoryview, queue_offset: int, min_offset: int, max_offset: int) -> GetResult | None:
-        """The records of all `units`, if they are within the limits; None leaves them to `_get_matching`.
+        """Return the records of all `units`, or None if they exceed the limits and must go through `_get_matching`.
 
-        The fast twin of `_get_matching` for the usual case: 32 neighbours cost 5 us here and 14 there; 32 records that are
-        none cost 13 us, 5 of them for making the views.
+        Fast path of `_get_matching` for the usual case.
         """
         log_files = self.commit_log.mapped_files
         count = len(units) // CONSUME_QUEUE_UNIT_SIZE
@@ -146,7 +145,7 @@ class QueueReader:
         offsets, sizes = values[::3], values[1::3]
         size, start = sum(sizes), offsets[0]
         if (
-            HOLE_TAGS_CODE in values[2::3]  # 0.5 us for 32 units that are none
+            HOLE_TAGS_CODE in values[2::3]
             or size > self.config.max_transfer_bytes_on_message_in_memory
             or start < log_files.min_offset
             or start < self.commit_log.max_offset - self.in_memory_bytes
@@ -167,10 +166,10 @@ class QueueReader:
         count_max: int,
         record_filter: RecordFilter,
     ) -> GetResult | None:
-        """What a record filter wants of `units`; None leaves them to `_get_matching`: old ones, or an odd first run.
+        """Return the records of `units` that a record filter accepts.
 
-        32 records that are all wanted cost 10 us less here, 0.3 each, besides what their judging costs; if these were
-        copied for that, the copy is the answer.
+        Returns None if `_get_matching` must do it: for old records, or if the first run cannot be evaluated as a whole. If
+        the records were copied in order to evaluate the filter and all are accepted, that copy is the result.
         """
         config, log_files = self.config, self.commit_log.mapped_files
         in_memory_from = self.commit_log.max_offset - self.in_memory_bytes
@@ -186,7 +185,7 @@ class QueueReader:
             if offsets[0] < in_memory_from:
                 return None
             if offsets[0] < self.written_from:
-                # A filter sees no properties in a damaged one, and passes over it: the log must say so all the same.
+                # The filter finds no properties in a damaged record and rejects it; the damage must still be logged.
                 for physical_offset, size, code in zip(offsets, sizes, values[2::3], strict=True):
                     if physical_offset >= log_files.min_offset and code != HOLE_TAGS_CODE:
                         self._is_sound(physical_offset, size)
@@ -194,7 +193,7 @@ class QueueReader:
             if verdicts is None:
                 if first == queue_offset:
                     return None
-                break  # the next pull begins there
+                break  # the next pull starts there
             if all(verdicts):
                 wanted += offsets
                 wanted_sizes += sizes
@@ -210,7 +209,7 @@ class QueueReader:
                 break
         if not wanted:
             return GetResult(GetStatus.NO_MATCHED_MESSAGE, next_offset, min_offset, max_offset)
-        if block is not None and first == queue_offset and len(block) == total:  # one run, and all of it
+        if block is not None and first == queue_offset and len(block) == total:  # one run, accepted completely
             views = [block]
         else:
             views = _gathered(log_files, wanted, wanted_sizes, total)
@@ -227,7 +226,7 @@ class QueueReader:
         count_max: int,
         matches: Matches | None,
     ) -> GetResult:
-        """Walk over `units` and gather the records that match, as many as the limits allow but at least one."""
+        """Return the matching records of `units`, as many as the limits allow but at least one."""
         config, log_files = self.config, self.commit_log.mapped_files
         in_memory_from = self.commit_log.max_offset - self.in_memory_bytes
         bytes_max = config.max_transfer_bytes_on_message_in_memory
@@ -257,7 +256,7 @@ class QueueReader:
                 offsets.append(physical_offset)
                 sizes.append(size)
                 total += size
-                if len(offsets) >= count_max:  # before another unit is judged
+                if len(offsets) >= count_max:  # stop before the filter is evaluated for another unit
                     scanned += 1
                     break
             scanned += 1
@@ -268,16 +267,16 @@ class QueueReader:
         return _found(views, offsets, sizes, total, queue_offset + scanned, min_offset, max_offset)
 
     def _is_sound(self, physical_offset: int, size: int) -> bool:
-        """Whether the record that a unit names is there; logged when it is not. Raises LookupError without a file."""
+        """Return whether a unit points at an intact record; log it if not. Raises LookupError outside the log's files."""
         file = _file_at(self.commit_log.mapped_files, physical_offset)
         if is_sound(file.view, physical_offset - file.start_offset, size):
             return True
-        what = f"no record of {size} bytes is at physical offset {physical_offset} of the log, where a queue has one"
+        what = f"a queue points at a record of {size} bytes at physical offset {physical_offset}, but the log has none there"
         self._unsound.refused("damage", what)
         return False
 
     def _problem_of(self, queue: ConsumeQueue, queue_offset: int) -> str | None:
-        """What is wrong with the first unit of those that a pull looks at which names no record."""
+        """Return an error text for the first unit in a pull's range that points at no valid record, or None."""
         units = queue.units(queue_offset, _UNITS_SCANNED)
         for number, (physical_offset, size, code) in enumerate(CONSUME_QUEUE_UNIT_STRUCT.iter_unpack(units), queue_offset):
             if code == HOLE_TAGS_CODE or physical_offset < self.commit_log.min_offset:
@@ -286,17 +285,17 @@ class QueueReader:
             if record is None or len(record) != size:
                 where = f"queue {queue.topic}/{queue.queue_id} is damaged at queue offset {number}"
                 what = f"no record of {size} bytes is at physical offset {physical_offset}"
-                return f"{where}: {what}; `pocketmq store repair` makes the queue again, when the broker is stopped"
+                return f"{where}: {what}; stop the broker and run `pocketmq store repair` to rebuild the queue from the log"
         return None
 
     # --- record filters ---------------------------------------------------------------------------------------------
 
     def any_matches(self, topic: str, queue_id: int, start: int, end: int, record_filter: RecordFilter) -> bool:
-        """Whether `record_filter` wants a record of the queue offsets `start` to `end` (exclusive)."""
+        """Return whether `record_filter` accepts any record of the queue offsets `start` to `end` (exclusive)."""
         queue = self.queues.get(topic, queue_id)
         if queue is None:
             return False
-        # Units come from one file at a time.
+        # `units` ends at the end of a file.
         while units := queue.units(start, end - start):
             if any(verdict for _, _, verdict in self._verdicts.of_units(queue, start, units, RUN_MAX, record_filter)):
                 return True
@@ -306,19 +305,25 @@ class QueueReader:
     # --- consumequeue_ext -------------------------------------------------------------------------------------------
 
     def _has_addresses(self, topic: str, queue_id: int, units: memoryview) -> bool:
-        """Whether tags codes of a run may stand in consumequeue_ext; also when that is lost, as far as the ends tell."""
+        """Return whether a run may have tags codes in consumequeue_ext.
+
+        If those files were lost, the first and the last unit decide.
+        """
         first, last = _TAGS_CODE_POSITION, len(units) - CONSUME_QUEUE_UNIT_SIZE + _TAGS_CODE_POSITION
         return (topic, queue_id) in self.queues.ext.rows or _ADDRESS_MARK in (units[first], units[last])
 
     def _resolved(self, topic: str, queue_id: int, units: Units) -> Units:
-        """`units` with their real tags codes."""
+        """Yield `units` with consumequeue_ext addresses replaced by the tags codes."""
         for physical_offset, size, code in units:
             if code <= EXT_ADDRESS_MAX:
                 code = self.tags_code(topic, queue_id, code, physical_offset)
             yield physical_offset, size, code
 
     def tags_code(self, topic: str, queue_id: int, code: int, physical_offset: int) -> int:
-        """What `code` of a queue unit means: itself, or what is at that address; 0 when not even the record can tell."""
+        """Return the tags code for `code` of a queue unit, which may be a consumequeue_ext address.
+
+        If the address cannot be read, the tags code is computed from the record; 0 if that fails too.
+        """
         if code > EXT_ADDRESS_MAX:
             return code
         unit = self.queues.ext.get(topic, queue_id, code)
@@ -340,22 +345,19 @@ def _found(
     min_offset: int,
     max_offset: int,
 ) -> GetResult:
-    """The answer with records of these physical offsets, sizes, and size in all."""
+    """Return the result for records with these physical offsets and sizes; `size` is their sum."""
     last_view = views[-1]
     timestamp_ms = store_timestamp_of(last_view, len(last_view) - sizes[-1])
     return GetResult(_FOUND, next_offset, min_offset, max_offset, views, len(offsets), size, offsets[-1], timestamp_ms)
 
 
 def _gathered(log_files: MappedFileQueue, offsets: Sequence[int], sizes: Sequence[int], size: int) -> list[memoryview]:
-    """Records that do not all lie side by side: views, or one copy where many small views would cost a socket more.
-
-    Measured for 32 records of 1.2 KB that lie apart: 6 us to copy them, and 5 us less to send one buffer than 32.
-    """
+    """Return records as views of the log, or as one copy if sending many small views would cost more than copying."""
     first, last, count = offsets[0], offsets[-1], len(offsets)
     file = _file_at(log_files, first)
     start, view = file.start_offset, file.view
     if last + sizes[-1] - first == size:
-        # Records never overlap, so these lie side by side, in one file: each file ends with a mark of 8 bytes.
+        # Records never overlap, so these are adjacent; and in one file, as each file ends with an 8-byte end mark.
         return [view[first - start : first - start + size]]
     if count < _COPY_COUNT_MIN or size > count * _COPY_SIZE_MAX:
         return _views(log_files, offsets, sizes)
@@ -365,7 +367,7 @@ def _gathered(log_files: MappedFileQueue, offsets: Sequence[int], sizes: Sequenc
 
 
 def _views(log_files: MappedFileQueue, offsets: Sequence[int], sizes: Sequence[int]) -> list[memoryview]:
-    """Views of records, neighbours merged. The offsets ascend."""
+    """Return views of records with adjacent records merged. `offsets` is ascending."""
     views: list[memoryview] = []
     start, end = offsets[0], offsets[0] + sizes[0]
     file_start = file_end = -1

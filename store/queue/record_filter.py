@@ -1,27 +1,27 @@
-"""RecordFilter: which records a pull wants, when the tags code of their queue units cannot tell."""
+"""RecordFilter: a pull's filter that needs more than the tags code of a queue unit, such as an SQL92 expression."""
 
 from collections.abc import Callable, Sequence
 
 from pocketmq.store.queue.consume_queue_ext import ExtUnit
 
 Judge = Callable[[Sequence[str]], list[bool]]
-"""Whether each of some records is wanted, of which these are the entries (`properties.entries_from`)."""
+"""Evaluates a filter on the property entries of several records (`properties.entries_from`), one verdict each."""
 
 
 class RecordFilter:
-    """Asked twice: of the unit beside the queue where there is one, which is cheap, then of the record.
+    """Filter in two steps: on the consumequeue_ext unit if there is one, which is cheap, then on the record.
 
-    A plain base class: pulls by tag ask whether their filter is one, and for an abstract one that takes 0.2 us.
+    Not an abstract base class, because `isinstance` is slower for those and every filtered pull calls it.
     """
 
     __slots__ = ()
     is_constant = False
-    """Whether its `judge` always says the same of a record; then filters with the same function share what it says."""
+    """Whether `judge` always returns the same verdict for a record; its verdicts are then cached by function."""
 
     def may_match(self, unit: ExtUnit) -> bool:
-        """False when what stands in consumequeue_ext says that the record is not wanted."""
+        """Return False if the consumequeue_ext unit already rules the record out."""
         raise NotImplementedError
 
     def judge(self, run: Sequence[str]) -> list[bool]:
-        """Whether each of some records is wanted, of which these are the entries (`properties.entries_from`)."""
+        """Return one verdict for each record, given the records' property entries (`properties.entries_from`)."""
         raise NotImplementedError

@@ -1,7 +1,8 @@
-"""Whether records are what a queue says they are, before they are handed out.
+"""Check that records are intact before they are sent to a client.
 
-A client goes from record to record by their sizes: one whose sizes are wrong would hide the sound ones behind it. What this
-process wrote needs no look; what an earlier one left may be damaged where no start had a reason to read.
+A client finds the next record by the size of the current one, so one record with a wrong size would hide the intact records
+after it. Records written by this process need no check. Records of an earlier process may be damaged in parts of the log
+that recovery had no reason to read.
 """
 
 import struct
@@ -12,12 +13,12 @@ from pocketmq.store.format.record import HOST_FLAGS, SHAPE_OF, SHAPE_SIZE, UINT1
 
 
 def is_sound(view: memoryview, position: int, size: int) -> bool:
-    """Whether a record of `size` bytes is at `position`, all inner sizes adding up. Its contents are not looked at."""
+    """Return whether a record of `size` bytes with consistent inner sizes is at `position`. Its contents are not checked."""
     return _are_sound_in(view, position, (size,))
 
 
 def are_sound(views: Sequence[memoryview], sizes: Iterable[int]) -> bool:
-    """The same for records of these sizes, one after another, in views that each end with a record."""
+    """Return whether consecutive records with these `sizes` are intact. Each view ends at the end of a record."""
     if len(views) == 1:
         return _are_sound_in(views[0], 0, sizes)
     rest = iter(views)
@@ -39,7 +40,7 @@ def _are_sound_in(view: memoryview, position: int, sizes: Iterable[int]) -> bool
             if total_size != size:
                 return False
             if magic_code == MESSAGE_MAGIC_CODE and not host_bits & HOST_FLAGS:
-                # What nearly every record is, without the detours of `bounds`.
+                # Inlined from `bounds` for the common case: IPv4 hosts and the original magic code.
                 start = position + SHAPE_SIZE + body_size
                 start += view[start] + 3
                 if end - start != UINT16_OF(view, start - 2)[0] or end > len(view):

@@ -1,6 +1,6 @@
-"""From a store time to a queue offset as 5.x finds it: a boundary says which side of the asked time is meant.
+"""Search a queue offset by store time with a lower or an upper boundary, as RocketMQ 5.x does.
 
-(4.9.4's rule, the nearer neighbour, is `ConsumeQueue.offset_by_time`.)
+`ConsumeQueue.offset_by_time` implements the rule of 4.9.4, which takes the nearest record.
 """
 
 from bisect import bisect_left, bisect_right
@@ -17,9 +17,10 @@ class Boundary(Enum):
 
 
 def offset_at_boundary(queue: ConsumeQueue, timestamp_ms: int, boundary: Boundary, store_timestamp: StoreTimestamp) -> int:
-    """LOWER: the first message not older than `timestamp_ms`, `max_offset` when all are older.
+    """Return the queue offset for a store time.
 
-    UPPER: the last one not newer, 0 when all are newer. 0 for an empty queue. What cannot be read counts as older.
+    LOWER: the first message not older than `timestamp_ms`, or `max_offset` if all are older. UPPER: the last message not
+    newer, or 0 if all are newer. 0 for an empty queue. Unreadable records count as older.
     """
     queue_offsets = range(queue.min_offset, queue.max_offset)
     if not queue_offsets:
