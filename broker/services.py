@@ -1,7 +1,7 @@
-"""What handlers may reach.
+"""Dependencies available to request handlers.
 
-One `Services` a broker: the composition root fills it, the dispatcher hands it to every handler. A part that needs another
-part is given that part by the composition root; only handlers take the whole.
+`broker.wiring` fills one `Services` a broker, and the dispatcher passes it to every handler. Only handlers take the whole: a
+part that needs another part gets that part from `broker.wiring`.
 """
 
 from dataclasses import dataclass
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pocketmq.broker.timer.timer_service import TimerMessageService
     from pocketmq.broker.transaction.transaction import TransactionalMessageService
     from pocketmq.remoting.bodies import DataVersion
+    from pocketmq.remoting.client import RemotingClient
     from pocketmq.runtime.clock import Clock
     from pocketmq.runtime.timers import Timers
     from pocketmq.runtime.turn import Turn
@@ -58,17 +59,19 @@ class Services:
     request_modes: "MessageRequestModeManager"
     delay_query: "DelayQuery"
     delay_cancelled: "DelayCancelled"
+    client: "RemotingClient"
+    """Connections to the name servers."""
     registration: "Registration"
     route_barrier: "RouteBarrier"
     stats: "BrokerStats"
     permissions: "PlainPermissionManager | None"
     """The access rules; None with aclEnable=false."""
     config_version: "DataVersion"
-    """Counts the changes of the config that came by the wire."""
+    """Version of the configuration, which counts the changes made by requests."""
     turn: "Turn"
     timers: "Timers"
     clock: "Clock"
     store_host: bytes
-    """The advertised address as records hold it: 4 or 16 bytes of address, port in 4."""
+    """The advertised address as it is stored in records: 4 or 16 bytes of address, then 4 of port."""
     broker_address: str
     """The advertised address `host:port`, as registered with the name servers."""

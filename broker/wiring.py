@@ -1,0 +1,323 @@
+"""Composition root of the broker: makes its parts and connects them.
+
+The broker process and the tests build the same parts here. They differ in the disk, the clock, the event loop and the table
+writer that they pass in. Sockets are the business of `broker.broker`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pocketmq.broker.clients.client_registry import ClientRegistry
+from pocketmq.broker.clients.group_notifier import GroupNotifier
+from pocketmq.broker.clients.rebalance_lock import RebalanceLock
+from pocketmq.broker.config import BrokerConfig, advertised_host
+from pocketmq.broker.delay.clock_steps import ClockSteps
+from pocketmq.broker.delay.delay_cancelled import DelayCancelled
+from pocketmq.broker.delay.delay_query import DelayQuery, NoTimers
+from pocketmq.broker.delay.level_mark import LevelMark
+from pocketmq.broker.delay.schedule import ScheduleMessageService
+from pocketmq.broker.figures.timer_figures import DEQUEUE_NUMS
+from pocketmq.broker.filter.consumer_filter import ConsumerFilterManager
+from pocketmq.broker.names import REVIVE_TOPIC_PREFIX, TIMER_TOPIC
+from pocketmq.broker.polling.held_requests import HoldLimits
+from pocketmq.broker.polling.long_polling import PullRequestHoldService
+from pocketmq.broker.pop.pop import PopMessageService
+from pocketmq.broker.pop.pop_order import ConsumerOrderInfoManager
+from pocketmq.broker.pop.pop_revive import PopReviveService
+from pocketmq.broker.put.delivery_time import DeliveryTimes
+from pocketmq.broker.put.put import CLUSTER, MessagePutter
+from pocketmq.broker.registration.registration import Registration
+from pocketmq.broker.registration.route_barrier import RouteBarrier
+from pocketmq.broker.services import Services
+from pocketmq.broker.startup import table_recovery, unsupported_tables
+from pocketmq.broker.startup.recovery_progress import RecoveryProgress
+from pocketmq.broker.stats.stats import BrokerStats
+from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.tables.message_request_mode import MessageRequestModeManager
+from pocketmq.broker.tables.subscription_group import SubscriptionGroupManager
+from pocketmq.broker.tables.topic_config import TopicConfigManager
+from pocketmq.broker.timer.timer_service import TimerMessageService, roll_window_slots
+from pocketmq.broker.transaction.transaction import TransactionalMessageService
+from pocketmq.broker.transaction.transaction_check import TransactionCheck
+from pocketmq.broker.transaction.transaction_op import TransactionProgress
+from pocketmq.remoting.bodies import DataVersion
+from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.server import pack_host
+from pocketmq.remoting.tls import ReloadingContext
+from pocketmq.runtime.clock import Clock
+from pocketmq.runtime.table_writer import TableWriter
+from pocketmq.runtime.timers import Timers
+from pocketmq.runtime.turn import Phase, Turn
+from pocketmq.store.config import MessageStoreConfig
+from pocketmq.store.disk.config_file import ConfigFile
+from pocketmq.store.disk.disk import Disk
+from pocketmq.store.disk.mark_file import MarkFile
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.timer.timer_store import SLOTS_TOTAL, TimerStore
+
+if TYPE_CHECKING:
+    from pocketmq.broker.acl.plain_permission import PlainPermissionManager
+
+log = logging.getLogger("broker")
+
+ROUTE_WAIT_MAX_S: Final = 2.0
+"""Longest wait for a name server that hangs before a send that created its topic is answered. Clients give up after 3 s."""
+
+
+def build(
+    config: BrokerConfig, store_config: MessageStoreConfig, disk: Disk, clock: Clock, loop: asyncio.AbstractEventLoop, *,
+    port: int, tables: TableWriter, name_server_tls: ReloadingContext | None = None, timer_slots: int = SLOTS_TOTAL,
+) -> Services:  # fmt: skip
+    """Load the store and the tables, and return the connected parts of a broker; `recover` must follow.
+
+    `port` is the port that is listened on, `tables` writes the files of config/, `timer_slots` is half the size of the timer
+    wheel. Raises StartError, StoreError, ValueError or OSError; the store is closed then.
+    """
+    store = MessageStore(store_config, disk, clock)
+    with RecoveryProgress() as progress:
+        report = store.load(progress)
+    try:
+        for line in report.lines():
+            log.log(logging.INFO if report.clean and not report.repairs else logging.WARNING, line)
+        services = _Parts(config, store, loop, port, tables, name_server_tls, timer_slots).services()
+        _connect(services)
+    except BaseException:
+        store.shutdown()
+        raise
+    return services
+
+
+def recover(services: Services) -> None:
+    """Restore timers and transactions to where the last process left them. Raises OSError or StoreError."""
+    if services.store.config.timer_wheel_enable:
+        with RecoveryProgress() as progress:
+            services.timer_messages.recover(progress)
+    services.transactions.recover()
+
+
+def start(services: Services) -> None:
+    """Begin to deliver delayed messages, to check transactions and to revive popped messages."""
+    services.schedule.start()
+    if services.store.config.timer_wheel_enable:
+        services.timer_messages.start()
+    services.transactions.start()
+    services.pops.start()
+
+
+def stop(services: Services) -> None:
+    """End what `start` began."""
+    services.schedule.stop()
+    services.timer_messages.stop()
+    services.transactions.stop()
+    services.pops.stop()
+
+
+def close(services: Services) -> None:
+    """Write the tables and marks, and close the store. The loop must serve no requests any more. Raises OSError."""
+    services.transactions.close()
+    services.offsets.persist()
+    services.pops.persist()
+    if services.config.enable_property_filter:
+        services.filters.persist()
+    services.delay_cancelled.persist()
+    services.schedule.persist()
+    services.schedule.close()
+    services.timer_messages.close()
+    services.store.shutdown()
+
+
+class _Parts:
+    """The parts that others are made of, and the functions that make the others."""
+
+    def __init__(
+        self, config: BrokerConfig, store: MessageStore, loop: asyncio.AbstractEventLoop, port: int, tables: TableWriter,
+        name_server_tls: ReloadingContext | None, timer_slots: int,
+    ) -> None:  # fmt: skip
+        self.config = config
+        self.store = store
+        self.loop = loop
+        self.clock = store.clock
+        self.turn, self.timers = Turn(loop), Timers(store.clock, loop)
+        self.tables = tables
+        self.name_server_tls = name_server_tls
+        self.timer_slots = timer_slots
+        host, advertised_port = advertised_host(config), config.advertised_port or port
+        self.broker_address = f"{host.name}:{advertised_port}"
+        self.store_host = pack_host(host.address, advertised_port)
+        self.steps = ClockSteps(store.clock)
+
+    def services(self) -> Services:
+        """Load the tables and make everything."""
+        config, store, clock, turn, timers = self.config, self.store, self.clock, self.turn, self.timers
+        with_lmq = store.config.enable_lmq
+        topics = TopicConfigManager(config, self._file("topics"), clock, with_lmq=with_lmq)
+        groups = SubscriptionGroupManager(config, self._file("subscriptionGroup"), clock, with_lmq=with_lmq)
+        offsets = self._consumer_offsets()
+        filters = self._consumer_filters()
+        stats = BrokerStats(config.broker_cluster_name, clock)
+        cancelled = DelayCancelled(self._file("delayCancelled"), clock, lambda: store.flushed_offset)
+        mark = LevelMark(store, MarkFile(store.disk, store.config.store_path("config/levelmark")))
+        schedule = ScheduleMessageService(
+            store, store.delay_levels, self._file("delayOffset"), timers, turn, cancelled, self.steps, mark
+        )
+        request_modes = MessageRequestModeManager(self._file("messageRequestMode"), clock)
+        for manager in (topics, groups, schedule, cancelled, request_modes):
+            manager.load()
+        table_recovery.make_again(store, topics, groups, offsets, schedule)
+        cancelled.passed(schedule.progress())
+        unsupported_tables.refuse_batch_topics(store, topics)
+        unsupported_tables.warn_of_rocksdb(store.disk, store.config.store_path_root_dir)
+        client = RemotingClient(turn, timers, tls=self.name_server_tls)
+        registration = Registration(config, topics, client, timers, self.broker_address)
+        timer_messages = self._timer_messages()
+        times = self._delivery_times(timer_messages)
+        putter = MessagePutter(config, store, self.store_host, timers, self.loop, times)
+        putter.on_put_failed = schedule.on_put_failed = timer_messages.on_put_failed = stats.put_failed
+        stats.others[DEQUEUE_NUMS, TIMER_TOPIC] = lambda: timer_messages.delivered_total
+        route_wait_s = min(config.register_broker_timeout_mills / 1000, ROUTE_WAIT_MAX_S)
+        route_barrier = RouteBarrier(registration, timers, route_wait_s, putter.is_immediate)
+        topics.writer = groups.writer = request_modes.writer = self.tables
+        topics.on_change, route_barrier.unwritten = route_barrier.topic_changed, topics.unwritten
+        topics.on_taken_back = lambda _: registration.register()
+        clients = ClientRegistry(config, groups, clock, GroupNotifier(timers, turn), filters.unregister)
+        waiting = timer_messages if times.is_enabled else NoTimers()
+        return Services(
+            config=config,
+            store=store,
+            topics=topics,
+            groups=groups,
+            offsets=offsets,
+            filters=filters,
+            clients=clients,
+            locks=RebalanceLock(clock, config.rebalance_lock_max_live_time, config.max_locked_queues),
+            holds=PullRequestHoldService(timers, store.any_matches, HoldLimits(*config.hold_limits)),
+            putter=putter,
+            schedule=schedule,
+            timer_messages=timer_messages,
+            delivery_times=times,
+            transactions=self._transactions(putter, topics, clients, offsets),
+            pops=self._pops(putter, offsets, topics, groups, stats, timer_messages),
+            request_modes=request_modes,
+            delay_query=DelayQuery(store, waiting, schedule, cancelled, times.precision_ms, self.steps.shift_ms),
+            delay_cancelled=cancelled,
+            client=client,
+            registration=registration,
+            route_barrier=route_barrier,
+            stats=stats,
+            permissions=self._permissions(),
+            config_version=DataVersion(0, clock.message_time_ms()),
+            turn=turn,
+            timers=timers,
+            clock=clock,
+            store_host=self.store_host,
+            broker_address=self.broker_address,
+        )
+
+    def _file(self, name: str) -> ConfigFile:
+        return ConfigFile(self.store.disk, self.store.config.store_path(f"config/{name}.json"))
+
+    def _consumer_offsets(self) -> ConsumerOffsetManager:
+        store, with_lmq = self.store, self.store.config.enable_lmq
+        offsets = ConsumerOffsetManager(
+            self._file("lmqConsumerOffset" if with_lmq else "consumerOffset"), self.clock, with_lmq=with_lmq,
+            count_max=self.config.max_consumer_offsets,
+        )  # fmt: skip
+        offsets.log_end, offsets.flushed_offset = lambda: store.max_physical_offset, lambda: store.flushed_offset
+        offsets.load()
+        if with_lmq and offsets.file.is_missing:
+            offsets.decode(self._file("consumerOffset").load())  # offsets committed before light queues were enabled
+        return offsets
+
+    def _consumer_filters(self) -> ConsumerFilterManager:
+        filters = ConsumerFilterManager(self.config, self._file("consumerFilter"), self.clock)
+        if self.config.enable_property_filter:
+            filters.load()
+            if self.config.enable_calc_filter_bit_map:
+                self.store.queues.ext.bitmap_of = filters.bitmaps(self.store.message_at)
+        return filters
+
+    def _timer_messages(self) -> TimerMessageService:
+        store, config = self.store, self.store.config
+        files = TimerStore(
+            store.disk, wheel_path=config.store_path("timerwheel"), log_directory=config.store_path("timerlog"),
+            checkpoint_path=config.store_path("config/timercheck"), log_file_size=config.mapped_file_size_timer_log,
+            precision_ms=config.timer_precision_ms, open_files=store.open_files, slots_total=self.timer_slots,
+            roll_window_slots=roll_window_slots(config.timer_roll_window_slot, config.timer_precision_ms),
+        )  # fmt: skip
+        return TimerMessageService(
+            store, files, self.steps, self.timers, self.turn, precision_ms=config.timer_precision_ms,
+            stop_enter=config.timer_stop_enqueue, stop_deliver=config.timer_stop_dequeue,
+        )  # fmt: skip
+
+    def _delivery_times(self, timer_messages: TimerMessageService) -> DeliveryTimes:
+        config = self.store.config
+        return DeliveryTimes(
+            self.clock, timer_messages, cluster=(CLUSTER, self.config.broker_cluster_name),
+            is_enabled=config.timer_wheel_enable, precision_ms=config.timer_precision_ms,
+            delay_max_s=config.timer_max_delay_sec, congestion_max=config.timer_congest_num_each_slot,
+        )  # fmt: skip
+
+    def _transactions(
+        self, putter: MessagePutter, topics: TopicConfigManager, clients: ClientRegistry, offsets: ConsumerOffsetManager
+    ) -> TransactionalMessageService:
+        progress = TransactionProgress()
+        check = TransactionCheck(
+            self.store, putter, progress, topics, clients, self.config, self.store_host, self.steps, self.timers, self.turn
+        )
+        return TransactionalMessageService(
+            self.store, putter, offsets, progress, check, store_host=self.store_host, clock=self.clock
+        )
+
+    def _pops(
+        self, putter: MessagePutter, offsets: ConsumerOffsetManager, topics: TopicConfigManager,
+        groups: SubscriptionGroupManager, stats: BrokerStats, timer_messages: TimerMessageService,
+    ) -> PopMessageService:  # fmt: skip
+        config = self.config
+        revive = PopReviveService(
+            self.store, putter, offsets, topics, groups, timer_messages, self.timers, self.turn,
+            revive_topic=REVIVE_TOPIC_PREFIX + config.broker_cluster_name, queue_nums=config.revive_queue_num,
+            store_host=self.store_host, with_retry_v2=config.enable_retry_topic_v2, steps=self.steps,
+        )  # fmt: skip
+        orders = ConsumerOrderInfoManager(self._file("consumerOrderInfo"), self.clock, self.timers)
+        orders.load()
+        return PopMessageService(
+            config, self.store, putter, offsets, topics, stats, orders, revive, self.timers, self.turn, self.clock,
+            self.store_host, self.steps,
+        )  # fmt: skip
+
+    def _permissions(self) -> "PlainPermissionManager | None":
+        if not self.config.acl_enable:
+            return None
+        from pocketmq.broker.acl.plain_permission import PlainPermissionManager  # only brokers with ACLs load YAML
+
+        permissions = PlainPermissionManager(Path(self.config.rocketmq_home or ""), self.clock)
+        permissions.load()
+        return permissions
+
+
+def _connect(services: Services) -> None:
+    """Add the steps that run at the end of each turn of the loop, and the services that still need a file of the log."""
+    store, turn = services.store, services.turn
+    waits: list[Callable[[int], bool]] = [
+        services.schedule.may_remove, services.timer_messages.may_remove, services.transactions.may_remove,
+    ]  # fmt: skip
+    store.ask_before_removing(lambda end_offset: all(may_remove(end_offset) for may_remove in waits))
+    listeners = (services.stats, services.holds, services.schedule, services.timer_messages, services.pops)
+
+    def dispatch() -> None:
+        arrivals = store.dispatch()
+        if arrivals:
+            for listener in listeners:
+                try:
+                    listener.arrived(arrivals)
+                except Exception:  # the other listeners must still hear of the arrivals
+                    log.exception("arrivals are lost to %s", type(listener).__name__)
+
+    turn.add(Phase.DISPATCH, services.transactions.end_turn)
+    turn.add(Phase.DISPATCH, dispatch)
+    turn.add(Phase.FLUSH, services.putter.end_turn)
+    turn.add(Phase.WAKE, services.holds.wake)
+    turn.add(Phase.WAKE, services.pops.wake)
