@@ -26,7 +26,7 @@ from pocketmq.remoting.headers.delay import (
     DelayedMessageRequestHeader,
     QueryDelayedRequestHeader,
 )
-from pocketmq.store_tools.selection import parse_time_ms
+from pocketmq.store_tools.files.value_text import parse_time_ms
 
 _PAGE: Final = 256
 _DETAILED_PAGE: Final = 8

@@ -176,7 +176,7 @@ def main(argv: Sequence[str]) -> int:
 
     from pocketmq.store.disk.disk import StoreError
     from pocketmq.store_tools import commands
-    from pocketmq.store_tools.store_files import NotAStoreError
+    from pocketmq.store_tools.files.store_files import NotAStoreError
 
     # Not before all is imported: what imports swallows exceptions of signals.
     signal.signal(signal.SIGTERM, _on_sigterm)

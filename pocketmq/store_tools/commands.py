@@ -11,14 +11,15 @@ from rich.console import Console
 
 from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.format.record import Record
-from pocketmq.store_tools import report
-from pocketmq.store_tools.dump import export_records, write_json, write_table
-from pocketmq.store_tools.explain import PlaceError, explain_place
-from pocketmq.store_tools.repair import Repair
-from pocketmq.store_tools.selection import Damage, Selection, parse_time_ms, select
-from pocketmq.store_tools.store_files import StoreFiles
-from pocketmq.store_tools.transfer import import_records
-from pocketmq.store_tools.verify import Verify
+from pocketmq.store_tools.check import report
+from pocketmq.store_tools.check.repair import Repair
+from pocketmq.store_tools.check.verify import Verify
+from pocketmq.store_tools.explain.place import PlaceError, explain_place
+from pocketmq.store_tools.files.selection import Damage, Selection, select
+from pocketmq.store_tools.files.store_files import StoreFiles
+from pocketmq.store_tools.files.value_text import parse_time_ms
+from pocketmq.store_tools.transfer.dump import export_records, write_json, write_table
+from pocketmq.store_tools.transfer.importer import import_records
 
 # Of what is written to a file or a pipe.
 _WIDTH: Final = 180

@@ -11,8 +11,8 @@ from pocketmq.store.disk.file_disk import FileDisk
 from pocketmq.store.format.message import Message
 from pocketmq.store.format.properties import encode_properties
 from pocketmq.store.message_store import MessageStore
-from pocketmq.store_tools.store_files import StoreFiles
-from pocketmq.store_tools.verify import Verification, Verify
+from pocketmq.store_tools.check.verify import Verification, Verify
+from pocketmq.store_tools.files.store_files import StoreFiles
 
 GOLDEN_STORES = ("v4_clean", "v4_kill9", "v4_torn_body", "v4_torn_props", "v5_clean", "v5_kill9")
 HOST = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")

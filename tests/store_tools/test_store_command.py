@@ -86,7 +86,7 @@ def test_a_signal_ends_it_without_a_word(root: Path, signal_number: int, exit_co
 
 OWNER = """
 import concurrent.futures, multiprocessing, os, signal, sys, types
-from pocketmq.store_tools import log_check
+from pocketmq.store_tools.check import log_check
 
 if __name__ == "__main__":
     plan = types.SimpleNamespace(root=sys.argv[1], commit_log_folder=sys.argv[1] + "/commitlog")

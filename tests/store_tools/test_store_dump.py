@@ -14,9 +14,10 @@ from made_stores import NOW_MS, flip, made, message, opened, unpacked
 from rich.console import Console
 
 from pocketmq.runtime.clock import VirtualClock
-from pocketmq.store_tools.dump import write_json, write_table
-from pocketmq.store_tools.selection import Damage, Selection, parse_time_ms, select
-from pocketmq.store_tools.store_files import StoreFiles
+from pocketmq.store_tools.files.selection import Damage, Selection, select
+from pocketmq.store_tools.files.store_files import StoreFiles
+from pocketmq.store_tools.files.value_text import parse_time_ms
+from pocketmq.store_tools.transfer.dump import write_json, write_table
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,10 @@ from rich.console import Console
 
 from pocketmq.store.disk.file_disk import FileDisk
 from pocketmq.store.timer.timer_store import SLOTS_TOTAL, TimerStore
-from pocketmq.store_tools.explain import PlaceError, explain_place
-from pocketmq.store_tools.report import time_text
-from pocketmq.store_tools.selection import Damage, Selection, select
-from pocketmq.store_tools.store_files import StoreFiles
+from pocketmq.store_tools.explain.place import PlaceError, explain_place
+from pocketmq.store_tools.files.selection import Damage, Selection, select
+from pocketmq.store_tools.files.store_files import StoreFiles
+from pocketmq.store_tools.files.value_text import time_text
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,11 @@ from made_stores import GOLDEN_STORES, HOST_V6, NOW_MS, made, message, opened, u
 
 from pocketmq.broker.tables.topic_config import topic_name_problem
 from pocketmq.runtime.clock import VirtualClock
-from pocketmq.store_tools.dump import export_records
-from pocketmq.store_tools.import_rules import ImportRules
-from pocketmq.store_tools.selection import Damage, Selection, select
-from pocketmq.store_tools.store_files import StoreFiles
-from pocketmq.store_tools.transfer import ImportResult, import_records
+from pocketmq.store_tools.files.selection import Damage, Selection, select
+from pocketmq.store_tools.files.store_files import StoreFiles
+from pocketmq.store_tools.transfer.dump import export_records
+from pocketmq.store_tools.transfer.import_rules import ImportRules
+from pocketmq.store_tools.transfer.importer import ImportResult, import_records
 
 
 def exported(root: Path) -> str:

@@ -25,10 +25,10 @@ from made_stores import (
 from pocketmq.runtime.clock import VirtualClock
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_STRUCT
 from pocketmq.store.format.record import Record, encode_record, record_size, topic_part
-from pocketmq.store_tools.finding import Finding
-from pocketmq.store_tools.selection import Damage, Selection, select
-from pocketmq.store_tools.store_files import NotAStoreError, StoreFiles
-from pocketmq.store_tools.verify import Verify
+from pocketmq.store_tools.check.finding import Finding
+from pocketmq.store_tools.check.verify import Verify
+from pocketmq.store_tools.files.selection import Damage, Selection, select
+from pocketmq.store_tools.files.store_files import NotAStoreError, StoreFiles
 
 
 @pytest.fixture(scope="module")

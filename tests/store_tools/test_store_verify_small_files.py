@@ -13,11 +13,11 @@ from pocketmq.store.format.config_document import encode_document, sealed
 from pocketmq.store.format.layout import TIMER_LOG_UNIT_SIZE, TIMER_WHEEL_SLOT_DTYPE
 from pocketmq.store.recovery import abort_mark
 from pocketmq.store.timer.timer_store import TimerStore
-from pocketmq.store_tools.finding import Findings
-from pocketmq.store_tools.report import as_document
-from pocketmq.store_tools.small_files import check_small_files
-from pocketmq.store_tools.store_files import StoreFiles
-from pocketmq.store_tools.timer_check import TimerCheck, check_level_offsets
+from pocketmq.store_tools.check.finding import Findings
+from pocketmq.store_tools.check.report import as_document
+from pocketmq.store_tools.check.small_files import check_small_files
+from pocketmq.store_tools.check.timer_check import TimerCheck, check_level_offsets
+from pocketmq.store_tools.files.store_files import StoreFiles
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from pocketmq.store.disk.file_disk import FileDisk
 from pocketmq.store.format.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL, DelayLevels
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_SIZE
 from pocketmq.store.message_store import MessageStore
-from pocketmq.store_tools.index_files import index_facts
-from pocketmq.store_tools.queue_files import ext_row
-from pocketmq.store_tools.store_files import StoreFiles
+from pocketmq.store_tools.files.index_files import index_facts
+from pocketmq.store_tools.files.queue_files import ext_row
+from pocketmq.store_tools.files.store_files import StoreFiles
 
 # The limit of a broker's own senders is not ours.
 _BODY_SIZE_MAX = (1 << 31) - 1

@@ -14,7 +14,7 @@ from pocketmq.store.format.multi_dispatch import INNER_MULTI_DISPATCH, MultiDisp
 from pocketmq.store.format.properties import DELAY, decode_properties
 from pocketmq.store.format.record_window import RecordWindow
 from pocketmq.store.queue.bulk_dispatch import indexed_keys, indexed_tags, tag_hashes, topics_of
-from pocketmq.store_tools.store_files import QueueKey
+from pocketmq.store_tools.files.store_files import QueueKey
 
 # 5.x: the record is a whole batch of a topic with queues of another kind (batchconsumequeue).
 INNER_BATCH_FLAG: Final = 0x80

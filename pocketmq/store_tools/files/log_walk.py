@@ -13,7 +13,7 @@ from pocketmq.store.format.layout import BLANK_MAGIC_CODE, BLANK_SIZE, BLANK_STR
 from pocketmq.store.format.record import BadRecordError, bounds, check_record, decode_record
 from pocketmq.store.format.record_chain import MARK_SIZE, chained, record_candidates
 from pocketmq.store.format.record_window import RecordWindow
-from pocketmq.store_tools.store_files import Bytes, RowFile, StoreFiles
+from pocketmq.store_tools.files.store_files import Bytes, RowFile, StoreFiles
 
 WINDOW_SIZE: Final = 4 << 20
 

@@ -13,7 +13,7 @@ from pocketmq.store.format.layout import (
     CONSUME_QUEUE_UNIT_SIZE,
 )
 from pocketmq.store.queue.consume_queue import BLANK_UNIT_SIZE
-from pocketmq.store_tools.store_files import QueueKey, Row, RowFile, StoreFiles, row
+from pocketmq.store_tools.files.store_files import QueueKey, Row, RowFile, StoreFiles, row
 
 Units = npt.NDArray[Any]  # of CONSUME_QUEUE_UNIT_DTYPE
 

@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from typing import Final, NamedTuple
 
-from pocketmq.store_tools.finding import Finding, Findings, Severity
-from pocketmq.store_tools.index_check import MISSING_KEPT_MAX
-from pocketmq.store_tools.log_walk import UNWRITTEN, Gap, first_sound, why_unsound
-from pocketmq.store_tools.range_check import CheckPlan, RangeCheck, RangeResult
-from pocketmq.store_tools.store_files import QueueKey, StoreFiles
+from pocketmq.store_tools.check.finding import Finding, Findings, Severity
+from pocketmq.store_tools.check.index_check import MISSING_KEPT_MAX
+from pocketmq.store_tools.check.range_check import CheckPlan, RangeCheck, RangeResult
+from pocketmq.store_tools.files.log_walk import UNWRITTEN, Gap, first_sound, why_unsound
+from pocketmq.store_tools.files.store_files import QueueKey, StoreFiles
 
 RANGE_SIZE: Final = 32 << 20
 PATIENCE_S: Final = 3.0

@@ -3,7 +3,6 @@
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -12,10 +11,10 @@ from pocketmq.store.format.java_hash import tags_code
 from pocketmq.store.format.key_hash import key_hashes
 from pocketmq.store.format.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
 from pocketmq.store.format.record import BadRecordError, Record, check_record, decode_record
-from pocketmq.store_tools.index_files import find_key
-from pocketmq.store_tools.log_walk import LogWalk, first_sound, record_bytes
-from pocketmq.store_tools.queue_files import QueueFiles, newest_record_end
-from pocketmq.store_tools.store_files import QueueKey, StoreFiles
+from pocketmq.store_tools.files.index_files import find_key
+from pocketmq.store_tools.files.log_walk import LogWalk, first_sound, record_bytes
+from pocketmq.store_tools.files.queue_files import QueueFiles, newest_record_end
+from pocketmq.store_tools.files.store_files import QueueKey, StoreFiles
 
 _TIME_MAX_MS: Final = (1 << 63) - 1
 _UNITS_AT_ONCE: Final = 4096
@@ -65,21 +64,6 @@ def record_keys(properties: dict[str, str]) -> set[str]:
     keys.add(properties.get(UNIQ_KEY, ""))
     keys.discard("")
     return keys
-
-
-def parse_time_ms(text: str) -> int:
-    """Epoch ms of a time as a person writes it: ISO 8601 (local unless it names a zone), or the epoch ms themselves.
-
-    Raises ValueError that says what is accepted.
-    """
-    if text.isascii() and text.isdigit():
-        return int(text)
-    try:
-        return round(datetime.fromisoformat(text).timestamp() * 1000)
-    except (ValueError, OverflowError):
-        raise ValueError(
-            f"{text!r} is no time: write 2026-11-21, 2026-11-21T12:30:05.250, 2026-11-21T12:30:05+00:00 or epoch ms"
-        ) from None
 
 
 def select(files: StoreFiles, selection: Selection, damage: Damage) -> Iterator[Record]:

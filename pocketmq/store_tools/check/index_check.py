@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from pocketmq.store.format.layout import INDEX_HEADER_SIZE, INDEX_SLOT_SIZE
-from pocketmq.store_tools.expected import Expected
-from pocketmq.store_tools.finding import Finding, Findings, Severity
-from pocketmq.store_tools.index_files import ENTRIES_AT_ONCE, IndexFileFacts, entry_blocks, read_entries, read_header
-from pocketmq.store_tools.log_walk import Gap
-from pocketmq.store_tools.store_files import StoreFiles
+from pocketmq.store_tools.check.expected import Expected
+from pocketmq.store_tools.check.finding import Finding, Findings, Severity
+from pocketmq.store_tools.files.index_files import ENTRIES_AT_ONCE, IndexFileFacts, entry_blocks, read_entries, read_header
+from pocketmq.store_tools.files.log_walk import Gap
+from pocketmq.store_tools.files.store_files import StoreFiles
 
 REPAIR_INDEX: Final = "`pocketmq store repair --index` makes the index again"
 # Missing units or keys that a stretch names; more are counted.

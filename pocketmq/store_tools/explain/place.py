@@ -26,14 +26,14 @@ from pocketmq.store.format.layout import (
 from pocketmq.store.format.multi_dispatch import INNER_MULTI_DISPATCH
 from pocketmq.store.format.properties import decode_properties
 from pocketmq.store.queue.consume_queue import BLANK_UNIT_SIZE
-from pocketmq.store_tools.drawing import Drawing
-from pocketmq.store_tools.explain_record import code_meaning, draw
-from pocketmq.store_tools.fields import parsed
-from pocketmq.store_tools.index_files import index_facts
-from pocketmq.store_tools.log_walk import record_around, record_bytes, why_unsound
-from pocketmq.store_tools.report import time_text
-from pocketmq.store_tools.selection import record_keys
-from pocketmq.store_tools.store_files import INDEX_NAME_DIGITS, RowFile, StoreFiles
+from pocketmq.store_tools.explain.drawing import Drawing
+from pocketmq.store_tools.explain.fields import parsed
+from pocketmq.store_tools.explain.record import code_meaning, draw
+from pocketmq.store_tools.files.index_files import index_facts
+from pocketmq.store_tools.files.log_walk import record_around, record_bytes, why_unsound
+from pocketmq.store_tools.files.selection import record_keys
+from pocketmq.store_tools.files.store_files import INDEX_NAME_DIGITS, RowFile, StoreFiles
+from pocketmq.store_tools.files.value_text import time_text
 
 _WHAT: Final = (
     "ROOT:PHYSICAL_OFFSET, or FILE:POSITION of a file in commitlog, consumequeue, consumequeue_ext, index or timerlog, "

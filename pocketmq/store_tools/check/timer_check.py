@@ -20,9 +20,9 @@ from pocketmq.store.format.layout import (
 )
 from pocketmq.store.format.message import SCHEDULE_TOPIC
 from pocketmq.store.timer import timer_check
-from pocketmq.store_tools.finding import Finding, Findings, Severity
-from pocketmq.store_tools.queue_files import QueueFiles
-from pocketmq.store_tools.store_files import Row, StoreFiles, row
+from pocketmq.store_tools.check.finding import Finding, Findings, Severity
+from pocketmq.store_tools.files.queue_files import QueueFiles
+from pocketmq.store_tools.files.store_files import Row, StoreFiles, row
 
 _FROM_LOG: Final = "the next start of a broker makes the timers again from the log"
 _UNITS_AT_ONCE: Final = 1 << 16

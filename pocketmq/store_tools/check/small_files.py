@@ -9,8 +9,8 @@ from pocketmq.store.disk.store_checkpoint import believed
 from pocketmq.store.format.config_document import check_seal, decode_document
 from pocketmq.store.format.layout import CHECKPOINT_SEAL_POSITION, CHECKPOINT_SEAL_STRUCT, CHECKPOINT_SIZE, CHECKPOINT_STRUCT
 from pocketmq.store.recovery import abort_mark, clean_stop
-from pocketmq.store_tools.finding import Finding, Findings, Severity
-from pocketmq.store_tools.store_files import StoreFiles
+from pocketmq.store_tools.check.finding import Finding, Findings, Severity
+from pocketmq.store_tools.files.store_files import StoreFiles
 
 # 5.5.0 keeps one number more than we know.
 _KNOWN_TO_APACHE: Final = 64

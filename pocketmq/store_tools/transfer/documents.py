@@ -15,24 +15,15 @@ from typing import Any, Final
 from pocketmq.store.format.message import COMPRESSED_FLAG, Message
 from pocketmq.store.format.properties import PROPERTY_SEPARATOR, decode_properties, encode_properties
 from pocketmq.store.format.record import Record
-from pocketmq.store_tools.report import time_text
+from pocketmq.store_tools.files.value_text import COMPRESSION_MASK, COMPRESSIONS, host_text, time_text
 
-COMPRESSION_MASK: Final = 0x700
-COMPRESSIONS: Final = {0: "ZLIB", 0x100: "LZ4", 0x200: "ZSTD", 0x300: "ZLIB"}
 # 5.x: a checksum over the very bytes of its record, always last; a copy of the message cannot have it.
 _CRC_PROPERTY: Final = b"__CRC32#\x01"
 _CRC_SIZE: Final = 20
-_HOST_SIZE_V4: Final = 8
 
 
 class DocumentError(ValueError):
     """A JSON object that no record can be made of; the text names the key."""
-
-
-def host_text(packed: bytes) -> str:
-    """`ip:port`; an IPv6 address stands in brackets."""
-    address, port = ipaddress.ip_address(packed[:-4]), int.from_bytes(packed[-4:], "big", signed=True)
-    return f"{address}:{port}" if len(packed) == _HOST_SIZE_V4 else f"[{address.compressed}]:{port}"
 
 
 def _packed_host(text: Any, key: str) -> bytes:

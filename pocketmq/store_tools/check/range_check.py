@@ -17,12 +17,12 @@ from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_DTYPE
 from pocketmq.store.queue.consume_queue import BLANK_UNIT_SIZE
 from pocketmq.store.queue.consume_queue_ext import EXT_ADDRESS_MAX
-from pocketmq.store_tools.expected import Expected
-from pocketmq.store_tools.finding import Finding, Findings, Severity
-from pocketmq.store_tools.index_check import MISSING_KEPT_MAX, IndexFileCheck, KeyComparison, compare_keys
-from pocketmq.store_tools.log_walk import Gap, LogWalk, first_sound
-from pocketmq.store_tools.queue_files import QueueFiles, ext_unit
-from pocketmq.store_tools.store_files import QueueKey, StoreFiles
+from pocketmq.store_tools.check.expected import Expected
+from pocketmq.store_tools.check.finding import Finding, Findings, Severity
+from pocketmq.store_tools.check.index_check import MISSING_KEPT_MAX, IndexFileCheck, KeyComparison, compare_keys
+from pocketmq.store_tools.files.log_walk import Gap, LogWalk, first_sound
+from pocketmq.store_tools.files.queue_files import QueueFiles, ext_unit
+from pocketmq.store_tools.files.store_files import QueueKey, StoreFiles
 
 REPAIR_QUEUES: Final = "`pocketmq store repair --queues` makes the queues again"
 _SECOND_MS: Final = 1000

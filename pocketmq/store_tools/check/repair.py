@@ -16,14 +16,14 @@ from pocketmq.store.format.layout import QUEUE_OFFSET_POSITION
 from pocketmq.store.log.log_scan import LogScan
 from pocketmq.store.log.quarantine import apply
 from pocketmq.store.queue.bulk_dispatch import BulkDispatcher
-from pocketmq.store_tools import report
-from pocketmq.store_tools.log_check import LogCheck
-from pocketmq.store_tools.log_walk import Gap
-from pocketmq.store_tools.queue_check import Misnumbered
-from pocketmq.store_tools.selection import read_record
-from pocketmq.store_tools.stopped_store import stopped_store
-from pocketmq.store_tools.store_files import StoreFiles
-from pocketmq.store_tools.verify import Verify
+from pocketmq.store_tools.check import report
+from pocketmq.store_tools.check.log_check import LogCheck
+from pocketmq.store_tools.check.queue_check import Misnumbered
+from pocketmq.store_tools.check.verify import Verify
+from pocketmq.store_tools.files.log_walk import Gap
+from pocketmq.store_tools.files.selection import read_record
+from pocketmq.store_tools.files.stopped_store import stopped_store
+from pocketmq.store_tools.files.store_files import StoreFiles
 
 EXIT_REFUSED: Final = 4
 

@@ -6,12 +6,12 @@ from typing import Final, NamedTuple
 from pocketmq.store.format.layout import HOLE_TAGS_CODE
 from pocketmq.store.format.record import Record
 from pocketmq.store.queue.consume_queue import BLANK_UNIT_SIZE
-from pocketmq.store_tools.finding import Finding, Findings, Severity
-from pocketmq.store_tools.log_walk import Gap
-from pocketmq.store_tools.queue_files import QueueFiles
-from pocketmq.store_tools.range_check import REPAIR_QUEUES, QueueExtent
-from pocketmq.store_tools.selection import read_record
-from pocketmq.store_tools.store_files import QueueKey, StoreFiles
+from pocketmq.store_tools.check.finding import Finding, Findings, Severity
+from pocketmq.store_tools.check.range_check import REPAIR_QUEUES, QueueExtent
+from pocketmq.store_tools.files.log_walk import Gap
+from pocketmq.store_tools.files.queue_files import QueueFiles
+from pocketmq.store_tools.files.selection import read_record
+from pocketmq.store_tools.files.store_files import QueueKey, StoreFiles
 
 _UNITS_AT_ONCE: Final = 8192
 

@@ -1,15 +1,15 @@
 """What `verify` found, for people and for programs."""
 
 import json
-from datetime import datetime
 from typing import Any, Final
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.text import Text
 
-from pocketmq.store_tools.finding import Finding, Severity
-from pocketmq.store_tools.verify import Verification
+from pocketmq.store_tools.check.finding import Finding, Severity
+from pocketmq.store_tools.check.verify import Verification
+from pocketmq.store_tools.files.value_text import time_text
 
 EXIT_SOUND: Final = 0
 EXIT_LOG: Final = 1
@@ -34,14 +34,6 @@ def progress_bar(console: Console, description: str) -> Progress:
         TextColumn(description), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(),
         console=console, transient=True, disable=not console.is_terminal,
     )  # fmt: skip
-
-
-def time_text(time_ms: int) -> str:
-    """Local time with milliseconds, as a person reads it and `--from` takes it; the number itself outside the calendar."""
-    try:
-        return datetime.fromtimestamp(time_ms / 1000).astimezone().isoformat(timespec="milliseconds")
-    except (ValueError, OverflowError, OSError):
-        return str(time_ms)
 
 
 def show(result: Verification, console: Console) -> None:

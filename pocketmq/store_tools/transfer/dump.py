@@ -10,8 +10,8 @@ from rich.text import Text
 
 from pocketmq.store.format.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
 from pocketmq.store.format.record import Record
-from pocketmq.store_tools.documents import as_document, as_export, body_fields, plain_body
-from pocketmq.store_tools.report import time_text
+from pocketmq.store_tools.files.value_text import time_text
+from pocketmq.store_tools.transfer.documents import as_document, as_export, body_fields, plain_body
 
 # A table is laid out as a whole; longer ones come in portions.
 _ROWS_AT_ONCE: Final = 500

@@ -9,9 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from pocketmq.store.format import layout
-from pocketmq.store_tools.fields import parsed
-from pocketmq.store_tools.notes import NOTES
-from pocketmq.store_tools.report import time_text
+from pocketmq.store_tools.explain.fields import parsed
+from pocketmq.store_tools.explain.notes import NOTES
+from pocketmq.store_tools.files.value_text import time_text
 
 _BYTES_SHOWN: Final = 12
 _TEXT_SHOWN: Final = 72

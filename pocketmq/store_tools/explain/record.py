@@ -27,15 +27,14 @@ from pocketmq.store.format.message import (
 from pocketmq.store.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, TAGS, decode_properties
 from pocketmq.store.format.record import CRC_MASK, PROPERTIES_SIZE_MAX
 from pocketmq.store.queue.consume_queue_ext import EXT_ADDRESS_MAX
-from pocketmq.store_tools.documents import COMPRESSION_MASK, COMPRESSIONS, host_text
-from pocketmq.store_tools.drawing import WRONG, Drawing, note, preview
-from pocketmq.store_tools.fields import Field, parsed
-from pocketmq.store_tools.index_files import find_entries, index_facts
-from pocketmq.store_tools.log_walk import UNWRITTEN, first_sound, why_unsound
-from pocketmq.store_tools.queue_files import QueueFiles
-from pocketmq.store_tools.report import time_text
-from pocketmq.store_tools.selection import record_keys
-from pocketmq.store_tools.store_files import RowFile, StoreFiles
+from pocketmq.store_tools.explain.drawing import WRONG, Drawing, note, preview
+from pocketmq.store_tools.explain.fields import Field, parsed
+from pocketmq.store_tools.files.index_files import find_entries, index_facts
+from pocketmq.store_tools.files.log_walk import UNWRITTEN, first_sound, why_unsound
+from pocketmq.store_tools.files.queue_files import QueueFiles
+from pocketmq.store_tools.files.selection import record_keys
+from pocketmq.store_tools.files.store_files import RowFile, StoreFiles
+from pocketmq.store_tools.files.value_text import COMPRESSION_MASK, COMPRESSIONS, host_text, time_text
 
 _TRANSACTIONS: Final = {0x4: "prepared", 0x8: "commit", 0xC: "rolled back"}
 _MAGICS: Final = {MESSAGE_MAGIC_CODE: "a record, version 1", MESSAGE_MAGIC_CODE_V2: "a record, version 2: long topic"}

@@ -1,7 +1,7 @@
 """The tables and worked examples of docs/format.md, made from the declarations in `layout` and from our encoders.
 
 The text of the document is written by hand. Between `<!-- fields NAME -->`, `<!-- example NAME -->` or `<!-- checks -->`
-and `<!-- end -->` stands what is made here; `python -m pocketmq.store_tools.format_doc` makes it anew.
+and `<!-- end -->` stands what is made here; `python -m pocketmq.store_tools.explain.format_doc` makes it anew.
 """
 
 import re
@@ -25,11 +25,11 @@ from pocketmq.store.log.quarantine import filler_record
 from pocketmq.store.queue.queue_checksums import FileSum
 from pocketmq.store.recovery.clean_stop import CleanStop, IndexEnd, QueueEnd, encode
 from pocketmq.store.timer.timer_store import TimerStore
-from pocketmq.store_tools.documents import host_text
-from pocketmq.store_tools.fields import parsed
-from pocketmq.store_tools.notes import NOTES
+from pocketmq.store_tools.explain.fields import parsed
+from pocketmq.store_tools.explain.notes import NOTES
+from pocketmq.store_tools.files.value_text import host_text
 
-DOCUMENT: Final = Path(__file__).resolve().parents[2] / "docs" / "format.md"
+DOCUMENT: Final = Path(__file__).resolve().parents[3] / "docs" / "format.md"
 _BLOCK: Final = re.compile(r"(<!-- (fields|example|checks) ?(\w*) -->\n).*?(<!-- end -->)", re.DOTALL)
 _BYTES_A_LINE: Final = 16
 _V6_FLAGS: Final = layout.BORNHOST_V6_FLAG | layout.STOREHOSTADDRESS_V6_FLAG

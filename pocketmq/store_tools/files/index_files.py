@@ -22,7 +22,7 @@ from pocketmq.store.format.layout import (
     INDEX_SLOT_SIZE,
     INDEX_SLOT_STRUCT,
 )
-from pocketmq.store_tools.store_files import StoreFiles
+from pocketmq.store_tools.files.store_files import StoreFiles
 
 Entries = npt.NDArray[Any]  # of INDEX_ENTRY_DTYPE
 ENTRIES_AT_ONCE: Final = 1 << 16

@@ -11,23 +11,23 @@ from typing import Final
 
 from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.format.layout import QUEUE_OFFSET_POSITION
-from pocketmq.store_tools.finding import Finding, Findings, Severity
-from pocketmq.store_tools.index_check import REPAIR_INDEX, IndexFileCheck, check_chains
-from pocketmq.store_tools.index_files import find_entries, index_facts
-from pocketmq.store_tools.log_check import CUT, PATIENCE_S, POLL_S, RANGE_SIZE, LogCheck, OnProgress
-from pocketmq.store_tools.log_walk import why_unsound
-from pocketmq.store_tools.queue_check import Misnumbered, UnitCheck, extents
-from pocketmq.store_tools.queue_files import QueueFiles
-from pocketmq.store_tools.range_check import REPAIR_QUEUES, CheckPlan
-from pocketmq.store_tools.small_files import (
+from pocketmq.store_tools.check.finding import Finding, Findings, Severity
+from pocketmq.store_tools.check.index_check import REPAIR_INDEX, IndexFileCheck, check_chains
+from pocketmq.store_tools.check.log_check import CUT, PATIENCE_S, POLL_S, RANGE_SIZE, LogCheck, OnProgress
+from pocketmq.store_tools.check.queue_check import Misnumbered, UnitCheck, extents
+from pocketmq.store_tools.check.range_check import REPAIR_QUEUES, CheckPlan
+from pocketmq.store_tools.check.small_files import (
     check_checkpoint_times,
     check_small_files,
     checkpoint_times,
     dropped_topics,
     known_topics,
 )
-from pocketmq.store_tools.store_files import QueueKey, StoreFiles
-from pocketmq.store_tools.timer_check import TimerCheck, check_level_offsets
+from pocketmq.store_tools.check.timer_check import TimerCheck, check_level_offsets
+from pocketmq.store_tools.files.index_files import find_entries, index_facts
+from pocketmq.store_tools.files.log_walk import why_unsound
+from pocketmq.store_tools.files.queue_files import QueueFiles
+from pocketmq.store_tools.files.store_files import QueueKey, StoreFiles
 
 # How long a record may lack its unit when nobody seems to write.
 _PATIENCE_AT_REST_S: Final = 0.2

@@ -11,10 +11,10 @@ from pocketmq.store.disk.config_file import ConfigFile
 from pocketmq.store.disk.file_disk import FileDisk
 from pocketmq.store.format.message import PutStatus
 from pocketmq.store.message_store import MessageStore
-from pocketmq.store_tools.documents import DocumentError, message_of
-from pocketmq.store_tools.import_rules import BODY_SIZE_MAX, ImportRules
-from pocketmq.store_tools.stopped_store import stopped_store
-from pocketmq.store_tools.store_files import StoreFiles
+from pocketmq.store_tools.files.stopped_store import stopped_store
+from pocketmq.store_tools.files.store_files import StoreFiles
+from pocketmq.store_tools.transfer.documents import DocumentError, message_of
+from pocketmq.store_tools.transfer.import_rules import BODY_SIZE_MAX, ImportRules
 
 _DISPATCH_COUNT: Final = 256
 _REFUSALS_TOLD_MAX: Final = 20

@@ -1,0 +1,38 @@
+"""Stored values as text: times, host addresses and the names of compression algorithms."""
+
+import ipaddress
+from datetime import datetime
+from typing import Final
+
+COMPRESSION_MASK: Final = 0x700
+COMPRESSIONS: Final = {0: "ZLIB", 0x100: "LZ4", 0x200: "ZSTD", 0x300: "ZLIB"}
+_HOST_SIZE_V4: Final = 8
+
+
+def time_text(time_ms: int) -> str:
+    """Local time with milliseconds, as a person reads it and `--from` takes it; the number itself outside the calendar."""
+    try:
+        return datetime.fromtimestamp(time_ms / 1000).astimezone().isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return str(time_ms)
+
+
+def parse_time_ms(text: str) -> int:
+    """Epoch ms of a time as a person writes it: ISO 8601 (local unless it names a zone), or the epoch ms themselves.
+
+    Raises ValueError that says what is accepted.
+    """
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        return round(datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise ValueError(
+            f"{text!r} is no time: write 2026-11-21, 2026-11-21T12:30:05.250, 2026-11-21T12:30:05+00:00 or epoch ms"
+        ) from None
+
+
+def host_text(packed: bytes) -> str:
+    """`ip:port`; an IPv6 address stands in brackets."""
+    address, port = ipaddress.ip_address(packed[:-4]), int.from_bytes(packed[-4:], "big", signed=True)
+    return f"{address}:{port}" if len(packed) == _HOST_SIZE_V4 else f"[{address.compressed}]:{port}"
