@@ -1,4 +1,4 @@
-"""How queues are shared out among the consumers of a group, where the broker does it (Apache: QueryAssignmentProcessor)."""
+"""Queue allocation among the consumers of a group, when the broker does it (Apache: QueryAssignmentProcessor)."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -7,7 +7,7 @@ Q = TypeVar("Q")
 
 
 def average(queues: Sequence[Q], clients: Sequence[str], client_id: str) -> list[Q]:
-    """Strategy AVG: neighbouring queues; the first clients have one more where it does not come out even."""
+    """Strategy AVG: each client gets adjacent queues; a remainder goes to the first clients, one queue each."""
     if client_id not in clients:
         return []
     index, share, more = clients.index(client_id), *divmod(len(queues), len(clients))
@@ -16,7 +16,7 @@ def average(queues: Sequence[Q], clients: Sequence[str], client_id: str) -> list
 
 
 def by_circle(queues: Sequence[Q], clients: Sequence[str], client_id: str) -> list[Q]:
-    """Strategy AVG_BY_CIRCLE: every n-th queue."""
+    """Strategy AVG_BY_CIRCLE: each of n clients gets every n-th queue."""
     return list(queues[clients.index(client_id) :: len(clients)]) if client_id in clients else []
 
 
@@ -26,7 +26,10 @@ STRATEGIES = {"AVG": average, "AVG_BY_CIRCLE": by_circle}
 def shared_for_pop(
     strategy: str, queues: Sequence[Q], clients: Sequence[str], client_id: str, share_num: int
 ) -> list[Q] | None:
-    """The queues that one client pops from when each takes part in those of `share_num` neighbours; None for any queue."""
+    """Return the queues from which a client pops: its own share and those of the next `share_num` clients.
+
+    None: with `share_num` <= 0, or one that covers all clients, the client pops from any queue.
+    """
     if share_num <= 0 or share_num >= len(clients) - 1:
         return None
     if client_id not in clients or not queues:

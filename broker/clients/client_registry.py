@@ -1,10 +1,10 @@
-"""Who is connected: producers and consumers by group, as their heartbeats tell.
+"""ClientRegistry: the connected producers and consumers by group, as reported by their heartbeats.
 
-A client is known by its connection. It counts as gone when the connection closes, when it says so (UNREGISTER_CLIENT), or
-when no heartbeat came for 120 s; what is left of its group hears of it at once (NOTIFY_CONSUMER_IDS_CHANGED), so that the
-queues are shared out anew without waiting for the next rebalance. Time here is liveness.
+A client is identified by its connection. It is removed when the connection closes, when it unregisters
+(UNREGISTER_CLIENT), or when no heartbeat came for 120 s (monotonic time). The remaining consumers of its group are notified
+at once (NOTIFY_CONSUMER_IDS_CHANGED), so that they reallocate the queues without waiting for their next rebalance.
 
-What clients say of themselves is kept within limits: a heartbeat beyond them is refused, and names the key.
+The amount of data kept for clients is limited: a heartbeat beyond a limit is refused with the limit's config key.
 """
 
 import logging
@@ -24,12 +24,12 @@ from pocketmq.runtime.clock import Clock
 log = logging.getLogger("broker")
 
 CLIENT_EXPIRED_S: Final = 120.0
-"""A client without a heartbeat for this long is gone, and its connection is closed (Apache: CHANNEL_EXPIRED_TIMEOUT)."""
+"""A client without a heartbeat for this long is removed and its connection closed (Apache: CHANNEL_EXPIRED_TIMEOUT)."""
 
 NAME_SIZE_MAX: Final = 255
-"""Characters of a client id and of a producer group; Java's clients have the same limit for groups."""
+"""Maximum characters of a client id and of a producer group; Java's clients have the same limit for groups."""
 SUBSCRIPTIONS_SIZE_MAX: Final = 1 << 20
-"""Characters of all subscriptions of a group."""
+"""Maximum characters of all subscriptions of a group together."""
 
 CONSUME_TYPES: Final = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")
 MESSAGE_MODELS: Final = ("BROADCASTING", "CLUSTERING")
@@ -44,7 +44,7 @@ CONSUME_FROM_WHERES: Final = (
 
 
 class ClientChannelInfo(msgspec.Struct):
-    """A client on a connection, as one group knows it. `last_update_s` is monotonic."""
+    """A client of one group on one connection. `last_update_s` is monotonic."""
 
     channel: Channel
     client_id: str
@@ -54,7 +54,7 @@ class ClientChannelInfo(msgspec.Struct):
 
 
 class ConsumerGroupInfo:
-    """A consumer group with somebody in it."""
+    """A consumer group with at least one connected consumer."""
 
     def __init__(self, group: str) -> None:
         self.group = group
@@ -63,36 +63,36 @@ class ConsumerGroupInfo:
         self.consume_from_where = CONSUME_FROM_WHERES[0]
         self.subscriptions: dict[str, SubscriptionData] = {}
         self.clients: dict[Channel, ClientChannelInfo] = {}
-        self.next_told_s = 0.0
-        """Until then the group is not told again that it changed."""
+        self.next_notify_s = 0.0
+        """Monotonic time before which the group is not notified of a change again."""
 
     @property
     def is_broadcasting(self) -> bool:
         return self.message_model == MESSAGE_MODELS[0]
 
     def client_ids(self) -> list[str]:
-        """Every client id once; two processes that share one count as one, as in Apache."""
+        """Return the distinct client ids; two processes with the same id count as one, as in Apache."""
         return list(dict.fromkeys(client.client_id for client in self.clients.values()))
 
     def find_client(self, client_id: str) -> ClientChannelInfo | None:
-        """The client of that id, or None."""
+        """Return a client with that id, or None."""
         return next((client for client in self.clients.values() if client.client_id == client_id), None)
 
     def update(self, data: ConsumerData) -> bool:
-        """Take over what a heartbeat says of the group. True when the set of topics changed.
+        """Update the group from a heartbeat. Return True when the set of topics changed.
 
-        A subscription replaces an older one only when its version is greater: heartbeats may overtake each other.
+        A subscription is replaced only by one with a greater version, because heartbeats may overtake each other.
         """
         self.consume_type = _name(data.consume_type, CONSUME_TYPES)
         self.message_model = _name(data.message_model, MESSAGE_MODELS)
         self.consume_from_where = _name(data.consume_from_where, CONSUME_FROM_WHERES)
-        told = {subscription.topic: subscription for subscription in data.subscription_data_set}
+        received = {subscription.topic: subscription for subscription in data.subscription_data_set}
         topics_before = set(self.subscriptions)
-        for topic, subscription in told.items():
+        for topic, subscription in received.items():
             present = self.subscriptions.get(topic)
             if present is None or subscription.sub_version > present.sub_version:
                 self.subscriptions[topic] = subscription
-        if gone := topics_before - set(told):
+        if gone := topics_before - set(received):
             more = f" and {len(gone) - 3} more" if len(gone) > 3 else ""
             log.info("group %s no longer subscribes to %s%s", self.group, ", ".join(sorted(gone)[:3]), more)
         for topic in gone:
@@ -101,7 +101,7 @@ class ConsumerGroupInfo:
 
 
 def _name(value: str | int, names: tuple[str, ...]) -> str:
-    """The name of an enum constant that came as name, ordinal or ordinal in text; an unknown one stays as it is."""
+    """Return the name of an enum constant given by name, ordinal or ordinal as text; an unknown value is kept."""
     text = str(value)
     if text.isascii() and text.isdigit():
         return names[int(text)] if int(text) < len(names) else text
@@ -109,7 +109,7 @@ def _name(value: str | int, names: tuple[str, ...]) -> str:
 
 
 class ClientRegistry:
-    """The producers and consumers of this broker. `consumers` and `producers` are for reading."""
+    """The connected producers and consumers. `consumers` and `producers` are read-only for others."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class ClientRegistry:
         notifier: GroupNotifier,
         on_group_gone: Callable[[str], None] = lambda group: None,
     ) -> None:
-        """`on_group_gone` is called when the last consumer of a group left."""
+        """`on_group_gone` is called with the group when its last consumer is removed."""
         self._config = config
         self._groups = groups
         self._clock = clock
@@ -132,14 +132,14 @@ class ClientRegistry:
         self._groups_of: dict[Channel, set[str]] = {}
         self._on_group_gone = on_group_gone
 
-    # --- what clients say --------------------------------------------------------------------------------------------
+    # --- registering --------------------------------------------------------------------------------------------------
 
     def register_consumer(
         self, data: ConsumerData, channel: Channel, client_id: str, language: str | int, version: int
     ) -> bool:
-        """A heartbeat of a consumer. True when the group changed: a connection more, or another set of topics.
+        """Handle a consumer's heartbeat. Return True when the group changed: a new connection or another set of topics.
 
-        Raises RemotingError when it is more than is kept.
+        Raises RemotingError beyond a limit.
         """
         self._check_room(data.group_name, channel)
         self._check_subscriptions(data)
@@ -155,7 +155,7 @@ class ClientRegistry:
         return is_changed
 
     def register_producer(self, group: str, channel: Channel, client_id: str, language: str | int, version: int) -> None:
-        """A heartbeat of a producer. Raises RemotingError when it is more than is kept."""
+        """Handle a producer's heartbeat. Raises RemotingError beyond a limit."""
         self._check_room(group, channel)
         table = self.producers.get(group)
         if table is None:
@@ -170,47 +170,47 @@ class ClientRegistry:
         self._producers_by_id.setdefault(client_id, {})[group, channel] = table[channel]
 
     def unregister_consumer(self, group: str, channel: Channel) -> None:
-        """A consumer says goodbye; the others of its group hear of it."""
+        """Remove a consumer that unregistered, and notify the rest of its group."""
         self._drop_consumer(group, channel)
 
     def unregister_producer(self, group: str, channel: Channel) -> None:
-        """A producer says goodbye."""
+        """Remove a producer that unregistered."""
         self._drop_producer(group, channel)
 
-    # --- who is there ------------------------------------------------------------------------------------------------
+    # --- looking up ---------------------------------------------------------------------------------------------------
 
     def consumer_group(self, group: str) -> ConsumerGroupInfo | None:
-        """The group, if any consumer of it is connected."""
+        """Return the group if it has a connected consumer, else None."""
         return self.consumers.get(group)
 
     def find_subscription(self, group: str, topic: str) -> SubscriptionData | None:
-        """What the group's heartbeats say it wants of `topic`."""
+        """Return the group's subscription to `topic`, or None."""
         info = self.consumers.get(group)
         return None if info is None else info.subscriptions.get(topic)
 
     def groups_of_topic(self, topic: str) -> set[str]:
-        """The connected groups that subscribe to `topic` (Java: queryTopicConsumeByWho)."""
+        """Return the connected groups that subscribe to `topic` (Java: queryTopicConsumeByWho)."""
         return {name for name, group in self.consumers.items() if topic in group.subscriptions}
 
     def producer_clients(self, group: str) -> list[ClientChannelInfo]:
-        """The connected producers of a group."""
+        """Return the connected producers of a group."""
         return list(self.producers.get(group, {}).values())
 
     def find_producer(self, client_id: str) -> Channel | None:
-        """The connection of the producers with that client id: of several the one that was heard from last."""
+        """Return the connection of a producer with that client id; of several, the one with the latest heartbeat."""
         found = self._producers_by_id.get(client_id)
         return max(found.values(), key=lambda info: info.last_update_s).channel if found else None
 
-    # --- who is gone -------------------------------------------------------------------------------------------------
+    # --- removing -----------------------------------------------------------------------------------------------------
 
     def channel_closed(self, channel: Channel) -> None:
-        """Forget a connection in all its groups. Called by the channel itself, once registered."""
+        """Remove a connection from all its groups. Called by the channel, once it has registered clients."""
         for group in self._groups_of.pop(channel, set()):
             self._drop_consumer(group, channel)
             self._drop_producer(group, channel)
 
     def scan(self) -> None:
-        """Close the connections whose heartbeats stopped; to be called every 10 s."""
+        """Close the connections whose heartbeats stopped. Must be called every 10 s."""
         oldest = self._clock.monotonic() - CLIENT_EXPIRED_S
         tables = [group.clients for group in self.consumers.values()] + list(self.producers.values())
         expired = {info.channel for table in tables for info in table.values() if info.last_update_s < oldest}
@@ -219,10 +219,10 @@ class ClientRegistry:
             self.channel_closed(channel)
             channel.close()
 
-    # --- inside ------------------------------------------------------------------------------------------------------
+    # --- internals ----------------------------------------------------------------------------------------------------
 
     def _check_room(self, group: str, channel: Channel) -> None:
-        """Raises RemotingError when a client may not be added to a group."""
+        """Raises RemotingError when adding a client to a group would exceed a limit."""
         groups = self._groups_of.get(channel, ())
         if group in groups:
             return
@@ -231,7 +231,7 @@ class ClientRegistry:
             self._refusals.refuse(f"{channel.remote_address} is in {limit} groups, the limit (maxGroupsPerConnection)")
         if self._registration_count >= self._config.max_client_registrations:
             limit = self._config.max_client_registrations
-            self._refusals.refuse(f"clients are registered {limit} times, the limit (maxClientRegistrations)")
+            self._refusals.refuse(f"{limit} clients are registered, the limit (maxClientRegistrations)")
 
     def _check_subscriptions(self, data: ConsumerData) -> None:
         size = sum(
@@ -242,7 +242,7 @@ class ClientRegistry:
             self._refusals.refuse(f"subscriptions of {size} characters in one group, limit {SUBSCRIPTIONS_SIZE_MAX}")
 
     def _notify(self, group: ConsumerGroupInfo) -> None:
-        """Tell the clients of a group that it changed, unless the broker or the group wants no such calls."""
+        """Notify the clients of a group of a change, unless notifyConsumerIdsChangedEnable is off here or in the group."""
         group_config = self._groups.get(group.group)
         if not self._config.notify_consumer_ids_changed_enable:
             return
@@ -303,7 +303,7 @@ class ClientRegistry:
             del self._producers_by_id[client_id]
 
     def _unwatch(self, group: str, channel: Channel) -> None:
-        """A client of a connection left a group; it may be in it as the other kind still."""
+        """Count a client out of a group; the connection may still be in that group as the other kind of client."""
         self._registration_count -= 1
         groups, consumers, producers = self._groups_of.get(channel), self.consumers.get(group), self.producers.get(group)
         if groups is None or (consumers and channel in consumers.clients) or (producers and channel in producers):

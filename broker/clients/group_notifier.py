@@ -1,7 +1,7 @@
-"""NOTIFY_CONSUMER_IDS_CHANGED: tells the consumers of a group that it changed.
+"""GroupNotifier: sends NOTIFY_CONSUMER_IDS_CHANGED to the consumers of a group that changed.
 
-A group that changes several times in a turn is told once. Of a large group each change costs a message to every member, so
-it is told the less often the larger it is; clients look for themselves each 20 s.
+Several changes in one loop turn cause one notification. A notification costs one message per member, therefore large groups
+are notified less often, in proportion to their size; clients also rebalance by themselves every 20 s.
 """
 
 from collections.abc import Iterator
@@ -17,14 +17,17 @@ if TYPE_CHECKING:
     from pocketmq.broker.clients.client_registry import ConsumerGroupInfo
 
 SMALL_GROUP: Final = 16
-"""Groups up to this size are told with each turn."""
+"""Groups up to this size are notified in every turn in which they change."""
 PER_MEMBER_S: Final = 0.0005
+"""Minimum interval between notifications of a larger group, per member."""
 INTERVAL_MAX_S: Final = 1.0
+"""Upper bound of that interval."""
 LATER_S: Final = 0.1
+"""Time after which postponed notifications are tried again."""
 
 
 class GroupNotifier:
-    """The groups that changed and were not told yet."""
+    """The groups that changed and are not notified yet."""
 
     def __init__(self, timers: Timers, turn: Turn) -> None:
         self._timers = timers
@@ -35,7 +38,7 @@ class GroupNotifier:
         turn.add(Phase.WAKE, self._end_turn)
 
     def changed(self, group: "ConsumerGroupInfo") -> None:
-        """A group changed; it is told at the end of the turn."""
+        """Notify a changed group at the end of the turn, or later if it was notified recently."""
         self._changed[group.group] = group
         self._turn.arm()
 
@@ -45,20 +48,20 @@ class GroupNotifier:
         changed, self._changed = self._changed, {}
         now = self._timers.clock.monotonic()
         for name, group in changed.items():
-            if now >= group.next_told_s:
+            if now >= group.next_notify_s:
                 count = len(group.clients)
-                group.next_told_s = now + (min(count * PER_MEMBER_S, INTERVAL_MAX_S) if count > SMALL_GROUP else 0.0)
-                self._slices.start(self._tell(group))
+                group.next_notify_s = now + (min(count * PER_MEMBER_S, INTERVAL_MAX_S) if count > SMALL_GROUP else 0.0)
+                self._slices.start(self._notify(group))
             else:
                 if not self._later:
-                    self._timers.after(LATER_S, self._look_again)
+                    self._timers.after(LATER_S, self._retry_postponed)
                 self._later[name] = group
 
-    def _look_again(self) -> None:
+    def _retry_postponed(self) -> None:
         self._changed, self._later = self._later | self._changed, {}
         self._turn.arm()
 
-    def _tell(self, group: "ConsumerGroupInfo") -> Iterator[None]:
+    def _notify(self, group: "ConsumerGroupInfo") -> Iterator[None]:
         header = ConsumerGroupRequestHeader(group.group)
         for channel in tuple(group.clients):
             channel.invoke_oneway(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header)

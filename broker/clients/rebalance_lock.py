@@ -1,7 +1,7 @@
-"""Locks on queues, by which the consumers of an ordered group agree who reads which queue (Apache: RebalanceLockManager).
+"""RebalanceLock: locks by which each queue of an ordered group has one consumer (Apache: RebalanceLockManager).
 
-A lock is held for some time after it was last asked for, by default 60 s; clients ask again every 20 s. Time here is
-liveness: a jump of the calendar must not take a queue away from its consumer.
+A lock expires some time after its holder last requested it, by default 60 s; clients repeat the request every 20 s. Expiry
+uses monotonic time: a step of the calendar clock must not take a queue away from its consumer.
 """
 
 import logging
@@ -16,10 +16,10 @@ log = logging.getLogger("broker")
 
 
 class RebalanceLock:
-    """Group -> queue -> (client id, when it last asked)."""
+    """Table of group -> queue -> (client id, monotonic time of its last request)."""
 
     def __init__(self, clock: Clock, live_ms: int, count_max: int = 100_000) -> None:
-        """`live_ms`: how long a lock lives after its holder last asked. `count_max`: the number of locks at once."""
+        """`live_ms`: life of a lock after the last request of its holder. `count_max`: maximum number of locks."""
         self._clock = clock
         self._count_max = count_max
         self._count = 0
@@ -28,7 +28,7 @@ class RebalanceLock:
         self._groups: dict[str, dict[MessageQueue, tuple[str, float]]] = {}
 
     def lock_batch(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> list[MessageQueue]:
-        """Lock what is free, expired or the client's own already; returns the queues that it now holds."""
+        """Lock the queues that are free, expired or already held by the client. Return the queues that it now holds."""
         now = self._clock.monotonic()
         table = self._groups.get(group, {})
         locked = []
@@ -49,7 +49,7 @@ class RebalanceLock:
         return locked
 
     def unlock_batch(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
-        """Free the queues that this client holds; those of others stay locked."""
+        """Unlock those of the queues that this client holds."""
         table = self._groups.get(group, {})
         for queue in queues:
             if table.get(queue, ("", 0.0))[0] == client_id:
@@ -59,14 +59,14 @@ class RebalanceLock:
             self._groups.pop(group, None)
 
     def holder(self, group: str, queue: MessageQueue) -> str | None:
-        """The client that holds a live lock on `queue`, or None."""
+        """Return the id of the client that holds an unexpired lock on `queue`, or None."""
         row = self._groups.get(group, {}).get(queue)
         if row is None or self._clock.monotonic() - row[1] > self._live_s:
             return None
         return row[0]
 
     def expire(self) -> None:
-        """Forget what nobody has asked for any more, so that groups which come and go leave nothing behind."""
+        """Remove expired locks, so that short-lived groups leave no memory behind."""
         oldest = self._clock.monotonic() - self._live_s
         for group, table in list(self._groups.items()):
             for queue in [queue for queue, (_, asked_at) in table.items() if asked_at < oldest]:

@@ -1,4 +1,4 @@
-"""Deadlines in buckets of a tenth of a second: adding, removing and finding what is due cost the same for any number."""
+"""DeadlineWheel: deadlines in buckets of a tenth of a second; the cost per item is independent of their number."""
 
 import heapq
 from typing import Final, Generic, Protocol, TypeVar
@@ -7,7 +7,7 @@ BUCKET_S: Final = 0.1
 
 
 class Dated(Protocol):
-    """What has a deadline; `bucket` belongs to the wheel (None: in none)."""
+    """An item with a deadline; `bucket` is managed by the wheel (None: in no bucket)."""
 
     deadline_s: float
     bucket: int | None
@@ -17,10 +17,10 @@ D = TypeVar("D", bound=Dated)
 
 
 class DeadlineWheel(Generic[D]):
-    """Items by their deadline, which must not change while they are in the wheel."""
+    """Items by deadline. The deadline of an item must not change while it is in the wheel."""
 
     def __init__(self) -> None:
-        # An empty bucket stays as None until its time: it stands in the heap once.
+        # An emptied bucket stays as None until its time, so that its index is in the heap only once.
         self._buckets: dict[int, dict[D, None] | None] = {}
         self._heap: list[int] = []
 
@@ -34,7 +34,7 @@ class DeadlineWheel(Generic[D]):
         bucket[item] = None
 
     def discard(self, item: D) -> None:
-        """Take an item out; harmless when it is in no bucket."""
+        """Remove an item; do nothing when it is in no bucket."""
         index, item.bucket = item.bucket, None
         if index is None:
             return
@@ -45,7 +45,7 @@ class DeadlineWheel(Generic[D]):
             self._buckets[index] = None
 
     def pop_due(self, now: float) -> list[D]:
-        """Take out what is due, in the order of its buckets."""
+        """Remove and return the due items, ordered by bucket."""
         due: list[D] = []
         last = int(now / BUCKET_S)
         while self._heap and self._heap[0] <= last:
@@ -57,13 +57,13 @@ class DeadlineWheel(Generic[D]):
                 for item in found:
                     self.discard(item)
             if self._buckets[index] is not None:
-                break  # the bucket of this moment: some are still to come
+                break  # the bucket of the present moment has items that are not due yet
             heapq.heappop(self._heap)
             del self._buckets[index]
         return due
 
     def next_due_s(self) -> float | None:
-        """The earliest deadline; None when there is none."""
+        """Return the earliest deadline, or None when the wheel is empty."""
         while self._heap:
             bucket = self._buckets[self._heap[0]]
             if bucket is not None:

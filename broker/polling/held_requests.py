@@ -1,10 +1,11 @@
-"""Requests that are held until something comes, a time is over, or their connection closes: pulls and pops.
+"""HeldRequests: base of pulls and pops that are held until a message arrives, their time is over or the connection closes.
 
-Time here is liveness. One timer serves all: it is set for the earliest deadline, and fires at most every 0.1 s. The
-alternative, a timer a request, costs 1.5 us and as much to cancel.
+Deadlines are monotonic. One timer serves all requests: it is set for the earliest deadline and fires at most every 0.1 s.
+One timer per request would be more expensive.
 
-What is held has limits. A request beyond them is answered at once, and its connection is not read from for a second, or the
-client would ask again without a pause. Where all together are too many, the connection that has most gives some up.
+The number and size of held requests are limited. A request beyond a limit is answered at once, and its connection is not
+read from for a second, because the client would otherwise repeat the request without a pause. When the total is reached, the
+connection with the most held requests has some of them answered early.
 """
 
 import heapq
@@ -26,19 +27,19 @@ from pocketmq.runtime.work_slices import WorkSlices
 log = logging.getLogger("broker")
 
 TIMEOUT_MAX_S: Final = 3600.0
-"""Nothing is held longer, whatever it asks for."""
+"""Maximum time for which a request is held, whatever it asks for."""
 SUSPEND_S: Final = 1.0
-"""How long a connection that holds too much is not read from."""
+"""Time for which a connection over its limit is not read from."""
 UNREAD_S: Final = 0.25
-"""A request whose peer does not read its answers is looked at again after this."""
-_GIVEN_UP_AT_ONCE: Final = 128
+"""Delay before a request is tried again whose peer does not read its answers."""
+_EVICTED_AT_ONCE: Final = 128
 _LARGEST_COUNT: Final = 64
 
 R = TypeVar("R", bound=Response | None)
 
 
 class HoldLimits(NamedTuple):
-    """How much may be held: requests, of one connection, and their bytes."""
+    """Limits: requests in total and per connection, and their bytes in total."""
 
     count_max: int = 100_000
     per_connection_max: int = 4_096
@@ -46,7 +47,7 @@ class HoldLimits(NamedTuple):
 
 
 class HeldRequest:
-    """One request of `size` bytes; `deadline_s` is monotonic."""
+    """One held request of `size` bytes; `deadline_s` is monotonic."""
 
     __slots__ = ("bucket", "channel", "deadline_s", "deferred", "is_held", "size")
 
@@ -63,7 +64,7 @@ H = TypeVar("H", bound=HeldRequest)
 
 
 class HeldRequests(ABC, Generic[H]):
-    """What is held of one kind, by connection. A subclass knows by what else."""
+    """Held requests of one kind, by connection. Subclasses add their own keys."""
 
     def __init__(self, timers: Timers, limits: HoldLimits) -> None:
         self._timers = timers
@@ -78,20 +79,20 @@ class HeldRequests(ABC, Generic[H]):
         self.count = 0
         self.size = 0
         self.is_stopped = False
-        """Whether the broker stops: such requests are to be refused."""
+        """True while the broker stops: callers must refuse such requests."""
 
     @abstractmethod
     def _unlist(self, held: H) -> None:
-        """Forget a request."""
+        """Remove a request from the subclass's own tables."""
 
     @abstractmethod
     def _last_answer(self, held: H) -> Response:
-        """The answer to a request whose time is over."""
+        """Return the answer to a request whose time is over."""
 
     # --- holding ----------------------------------------------------------------------------------------------------
 
     def _has_room(self, channel: Channel, size: int) -> bool:
-        """Whether one more request may be held; if not, its connection is not read from for a while."""
+        """Return whether one more request may be held. If not, stop reading from its connection for a while."""
         limits, same_channel = self._limits, self._channels.get(channel)
         if same_channel is not None and len(same_channel) >= limits.per_connection_max:
             self._refuse(channel, f"it has {limits.per_connection_max} requests held (maxHeldRequestsPerConnection)")
@@ -108,14 +109,14 @@ class HeldRequests(ABC, Generic[H]):
             self._refuse(channel, what)
             return False
         self._refuse(largest, what)
-        count = min((self._weight(largest) + 1) // 2, _GIVEN_UP_AT_ONCE)
+        count = min((self._weight(largest) + 1) // 2, _EVICTED_AT_ONCE)
         for held in tuple(islice(self._channels[largest], count)):
             if held.is_held:
                 self._end(held)
         return self.count < limits.count_max and self.size + size <= limits.bytes_max
 
     def _next_largest(self) -> Channel | None:
-        """A connection that holds more than most; all are looked at for many calls together."""
+        """Return one of the connections with the most held requests; a scan of all connections serves many calls."""
         while self._largest:
             channel = self._largest.pop()
             if channel in self._channels:
@@ -170,11 +171,11 @@ class HeldRequests(ABC, Generic[H]):
     # --- answering --------------------------------------------------------------------------------------------------
 
     def _answer(self, held: H, response: Response) -> None:
-        """Answer a request that was removed. An answer that cannot be sent costs its own connection, no other."""
+        """Answer a removed request. If the answer cannot be sent, only its own connection is closed."""
         try:
             held.deferred.complete(response)
         except Exception:
-            log.exception("dropping %s: the answer to what it had held cannot be sent", held.channel)
+            log.exception("dropping %s: the answer to its held request cannot be sent", held.channel)
             held.channel.abort()
 
     def _end(self, held: H) -> None:
@@ -182,14 +183,14 @@ class HeldRequests(ABC, Generic[H]):
         self._answer(held, self._last_answer(held))
 
     def channel_closed(self, channel: Channel) -> None:
-        """Forget the requests of a connection that is gone."""
+        """Drop the requests of a closed connection."""
         for held in tuple(self._channels.get(channel, ())):
             self._remove(held)
 
     def stop(self) -> int:
-        """Answer all that is held and refuse further ones; returns how many there were.
+        """Answer all held requests and refuse further ones; return their number.
 
-        Java 4.9 and Go do not notice a closed connection: a request that is never answered costs them its time-out, 30 s.
+        Java 4.9 and Go do not notice a closed connection: without an answer they wait for their timeout, 30 s.
         """
         self.is_stopped = True
         listed = [held for same_channel in self._channels.values() for held in same_channel]
@@ -229,11 +230,11 @@ class HeldRequests(ABC, Generic[H]):
 
 
 def served(serve: Callable[[], R], what: object) -> R | Response:
-    """What `serve` answers, or what its error says; `what` was held is told of an error that nobody foresaw."""
+    """Return the answer of `serve`, or an error response. An unexpected exception is logged with `what`."""
     try:
         return serve()
     except RemotingError as error:
         return Response(error.code, remark=error.remark)
     except Exception as error:
-        log.exception("what was held of %s failed", what)
+        log.exception("a held request of %s failed", what)
         return Response(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")

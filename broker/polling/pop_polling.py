@@ -1,9 +1,11 @@
-"""Pops that wait for messages, and questions whether there are some (Apache: PopLongPollingService).
+"""PopLongPollingService: pops and NOTIFICATION requests that wait for messages (Apache has the same name).
 
-A pop that found nothing waits under its topic and under the retry topics that feed it. When one of these grows, the pops of
-each group that wait there are tried in the order in which they came, until one finds nothing: what came is taken. A pop that
-nobody served in its time is answered POLLING_TIMEOUT. A question takes nothing: as in Apache, each message is told to the
-newest of a group that wait at its queue and to the newest of those that wait at any queue.
+A pop that found nothing waits under its topic and the retry topics that feed it. When one of these topics grows, the waiting
+pops of each group are tried in order of arrival until one finds nothing. A pop not served in its time is answered
+POLLING_TIMEOUT.
+
+A NOTIFICATION request asks whether there are messages and takes none. As in Apache, each new message answers two requests of
+a group: the newest that waits at its queue and the newest that waits at any queue.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -17,16 +19,16 @@ from pocketmq.runtime.timers import Timers
 from pocketmq.store.format.message import Arrival
 
 WAITING_PER_QUEUE_MAX: Final = 1024
-"""Of one group at one queue of one topic (popPollingSize)."""
+"""Maximum number of waiting pops of a group at one queue of a topic (popPollingSize)."""
 EARLY_S: Final = 0.05
-"""So much before its time is over a pop is answered, as in Apache."""
+"""A pop is answered this long before its time is over, as in Apache."""
 
 PollKey = tuple[str, str, int]
-"""Topic, group, queue id; -1 is any queue."""
+"""Topic, group, queue id (-1: any queue)."""
 
 
 class Poll(HeldRequest):
-    """One pop that waits, or one question whether there is something to pop."""
+    """One waiting pop or NOTIFICATION request."""
 
     __slots__ = ("empty", "key", "serve", "topics")
 
@@ -48,25 +50,25 @@ class Poll(HeldRequest):
 
     @property
     def may_be_served(self) -> bool:
-        """Whether it still waits, and its peer reads what it is sent: what a pop takes others do not get."""
+        """Whether it still waits and its peer reads: messages popped for a peer that does not read reach no other."""
         return self.is_held and self.channel.is_writable
 
     def waits_at(self, topic: str, queue_id: int) -> bool:
-        """Whether it is fed by a queue of one of its topics: by any of a retry topic."""
+        """Whether messages of that queue answer this poll; of a retry topic those of every queue do."""
         return topic != self.key[0] or self.key[2] in (-1, queue_id)
 
 
 class PopLongPollingService(HeldRequests[Poll]):
-    """The pops that wait, by topic and group."""
+    """The waiting pops by topic and group."""
 
     def __init__(self, timers: Timers, limits: HoldLimits = HoldLimits()) -> None:  # noqa: B008
         super().__init__(timers, limits)
-        # Topic -> group -> polls in the order in which they came.
+        # Topic -> group -> polls in order of arrival.
         self._waiting: dict[str, dict[str, dict[Poll, None]]] = {}
         self._counts: dict[PollKey, int] = {}
-        # How many messages came.
+        # (topic, queue id) -> number of messages that arrived in this turn.
         self._grown: dict[tuple[str, int], int] = {}
-        # Queues for which pops are tried in slices -> how many messages came meanwhile.
+        # Queues for which polls are being tried in slices -> number of messages that arrived since the round began.
         self._rounds: dict[tuple[str, int], int] = {}
 
     def wait(
@@ -79,9 +81,9 @@ class PopLongPollingService(HeldRequests[Poll]):
         channel: Channel,
         size: int = 0,
     ) -> Deferred | None:
-        """Try `serve` again whenever one of `topics` grows, until it has an answer; after `timeout_s` answer `empty()`.
+        """Call `serve` whenever one of `topics` grows, until it returns an answer; after `timeout_s` answer `empty()`.
 
-        None when too many wait already.
+        Return None when a limit is reached.
         """
         if self._counts.get(key, 0) >= WAITING_PER_QUEUE_MAX or not self._has_room(channel, size):
             return None
@@ -93,11 +95,11 @@ class PopLongPollingService(HeldRequests[Poll]):
         return self._keep(poll, now)
 
     def waiting_at(self, key: PollKey) -> int:
-        """How many pops of a group wait at a queue."""
+        """Return the number of polls of a group that wait at a queue."""
         return self._counts.get(key, 0)
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
-        """Queues grew; who waits there is served in the turn's WAKE phase."""
+        """Record grown queues; polls that wait there are served in the turn's WAKE phase."""
         if self._waiting:
             for arrival in arrivals:
                 if arrival.topic in self._waiting:
@@ -105,11 +107,11 @@ class PopLongPollingService(HeldRequests[Poll]):
                     self._grown[queue] = self._grown.get(queue, 0) + len(arrival.tags_codes)
 
     def look_at(self, topic: str, queue_id: int) -> None:
-        """There may be something in a queue again, for who waits there."""
+        """Have the polls that wait at a queue tried again, because it may have messages to pop again."""
         self._grown.setdefault((topic, queue_id), 1)
 
     def wake(self) -> None:
-        """Serve who waits at what grew. To be run in the turn's WAKE phase."""
+        """Serve the polls that wait at grown queues. Runs in the turn's WAKE phase."""
         grown, self._grown = self._grown, {}
         for place, count in grown.items():
             if place in self._rounds:
@@ -118,7 +120,7 @@ class PopLongPollingService(HeldRequests[Poll]):
                 self._slices.start(self._round(place, count))
 
     def _round(self, place: tuple[str, int], count: int) -> Iterator[None]:
-        """Try the pops of each group that wait at a queue, and again for what came meanwhile."""
+        """Try the waiting polls of each group at a queue, then again for the arrivals during the round."""
         topic = place[0]
         self._rounds[place] = 0
         try:
@@ -126,13 +128,13 @@ class PopLongPollingService(HeldRequests[Poll]):
                 for group in tuple(self._waiting.get(topic, ())):
                     polls = self._waiting.get(topic, {}).get(group, ())
                     yield from self._wake(tuple(polls), topic, place[1], count)
-                    yield  # also where no peer of the group reads
+                    yield  # also when no poll of the group was tried
                 count, self._rounds[place] = self._rounds[place], 0
         finally:
             del self._rounds[place]
 
     def _wake(self, polls: tuple[Poll, ...], topic: str, queue_id: int, count: int) -> Iterator[None]:
-        """Serve those of one group that wait at a queue to which `count` messages came."""
+        """Serve the polls of one group that wait at a queue with `count` new messages."""
         for poll in polls:
             if poll.waits_at(topic, queue_id) and poll.may_be_served:
                 is_served = self._serve(poll)
@@ -141,7 +143,7 @@ class PopLongPollingService(HeldRequests[Poll]):
                     break
 
     def wake_all(self, topic: str) -> None:
-        """Serve every pop of a topic: it went away."""
+        """Serve every poll of a topic, after it was deleted."""
         polls = [poll for same_group in self._waiting.get(topic, {}).values() for poll in same_group]
         if polls:
             self._slices.start(self._serving(polls))
@@ -153,7 +155,7 @@ class PopLongPollingService(HeldRequests[Poll]):
             yield
 
     def _serve(self, poll: Poll) -> bool:
-        """Answer a pop if there is something for it; whether there was."""
+        """Answer a poll if `serve` has an answer; return whether it had."""
         response = served(poll.serve, poll.key)
         if response is None:
             return False
@@ -180,10 +182,10 @@ class PopLongPollingService(HeldRequests[Poll]):
 
 
 class NotificationLongPollingService(PopLongPollingService):
-    """The questions that wait."""
+    """The waiting NOTIFICATION requests."""
 
     def _wake(self, polls: tuple[Poll, ...], topic: str, queue_id: int, count: int) -> Iterator[None]:
-        left: dict[int, int] = {}  # by the queue at which they wait
+        left: dict[int, int] = {}  # waited-for queue id (-1: any) -> messages not announced yet
         for poll in reversed(polls):
             place = poll.key[2]
             if poll.waits_at(topic, queue_id) and poll.may_be_served and left.setdefault(place, count):
