@@ -271,7 +271,7 @@ class QueueReader:
         file = _file_at(self.commit_log.mapped_files, physical_offset)
         if is_sound(file.view, physical_offset - file.start_offset, size):
             return True
-        what = f"a queue points at a record of {size} bytes at physical offset {physical_offset}, but the log has none there"
+        what = f"no record of {size} bytes is at physical offset {physical_offset} of the log, but a queue points at one"
         self._unsound.refused("damage", what)
         return False
 
