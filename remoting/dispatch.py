@@ -149,19 +149,24 @@ def routes(*rows: Route | Iterable[Route]) -> dict[int, Route]:
     return table
 
 
+_Quick = tuple[Callable[[bytes], Request[Any]], Callable[[bytes, Any], bool], Handler]
+"""Decoder of a JSON header, the check of its keys, and the handler."""
+
+
 class Dispatcher:
     """Serves frames by a table of routes."""
 
     def __init__(self, services: Any, table: dict[int, Route], refused: frozenset[int] = frozenset()) -> None:
         self._services = services
         self._table = {code: route for code, route in table.items() if code not in refused}
-        self._quick: dict[bytes, tuple[Callable[[bytes], Request[Any]], Callable[[bytes, Any], bool], Handler]] = {}
+        self._starts: dict[bytes, Route] = {}
         for code, route in self._table.items():
-            quick = request_decoder(route.header), unique_keys_check(route.header), route.handler
             start = b'{"code":%d' % code
-            self._quick[start] = quick
+            self._starts[start] = route
             if len(start) < _START_SIZE:  # up to three digits: no search for the comma
-                self._quick[(start + b',"')[:_START_SIZE]] = quick
+                self._starts[(start + b',"')[:_START_SIZE]] = route
+        # Filled at the first request of each code: decoders are generated code, and most processes see few of the codes.
+        self._quick: dict[bytes, _Quick] = {}
 
     def serve(self, channel: Any, frame: Frame, out: list[Buffer]) -> None:
         """Serve one frame; append the answer to `out`, if it is ready. Raises FrameError to have the connection closed."""
@@ -170,6 +175,8 @@ class Dispatcher:
             self._serve_general(channel, frame, out)
             return
         quick = self._quick.get(header[:_START_SIZE]) or self._quick.get(header[: header.find(b",", 0, 24)])
+        if quick is None:
+            quick = self._add_quick(header)
         if quick is None:
             self._serve_general(channel, frame, out)
             return
@@ -188,6 +195,16 @@ class Dispatcher:
         request.channel = channel
         request.frame = frame
         self._answer(handler, request, out)
+
+    def _add_quick(self, header: bytes) -> _Quick | None:
+        """Generate the decoder for the code with which `header` starts; None if its start is not that of a known code."""
+        for start in (header[:_START_SIZE], header[: header.find(b",", 0, 24)]):
+            if route := self._starts.get(start):
+                self._quick[start] = quick = (
+                    request_decoder(route.header), unique_keys_check(route.header), route.handler,
+                )  # fmt: skip
+                return quick
+        return None
 
     def _serve_general(self, channel: Any, frame: Frame, out: list[Buffer]) -> None:
         serialize_type, header, body = frame
