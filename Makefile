@@ -74,13 +74,13 @@ check: $(VENV)/.dev
 	@$(PY) -m pytest $(TESTS) -n $(PROCESSES) --dist loadfile $(PYTEST_ARGS)
 
 simulate: $(VENV)/.dev
-	@$(PY) tests/store/simulator.py --seeds 0:$(SEEDS) $(SIMULATE_ARGS)
+	@$(PY) -m tests.store.simulator --seeds 0:$(SEEDS) $(SIMULATE_ARGS)
 
 fuzz: $(VENV)/.dev
-	@$(PY) tests/fuzz/fuzz_run.py $(FUZZ_ARGS)
+	@$(PY) -m tests.fuzz.fuzz_run $(FUZZ_ARGS)
 
 damage: $(VENV)/.dev
-	@$(PY) tests/broker/damage.py $(DAMAGE_ARGS)
+	@$(PY) -m tests.broker.damage $(DAMAGE_ARGS)
 
 bench: $(VENV)/.spark
 	@$(PY) -m bench.run $(BENCH_ARGS)

@@ -236,6 +236,21 @@ def test_no_module_prints_but_the_command_lines():
 # Tests
 
 
+def test_shared_test_modules_are_imported_from_the_package_tests():
+    """By their full name, so that neither pytest nor a program needs the folders of tests on `sys.path`."""
+    paths = sorted((ROOT / "tests").rglob("*.py"))
+    folders = {path.parent for path in paths}
+    assert [str(folder) for folder in folders if not (folder / "__init__.py").exists()] == []
+    shared = {path.stem for path in paths} - {"__init__"}
+    wrong = [f"{path}: {name}" for path in paths for name in imports(path) if name.split(".")[0] in shared]
+    wrong += [
+        f"{path}: sys.path"
+        for path in paths
+        if re.search(r"sys\.path(\.(append|insert)\(|\[.*\] *=| *\+=)", path.read_text())
+    ]
+    assert wrong == []
+
+
 def _is_sleep(node: ast.Call) -> bool:
     """A call of any `sleep`, but not of `sleep(0)`, which only gives the loop its turn."""
     called = node.func

@@ -23,11 +23,18 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
+import msgspec
 
-import msgspec  # noqa: E402
-from running import connected  # noqa: E402
-from small_store import (  # noqa: E402
+from pocketmq.broker.broker import Broker
+from pocketmq.runtime.clock import VirtualClock
+from pocketmq.runtime.lifecycle import StartError
+from pocketmq.store.disk.disk import Disk, StoreError
+from pocketmq.store.disk.file_disk import FileDisk
+from pocketmq.store.disk.memory_disk import MemoryDisk
+from pocketmq.store.format.record import bounds
+from pocketmq.store.queue.consume_queue import BrokenQueueError
+from tests.broker.running import connected
+from tests.broker.small_store import (
     BODIES,
     CANCELLED,
     GROUP,
@@ -43,15 +50,6 @@ from small_store import (  # noqa: E402
     opened,
     read_all,
 )
-
-from pocketmq.broker.broker import Broker  # noqa: E402
-from pocketmq.runtime.clock import VirtualClock  # noqa: E402
-from pocketmq.runtime.lifecycle import StartError  # noqa: E402
-from pocketmq.store.disk.disk import Disk, StoreError  # noqa: E402
-from pocketmq.store.disk.file_disk import FileDisk  # noqa: E402
-from pocketmq.store.disk.memory_disk import MemoryDisk  # noqa: E402
-from pocketmq.store.format.record import bounds  # noqa: E402
-from pocketmq.store.queue.consume_queue import BrokenQueueError  # noqa: E402
 
 CLEAN, KILLED = "clean", "killed"
 WAYS = ("deleted", "emptied", "halved")

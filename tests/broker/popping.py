@@ -4,8 +4,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from running import ask, connected, running_broker, until
-
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.pop.pop_record import Handle
 from pocketmq.remoting.client import RemotingClient
@@ -22,6 +20,7 @@ from pocketmq.runtime.clock import VirtualClock
 from pocketmq.store.disk.disk import Disk
 from pocketmq.store.format.properties import decode_properties
 from pocketmq.store.format.record import Record, decode_record
+from tests.broker.running import ask, connected, running_broker, until
 
 TOPIC, GROUP = "T", "g"
 INVISIBLE_MS = 60_000

@@ -6,8 +6,6 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
-from popping import Popper, records
-from running import ask, connected, create_topic, running_broker
 
 from pocketmq.broker.broker import Broker
 from pocketmq.remoting.bodies import ConsumerData, HeartbeatData, SubscriptionData, SubscriptionGroupConfig
@@ -23,6 +21,8 @@ from pocketmq.store.disk.disk import Disk
 from pocketmq.store.format.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_PREPARED_TYPE
 from pocketmq.store.format.properties import encode_properties
 from pocketmq.store.format.record import BadRecordError
+from tests.broker.popping import Popper, records
+from tests.broker.running import ask, connected, create_topic, running_broker
 
 SIZES: dict[str, Any] = {
     "mapped_file_size_commit_log": 1 << 13,

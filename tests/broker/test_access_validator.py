@@ -4,9 +4,6 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from acl_files import MORE_ACL, acl_home
-from data_path import DataPath, records
-from running import ask, connected, running_broker
 
 from pocketmq.broker.access.access_table import ADMIN_CODES, RESOURCES, SIGNED_CODES
 from pocketmq.broker.access.access_validator import guard
@@ -28,6 +25,9 @@ from pocketmq.remoting.signature import ACCESS_KEY, SIGNATURE, Signer
 from pocketmq.runtime.clock import VirtualClock
 from pocketmq.runtime.lifecycle import StartError
 from pocketmq.store.format.message import TRANSACTION_PREPARED_TYPE
+from tests.broker.acl_files import MORE_ACL, acl_home
+from tests.broker.data_path import DataPath, records
+from tests.broker.running import ask, connected, running_broker
 
 USER, ADMIN, MORE = ("RocketMQ", "12345678"), ("rocketmq2", "12345678"), ("moreKeys", "moreSecret")
 SERVED = (0, None)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import ask, connected, create_topic, running_broker
 
 from pocketmq.broker.broker import Broker
 from pocketmq.remoting import fastjson
@@ -39,6 +38,7 @@ from pocketmq.remoting.headers.query import (
 from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
 from pocketmq.remoting.headers.topic import CreateTopicRequestHeader, TopicRequestHeader
 from pocketmq.runtime import properties_file
+from tests.broker.running import ask, connected, create_topic, running_broker
 
 RECORDED = Path(__file__).parents[1] / "golden" / "wire" / "mqadmin494.jsonl.gz"
 MAPS = {

@@ -5,18 +5,14 @@ Each message whose sender got an answer is in the log afterwards, where the answ
 
 import asyncio
 import logging
-import sys
-from pathlib import Path
 
 import pytest
-from any_requests import AnyRequests
-from data_path import AtOnce, DataPath, SteppedClock, StubChannel
 
 from pocketmq.broker.put.message_id import decode_message_id
 from pocketmq.remoting.codes import RequestCode
-
-sys.path.append(str(Path(__file__).parents[1] / "store"))
-from power_cut_disk import PowerCutDisk, Stopped  # noqa: E402
+from tests.broker.any_requests import AnyRequests
+from tests.broker.data_path import AtOnce, DataPath, SteppedClock, StubChannel
+from tests.store.power_cut_disk import PowerCutDisk, Stopped
 
 SEEDS, LIVES = 16, 4
 SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)

@@ -4,11 +4,11 @@ import asyncio
 import logging
 
 import pytest
-from any_requests import AnyRequests
-from data_path import DataPath, StubChannel
 
 from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.message_store import MessageStore
+from tests.broker.any_requests import AnyRequests
+from tests.broker.data_path import DataPath, StubChannel
 
 SEEDS, REQUESTS = 20, 2000
 

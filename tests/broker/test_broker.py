@@ -6,7 +6,6 @@ import socket
 from pathlib import Path
 
 import pytest
-from running import ask, connected, create_topic, route, running_broker, running_namesrv, until
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
@@ -19,6 +18,7 @@ from pocketmq.runtime.lifecycle import StartError
 from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.disk.file_disk import FileDisk
 from pocketmq.store.disk.memory_disk import MemoryDisk
+from tests.broker.running import ask, connected, create_topic, route, running_broker, running_namesrv, until
 
 SUSPEND_AND_SUBSCRIPTION = 2 | 4
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from data_path import DataPath, StubChannel, records
 
 from pocketmq.broker.put.message_id import decode_message_id
 from pocketmq.remoting.bodies import TopicConfig
@@ -23,6 +22,7 @@ from pocketmq.remoting.frame import Frame, FrameBuffer
 from pocketmq.remoting.header import CommandHeader
 from pocketmq.remoting.headers.query import ViewMessageRequestHeader
 from pocketmq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
+from tests.broker.data_path import DataPath, StubChannel, records
 
 FOLDER = Path(__file__).parents[1] / "golden" / "wire"
 RECORDINGS = [

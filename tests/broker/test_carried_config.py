@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import running_broker
 
 from pocketmq.remoting.bodies import SubscriptionGroupConfig, TopicConfig
 from pocketmq.runtime.lifecycle import StartError
 from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.format.config_document import SEAL_KEY, decode_document
+from tests.broker.running import running_broker
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

@@ -1,5 +1,4 @@
 import pytest
-from data_path import DataPath, StubChannel, until
 
 from pocketmq.broker.clients.client_registry import CLIENT_EXPIRED_S
 from pocketmq.remoting.bodies import (
@@ -13,6 +12,7 @@ from pocketmq.remoting.bodies import (
 )
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.consumer import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
+from tests.broker.data_path import DataPath, StubChannel, until
 
 
 def heartbeat(client_id, topics=("T",), group="cg", version=1, **fields):

@@ -3,12 +3,12 @@
 import random
 
 import pytest
-from timed import DAY, MINUTE, SECOND, Timed
 
 from pocketmq.broker.delay.clock_steps import ClockSteps
 from pocketmq.runtime.clock import VirtualClock
 from pocketmq.store.disk.disk import Disk
 from pocketmq.store.disk.memory_disk import MemoryDisk
+from tests.broker.timed import DAY, MINUTE, SECOND, Timed
 
 
 def copied(disk: Disk) -> MemoryDisk:

@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-from running import ask, connected, route, running_namesrv
 
 from pocketmq.broker.__main__ import PROGRAM, main
 from pocketmq.broker.broker import Broker
@@ -17,6 +16,7 @@ from pocketmq.runtime.config import items_of
 from pocketmq.runtime.lifecycle import StartError
 from pocketmq.store.config import IGNORED_KEYS as STORE_IGNORED_KEYS
 from pocketmq.store.config import MessageStoreConfig
+from tests.broker.running import ask, connected, route, running_namesrv
 
 EXAMPLES = {
     "namesrvAddr", "bindAddress", "brokerIP1", "brokerIP2", "advertisedPort", "storePathRootDir", "storePathCommitLog",

@@ -6,9 +6,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from data_path import SteppedClock
-from running import ask, connected, create_topic, running_broker, until
-from test_route_wait import slow_name_server
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.registration.registration import PAUSE_PER_ROUND
@@ -20,6 +17,9 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.dispatch import Deferred, RemotingError
 from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
+from tests.broker.data_path import SteppedClock
+from tests.broker.running import ask, connected, create_topic, running_broker, until
+from tests.broker.test_route_wait import slow_name_server
 
 Create = Callable[[RemotingClient, Broker, int], Awaitable[RemotingCommand]]
 

@@ -4,7 +4,7 @@ what it lost, or refuses and names the file.
 A pinned sample; `make damage DAMAGE_ARGS="--every"` flips every bit of the small files.
 """
 
-from damage import Damage, Matrix, failures_of
+from tests.broker.damage import Damage, Matrix, failures_of
 
 SEED, FLIPS = 32, 120
 FOLDER_SHARE = 5

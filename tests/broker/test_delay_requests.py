@@ -4,7 +4,6 @@ import base64
 import json
 
 import pytest
-from data_path import TOPIC, DataPath, send_header, until
 
 from pocketmq.broker.delay import delay_query
 from pocketmq.remoting.bodies import decode_body
@@ -16,6 +15,7 @@ from pocketmq.remoting.headers.delay import (
     DelayedMessageRequestHeader,
     QueryDelayedRequestHeader,
 )
+from tests.broker.data_path import TOPIC, DataPath, send_header, until
 
 HOUR_MS = 3_600_000
 

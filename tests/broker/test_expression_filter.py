@@ -1,7 +1,6 @@
 """Pulls of consumers that subscribe by SQL92."""
 
 import pytest
-from data_path import TOPIC, DataPath, pull_header, records, send_header, until
 
 from pocketmq.remoting.bodies import (
     CheckClientRequestBody,
@@ -14,6 +13,7 @@ from pocketmq.remoting.bodies import (
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.consumer import UnregisterClientRequestHeader
 from pocketmq.store.format.config_document import SEAL_KEY, check_seal, decode_document
+from tests.broker.data_path import TOPIC, DataPath, pull_header, records, send_header, until
 
 SQL = {"expression_type": "SQL92"}
 

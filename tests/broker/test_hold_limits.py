@@ -3,7 +3,6 @@
 import time
 
 import pytest
-from data_path import TOPIC, DataPath, StubChannel, pull_header, records, send_header, until
 
 from pocketmq.broker.polling.deadline_wheel import DeadlineWheel
 from pocketmq.broker.polling.held_requests import HeldRequest, HoldLimits
@@ -13,6 +12,7 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Response
 from pocketmq.runtime.timers import Timers
 from pocketmq.store.format.message import Arrival
+from tests.broker.data_path import TOPIC, DataPath, StubChannel, pull_header, records, send_header, until
 
 SUSPEND = 2 | 4
 

@@ -7,9 +7,6 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from data_path import TOPIC, DataPath, pull_header, records
-from linear import assert_linear, cpu_s
-from running import ask, connected, create_topic, running_broker, until
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.filter.expression import OPERATORS_MAX, ExpressionError
@@ -26,6 +23,9 @@ from pocketmq.remoting.headers.query import ConsumerRunningInfoRequestHeader
 from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
 from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.format.properties import mark_of, value_of
+from tests.broker.data_path import TOPIC, DataPath, pull_header, records
+from tests.broker.running import ask, connected, create_topic, running_broker, until
+from tests.golden.linear import assert_linear, cpu_s
 
 GROUP = "cg"
 

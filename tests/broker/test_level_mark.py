@@ -11,9 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import running_broker
-from test_timer_accidents import HandLoop
-from timed import HOST, InlineExecutor
 
 from pocketmq.broker.delay.delay_cancelled import DelayCancelled
 from pocketmq.broker.delay.level_mark import LevelMark
@@ -32,9 +29,10 @@ from pocketmq.store.format.message import SCHEDULE_TOPIC, Message, PutStatus
 from pocketmq.store.format.properties import encode_properties
 from pocketmq.store.format.record import decode_record
 from pocketmq.store.message_store import MessageStore
-
-sys.path.append(str(Path(__file__).parents[1] / "store"))
-from power_cut_disk import PowerCutDisk, Stopped  # noqa: E402
+from tests.broker.running import running_broker
+from tests.broker.test_timer_accidents import HandLoop
+from tests.broker.timed import HOST, InlineExecutor
+from tests.store.power_cut_disk import PowerCutDisk, Stopped
 
 MARK, OFFSETS = "/store/config/levelmark", "/store/config/delayOffset.json"
 LEVELS = "1s 2s 3s 4s 5s 6s"

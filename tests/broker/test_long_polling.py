@@ -1,8 +1,8 @@
 import pytest
-from data_path import TOPIC, DataPath, StubChannel, pull_header, records, send_header, until
 
 from pocketmq.broker.polling.long_polling import PERIOD_S, WOKEN_AT_ONCE
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from tests.broker.data_path import TOPIC, DataPath, StubChannel, pull_header, records, send_header, until
 
 SUSPEND = 2 | 4
 

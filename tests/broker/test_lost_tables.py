@@ -6,8 +6,6 @@ import logging
 from typing import Any
 
 import pytest
-from data_path import TOPIC, DataPath, pull_header
-from running import ask, connected, running_broker, until
 
 from pocketmq.broker.broker import Broker
 from pocketmq.remoting.bodies import TopicConfig, decode_body
@@ -19,6 +17,8 @@ from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.format.message import SCHEDULE_TOPIC, Message, PutStatus
 from pocketmq.store.format.properties import encode_properties
 from pocketmq.store.format.record import decode_record
+from tests.broker.data_path import TOPIC, DataPath, pull_header
+from tests.broker.running import ask, connected, running_broker, until
 
 CONFIG = "/store/config"
 HOST = bytes((127, 0, 0, 1, 0, 0, 0, 1))

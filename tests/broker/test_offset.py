@@ -1,5 +1,4 @@
 import pytest
-from data_path import TOPIC, DataPath
 
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.offset import (
@@ -8,6 +7,7 @@ from pocketmq.remoting.headers.offset import (
     SearchOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
+from tests.broker.data_path import TOPIC, DataPath
 
 
 @pytest.fixture

@@ -3,11 +3,11 @@
 import os
 
 import pytest
-from acl_files import MORE_ACL, PLAIN_ACL, acl_home
 
 from pocketmq.broker.acl.access_rules import PUB, SUB, AclError
 from pocketmq.broker.acl.plain_permission import PlainPermissionManager
 from pocketmq.runtime.clock import VirtualClock
+from tests.broker.acl_files import MORE_ACL, PLAIN_ACL, acl_home
 
 NOW_MS = 1_795_322_731_934
 # What Apache 4.9.4 wrote for the same call.

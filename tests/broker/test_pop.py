@@ -2,14 +2,10 @@
 
 import base64
 import random
-import sys
 import time
-from pathlib import Path
 
 import msgspec
 import pytest
-from popping import GROUP, INVISIBLE_MS, REVIVE_TOPIC, TOPIC, Popper, popping, records
-from running import SMALL, ask, until
 
 from pocketmq.broker.pop.pop_record import FIRST_POP_TIME, REVIVE_GROUP, Handle
 from pocketmq.remoting.bodies import decode_body
@@ -23,9 +19,9 @@ from pocketmq.runtime.clock import VirtualClock
 from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.format.message import Message, PutResult
 from pocketmq.store.format.properties import decode_properties
-
-sys.path.append(str(Path(__file__).parents[1] / "store"))
-from power_cut_disk import PowerCutDisk  # noqa: E402
+from tests.broker.popping import GROUP, INVISIBLE_MS, REVIVE_TOPIC, TOPIC, Popper, popping, records
+from tests.broker.running import SMALL, ask, until
+from tests.store.power_cut_disk import PowerCutDisk
 
 
 async def test_what_is_acknowledged_never_comes_again_and_the_rest_does_when_its_time_is_over() -> None:

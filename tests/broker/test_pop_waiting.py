@@ -1,13 +1,13 @@
 """Pops that wait, and what tells a client whether there is something to pop, against a broker on the virtual clock."""
 
 import pytest
-from popping import GROUP, INVISIBLE_MS, TOPIC, popping, records
-from running import ask
 
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.offset import QueryConsumerOffsetRequestHeader
 from pocketmq.remoting.headers.pop import NotificationRequestHeader, PeekMessageRequestHeader
 from pocketmq.remoting.headers.topic import TopicRequestHeader
+from tests.broker.popping import GROUP, INVISIBLE_MS, TOPIC, popping, records
+from tests.broker.running import ask
 
 
 async def test_a_pop_waits_for_a_message_and_one_alone_gets_it() -> None:

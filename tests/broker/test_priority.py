@@ -4,10 +4,10 @@ import os
 import sys
 
 import pytest
-from running import running_broker
 
 from pocketmq.cli import processes
 from pocketmq.runtime import priority
+from tests.broker.running import running_broker
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has such priorities")
 

@@ -1,10 +1,10 @@
 import pytest
-from data_path import STORE_HOST, TOPIC, DataPath, pull_header, records
 
 from pocketmq.remoting.bodies import ConsumerData, HeartbeatData, SubscriptionData, TopicConfig, encode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.store.format.message import PutResult, PutStatus
 from pocketmq.store.format.properties import decode_properties
+from tests.broker.data_path import STORE_HOST, TOPIC, DataPath, pull_header, records
 
 
 @pytest.fixture

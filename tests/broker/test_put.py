@@ -1,7 +1,6 @@
 import asyncio
 
 import pytest
-from data_path import TOPIC, DataPath, send_header, until
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ from pocketmq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
 from pocketmq.remoting.headers.transaction import EndTransactionRequestHeader
 from pocketmq.store.format.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE
 from pocketmq.store.format.properties import decode_properties, encode_properties, is_odd
+from tests.broker.data_path import TOPIC, DataPath, send_header, until
 
 stored = StoredProperties("C")
 text = st.text(st.characters(blacklist_characters="\0\x01\x02", blacklist_categories=("Cs",)), max_size=5)

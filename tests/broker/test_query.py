@@ -1,10 +1,10 @@
 import pytest
-from data_path import TOPIC, DataPath, records
 
 from pocketmq.broker.put.message_id import decode_message_id
 from pocketmq.remoting.bodies import LockBatchBody, LockOkBody, MessageQueue, decode_body, encode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.query import QueryMessageRequestHeader, ViewMessageRequestHeader
+from tests.broker.data_path import TOPIC, DataPath, records
 
 
 @pytest.fixture

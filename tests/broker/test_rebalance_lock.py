@@ -1,7 +1,6 @@
-from data_path import SteppedClock
-
 from pocketmq.broker.clients.rebalance_lock import RebalanceLock
 from pocketmq.remoting.bodies import MessageQueue
+from tests.broker.data_path import SteppedClock
 
 Q0, Q1 = MessageQueue("b", 0, "T"), MessageQueue("b", 1, "T")
 LIVE_MS = 60_000

@@ -5,11 +5,11 @@ import logging
 import time
 
 import pytest
-from running import connected, create_topic, route, running_broker, running_namesrv, until
 
 from pocketmq.broker.registration import registration
 from pocketmq.broker.registration.registration import Registration
 from pocketmq.remoting.codes import ResponseCode
+from tests.broker.running import connected, create_topic, route, running_broker, running_namesrv, until
 
 
 async def test_a_name_server_that_is_down_is_logged_once_and_found_again(caplog: pytest.LogCaptureFixture) -> None:

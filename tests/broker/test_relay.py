@@ -6,8 +6,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from data_path import TOPIC, DataPath, StubChannel
-from running import ask, connected, create_topic, running_broker, until
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.handlers import relay
@@ -22,6 +20,8 @@ from pocketmq.remoting.header import NoHeader
 from pocketmq.remoting.headers.consumer import ConsumerStatusRequestHeader
 from pocketmq.remoting.headers.offset import ResetOffsetRequestHeader
 from pocketmq.remoting.headers.query import ConsumeMessageDirectlyRequestHeader, ConsumerRunningInfoRequestHeader
+from tests.broker.data_path import TOPIC, DataPath, StubChannel
+from tests.broker.running import ask, connected, create_topic, running_broker, until
 
 GROUP = "cg"
 QUEUES = [f'{{"brokerName":"b","queueId":{queue_id},"topic":"{TOPIC}"}}' for queue_id in range(4)]

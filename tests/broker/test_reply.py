@@ -6,8 +6,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from data_path import records
-from running import ask, connected, running_broker
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.handlers import reply
@@ -19,6 +17,8 @@ from pocketmq.remoting.header import NoHeader
 from pocketmq.remoting.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from pocketmq.store.format.properties import decode_properties
 from pocketmq.store.format.record import Record
+from tests.broker.data_path import records
+from tests.broker.running import ask, connected, running_broker
 
 REPLY_TOPIC = "DefaultCluster_REPLY_TOPIC"
 PROPERTIES = {"REPLY_TO_CLIENT": "asker@1", "CORRELATION_ID": "c-1", "TTL": "3000", "MSG_TYPE": "reply"}

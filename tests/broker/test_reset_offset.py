@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 import pytest
-from data_path import TOPIC, DataPath, StubChannel, pull_header
 
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -16,6 +15,7 @@ from pocketmq.remoting.headers.offset import (
     UpdateConsumerOffsetRequestHeader,
 )
 from pocketmq.remoting.headers.pop import PopMessageRequestHeader
+from tests.broker.data_path import TOPIC, DataPath, StubChannel, pull_header
 
 GROUP = "cg"
 SUSPEND, COMMIT = 2 | 4, 1 | 4

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from running import ask, connected, create_topic, running_broker, until
 
 from pocketmq.broker.broker import Broker
 from pocketmq.remoting.bodies import ConsumerData, HeartbeatData, encode_body
@@ -21,6 +20,7 @@ from pocketmq.remoting.server import RemotingServer
 from pocketmq.runtime.clock import SystemClock
 from pocketmq.runtime.timers import Timers
 from pocketmq.runtime.turn import Turn
+from tests.broker.running import ask, connected, create_topic, running_broker, until
 
 
 class SlowNameServer:

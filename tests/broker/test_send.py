@@ -3,12 +3,12 @@ import struct
 from time import monotonic
 
 import pytest
-from data_path import STORE_HOST, TOPIC, DataPath, send_header
 
 from pocketmq.broker.put.message_id import decode_message_id
 from pocketmq.remoting.bodies import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.store.format.properties import decode_properties
+from tests.broker.data_path import STORE_HOST, TOPIC, DataPath, send_header
 
 
 def member(body, properties="", flag=0):

@@ -1,12 +1,12 @@
 import asyncio
 
 import pytest
-from data_path import DataPath
 
 from pocketmq.broker.put.message_id import encode_message_id
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
 from pocketmq.store.format.properties import decode_properties
+from tests.broker.data_path import DataPath
 
 RETRY, DLQ, SCHEDULE = "%RETRY%cg", "%DLQ%cg", "SCHEDULE_TOPIC_XXXX"
 

@@ -5,13 +5,13 @@ import threading
 from typing import Any
 
 import pytest
-from data_path import send_header
-from running import ask, connected, create_topic, running_broker, until
 
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.runtime.clock import VirtualClock
 from pocketmq.store.disk.disk import MappedRegion
 from pocketmq.store.disk.memory_disk import MemoryDisk
+from tests.broker.data_path import send_header
+from tests.broker.running import ask, connected, create_topic, running_broker, until
 
 
 class StuckRegion(MappedRegion):

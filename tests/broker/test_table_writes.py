@@ -9,9 +9,6 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from data_path import send_header
-from running import ask, connected, create_topic, running_broker, until
-from test_slow_disk import StuckDisk
 
 from pocketmq.broker.broker import Broker
 from pocketmq.remoting.bodies import (
@@ -33,6 +30,9 @@ from pocketmq.remoting.pop_bodies import MessageRequestMode
 from pocketmq.runtime.lifecycle import StartError
 from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.format.config_document import SEAL_KEY, decode_document, encode_document, sealed
+from tests.broker.data_path import send_header
+from tests.broker.running import ask, connected, create_topic, running_broker, until
+from tests.broker.test_slow_disk import StuckDisk
 
 CONFIG = "/store/config"
 TOPICS, GROUPS = f"{CONFIG}/topics.json", f"{CONFIG}/subscriptionGroup.json"

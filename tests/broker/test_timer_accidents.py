@@ -1,19 +1,15 @@
 """Timers through kills and power cuts at any step: nothing is lost or early, and only what was under way comes twice."""
 
 import random
-import sys
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from timed import DAY, MINUTE, SECOND, InlineExecutor, Timed
 
 from pocketmq.runtime.clock import VirtualClock
-
-sys.path.append(str(Path(__file__).parents[1] / "store"))
-from power_cut_disk import PowerCutDisk, Stopped  # noqa: E402
+from tests.broker.timed import DAY, MINUTE, SECOND, InlineExecutor, Timed
+from tests.store.power_cut_disk import PowerCutDisk, Stopped
 
 DELAYS_MS = (1, 3, 700, 999, 1000, 1001, 2500, 30 * SECOND, 59 * SECOND, 61 * SECOND, 200 * SECOND, 1000 * SECOND, DAY)
 

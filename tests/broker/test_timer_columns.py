@@ -4,7 +4,6 @@ import random
 
 import numpy as np
 import pytest
-from timed import HOST, Timed
 
 from pocketmq.broker.names import TIMER_TOPIC
 from pocketmq.broker.timer.timer_columns import TimerColumns, read_columns
@@ -12,6 +11,7 @@ from pocketmq.broker.timer.timer_enqueue import TimerReader
 from pocketmq.broker.timer.timer_record import TimerRecord, read_timer_record
 from pocketmq.store.format.java_hash import java_hash
 from pocketmq.store.format.message import Message, PutResult
+from tests.broker.timed import HOST, Timed
 
 NUMBERS = ("0", "7", "007", "-5", "+9", "1795282779542", "9" * 15, "9" * 16, "9" * 30, "soon", "1e3", "\u0663", "1 2", "")
 NAMES = (

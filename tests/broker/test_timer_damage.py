@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
-from timed import MINUTE, SECOND, InlineExecutor, Timed
 
 from pocketmq.runtime.clock import VirtualClock
 from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.format.layout import TIMER_LOG_UNIT_SIZE, TIMER_WHEEL_SLOT_SIZE
 from pocketmq.store.timer.timer_check import problems
+from tests.broker.timed import MINUTE, SECOND, InlineExecutor, Timed
 
 EXHAUSTIVE = os.environ.get("POCKETMQ_EXHAUSTIVE") == "1"
 PER_FILE = 7

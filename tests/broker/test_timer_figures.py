@@ -2,14 +2,13 @@
 
 import json
 
-from running import ask, connected, create_topic, running_broker, until
-
 from pocketmq.broker.figures.timer_figures import timer_lines
 from pocketmq.remoting.bodies import KVTable, decode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
 from pocketmq.runtime.clock import VirtualClock
 from pocketmq.store.format.layout import TIMER_CHECKPOINT_STRUCT
+from tests.broker.running import ask, connected, create_topic, running_broker, until
 
 KEYS = {"timerReadBehind", "timerOffsetBehind", "timerCongestNum", "timerEnqueueTps", "timerDequeueTps"}
 

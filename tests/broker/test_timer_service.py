@@ -4,13 +4,13 @@ import asyncio
 import random
 
 import pytest
-from timed import DAY, HOUR, MINUTE, SECOND, Timed
 
 from pocketmq.broker.timer import pending_timers as timer_list
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.store.format.message import Message, PutResult, PutStatus
 from pocketmq.store.format.properties import decode_properties
 from pocketmq.store.timer.timer_log import unit_times
+from tests.broker.timed import DAY, HOUR, MINUTE, SECOND, Timed
 
 
 async def test_each_kind_of_time_is_met_on_the_millisecond() -> None:

@@ -1,8 +1,6 @@
 """Transactions: prepared, committed, rolled back, and what is stored of it."""
 
 import pytest
-from data_path import TOPIC
-from transacting import COMMIT, INTERVAL_MS, OP, ROLLBACK, TIMEOUT_MS, UNKNOWN, Transacting, properties
 
 from pocketmq.broker.put.message_id import decode_message_id
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -10,6 +8,8 @@ from pocketmq.remoting.headers.transaction import EndTransactionRequestHeader
 from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.format.message import SCHEDULE_TOPIC, TRANSACTION_PREPARED_TYPE, TRANSACTION_TYPE_MASK
 from pocketmq.store.format.properties import decode_properties
+from tests.broker.data_path import TOPIC
+from tests.broker.transacting import COMMIT, INTERVAL_MS, OP, ROLLBACK, TIMEOUT_MS, UNKNOWN, Transacting, properties
 
 
 @pytest.fixture(params=["as it was put", "read from the log"])

@@ -5,22 +5,18 @@ is neither asked about nor delivered again.
 """
 
 import random
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
-from data_path import AtOnce, SteppedClock, send_header
-from transacting import COMMIT, GROUP, HALF, INTERVAL_MS, OP, ROLLBACK, TIMEOUT_MS, Transacting
 
 from pocketmq.broker.put.message_id import decode_message_id
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers.transaction import EndTransactionRequestHeader
 from pocketmq.store.format.message import TRANSACTION_PREPARED_TYPE
 from pocketmq.store.format.properties import encode_properties
-
-sys.path.append(str(Path(__file__).parents[1] / "store"))
-from power_cut_disk import PowerCutDisk, Stopped  # noqa: E402
+from tests.broker.data_path import AtOnce, SteppedClock, send_header
+from tests.broker.transacting import COMMIT, GROUP, HALF, INTERVAL_MS, OP, ROLLBACK, TIMEOUT_MS, Transacting
+from tests.store.power_cut_disk import PowerCutDisk, Stopped
 
 SMALL = {
     "flush_disk_type": "SYNC_FLUSH",

@@ -1,8 +1,12 @@
 """Transactions that nobody ends: who is asked, when, how often; and what a process that ends in the middle leaves."""
 
 import pytest
-from data_path import TOPIC, records
-from transacting import (
+
+from pocketmq.broker.put.message_id import encode_message_id
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers.transaction import ResumeCheckHalfMessageRequestHeader
+from tests.broker.data_path import TOPIC, records
+from tests.broker.transacting import (
     COMMIT,
     GIVEN_UP,
     HALF,
@@ -14,10 +18,6 @@ from transacting import (
     Transacting,
     properties,
 )
-
-from pocketmq.broker.put.message_id import encode_message_id
-from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers.transaction import ResumeCheckHalfMessageRequestHeader
 
 HOUR_MS = 3_600_000
 

@@ -3,13 +3,13 @@
 import copy
 
 import pytest
-from running import ask, connected, running_broker
 
 from pocketmq.broker.config import UPDATABLE_KEYS, BrokerConfig, check
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.runtime.config import ConfigError, bind, items_of, to_properties, update
 from pocketmq.runtime.lifecycle import StartError
 from pocketmq.store.config import MessageStoreConfig
+from tests.broker.running import ask, connected, running_broker
 
 HOSTILE = [
     "", " ", "junk", "-1", "-2147483649", "0", "1", "7", "24", "100", "101", "2147483647", "2147483648",

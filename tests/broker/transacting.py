@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-from data_path import TOPIC, DataPath, StubChannel, until
-
 from pocketmq.broker.transaction.transaction_op import op_message
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
@@ -12,6 +10,7 @@ from pocketmq.remoting.headers.transaction import EndTransactionRequestHeader
 from pocketmq.store.format.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE
 from pocketmq.store.format.properties import decode_properties, encode_properties
 from pocketmq.store.format.record import Record
+from tests.broker.data_path import TOPIC, DataPath, StubChannel, until
 
 HALF, OP, GIVEN_UP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
 COMMIT, ROLLBACK, UNKNOWN = TRANSACTION_COMMIT_TYPE, TRANSACTION_ROLLBACK_TYPE, 0

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from live_cluster import Cluster
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
@@ -11,6 +10,7 @@ from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.namesrv import NameServer
 from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.disk.memory_disk import MemoryDisk
+from tests.client.live_cluster import Cluster
 
 
 @pytest.fixture

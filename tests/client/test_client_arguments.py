@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from live_cluster import Cluster, until
 
 from pocketmq.client.client_instance import BrokerUnreachable
 from pocketmq.client.consumer import PushConsumer
@@ -17,6 +16,7 @@ from pocketmq.namesrv.namesrv import NameServer
 from pocketmq.remoting.bodies import MessageQueue, encode_body
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers.route import RegisterBrokerRequestHeader
+from tests.client.live_cluster import Cluster, until
 
 WRONG: list[tuple[str, Message, type[Exception], str]] = [
     ("a body of text", Message("T", "text"), TypeError, r"body must be bytes, not str.*encode\(\)"),  # type: ignore[arg-type]

@@ -4,7 +4,6 @@ import importlib
 import zlib
 
 import pytest
-from live_cluster import Cluster, until
 
 from pocketmq.client.consumer import PushConsumer
 from pocketmq.client.message import DECOMPRESSED_SIZE_MAX
@@ -12,6 +11,7 @@ from pocketmq.client.producer import Producer
 from pocketmq.client.pull_consumer import PullConsumer
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
+from tests.client.live_cluster import Cluster, until
 
 COMPRESSED, LZ4, ZSTD, UNKNOWN = 1, 1 | 1 << 8, 1 | 2 << 8, 1 | 5 << 8
 BOMB = bytes(DECOMPRESSED_SIZE_MAX + 1)

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from live_cluster import Cluster, until
 
 from pocketmq.client.consumer import PushConsumer
 from pocketmq.client.message import Message, MessageExt
@@ -13,6 +12,7 @@ from pocketmq.client.pull_consumer import PullConsumer
 from pocketmq.client.route import Routes
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
+from tests.client.live_cluster import Cluster, until
 
 
 class Inbox:

@@ -8,7 +8,8 @@ from types import FrameType
 from typing import Any
 
 import msgspec
-from fuzz_oracle import PACKAGES, ROOT
+
+from tests.fuzz.fuzz_oracle import PACKAGES, ROOT
 
 FOLDER = Path(__file__).parent / "corpus"
 INPUTS_MAX = 400

@@ -21,13 +21,9 @@ from mmap import mmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1])]
-
-import atheris  # noqa: E402
-from fuzz_oracle import PACKAGES, Finding, Target, Watch, read_findings  # noqa: E402
-from rich.console import Console  # noqa: E402
-from rich.progress import (  # noqa: E402
+import atheris
+from rich.console import Console
+from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
@@ -35,16 +31,18 @@ from rich.progress import (  # noqa: E402
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table  # noqa: E402
+from rich.table import Table
+
+from tests.fuzz.fuzz_oracle import PACKAGES, Finding, Target, Watch, read_findings
 
 with (
     open(os.devnull, "w") as nowhere,
     contextlib.redirect_stderr(nowhere),  # a line for each module
     atheris.instrument_imports(include=list(PACKAGES), enable_loader_override=False),
 ):
-    from fuzz_targets import TARGETS
+    from tests.fuzz.fuzz_targets import TARGETS
 
-from fuzz_corpus import read_corpus, reduced, write_corpus  # noqa: E402
+from tests.fuzz.fuzz_corpus import read_corpus, reduced, write_corpus
 
 INPUTS = 200_000
 TIMEOUT_S = 120

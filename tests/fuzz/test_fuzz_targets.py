@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
-from fuzz_corpus import FOLDER, reduced
-from fuzz_mutators import grow_frames, join_frames, mutate_frames, mutate_json, split_frames
-from fuzz_oracle import Target, Watch
+
+from tests.fuzz.fuzz_corpus import FOLDER, reduced
+from tests.fuzz.fuzz_mutators import grow_frames, join_frames, mutate_frames, mutate_json, split_frames
+from tests.fuzz.fuzz_oracle import Target, Watch
 
 INPUTS, SEED = 8_000, 32
 CORPUS_SIZE_MAX = 300_000
@@ -20,7 +21,7 @@ CORPUS_SIZE_MAX = 300_000
 
 def test_all_targets_for_a_short_time(tmp_path: Path) -> None:
     pytest.importorskip("atheris", reason="atheris has wheels for Linux on x86-64 only")
-    command = [sys.executable, "tests/fuzz/fuzz_run.py", "--inputs", str(INPUTS), "--seed", str(SEED), "--plain"]
+    command = [sys.executable, "-m", "tests.fuzz.fuzz_run", "--inputs", str(INPUTS), "--seed", str(SEED), "--plain"]
     done = subprocess.run(
         [*command, "--findings", str(tmp_path / "findings")], cwd=Path(__file__).parents[2], capture_output=True,
         text=True, timeout=280
@@ -99,8 +100,9 @@ def test_a_corpus_is_reduced_to_what_adds_edges() -> None:
 def test_a_broker_keeps_nothing_of_hostile_requests() -> None:
     """Resident memory after thousands of requests that no client sends, in a process where nothing is instrumented."""
     program = (
-        "import random, sys; sys.path.insert(0, 'tests/fuzz')\n"
-        "from fuzz_targets import TARGETS; from fuzz_corpus import read_corpus; from fuzz_oracle import resident_size\n"
+        "import random\n"
+        "from tests.fuzz.fuzz_targets import TARGETS\n"
+        "from tests.fuzz.fuzz_corpus import read_corpus; from tests.fuzz.fuzz_oracle import resident_size\n"
         "target, rng = TARGETS['broker_requests'], random.Random(32)\n"
         "one, pool, sizes = target.prepare(), target.seeds() + read_corpus('broker_requests'), []\n"
         "for number in range(1, 4001):\n"

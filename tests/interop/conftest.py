@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import toolchain
-from driver import Driver
-from drivers import CLIENTS, SKIPPED, Drivers, needed, toolchain_missing
-from mqadmin import Mqadmin
-from servers import FLAVOURS, Apache, Cluster, Flavour
-from wire import Connection
+
+from tests.interop import toolchain
+from tests.interop.driver import Driver
+from tests.interop.drivers import CLIENTS, SKIPPED, Drivers, needed, toolchain_missing
+from tests.interop.mqadmin import Mqadmin
+from tests.interop.servers import FLAVOURS, Apache, Cluster, Flavour
+from tests.interop.wire import Connection
 
 TEST_TIMEOUT_S = 1200  # the first run downloads
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-import toolchain
-from driver import Driver
-from servers import JAVA_OPTIONS, Cluster
+
+from tests.interop import toolchain
+from tests.interop.driver import Driver
+from tests.interop.servers import JAVA_OPTIONS, Cluster
 
 CLIENTS = ("java_4_9_4", "java_5_5_0", "go_v2")
 CPP = "cpp"

@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from servers import Cluster, Pocketmq
-from wire import SEND_MESSAGE_V2, SUCCESS, Connection, send_fields
+from tests.interop.servers import Cluster, Pocketmq
+from tests.interop.wire import SEND_MESSAGE_V2, SUCCESS, Connection, send_fields
 
 TOPIC, QUEUES = "Full-topic", 8
 # Each so many messages one that comes when it is due: those go through the timers' files.

@@ -5,9 +5,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from golden_files import GOLDEN, unpack_golden
-from served import Records, document
-from wire import record
+from tests.golden.golden_files import GOLDEN, unpack_golden
+from tests.interop.served import Records, document
+from tests.interop.wire import record
 
 _OF_THE_MACHINE = {"listenPort", "namesrvAddr", "storePathRootDir", "storePathCommitLog", "enablePropertyFilter"}
 

@@ -7,8 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable
 from typing import Protocol
 
-from servers import Cluster, ServerProcess
-from wire import SUCCESS, Answer, decode, encode
+from tests.interop.servers import Cluster, ServerProcess
+from tests.interop.wire import SUCCESS, Answer, decode, encode
 
 SENDERS = 16
 FIRST_DEADLINE_S = 20  # a sync of a busy disk may take longer than the whole load

@@ -6,8 +6,8 @@ import threading
 from pathlib import Path
 from urllib.parse import quote
 
-from servers import JAVA_OPTIONS, write_logback
-from toolchain import mqadmin_class_path
+from tests.interop.servers import JAVA_OPTIONS, write_logback
+from tests.interop.toolchain import mqadmin_class_path
 
 
 class Mqadmin:

@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from driver import Driver
+from tests.interop.driver import Driver
 
 QUEUES = 4
 SHARED_ANEW_S = 15  # below the 20 s after which clients look by themselves: the broker's notice is what makes it quick

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from wire import Connection, Record
+from tests.interop.wire import Connection, Record
 
 Queue = tuple[str, int]
 Records = dict[Queue, list[Record]]

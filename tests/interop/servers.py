@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from toolchain import jars
+from tests.interop.toolchain import jars
 
 ROOT = Path(__file__).parents[2]
 CLUSTER_NAME = "InteropCluster"

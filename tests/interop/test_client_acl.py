@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
-from conftest import need_java
-from driver import Driver, DriverError
-from drivers import CLIENTS, CPP, Drivers, needed
-from mqadmin import Mqadmin
-from servers import BROKER_NAME, CLUSTER_NAME, Cluster, Flavour
-from wire import SEND_MESSAGE_V2, Connection, send_fields
+
+from tests.interop.conftest import need_java
+from tests.interop.driver import Driver, DriverError
+from tests.interop.drivers import CLIENTS, CPP, Drivers, needed
+from tests.interop.mqadmin import Mqadmin
+from tests.interop.servers import BROKER_NAME, CLUSTER_NAME, Cluster, Flavour
+from tests.interop.wire import SEND_MESSAGE_V2, Connection, send_fields
 
 SET_MESSAGE_REQUEST_MODE = 401
 ADMIN = ("adminKey", "adminSecret")

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
-from driver import Driver, Received, Sent
-from drivers import CLIENTS, CPP, Drivers, needed
-from mqadmin import Mqadmin
-from servers import BROKER_NAME, Cluster, Flavour
-from wire import GET_CONSUMER_CONNECTION_LIST, QUERY_CONSUMER_OFFSET, Connection
+
+from tests.interop.driver import Driver, Received, Sent
+from tests.interop.drivers import CLIENTS, CPP, Drivers, needed
+from tests.interop.mqadmin import Mqadmin
+from tests.interop.servers import BROKER_NAME, Cluster, Flavour
+from tests.interop.wire import GET_CONSUMER_CONNECTION_LIST, QUERY_CONSUMER_OFFSET, Connection
 
 INVOKE_BROKER_TO_GET_CONSUMER_STATUS = 223
 QUEUES, MESSAGES = 2, 6

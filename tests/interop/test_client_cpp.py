@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from driver import Driver, Received
-from drivers import CPP, Drivers, needed
-from servers import Cluster
-from wire import Connection
+
+from tests.interop.driver import Driver, Received
+from tests.interop.drivers import CPP, Drivers, needed
+from tests.interop.servers import Cluster
+from tests.interop.wire import Connection
 
 BROADCAST_S = 30
 RETRY_MS = 10_000  # what the broker takes for the first retry

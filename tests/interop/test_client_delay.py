@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from driver import Driver
-from drivers import with_cpp
+from tests.interop.driver import Driver
+from tests.interop.drivers import with_cpp
 
 LEVEL_MS = {1: 1000, 2: 5000}
 LATE_MS_MAX = 1000  # a bound on a loaded machine; `make bench` measures the real thing

@@ -8,11 +8,12 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from driver import Driver
-from drivers import CLIENTS, Drivers, needed
-from patience import wait
-from servers import Cluster, Flavour
-from wire import Connection
+
+from tests.interop.driver import Driver
+from tests.interop.drivers import CLIENTS, Drivers, needed
+from tests.interop.patience import wait
+from tests.interop.servers import Cluster, Flavour
+from tests.interop.wire import Connection
 
 DELETE_EXPIRED_COMMIT_LOG = 329
 FILE_SIZE = 1 << 20

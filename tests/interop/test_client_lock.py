@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
-from driver import Driver
-from drivers import CLIENTS, Drivers, needed
-from patience import wait
-from servers import Cluster, Flavour
-from wire import Connection
+
+from tests.interop.driver import Driver
+from tests.interop.drivers import CLIENTS, Drivers, needed
+from tests.interop.patience import wait
+from tests.interop.servers import Cluster, Flavour
+from tests.interop.wire import Connection
 
 LOCK_LIVE_S, ASK_EVERY_S = 5.0, 0.5
 # From the end of the lock's life to the first message. Go looks for queues it lacks every 20 s, whatever it is told, and

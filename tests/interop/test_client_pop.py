@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from driver import Driver, Received
-from drivers import Drivers, needed, toolchain_missing
-from patience import wait
-from servers import CLUSTER_NAME, Cluster, Flavour
-from toolchain import ToolchainMissing
-from wire import MAGIC_V2, SUCCESS, Connection
+
+from tests.interop.driver import Driver, Received
+from tests.interop.drivers import Drivers, needed, toolchain_missing
+from tests.interop.patience import wait
+from tests.interop.servers import CLUSTER_NAME, Cluster, Flavour
+from tests.interop.toolchain import ToolchainMissing
+from tests.interop.wire import MAGIC_V2, SUCCESS, Connection
 
 CLIENT = "java_5_5_0"  # 4.9.4 cannot pop
 SET_MESSAGE_REQUEST_MODE = 401

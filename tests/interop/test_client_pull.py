@@ -5,10 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from driver import Driver
-from drivers import with_cpp
-from servers import Flavour
-from wire import Connection
+
+from tests.interop.driver import Driver
+from tests.interop.drivers import with_cpp
+from tests.interop.servers import Flavour
+from tests.interop.wire import Connection
 
 
 @with_cpp

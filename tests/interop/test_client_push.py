@@ -4,10 +4,10 @@ import statistics
 import time
 from collections.abc import Callable
 
-from driver import Driver
-from drivers import with_cpp
-from rounds import QUEUES, Rounds
-from wire import Connection
+from tests.interop.driver import Driver
+from tests.interop.drivers import with_cpp
+from tests.interop.rounds import QUEUES, Rounds
+from tests.interop.wire import Connection
 
 WAKE_SENDS = 50
 WAKE_MEDIAN_MS_MAX = 10

@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Callable
 
-from driver import Driver
-from drivers import with_cpp
-from rounds import QUEUES, Rounds
+from tests.interop.driver import Driver
+from tests.interop.drivers import with_cpp
+from tests.interop.rounds import QUEUES, Rounds
 
 
 @with_cpp

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
-from driver import Driver, DriverError, Received
-from drivers import CLIENTS, Drivers
-from servers import CLUSTER_NAME, Cluster
-from wire import GET_PRODUCER_CONNECTION_LIST, SUCCESS, Connection
+
+from tests.interop.driver import Driver, DriverError, Received
+from tests.interop.drivers import CLIENTS, Drivers
+from tests.interop.servers import CLUSTER_NAME, Cluster
+from tests.interop.wire import GET_PRODUCER_CONNECTION_LIST, SUCCESS, Connection
 
 PATIENCE_S = 30
 REPLY_TOPIC = f"{CLUSTER_NAME}_REPLY_TOPIC"

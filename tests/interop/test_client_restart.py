@@ -7,11 +7,12 @@ broker of ours answers held pulls before it goes, and consumers go on within sec
 from collections.abc import Iterator
 
 import pytest
-from driver import Driver
-from drivers import CLIENTS, CPP, Drivers, toolchain_missing
-from servers import Cluster, Flavour
-from toolchain import ToolchainMissing
-from wire import Connection
+
+from tests.interop.driver import Driver
+from tests.interop.drivers import CLIENTS, CPP, Drivers, toolchain_missing
+from tests.interop.servers import Cluster, Flavour
+from tests.interop.toolchain import ToolchainMissing
+from tests.interop.wire import Connection
 
 RESTARTED = (*CLIENTS, CPP)
 TOPIC = "Restart-topic"

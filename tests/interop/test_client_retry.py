@@ -3,8 +3,8 @@
 import time
 from collections.abc import Callable
 
-from driver import Driver
-from wire import Connection
+from tests.interop.driver import Driver
+from tests.interop.wire import Connection
 
 DEAD_LETTER_S = 15
 

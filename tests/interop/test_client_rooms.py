@@ -13,11 +13,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from driver import Driver
-from drivers import Drivers, needed
-from mqadmin import Mqadmin
-from servers import CLUSTER_NAME, Cluster, Flavour
-from wire import GET_ROUTE, Connection
+
+from tests.interop.driver import Driver
+from tests.interop.drivers import Drivers, needed
+from tests.interop.mqadmin import Mqadmin
+from tests.interop.servers import CLUSTER_NAME, Cluster, Flavour
+from tests.interop.wire import GET_ROUTE, Connection
 
 ROOMS = ("north", "south")
 QUEUES = 4  # of a topic, in each room

@@ -6,10 +6,11 @@ import zlib
 from collections.abc import Callable
 
 import pytest
-from driver import Driver, Received
-from drivers import Drivers, needed, with_cpp
-from servers import BROKER_NAME, Cluster
-from wire import GET_ROUTE, SUCCESS, Connection, Record
+
+from tests.interop.driver import Driver, Received
+from tests.interop.drivers import Drivers, needed, with_cpp
+from tests.interop.servers import BROKER_NAME, Cluster
+from tests.interop.wire import GET_ROUTE, SUCCESS, Connection, Record
 
 COMPRESSED_FLAG = 0x1
 ROUTE_S = {"pocketmq": 0, "apache": 2}  # Apache's broker registers without waiting for the answer

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 
 import pytest
-from driver import Driver, DriverError
-from servers import Flavour
-from wire import Connection
+
+from tests.interop.driver import Driver, DriverError
+from tests.interop.servers import Flavour
+from tests.interop.wire import Connection
 
 EXPRESSION = "price BETWEEN 10 AND 30 AND (region = 'eu' OR region IS NULL) AND TAGS <> 'C'"
 

@@ -8,10 +8,11 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from driver import Driver
-from drivers import Drivers, needed
-from servers import Cluster, Flavour
-from wire import Connection
+
+from tests.interop.driver import Driver
+from tests.interop.drivers import Drivers, needed
+from tests.interop.servers import Cluster, Flavour
+from tests.interop.wire import Connection
 
 QUEUES = 4
 ROOM = "here"

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from driver import Driver, DriverError, Received, Sent
-from drivers import Drivers, needed
-from servers import Apache, Cluster, Flavour
-from wire import Connection
+
+from tests.interop.driver import Driver, DriverError, Received, Sent
+from tests.interop.drivers import Drivers, needed
+from tests.interop.servers import Apache, Cluster, Flavour
+from tests.interop.wire import Connection
 
 DELAY_MS = 3000
 # A clock is read once a millisecond, so a client's "now" may be the one before.

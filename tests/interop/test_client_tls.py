@@ -14,11 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from conftest import need_java
-from driver import Driver, DriverError
-from drivers import Drivers
-from mqadmin import Mqadmin
-from servers import BROKER_NAME, CLUSTER_NAME, Cluster, Flavour
+
+from tests.interop.conftest import need_java
+from tests.interop.driver import Driver, DriverError
+from tests.interop.drivers import Drivers
+from tests.interop.mqadmin import Mqadmin
+from tests.interop.servers import BROKER_NAME, CLUSTER_NAME, Cluster, Flavour
 
 TOPIC = "Tls-topic"  # a first send makes it
 RELOAD_MAX_S = 15

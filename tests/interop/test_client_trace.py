@@ -5,11 +5,12 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from driver import Driver
-from drivers import Drivers, needed
-from mqadmin import Mqadmin
-from servers import Cluster, Flavour
-from wire import Connection
+
+from tests.interop.driver import Driver
+from tests.interop.drivers import Drivers, needed
+from tests.interop.mqadmin import Mqadmin
+from tests.interop.servers import Cluster, Flavour
+from tests.interop.wire import Connection
 
 TRACE_TOPIC, OWN_TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC", "OwnTraces"
 PATIENCE_S = 30

@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
-from driver import Driver, Received
-from drivers import CLIENTS, Drivers, needed
-from patience import wait
-from servers import Cluster, Flavour
-from wire import GET_PRODUCER_CONNECTION_LIST, Connection, Record
+
+from tests.interop.driver import Driver, Received
+from tests.interop.drivers import CLIENTS, Drivers, needed
+from tests.interop.patience import wait
+from tests.interop.servers import Cluster, Flavour
+from tests.interop.wire import GET_PRODUCER_CONNECTION_LIST, Connection, Record
 
 CHECKS_MAX = 15
 CONFIG = {"transactionTimeOut": 400, "transactionCheckInterval": 400}

@@ -5,11 +5,12 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-import toolchain
-from conftest import need_java
-from drivers import toolchain_missing
-from servers import Cluster, Pocketmq, start_proxy
-from wire import Connection
+
+from tests.interop import toolchain
+from tests.interop.conftest import need_java
+from tests.interop.drivers import toolchain_missing
+from tests.interop.servers import Cluster, Pocketmq, start_proxy
+from tests.interop.wire import Connection
 
 TOPICS = {"GrpcNormal": "NORMAL", "GrpcOrdered": "FIFO", "GrpcDelayed": "DELAY", "GrpcTransactional": "TRANSACTION"}
 WANTED = {

@@ -14,9 +14,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
-from killing import SENDERS, SMALL_FILES, Ask, Load, load_until_killed
-from servers import Cluster, Flavour
-from wire import SEND_MESSAGE_V2, SUCCESS, Connection, records, send_fields
+
+from tests.interop.killing import SENDERS, SMALL_FILES, Ask, Load, load_until_killed
+from tests.interop.servers import Cluster, Flavour
+from tests.interop.wire import SEND_MESSAGE_V2, SUCCESS, Connection, records, send_fields
 
 TOPIC, DELAYED_TOPIC, QUEUES = "Killed-topic", "Killed-delayed", 4
 LOAD_MIN_S, LOAD_MAX_S = 0.05, 0.3

@@ -17,10 +17,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from killing import SMALL_FILES, Ask, Load, kill_while_starting, load_until_killed
-from patience import wait
-from servers import Cluster, Pocketmq
-from wire import RECALL_MESSAGE, SEND_MESSAGE_V2, SUCCESS, Connection, Record, send_fields
+
+from tests.interop.killing import SMALL_FILES, Ask, Load, kill_while_starting, load_until_killed
+from tests.interop.patience import wait
+from tests.interop.servers import Cluster, Pocketmq
+from tests.interop.wire import RECALL_MESSAGE, SEND_MESSAGE_V2, SUCCESS, Connection, Record, send_fields
 
 TOPIC, LAST_TOPIC, QUEUES = "Killed-timers", "Killed-timers-last", 4
 TIMER_TOPIC = "rmq_sys_wheel_timer"

@@ -5,11 +5,12 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from driver import Driver, Received, Sent
-from drivers import Drivers
-from mqadmin import Mqadmin
-from servers import BROKER_NAME, CLUSTER_NAME, Cluster
-from wire import Connection
+
+from tests.interop.driver import Driver, Received, Sent
+from tests.interop.drivers import Drivers
+from tests.interop.mqadmin import Mqadmin
+from tests.interop.servers import BROKER_NAME, CLUSTER_NAME, Cluster
+from tests.interop.wire import Connection
 
 Admin = Callable[..., str]
 COMMIT_TIMEOUT_S = 20

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import need_java
-from mqadmin import Mqadmin
-from servers import BROKER_NAME, CLUSTER_NAME, Cluster, Flavour
-from wire import Connection
+
+from tests.interop.conftest import need_java
+from tests.interop.mqadmin import Mqadmin
+from tests.interop.servers import BROKER_NAME, CLUSTER_NAME, Cluster, Flavour
+from tests.interop.wire import Connection
 
 MESSAGES = 5
 

@@ -15,10 +15,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from patience import wait
-from servers import BROKER_NAME, Apache, Cluster, Flavour, Pocketmq
-from toolchain import jars
-from wire import SUCCESS, Answer, Connection, Record, records
+
+from tests.interop.patience import wait
+from tests.interop.servers import BROKER_NAME, Apache, Cluster, Flavour, Pocketmq
+from tests.interop.toolchain import jars
+from tests.interop.wire import SUCCESS, Answer, Connection, Record, records
 
 POP_MESSAGE, ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME, BATCH_ACK_MESSAGE = 200050, 200051, 200053, 200151
 TOPIC, ORDERED, GROUP = "Pop-exchange", "Pop-exchange-ordered", "popping"

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from urllib.parse import quote
 
 import pytest
-import toolchain
-from drivers import toolchain_missing
-from servers import JAVA_OPTIONS
-from sql92_corpus import FilterCache, Messages, expressions, messages, our_verdicts, read_golden, write_golden
 
 from pocketmq.broker.filter.bloom_filter import BloomFilter
+from tests.golden.sql92_corpus import FilterCache, Messages, expressions, messages, our_verdicts, read_golden, write_golden
+from tests.interop import toolchain
+from tests.interop.drivers import toolchain_missing
+from tests.interop.servers import JAVA_OPTIONS
 
 MESSAGES = 24
 EXPRESSIONS = 2000

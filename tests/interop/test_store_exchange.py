@@ -11,8 +11,9 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from golden_store import expected_by_key, expected_records, unpack
-from served import (
+
+from tests.interop.golden_store import expected_by_key, expected_records, unpack
+from tests.interop.served import (
     Records,
     check_begins_with,
     check_by_key,
@@ -24,9 +25,9 @@ from served import (
     queues_on_disk,
     read_all,
 )
-from servers import Apache, Cluster, Flavour, Pocketmq
-from wire import BORN_HOST_V6, Connection
-from workload import (
+from tests.interop.servers import Apache, Cluster, Flavour, Pocketmq
+from tests.interop.wire import BORN_HOST_V6, Connection
+from tests.interop.workload import (
     GROUP,
     PLAIN,
     TIMER,

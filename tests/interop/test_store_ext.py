@@ -7,9 +7,10 @@ was delayed when its time has come, and the progress of a light group.
 from collections.abc import Callable, Iterator
 
 import pytest
-from servers import Apache, Cluster, Pocketmq
-from wire import Connection
-from workload import wait_for_bodies
+
+from tests.interop.servers import Apache, Cluster, Pocketmq
+from tests.interop.wire import Connection
+from tests.interop.workload import wait_for_bodies
 
 TOPIC, DELAYED, COUNT = "Ext-topic", "Ext-delayed", 60
 LIGHT, LIGHT_GROUP = "%LMQ%ext", "%LMQ%group"

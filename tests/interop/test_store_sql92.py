@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from servers import Apache, Cluster, Pocketmq
-from wire import Connection
 
 from pocketmq.store.format.layout import CONSUME_QUEUE_EXT_FIXED_STRUCT
+from tests.interop.servers import Apache, Cluster, Pocketmq
+from tests.interop.wire import Connection
 
 TOPIC, GROUP, COUNT = "Sql-topic", "Sql-group", 40
 EXPRESSION = "number > 10 AND kind = 'even'"

@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from cpu_wait import CpuWait
-from patience import wait
-from servers import Apache, Cluster, Flavour, Pocketmq
-from toolchain import jars
-from wire import RECALL_MESSAGE, Answer, Connection, Record
+
+from tests.interop.cpu_wait import CpuWait
+from tests.interop.patience import wait
+from tests.interop.servers import Apache, Cluster, Flavour, Pocketmq
+from tests.interop.toolchain import jars
+from tests.interop.wire import RECALL_MESSAGE, Answer, Connection, Record
 
 TOPIC, QUEUES = "Timer-exchange", 4
 TIMER_TOPIC = "rmq_sys_wheel_timer"

@@ -11,10 +11,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from patience import wait
-from servers import Apache, Cluster, Flavour, Pocketmq
-from toolchain import jars
-from wire import CHECK_TRANSACTION_STATE, Connection, Record, record
+
+from tests.interop.patience import wait
+from tests.interop.servers import Apache, Cluster, Flavour, Pocketmq
+from tests.interop.toolchain import jars
+from tests.interop.wire import CHECK_TRANSACTION_STATE, Connection, Record, record
 
 TOPIC, GROUP = "Transaction-exchange", "exchange-pg"
 HALF, OP, PROGRESS_GROUP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "CID_RMQ_SYS_TRANS"

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from wire import SEND_MESSAGE_V2, Connection, Record, send_fields
+from tests.interop.wire import SEND_MESSAGE_V2, Connection, Record, send_fields
 
 GROUP = "Exchange-group"
 LONG_GROUP = "Exchange-" + "g" * 140  # its retry topic has over 127 bytes: a V2 record

@@ -3,7 +3,6 @@
 from types import SimpleNamespace
 
 import pytest
-from namesrv_doubles import Connection, LivenessClock
 
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.handlers import ROUTES, NamesrvServices
@@ -12,6 +11,7 @@ from pocketmq.namesrv.route_info import RouteInfoManager
 from pocketmq.remoting.command import decode_header, encode_request
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.frame import FrameBuffer
+from tests.namesrv.namesrv_doubles import Connection, LivenessClock
 
 
 @pytest.fixture

@@ -4,12 +4,12 @@ import time
 import tracemalloc
 
 import pytest
-from namesrv_doubles import Connection, LivenessClock
 
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.register_limits import RegistrationRefused
 from pocketmq.namesrv.route_info import BrokerIdentity, RouteInfoManager
 from pocketmq.remoting.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from tests.namesrv.namesrv_doubles import Connection, LivenessClock
 
 A, A_SLAVE = BrokerIdentity("c", "a", "10.0.0.1:1", 0), BrokerIdentity("c", "a", "10.0.0.2:1", 1)
 B = BrokerIdentity("c", "b", "10.0.0.3:1", 0)

@@ -1,7 +1,8 @@
 """The fixture of the tests that need sockets."""
 
 import pytest
-from in_process import in_process
+
+from tests.remoting.in_process import in_process
 
 
 @pytest.fixture

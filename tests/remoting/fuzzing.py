@@ -11,11 +11,10 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from recordings import all_recorded
-
 from pocketmq.remoting.codes import JSON
 from pocketmq.remoting.command import decode_header, encode_request
 from pocketmq.remoting.frame import FrameBuffer, FrameError, frame_head
+from tests.remoting.recordings import all_recorded
 
 SENTINEL_CODE = 31_999
 """A code that no server routes: answered with 3."""

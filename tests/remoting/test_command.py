@@ -6,8 +6,6 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recordings import CLIENTS, all_recorded, recorded
-from strategies import EXT, TEXT
 
 from pocketmq.remoting.codes import JSON, ROCKETMQ, LanguageCode
 from pocketmq.remoting.command import Response, _encode_binary, decode_header, encode_request
@@ -15,6 +13,8 @@ from pocketmq.remoting.frame import FrameBuffer, FrameError
 from pocketmq.remoting.headers.send import SendMessageResponseHeader
 from pocketmq.remoting.headers.topic import TopicRequestHeader
 from pocketmq.remoting.layout import BinaryHeader
+from tests.remoting.recordings import CLIENTS, all_recorded, recorded
+from tests.remoting.strategies import EXT, TEXT
 
 I16, I32 = st.integers(-(2**15), 2**15 - 1), st.integers(-(2**31), 2**31 - 1)
 

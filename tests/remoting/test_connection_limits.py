@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 import pytest
-from test_remoting_server import ECHO, HOLD, Raw, table
 
 from pocketmq.remoting.command import Response, encode_request
 from pocketmq.remoting.dispatch import Route, routes
@@ -19,6 +18,7 @@ from pocketmq.remoting.frame import FrameBuffer, frame_head
 from pocketmq.remoting.header import NoHeader
 from pocketmq.remoting.limits import ConnectionLimits
 from pocketmq.remoting.server import NotReading
+from tests.remoting.test_remoting_server import ECHO, HOLD, Raw, table
 
 MIB = 1 << 20
 PUSHED = 40
@@ -261,8 +261,7 @@ def test_connections_leave_descriptors_to_the_store(monkeypatch):
 
 SERVER = """
 import asyncio, resource, sys
-sys.path[:0] = ["tests/remoting"]
-from in_process import in_process
+from tests.remoting.in_process import in_process
 from pocketmq.remoting.command import Response
 from pocketmq.remoting.dispatch import Route, routes
 from pocketmq.remoting.header import NoHeader

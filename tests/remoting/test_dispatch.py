@@ -3,11 +3,8 @@
 import json
 
 import pytest
-from declared import HEADER_OF_CODE, REQUEST_HEADERS
 from hypothesis import given
 from hypothesis import strategies as st
-from recordings import all_recorded
-from strategies import headers
 
 from pocketmq.remoting.codes import JSON, ROCKETMQ
 from pocketmq.remoting.command import Response, decode_header, encode_request
@@ -15,6 +12,9 @@ from pocketmq.remoting.dispatch import Deferred, Dispatcher, RemotingError, Rout
 from pocketmq.remoting.frame import FrameBuffer, FrameError
 from pocketmq.remoting.header import NoHeader, ext_map
 from pocketmq.remoting.headers.topic import TopicRequestHeader
+from tests.remoting.declared import HEADER_OF_CODE, REQUEST_HEADERS
+from tests.remoting.recordings import all_recorded
+from tests.remoting.strategies import headers
 
 
 class FakeChannel:

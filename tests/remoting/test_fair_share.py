@@ -2,11 +2,10 @@
 
 import time
 
-from test_remoting_server import ECHO, Raw, table
-
 from pocketmq.remoting.command import Response, encode_request
 from pocketmq.remoting.dispatch import Route
 from pocketmq.remoting.header import NoHeader
+from tests.remoting.test_remoting_server import ECHO, Raw, table
 
 SLOW = 90
 COUNT = 40

@@ -3,10 +3,10 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from linear import assert_linear
 
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.bodies import BrokerData, HeartbeatData, TopicRouteData, decode_body, encode_body
+from tests.golden.linear import assert_linear
 
 TABLE = [
     (b'{"brokerAddrs":{0:"a:1",1:"b:2"}}', {"brokerAddrs": {"0": "a:1", "1": "b:2"}}),

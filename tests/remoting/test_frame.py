@@ -5,10 +5,10 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recordings import CLIENTS, recorded
 
 from pocketmq.remoting.frame import FrameBuffer, FrameError, frame_head
 from pocketmq.remoting.layout import FRAME_SIZE_MAX, FrameHead
+from tests.remoting.recordings import CLIENTS, recorded
 
 TABLE = [
     (b"\0\0\0\4\0\0\0\0", (0, b"", b"")),

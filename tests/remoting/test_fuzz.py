@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 import pytest
 import uvloop
-from fuzzing import attack, hostile_frames
-from in_process import in_process
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
@@ -23,6 +21,8 @@ from pocketmq.namesrv.namesrv import NameServer
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.disk.memory_disk import MemoryDisk
+from tests.remoting.fuzzing import attack, hostile_frames
+from tests.remoting.in_process import in_process
 
 FRAMES = 100_000
 LATENCY_MAX_S = 2.0

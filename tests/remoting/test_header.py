@@ -4,16 +4,16 @@ import json
 
 import msgspec
 import pytest
-from declared import HEADERS
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import headers
 
 from pocketmq.remoting.header import NoHeader, ext_json, ext_map, from_ext
 from pocketmq.remoting.headers.query import QueryMessageRequestHeader
 from pocketmq.remoting.headers.route import RegisterBrokerResponseHeader
 from pocketmq.remoting.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2, SendMessageResponseHeader
 from pocketmq.remoting.headers.topic import TopicRequestHeader
+from tests.remoting.declared import HEADERS
+from tests.remoting.strategies import headers
 
 
 def test_there_are_headers_to_test():

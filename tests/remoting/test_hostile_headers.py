@@ -4,10 +4,8 @@ import json
 import tracemalloc
 
 import pytest
-from declared import REQUEST_HEADERS
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import headers
 
 from pocketmq.remoting.codes import JSON, ROCKETMQ
 from pocketmq.remoting.command import HEADER_SIZE_MAX, Response, decode_header
@@ -18,6 +16,8 @@ from pocketmq.remoting.headers.send import SendMessageResponseHeader
 from pocketmq.remoting.headers.topic import TopicRequestHeader
 from pocketmq.remoting.layout import BinaryHeader
 from pocketmq.runtime.peer_text import REMARK_SIZE_MAX
+from tests.remoting.declared import REQUEST_HEADERS
+from tests.remoting.strategies import headers
 
 FIELDS = {"extFields": {"topic": "t"}, "flag": 0, "language": "JAVA", "opaque": 5, "version": 401}
 FIELDS_TEXT = json.dumps(FIELDS, separators=(",", ":"))[1:-1]

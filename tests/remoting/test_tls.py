@@ -6,7 +6,6 @@ import socket
 import ssl
 
 import pytest
-from certificates import Authority
 
 from pocketmq.remoting.client import TlsMismatch
 from pocketmq.remoting.command import Response, encode_request
@@ -15,6 +14,7 @@ from pocketmq.remoting.header import NoHeader
 from pocketmq.remoting.limits import ConnectionLimits
 from pocketmq.remoting.tls import ClientAuth, TlsConfig, TlsMode, client_tls, server_tls
 from pocketmq.runtime.lifecycle import StartError
+from tests.remoting.certificates import Authority
 
 ECHO, BIG = 1, 2
 TABLE = routes(

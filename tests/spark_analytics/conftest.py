@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from golden_files import unpack_golden
+
+from tests.golden.golden_files import unpack_golden
 
 
 @pytest.fixture(scope="session")

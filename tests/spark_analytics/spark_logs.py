@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from golden_files import GOLDEN
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -27,6 +26,7 @@ from pocketmq.store.format.layout import BLANK_MAGIC_CODE, BLANK_SIZE, BLANK_STR
 from pocketmq.store.format.message import Message
 from pocketmq.store.format.properties import encode_properties
 from pocketmq.store.format.record import encode_record, record_size, topic_part
+from tests.golden.golden_files import GOLDEN
 
 TYPES: dict[str, DataType] = {
     "string": StringType(),

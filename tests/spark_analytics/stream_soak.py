@@ -1,6 +1,6 @@
 """A real store is written while Spark follows it, and Spark is killed (-9) now and then: is each row in the sink once?
 
-    python tests/spark_analytics/stream_soak.py 1000000 [--kills 3] [--folder DIR]
+    python -m tests.spark_analytics.stream_soak 1000000 [--kills 3] [--folder DIR]
 
 Two processes beside this one: the writer, which is told how much to put next, and the follower, a local Spark with a Parquet
 sink and a checkpoint, killed with its JVM as soon as it has committed some micro-batches of what is being written.

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
-from spark_logs import LogBuilder, expected_records, rows_of, spark_schema
 
 from pocketmq.spark_analytics import aggregates, reader
 from pocketmq.spark_analytics.options import EPOCH, read_options
 from pocketmq.spark_analytics.source import CommitLogReader, RocketMQDataSource
+from tests.spark_analytics.spark_logs import LogBuilder, expected_records, rows_of, spark_schema
 
 pytestmark = pytest.mark.spark
 

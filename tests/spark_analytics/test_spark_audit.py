@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spark_logs import LogBuilder, write_queues
 
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_STRUCT, RECORD_FIXED, field_position
+from tests.spark_analytics.spark_logs import LogBuilder, write_queues
 
 pytestmark = pytest.mark.spark
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import lz4.frame
 import pytest
 import zstandard
-from spark_logs import LogBuilder, expected_records, read
 
 from pocketmq.spark_analytics import bodies
 from pocketmq.spark_analytics.damage import DamagedRecordError
 from pocketmq.spark_analytics.source import RocketMQDataSource
+from tests.spark_analytics.spark_logs import LogBuilder, expected_records, read
 
 pytestmark = pytest.mark.spark
 

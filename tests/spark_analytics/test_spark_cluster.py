@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from spark_logs import expected_records
+
+from tests.spark_analytics.spark_logs import expected_records
 
 pytestmark = pytest.mark.spark
 

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset
 import pytest
-from spark_logs import LogBuilder, expected_records
 
 from pocketmq.spark_analytics import export as export_module
+from tests.spark_analytics.spark_logs import LogBuilder, expected_records
 
 pytestmark = pytest.mark.spark
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spark_logs import HOST, HOST_V6, LogBuilder, expected_records, physical_offsets, read
 
 from pocketmq.spark_analytics import splits
 from pocketmq.spark_analytics.damage import DamagedRecordError
@@ -21,6 +20,7 @@ from pocketmq.store.format.layout import MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_
 from pocketmq.store.format.message import Message
 from pocketmq.store.format.properties import decode_properties
 from pocketmq.store.format.record import encode_record, record_size, topic_part
+from tests.spark_analytics.spark_logs import HOST, HOST_V6, LogBuilder, expected_records, physical_offsets, read
 
 pytestmark = pytest.mark.spark
 

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from spark_logs import LogBuilder, physical_offsets, read, write_queues
 
 from pocketmq.spark_analytics import splits
 from pocketmq.spark_analytics.damage import DamagedRecordError
+from tests.spark_analytics.spark_logs import LogBuilder, physical_offsets, read, write_queues
 
 pytestmark = pytest.mark.spark
 

@@ -17,11 +17,11 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 from pyspark.sql.types import LongType, StringType, StructField, StructType
-from spark_logs import LogBuilder, physical_offsets, read, rows_of, spark_schema
 
 from pocketmq.spark_analytics import places, pruning, splits
 from pocketmq.spark_analytics.options import read_options, size_option
 from pocketmq.spark_analytics.source import CommitLogReader, FilteringCommitLogReader, RocketMQDataSource
+from tests.spark_analytics.spark_logs import LogBuilder, physical_offsets, read, rows_of, spark_schema
 
 pytestmark = pytest.mark.spark
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spark_logs import LogBuilder, physical_offsets, read, rows_of, spark_schema
 
 from pocketmq.spark_analytics import places
 from pocketmq.spark_analytics.places import MissingFileError, log_files
 from pocketmq.spark_analytics.source import CommitLogReader
+from tests.spark_analytics.spark_logs import LogBuilder, physical_offsets, read, rows_of, spark_schema
 
 pytestmark = pytest.mark.spark
 

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spark_logs import LogBuilder, expected_records, read, spark_schema, write_queues
 
 from pocketmq.spark_analytics import places, queue_pruning
 from pocketmq.spark_analytics.source import CommitLogReader
 from pocketmq.store.format.layout import CHECKPOINT_FILE_SIZE, CHECKPOINT_STRUCT, CONSUME_QUEUE_UNIT_SIZE
+from tests.spark_analytics.spark_logs import LogBuilder, expected_records, read, spark_schema, write_queues
 
 pytestmark = pytest.mark.spark
 

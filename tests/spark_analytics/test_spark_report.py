@@ -13,12 +13,12 @@ from xml.dom import minidom
 import pyarrow.parquet
 import pytest
 from rich.console import Console
-from spark_logs import LogBuilder, expected_records, write_queues
 
 from pocketmq.spark_analytics.page import SECTIONS
 from pocketmq.spark_analytics.report import make_report, print_report, write_report
 from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.format.message import SCHEDULE_TOPIC
+from tests.spark_analytics.spark_logs import LogBuilder, expected_records, write_queues
 
 pytestmark = pytest.mark.spark
 

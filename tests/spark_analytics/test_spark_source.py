@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
-from spark_logs import LogBuilder, expected_records, read
 
 from pocketmq.spark_analytics.columns import COLUMNS
+from tests.spark_analytics.spark_logs import LogBuilder, expected_records, read
 
 pytestmark = pytest.mark.spark
 

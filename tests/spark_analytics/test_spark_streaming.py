@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
-from spark_logs import LogBuilder, spark_schema
-from stream_soak import soak
 
 from pocketmq.spark_analytics import log_tail, places, streaming
 from pocketmq.spark_analytics.damage import DamagedRecordError
 from pocketmq.spark_analytics.log_tail import LogTail
 from pocketmq.spark_analytics.places import log_files
 from pocketmq.spark_analytics.streaming import CommitLogStreamReader, LostRecordsError
+from tests.spark_analytics.spark_logs import LogBuilder, spark_schema
+from tests.spark_analytics.stream_soak import soak
 
 FILE_SIZE = 64 << 10
 
@@ -388,7 +388,7 @@ def test_spark_follows_and_stops_at_what_is_available(spark: Any, live: LiveLog,
 def test_a_killed_query_gives_each_row_once(quick_jvm: None, tmp_path: Path) -> None:
     """The real store writes; a query that is new is killed, and one that went on. Starting Spark is what takes the time.
 
-    For more kills and messages: `python tests/spark_analytics/stream_soak.py 1000000`.
+    For more kills and messages: `python -m tests.spark_analytics.stream_soak 1000000`.
     """
     result = soak(tmp_path, messages=12_000, kills=2, file_size=1 << 19, bytes_per_trigger="200k", per_second=2_000)
     assert (result.rows, result.distinct, result.missing) == (12_000, 12_000, 0)

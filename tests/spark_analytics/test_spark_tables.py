@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from golden_files import GOLDEN
 from pyspark.errors import PySparkException
 from pyspark.sql.types import (
     BooleanType,
@@ -24,7 +23,6 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
-from spark_logs import LogBuilder, expected_records
 
 from pocketmq.spark_analytics.source import TABLES
 from pocketmq.spark_analytics.store_folder import DamagedFileError, StoreFolder
@@ -38,6 +36,8 @@ from pocketmq.store.format.layout import (
     TIMER_CHECKPOINT_STRUCT,
     TIMER_LOG_UNIT_STRUCT,
 )
+from tests.golden.golden_files import GOLDEN
+from tests.spark_analytics.spark_logs import LogBuilder, expected_records
 
 TYPES: dict[str, DataType] = {
     "string": StringType(),

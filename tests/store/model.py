@@ -7,10 +7,9 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from stores import records
-
 from pocketmq.store.format.record import Record, decode_record
 from pocketmq.store.message_store import MessageStore
+from tests.store.stores import records
 
 QueueKey = tuple[str, int]
 

@@ -1,6 +1,6 @@
 """Random lives of a small store on a disk that forgets and fails; a seed says all of it.
 
-    python tests/store/simulator.py --seeds 0:1000 [--flush SYNC_FLUSH|ASYNC_FLUSH] [--workers 2] [--trace]
+    python -m tests.store.simulator --seeds 0:1000 [--flush SYNC_FLUSH|ASYNC_FLUSH] [--workers 2] [--trace]
 
 A walk is some lives of one store: puts of every kind, loop turns, flush and checkpoint rounds, steps of the clock,
 retention, deleted topics, failing calls. A life ends by a clean stop, a kill, or a power cut, between two operations or
@@ -27,14 +27,13 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 
-from model import FAR_MS, SCHEDULE_TOPIC, Model
-from power_cut_disk import PAGE_SIZE, Fault, PowerCutDisk, Stopped
-from stores import HOST, HOST_V6, ROOT, SteppedClock, small_config
-
 from pocketmq.store.disk.disk import StoreError
 from pocketmq.store.format.message import Message, PutStatus
 from pocketmq.store.format.properties import encode_properties
 from pocketmq.store.message_store import MessageStore
+from tests.store.model import FAR_MS, SCHEDULE_TOPIC, Model
+from tests.store.power_cut_disk import PAGE_SIZE, Fault, PowerCutDisk, Stopped
+from tests.store.stores import HOST, HOST_V6, ROOT, SteppedClock, small_config
 
 TOPICS = ("A", "B", "long-" + "x" * 150, SCHEDULE_TOPIC)
 # Which calls a fault may hit, and with what.
@@ -476,7 +475,7 @@ def main() -> int:
                 if problem:
                     failed += 1
                     console.print(f"[red]seed {seed}[/red] {problem}", highlight=False)
-                    console.print(f"   again: python tests/store/simulator.py --seeds {seed} --flush {mode} --trace")
+                    console.print(f"   again: python -m tests.store.simulator --seeds {seed} --flush {mode} --trace")
         console.print(f"{mode}: {len(seeds)} seeds, {restarts} restarts, {lost} records gone that nobody was promised")
         if arguments.trace:
             trace(seeds[0], mode)
@@ -495,5 +494,5 @@ def trace(seed: int, mode: str) -> None:
 if __name__ == "__main__":
     if os.environ.get("PYTHONHASHSEED") != "0":
         # The order of sets of text must not differ from run to run.
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "PYTHONHASHSEED": "0"})
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})
     sys.exit(main())

@@ -1,10 +1,10 @@
 """What the checkpoint thread syncs, and what the checkpoint says by then."""
 
 import pytest
-from power_cut_disk import PowerCutDisk
-from stores import ROOT, SteppedClock, message, open_store
 
 from pocketmq.store.message_store import MessageStore
+from tests.store.power_cut_disk import PowerCutDisk
+from tests.store.stores import ROOT, SteppedClock, message, open_store
 
 CHECKPOINT = f"{ROOT}/checkpoint"
 

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from stores import HOST, HOST_V6, bodies, message, open_store, records
 
 from pocketmq.runtime.clock import VirtualClock
 from pocketmq.store.disk.memory_disk import MemoryDisk
@@ -14,6 +13,7 @@ from pocketmq.store.format.layout import BLANK_MAGIC_CODE, BLANK_STRUCT, MESSAGE
 from pocketmq.store.format.message import PutStatus
 from pocketmq.store.format.record import decode_record
 from pocketmq.store.log.commit_log import CommitLog
+from tests.store.stores import HOST, HOST_V6, bodies, message, open_store, records
 
 FILE_SIZE = 16 << 10
 

@@ -4,7 +4,6 @@ import json
 import time
 
 import pytest
-from linear import assert_linear
 
 from pocketmq.store.format.config_document import (
     SEAL_KEY,
@@ -16,6 +15,7 @@ from pocketmq.store.format.config_document import (
     seal_of,
     sealed,
 )
+from tests.golden.linear import assert_linear
 
 ROWS = {f"Topic{n}": {"topicName": f"Topic{n}", "perm": 6, "readQueueNums": 8} for n in range(3)}
 DOCUMENT = {"dataVersion": {"counter": 3, "timestamp": 1_700_000_000_000}, "topicConfigTable": ROWS}

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from power_cut_disk import Fault, PowerCutDisk, Stopped
 
 from pocketmq.store.disk.config_file import ConfigFile, RowsWriter, carry
 from pocketmq.store.disk.disk import StoreError
 from pocketmq.store.disk.file_disk import FileDisk
 from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.format.config_document import SEAL_KEY, check_seal, decode_document, encode_document, sealed
+from tests.store.power_cut_disk import Fault, PowerCutDisk, Stopped
 
 OFFSETS_OF_4_9_4 = b'{\n\t"offsetTable":{\n\t\t"T@G":{0:111,1:127\n\t\t},\n\t\t"%RETRY%G@G":{0:0\n\t\t}\n\t}\n}'
 OFFSETS_OF_5 = b'{"dataVersion":{"stateVersion":7},"offsetTable":{"T@G":{\n\t0:12,\n\t-1 :13}}}'

@@ -8,12 +8,12 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from descriptors import descriptors
-from power_cut_disk import PowerCutDisk
 
 from pocketmq.store.disk.disk import Disk
 from pocketmq.store.disk.file_disk import FileDisk
 from pocketmq.store.disk.memory_disk import MemoryDisk
+from tests.store.descriptors import descriptors
+from tests.store.power_cut_disk import PowerCutDisk
 
 
 @pytest.fixture(params=["file", "memory", "simulated"])

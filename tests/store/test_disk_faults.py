@@ -5,10 +5,10 @@ alone, or with all from that one on until the disk is well again.
 """
 
 import pytest
-from power_cut_disk import METHODS, Fault
-from simulator import ERROR_TEXTS, Walk
 
 from pocketmq.store.disk.disk import StoreError
+from tests.store.power_cut_disk import METHODS, Fault
+from tests.store.simulator import ERROR_TEXTS, Walk
 
 # What can say that there is no room; every call can say that the device is broken.
 NEED_ROOM = {"create", "reserve", "warm", "sync", "sync_dir", "write_file", "replace_file", "link", "rename", "make_dirs"}

@@ -9,7 +9,6 @@ import random
 from collections.abc import Callable, Iterator
 
 import pytest
-from stores import ROOT, SteppedClock, message, small_config
 
 from pocketmq.runtime.clock import VirtualClock
 from pocketmq.store.disk.memory_disk import MemoryDisk
@@ -19,6 +18,7 @@ from pocketmq.store.format.layout import CHECKPOINT_SEAL_POSITION, CHECKPOINT_SE
 from pocketmq.store.format.record import decode_record
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.recovery import abort_mark, clean_stop
+from tests.store.stores import ROOT, SteppedClock, message, small_config
 
 Files = dict[str, bytes]
 # (topic, queue id, queue offset) -> (physical offset, size, body)

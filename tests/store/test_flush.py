@@ -4,12 +4,11 @@ import queue
 import threading
 from pathlib import Path
 
-from power_cut_disk import PowerCutDisk
-from stores import ROOT, SteppedClock, message, open_store
-
 from pocketmq.store.disk.file_disk import FileDisk
 from pocketmq.store.format.message import PutStatus
 from pocketmq.store.message_store import MessageStore
+from tests.store.power_cut_disk import PowerCutDisk
+from tests.store.stores import ROOT, SteppedClock, message, open_store
 
 LOG = f"{ROOT}/commitlog/{0:020}"
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from golden_files import GOLDEN, TIMER_FILES, unpack_golden
 
 from pocketmq.runtime.clock import VirtualClock
 from pocketmq.store.config import MessageStoreConfig
@@ -41,6 +40,7 @@ from pocketmq.store.message_store import MessageStore
 from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
 from pocketmq.store.queue.dispatcher import Dispatcher
 from pocketmq.store.recovery.recovery import RecoveryReport
+from tests.golden.golden_files import GOLDEN, TIMER_FILES, unpack_golden
 
 STORES = ("v4_clean", "v4_kill9", "v4_torn_body", "v4_torn_props", "v5_clean", "v5_kill9")
 NOW_MS = 1_800_000_000_000

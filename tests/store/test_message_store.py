@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from stores import ROOT, bodies, message, open_store
 
 from pocketmq.runtime.clock import VirtualClock
 from pocketmq.store.disk.disk import StoreError
@@ -12,6 +11,7 @@ from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.format.java_hash import tags_code
 from pocketmq.store.format.message import SCHEDULE_TOPIC, GetStatus, PutStatus
 from pocketmq.store.message_store import MessageStore
+from tests.store.stores import ROOT, bodies, message, open_store
 
 BIG = {"mapped_file_size_commit_log": 4 << 20, "mapped_file_size_consume_queue": 20 * 2000}
 

@@ -1,13 +1,13 @@
 """One record in several queues, and the same queues after a rebuild from the log."""
 
 import pytest
-from stores import ROOT, bodies, message, open_store, records
 
 from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.format.message import SCHEDULE_TOPIC, Message, PutStatus
 from pocketmq.store.format.multi_dispatch import INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET, MultiDispatch
 from pocketmq.store.format.properties import decode_properties
 from pocketmq.store.message_store import MessageStore
+from tests.store.stores import ROOT, bodies, message, open_store, records
 
 LMQ = {"enable_multi_dispatch": True, "enable_lmq": True}
 

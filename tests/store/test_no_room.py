@@ -3,11 +3,11 @@
 import errno
 
 import pytest
-from power_cut_disk import Fault, PowerCutDisk
-from stores import ROOT, SteppedClock, bodies, message, open_store
 
 from pocketmq.store.format.message import PutStatus
 from pocketmq.store.message_store import MessageStore
+from tests.store.power_cut_disk import Fault, PowerCutDisk
+from tests.store.stores import ROOT, SteppedClock, bodies, message, open_store
 
 NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
 

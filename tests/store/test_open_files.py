@@ -4,12 +4,12 @@ import resource
 from pathlib import Path
 
 import pytest
-from descriptors import descriptors
-from stores import message, open_store, records
 
 from pocketmq.store.disk.file_disk import FileDisk
 from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
 from pocketmq.store.disk.open_files import LOG_TAIL_KEPT, OpenFiles, resident_memory
+from tests.store.descriptors import descriptors
+from tests.store.stores import message, open_store, records
 
 FILE_SIZE = 8 << 20
 

@@ -3,12 +3,12 @@
 import random
 
 import pytest
-from power_cut_disk import PAGE_SIZE, SECTOR_SIZE, Fault, PowerCutDisk, Stopped
-from stores import ROOT, SteppedClock, bodies, message, small_config
 
 from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
 from pocketmq.store.format.message import PutStatus
 from pocketmq.store.message_store import MessageStore
+from tests.store.power_cut_disk import PAGE_SIZE, SECTOR_SIZE, Fault, PowerCutDisk, Stopped
+from tests.store.stores import ROOT, SteppedClock, bodies, message, small_config
 
 EIO, ENOSPC = OSError(5, "Input/output error"), OSError(28, "No space left on device")
 

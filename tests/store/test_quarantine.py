@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from stores import ROOT, small_config
 
 from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
 from pocketmq.store.disk.memory_disk import MemoryDisk
@@ -11,6 +10,7 @@ from pocketmq.store.format.layout import BLANK_SIZE
 from pocketmq.store.format.message import TRANSACTION_UNQUEUED_FLAG
 from pocketmq.store.format.record import check_record, decode_record, is_blank
 from pocketmq.store.log import quarantine
+from tests.store.stores import ROOT, small_config
 
 FOLDER = f"{ROOT}/quarantine"
 FILE_SIZE = 16 << 10

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 
 import pytest
-from stores import bodies, message, open_store, records
 
 from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.format.java_hash import tags_code
@@ -15,6 +14,7 @@ from pocketmq.store.queue.consume_queue import BrokenQueueError, ConsumeQueue
 from pocketmq.store.queue.filter_cache import PAGE_SIZE
 from pocketmq.store.queue.record_filter import RecordFilter
 from pocketmq.store.queue.time_search import Boundary
+from tests.store.stores import bodies, message, open_store, records
 
 BIG = {"mapped_file_size_commit_log": 1 << 20, "mapped_file_size_consume_queue": 20 * 1000}
 Filter = Callable[[int], bool] | RecordFilter | None

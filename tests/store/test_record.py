@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from isal.isal_zlib import crc32
-from stores import HOST, HOST_V6, message
 
 from pocketmq.store.format import layout
 from pocketmq.store.format.message import Message
@@ -24,6 +23,7 @@ from pocketmq.store.format.record import (
     store_timestamp_of,
     topic_part,
 )
+from tests.store.stores import HOST, HOST_V6, message
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)

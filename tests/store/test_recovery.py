@@ -9,7 +9,6 @@ import random
 from collections.abc import Callable
 
 import pytest
-from stores import ROOT, SteppedClock, bodies, message, open_store, records, small_config
 
 from pocketmq.runtime.clock import VirtualClock
 from pocketmq.store.disk.memory_disk import MemoryDisk
@@ -19,6 +18,7 @@ from pocketmq.store.message_store import MessageStore, rebuild
 from pocketmq.store.recovery.clean_stop import FILE_NAME
 from pocketmq.store.recovery.recovery import Recovery
 from pocketmq.store.recovery.recovery_report import RecoveryReport, StartKind
+from tests.store.stores import ROOT, SteppedClock, bodies, message, open_store, records, small_config
 
 FILE_SIZE = 16 << 10
 COUNT = 60

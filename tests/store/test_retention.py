@@ -5,14 +5,14 @@ import time
 from pathlib import Path
 
 import pytest
-from power_cut_disk import Fault, PowerCutDisk
-from stores import ROOT, SteppedClock, bodies, message, open_store
 
 from pocketmq.store.disk.disk import Disk
 from pocketmq.store.disk.file_disk import FileDisk
 from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.format.message import PutStatus
 from pocketmq.store.message_store import MessageStore
+from tests.store.power_cut_disk import Fault, PowerCutDisk
+from tests.store.stores import ROOT, SteppedClock, bodies, message, open_store
 
 HOUR_MS = 3_600_000
 NOON_MS = 1_700_049_600_000  # 12:00 UTC

@@ -9,20 +9,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from power_cut_disk import Fault, PowerCutDisk
-from stores import ROOT, SteppedClock, bodies, message, open_store
 
 from pocketmq.store.disk.file_disk import FileDisk
 from pocketmq.store.format.message import PutStatus
 from pocketmq.store.message_store import MessageStore
+from tests.store.power_cut_disk import Fault, PowerCutDisk
+from tests.store.stores import ROOT, SteppedClock, bodies, message, open_store
 
 SHORTAGES = [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN]
 
 # A store under load in a process all of whose descriptors are taken: new queues, new log files, syncs, reads and the stop.
 CHILD = """
 import os, queue, resource, sys
-sys.path[:0] = sys.argv[2:]
-from stores import bodies, message, open_store
+from tests.store.stores import bodies, message, open_store
 from pocketmq.store.disk.file_disk import FileDisk
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
@@ -61,7 +60,7 @@ print("all stored")
 
 def test_a_process_without_descriptors_goes_on_storing_and_reading(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", CHILD, f"{tmp_path}/store", *sys.path],
+        [sys.executable, "-c", CHILD, f"{tmp_path}/store"],
         capture_output=True,
         text=True,
         timeout=120,

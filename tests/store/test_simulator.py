@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import pytest
-from simulator import Walk, walk
 
 from pocketmq.store.disk.mapped_file import MappedFile
 from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
@@ -12,6 +11,7 @@ from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
 from pocketmq.store.queue.queue_checksums import SumCheck
 from pocketmq.store.recovery.clean_stop import CleanStop
 from pocketmq.store.recovery.recovery import Recovery
+from tests.store.simulator import Walk, walk
 
 SEEDS = 300
 MODES = pytest.mark.parametrize("flush_disk_type", ["SYNC_FLUSH", "ASYNC_FLUSH"])
@@ -23,7 +23,7 @@ MODES = pytest.mark.parametrize("flush_disk_type", ["SYNC_FLUSH", "ASYNC_FLUSH"]
 def test_the_store_keeps_its_promises(flush_disk_type: str) -> None:
     results = [walk(seed, flush_disk_type) for seed in range(SEEDS)]
     failed = [
-        f"python tests/store/simulator.py --seeds {seed} --flush {flush_disk_type}: {why}"
+        f"python -m tests.store.simulator --seeds {seed} --flush {flush_disk_type}: {why}"
         for seed, why, *_ in results
         if why
     ]

@@ -3,11 +3,11 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stores import message, open_store
 
 from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.queue.time_search import Boundary
+from tests.store.stores import message, open_store
 
 
 def store_with(steps_ms: list[int]) -> tuple[MessageStore, list[int]]:

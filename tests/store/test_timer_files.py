@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from power_cut_disk import PowerCutDisk
 
 from pocketmq.store.disk.file_disk import FileDisk
 from pocketmq.store.disk.memory_disk import MemoryDisk
@@ -15,6 +14,7 @@ from pocketmq.store.format.layout import TIMER_LOG_UNIT_DTYPE, TIMER_WHEEL_SLOT_
 from pocketmq.store.timer.timer_checkpoint import TimerCheckpoint, TimerState
 from pocketmq.store.timer.timer_log import TimerLog, Units, joined
 from pocketmq.store.timer.timer_wheel import TimerSlot, TimerWheel
+from tests.store.power_cut_disk import PowerCutDisk
 
 PER_FILE = 5
 FILE_SIZE = PER_FILE * 52 + 16 + 30  # one more unit would have room, but not its blank

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from golden_files import GOLDEN, unpack_golden
-from timer_slots import units_at
 
 from pocketmq.store.disk.file_disk import FileDisk
 from pocketmq.store.format.layout import (
@@ -21,6 +19,8 @@ from pocketmq.store.format.layout import (
 )
 from pocketmq.store.timer.timer_log import joined, unit_dues, unit_times
 from pocketmq.store.timer.timer_store import TimerStore
+from tests.golden.golden_files import GOLDEN, unpack_golden
+from tests.store.timer_slots import units_at
 
 FILE_SIZE = 1 << 20
 NAMES = ["v5_clean", "v5_kill9"]

@@ -4,14 +4,14 @@ import random
 
 import numpy as np
 import pytest
-from power_cut_disk import PowerCutDisk, Stopped
-from timer_slots import units_at
 
 from pocketmq.store.disk.disk import Disk
 from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.format.layout import TIMER_MAGIC_DELETE, TIMER_MAGIC_ROLL
 from pocketmq.store.timer.timer_log import Units, joined, unit_dues
 from pocketmq.store.timer.timer_store import RecoveredTimers, TimerStore
+from tests.store.power_cut_disk import PowerCutDisk, Stopped
+from tests.store.timer_slots import units_at
 
 NOW = 1_800_000_000_000
 SECOND, HOUR, DAY = 1000, 3_600_000, 86_400_000

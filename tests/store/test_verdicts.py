@@ -4,12 +4,12 @@ import tracemalloc
 from collections.abc import Sequence
 
 import pytest
-from stores import message, open_store
 
 from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.queue.filter_cache import PAGE_SIZE, PAGES_MAX
 from pocketmq.store.queue.record_filter import RecordFilter
+from tests.store.stores import message, open_store
 
 BIG = {"mapped_file_size_commit_log": 1 << 20, "mapped_file_size_consume_queue": 20 * 2000}
 

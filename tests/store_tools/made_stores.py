@@ -3,8 +3,6 @@
 import json
 from pathlib import Path
 
-from golden_files import TIMER_FILES, unpack_golden
-
 from pocketmq.runtime.clock import VirtualClock
 from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.disk.file_disk import FileDisk
@@ -13,6 +11,7 @@ from pocketmq.store.format.properties import encode_properties
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store_tools.check.verify import Verification, Verify
 from pocketmq.store_tools.files.store_files import StoreFiles
+from tests.golden.golden_files import TIMER_FILES, unpack_golden
 
 GOLDEN_STORES = ("v4_clean", "v4_kill9", "v4_torn_body", "v4_torn_props", "v5_clean", "v5_kill9")
 HOST = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from made_stores import NOW_MS, flip, made, opened
 
 from pocketmq.runtime.clock import VirtualClock
+from tests.store_tools.made_stores import NOW_MS, flip, made, opened
 
 COMMANDS = ("verify", "dump", "explain", "repair", "export", "import")
 

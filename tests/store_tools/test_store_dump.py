@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from golden_files import GOLDEN
-from made_stores import NOW_MS, flip, made, message, opened, unpacked
 from rich.console import Console
 
 from pocketmq.runtime.clock import VirtualClock
@@ -18,6 +16,8 @@ from pocketmq.store_tools.files.selection import Damage, Selection, select
 from pocketmq.store_tools.files.store_files import StoreFiles
 from pocketmq.store_tools.files.value_text import parse_time_ms
 from pocketmq.store_tools.transfer.dump import write_json, write_table
+from tests.golden.golden_files import GOLDEN
+from tests.store_tools.made_stores import NOW_MS, flip, made, message, opened, unpacked
 
 
 @pytest.fixture(scope="module")

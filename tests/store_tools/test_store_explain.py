@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import pytest
-from made_stores import NOW_MS, flip, made, overwrite, unpacked
 from rich.console import Console
 
 from pocketmq.store.disk.file_disk import FileDisk
@@ -14,6 +13,7 @@ from pocketmq.store_tools.explain.place import PlaceError, explain_place
 from pocketmq.store_tools.files.selection import Damage, Selection, select
 from pocketmq.store_tools.files.store_files import StoreFiles
 from pocketmq.store_tools.files.value_text import time_text
+from tests.store_tools.made_stores import NOW_MS, flip, made, overwrite, unpacked
 
 
 @pytest.fixture(scope="module")

@@ -5,13 +5,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from made_stores import GOLDEN_STORES, flip, made, overwrite, unpacked, verified
 from rich.console import Console
 
 from pocketmq.store.format.layout import QUEUE_OFFSET_POSITION
 from pocketmq.store_tools.check.repair import EXIT_REFUSED, Repair
 from pocketmq.store_tools.files.selection import Damage, Selection, select
 from pocketmq.store_tools.files.store_files import StoreFiles
+from tests.store_tools.made_stores import GOLDEN_STORES, flip, made, overwrite, unpacked, verified
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_stores import GOLDEN_STORES, HOST_V6, NOW_MS, made, message, opened, unpacked, verified
 
 from pocketmq.broker.tables.topic_config import topic_name_problem
 from pocketmq.runtime.clock import VirtualClock
@@ -15,6 +14,7 @@ from pocketmq.store_tools.files.store_files import StoreFiles
 from pocketmq.store_tools.transfer.dump import export_records
 from pocketmq.store_tools.transfer.import_rules import ImportRules
 from pocketmq.store_tools.transfer.importer import ImportResult, import_records
+from tests.store_tools.made_stores import GOLDEN_STORES, HOST_V6, NOW_MS, made, message, opened, unpacked, verified
 
 
 def exported(root: Path) -> str:

@@ -7,7 +7,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from made_stores import (
+
+from pocketmq.runtime.clock import VirtualClock
+from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_STRUCT
+from pocketmq.store.format.record import Record, encode_record, record_size, topic_part
+from pocketmq.store_tools.check.finding import Finding
+from pocketmq.store_tools.check.verify import Verify
+from pocketmq.store_tools.files.selection import Damage, Selection, select
+from pocketmq.store_tools.files.store_files import NotAStoreError, StoreFiles
+from tests.store_tools.made_stores import (
     GOLDEN_STORES,
     NOW_MS,
     flip,
@@ -21,14 +29,6 @@ from made_stores import (
     verified,
     write_topics,
 )
-
-from pocketmq.runtime.clock import VirtualClock
-from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_STRUCT
-from pocketmq.store.format.record import Record, encode_record, record_size, topic_part
-from pocketmq.store_tools.check.finding import Finding
-from pocketmq.store_tools.check.verify import Verify
-from pocketmq.store_tools.files.selection import Damage, Selection, select
-from pocketmq.store_tools.files.store_files import NotAStoreError, StoreFiles
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_stores import NOW_MS, made, verified, write_topics
 
 from pocketmq.store.disk.file_disk import FileDisk
 from pocketmq.store.format.config_document import encode_document, sealed
@@ -18,6 +17,7 @@ from pocketmq.store_tools.check.report import as_document
 from pocketmq.store_tools.check.small_files import check_small_files
 from pocketmq.store_tools.check.timer_check import TimerCheck, check_level_offsets
 from pocketmq.store_tools.files.store_files import StoreFiles
+from tests.store_tools.made_stores import NOW_MS, made, verified, write_topics
 
 
 @pytest.fixture

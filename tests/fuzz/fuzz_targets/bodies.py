@@ -5,10 +5,7 @@ import struct
 import zlib
 
 import msgspec
-from fuzz_mutators import grow_with_first_byte, mutate_json, mutate_text
-from fuzz_oracle import One, Target, Wrong
 
-from fuzz_targets.wire import recorded_frames
 from pocketmq.broker.handlers.send import decode_batch
 from pocketmq.broker.pop.pop_record import read_revive_record
 from pocketmq.broker.transaction.transaction_op import named_offsets
@@ -17,6 +14,9 @@ from pocketmq.remoting import bodies, delay_bodies, fastjson, pop_bodies
 from pocketmq.remoting.bodies import Body, decode_body, encode_body
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.frame import FrameBuffer
+from tests.fuzz.fuzz_mutators import grow_with_first_byte, mutate_json, mutate_text
+from tests.fuzz.fuzz_oracle import One, Target, Wrong
+from tests.fuzz.fuzz_targets.wire import recorded_frames
 
 DECLARED: list[type[Body]] = sorted(
     {

@@ -10,18 +10,18 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-from any_requests import AnyRequests
-from data_path import DataPath, StubChannel, pull_header, send_header
-from fuzz_mutators import Frame, grow_frames, join_frames, mutate_frames, split_frames
-from fuzz_oracle import Target, Wrong
 
-from fuzz_targets.bodies import DECLARED, sample_of
-from fuzz_targets.wire import declared_frames, recorded_frames
 from pocketmq.broker.handlers import ROUTES
 from pocketmq.remoting.bodies import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import decode_header
 from pocketmq.remoting.frame import FrameBuffer, FrameError
+from tests.broker.any_requests import AnyRequests
+from tests.broker.data_path import DataPath, StubChannel, pull_header, send_header
+from tests.fuzz.fuzz_mutators import Frame, grow_frames, join_frames, mutate_frames, split_frames
+from tests.fuzz.fuzz_oracle import Target, Wrong
+from tests.fuzz.fuzz_targets.bodies import DECLARED, sample_of
+from tests.fuzz.fuzz_targets.wire import declared_frames, recorded_frames
 
 VICTIM = "victim_7Qz"
 REMARK_MAX, LOG_LINE_MAX = 1000, 2000

@@ -3,12 +3,6 @@
 import logging
 from typing import Any
 
-from fuzz_mutators import grow_frames, mutate_frames
-from fuzz_oracle import Target, Wrong
-from namesrv_doubles import Connection, LivenessClock
-
-from fuzz_targets.broker_requests import FRAMES_MAX, LogWatch, too_long_remarks, watch_log
-from fuzz_targets.wire import declared_frames, recorded_frames
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.handlers import ROUTES, NamesrvServices
 from pocketmq.namesrv.kv_config import KVConfigManager
@@ -20,6 +14,11 @@ from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.frame import FrameBuffer, FrameError
 from pocketmq.remoting.headers.route import RegisterBrokerRequestHeader
 from pocketmq.remoting.headers.topic import GetRouteInfoRequestHeader
+from tests.fuzz.fuzz_mutators import grow_frames, mutate_frames
+from tests.fuzz.fuzz_oracle import Target, Wrong
+from tests.fuzz.fuzz_targets.broker_requests import FRAMES_MAX, LogWatch, too_long_remarks, watch_log
+from tests.fuzz.fuzz_targets.wire import declared_frames, recorded_frames
+from tests.namesrv.namesrv_doubles import Connection, LivenessClock
 
 VICTIM = "victim_7Qz"
 INPUTS_PER_SERVER = 2_000
@@ -92,9 +91,8 @@ def _may_change_order(data: bytes) -> bool:
 
 
 def _seeds() -> list[bytes]:
-    from fuzz_mutators import join_frames, split_frames
-
-    from fuzz_targets.bodies import _register_seeds
+    from tests.fuzz.fuzz_mutators import join_frames, split_frames
+    from tests.fuzz.fuzz_targets.bodies import _register_seeds
 
     seeds = [frame for code, frames in recorded_frames().items() if code in ROUTES for frame in frames]
     seeds += declared_frames(ROUTES)  # type: ignore[arg-type]

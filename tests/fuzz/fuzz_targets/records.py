@@ -6,7 +6,6 @@ import zlib
 from functools import cache
 
 import numpy as np
-from fuzz_oracle import One, Target, Wrong
 
 from pocketmq.broker.timer.timer_record import read_timer_record
 from pocketmq.store.format.message import Message
@@ -14,6 +13,7 @@ from pocketmq.store.format.properties import encode_properties
 from pocketmq.store.format.record import BadRecordError, bounds, check_record, decode_dispatch_request, decode_record
 from pocketmq.store.format.record_chain import chained, record_candidates
 from pocketmq.store.format.record_window import RecordWindow
+from tests.fuzz.fuzz_oracle import One, Target, Wrong
 
 HOST, HOST_V6 = bytes((127, 0, 0, 1, 0, 0, 0, 1)), bytes(15) + b"\1" + bytes(3) + b"\1"
 TIMED = {"TIMER_OUT_MS": "1700000005000", "REAL_TOPIC": "T", "TIMER_DELAY_SEC": "5", "REAL_QID": "0"}

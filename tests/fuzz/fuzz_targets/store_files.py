@@ -5,16 +5,15 @@ import random
 import struct
 from typing import Any
 
-from damage import Content, Files, _disk_of, _files
-from fuzz_oracle import One, Target, Wrong
-from small_store import SIZES, make_store
-from timed import Timed
-
 from pocketmq.runtime.clock import VirtualClock
 from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.disk.disk import StoreError
 from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.message_store import MessageStore
+from tests.broker.damage import Content, Files, _disk_of, _files
+from tests.broker.small_store import SIZES, make_store
+from tests.broker.timed import Timed
+from tests.fuzz.fuzz_oracle import One, Target, Wrong
 
 HEAD = struct.Struct(">BBH")
 """Which file, how (1: what follows takes its place, 2: cut at the number, else edits: position, byte), a number."""

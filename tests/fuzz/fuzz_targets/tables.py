@@ -5,8 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from fuzz_mutators import grow_with_first_byte, mutate_json, mutate_text
-from fuzz_oracle import One, Target, Wrong
 
 from pocketmq.broker.acl.access_rules import AclError, access_rules
 from pocketmq.broker.acl.plain_permission import _read as read_acl
@@ -24,6 +22,8 @@ from pocketmq.store.disk.config_file import ConfigFile
 from pocketmq.store.disk.disk import StoreError
 from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.format.config_document import decode_document, encode_document
+from tests.fuzz.fuzz_mutators import grow_with_first_byte, mutate_json, mutate_text
+from tests.fuzz.fuzz_oracle import One, Target, Wrong
 
 Make = Callable[[ConfigFile], ConfigManager]
 _CONFIG, _CLOCK = BrokerConfig(broker_name="b"), VirtualClock()

@@ -2,31 +2,27 @@
 
 import contextlib
 import random
-import sys
 from pathlib import Path
 
-from fuzz_mutators import grow_value, grow_with_first_byte, mutate_text
-from fuzz_oracle import One, Target, Wrong
-
-sys.path.append(str(Path(__file__).parents[2] / "golden"))
-from sql92_corpus import read_golden  # noqa: E402
-
-from pocketmq.broker.acl.remote_address import remote_address_strategy  # noqa: E402
-from pocketmq.broker.config import BrokerConfig  # noqa: E402
-from pocketmq.broker.delay.recall_handle import decode_recall_handle  # noqa: E402
-from pocketmq.broker.filter.expression import ExpressionError  # noqa: E402
-from pocketmq.broker.filter.expression_code import compile_expression  # noqa: E402
-from pocketmq.broker.filter.expression_filter import ExpressionFilter  # noqa: E402
-from pocketmq.broker.filter.subscription import split_tags, tag_filter  # noqa: E402
-from pocketmq.broker.pop.pop_record import Handle  # noqa: E402
-from pocketmq.broker.put.message_id import decode_message_id  # noqa: E402
-from pocketmq.broker.put.put import split_properties  # noqa: E402
-from pocketmq.namesrv.config import NamesrvConfig  # noqa: E402
-from pocketmq.remoting.dispatch import RemotingError  # noqa: E402
-from pocketmq.runtime import config as runtime_config  # noqa: E402
-from pocketmq.runtime import properties_file  # noqa: E402
-from pocketmq.store.config import MessageStoreConfig  # noqa: E402
-from pocketmq.store.format.properties import decode_properties, encode_properties, entries_from, value_of  # noqa: E402
+from pocketmq.broker.acl.remote_address import remote_address_strategy
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.delay.recall_handle import decode_recall_handle
+from pocketmq.broker.filter.expression import ExpressionError
+from pocketmq.broker.filter.expression_code import compile_expression
+from pocketmq.broker.filter.expression_filter import ExpressionFilter
+from pocketmq.broker.filter.subscription import split_tags, tag_filter
+from pocketmq.broker.pop.pop_record import Handle
+from pocketmq.broker.put.message_id import decode_message_id
+from pocketmq.broker.put.put import split_properties
+from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.runtime import config as runtime_config
+from pocketmq.runtime import properties_file
+from pocketmq.store.config import MessageStoreConfig
+from pocketmq.store.format.properties import decode_properties, encode_properties, entries_from, value_of
+from tests.fuzz.fuzz_mutators import grow_value, grow_with_first_byte, mutate_text
+from tests.fuzz.fuzz_oracle import One, Target, Wrong
+from tests.golden.sql92_corpus import read_golden
 
 SQL_PIECES = (
     b"(", b")", b" AND ", b" OR ", b"NOT ", b"a", b"=", b"<>", b">=", b"-", b"--", b"'x'", b"'", b"1", b"1e308",

@@ -5,15 +5,15 @@ from collections.abc import Iterator
 from functools import cache
 
 import msgspec
-from fuzz_mutators import grow_frames, grow_with_first_byte, mutate_frames, mutate_header
-from fuzz_oracle import One, Target, Wrong
-from recordings import all_recorded
 
 from pocketmq.broker.handlers import ROUTES as BROKER_ROUTES
 from pocketmq.namesrv.handlers import ROUTES as NAMESRV_ROUTES
 from pocketmq.remoting.command import DECODE_ERRORS, Response, decode_header, encode_request, request_decoder, typed_request
 from pocketmq.remoting.frame import FrameBuffer, FrameError
 from pocketmq.remoting.header import CommandHeader, ext_map
+from tests.fuzz.fuzz_mutators import grow_frames, grow_with_first_byte, mutate_frames, mutate_header
+from tests.fuzz.fuzz_oracle import One, Target, Wrong
+from tests.remoting.recordings import all_recorded
 
 FRAME_SIZE_MAX = 1200
 
