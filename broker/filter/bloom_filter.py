@@ -1,7 +1,8 @@
-"""The Bloom filter whose bits say which SQL92 subscriptions want a message: Apache's, bit for bit.
+"""Bloom filter that records which SQL92 subscriptions want a message; identical with Apache's, bit for bit.
 
-A subscription, `group#topic`, has some positions among the bits. Those of all that want a message are set; a subscription
-one of whose positions is not set does not want it. The positions are made from a murmur3 hash (x64, 128 bits, seed 0).
+Each subscription, `group#topic`, has a few bit positions. The bitmap of a message has the bits of all subscriptions that
+want it; a subscription with a cleared bit does not want it. Positions are derived from a murmur3 hash (x64, 128 bits, seed
+0).
 """
 
 import math
@@ -16,17 +17,17 @@ _BLOCK: Final = struct.Struct("<QQ")
 
 
 class BloomFilter:
-    """`bit_count` is a multiple of 8, `hash_count` the positions of each subscription."""
+    """A Bloom filter of `bit_count` bits (a multiple of 8) with `hash_count` positions per subscription."""
 
     def __init__(self, error_percent: int, subscription_count: int) -> None:
-        """So many bits that with `subscription_count` of them about `error_percent` (1..99) are hit by mistake."""
+        """Choose the size for `subscription_count` subscriptions at about `error_percent` (1..99) false positives."""
         error_rate = error_percent / 100.0
         self.hash_count = math.ceil(math.log(error_rate) / math.log(0.5))
         bits = math.ceil(subscription_count * (math.log(1 / error_rate) / math.log(2)) * (math.log(math.e) / math.log(2)))
         self.bit_count = 8 * math.ceil(bits / 8)
 
     def positions(self, text: str) -> list[int]:
-        """The bits of a subscription."""
+        """Return the bit positions of a subscription."""
         value = murmur3(text.encode(errors="replace"))
         low, high = value & 0xFFFFFFFF, value >> 32
         found = []
@@ -38,12 +39,12 @@ class BloomFilter:
         return found
 
     def bitmap(self, positions: Iterable[int]) -> bytes:
-        """All bits, with those at `positions` set; the lowest bit of a byte comes first."""
+        """Return the bitmap with the bits at `positions` set; bit 0 is the lowest bit of the first byte."""
         return bit_mask(positions).to_bytes(self.bit_count // 8, "little")
 
 
 def bit_mask(positions: Iterable[int]) -> int:
-    """A bitmap as a number."""
+    """Return an integer with the bits at `positions` set."""
     mask = 0
     for position in positions:
         mask |= 1 << position
@@ -51,7 +52,7 @@ def bit_mask(positions: Iterable[int]) -> int:
 
 
 def murmur3(data: bytes) -> int:
-    """The first 64 bits of murmur3_128 (Guava: `asLong`, here without sign)."""
+    """Return the first 64 bits of murmur3_128 (Guava: `asLong`, here unsigned)."""
     first = second = 0
     whole = len(data) - len(data) % 16
     for one, other in _BLOCK.iter_unpack(data[:whole]):

@@ -1,8 +1,8 @@
 """ConsumerFilterManager: the SQL92 subscriptions of groups, in `config/consumerFilter.json`.
 
-Heartbeats bring them. One whose group left, or no longer names the topic, is *dead*: it is kept for
-`filterDataCleanTimeSpan`, since bitmaps of messages that came meanwhile still know it. A subscription is *born* when its
-expression last changed: bitmaps of older messages say nothing about it. (Both as Apache has it; so is the file.)
+They come from heartbeats. A subscription is *dead* when its group is gone or no longer subscribes to the topic; it is kept
+for `filterDataCleanTimeSpan`, so that the bitmaps of messages stored in that time include it. Its *born time* is the time
+of the last change of its expression: bitmaps of older messages do not apply to it. All this, and the file, is as in Apache.
 """
 
 import logging
@@ -27,20 +27,20 @@ from pocketmq.store.queue.record_filter import Judge
 log = logging.getLogger("broker")
 
 DEAD_AT_LOAD_MS: Final = 30_000
-"""Where the file says that a group was there, it is taken for gone this long before the start."""
+"""A subscription that is alive in the file is loaded as dead since this long before the start."""
 FILTERS_MAX: Final = 10_000
-"""Subscriptions by expressions that are kept."""
+"""Maximum number of SQL92 subscriptions."""
 
 
 class BloomFilterData(msgspec.Struct, rename="camel"):
-    """The bits of a subscription among `bit_num`."""
+    """Bit positions of a subscription in a bitmap of `bit_num` bits."""
 
     bit_pos: list[int]
     bit_num: int
 
 
 class ConsumerFilterData(msgspec.Struct, rename="camel"):
-    """What a group wants of a topic. Times are message time in ms, `client_version` is the subscription's subVersion."""
+    """A group's subscription to a topic. Times are message time in ms; `client_version` is the subscription's subVersion."""
 
     consumer_group: str
     topic: str
@@ -56,27 +56,27 @@ class ConsumerFilterData(msgspec.Struct, rename="camel"):
         return self.dead_time >= self.born_time
 
     def document(self) -> dict[str, Any]:
-        """As Apache writes it."""
+        """Return the row as Apache writes it."""
         return {**msgspec.to_builtins(self), "dead": self.is_dead}
 
 
 def compile_subscription(expression_type: str, expression: str | None, size_max: int) -> Judge:
-    """The function of a subscription that is not by tags. Raises ValueError, also for a type that is not known.
+    """Compile a subscription by expression, of at most `size_max` characters.
 
-    `size_max`: how many characters an expression may have.
+    Raises ValueError for an invalid expression or an unknown type.
     """
     if expression_type != SQL92:
-        raise ValueError(f"there is no expression type {clipped(expression_type)}")
+        raise ValueError(f"unknown expression type {clipped(expression_type)}")
     if not expression:
         raise ValueError(f"a subscription by {expression_type} needs an expression")
-    # Imported here: a start without such subscriptions stays 14 ms quicker.
+    # Imported here to speed up the start of brokers without such subscriptions.
     from pocketmq.broker.filter.expression_code import compile_expression
 
     return compile_expression(expression, size_max)
 
 
 class ConsumerFilterManager(ConfigManager):
-    """The subscriptions by topic, then group. Nothing is compiled before it is needed: a start stays as quick as it is."""
+    """The SQL92 subscriptions by topic, then group. Those of the file are compiled when first needed."""
 
     def __init__(self, config: BrokerConfig, file: ConfigFile, clock: Clock) -> None:
         super().__init__(file, clock)
@@ -89,23 +89,23 @@ class ConsumerFilterManager(ConfigManager):
         self._filters: dict[tuple[str, str], ExpressionFilter] = {}
         self._is_dirty = False
 
-    # --- subscriptions come and go ----------------------------------------------------------------------------------
+    # --- registering ------------------------------------------------------------------------------------------------
 
     def register(self, group: str, subscriptions: Iterable[SubscriptionData], compiled_max: int | None = None) -> int:
-        """What a heartbeat says of a group. Its filters of other topics are dead; one that does not compile is logged.
+        """Update a group from its heartbeat. Its filters of other topics become dead; an invalid expression is logged.
 
-        Of all new expressions of a heartbeat `compiled_max` characters are compiled at once, by default as many as one may
-        have; the others when they are first asked for. Returns how many are left for the next group.
+        At most `compiled_max` characters of new expressions are compiled at once (default: maxFilterExpressionLength), the
+        others when first needed. Return the part of `compiled_max` left for the heartbeat's next group.
         """
         left = self._config.max_filter_expression_length if compiled_max is None else compiled_max
-        told = set()
+        topics = set()
         for subscription in subscriptions:
-            told.add(subscription.topic)
+            topics.add(subscription.topic)
             if not is_tag_type(subscription.expression_type) and subscription.sub_string:
                 left = self._register(group, subscription, left)
         for topic in self._topics_of.get(group, ()):
-            if topic not in told:
-                self._bury(self.table[topic][group])
+            if topic not in topics:
+                self._mark_dead(self.table[topic][group])
         return left
 
     def _register(self, group: str, subscription: SubscriptionData, left: int) -> int:
@@ -126,20 +126,20 @@ class ConsumerFilterManager(ConfigManager):
         size, size_max = len(expression), self._config.max_filter_expression_length
         try:
             if self._count >= FILTERS_MAX:
-                raise ValueError(f"there are {self._count} subscriptions by expressions, as many as a broker keeps")
+                raise ValueError(f"the broker has {self._count} subscriptions by expression, the limit")
             if kind != SQL92 or size <= left or size > size_max:
                 left -= min(size, left)
                 compile_subscription(kind, expression, size_max)
         except ValueError as error:
-            self._say_refused(group, topic, expression, error)
+            self._log_refusal(group, topic, expression, error)
             return left
         now = self.clock.message_time_ms()
         self._keep(ConsumerFilterData(group, topic, expression, kind, now, subscription.sub_version, bits))
         log.info("group %s subscribes to %s by %s", group, topic, expression)
         return left
 
-    def _say_refused(self, group: str, topic: str, expression: str, error: ValueError) -> None:
-        """Its pulls are told so: they find no filter."""
+    def _log_refusal(self, group: str, topic: str, expression: str, error: ValueError) -> None:
+        """Log an invalid expression. The client learns of it by its pulls, which find no filter."""
         log.warning("group %s cannot subscribe to %s by %r: %s", group, topic, expression, clipped(error))
 
     def _keep(self, data: ConsumerFilterData) -> None:
@@ -149,7 +149,7 @@ class ConsumerFilterManager(ConfigManager):
         self._is_dirty = True
 
     def _drop(self, topic: str, group: str) -> None:
-        """Forget a subscription, if it is there."""
+        """Delete a subscription, if it exists."""
         groups = self.table.get(topic)
         if groups is None or groups.pop(group, None) is None:
             return
@@ -164,31 +164,31 @@ class ConsumerFilterManager(ConfigManager):
         self._is_dirty = True
 
     def unregister(self, group: str) -> None:
-        """The last consumer of a group left."""
+        """Mark the subscriptions of a group dead, after its last consumer left."""
         for topic in self._topics_of.get(group, ()):
-            self._bury(self.table[topic][group])
+            self._mark_dead(self.table[topic][group])
 
-    def _bury(self, data: ConsumerFilterData) -> None:
+    def _mark_dead(self, data: ConsumerFilterData) -> None:
         if not data.is_dead:
             data.dead_time = max(self.clock.message_time_ms(), data.born_time)
             self._is_dirty = True
 
     def clean(self) -> None:
-        """Forget what is dead for too long."""
+        """Delete subscriptions dead for longer than `filterDataCleanTimeSpan`."""
         oldest_ms = self.clock.message_time_ms() - self._kept_ms
         for topic, groups in list(self.table.items()):
             for group in [group for group, data in groups.items() if data.is_dead and data.dead_time <= oldest_ms]:
                 self._drop(topic, group)
 
-    # --- what they want ---------------------------------------------------------------------------------------------
+    # --- filtering --------------------------------------------------------------------------------------------------
 
     def get(self, topic: str, group: str) -> ConsumerFilterData | None:
-        """The subscription of a group, dead or not."""
+        """Return the subscription of a group, dead or not, or None."""
         groups = self.table.get(topic)
         return None if groups is None else groups.get(group)
 
     def record_filter(self, topic: str, group: str) -> ExpressionFilter | None:
-        """The filter of a subscription; None where there is none. Raises ValueError for one that does not compile."""
+        """Return the filter of a subscription, or None. Raises ValueError for an invalid expression."""
         found = self._filters.get((topic, group))
         if found is None:
             data = self.get(topic, group)
@@ -199,7 +199,7 @@ class ConsumerFilterManager(ConfigManager):
                     data.expression_type, data.expression, self._config.max_filter_expression_length
                 )
             except ValueError as error:
-                self._say_refused(group, topic, data.expression, error)
+                self._log_refusal(group, topic, data.expression, error)
                 self._drop(topic, group)
                 raise
             mask = bit_mask(data.bloom_filter_data.bit_pos) if data.bloom_filter_data else 0
@@ -208,9 +208,9 @@ class ConsumerFilterManager(ConfigManager):
         return found
 
     def bitmap(self, topic: str, entries: str) -> bytes:
-        """The bitmap of a message: the bits of all groups that want it; empty for a topic without such groups.
+        """Return the bitmap of a message, with the bits of all groups that want it; empty for a topic without such groups.
 
-        One expression at most is compiled for it. Until the others are, their groups count as wanting it.
+        At most one expression is compiled per call. Groups whose expression is not compiled yet count as wanting it.
         """
         groups = self.table.get(topic)
         if not groups:
@@ -230,7 +230,7 @@ class ConsumerFilterManager(ConfigManager):
         return self.bloom_filter.bitmap(positions)
 
     def bitmaps(self, message_at: Callable[[int], memoryview | None]) -> Callable[[str, int], bytes]:
-        """The function of topic and physical offset that the store asks for bitmaps; `message_at` gives it the records."""
+        """Return the function (topic, physical offset) -> bitmap for the store; `message_at` reads the records."""
 
         def bitmap_of(topic: str, physical_offset: int) -> bytes:
             record = message_at(physical_offset) if topic in self.table else None
@@ -241,7 +241,7 @@ class ConsumerFilterManager(ConfigManager):
     # --- the file ---------------------------------------------------------------------------------------------------
 
     def persist_in(self, executor: Executor) -> None:
-        """Write the file from another thread, if something changed since it was last written."""
+        """Write the file from another thread if anything changed since the last write."""
         self.clean()
         if self._is_dirty:
             self._is_dirty = False
@@ -260,14 +260,14 @@ class ConsumerFilterManager(ConfigManager):
         }
 
     def decode(self, document: dict[str, Any]) -> None:
-        """Bits of another Bloom filter (its two keys were changed) make all that was written void, as in Apache."""
+        """Load the file. All of it is ignored if its Bloom filter has another configuration, as in Apache."""
         dead_ms = self.clock.message_time_ms() - DEAD_AT_LOAD_MS
         table: dict[str, dict[str, ConsumerFilterData]] = {}
         for topic, rows in (document.get("filterDataByTopic") or {}).items():
             try:
                 found = msgspec.convert(rows["groupFilterData"], dict[str, ConsumerFilterData], strict=False)
             except (KeyError, TypeError, ValueError) as error:
-                log.error("%s: filters of topic %r: %s; left out", self.file.path, topic, error)
+                log.error("%s: filters of topic %r are ignored: %s", self.file.path, topic, error)
                 continue
             for data in found.values():
                 bits = data.bloom_filter_data
@@ -275,7 +275,7 @@ class ConsumerFilterManager(ConfigManager):
                     self.bloom_filter.bit_count,
                     self.bloom_filter.hash_count,
                 ):
-                    log.warning("%s is of a broker with another Bloom filter: begun anew", self.file.path)
+                    log.warning("%s was written with another Bloom filter and is ignored", self.file.path)
                     return
                 if data.dead_time == 0:
                     data.dead_time = max(dead_ms, data.born_time)

@@ -1,9 +1,9 @@
-"""SQL92 expressions: from text to a tree.
+"""Parser of SQL92 expressions: from text to a tree.
 
-The grammar is the one of Apache's SelectorParser, with the words of 5.x (CONTAINS, STARTSWITH, ENDSWITH). Two things follow
-from how that parser works, and hold here too: it reads as far as it understands, so that behind a whole expression any
-further token is ignored (`a = 1 b` is `a = 1`, `a = 007` is `a = 0`), and what an operator refuses is refused by the kind of
-its operands: a constant, a property, a boolean expression, or a negation, which is none of the three.
+The grammar is that of Apache's SelectorParser, with the operators of 5.x (CONTAINS, STARTSWITH, ENDSWITH). Two oddities of
+that parser are kept. It stops at the first token that does not continue a complete expression, and ignores the rest (`a = 1
+b` is `a = 1`, `a = 007` is `a = 0`). Operators accept or refuse an operand by its kind: a constant, a property, a boolean
+expression, or a negation, which is a kind of its own.
 """
 
 import re
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from lark import Lark
 
 SIZE_MAX: Final = 8192
-"""Characters of an expression, unless the broker says otherwise (maxFilterExpressionLength)."""
+"""Default maximum of characters of an expression (maxFilterExpressionLength)."""
 OPERATORS_MAX: Final = 600
-"""Operators and key words of an expression: each becomes lines of code, which take far longer to make than to read."""
+"""Maximum of operators and keywords: each becomes lines of code, and compiling takes far longer than parsing."""
 DEPTH_MAX: Final = 400
-"""Parentheses that stand within each other."""
+"""Maximum depth of nested parentheses."""
 
 _DOUBLE_MAX: Final = 1.7976931348623157e308
 
@@ -76,29 +76,29 @@ NAME: /(?ai:[a-z_$][a-z0-9_$]*)/i
 
 
 class ExpressionError(ValueError):
-    """Text that is no expression; says where and why."""
+    """Raised for an invalid expression; the message has the position and the reason."""
 
 
 class Literal(msgspec.Struct, frozen=True):
-    """A constant. The ones for TRUE, FALSE and NULL are boolean expressions too."""
+    """A constant. TRUE, FALSE and NULL are boolean expressions, too."""
 
     value: Value
 
 
 class Property(msgspec.Struct, frozen=True):
-    """The value of a message's property, None without it."""
+    """The value of a message's property, None if the message does not have it."""
 
     name: str
 
 
 class Negative(msgspec.Struct, frozen=True):
-    """A number with its sign changed; None for what is no number."""
+    """A number with its sign changed; None for an operand that is not a number."""
 
     operand: "Node"
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """`operator` is one of = < <= > >=; `x IS NULL` is = with NULL."""
+    """A comparison; `operator` is one of = < <= > >=. `x IS NULL` is = with NULL."""
 
     operator: str
     left: "Node"
@@ -106,14 +106,14 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 class Among(msgspec.Struct, frozen=True):
-    """IN."""
+    """The operator IN."""
 
     operand: Property
     values: frozenset[str]
 
 
 class TextTest(msgspec.Struct, frozen=True):
-    """CONTAINS and its like; `is_negated` does not make true what lacks an operand, or looks for nothing."""
+    """CONTAINS, STARTSWITH or ENDSWITH. Without an operand or with an empty search it is false even if `is_negated`."""
 
     word: str
     operand: "Node"
@@ -134,7 +134,7 @@ class Or(msgspec.Struct, frozen=True):
 
 
 class Truth(msgspec.Struct, frozen=True):
-    """A property in the place of a condition: none without it, else false, since its value is text."""
+    """A property used as a condition: None if the message lacks it, else false, because its value is text."""
 
     operand: Property
 
@@ -144,10 +144,10 @@ _CONDITIONS: Final = (Comparison, Among, TextTest, Not, And, Or, Truth)
 
 
 def parse(text: str, size_max: int = SIZE_MAX) -> Node:
-    """The tree of an expression, a condition. Raises ExpressionError."""
+    """Return the tree of an expression; its root is a condition. Raises ExpressionError."""
     if len(text) > size_max:
-        limit = f"an expression has at most {size_max} characters"
-        raise ExpressionError(f"{limit}, this one {len(text)} (maxFilterExpressionLength)")
+        has = f"the expression has {len(text)} characters"
+        raise ExpressionError(f"{has}, the limit is {size_max} (maxFilterExpressionLength)")
     from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
     text = _without_comments(text)
@@ -161,9 +161,9 @@ def parse(text: str, size_max: int = SIZE_MAX) -> Node:
             state.feed_token(token)
             extra = None
     except UnexpectedToken:
-        pass  # what stands before it may be whole
+        pass  # the text before it may be a complete expression
     except UnexpectedCharacters as error:
-        raise ExpressionError(f"{_place(text, error.pos_in_stream)}: no word begins like this") from None
+        raise ExpressionError(f"{_place(text, error.pos_in_stream)}: no token begins like this") from None
     try:
         tree: Node = state.feed_eof()
     except UnexpectedToken:
@@ -173,14 +173,14 @@ def parse(text: str, size_max: int = SIZE_MAX) -> Node:
 
 
 class _Size:
-    """Counts what an expression may not have without end."""
+    """Counts operators and nested parentheses of an expression against their limits."""
 
     def __init__(self) -> None:
         self._operators = 0
         self._depth = 0
 
     def add(self, kind: str) -> None:
-        """Count a token. Raises ExpressionError for one too many."""
+        """Count a token. Raises ExpressionError beyond a limit."""
         if kind in _OPERANDS:
             return
         if kind == "RPAR":
@@ -188,20 +188,20 @@ class _Size:
         elif kind == "LPAR":
             self._depth += 1
             if self._depth > DEPTH_MAX:
-                raise ExpressionError(f"at most {DEPTH_MAX} parentheses may stand within each other")
+                raise ExpressionError(f"more than {DEPTH_MAX} nested parentheses")
         else:
             self._operators += 1
             if self._operators > OPERATORS_MAX:
-                raise ExpressionError(f"an expression has at most {OPERATORS_MAX} operators and key words")
+                raise ExpressionError(f"more than {OPERATORS_MAX} operators and keywords")
 
 
 _OPERANDS: Final = frozenset(("STRING", "DECIMAL", "FLOATING", "NAME", "COMMA", "TRUE", "FALSE", "NULL"))
 
 
 def _without_comments(text: str) -> str:
-    """`text` with blanks for its comments: `--` up to a line's end, which must be there, and `/* */`.
+    """Return `text` with its comments replaced by blanks: `--` up to a required line end, and `/* */`.
 
-    Nothing is searched for twice: the lexer would look for the end of a comment at each of many beginnings in vain.
+    This is linear in the size of the text. The lexer would search the end of a comment again from each of many beginnings.
     """
     if "--" not in text and "/*" not in text:
         return text
@@ -241,20 +241,20 @@ def _place(text: str, position: int | None) -> str:
 
 @cache
 def _parser() -> "Lark":
-    """Made at the first use, which takes 0.08 s and 2.6 MB: only brokers with SQL92 subscribers need it."""
+    """Create the parser at first use: it is expensive, and only brokers with SQL92 subscribers need it."""
     from lark import Lark
 
-    # The plain lexer: a key word is one everywhere.
+    # The basic lexer: keywords are reserved everywhere.
     return Lark(_GRAMMAR, parser="lalr", lexer="basic", transformer=_Builder())
 
 
 def _condition(node: Node) -> Node:
-    """`node` as a boolean expression."""
+    """Return `node` as a boolean expression. Raises ExpressionError if it cannot be one."""
     if isinstance(node, _CONDITIONS) or (isinstance(node, Literal) and (node.value is None or isinstance(node.value, bool))):
         return node
     if isinstance(node, Property):
         return Truth(node)
-    raise ExpressionError(f"{_shown(node)} is no condition")
+    raise ExpressionError(f"{_shown(node)} is not a condition")
 
 
 def _is_number(value: Value) -> bool:
@@ -312,7 +312,7 @@ def _among(operand: Node, *texts: str) -> Among:
 
 
 def _joined(kind: type[And] | type[Or], first: Node, *others: Node) -> Node:
-    """A chain in one node: `a AND b AND c` has three terms."""
+    """Join a chain in one node: `a AND b AND c` has three terms."""
     first = _condition(first)
     terms = first.terms if isinstance(first, kind) else (first,)
     return kind((*terms, *map(_condition, others)))
@@ -338,9 +338,9 @@ def _test(word: str, is_negated: bool) -> Callable[[Sequence[Any]], Node]:
 
 
 class _Builder:
-    """Makes the nodes: a function for each rule of the grammar, called with what stands in it.
+    """Creates the nodes: one function per grammar rule, called with the rule's children.
 
-    `x <> y` is NOT (x = y), and BETWEEN two comparisons: so Apache reads them, and so they meet None.
+    `x <> y` becomes NOT (x = y), and BETWEEN becomes two comparisons, as in Apache; this decides their result for None.
     """
 
     either = staticmethod(lambda children: _joined(Or, *children))

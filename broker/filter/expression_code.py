@@ -1,8 +1,8 @@
-"""SQL92 expressions: from a tree to a Python function that says which messages of a run are wanted.
+"""Code generator of SQL92 expressions: from a tree to a Python function that judges a run of messages.
 
     price > 10 AND region = 'eu' AND NOT (vip IS NULL OR vip = 'no')
 
-becomes one function, a chain of AND or OR that it holds as an operand a further one:
+becomes one function, and a further one for each nested chain of AND or OR:
 
     def judge(run):                             def f1(p):
         verdicts = []                               is_open = False
@@ -20,14 +20,15 @@ becomes one function, a chain of AND or OR that it holds as an operand a further
                 say(False)
         return verdicts
 
-A condition is true, false or open (None). Terms are looked at in order and the first that decides ends the chain: an error
-behind it is never met, as in Apache's evaluator. Code is flat: an expression may nest as deep as Python calls.
+A condition is true, false or open (None). Terms are evaluated in order, and the first that decides ends the chain: an error
+in a later term is not noticed, as in Apache's evaluator. The code is flat, so that an expression may nest as deep as Python
+calls.
 
-Open and errors come to the same for the outermost condition: the message is not wanted. So an AND ends there at its first
+For the outermost condition open and error both mean that the message is not wanted. Therefore an AND ends there at its first
 open term.
 
-A value is cut out of the property string where the term needs it, 0.2 us each: to read them all first costs as much for
-each that the message has. Whether an entry is there at all takes 0.04 us, so that is asked first where it can decide.
+A value is cut out of the property string only when a term needs it, because decoding all properties first would be slower.
+Testing whether a property is present is much cheaper than reading its value, and comes first where it can decide.
 """
 
 from functools import lru_cache
@@ -62,7 +63,7 @@ _DOUBLE: Final = "(float(v) if v.replace('.', '', 1).isdecimal() else near_doubl
 
 
 def compile_expression(text: str, size_max: int = SIZE_MAX) -> Judge:
-    """The function of an expression. Raises ExpressionError."""
+    """Return the function of an expression. Raises ExpressionError."""
     return (_compile_short if len(text) <= _SHORT_SIZE else _compile_long)(text, size_max)
 
 
@@ -70,33 +71,34 @@ def _compile(text: str, size_max: int) -> Judge:
     try:
         return function_of(parse(text, size_max))
     except RecursionError:
-        raise ExpressionError("too many parts stand within each other") from None
+        raise ExpressionError("too many nested parts") from None
 
 
-# A consumer pulls with the same expression again and again. A long one's function takes many times its text: few are kept.
+# Functions are cached, because a consumer repeats its expression in every pull. The function of a long expression is many
+# times larger than its text, so only a few of those are kept.
 _SHORT_SIZE: Final = 200
 _compile_short = lru_cache(maxsize=256)(_compile)
 _compile_long = lru_cache(maxsize=8)(_compile)
 
 
 def function_of(tree: Node) -> Judge:
-    """The function of an expression that is parsed. Raises RecursionError for one that is nested too deep."""
+    """Return the function of a parsed expression. Raises RecursionError for one that is nested too deep."""
     return _Writer().function(tree)
 
 
 def text_or_none(value: str | None) -> str | None:
-    """What a property's value is as an operand."""
+    """Return a property's value as an operand."""
     return None if value is None else text_of(value)
 
 
 def near_double(text: str) -> float:
-    """A double to be compared with a constant, of which none is NaN or infinite: above them all, NaN counts as infinite."""
+    """Convert text to a double for comparison with a constant. NaN becomes infinite: both are above every constant."""
     value = java_values.double(text)
     return value if value == value else float("inf")
 
 
 class _Ends(NamedTuple):
-    """What the lines of a condition do in the end."""
+    """Statements to run at the end of a condition, one for each result."""
 
     on_true: str
     on_false: str
@@ -104,7 +106,7 @@ class _Ends(NamedTuple):
 
 
 class _Writer:
-    """Writes the source; what a function needs beside it stands in its names."""
+    """Writes the source of a function; `_names` holds the globals that the source refers to."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -130,14 +132,14 @@ class _Writer:
         return f"{letter}{self._count}"
 
     def _define(self, node: Node) -> str:
-        """Write the function of a condition; its name."""
+        """Write a function for a nested condition and return its name."""
         name = self._name("f")
         lines = self._body(node, _Ends("return True", "return False", "return None"))
         self._lines += [f"def {name}(p):", *(f" {line}" for line in lines)]
         return name
 
     def _body(self, node: Node, ends: _Ends) -> list[str]:
-        """The lines that end with what a condition is."""
+        """Return the lines that evaluate a condition and run one of `ends`."""
         if not isinstance(node, And | Or):
             return self._term(node, *ends)
         is_and = isinstance(node, And)
@@ -152,7 +154,7 @@ class _Writer:
         return [*lines, "if is_open:", f" {ends.on_none}", other]
 
     def _term(self, node: Node, on_true: str, on_false: str, on_none: str) -> list[str]:
-        """The lines that look at one condition and do what is said for each verdict."""
+        """Return the lines that evaluate one term and run the statement for its result."""
         while isinstance(node, Not):
             node, on_true, on_false = node.operand, on_false, on_true
         if isinstance(node, Literal):
@@ -173,7 +175,7 @@ class _Writer:
 
     @staticmethod
     def _property(operand: Property, test: str, on_true: str, on_false: str, on_none: str) -> list[str]:
-        """Three ways for a property: it is not there, or its value `v` passes the test or does not."""
+        """Return the lines that test a property's value `v`; `on_none` is for a missing property."""
         lines = [f"v = {_value(operand)}", "if v is None:", f" {on_none}"]
         if on_false == "pass":
             return [*lines, f"elif {test}:", f" {on_true}"]
@@ -182,9 +184,9 @@ class _Writer:
 
     @staticmethod
     def _is_text(operand: Property, raw: str, on_true: str, on_false: str, on_none: str) -> list[str]:
-        """Three ways for a property: its value is `raw`, another, or it is not there."""
+        """Return the lines that test whether a property's value is `raw`; `on_none` is for a missing property."""
         mark = mark_of(operand.name)
-        # An entry that says so is the one that counts if it is the only one of its name.
+        # Searching for the whole entry is enough when the message has only one entry of that name.
         lines = [
             f"if {mark + raw + PROPERTY_SEPARATOR!r} in p and (p.count({mark!r}) == 1 or {_value(operand)} == {raw!r}):",
             f" {on_true}",
@@ -194,7 +196,7 @@ class _Writer:
         return [*lines, f"elif {_presence(operand)}:", f" {on_false}", "else:", f" {on_none}"]
 
     def _text_test(self, node: TextTest, on_true: str, on_false: str) -> list[str]:
-        """What is no text, or not there, fails the test and its negation; so does a search for nothing."""
+        """Return the lines of a text test. A missing or non-text operand and an empty search fail it and its negation."""
         if not node.search:
             return [on_false]
         passed, failed = (on_false, on_true) if node.is_negated else (on_true, on_false)
@@ -208,7 +210,7 @@ class _Writer:
         left, operator, right = node.left, node.operator, node.right
         if isinstance(left, Property) and isinstance(right, Literal) and right.value is None:
             return _branches(_presence(left), on_false, on_true)
-        # A constant is compared with a property as the property with the constant, but for what is not there.
+        # A constant on the left is compared like one on the right, except when the property is missing.
         if isinstance(left, Property):
             value = _constant(right)
             if operator == "=" and isinstance(value, str) and (raw := _raw(value)) and PROPERTY_SEPARATOR not in raw:
@@ -222,14 +224,14 @@ class _Writer:
                 return self._property(right, test, on_true, on_false, on_false if operator == "=" else on_none)
         if operator == "=":
             return _three(f"equal({self._operand(left)}, {self._operand(right)})", on_true, on_false, on_none)
-        # Without a left operand the right one, which may be an error, is not looked at.
+        # When the left operand is None, the right one is not evaluated; it could be an error.
         return [
             f"v = {self._operand(left)}", f"t = None if v is None else order(v, {self._operand(right)})",
             "if t is None:", f" {on_none}", f"elif t {operator} 0:", f" {on_true}", "else:", f" {on_false}",
         ]  # fmt: skip
 
     def _operand(self, node: Node) -> str:
-        """A Python expression for the value of an operand."""
+        """Return a Python expression for the value of an operand."""
         if isinstance(node, Property):
             return f"text_or_none({_value(node)})"
         if isinstance(node, Literal):
@@ -243,19 +245,19 @@ class _Writer:
 
 
 def _value(operand: Property) -> str:
-    """A Python expression for a property's value as it stands in the entries: `properties.value_of`, written out."""
+    """Return a Python expression for a property's stored value: `properties.value_of`, inlined."""
     mark = mark_of(operand.name)
     return f"(p.rpartition({mark!r})[2].partition('\\x02')[0] or before_empty(p, {mark!r}))"
 
 
 def _presence(operand: Property) -> str:
-    """A Python expression for whether a property has a value."""
+    """Return a Python expression for whether a property has a value."""
     mark = mark_of(operand.name)
     return f"({mark!r} in p and ({mark + PROPERTY_SEPARATOR!r} not in p or before_empty(p, {mark!r}) is not None))"
 
 
 def _raw(text: str) -> str | None:
-    """What stands in the entries exactly if a value is this text; None if something else may stand there, too."""
+    """Return the only stored form of a text value, or None if other stored forms decode to the same text."""
     raw = as_entry(text)
     return raw if "\ufffd" not in text and text_of(raw) == text else None
 
@@ -275,7 +277,7 @@ def _unsigned(node: Node) -> Node:
 
 
 def _constant(node: Node) -> Value:
-    """The value that a node has whatever the message; None for others too. (A property's text is no number: no negative.)"""
+    """Return the value of a constant node, None for other nodes. (The negative of a property, which is text, is None.)"""
     sign_changes = 0
     while isinstance(node, Negative):
         node, sign_changes = node.operand, sign_changes + 1
@@ -292,7 +294,7 @@ def _source(value: Value) -> str:
 
 
 def _property_test(operator: str, value: Value) -> str | None:
-    """The test of a property's value `v` against a constant; None where the slow way must be taken."""
+    """Return the test of a property's value `v` against a constant; None where the general comparison is needed."""
     if value is None:
         return None
     if isinstance(value, str):

@@ -13,13 +13,13 @@ _RETRY_TOPIC_MARK = mark_of(RETRY_TOPIC)
 
 
 class ExpressionFilter(RecordFilter):
-    """Wants what an expression is true of; not what has something else where it should have a number."""
+    """Filter of the messages for which an SQL92 expression is true; an error of the expression counts as false."""
 
     __slots__ = ("_bitmap_size", "_born_ms", "_mask", "judge")
     is_constant = True
 
     def __init__(self, judge: Judge, born_ms: int = 0, mask: int = 0, bitmap_size: int = 0) -> None:
-        """`mask` has the bits of the subscription, in bitmaps of `bitmap_size` bytes that were written after `born_ms`."""
+        """`mask` holds the subscription's bits, valid for bitmaps of `bitmap_size` bytes of messages after `born_ms`."""
         self.judge = judge  # type: ignore[method-assign,assignment]
         self._born_ms = born_ms
         self._mask = mask
@@ -32,19 +32,19 @@ class ExpressionFilter(RecordFilter):
 
 
 class UnsharedExpressionFilter(ExpressionFilter):
-    """One whose verdicts are not kept, since its function would be with them: that of a long expression is large."""
+    """Filter of a long expression. Its results are not cached, because that would keep its large function in memory."""
 
     __slots__ = ()
     is_constant = False
 
 
 class RetryFilter(RecordFilter):
-    """Of a group's retry topic wants what the group wants of the topic that a message came from (filterSupportRetry)."""
+    """Filter of a group's retry topic: applies the group's filter of each message's original topic (filterSupportRetry)."""
 
     __slots__ = ("_find",)
 
     def __init__(self, find: Callable[[str], ExpressionFilter | None]) -> None:
-        """`find` gives the group's filter of a topic, if it has one."""
+        """`find` returns the group's filter of a topic, or None."""
         self._find = find
 
     def may_match(self, unit: ExtUnit) -> bool:

@@ -1,8 +1,8 @@
-"""Values of SQL92 expressions, and how Java compares them.
+"""Values of SQL92 expressions, compared as Java compares them.
 
-A value is None, a bool, a str, a float (Java: Double), an int (Integer) or a `Long`. The last two differ in what a property
-that they are compared with must be: the text of a number of their size. Other text makes the comparison an error, not a
-false: the whole expression then has no verdict.
+A value is None, a bool, a str, a float (Java: Double), an int (Integer) or a `Long`. A property compared with an int or a
+Long must be the text of an integer of that size. Other text is an error, and not merely false: the whole expression then
+has no result.
 """
 
 import math
@@ -26,20 +26,20 @@ Value = bool | int | float | str | None
 
 
 def integer(text: str) -> int:
-    """Integer.valueOf. Raises ValueError for what is no integer of 32 bits."""
+    """Java's Integer.valueOf. Raises ValueError for text that is not a 32-bit integer."""
     return _whole(text, INTEGER_MAX)
 
 
 def long_integer(text: str) -> int:
-    """Long.valueOf. Raises ValueError for what is no integer of 64 bits."""
+    """Java's Long.valueOf. Raises ValueError for text that is not a 64-bit integer."""
     return _whole(text, LONG_MAX)
 
 
 def _whole(text: str, largest: int) -> int:
     digits = text[1:] if text.startswith(("+", "-")) else text
-    # Digits of any script will do, but Java looks at UTF-16 units, and sees no digit in a surrogate.
+    # Digits of any script are valid. Java looks at UTF-16 units, and a surrogate is not a digit.
     if not digits.isdecimal() or max(digits) > "\uffff":
-        raise ValueError(f"{text!r} is no integer")
+        raise ValueError(f"{text!r} is not an integer")
     value = int(text)
     if not -largest - 1 <= value <= largest:
         raise ValueError(f"{text!r} is not within {-largest - 1}..{largest}")
@@ -47,10 +47,10 @@ def _whole(text: str, largest: int) -> int:
 
 
 def double(text: str) -> float:
-    """Double.valueOf. Raises ValueError for what is no number."""
+    """Java's Double.valueOf. Raises ValueError for text that is not a number."""
     found = _FLOATING.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is no number")
+        raise ValueError(f"{text!r} is not a number")
     sign, nan, infinity, decimal, hexadecimal = found.groups()
     if nan:
         return math.nan
@@ -62,7 +62,7 @@ def double(text: str) -> float:
 
 
 def compare_doubles(left: float, right: float) -> int:
-    """Double.compareTo: -1, 0 or 1. Negative zero is below zero, NaN above everything and equal to itself."""
+    """Java's Double.compareTo: -1, 0 or 1. Negative zero is below zero; NaN is above all others and equal to itself."""
     if left < right:
         return -1
     if left > right:
@@ -75,14 +75,17 @@ def _rank(number: float) -> int:
 
 
 def equal(left: Value, right: Value) -> bool | None:
-    """`left = right`, and `left IS NULL` with None for `right`; None when only `left` is missing. Raises ValueError."""
+    """Evaluate `left = right`, or `left IS NULL` if `right` is None. Raises ValueError.
+
+    Return None when only `left` is None.
+    """
     if left is None or right is None:
         return True if left is right else None if left is None else False
     return _compare(left, right) == 0
 
 
 def order(left: Value, right: Value) -> int | None:
-    """Whether `left` is less than `right` (-1), equal (0) or greater (1); None without both. Raises ValueError."""
+    """Return -1, 0 or 1 for `left` less than, equal to or greater than `right`; None if one is None. Raises ValueError."""
     if left is None or right is None:
         return None
     if isinstance(left, str) and isinstance(right, str):
@@ -91,16 +94,19 @@ def order(left: Value, right: Value) -> int | None:
 
 
 def negate(value: Value) -> Value:
-    """`-value`; None for what is no number."""
+    """Return `-value`, or None for a value that is not a number."""
     if value is None or isinstance(value, (bool, str)):
         return None
     return Long(-value) if isinstance(value, Long) else -value
 
 
 def _compare(left: Value, right: Value) -> int:
-    """What is not of one kind becomes the kind of the constant, or of the wider number; else the left one is less."""
+    """Compare after conversion: text to the kind of the other value, numbers to the wider kind.
+
+    Kinds that cannot be converted compare as -1.
+    """
     if isinstance(left, bool) and isinstance(right, str):
-        raise ValueError(f"{left} cannot stand before text")  # in Java a failed cast
+        raise ValueError(f"{left} cannot be compared with text on its right")  # in Java a failed cast
     if isinstance(left, str) and not isinstance(right, str):
         left = _like(right, left)
     elif isinstance(right, str) and not isinstance(left, str):

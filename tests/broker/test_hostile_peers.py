@@ -159,7 +159,7 @@ def test_a_chain_up_to_the_limit_costs_time_in_proportion(word: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a = '" + "x" * 100 + "'", "at most 100 characters, this one 106 (maxFilterExpressionLength)"),
+        ("a = '" + "x" * 100 + "'", "the expression has 106 characters, the limit is 100 (maxFilterExpressionLength)"),
         ("a=" + "- " * 45, "ends too early"),
     ],
 )
@@ -181,7 +181,7 @@ def test_the_length_of_an_expression_has_a_limit(text: str, said: str) -> None:
     ],
 )
 def test_the_parts_of_an_expression_have_a_limit(text: str) -> None:
-    with pytest.raises(ExpressionError, match=r"at most \d+ (operators and key words|parentheses)"):
+    with pytest.raises(ExpressionError, match=r"more than \d+ (operators and keywords|nested parentheses)"):
         compile_expression(text, 10**6)
 
 

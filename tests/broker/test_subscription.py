@@ -24,5 +24,5 @@ def test_blank_tags_match_nothing():
 
 
 def test_bars_alone_are_refused():
-    with pytest.raises(ValueError, match="names no tag"):
+    with pytest.raises(ValueError, match="has no tag"):
         split_tags("||")
