@@ -28,11 +28,11 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.made_store import RARE, RECORD_WITHOUT_BODY, make_store
-from pocketmq.spark_analytics import places
-from pocketmq.spark_analytics.columns import COLUMNS
-from pocketmq.spark_analytics.derived_columns import DERIVED_COLUMNS
+from pocketmq.spark_analytics.decoding.columns import COLUMNS
+from pocketmq.spark_analytics.decoding.derived_columns import DERIVED_COLUMNS
+from pocketmq.spark_analytics.files import places
 from pocketmq.spark_analytics.session import local_session
-from pocketmq.spark_analytics.source import CommitLogReader, SplitPartition
+from pocketmq.spark_analytics.source.batch import CommitLogReader, SplitPartition
 
 THREE: Final = ("topic", "storeTimestamp", "storeSize")
 SIXTEEN: Final = (*list(COLUMNS)[: list(COLUMNS).index("properties")], "rawProperties")

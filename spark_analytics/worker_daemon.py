@@ -1,10 +1,11 @@
-"""Spark's daemon of Python workers, with two things mended (Spark 4.3). Run as `python -m`.
+"""Spark's daemon of Python workers with two fixes (for Spark 4.3). Run as `python -m`.
 
-A worker that was idle for a minute finds its connection closed, and wants to say so through it. Over TCP that goes nowhere;
-over a Unix socket it fails at once, and the daemon prints a traceback each time.
+When a worker has been idle for a minute, its connection is closed, and it tries to report that through the connection. Over
+TCP that has no effect; over a Unix socket it fails, and the daemon prints a traceback each time.
 
-After each task a worker collects garbage, and goes over all that numpy, PyArrow and Spark have ever made. What is there
-after its first task is put out of the collector's sight. (To ask the collector whether it was takes 3 ms: it counts.)
+After each task a worker collects garbage, traversing all objects of numpy, PyArrow and Spark. Here the objects that exist
+after a worker's first task are frozen, that is, excluded from collection. (A flag records it, as asking the collector is
+slow.)
 """
 
 import gc
@@ -17,8 +18,8 @@ _is_frozen = False
 
 
 def worker(connection: Any, authenticated: bool) -> int:
-    """One task of a worker, as Spark's; its exit code."""
-    global _is_frozen  # a worker is a process of its own, forked from this one
+    """Run one task as Spark's worker does; return its exit code."""
+    global _is_frozen  # a worker is a separate process, forked from this one
     try:
         code = int(_served(connection, authenticated))
     except ConnectionError:

@@ -1,4 +1,4 @@
-"""`pocketmq clock`: the message time of brokers; a broker that was started with --test-clock lets it pass when told."""
+"""`pocketmq clock`: shows the message time of brokers, and advances it if they were started with --test-clock."""
 
 import argparse
 import re
@@ -18,19 +18,19 @@ _PART: Final = re.compile(r"([0-9]+)(ms|s|m|h|d)", re.ASCII)
 
 
 def parse_duration_ms(text: str) -> int:
-    """Ms of a duration such as `30m`, `1h30m`, `250ms`, `400d`. Raises ValueError that says what is accepted."""
+    """Return the ms of a duration such as `30m`, `1h30m`, `250ms`, `400d`. Raises ValueError that lists valid forms."""
     parts = _PART.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise ValueError(f"{text!r} is no duration: write 250ms, 10s, 30m, 1h30m or 400d")
+        raise ValueError(f"{text!r} is not a duration: write 250ms, 10s, 30m, 1h30m or 400d")
     return sum(int(number) * _UNIT_MS[unit] for number, unit in parts)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read or advance; a line a broker. Returns the exit code."""
+    """Show or advance the time, one line per broker. Returns the exit code."""
     try:
         ms = None if options.action != "advance" else parse_duration_ms(options.duration or "")
         if options.action == "read" and options.duration:
-            raise ValueError(f"{options.duration!r} is too much: write `pocketmq clock advance {options.duration}`")
+            raise ValueError(f"unexpected argument {options.duration!r}: write `pocketmq clock advance {options.duration}`")
     except ValueError as wrong:
         print(f"pocketmq clock: {wrong}", file=sys.stderr)
         return 2
@@ -48,12 +48,12 @@ async def _show(namesrv: str, access: Access, ms: int | None) -> int:
 
 
 async def read_clock(admin: ClusterAdmin, address: str) -> ClockResponseHeader:
-    """A broker's message time."""
+    """Return a broker's message time."""
     return _clock(await admin.call(address, RequestCode.READ_CLOCK))
 
 
 async def advance_clock(admin: ClusterAdmin, address: str, ms: int) -> ClockResponseHeader:
-    """Let ms pass for a broker; what becomes due by it is in its topic afterwards."""
+    """Advance a broker's time by `ms`; messages due by then are in their topics afterwards."""
     return _clock(await admin.call(address, RequestCode.ADVANCE_CLOCK, AdvanceClockRequestHeader(ms)))
 
 

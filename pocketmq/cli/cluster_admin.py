@@ -1,4 +1,4 @@
-"""The brokers of a cluster, found through its name server, and requests to each of them."""
+"""Requests to the brokers of a cluster, which are found through its name server."""
 
 from typing import Self
 
@@ -13,10 +13,10 @@ TIMEOUT_S = 30.0
 
 
 class ClusterAdmin:
-    """`brokers`: the master's address by broker name. To be entered inside a running loop."""
+    """`brokers`: address of the master by broker name. Enter it inside a running loop."""
 
     def __init__(self, namesrv: str, access: Access = PLAIN) -> None:
-        """`namesrv`: HOST:PORT, several apart by `;`; the first one that answers is asked."""
+        """`namesrv`: HOST:PORT, several separated by `;`; the first one that answers is used."""
         self._remoting = access.client()
         self._namesrv = [address for address in namesrv.replace(",", ";").split(";") if address]
         self.brokers: dict[str, str] = {}
@@ -47,5 +47,5 @@ class ClusterAdmin:
         raise ConnectionError(f"no name server answers ({'; '.join(failures) or 'none is given'})") from last
 
     async def call(self, address: str, code: int, header: CommandHeader | None = None, body: Body = b"") -> RemotingCommand:
-        """Ask one server. Raises RemotingError with what it refuses, OSError or TimeoutError."""
+        """Send a request to one server. Raises RemotingError for a refusal, OSError or TimeoutError."""
         return await self._remoting.call(address, code, header, body, TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""`pocketmq consume`."""
+"""`pocketmq consume`: shows messages of a topic."""
 
 import argparse
 import asyncio
@@ -28,7 +28,7 @@ async def _consume_known(options: argparse.Namespace, access: Access) -> int:
     except RemotingError as refusal:
         if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
             raise
-        hint = f"topic {options.topic!r} does not exist; `pocketmq produce {options.topic} hello` makes it"
+        hint = f"topic {options.topic!r} does not exist; `pocketmq produce {options.topic} hello` creates it"
         raise RemotingError(refusal.code, hint) from None
 
 
@@ -61,7 +61,7 @@ async def _consume(options: argparse.Namespace, access: Access) -> int:
 
 
 async def _rewind(options: argparse.Namespace, access: Access) -> None:
-    """Set the group's offsets to the oldest messages."""
+    """Reset the group's offsets to the oldest messages."""
     async with PullConsumer(options.namesrv, options.group, access) as consumer:
         for queue in await consumer.queues(options.topic):
             await consumer.commit(queue, max(0, await consumer.min_offset(queue)))

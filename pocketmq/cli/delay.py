@@ -1,4 +1,4 @@
-"""`pocketmq delay`: the messages that wait to be delivered: see them, count them, cancel them, have them delivered now."""
+"""`pocketmq delay`: lists, counts, cancels pending delayed messages, or delivers them now."""
 
 import argparse
 import base64
@@ -37,7 +37,7 @@ _CHANGES: Final = {
 
 
 class Found(NamedTuple):
-    """A message and the broker that has it."""
+    """A message and the name of its broker."""
 
     broker_name: str
     address: str
@@ -54,7 +54,7 @@ _EPILOG: Final = """examples:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser of `pocketmq delay ...`."""
+    """Return the parser of `pocketmq delay ...`."""
     delay = argparse.ArgumentParser(
         prog="pocketmq delay",
         description="Delayed messages: those that brokers hold until they are due.",
@@ -63,39 +63,39 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = delay.add_subparsers(required=True, metavar="ACTION", dest="action")
     rows = {
-        "ls": "list what is pending, by due time",
-        "show": "show all of some messages: properties and body",
-        "count": "how many are due in each hour",
-        "cancel": "never deliver them",
-        "now": "deliver them now, not when they are due",
+        "ls": "list pending messages by due time",
+        "show": "show all properties and the body of messages",
+        "count": "number of messages due in each hour",
+        "cancel": "cancel messages: they are never delivered",
+        "now": "deliver messages now instead of at their due time",
     }
     for action, help_ in rows.items():
         command = commands.add_parser(action, help=help_)
         server_options.add_to(command)
         if action != "count":
             command.add_argument("ids", nargs="*", metavar="ID", help="unique keys or message ids")
-            command.add_argument("--key", help="with this key (KEYS)")
-        command.add_argument("--topic", help="for this topic")
+            command.add_argument("--key", help="messages with this key (KEYS)")
+        command.add_argument("--topic", help="messages for this topic")
         command.add_argument("--from", dest="begin", metavar="TIME", help="due at TIME or later")
         command.add_argument("--to", dest="end", metavar="TIME", help="due before TIME: ISO 8601, epoch ms, or +30m")
         if action in _CHANGES:
-            command.add_argument("--yes", action="store_true", help="do not ask")
+            command.add_argument("--yes", action="store_true", help="do not ask for confirmation")
         else:
             command.add_argument("--json", action="store_true", help="JSON lines")
         if action == "ls":
-            command.add_argument("--limit", type=int, default=100, metavar="N", help="at most N (%(default)s)")
+            command.add_argument("--limit", type=int, default=100, metavar="N", help="at most N messages (%(default)s)")
     return delay
 
 
 def main(argv: Sequence[str]) -> int:
-    """The exit code: 1 when something failed or nothing was found, 2 for what the options cannot mean."""
+    """Run a command. Exit codes: 1 for failures or if nothing was found, 2 for invalid options."""
     options = parser().parse_args(argv)
     return server_options.run(options, f"delay {options.action}", lambda access: _run(options, access))
 
 
 async def _run(options: argparse.Namespace, access: Access) -> int:
     if options.action in ("show", *_CHANGES) and not (options.ids or options.key or options.topic):
-        raise ValueError("say which: give an ID, --key or --topic")
+        raise ValueError("no selection: give an ID, --key or --topic")
     async with ClusterAdmin(options.namesrv, access) as admin:
         match options.action:
             case "ls":
@@ -108,11 +108,11 @@ async def _run(options: argparse.Namespace, access: Access) -> int:
                 return await _change(admin, options)
 
 
-# --- asking ---------------------------------------------------------------------------------------------------------
+# --- requests -------------------------------------------------------------------------------------------------------
 
 
 async def _find(admin: ClusterAdmin, options: argparse.Namespace, detailed: bool = False) -> AsyncIterator[Found]:
-    """Broker by broker, each by due time."""
+    """Yield matching messages broker by broker, each sorted by due time."""
     for name, address in sorted(admin.brokers.items()):
         begin, end = await _due_range(admin, address, options)
         for msg_id in options.ids or (None,):
@@ -145,7 +145,7 @@ async def _list(admin: ClusterAdmin, options: argparse.Namespace) -> int:
     count = 0
     async for found in _find(admin, options):
         if count == options.limit:
-            print(f"there are more: --limit {options.limit}", file=sys.stderr)
+            print(f"there are more messages: --limit {options.limit}", file=sys.stderr)
             break
         count += 1
         message = found.message
@@ -206,7 +206,7 @@ async def _count(admin: ClusterAdmin, options: argparse.Namespace) -> int:
     for hour_ms in sorted(hours):
         print(f"{datetime.fromtimestamp(hour_ms / 1000):%Y-%m-%d %H:00}  {hours[hour_ms]:>10}")
     note = f", {cancelled} of them cancelled" if cancelled else ""
-    print(f"{'in all':<16}  {sum(hours.values()):>10}{note}")
+    print(f"{'total':<16}  {sum(hours.values()):>10}{note}")
     return 0
 
 
@@ -232,12 +232,12 @@ async def _change(admin: ClusterAdmin, options: argparse.Namespace) -> int:
 
 
 def _agreed(what: str) -> bool:
-    print(f"{what}: go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    print(f"{what}: continue? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _nothing(options: argparse.Namespace) -> int:
-    print(f"pocketmq delay {options.action}: nothing of that is pending", file=sys.stderr)
+    print(f"pocketmq delay {options.action}: no such message is pending", file=sys.stderr)
     return 1
 
 
@@ -252,5 +252,5 @@ def _moment(ms: int) -> str:
 
 def _console() -> Console:
     console = Console(highlight=False, soft_wrap=True)
-    # Piped or narrow: whole ids rather than neat columns.
+    # Piped or narrow: complete ids are more important than neat columns.
     return console if console.is_terminal else Console(highlight=False, soft_wrap=True, width=240)

@@ -1,6 +1,6 @@
-"""`pocketmq`: name server and broker in one process, two quick ways to send and to receive, and the store's tools.
+"""Command `pocketmq`: name server and broker in one process, simple sending and receiving, and tools for stores.
 
-Each command imports what it needs when it runs, so that `pocketmq --help` answers at once.
+Each command imports its modules when it runs, so that `pocketmq --help` answers at once.
 """
 
 import argparse
@@ -15,19 +15,19 @@ from pocketmq.cli import server_options
 from pocketmq.runtime.command_line import TEST_CLOCK_HELP
 
 _EPILOG = """examples:
-  pocketmq up --memory                         a RocketMQ to try things with; Ctrl-C ends it
+  pocketmq up --memory                         start a RocketMQ for experiments; Ctrl-C ends it
   pocketmq produce TopicTest hello --tag a     send one message
-  pocketmq consume TopicTest --from-start      show what comes
-  pocketmq delay ls --to +1h                   what is to be delivered within the hour
-  pocketmq store verify pocketmq-store         is everything in a store sound?
+  pocketmq consume TopicTest --from-start      show messages as they arrive
+  pocketmq delay ls --to +1h                   list messages that are due within an hour
+  pocketmq store verify pocketmq-store         check the consistency of a store
 """
 
 
 _ANALYTICS: Final = {
     "report": "one page of volume, lateness, lag, dead letters and consistency",
-    "audit": "whether log, queues and offsets agree",
-    "trace": "the life of one message",
-    "export": "the log as files of a table",
+    "audit": "check log, queues and offsets against each other",
+    "trace": "the history of one message",
+    "export": "export the log as files of a table",
 }
 
 
@@ -46,55 +46,55 @@ def _parser() -> argparse.ArgumentParser:
         "--port",
         type=int,
         metavar="N",
-        help="the name server's port (9876; the broker's is then 10911); with another N the broker takes N + 10, with 0 "
-        "the kernel gives both",
+        help="the name server's port (default 9876; the broker's is then 10911); with another N the broker takes N + 10, "
+        "with 0 both get free ports",
     )
-    up.add_argument("--memory", action="store_true", help="keep the store in memory: it is gone when this ends")
-    up.add_argument("--store", type=Path, metavar="DIR", help="where the store lies (./pocketmq-store)")
+    up.add_argument("--memory", action="store_true", help="keep the store in memory; it is lost when this ends")
+    up.add_argument("--store", type=Path, metavar="DIR", help="folder of the store (./pocketmq-store)")
     up.add_argument(
         "--advertise",
         metavar="HOST[:PORT]",
-        help="the address by which clients on other machines reach the broker; both servers then listen on all addresses",
+        help="the broker's address for clients on other machines; both servers then listen on all addresses",
     )
 
     up.add_argument("--test-clock", action="store_true", help=TEST_CLOCK_HELP)
 
-    produce = commands.add_parser("produce", help="send messages: the ones given, or each line of standard input")
+    produce = commands.add_parser("produce", help="send messages given as arguments, or each line of standard input")
     produce.add_argument("topic", metavar="TOPIC")
     produce.add_argument("messages", nargs="*", metavar="MESSAGE")
     server_options.add_to(produce)
     produce.add_argument("--tag", help="the messages' tag")
-    produce.add_argument("--key", help="the messages' keys, apart by spaces")
+    produce.add_argument("--key", help="the messages' keys, separated by spaces")
     produce.add_argument("--delay-level", type=int, default=0, metavar="1..18", help="1: 1 s, 2: 5 s, ... 18: 2 h")
     produce.add_argument("--delay", metavar="DURATION", help="deliver after 250ms, 30m, 1h30m, 400d")
     produce.add_argument("--count", type=int, default=1, metavar="N", help="send each message N times")
 
-    consume = commands.add_parser("consume", help="show the messages of a topic as they come")
+    consume = commands.add_parser("consume", help="show the messages of a topic as they arrive")
     consume.add_argument("topic", metavar="TOPIC")
     server_options.add_to(consume)
     consume.add_argument("--group", default="pocketmq-consume", help="the consumer group (%(default)s)")
     consume.add_argument("--tags", default="*", metavar="'A || B'", help="only messages with one of these tags")
     consume.add_argument("--count", type=int, metavar="N", help="end after N messages")
     consume.add_argument(
-        "--from-start", action="store_true", help="from the oldest message, whatever the group has consumed"
+        "--from-start", action="store_true", help="start at the oldest message, whatever the group has consumed"
     )
     consume.add_argument(
         "--timeout", type=float, metavar="S", help="end after S seconds without a message; exit code 1 if --count is not met"
     )
-    clock = commands.add_parser("clock", help="what time it is for messages; with `up --test-clock`: let time pass")
+    clock = commands.add_parser("clock", help="show message time; with `up --test-clock`: advance it")
     clock.add_argument("action", nargs="?", choices=["read", "advance"], default="read")
     clock.add_argument("duration", nargs="?", metavar="DURATION", help="30m, 1h30m, 400d, 250ms")
     server_options.add_to(clock)
-    # What follows them is parsed by pocketmq.cli.delay and pocketmq.cli.store: only who wants them imports them.
+    # Their arguments are parsed by pocketmq.cli.delay and pocketmq.cli.store, which are imported only when needed.
     commands.add_parser("delay", help="delayed messages: ls, show, count, cancel, now")
-    commands.add_parser("store", help="look at a store's files: verify, dump, explain, repair, export, import")
+    commands.add_parser("store", help="work on a store's files: verify, dump, explain, repair, export, import")
     for command, what in _ANALYTICS.items():
         commands.add_parser(command, help=f"Spark over a store: {what}")
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run a command; the process ends with its exit code."""
+    """Run a command and end the process with its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         if arguments[:1] == ["store"]:

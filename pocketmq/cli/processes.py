@@ -1,6 +1,6 @@
-"""PocketMQ's name server and broker as two child processes, on ports that the kernel gives.
+"""Name server and broker as two child processes on free ports, for the demonstration, benches and tests.
 
-What the demonstration, the measurements and a test from outside need: start, wait for the ready line, stop.
+Functions start a server, wait for its ready line, and stop it.
 """
 
 import re
@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 READY_SECONDS_MAX = 30.0
-# `-P` keeps the current folder off the import path: a broker.py of the user is not taken for ours.
+# `-P` keeps the current folder off the import path, so that a user's broker.py is not imported.
 _MODULES = {"namesrv": "pocketmq.namesrv", "broker": "pocketmq.broker", "pocketmq": "pocketmq"}
 _READY = re.compile(r"boot success.*?\baddress=(\S+?:\d+)")
 
 
 class NotReady(RuntimeError):
-    """A server ended, or said nothing, before its ready line; the text carries what it printed."""
+    """A server ended, or did not become ready in time; the message contains its output."""
 
 
 @dataclass
 class Server:
-    """One of the two processes, ready; its output goes to the file `out`."""
+    """A ready server process; its output goes to the file `out`."""
 
     name: str
     address: str
@@ -33,7 +33,7 @@ class Server:
     boot_seconds: float
 
     def stop(self, seconds: float = 20.0) -> int:
-        """SIGTERM, as an operator would; SIGKILL if that is not heard. Returns the exit code."""
+        """Send SIGTERM, then SIGKILL if it does not end in time. Returns the exit code."""
         if self.process.poll() is None:
             self.process.terminate()
             try:
@@ -45,13 +45,13 @@ class Server:
 
 
 def start_namesrv(folder: Path) -> Server:
-    """Start `python -m namesrv` on a free port, with what it keeps in `folder`; raises NotReady."""
+    """Start `python -m pocketmq.namesrv` on a free port, with its files in `folder`. Raises NotReady."""
     config = _write_config(folder / "namesrv.conf", {"kvConfigPath": str(folder.absolute() / "kvConfig.json")})
     return _start("namesrv", folder, "--port", "0", "-c", config)
 
 
 def start_broker(folder: Path, namesrv_address: str, settings: Mapping[str, str] | None = None) -> Server:
-    """Start `python -m broker` with its store in `folder`/store, and `settings` (Apache's keys) on top; raises NotReady."""
+    """Start `python -m pocketmq.broker` with its store in `folder`/store and additional `settings`. Raises NotReady."""
     store = folder.absolute() / "store"
     config = {
         "brokerIP1": "127.0.0.1",
@@ -64,7 +64,7 @@ def start_broker(folder: Path, namesrv_address: str, settings: Mapping[str, str]
 
 
 def start_up(folder: Path, *arguments: str) -> Server:
-    """Start `pocketmq up`, both servers on free ports; the address is the name server's. Raises NotReady."""
+    """Start `pocketmq up` with free ports; the address is the name server's. Raises NotReady."""
     return _start("pocketmq", folder, "up", "--port", "0", *arguments)
 
 
@@ -83,7 +83,7 @@ def _start(name: str, folder: Path, *arguments: str) -> Server:
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C at the terminal is for the caller, who stops both in order
+            start_new_session=True,  # Ctrl-C at the terminal reaches only the caller, which stops both in order
         )
     path = Path(out.name)
     while time.monotonic() - began < READY_SECONDS_MAX:
@@ -96,4 +96,4 @@ def _start(name: str, folder: Path, *arguments: str) -> Server:
         process.kill()
     process.wait()
     shown = path.read_text(errors="replace")[-2000:]
-    raise NotReady(f"{name} did not get ready within {READY_SECONDS_MAX:.0f} s; it printed:\n{shown}")
+    raise NotReady(f"{name} did not become ready within {READY_SECONDS_MAX:.0f} s; it printed:\n{shown}")

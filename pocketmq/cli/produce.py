@@ -1,4 +1,4 @@
-"""`pocketmq produce`."""
+"""`pocketmq produce`: sends messages."""
 
 import argparse
 import sys
@@ -13,12 +13,12 @@ DELAY_LEVEL_MAX = 18
 
 
 def run(options: argparse.Namespace) -> int:
-    """Send; one line a message says where it went. Returns the exit code."""
+    """Send the messages; print one line per message with its place. Returns the exit code."""
     if not 0 <= options.delay_level <= DELAY_LEVEL_MAX:
-        print(f"pocketmq produce: --delay-level is 1 to {DELAY_LEVEL_MAX}, not {options.delay_level}", file=sys.stderr)
+        print(f"pocketmq produce: --delay-level must be 1 to {DELAY_LEVEL_MAX}, not {options.delay_level}", file=sys.stderr)
         return 2
     if options.count < 1:
-        print(f"pocketmq produce: --count is 1 or more, not {options.count}", file=sys.stderr)
+        print(f"pocketmq produce: --count must be 1 or more, not {options.count}", file=sys.stderr)
         return 2
     properties = {}
     if options.delay is not None:

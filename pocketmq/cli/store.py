@@ -1,6 +1,6 @@
-"""`pocketmq store`: look at a store's files, mend them, carry messages from one to another.
+"""`pocketmq store`: inspects and repairs a store's files, and transfers messages between stores.
 
-The options are declared here; what they do is in `store_tools`, which is imported when they are known to be right.
+The options are declared here; `store_tools` implements the commands and is imported once the options are valid.
 """
 
 import argparse
@@ -13,25 +13,25 @@ _EXIT_UNREADABLE = 3
 _EXIT_USAGE = 64
 
 _EPILOG = """examples:
-  pocketmq store verify ~/store                                   is everything sound? beside a running broker too
-  pocketmq store dump ~/store --topic Orders --limit 5 --format table
-  pocketmq store explain ~/store:4096                             a record, field by field
-  pocketmq store repair ~/store                                   make queues and index again
-  pocketmq store export ~/store --topic Orders | pocketmq store import /tmp/other -
+    pocketmq store verify ~/store                                   check consistency, with or without a running broker
+    pocketmq store dump ~/store --topic Orders --limit 5 --format table
+    pocketmq store explain ~/store:4096                             a record, field by field
+    pocketmq store repair ~/store                                   rebuild queues and index
+    pocketmq store export ~/store --topic Orders | pocketmq store import /tmp/other -
 
-exit codes: 0 all is well; 1 the log is damaged, records were unreadable or lines refused; 2 the log is sound, what is
-derived from it is not; 3 the store cannot be read, or is in use; 4 repair did nothing; 64 an option makes no sense.
+  exit codes: 0 success; 1 the log is damaged, records were unreadable or lines were refused; 2 the log is consistent, but
+  files derived from it are not; 3 the store cannot be read, or is in use; 4 repair did nothing; 64 invalid option.
 
-The store may be Apache's (4.9.4, 5.5.0) or ours; file sizes are taken from the files. `pocketmq store COMMAND
---help` tells more.
+  The store may be Apache's (4.9.4, 5.5.0) or PocketMQ's; file sizes are taken from the files. See also `pocketmq store
+  COMMAND --help`.
 """
 _VERIFY = """Check every record (lengths, magic, physical offset, CRC, properties), every queue unit against its record and
 every record against its queue, every index entry and every key, checkpoint and tables. Reads only, takes no lock, and may
-run beside a broker: what is being written is not called damage."""
+run beside a broker: data that is being written is not reported as damage."""
 _VERIFY_EPILOG = """exit codes:
-  0  sound
-  1  bytes of the log are damaged, or records that were there are gone
-  2  the log is sound; queues, index, checkpoint or a table differ from it: `repair` makes them again
+  0  consistent
+  1  bytes of the log are damaged, or records are missing
+  2  the log is consistent; queues, index, checkpoint or a table differ from it: `repair` rebuilds them
   3  the store cannot be read
 
 examples:
@@ -44,7 +44,7 @@ _DUMP_EPILOG = """examples:
   pocketmq store dump ~/store --topic Orders --key order-7 --body base64
   pocketmq store dump ~/store --from 2026-11-21T12:00 --to 2026-11-21T12:05 --body none
 
-A topic is read by its queues, a key by the index, a time by a search; without any of them the log is gone through.
+A topic is read through its queues, a key through the index, a time by binary search; otherwise the whole log is scanned.
 """
 _EXPLAIN_EPILOG = """examples:
   pocketmq store explain ~/store:4096                                          the record at that physical offset
@@ -53,9 +53,9 @@ _EXPLAIN_EPILOG = """examples:
   pocketmq store explain ~/store/index/20261121120000000:0                     header, slot or entry of an index file
   pocketmq store explain ~/store/checkpoint
 """
-_REPAIR_EPILOG = """Queues and index are made again from the log, which is the truth. The store must not be in use. Without
-an option both are made again. It is said first what will be done, and done after a yes, or with --yes. Exit code 4: nothing
-was done; else that of `verify`, which looks at the store afterwards.
+_REPAIR_EPILOG = """Queues and index are rebuilt from the log, which is authoritative. The store must not be in use. Without
+an option both are rebuilt. The command shows its plan and asks for confirmation, unless --yes is given. Exit code 4: nothing
+was done; otherwise the exit code is that of `verify`, which runs afterwards.
 
 examples:
   pocketmq store repair ~/store
@@ -66,8 +66,8 @@ _EXPORT_EPILOG = """examples:
   pocketmq store export ~/store --topic Orders --from 2026-11-21 | gzip > orders.jsonl.gz
 """
 _DELAY_LEVEL = "the broker's messageDelayLevel, if it is not the default"
-_IMPORT_EPILOG = """Appends what `export` wrote as new records: queue offsets and physical offsets are new, the rest is kept
-(store times with --keep-times). The store must not be in use; a missing one is made.
+_IMPORT_EPILOG = """Appends the output of `export` as new records: queue offsets and physical offsets are new, the rest
+is kept (store times with --keep-times). The store must not be in use; it is created if it does not exist.
 
 examples:
   pocketmq store import /tmp/copy all.jsonl
@@ -97,31 +97,33 @@ def _filters(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key", help="records with this key (KEYS), or this unique key (UNIQ_KEY)")
     parser.add_argument("--from", dest="from_time", metavar="TIME", help="stored at TIME or later")
     parser.add_argument("--to", dest="to_time", metavar="TIME", help="stored at TIME or earlier; ISO 8601 or epoch ms")
-    parser.add_argument("--from-offset", type=int, default=0, metavar="P", help="physical offset P or behind it")
+    parser.add_argument("--from-offset", type=int, default=0, metavar="P", help="at physical offset P or later")
     parser.add_argument("--to-offset", type=int, metavar="P", help="before physical offset P")
-    parser.add_argument("--queue-offset", metavar="A:B", help="queue offsets A up to but without B; either may be left out")
+    parser.add_argument(
+        "--queue-offset", metavar="A:B", help="queue offsets from A up to, not including, B; both are optional"
+    )
     parser.add_argument("--limit", type=int, metavar="N", help="stop after N records")
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser of `pocketmq store ...`."""
+    """Return the parser of `pocketmq store ...`."""
     store = argparse.ArgumentParser(
         prog="pocketmq store",
-        description="Look at a RocketMQ store's files, mend them, carry messages from one to another.",
+        description="Inspect and repair a RocketMQ store's files, and transfer messages between stores.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = store.add_subparsers(required=True, metavar="COMMAND", dest="command")
 
-    verify = _command(commands, "verify", "is everything in it sound?", _VERIFY, _VERIFY_EPILOG)
+    verify = _command(commands, "verify", "check the consistency of a store", _VERIFY, _VERIFY_EPILOG)
     verify.add_argument("--json", action="store_true", help="the result as a JSON object")
-    verify.add_argument("--workers", type=int, default=0, metavar="N", help="processes (one a core)")
-    verify.add_argument("--no-crc", action="store_true", help="leave out the CRC of the bodies")
-    verify.add_argument("--no-index", action="store_true", help="leave out the index (messageIndexEnable=false)")
+    verify.add_argument("--workers", type=int, default=0, metavar="N", help="number of processes (default: one per core)")
+    verify.add_argument("--no-crc", action="store_true", help="do not check the CRC of the bodies")
+    verify.add_argument("--no-index", action="store_true", help="do not check the index (messageIndexEnable=false)")
     verify.add_argument(
         "--delay-level",
         metavar="LEVELS",
-        help="the broker's messageDelayLevel; without it any whole seconds of delay are right",
+        help="the broker's messageDelayLevel; without it any delay in whole seconds is accepted",
     )
 
     dump = _command(commands, "dump", "show records", "Show records, as JSON lines or as a table.", _DUMP_EPILOG)
@@ -129,48 +131,53 @@ def parser() -> argparse.ArgumentParser:
     dump.add_argument("--format", choices=["json", "table"], default="json", help="JSON lines (default) or a table")
     dump.add_argument(
         "--body", choices=["none", "text", "base64", "hex"], default="text",
-        help="how to show bodies (text; what is no text is shown as base64)",
+        help="format of bodies (default: text, or base64 if it is not text)",
     )  # fmt: skip
-    dump.add_argument("--plain", action="store_true", help="uncompress bodies (zlib; LZ4 and ZSTD where the modules are)")
+    dump.add_argument(
+        "--plain", action="store_true", help="decompress bodies (zlib; LZ4 and ZSTD if their modules are installed)"
+    )
 
     explain = _command(
-        commands, "explain", "draw one record, queue unit or index entry field by field",
-        "Draw what is at one place of a store field by field: where, which bytes, what they say, and what points there.",
+        commands, "explain", "show one record, queue unit or index entry field by field",
+        "Show the contents of one place in a store field by field: position, bytes, meaning, and references to it.",
         _EXPLAIN_EPILOG,
     )  # fmt: skip
     explain.add_argument("place", metavar="ROOT:PHYSICAL_OFFSET | FILE:POSITION")
 
-    repair = _command(commands, "repair", "make queues and index again", "Mend a store that is not in use.", _REPAIR_EPILOG)
-    repair.add_argument("--queues", action="store_true", help="make the queues again")
-    repair.add_argument("--index", action="store_true", help="make the index again")
+    repair = _command(commands, "repair", "rebuild queues and index", "Repair a store that is not in use.", _REPAIR_EPILOG)
+    repair.add_argument("--queues", action="store_true", help="rebuild the queues")
+    repair.add_argument("--index", action="store_true", help="rebuild the index")
     repair.add_argument(
         "--quarantine", action="store_true",
-        help="put damaged bytes of the log that sound records stand behind aside, so that those are served",
+        help="move damaged bytes of the log aside, so that the intact records behind them are served",
     )  # fmt: skip
     repair.add_argument("--delay-level", metavar="LEVELS", help=_DELAY_LEVEL)
-    repair.add_argument("--yes", action="store_true", help="do not ask")
+    repair.add_argument("--yes", action="store_true", help="do not ask for confirmation")
 
-    export = _command(commands, "export", "write records as JSON lines", "Write all of each record.", _EXPORT_EPILOG)
+    export = _command(commands, "export", "write records as JSON lines", "Write records with all fields.", _EXPORT_EPILOG)
     _filters(export)
-    export.add_argument("--out", metavar="FILE", default="-", help="where to (standard output)")
+    export.add_argument("--out", metavar="FILE", default="-", help="output file (standard output)")
 
-    import_ = _command(commands, "import", "append records from JSON lines", "Append what `export` wrote.", _IMPORT_EPILOG)
-    import_.add_argument("file", metavar="FILE", help="what `export` wrote; - for standard input")
+    import_ = _command(
+        commands, "import", "append records from JSON lines", "Append the output of `export`.", _IMPORT_EPILOG
+    )
+    import_.add_argument("file", metavar="FILE", help="the output of `export`; - for standard input")
     import_.add_argument("--delay-level", metavar="LEVELS", help=_DELAY_LEVEL)
-    import_.add_argument("--keep-times", action="store_true", help="keep store times (as far as they do not go back)")
+    import_.add_argument("--keep-times", action="store_true", help="keep store times, unless they would go backwards")
     import_.add_argument(
-        "--max-message-size", metavar="BYTES", type=int, default=4 << 20, help="the largest body that is taken (4194304)"
+        "--max-message-size", metavar="BYTES", type=int, default=4 << 20, help="maximum size of a body (4194304)"
     )
     return store
 
 
 def _on_sigterm(signal_number: int, frame: object) -> None:
-    # As an exception, so that worker processes end, an import closes its store, a bar leaves the terminal as it was.
+    # Raised as an exception, so that worker processes end, an import closes its store, and a progress bar resets the
+    # terminal.
     raise SystemExit(128 + signal_number)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run a command; its exit code."""
+    """Run a command; return its exit code."""
     options = parser().parse_args(argv)
     from rich.console import Console
 
@@ -178,13 +185,13 @@ def main(argv: Sequence[str]) -> int:
     from pocketmq.store_tools import commands
     from pocketmq.store_tools.files.store_files import NotAStoreError
 
-    # Not before all is imported: what imports swallows exceptions of signals.
+    # Only after all imports, because importing code may swallow exceptions raised by signals.
     signal.signal(signal.SIGTERM, _on_sigterm)
     complaints = Console(stderr=True, highlight=False, soft_wrap=True)
     try:
         return commands.COMMANDS[options.command](options, complaints)
     except BrokenPipeError:
-        # Who reads has seen enough; nothing may be written at the end either.
+        # The reader has closed the pipe; nothing may be written at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except commands.UsageError as error:

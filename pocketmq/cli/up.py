@@ -17,13 +17,13 @@ from pocketmq.store.disk.memory_disk import MemoryDisk
 
 NAMESRV_PORT, BROKER_PORT = 9876, 10911
 BROKER_PORT_DISTANCE = 10
-"""The broker also takes its port - 2 (the VIP channel), so it keeps clear of the name server's."""
+"""The broker also uses its port - 2 (the VIP channel), so the distance keeps it clear of the name server's port."""
 COMMIT_LOG_FILE_SIZE = 64 << 20
-"""Small files for a small machine; Apache's default is 1 GiB."""
+"""Size of log files, suitable for a development machine; Apache's default is 1 GiB."""
 
 
 class Both:
-    """The two servers as one service: the name server first, so that the broker finds it; stopped in reverse order."""
+    """Both servers as one service: the name server starts first, so that the broker finds it; stopped in reverse order."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Both:
 
     @property
     def namesrv_address(self) -> str:
-        """Where this process reaches the name server."""
+        """Address of the name server for this process."""
         host = self.namesrv.config.bind_address
         return f"{'127.0.0.1' if host == '0.0.0.0' else host}:{self.namesrv.port}"
 
@@ -59,9 +59,9 @@ class Both:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run both until SIGTERM or Ctrl-C. Returns the exit code."""
+    """Run both servers until SIGTERM or Ctrl-C. Returns the exit code."""
     if options.memory and options.store:
-        print("pocketmq up: --memory keeps nothing and --store DIR keeps it there: give one of them", file=sys.stderr)
+        print("pocketmq up: --memory keeps no files and --store DIR does: use only one of them", file=sys.stderr)
         return 2
     try:
         broker_config = _broker_config(options)
@@ -85,10 +85,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _broker_config(options: argparse.Namespace) -> BrokerConfig:
-    """Raises ValueError for what the options cannot mean."""
+    """Return the broker's configuration. Raises ValueError for invalid options."""
     port = options.port
     if port is not None and not 0 <= port <= 65535 - BROKER_PORT_DISTANCE - 1:
-        raise ValueError(f"--port is 0 to {65535 - BROKER_PORT_DISTANCE - 1}, not {port}")
+        raise ValueError(f"--port must be 0 to {65535 - BROKER_PORT_DISTANCE - 1}, not {port}")
     if port in (None, NAMESRV_PORT):
         broker_port = BROKER_PORT
     else:
@@ -97,7 +97,7 @@ def _broker_config(options: argparse.Namespace) -> BrokerConfig:
     if options.advertise:
         host, _, advertised_port = options.advertise.partition(":")
         if not host or (advertised_port and not (advertised_port.isdigit() and 0 < int(advertised_port) < 65536)):
-            raise ValueError(f"--advertise is HOST or HOST:PORT, not {options.advertise!r}")
+            raise ValueError(f"--advertise must be HOST or HOST:PORT, not {options.advertise!r}")
         config.bind_address, config.broker_ip1 = "0.0.0.0", host
         config.advertised_port = int(advertised_port) if advertised_port else None
     return config
@@ -105,7 +105,7 @@ def _broker_config(options: argparse.Namespace) -> BrokerConfig:
 
 def _say_ready(both: Both, where: str) -> None:
     if both.broker is None:
-        raise StartError("the broker is not there")
+        raise StartError("the broker is not running")
     address = both.namesrv_address
     print(f"The Name Server boot success. address={address}")
     print(f"The broker[{both.broker.config.broker_name}] boot success. address={both.broker.address} store={where}")

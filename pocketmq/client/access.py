@@ -1,4 +1,4 @@
-"""How a client comes to servers: who signs its requests, and whether it speaks TLS.
+"""Access settings of a client: the credentials that sign its requests, and its TLS configuration.
 
 access = Access(Credentials("billing", "12345678"), TlsConfig(client_auth_server=True, client_trust_cert_path="ca.pem"))
 async with Producer("127.0.0.1:9876", "orders", access) as producer: ...
@@ -20,14 +20,14 @@ from pocketmq.runtime.turn import Turn
 
 @dataclass(frozen=True)
 class Access:
-    """`credentials` None: requests are not signed. `tls` None: connections are plain."""
+    """Credentials and TLS of a client. `credentials` None: requests are not signed. `tls` None: connections are plain."""
 
     credentials: Credentials | None = None
     tls: TlsConfig | None = None
 
     @classmethod
     def of_files(cls, tools_yml: Path | None, tls_properties: Path | None) -> Self:
-        """As mqadmin has them: accessKey and secretKey in YAML, tls.* in properties. Raises ValueError or StartError."""
+        """Read mqadmin's files: accessKey and secretKey in YAML, tls.* in properties. Raises ValueError or StartError."""
         tls = None
         if tls_properties is not None:
             tls = TlsConfig(config_file=str(tls_properties))
@@ -35,19 +35,19 @@ class Access:
         return cls(None if tools_yml is None else read_credentials(tools_yml), tls)
 
     def client(self, table: dict[int, Route] | None = None, services: Any = None) -> RemotingClient:
-        """Connections for a client inside the running loop. Raises StartError naming the tls.* key that is wrong."""
+        """Return a RemotingClient for the running loop. Raises StartError that names the wrong tls.* key."""
         loop = asyncio.get_running_loop()
         tls = None if self.tls is None else client_tls(self.tls)
         return RemotingClient(Turn(loop), Timers(SystemClock(), loop), table, services, tls, self.credentials)
 
 
 PLAIN = Access()
-"""Neither."""
+"""Neither credentials nor TLS."""
 
 
 def read_credentials(path: Path) -> Credentials:
-    """Those of a `tools.yml`. Raises ValueError naming the file and what is wrong with it, never what stands in it."""
-    import yaml  # here: 20 ms less for clients that sign nothing, or bring their keys themselves
+    """Return the credentials in a `tools.yml`. Raises ValueError with file and problem, but without content."""
+    import yaml  # imported here, because clients without such a file do not need it
 
     try:
         document = yaml.safe_load(path.read_bytes())
@@ -55,9 +55,9 @@ def read_credentials(path: Path) -> Credentials:
         raise ValueError(f"{path}: {error.strerror}") from None
     except (yaml.YAMLError, ValueError) as error:
         mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
-        raise ValueError(f"{path}: no YAML{f' in line {mark.line + 1}' if mark else ''}") from None
+        raise ValueError(f"{path}: not valid YAML{f' in line {mark.line + 1}' if mark else ''}") from None
     found = document if isinstance(document, dict) else {}
     access_key, secret_key, token = (found.get(name) for name in ("accessKey", "secretKey", "securityToken"))
     if not access_key or not secret_key:
-        raise ValueError(f"{path}: accessKey and secretKey are needed, as in mqadmin's conf/tools.yml")
+        raise ValueError(f"{path}: accessKey and secretKey are required, as in mqadmin's conf/tools.yml")
     return Credentials(str(access_key), str(secret_key), None if token is None else str(token))

@@ -1,4 +1,4 @@
-"""What producers and consumers of one client share: connections, routes, the client id, heartbeats."""
+"""State shared by the producers and consumers of one client: connections, routes, client id, heartbeats."""
 
 import asyncio
 import itertools
@@ -27,14 +27,14 @@ _number = itertools.count(1)
 
 
 class BrokerUnreachable(ConnectionError):
-    """No connection to a broker at the address that its route names."""
+    """A broker cannot be reached at the address given by its route."""
 
 
 class ClientInstance:
-    """One client of a cluster. To be made inside a running loop; `start`, then `close`."""
+    """One client of a cluster. Create it inside a running loop, then call `start` and finally `close`."""
 
     def __init__(self, namesrv: str, access: Access = PLAIN) -> None:
-        """`namesrv`: HOST:PORT, several apart by `;`. Raises ValueError, or StartError for certificates that do not fit."""
+        """`namesrv`: HOST:PORT, several separated by `;`. Raises ValueError, or StartError for unusable certificates."""
         addresses = _addresses(namesrv)
         table = routes(Route(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ConsumerGroupRequestHeader, _ids_changed))
         self.remoting = access.client(table, self)
@@ -46,12 +46,12 @@ class ClientInstance:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begin to send heartbeats and to refresh routes."""
+        """Start sending heartbeats and refreshing routes."""
         self.every(HEARTBEAT_S, self.heartbeat)
         self.every(ROUTE_REFRESH_S, self._refresh_routes)
 
     def every(self, seconds: float, step: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run `step` every so often until `close`; a failed round is logged and the next one comes."""
+        """Run `step` every `seconds` until `close`; a failure is logged and does not stop the repetition."""
 
         async def repeat() -> None:
             while True:
@@ -66,9 +66,9 @@ class ClientInstance:
     async def invoke(
         self, broker_name: str, code: int, header: CommandHeader | None = None, body: Body = b"", timeout_s: float = 3.0
     ) -> RemotingCommand:
-        """Ask the master of a broker and wait for the answer, whatever its code.
+        """Send a request to the master of a broker and return the answer, whatever its code.
 
-        Raises BrokerUnreachable when there is no connection, RemotingError when no route names the broker, else as
+        Raises BrokerUnreachable if there is no connection, RemotingError if no route names the broker, else as
         `RemotingClient.invoke`.
         """
         address = await self.connect(broker_name)
@@ -77,12 +77,12 @@ class ClientInstance:
     async def call(
         self, broker_name: str, code: int, header: CommandHeader | None = None, body: Body = b"", timeout_s: float = 3.0
     ) -> RemotingCommand:
-        """As `invoke`; an answer other than SUCCESS is raised as RemotingError."""
+        """As `invoke`, but raise RemotingError for an answer other than SUCCESS."""
         address = await self.connect(broker_name)
         return await self.remoting.call(address, code, header, body, timeout_s)
 
     async def connect(self, broker_name: str) -> str:
-        """The address of a broker's master, with an open connection to it. Raises as `invoke`."""
+        """Connect to a broker's master and return its address. Raises as `invoke`."""
         address = self.routes.address(broker_name)
         try:
             await self.remoting.channel(address)
@@ -92,13 +92,13 @@ class ClientInstance:
             reason, namesrv = str(failure) or "no answer in time", self.routes.source(broker_name)
             raise BrokerUnreachable(
                 f"broker {broker_name!r} cannot be reached at {address} ({reason}), the address that it "
-                f"registered with name server {namesrv}: check that it runs and that this address "
-                "leads to it from here; else set brokerIP1 in broker.conf, or --advertise of `pocketmq up`"
+                f"registered with name server {namesrv}: check that it is running and that this address "
+                "is reachable from here; otherwise set brokerIP1 in broker.conf, or --advertise of `pocketmq up`"
             ) from failure
         return address
 
     async def heartbeat(self) -> None:
-        """Tell every known broker who we are; one that cannot be reached is passed over."""
+        """Send a heartbeat to every known broker; unreachable brokers are skipped."""
         data = HeartbeatData(self.client_id)
         if self.producer_group is not None:
             data.producer_data_set = [ProducerData(self.producer_group)]
@@ -112,7 +112,7 @@ class ClientInstance:
                 log.warning("heartbeat to %s: %s", address, failure)
 
     async def close(self, consumer_group: str | None = None) -> None:
-        """Sign off from the brokers and close all connections."""
+        """Unregister from the brokers and close all connections."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -131,7 +131,7 @@ class ClientInstance:
 
 def _addresses(namesrv: str) -> list[str]:
     if not isinstance(namesrv, str):
-        raise TypeError(f"namesrv must be str, HOST:PORT, several apart by ';', not {type(namesrv).__name__}")
+        raise TypeError(f"namesrv must be str, HOST:PORT, several separated by ';', not {type(namesrv).__name__}")
     addresses = [address.strip() for address in namesrv.replace(",", ";").split(";") if address.strip()]
     for address in addresses:
         host, _, port = address.rpartition(":")

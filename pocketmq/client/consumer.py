@@ -1,15 +1,15 @@
-"""Consuming by push: the group's clients share the queues of its topics, and messages come to a listener.
+"""Push consumer: the clients of a group share the queues of its topics, and a listener is called with each message.
 
     consumer = PushConsumer("127.0.0.1:9876", "billing", start="first")
     consumer.subscribe("TopicTest", listener, tags="paid || refunded")
     async with consumer: ...
 
-Underneath it is pulling. Each queue that this client holds has one task: pull (the broker holds the request until a message
-comes), give the messages to the listener one by one, move the consumer offset, pull again. So the messages of a queue
-are consumed in order. A listener that raises has its message sent back: it returns by the group's retry topic, later each
-time, until the broker puts it into the dead-letter topic.
+It is implemented by pulling. Each queue allocated to this client has one task, which pulls (the broker holds the request
+until a message arrives), gives the messages to the listener one by one, advances the consumer offset, and pulls again. So
+the messages of a queue are consumed in order. If the listener raises, the message is sent back to the broker and comes
+again through the group's retry topic, each time later, until the broker puts it into the dead-letter topic.
 
-Queues are divided anew when the broker says that the group changed (NOTIFY_CONSUMER_IDS_CHANGED), and every 20 s.
+Queues are allocated again when the broker notifies a change of the group (NOTIFY_CONSUMER_IDS_CHANGED), and every 20 s.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ REBALANCE_S: Final = 20.0
 PERSIST_OFFSETS_S: Final = 5.0
 HOLD_MS: Final = 15_000
 PAUSE_S: Final = 1.0
-"""Between attempts after a failure."""
+"""Delay between attempts after a failure."""
 
 Listener = Callable[[MessageExt], Awaitable[None] | None]
 
@@ -47,7 +47,7 @@ _FROM_WHERE = {"first": "CONSUME_FROM_FIRST_OFFSET", "last": "CONSUME_FROM_LAST_
 
 
 class _ProcessQueue:
-    """A queue that this client holds, and the task that works on it."""
+    """A queue allocated to this client, and the task that consumes it."""
 
     def __init__(self, queue: MessageQueue) -> None:
         self.queue = queue
@@ -58,18 +58,18 @@ class _ProcessQueue:
         self.task: asyncio.Task[None]
 
     def drop(self) -> None:
-        """Take no further message. A pull is broken off; a message in the listener's hands is finished."""
+        """Take no further message. A pull is cancelled; a message in the listener is finished."""
         self.is_dropped = True
         if self.is_pulling:
             self.task.cancel()
 
 
 class PushConsumer:
-    """A member of a consumer group (clustering). `start`: "first" or "last", where a group without offsets begins."""
+    """A member of a consumer group (clustering). `start` ("first" or "last") applies to a group without offsets."""
 
     def __init__(self, namesrv: str, group: str, start: str = "last", access: Access = PLAIN) -> None:
         if start not in _FROM_WHERE:
-            raise ValueError(f"start is 'first' or 'last', not {start!r}")
+            raise ValueError(f"start must be 'first' or 'last', not {start!r}")
         check_group(group)
         self.instance = ClientInstance(namesrv, access)
         self.group = group
@@ -93,11 +93,11 @@ class PushConsumer:
         await self.close()
 
     def subscribe(self, topic: str, listener: Listener, tags: str = "*") -> None:
-        """Have `listener` called with each message of `topic` that has one of `tags` (`a || b`). Before `start`.
+        """Call `listener` with each message of `topic` that has one of `tags` (`a || b`). Must be called before `start`.
 
-        Raises TypeError or ValueError for arguments that cannot be, RuntimeError after `start`.
+        Raises TypeError or ValueError for invalid arguments, RuntimeError after `start`.
         """
-        self._lifecycle.check_new("subscribe before start()")
+        self._lifecycle.check_new("call subscribe() before start()")
         if not callable(listener):
             raise TypeError(f"listener must be callable with a message, not {type(listener).__name__}")
         self._subscriptions[topic] = subscription(topic, tags)
@@ -105,22 +105,22 @@ class PushConsumer:
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues that this client holds now."""
+        """Return the queues currently allocated to this client."""
         return list(self._held)
 
     async def start(self) -> None:
-        """Join the group. Raises RemotingError when a topic is unknown, ConnectionError when no server answers.
+        """Join the group. Raises RemotingError if a topic is unknown, ConnectionError if no server answers.
 
-        After a failure it may be tried again. Raises RuntimeError when it is started or closed, or subscribes to nothing.
+        It can be called again after such a failure. Raises RuntimeError if the consumer is started, closed, or has no topic.
         """
-        self._lifecycle.check_new("start it once")
+        self._lifecycle.check_new("start() can be called once")
         if not self._listeners:
-            raise RuntimeError("the consumer has no topic: subscribe(topic, listener) before start()")
+            raise RuntimeError("the consumer has no topic: call subscribe(topic, listener) before start()")
         for topic in self._listeners:
             await self.instance.routes.refresh(topic)
         retry_topic = RETRY_GROUP_PREFIX + self.group
         self._subscriptions[retry_topic] = subscription(retry_topic, "*")
-        await self.instance.heartbeat()  # makes the group and its retry topic
+        await self.instance.heartbeat()  # creates the group and its retry topic
         await self._rebalance()
         self._lifecycle.start()
         self.instance.start()
@@ -128,7 +128,7 @@ class PushConsumer:
         self._rebalance_task = asyncio.create_task(self._keep_balanced())
 
     async def close(self) -> None:
-        """Finish the messages in hand, store the offsets, leave the group. For good."""
+        """Finish the messages in the listeners, store the offsets, leave the group. The consumer cannot be started again."""
         if not self._lifecycle.close():
             return
         if self._rebalance_task is not None:
@@ -138,7 +138,7 @@ class PushConsumer:
         await self.instance.close(self.group)
 
     def finish(self) -> None:
-        """Take no further message, not even of those already pulled; `close` is still to be called. For listeners too."""
+        """Take no further message, not even pulled ones; `close` must still be called. May be called by a listener."""
         self._is_finishing = True
         for work in self._held.values():
             work.drop()
@@ -155,7 +155,7 @@ class PushConsumer:
     async def _keep_balanced(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(REBALANCE_S):  # wait_for of 3.11 may swallow the cancellation of `close`
+                async with asyncio.timeout(REBALANCE_S):  # wait_for of 3.11 may swallow the cancellation by `close`
                     await self._rebalance_now.wait()
             self._rebalance_now.clear()
             try:
@@ -170,7 +170,7 @@ class PushConsumer:
             except RemotingError as refusal:
                 if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
                     raise
-                continue  # the retry topic, until the name server knows of it
+                continue  # the retry topic, while the name server does not know it
             client_ids = await self._client_ids(queues)
             if client_ids is None:
                 continue
@@ -183,13 +183,13 @@ class PushConsumer:
                 work.task = asyncio.create_task(self._consume_queue(work))
 
     async def _client_ids(self, queues: list[MessageQueue]) -> list[str] | None:
-        """The members of the group as a broker knows them; None when it knows none, and the allocation stays."""
+        """Return the group's members as known by a broker; None if it knows none, and the allocation is kept."""
         header = ConsumerGroupRequestHeader(self.group)
         for broker_name in sorted({queue.broker_name for queue in queues}):
             answer = await self.instance.invoke(broker_name, RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
             if answer.code == ResponseCode.SUCCESS:
                 return decode_body(ConsumerIdList, answer.body).consumer_id_list
-            await self.instance.heartbeat()  # it may have lost us: the next round finds us listed
+            await self.instance.heartbeat()  # the broker may not know us: the next round finds us listed
         return None
 
     async def _drop(self, queues: list[MessageQueue]) -> None:
@@ -212,11 +212,11 @@ class PushConsumer:
                     ResponseCode.SUBSCRIPTION_NOT_EXIST,
                     ResponseCode.SUBSCRIPTION_NOT_LATEST,
                 ):
-                    await self.instance.heartbeat()  # the broker was restarted and does not know us yet
+                    await self.instance.heartbeat()  # the broker was restarted and does not know the group yet
                 await asyncio.sleep(PAUSE_S)
 
     async def _consume_batch(self, work: _ProcessQueue) -> None:
-        work.is_pulling = True  # till messages are in hand the task may be cancelled at any point
+        work.is_pulling = True  # until it has messages, the task may be cancelled at any point
         if work.consumer_offset < 0:
             work.consumer_offset = await self._begin_offset(work.queue)
         own = self._subscriptions[work.queue.topic]
@@ -247,16 +247,16 @@ class PushConsumer:
         return max(0, await self._puller.min_offset(queue))
 
     async def _consume(self, message: MessageExt, work: _ProcessQueue) -> bool:
-        """Whether the consumer offset may pass the message: it was consumed, or the broker has it again."""
+        """Return whether the offset may advance: the message was consumed, or the broker has taken it back."""
         try:
             if message.problem is not None:
-                raise ValueError(f"the body of message {message.msg_id} cannot be read: {message.problem}")
+                raise ValueError(f"the body of message {message.msg_id} cannot be decompressed: {message.problem}")
             outcome = self._listeners[message.topic](message)
             if inspect.isawaitable(outcome):
                 await outcome
             return True
         except Exception:
-            log.exception("consuming failed on message %s of %s; it goes back", message.msg_id, message.topic)
+            log.exception("consuming message %s of %s failed; sending it back", message.msg_id, message.topic)
         while not await self._send_back(message):
             if work.is_dropped:
                 return False
@@ -267,7 +267,7 @@ class PushConsumer:
         header = ConsumerSendMsgBackRequestHeader(
             physical_offset=message.physical_offset,
             group=self.group,
-            delay_level=0,  # the broker's choice: 10 s, 30 s, 1 min, ... by the attempts so far
+            delay_level=0,  # the broker chooses by the number of attempts: 10 s, 30 s, 1 min, ...
             origin_msg_id=message.msg_id,
             origin_topic=message.topic,
         )
@@ -292,17 +292,17 @@ class PushConsumer:
             await self._puller.commit(work.queue, offset_now)
             work.committed_offset = offset_now
         except (OSError, TimeoutError, RemotingError) as failure:
-            log.warning("consumer offset %d of %s is not stored: %s", offset_now, work.queue, failure)
+            log.warning("consumer offset %d of %s could not be stored: %s", offset_now, work.queue, failure)
 
 
 def subscription(topic: str, tags: str) -> SubscriptionData:
-    """What a group wants of a topic: `*` or tags apart by `||`. Raises TypeError, or ValueError when no tag is left."""
+    """Return a group's subscription to a topic: `*` or tags separated by `||`. Raises TypeError or ValueError."""
     check_topic(topic)
     if not isinstance(tags, str):
         raise TypeError(f"tags must be str, 'a || b' or '*', not {type(tags).__name__}")
     wanted = [] if tags.strip() in ("", "*") else sorted({tag.strip() for tag in tags.split("||")} - {""})
     if not wanted and tags.strip() not in ("", "*"):
-        raise ValueError(f"tags {tags!r} name no tag: write 'a || b', or '*' for all")
+        raise ValueError(f"tags {tags!r} contain no tag: write 'a || b', or '*' for all")
     return SubscriptionData(
         topic=topic,
         sub_string=tags if wanted else "*",

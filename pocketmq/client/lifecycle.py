@@ -1,4 +1,4 @@
-"""Whether a client may be used: it is started, used, and closed for good."""
+"""Lifecycle of a client: new, started, closed for good."""
 
 from typing import Final
 
@@ -7,37 +7,37 @@ _HOW_TO_START: Final = "call its start() first, or use `async with`"
 
 
 class Lifecycle:
-    """The state of one client. Checks raise RuntimeError saying what to do."""
+    """The state of one client. Checks raise RuntimeError that says how to proceed."""
 
     def __init__(self, name: str) -> None:
-        """`name`: of the client in errors."""
+        """`name` is the client's name in errors."""
         self._name = name
         self._state = _NEW
 
     def start(self) -> None:
-        """From new to started."""
-        self.check_new("start it once")
+        """Change from new to started."""
+        self.check_new("start() can be called once")
         self._state = _STARTED
 
     def close(self) -> bool:
-        """To closed; False when it was closed before."""
+        """Change to closed; return False if it was closed before."""
         was_open = self._state != _CLOSED
         self._state = _CLOSED
         return was_open
 
     def check_new(self, advice: str) -> None:
-        """For what comes before `start`."""
+        """Check for operations that are allowed before `start` only."""
         self.check_not_closed()
         if self._state == _STARTED:
             raise RuntimeError(f"{self._name} is started already: {advice}")
 
     def check_started(self) -> None:
-        """For what comes between `start` and `close`."""
+        """Check for operations that are allowed between `start` and `close` only."""
         self.check_not_closed()
         if self._state == _NEW:
             raise RuntimeError(f"{self._name} is not started: {_HOW_TO_START}")
 
     def check_not_closed(self) -> None:
-        """For what needs no start."""
+        """Check for operations that do not require `start`."""
         if self._state == _CLOSED:
-            raise RuntimeError(f"{self._name} is closed: make a new one")
+            raise RuntimeError(f"{self._name} is closed: create a new one")

@@ -1,7 +1,7 @@
-"""Messages as a client makes and reads them: property strings, batch bodies, the records of a pull's answer, unique ids.
+"""Messages of a client: property strings, batch bodies, decoding of pulled records, unique ids.
 
-The records are the broker's own (docs/format.md); a client reads the few fields it needs from fixed places, so it depends on
-no module of the store.
+Pulled records have the broker's format (docs/format.md). The client reads the few fields it needs at their fixed positions,
+so it does not depend on the store package.
 """
 
 import importlib
@@ -38,7 +38,7 @@ RETRY_TOPIC: Final = "RETRY_TOPIC"
 
 RETRY_GROUP_PREFIX: Final = "%RETRY%"
 DECOMPRESSED_SIZE_MAX: Final = 16 * 1024 * 1024
-"""Bytes of a body that was compressed: a few KB may inflate to GB."""
+"""Size limit of a decompressed body: a few KB may expand to GB."""
 
 _MAGIC_V2: Final = 0xDAA320AB
 _COMPRESSED, _BORN_HOST_V6, _STORE_HOST_V6 = 0x1, 0x10, 0x20
@@ -49,9 +49,9 @@ _SEPARATORS = ("\x01", "\x02")
 
 
 class Message(msgspec.Struct):
-    """A message to be sent; it is checked then. `delay_level` 1 to 18 (1 s to 2 h), 0: at once.
+    """A message to send; it is validated by the send. `delay_level` is 1 to 18 (1 s to 2 h), or 0 for no delay.
 
-    `keys` are looked up by QUERY_MESSAGE: a list, or one text with spaces between them.
+    `keys` are searchable by QUERY_MESSAGE: a list, or one text with keys separated by spaces.
     """
 
     topic: str
@@ -63,13 +63,13 @@ class Message(msgspec.Struct):
     flag: int = 0
 
     def checked_body(self, size_max: int = MESSAGE_SIZE_MAX) -> bytes:
-        """The body as it is sent, with topic and flag checked. Raises TypeError or ValueError naming what is wrong."""
+        """Return the body as bytes, after checking topic and flag too. Raises TypeError or ValueError."""
         check_topic(self.topic)
         check_flag(self.flag)
         return body_bytes(self.body, size_max)
 
     def all_properties(self) -> dict[str, str]:
-        """User properties and those that stand for the other fields, UNIQ_KEY included. Raises TypeError or ValueError."""
+        """Return user properties and those for the other fields, including UNIQ_KEY. Raises TypeError or ValueError."""
         check_user_properties(self.properties)
         check_tags(self.tags)
         check_delay_level(self.delay_level)
@@ -86,7 +86,7 @@ class Message(msgspec.Struct):
 
 
 class MessageExt(msgspec.Struct, gc=False):
-    """A message as it was pulled. `topic` is the original one also when it came by the group's retry topic."""
+    """A pulled message. `topic` is the original topic, also for a message from the group's retry topic."""
 
     topic: str
     broker_name: str
@@ -102,11 +102,11 @@ class MessageExt(msgspec.Struct, gc=False):
     properties: dict[str, str]
     offset_msg_id: str
     problem: str | None = None
-    """Why `body` is still compressed; None: it is as it was sent."""
+    """Reason why `body` is still compressed; None if `body` is as it was sent."""
 
     @property
     def msg_id(self) -> str:
-        """The sender's id; the broker's where the sender gave none."""
+        """The sender's id, or the broker's if the sender gave none."""
         return self.properties.get(UNIQ_KEY, self.offset_msg_id)
 
     @property
@@ -119,17 +119,17 @@ class MessageExt(msgspec.Struct, gc=False):
 
 
 def encode_properties(properties: dict[str, str]) -> str:
-    """`name \\x01 value \\x02 ...`. Raises ValueError for a name or value that holds a separator, or too many bytes."""
+    """Return `name \\x01 value \\x02 ...`. Raises ValueError for a separator in a name or value, or too many bytes."""
     for name, value in properties.items():
         if any(separator in name or separator in value for separator in _SEPARATORS):
-            raise ValueError(f"property {name!r}={value!r} holds \\x01 or \\x02, which separate properties")
+            raise ValueError(f"property {name!r}={value!r} contains \\x01 or \\x02, which separate properties")
     text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
     check_properties_size(text)
     return text
 
 
 def decode_properties(text: str) -> dict[str, str]:
-    """The reverse; entries without a name or value are left out, as Java does."""
+    """Decode a property string; entries without a name or value are dropped, as in Java."""
     rows = (entry.split("\x01", 1) for entry in text.split("\x02"))
     return {row[0]: row[1] for row in rows if len(row) == 2 and row[0] and row[1]}
 
@@ -137,7 +137,7 @@ def decode_properties(text: str) -> dict[str, str]:
 def encode_batch(
     messages: Iterable[Message], properties: Iterable[dict[str, str]], size_max: int = MESSAGE_SIZE_MAX
 ) -> bytes:
-    """Body of SEND_BATCH_MESSAGE: the members one after the other, each with its properties. Raises as their checks."""
+    """Return the body of SEND_BATCH_MESSAGE: the encoded members in sequence. Raises the errors of their checks."""
     out = []
     for message, own in zip(messages, properties, strict=True):
         text, body = encode_properties(own).encode(), message.checked_body(size_max)
@@ -148,7 +148,7 @@ def encode_batch(
 
 
 def decode_messages(records: bytes, broker_name: str) -> list[MessageExt]:
-    """The messages of a pull's body. Raises ValueError when the records do not fit the bytes."""
+    """Return the messages in a pull's body. Raises ValueError if the record sizes do not match the body."""
     messages, position = [], 0
     try:
         while position < len(records):
@@ -158,7 +158,7 @@ def decode_messages(records: bytes, broker_name: str) -> list[MessageExt]:
             messages.append(_decode_record(records[position : position + size], broker_name))
             position += size
     except struct.error as error:
-        raise ValueError(f"a record at byte {position} is cut short: {error}") from None
+        raise ValueError(f"a record at byte {position} is truncated: {error}") from None
     return messages
 
 
@@ -199,7 +199,7 @@ def _decode_record(record: bytes, broker_name: str) -> MessageExt:
 
 
 def _plain_body(body: bytes, sys_flag: int) -> tuple[bytes, str | None]:
-    """The body as it was before the producer compressed it; or as it is stored, and why it could not be decompressed."""
+    """Return (decompressed body, None), or (the body as stored, reason why it could not be decompressed)."""
     if not sys_flag & _COMPRESSED:
         return body, None
     try:
@@ -209,29 +209,29 @@ def _plain_body(body: bytes, sys_flag: int) -> tuple[bytes, str | None]:
     except Exception as error:  # each library has its own
         return body, f"it cannot be decompressed: {error}"
     if len(plain) > DECOMPRESSED_SIZE_MAX:
-        return body, f"it takes more than {DECOMPRESSED_SIZE_MAX} bytes when it is decompressed"
+        return body, f"its decompressed size exceeds {DECOMPRESSED_SIZE_MAX} bytes"
     return plain, None
 
 
 def _decompressed(body: bytes, kind: int) -> bytes:
-    """Up to one byte more than is allowed. Producers may send with zlib (0, 3), LZ4 (1) or zstd (2)."""
+    """Decompress up to one byte more than allowed. Producers may use zlib (0, 3), LZ4 (1) or zstd (2)."""
     size_max = DECOMPRESSED_SIZE_MAX + 1
     if kind == 1:
         inflater = importlib.import_module("lz4.frame").LZ4FrameDecompressor()
-    elif kind == 2:  # Java's frames do not tell their plain size, which the one-shot call wants to know
+    elif kind == 2:  # Java's frames lack the decompressed size, which the one-shot call requires
         return bytes(importlib.import_module("zstandard").ZstdDecompressor().stream_reader(body).read(size_max))
     elif kind in (0, 3):
         inflater = zlib.decompressobj()
     else:
-        raise ValueError(f"compression type {kind} is not known (0 and 3 zlib, 1 LZ4, 2 zstd)")
+        raise ValueError(f"unknown compression type {kind} (0 and 3 zlib, 1 LZ4, 2 zstd)")
     plain = bytes(inflater.decompress(body, size_max))
     if len(plain) < size_max and not inflater.eof:
-        raise ValueError("it ends too early")
+        raise ValueError("its compressed data is truncated")
     return plain
 
 
 def java_hash(text: str) -> int:
-    """Java's String.hashCode, by which brokers compare tags: over UTF-16 units, wrapped to a signed 32-bit number."""
+    """Return Java's String.hashCode, by which brokers compare tags: over UTF-16 units, as a signed 32-bit number."""
     units = text.encode("utf-16-be")
     value = 0
     for high, low in zip(units[::2], units[1::2], strict=True):
@@ -244,7 +244,7 @@ _process_id_part = struct.pack(">H", os.getpid() & 0xFFFF) + os.urandom(4)
 
 
 def unique_id() -> str:
-    """A UNIQ_KEY of Java's shape: address, pid, a number of this process, ms since the month began, counter; in hex."""
+    """Return a UNIQ_KEY like Java's: address, pid, number of this process, ms since the month began, counter; in hex."""
     now = time.time()
     month = datetime.fromtimestamp(now).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     since_month_ms = int((now - month.timestamp()) * 1000) & 0x7FFFFFFF
@@ -256,7 +256,7 @@ _local_address: list[str] = []
 
 
 def local_address() -> str:
-    """This machine's own IPv4 address as ids carry it; no packet is sent to learn it."""
+    """Return this machine's IPv4 address, as used in ids; no packet is sent to find it."""
     if not _local_address:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             try:

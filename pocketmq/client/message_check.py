@@ -1,7 +1,7 @@
-"""What a message, a topic name and a subscription must keep to: checked when the caller gives them, before a byte is sent.
+"""Validation of messages, topic names and subscriptions before anything is sent.
 
-A broker would refuse most of it too, but a request later and in words about frames and headers. An error here says which
-argument is wrong, what it is and what to give instead: TypeError for a value of the wrong type, ValueError for the rest.
+A broker would refuse most of this too, but one request later and in terms of frames and headers. Errors here name the
+argument, its value and a valid alternative: TypeError for a wrong type, ValueError for everything else.
 """
 
 import re
@@ -12,9 +12,9 @@ TOPIC_SIZE_MAX: Final = 127
 GROUP_SIZE_MAX: Final = 255
 DELAY_LEVEL_MAX: Final = 18
 PROPERTIES_SIZE_MAX: Final = 32_767
-"""Bytes of all properties of a message in their wire form, which a record's 16-bit field limits."""
+"""Maximum size of a message's encoded properties, limited by a record's 16-bit field."""
 MESSAGE_SIZE_MAX: Final = 4 * 1024 * 1024
-"""Bytes of a body: the broker's `maxMessageSize` by default."""
+"""Maximum size of a body; default of the broker's `maxMessageSize`."""
 
 KEY_SEPARATOR: Final = " "
 TAGS_SEPARATOR: Final = "||"
@@ -33,21 +33,21 @@ _RESERVED: Final = frozenset(
         *("TIMER_OUT_MS", "TIMER_ROLL_TIMES", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"),
     )
 )
-"""Property names that brokers and consumers write and believe. UNIQ_KEY, WAIT, TIMER_DELAY_MS and such are a sender's."""
+"""Property names reserved for brokers and consumers. UNIQ_KEY, WAIT, TIMER_DELAY_MS and such belong to the sender."""
 
 
 def check_topic(topic: Any) -> None:
-    """Raise when `topic` cannot name a topic."""
+    """Raise if `topic` is not a valid topic name."""
     _check_name("topic", topic, TOPIC_SIZE_MAX)
 
 
 def check_group(group: Any) -> None:
-    """Raise when `group` cannot name a group of producers or consumers."""
+    """Raise if `group` is not a valid name of a producer or consumer group."""
     _check_name("group", group, GROUP_SIZE_MAX)
 
 
 def body_bytes(body: Any, size_max: int, what: str = "body") -> bytes:
-    """The body as bytes, copied where it is another bytes-like object."""
+    """Return the body as bytes; other bytes-like objects are copied."""
     if isinstance(body, str):
         raise TypeError("body must be bytes, not str: encode it, as in body.encode()")
     if not isinstance(body, (bytes, bytearray, memoryview)):
@@ -62,16 +62,16 @@ def body_bytes(body: Any, size_max: int, what: str = "body") -> bytes:
 
 
 def check_tags(tags: Any) -> None:
-    """Raise when `tags` is not one tag of a message."""
+    """Raise if `tags` is not one tag of a message."""
     if tags is None:
         return
     _check_text("tags", tags)
     if TAGS_SEPARATOR in tags:
-        raise ValueError(f"tags {_shown(tags)} hold '||': a message has one tag, only a subscription names several")
+        raise ValueError(f"tags {_shown(tags)} contain '||': a message has one tag, only a subscription has several")
 
 
 def joined_keys(keys: Any) -> str:
-    """The value of KEYS: one text with keys apart by spaces, or a list of keys; empty without keys."""
+    """Return the value of KEYS from a text with keys separated by spaces, or a list of keys; empty if there are none."""
     if keys is None:
         return ""
     if isinstance(keys, str):
@@ -83,49 +83,49 @@ def joined_keys(keys: Any) -> str:
         _check_text("a key", key)
         if not key or any(character.isspace() for character in key):
             raise ValueError(
-                f"key {_shown(key)} is empty or holds a space: spaces separate keys, replace them by '_' or '-'"
+                f"key {_shown(key)} is empty or contains a space: spaces separate keys, replace them by '_' or '-'"
             )
     return KEY_SEPARATOR.join(keys)
 
 
 def check_delay_level(level: Any) -> None:
-    """Raise when `level` is no delay level."""
+    """Raise if `level` is not a delay level."""
     _check_int("delay_level", level)
     if not 0 <= level <= DELAY_LEVEL_MAX:
         raise ValueError(
-            f"delay_level {level} is not 0 (at once) to {DELAY_LEVEL_MAX} (2 h): for another delay set the property "
+            f"delay_level {level} is not 0 (no delay) to {DELAY_LEVEL_MAX} (2 h): for another delay set the property "
             "TIMER_DELAY_MS to milliseconds"
         )
 
 
 def check_flag(flag: Any) -> None:
-    """Raise when `flag` is no 32-bit number."""
+    """Raise if `flag` is not a 32-bit number."""
     _check_int("flag", flag)
     if not -(2**31) <= flag < 2**31:
-        raise ValueError(f"flag {flag} does not fit into 32 bits with a sign")
+        raise ValueError(f"flag {flag} does not fit into a signed 32-bit number")
 
 
 def check_user_properties(properties: Any) -> None:
-    """Raise when a name or a value cannot be sent, or a name is not the sender's to set."""
+    """Raise if a name or value cannot be sent, or the name is reserved."""
     if not isinstance(properties, dict):
         raise TypeError(f"properties must be a dict of str to str, not {_kind(properties)}")
     for name, value in properties.items():
         _check_text("a property name", name)
         _check_text(f"property {_shown(name)}", value)
         if not name or not value:
-            raise ValueError(f"property {_shown(name)} has an empty name or value, which brokers drop: leave it out")
+            raise ValueError(f"property {_shown(name)} has an empty name or value, which brokers drop: remove it")
         if name in _OWN_FIELDS:
-            raise ValueError(f"property {name} is reserved: give {_OWN_FIELDS[name]}= of the message instead")
+            raise ValueError(f"property {name} is reserved: use {_OWN_FIELDS[name]}= of the message instead")
         if name in _RESERVED:
-            raise ValueError(f"property {name} is reserved, brokers and consumers set it: take another name")
+            raise ValueError(f"property {name} is reserved for brokers and consumers: use another name")
 
 
 def check_properties_size(text: str) -> None:
-    """Raise when the properties of a message, in their wire form, take too many bytes."""
+    """Raise if a message's encoded properties are too large."""
     size = len(text.encode(errors="surrogatepass"))
     if size > PROPERTIES_SIZE_MAX:
         raise ValueError(
-            f"properties have {size} bytes (tags and keys among them), at most {PROPERTIES_SIZE_MAX} are stored: put long "
+            f"properties have {size} bytes (including tags and keys), the maximum is {PROPERTIES_SIZE_MAX}: put long "
             "values into the body"
         )
 
@@ -134,22 +134,22 @@ def _check_name(what: str, name: Any, size_max: int) -> None:
     if not isinstance(name, str):
         raise TypeError(f"{what} must be str, not {_kind(name)}")
     if not name:
-        raise ValueError(f"{what} is empty: give a name of {_LEGAL_NAME_SHOWN}")
+        raise ValueError(f"{what} is empty: use a name of {_LEGAL_NAME_SHOWN}")
     if _LEGAL_NAME.fullmatch(name) is None:
-        raise ValueError(f"{what} {_shown(name)} holds other characters than {_LEGAL_NAME_SHOWN}")
+        raise ValueError(f"{what} {_shown(name)} contains other characters than {_LEGAL_NAME_SHOWN}")
     if len(name) > size_max:
-        raise ValueError(f"{what} {_shown(name)} has {len(name)} characters, at most {size_max} are allowed")
+        raise ValueError(f"{what} {_shown(name)} has {len(name)} characters, the maximum is {size_max}")
 
 
 def _check_text(what: str, text: Any) -> None:
     if not isinstance(text, str):
         raise TypeError(f"{what} must be str, not {_kind(text)}")
     if any(separator in text for separator in _SEPARATORS):
-        raise ValueError(f"{what} {_shown(text)} holds \\x00, \\x01 or \\x02, which separate properties on the wire")
+        raise ValueError(f"{what} {_shown(text)} contains \\x00, \\x01 or \\x02, which separate properties on the wire")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{what} {_shown(text)} holds half of a surrogate pair, which UTF-8 cannot carry") from None
+        raise ValueError(f"{what} {_shown(text)} contains half of a surrogate pair, which UTF-8 cannot encode") from None
 
 
 def _check_int(what: str, value: Any) -> None:

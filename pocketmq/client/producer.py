@@ -1,4 +1,4 @@
-"""Sending.
+"""Producer: sends messages, batches and recalls.
 
 async with Producer("127.0.0.1:9876", "orders") as producer:
     await producer.send(Message("TopicTest", b"hello", tags="a", delay_level=3))
@@ -40,7 +40,7 @@ STORED = {
     ResponseCode.SLAVE_NOT_AVAILABLE: "SLAVE_NOT_AVAILABLE",
     ResponseCode.FLUSH_SLAVE_TIMEOUT: "FLUSH_SLAVE_TIMEOUT",
 }
-"""Answers after which the message is in the log, with the status that tells how safely."""
+"""Answers that mean that the message is in the log, with the send status for each."""
 WORTH_ANOTHER_BROKER = {
     ResponseCode.TOPIC_NOT_EXIST,
     ResponseCode.SERVICE_NOT_AVAILABLE,
@@ -51,7 +51,7 @@ WORTH_ANOTHER_BROKER = {
 
 
 class SendResult(msgspec.Struct):
-    """Where a message went. `status` is SEND_OK, or what was not yet sure when the broker answered."""
+    """Result of a send. `status` is SEND_OK, or tells which guarantee was missing when the broker answered."""
 
     status: str
     msg_id: str
@@ -59,14 +59,14 @@ class SendResult(msgspec.Struct):
     queue: MessageQueue
     queue_offset: int
     recall_handle: str | None = None
-    """With it a message that is due later (TIMER_DELAY_MS and the like, not a delay level) can be taken back."""
+    """Handle to recall a message with a later due time (TIMER_DELAY_MS and such, not a delay level)."""
 
 
 Select = Callable[[Sequence[MessageQueue]], MessageQueue]
 
 
 class Producer:
-    """Sends to any topic. Without `select` it takes queues in turn and another broker after a failure."""
+    """Sends to any topic. Without `select` it uses queues in turn, and another broker after a failure."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Producer:
         access: Access = PLAIN,
         message_size_max: int = MESSAGE_SIZE_MAX,
     ) -> None:
-        """`message_size_max`: bytes of a body above which it is not sent; the brokers' `maxMessageSize`."""
+        """`message_size_max`: maximum bytes of a body; should match the brokers' `maxMessageSize`."""
         check_group(group)
         self.instance = ClientInstance(namesrv, access)
         self.instance.producer_group = self.group = group
@@ -91,20 +91,20 @@ class Producer:
         await self.close()
 
     def start(self) -> None:
-        """Begin with heartbeats. Raises RuntimeError when it was started or closed before."""
+        """Start sending heartbeats. Raises RuntimeError if it was started or closed before."""
         self._lifecycle.start()
         self.instance.start()
 
     async def close(self) -> None:
-        """Sign off and close all connections. A producer that is closed cannot be started again."""
+        """Unregister and close all connections. A closed producer cannot be started again."""
         if self._lifecycle.close():
             await self.instance.close()
 
     async def send(self, message: Message, select: Select | None = None, timeout_s: float = SEND_TIMEOUT_S) -> SendResult:
-        """Send and wait until it is stored. With `select` (ordered messages) only the queue chosen is tried.
+        """Send a message and wait until it is stored. With `select` (ordered messages) only the selected queue is tried.
 
-        Raises TypeError or ValueError for a message that cannot be sent, RuntimeError before `start` or after `close`,
-        RemotingError with the broker's code and remark, OSError or TimeoutError when none could be reached.
+        Raises TypeError or ValueError for an invalid message, RuntimeError before `start` or after `close`, RemotingError
+        with the broker's code and remark, OSError or TimeoutError if no broker could be reached.
         """
         self._lifecycle.check_started()
         body = _checked(message).checked_body(self._message_size_max)
@@ -113,23 +113,24 @@ class Producer:
         return await self._send(message.topic, body, text, properties[UNIQ_KEY], message.flag, select, timeout_s)
 
     async def send_batch(self, messages: Sequence[Message], timeout_s: float = SEND_TIMEOUT_S) -> SendResult:
-        """Send messages of one topic as one request: all are stored, one behind the other, or none. Ids are joined by `,`.
+        """Send messages of one topic in one request: either all are stored, in sequence, or none. Their ids are joined by
+        `,`.
 
         Raises ValueError for an empty batch, several topics, or a delay (brokers do not schedule members), else as `send`.
         """
         self._lifecycle.check_started()
         topics = {_checked(message).topic for message in messages}
         if len(topics) != 1:
-            raise ValueError(f"a batch has messages of one topic, not {sorted(topics) or 'none'}")
+            raise ValueError(f"a batch must have messages of exactly one topic, not {sorted(topics) or 'none'}")
         rows = [message.all_properties() for message in messages]
         if any(DELAY in row for row in rows):
-            raise ValueError("a message of a batch cannot be delayed")
+            raise ValueError("a message in a batch cannot be delayed")
         body = encode_batch(messages, rows, self._message_size_max)
         ids = ",".join(row[UNIQ_KEY] for row in rows)
         return await self._send(topics.pop(), body, "", ids, 0, None, timeout_s, batch=True)
 
     async def send_oneway(self, message: Message, select: Select | None = None) -> None:
-        """Send without asking how it went. Raises as `send` does for what shows before the broker has it."""
+        """Send without waiting for an answer. Raises as `send` for failures before the broker has the message."""
         self._lifecycle.check_started()
         body = _checked(message).checked_body(self._message_size_max)
         text = encode_properties(message.all_properties())
@@ -139,20 +140,20 @@ class Producer:
         await self.instance.remoting.invoke_oneway(address, RequestCode.SEND_MESSAGE_V2, header, body)
 
     async def recall(self, topic: str, recall_handle: str, timeout_s: float = SEND_TIMEOUT_S) -> str:
-        """Take back a message that is not delivered yet; its unique key. Raises RemotingError when it is too late."""
+        """Recall a message that is not delivered yet; return its unique key. Raises RemotingError if it is too late."""
         self._lifecycle.check_started()
         check_topic(topic)
         try:
             broker_name = base64.urlsafe_b64decode(recall_handle + "=" * (-len(recall_handle) % 4)).decode().split(" ")[2]
         except (ValueError, IndexError, TypeError):
-            raise ValueError(f"recall_handle {recall_handle!r} is not one: give that of a SendResult") from None
+            raise ValueError(f"recall_handle {recall_handle!r} is invalid: use that of a SendResult") from None
         await self.instance.routes.route(topic)
         header = RecallMessageRequestHeader(topic, recall_handle, self.group)
         answer = await self.instance.call(broker_name, RequestCode.RECALL_MESSAGE, header, b"", timeout_s)
         return answer.header(RecallMessageResponseHeader).msg_id
 
     async def create_topic(self, topic: str, queues: int = 4) -> None:
-        """Make a topic on every broker that takes new ones, or change its number of queues. Raises as `send` does."""
+        """Create a topic on every broker with autoCreateTopicEnable, or change its number of queues. Raises as `send`."""
         self._lifecycle.check_started()
         check_topic(topic)
         if not isinstance(queues, int) or queues < 1:
@@ -197,7 +198,7 @@ class Producer:
 
     async def _result(self, answer: RemotingCommand, msg_id: str, queue: MessageQueue) -> SendResult:
         stored = answer.header(RecallableSendMessageResponseHeader)
-        if queue.topic not in self.instance.routes.topics:  # it was made just now
+        if queue.topic not in self.instance.routes.topics:  # it was just created
             await self._learn_route(queue.topic)
         placed = MessageQueue(queue.broker_name, stored.queue_id, queue.topic)
         status = STORED[ResponseCode(answer.code)]
@@ -213,11 +214,11 @@ class Producer:
     async def _choose(self, topic: str, select: Select | None, avoid: str | None) -> MessageQueue:
         queues = await self.instance.routes.publish_queues(topic)
         if not queues:
-            raise RemotingError(ResponseCode.NO_PERMISSION, f"topic {topic!r} has no queue that may be written")
+            raise RemotingError(ResponseCode.NO_PERMISSION, f"topic {topic!r} has no writable queue")
         if select is not None:
             chosen = select(queues)
             if not isinstance(chosen, MessageQueue):
-                raise TypeError(f"select must return one of the queues it is given, not {type(chosen).__name__}")
+                raise TypeError(f"select must return one of the queues passed to it, not {type(chosen).__name__}")
             return chosen
         others = [queue for queue in queues if queue.broker_name != avoid] or queues
         return others[next(self._turn) % len(others)]

@@ -1,4 +1,4 @@
-"""Pulling by hand, and the calls about one queue that the push consumer is made of.
+"""Pull consumer, and the requests for one queue from which the push consumer is built.
 
 async with PullConsumer("127.0.0.1:9876", "audit") as consumer:
     for queue in await consumer.queues("TopicTest"):
@@ -38,7 +38,7 @@ _PULL_ANSWERS = {
 
 
 class PullResult(msgspec.Struct):
-    """What a pull brought. `is_moved`: the queue offset asked for does not exist; go on at `next_begin_offset`."""
+    """Result of a pull. `is_moved`: the requested queue offset does not exist; continue at `next_begin_offset`."""
 
     messages: list[MessageExt]
     next_begin_offset: int
@@ -48,7 +48,7 @@ class PullResult(msgspec.Struct):
 
 
 class PullConsumer:
-    """Reads queues at offsets of the caller's choice. Calls raise RemotingError, OSError or TimeoutError."""
+    """Reads queues at offsets chosen by the caller. Calls raise RemotingError, OSError or TimeoutError."""
 
     def __init__(self, namesrv: str, group: str, access: Access = PLAIN, instance: ClientInstance | None = None) -> None:
         check_group(group)
@@ -63,12 +63,12 @@ class PullConsumer:
         await self.close()
 
     async def close(self) -> None:
-        """Sign off and close all connections; later calls raise RuntimeError."""
+        """Unregister and close all connections; later calls raise RuntimeError."""
         if self._lifecycle.close():
             await self.instance.close()
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of a topic, sorted."""
+        """Return the queues of a topic, sorted."""
         self._lifecycle.check_not_closed()
         check_topic(topic)
         return await self.instance.routes.subscribe_queues(topic)
@@ -83,9 +83,10 @@ class PullConsumer:
         commit_offset: int = 0,
         sub_version: int = 0,
     ) -> PullResult:
-        """Messages from `queue_offset` on; when there are none yet the broker holds the request for `wait_ms`.
+        """Return the messages from `queue_offset` on; if there are none yet, the broker holds the request for `wait_ms`.
 
-        `tags` (`a || b`) None: by the subscription of the last heartbeat. A `commit_offset` above 0 is stored on the way.
+        `tags` (`a || b`) None: use the subscription of the last heartbeat. A `commit_offset` above 0 is stored by the
+        broker.
         """
         self._lifecycle.check_not_closed()
         if count_max < 1 or wait_ms < 0:
@@ -121,7 +122,7 @@ class PullConsumer:
         )
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The group's consumer offset of a queue, None when it has none."""
+        """Return the group's consumer offset in a queue, None if it has none."""
         self._lifecycle.check_not_closed()
         header = QueryConsumerOffsetRequestHeader(self.group, queue.topic, queue.queue_id)
         answer = await self.instance.invoke(queue.broker_name, RequestCode.QUERY_CONSUMER_OFFSET, header)
@@ -132,21 +133,21 @@ class PullConsumer:
         return answer.header(OffsetResponseHeader).offset
 
     async def commit(self, queue: MessageQueue, consumer_offset: int) -> None:
-        """Store the group's progress."""
+        """Store the group's consumer offset."""
         self._lifecycle.check_not_closed()
         header = UpdateConsumerOffsetRequestHeader(self.group, queue.topic, queue.queue_id, consumer_offset)
         await self.instance.call(queue.broker_name, RequestCode.UPDATE_CONSUMER_OFFSET, header)
 
     async def max_offset(self, queue: MessageQueue) -> int:
-        """The queue offset that the next message will get."""
+        """Return the queue offset of the next message to be stored."""
         return await self._offset(queue, RequestCode.GET_MAX_OFFSET, QueueRequestHeader(queue.topic, queue.queue_id))
 
     async def min_offset(self, queue: MessageQueue) -> int:
-        """The queue offset of the oldest message kept."""
+        """Return the queue offset of the oldest existing message."""
         return await self._offset(queue, RequestCode.GET_MIN_OFFSET, QueueRequestHeader(queue.topic, queue.queue_id))
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The queue offset by store time."""
+        """Return the queue offset of the first message stored at or after a time."""
         header = SearchOffsetRequestHeader(queue.topic, queue.queue_id, timestamp_ms)
         return await self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
 

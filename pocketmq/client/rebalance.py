@@ -1,4 +1,4 @@
-"""Which queues of a topic belong to which consumer of a group: every client computes the same answer by itself."""
+"""Allocation of a topic's queues to the consumers of a group; every client computes the same result."""
 
 from collections.abc import Sequence
 
@@ -6,9 +6,10 @@ from pocketmq.remoting.bodies import MessageQueue
 
 
 def allocate_averagely(queues: Sequence[MessageQueue], client_ids: Sequence[str], client_id: str) -> list[MessageQueue]:
-    """AllocateMessageQueueAveragely: neighbours in sorted order, the first clients get one more where it does not divide.
+    """AllocateMessageQueueAveragely: contiguous queues in sorted order; the first clients get one more if it does not
+    divide.
 
-    Both sequences are sorted here, so that all clients see the same order. A client that is not (yet) listed gets nothing.
+    Both sequences are sorted here, so that all clients see the same order. A client that is not listed (yet) gets no queues.
     """
     ids = sorted(client_ids)
     if client_id not in ids:

@@ -1,4 +1,4 @@
-"""Where topics live: routes fetched from a name server, kept, and fetched again when they may have changed."""
+"""Topic routes: fetched from a name server, cached, and refreshed."""
 
 import random
 from typing import Final
@@ -10,17 +10,17 @@ from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.topic import GetRouteInfoRequestHeader
 
 DEFAULT_TOPIC: Final = "TBW102"
-"""A topic that does not exist yet is sent to where this one lives; the broker then makes it."""
+"""Template topic: a topic that does not exist yet is sent to this topic's brokers, which then create it."""
 READ, WRITE = 4, 2
 MASTER_ID: Final = "0"
 
 
 class Routes:
-    """Queues and broker addresses by topic. `namesrv_addresses` are tried one after the other, the last good one first."""
+    """Queues and broker addresses by topic. `namesrv_addresses` are tried in turn, the last working one first."""
 
     def __init__(self, remoting: RemotingClient, namesrv_addresses: list[str]) -> None:
         if not namesrv_addresses:
-            raise ValueError("no name server is given: say HOST:PORT, several apart by ';'")
+            raise ValueError("no name server is given: use HOST:PORT, several separated by ';'")
         self._remoting = remoting
         self._namesrv_addresses = random.sample(namesrv_addresses, len(namesrv_addresses))
         self._by_topic: dict[str, TopicRouteData] = {}
@@ -29,34 +29,34 @@ class Routes:
 
     @property
     def topics(self) -> list[str]:
-        """Topics that were asked for."""
+        """Topics that were requested."""
         return list(self._by_topic)
 
     def masters(self) -> list[str]:
-        """The names of the brokers in any known route that have a master."""
+        """Names of the brokers with a master in any known route."""
         return [name for name, data in self._brokers.items() if MASTER_ID in data.broker_addrs]
 
     def broker_addresses(self) -> set[str]:
-        """The masters that any known topic lives on: who gets heartbeats."""
+        """Addresses of the masters in all known routes, which receive heartbeats."""
         return {data.broker_addrs[MASTER_ID] for data in self._brokers.values() if MASTER_ID in data.broker_addrs}
 
     def address(self, broker_name: str) -> str:
-        """The master's address. Raises RemotingError when the broker is not (any more) in a route."""
+        """Return the master's address. Raises RemotingError if the broker is in no route (any more)."""
         data = self._brokers.get(broker_name)
         if data is None or MASTER_ID not in data.broker_addrs:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, f"broker {broker_name!r} has no master in any route")
         return data.broker_addrs[MASTER_ID]
 
     def source(self, broker_name: str) -> str:
-        """The name server whose route named the broker last."""
+        """Return the name server whose route named the broker last."""
         return self._sources.get(broker_name, "unknown")
 
     async def route(self, topic: str) -> TopicRouteData:
-        """The kept route, or a fetched one. Raises RemotingError with TOPIC_NOT_EXIST, or ConnectionError."""
+        """Return the cached route, or fetch it. Raises RemotingError with TOPIC_NOT_EXIST, or ConnectionError."""
         return self._by_topic.get(topic) or await self.refresh(topic)
 
     async def refresh(self, topic: str) -> TopicRouteData:
-        """Ask a name server now."""
+        """Fetch the route from a name server."""
         header = GetRouteInfoRequestHeader(topic, accept_standard_json_only=True)
         failures = []
         last: Exception | None = None
@@ -75,11 +75,11 @@ class Routes:
             self._sources.update({data.broker_name: address for data in route.broker_datas})
             return route
         raise ConnectionError(
-            f"no name server answers ({'; '.join(failures)}): check that one runs there, and that the address is right"
+            f"no name server answers ({'; '.join(failures)}): check that one is running there, and that the address is right"
         ) from last
 
     async def publish_queues(self, topic: str) -> list[MessageQueue]:
-        """The queues that may be written; for a topic that is not there yet, those it will get (4 a broker)."""
+        """Return the writable queues; for a topic that does not exist yet, those that it will get (4 per broker)."""
         try:
             route, queues_max = await self.route(topic), None
         except RemotingError as refusal:
@@ -94,7 +94,7 @@ class Routes:
         ]
 
     async def subscribe_queues(self, topic: str) -> list[MessageQueue]:
-        """The queues that may be read, sorted as every client of a group sorts them."""
+        """Return the readable queues, sorted as by every client of a group."""
         route = await self.route(topic)
         queues = [
             MessageQueue(data.broker_name, queue_id, topic)

@@ -1,4 +1,4 @@
-"""Questions that are asked of stores, a module each: DataFrame programs over the data source, which read no file themselves.
+"""Queries over stores, one topic per module: DataFrame programs over the data source, without file access of their own.
 
-Each takes `Stores` (or what another made of them) and returns DataFrames; nothing is computed before somebody collects.
+Each takes `Stores` (or another query's result) and returns lazy DataFrames.
 """

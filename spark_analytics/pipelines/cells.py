@@ -1,24 +1,24 @@
-"""Volume, sizes and latency by one pass: the log's records counted in cells, which are few and kept.
+"""Volume, sizes and latency from one pass over the log, which counts records in few cells that are kept.
 
-A cell is a topic, an hour, a sender, a broker, and a bucket of size and of latency. Buckets are quarters of an octave, so
-that what is read from them is right within 19 %: bucket b holds [2^(b/4), 2^((b+1)/4)).
+A cell is a combination of topic, hour, sender, broker, size bucket and latency bucket. Buckets are quarters of an octave, so
+results are accurate to 19 %: bucket b holds [2^(b/4), 2^((b+1)/4)).
 
-Latency is store time - born time, of messages that came straight from a client: not of what waited for its delay, a retry
-or its transaction. The two times are of two clocks.
+Latency is store time - born time, for messages that came directly from a client, not for those delivered by the broker after
+a delay, a retry or a transaction. The two times come from two clocks.
 """
 
 from typing import Any, Final
 
-from pocketmq.spark_analytics.derived_columns import TIMER_TOPIC
+from pocketmq.spark_analytics.decoding.derived_columns import TIMER_TOPIC
 from pocketmq.spark_analytics.pipelines.stores import DLQ_PREFIX, INNER_TOPICS, RETRY_PREFIX, Stores, has_property, quoted
 from pocketmq.store.format.message import SCHEDULE_TOPIC
 
 BUCKETS_AN_OCTAVE: Final = 4
-# Less than no time, by clocks that differ; and less than a millisecond, which has no logarithm.
+# Buckets for negative latency (clocks differ) and for less than a millisecond, which has no logarithm.
 NEGATIVE_BUCKET: Final = -2
 ZERO_BUCKET: Final = -1
 
-# The second half: what a broker has put there for a client, later than it came.
+# The second alternative excludes copies stored by the broker on a client's behalf, later than they arrived.
 _IS_STRAIGHT: Final = f"""
   topic IN ('{SCHEDULE_TOPIC}', '{TIMER_TOPIC}') AND reconsumeTimes = 0
   OR NOT (reconsumeTimes > 0 OR sysFlag & 12 = 8 OR topic IN ({quoted(INNER_TOPICS)}) OR startswith(topic, '{RETRY_PREFIX}')
@@ -29,7 +29,7 @@ SELECT topic, hour, sender, broker, size_bucket, latency_bucket,
        count(*) AS messages, sum(storeSize) AS bytes, max(storeSize) AS size_max, max(latency_ms) AS latency_max_ms
 FROM (
   SELECT topic, date_trunc('hour', storeTimestamp) AS hour,
-         -- The address without its port, which is another for each connection.
+         -- The address without its port, which differs for each connection.
          left(bornHost, length(bornHost) - length(substring_index(bornHost, ':', -1)) - 1) AS sender,
          storeHost AS broker, storeSize, latency_ms,
          CAST(floor(log2(storeSize) * {BUCKETS_AN_OCTAVE}) AS INT) AS size_bucket,
@@ -47,7 +47,7 @@ _HOSTS: Final = """
 SELECT sender, broker, sum(messages) AS messages, sum(bytes) AS bytes, count(DISTINCT topic) AS topics
 FROM {cells} GROUP BY sender, broker ORDER BY messages DESC, sender, broker
 """
-# A quantile is read from the largest whole numbers of buckets, and is no more than the greatest there was.
+# A quantile is the largest integer of its bucket, but at most the observed maximum.
 _UPPER: Final = f"ceil(power(2, ({{bucket}} + 1) / {BUCKETS_AN_OCTAVE}D)) - 1"
 _SIZES: Final = f"""
 SELECT topic, sum(messages) AS messages, sum(bytes) / sum(messages) AS mean,
@@ -70,7 +70,7 @@ SELECT {bucket:name} AS bucket, sum(messages) AS messages FROM {cells} WHERE {bu
 
 
 def cells(stores: Stores) -> Any:
-    """The one pass over the log."""
+    """Count the log's records in cells, in one pass."""
     log = stores.messages(
         *("topic", "storeSize", "sysFlag", "bornTimestamp", "storeTimestamp", "bornHost", "storeHost"),
         *("reconsumeTimes", "rawProperties"),
@@ -79,25 +79,25 @@ def cells(stores: Stores) -> Any:
 
 
 def volume(stores: Stores, cells: Any) -> Any:
-    """Messages and bytes by topic and hour."""
+    """Return messages and bytes by topic and hour."""
     return stores.sql(_VOLUME, cells=cells)
 
 
 def hosts(stores: Stores, cells: Any) -> Any:
-    """Messages and bytes by sender and broker."""
+    """Return messages and bytes by sender and broker."""
     return stores.sql(_HOSTS, cells=cells)
 
 
 def sizes(stores: Stores, cells: Any) -> Any:
-    """How large the records of each topic are."""
+    """Return record sizes by topic."""
     return stores.sql(_SIZES, cells=cells)
 
 
 def latency(stores: Stores, cells: Any) -> Any:
-    """Of each topic, how long messages took from their birth in a client into the log."""
+    """Return the latency from birth at the client to storage, by topic."""
     return stores.sql(_LATENCY, cells=cells)
 
 
 def buckets(stores: Stores, cells: Any, name: str) -> Any:
-    """How many messages are in each `size_bucket` or `latency_bucket`."""
+    """Return the number of messages in each bucket; `name` is `size_bucket` or `latency_bucket`."""
     return stores.sql(_BUCKETS.replace("{bucket:name}", name), cells=cells)

@@ -1,13 +1,14 @@
-"""Whether a store is sound: bodies against their CRC, records against each other, ConsumeQueues against the log.
+"""Consistency of a store: bodies against their CRC, records against each other, ConsumeQueues against the log.
 
-Every record has one unit in its queue, and every unit one record. Instead of joining both, of each queue both sides are
-summed up: how many, and the XOR of a hash of queue offset, physical offset and size. Where these agree, the queue does; only
-queues that differ are joined, in a second pass, to say where. Records of prepared or rolled back transactions (sysFlag) are
-never dispatched, and light queues (%LMQ%) hold units of other topics' records.
+Every record has one unit in its queue, and every unit one record. Instead of joining both sides, each is summarised per
+queue: the count, and the XOR of a hash of queue offset, physical offset and size. A queue is consistent if these agree;
+only queues that differ are joined, in a second pass, to locate the differences. Records of prepared or rolled back
+transactions (sysFlag) are never dispatched, and light queues (%LMQ%) hold units for other topics' records; both are left
+out.
 
-Queues are read before the log, so that on a running broker a unit without its record is none that came meanwhile. Records
-behind all that any queue knew are a note: they are dispatched soon, or at a broker's next start. All else is an error; so is
-a unit behind the log's end, which a start cuts off: the log has lost what it named, or is damaged there.
+Queues are read before the log, so a unit without a record is not one that a running broker added in between. Records behind
+the newest unit of all queues are notes: they are dispatched soon, or when a broker starts. All other findings are errors,
+including a unit behind the end of the log, which a start cuts off: the log has lost the record, or is damaged there.
 """
 
 from collections import Counter
@@ -58,7 +59,7 @@ FROM {queues} GROUP BY store
 _DAMAGED: Final = f"""
 SELECT store, '{ERROR}' AS severity, if(topic IS NULL, 'damaged bytes', 'wrong CRC') AS kind, topic, queueId, queueOffset,
        physicalOffset,
-       if(topic IS NULL, 'these bytes are no intact record', 'the body differs from its CRC') AS detail
+       if(topic IS NULL, 'these bytes are not a valid record', 'the body differs from its CRC') AS detail
 FROM {{records}} WHERE topic IS NULL OR crcOk = false
 """
 _IS_NEW: Final = "unit_at IS NULL AND physicalOffset > coalesce(last_dispatched, -1)"
@@ -69,8 +70,8 @@ SELECT store, if({_IS_NEW}, '{NOTE}', '{ERROR}') AS severity,
             ELSE 'unit differs' END AS kind,
        topic, queueId, coalesce(record_offset, unit_offset) AS queueOffset, physicalOffset,
        CASE WHEN {_IS_NEW} THEN 'not dispatched yet'
-            WHEN unit_at IS NULL THEN 'no consumer gets this record'
-            WHEN {_IS_BEYOND} THEN 'behind the end of the log, which lost its end or is damaged there: a start cuts both off'
+            WHEN unit_at IS NULL THEN 'no consumer receives this record'
+            WHEN {_IS_BEYOND} THEN 'behind the end of the log, which was truncated or damaged: a start cuts both off'
             WHEN record_at IS NULL THEN 'no record begins where the unit says'
             ELSE concat('the unit says queue offset ', unit_offset, ' and ', unit_size, ' bytes, the record ', record_offset,
                         ' and ', record_size) END AS detail
@@ -90,7 +91,7 @@ SELECT store, '{ERROR}' AS severity, 'gap' AS kind, topic, queueId, first_record
        CAST(NULL AS BIGINT) AS physicalOffset,
        if(missing_offsets > 0,
           concat(missing_offsets, ' queue offsets between ', first_record, ' and ', last_record, ' have no record'),
-          concat(-missing_offsets, ' records have a queue offset that another has too')) AS detail
+          concat(-missing_offsets, ' records have the same queue offset as another')) AS detail
 FROM {{queues}} WHERE missing_offsets <> 0
 """
 _INDEX: Final = f"""
@@ -116,15 +117,15 @@ def _units(stores: Stores) -> Any:
 
 
 def queues(stores: Stores) -> Any:
-    """A row a queue: what log and units say of it, and whether they agree. One pass over both, with the CRC of each body."""
-    # Now, and not when the log is read.
+    """Return one row per queue: summaries of log and units, and whether they agree. One pass, with the CRC of each body."""
+    # Queues are collected here, before the log is read.
     own_queues = stores.spark.createDataFrame(stores.sql(_OWN_QUEUES, units=_units(stores)).toArrow())
     log_queues = stores.sql(_LOG_QUEUES, records=_records(stores))
     return stores.sql(_QUEUES, log_queues=log_queues, own_queues=own_queues)
 
 
 def counted(findings: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """severity -> how many findings of it there are, the worse first. Of the last it may be more: the list ends."""
+    """Return severity -> number of findings, errors first. `or more` marks the last if the list of findings was cut."""
     counts = Counter(finding["severity"] for finding in findings)
     told = {severity: f"{counts[severity]:,}" for severity in (ERROR, NOTE) if counts[severity]}
     if counts.total() == FINDINGS_MAX:
@@ -133,9 +134,9 @@ def counted(findings: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def findings(stores: Stores, queues: Any, *, with_index: bool = False) -> Any:
-    """What is wrong, where, of the collected `queues` (a pyarrow Table): the first FINDINGS_MAX, errors first.
+    """Return the problems in the collected `queues` (a pyarrow Table): the first FINDINGS_MAX, errors first.
 
-    None where there is nothing to look for: then nothing is read.
+    None, without reading anything, if there are no differences.
     """
     rows = queues.to_pylist()
     parts = []

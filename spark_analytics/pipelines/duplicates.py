@@ -1,8 +1,8 @@
-"""Keys that come more than once in a topic: unique keys (the same message, stored again) and business keys (KEYS).
+"""Keys that occur more than once in a topic: unique keys (the same message stored again) and business keys (KEYS).
 
-One pass counts hashes of 64 bits, so that no key's text is shuffled; only where something is there twice a second pass looks
-up the texts of the worst. Copies that brokers make (delays, retries, transactions) have topics of their own: left out.
-The members of a batch share a unique key and a store time, and are none of each other's repetitions.
+The first pass counts 64-bit hashes, so that no key text is shuffled; a second pass looks up the texts of the most frequent
+keys, if there are any. Copies made by brokers (delays, retries, transactions) are in other topics and left out. The members
+of a batch share a unique key and a store time, and do not count as repetitions of each other.
 """
 
 from typing import Any, Final
@@ -45,15 +45,15 @@ def _keys(stores: Stores, **options: str) -> Any:
 
 
 def repeated(stores: Stores) -> Any:
-    """A row for each key, as its hash, that comes more than once in its topic; to be kept, as two queries read it."""
+    """Return a row per key hash that occurs more than once in its topic; persist it, as two queries read it."""
     return stores.sql(_REPEATED, keys=_keys(stores))
 
 
 def summary(stores: Stores, repeated: Any) -> Any:
-    """By topic and kind: how many keys come again, in how many messages."""
+    """Return by topic and kind the number of repeated keys and of messages with them."""
     return stores.sql(_SUMMARY, repeated=repeated)
 
 
 def worst(stores: Stores, repeated: Any) -> Any:
-    """The keys that come most often."""
+    """Return the most frequent keys."""
     return stores.sql(_TEXTS, keys=_keys(stores), worst=stores.sql(_WORST, repeated=repeated))

@@ -1,26 +1,25 @@
-"""How late delayed messages came.
+"""Lateness of delayed messages.
 
-A delayed message is stored twice: in SCHEDULE_TOPIC_XXXX (a level) or rmq_sys_wheel_timer (any time) when it was sent, and
-under its real topic when it was delivered. Both copies carry what they were asked for and the key that the client gave,
-so the log itself tells the lateness: when the delivered copy was stored, less when it was due. A consumer that failed sends
-a message through the schedule topic again, under another real topic, level and count of reconsumptions: each such journey is
-one of its own. Copies alike in all of these (a producer's retry, a delivery repeated after a crash) are paired in the order
-in which they were stored.
+A delayed message is stored twice: when it is sent, in SCHEDULE_TOPIC_XXXX (a level) or rmq_sys_wheel_timer (any time), and
+when it is delivered, under its real topic. Both copies carry the requested delay and the client's key, so the lateness
+follows from the log: store time of the delivered copy - due time. When a consumer fails, it sends the message through the
+schedule topic again, under another real topic, level and reconsume count: each such journey is counted separately. Copies
+that agree in all of these (a producer's retry, a delivery repeated after a crash) are paired in the order in which they
+were stored.
 
-Of the columns, `pending` counts scheduled copies not delivered yet, `early` deliveries before their time, `repeated`
-deliveries of what had been delivered already, `unpaired` those whose scheduled copy is no longer in the log. Timers have
-level null.
+Columns: `pending` counts scheduled copies not delivered yet, `early` deliveries before their time, `repeated` deliveries of
+messages already delivered, `unpaired` deliveries whose scheduled copy is no longer in the log. Timers have level null.
 """
 
 from typing import Any, Final
 
-from pocketmq.spark_analytics.derived_columns import TIMER_TOPIC
+from pocketmq.spark_analytics.decoding.derived_columns import TIMER_TOPIC
 from pocketmq.spark_analytics.pipelines.stores import DLQ_PREFIX, RETRY_PREFIX, Stores, has_property, property_of
 from pocketmq.store.format.message import SCHEDULE_TOPIC
 
 OFFENDERS: Final = 20
 LATE_BUCKETS_AN_OCTAVE: Final = 2
-# Clients without a unique key: the same message has the same birth and keys.
+# For clients without unique keys, a message is identified by birth and keys.
 _MESSAGE: Final = "coalesce(uniqKey, concat(unix_millis(bornTimestamp), ' ', bornHost, ' ', coalesce(keys, '')))"
 _JOURNEYS: Final = f"""
 SELECT topic = '{SCHEDULE_TOPIC}' AS is_scheduled, real_topic,
@@ -33,15 +32,15 @@ UNION ALL
 SELECT topic = '{TIMER_TOPIC}', if(topic = '{TIMER_TOPIC}', {property_of("REAL_TOPIC")}, topic), 0,
        unix_millis(deliverTime), unix_millis(storeTimestamp),
        {_MESSAGE}, reconsumeTimes, physicalOffset,
-       -- 5.3 puts the topic in front.
+       -- 5.3 puts the topic in front of the key.
        substring_index({property_of("TIMER_DEL_UNIQKEY")}, '+', -1)
 FROM {{log}}
 WHERE (topic = '{TIMER_TOPIC}' OR {has_property("TIMER_OUT_MS")})
-      -- Stored again on the way, or sent on by a consumer that failed.
+      -- Copies stored again on the way, or sent on by a failed consumer.
       AND NOT ({has_property("TIMER_ROLL_TIMES")} OR {has_property("PMQ_COPY_OF")})
       AND NOT (startswith(topic, '{RETRY_PREFIX}') OR startswith(topic, '{DLQ_PREFIX}') OR topic = '{SCHEDULE_TOPIC}')
 """
-# One row a journey and repetition: its scheduled copy, its delivered copy, or both.
+# One row per journey and repetition: its scheduled copy, its delivered copy, or both.
 _PAIRS: Final = """
 SELECT *, if(level = 0, NULL, element_at({delays_ms}, level)) AS delay_ms,
        delivered_ms - if(level = 0, due_ms, scheduled_ms + element_at({delays_ms}, level)) AS late_ms
@@ -60,7 +59,7 @@ FROM (
   )
   GROUP BY real_topic, level, message, reconsumeTimes, nth
 )
--- What was cancelled in time was neither delivered nor is it pending.
+-- Messages cancelled in time are neither delivered nor pending.
 WHERE delivered_ms IS NOT NULL OR level > 0
       OR NOT EXISTS (SELECT 1 FROM {journeys} AS other WHERE other.cancels = message)
 """
@@ -91,7 +90,7 @@ FROM {{pairs}} WHERE late_ms IS NOT NULL ORDER BY late_ms DESC, delivered_physic
 
 
 def pairs(stores: Stores) -> Any:
-    """One row for each delayed message: when it was sent, due and delivered. One pass; three queries read it."""
+    """Return one row per delayed message with its store, due and delivery times. One pass; three queries read it."""
     log = stores.messages(
         *("topic", "physicalOffset", "bornTimestamp", "storeTimestamp", "bornHost", "reconsumeTimes", "keys", "uniqKey"),
         *("delayLevel", "deliverTime", "rawProperties"),
@@ -103,15 +102,15 @@ def pairs(stores: Stores) -> Any:
 
 
 def lateness(stores: Stores, pairs: Any) -> Any:
-    """By topic and level: how many were scheduled and delivered, and how late."""
+    """Return by topic and level the number of scheduled and delivered messages, and the lateness."""
     return stores.sql(_LATENESS, pairs=pairs)
 
 
 def distribution(stores: Stores, pairs: Any) -> Any:
-    """How many came how late: bucket b is [2^(b/2), 2^((b+1)/2)) ms, -1 on time, -2 early."""
+    """Return the number of messages by lateness: bucket b is [2^(b/2), 2^((b+1)/2)) ms, -1 on time, -2 early."""
     return stores.sql(_DISTRIBUTION, pairs=pairs)
 
 
 def offenders(stores: Stores, pairs: Any) -> Any:
-    """The latest."""
+    """Return the messages delivered latest."""
     return stores.sql(_OFFENDERS, pairs=pairs)

@@ -1,7 +1,7 @@
-"""What consumers failed to consume: retries by group, and a post-mortem of the dead letters.
+"""Failed consumption: retries by group, and an analysis of the dead letters.
 
-A message that a consumer gives back is stored again in %RETRY%GROUP, after a delay, with `reconsumeTimes` one higher; when
-that exceeds the group's retryMaxTimes, or the consumer asks for it, in %DLQ%GROUP. RETRY_TOPIC names the topic it came from,
+A message that a consumer sends back is stored again in %RETRY%GROUP, after a delay, with `reconsumeTimes` one higher; or in
+%DLQ%GROUP when that exceeds the group's retryMaxTimes or the consumer asks for it. RETRY_TOPIC names the original topic,
 ORIGIN_MESSAGE_ID the record that was consumed first.
 """
 
@@ -45,20 +45,20 @@ GROUP BY ALL ORDER BY messages DESC, group, topic, reason
 
 def _of_topics(stores: Stores, topics: Iterable[str], prefix: str) -> Any:
     named = [topic for topic in topics if topic.startswith(prefix)]
-    # Through their queues; a name that the option could not carry is of no broker's making.
+    # Read through their queues; a topic name with a comma cannot be given in the option, and no broker creates one.
     return stores.messages(*_COLUMNS, topic=",".join(name for name in named if "," not in name) or prefix)
 
 
 def retries(stores: Stores, topics: Iterable[str]) -> Any:
-    """By group, topic and how often: retries that were delivered. `topics`: all that the log has."""
+    """Return delivered retries by group, topic and retry number. `topics`: all topics of the log."""
     return stores.sql(_RETRIES, retried=_of_topics(stores, topics, RETRY_PREFIX))
 
 
 def dead_letters(stores: Stores, topics: Iterable[str]) -> Any:
-    """Every dead letter, the newest first. `lived_ms`: from its birth until it was given up."""
+    """Return every dead letter, newest first. `lived_ms`: from its birth until it was stored in the dead letter queue."""
     return stores.sql(_DEAD, dead=_of_topics(stores, topics, DLQ_PREFIX), groups=stores.table("groups"))
 
 
 def causes(stores: Stores, dead: Any) -> Any:
-    """Dead letters by group, topic and reason."""
+    """Return the number of dead letters by group, topic and reason."""
     return stores.sql(_CAUSES, dead=dead)

@@ -1,4 +1,4 @@
-"""What the companion tables answer by themselves: pending delays, consumer lag, outcomes of transactions."""
+"""Queries that need only the companion tables: pending delays, consumer lag, outcomes of transactions."""
 
 from typing import Any, Final
 
@@ -24,15 +24,15 @@ GROUP BY ALL ORDER BY topic, producer_group, outcome
 
 
 def pending(stores: Stores) -> Any:
-    """Delayed messages that wait, by the hour in which they are due."""
+    """Return pending delayed messages by due hour."""
     return stores.sql(_PENDING, delays=stores.table("delays"))
 
 
 def lag(stores: Stores) -> Any:
-    """How far each group is behind in each topic; `queues_with_loss`: retention has deleted what it had not consumed."""
+    """Return the lag of each group and topic; `queues_with_loss`: retention has deleted unconsumed messages there."""
     return stores.sql(_LAG, offsets=stores.table("offsets"))
 
 
 def transactions(stores: Stores) -> Any:
-    """What became of half messages: committed, rolledBack, pending, resolved (the log cannot tell how), givenUp."""
+    """Return half messages by outcome: committed, rolledBack, pending, resolved (the log cannot tell how), givenUp."""
     return stores.sql(_TRANSACTIONS, transactions=stores.table("transactions"))

@@ -1,9 +1,8 @@
-"""Companion tables: what a store's other files say, a module each.
+"""Companion tables: the contents of a store's other files, one table per module.
 
     spark.read.format("rocketmq").option("table", "consumequeue").load(STORE)
 
-A module has `DDL`, its schema, and `reader`, which the data source asks for. STORE is as for messages, but must be a folder:
-`config`, `consumequeue` and `index` are looked for beside `commitlog`. Several stores are one table, told apart by the
-column `store`. A schema given by the user is the projection. A file that is not there is an empty table, a damaged
-one an error.
+A module has `DDL`, its schema, and `reader`, called by the data source. STORE is as for messages, but must be a folder:
+`config`, `consumequeue` and `index` are expected beside `commitlog`. Several stores form one table, distinguished by the
+column `store`. A schema given by the user is the projection. A missing file gives an empty table, a damaged one an error.
 """

@@ -1,13 +1,13 @@
-"""The table `consumequeue`: a row for each unit of each ConsumeQueue.
+"""Table `consumequeue`: one row per unit of each ConsumeQueue.
 
     topic, queueId, queueOffset
-    physicalOffset, size    where in the log the record is
-    tagsCode                hash of the tags; of the message's own, where the queue keeps it in consumequeue_ext
-    storeTimestamp          null, but for queues with consumequeue_ext
-    deliverTime             when a message of SCHEDULE_TOPIC_XXXX is due, which is what its tags code says; else null
+    physicalOffset, size    position and size of the record in the log
+    tagsCode                hash of the tags; taken from consumequeue_ext if the queue keeps it there
+    storeTimestamp          null, except for queues with consumequeue_ext
+    deliverTime             due time of a message in SCHEDULE_TOPIC_XXXX, stored as its tags code; else null
     store                   the store's folder
 
-Units of records that are still in the log, up to the queue's end. BatchConsumeQueues (5.x) are not in it.
+Contains the units whose records are still in the log, up to the queue's end. BatchConsumeQueues (5.x) are not included.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from pocketmq.spark_analytics.queue_files import QueueFile, Units, is_live, queue_files, queue_keys, tags_codes
-from pocketmq.spark_analytics.store_folder import StoreFolder
+from pocketmq.spark_analytics.files.queue_files import QueueFile, Units, is_live, queue_files, queue_keys, tags_codes
+from pocketmq.spark_analytics.files.store_folder import StoreFolder
 from pocketmq.spark_analytics.tables.table import NO_TIME, Rows, Table, TableReader
 from pocketmq.store.format.layout import HOLE_TAGS_CODE
 from pocketmq.store.format.message import SCHEDULE_TOPIC
@@ -28,16 +28,16 @@ DDL: Final = (
     "topic string, queueId int, queueOffset bigint, physicalOffset bigint, size int, tagsCode bigint, "
     "storeTimestamp timestamp, deliverTime timestamp, store string"
 )
-# Files of one task, by what they hold: most queues of a store are short, and their files made of holes.
+# Bytes of files per task, without holes: most queues of a store are short, and their files mostly holes.
 PART_SIZE: Final = 64 << 20
-# To open one takes about as long as to read this much, a task 300 times as long: 10,000 short queues are 10 tasks.
+# Opening a file takes about as long as reading this much, so a task also has a maximum number of files.
 _FILE_COST: Final = 64 << 10
 _ROWS: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some files of queues."""
+    """Queue files read by one task."""
 
     store: StoreFolder
     log_begin: int
@@ -45,7 +45,7 @@ class Part:
 
 
 def parts(store: StoreFolder) -> list[Part]:
-    """Queues in their order, so many files to a task that there is something to do."""
+    """Return the queue files in order, grouped into tasks of reasonable size."""
     log_begin = store.log_begin()
     groups: list[list[QueueFile]] = [[]]
     size = 0
@@ -61,7 +61,7 @@ def parts(store: StoreFolder) -> list[Part]:
 
 
 def rows(part: Part) -> Iterator[Rows]:
-    """The units of a part's files."""
+    """Yield the units of a part's files."""
     gathered: list[tuple[QueueFile, int, Units]] = []
     count = 0
     for file in part.files:
@@ -106,5 +106,5 @@ def _rows(part: Part, gathered: list[tuple[QueueFile, int, Units]]) -> Rows:
 
 
 def reader(schema: StructType, options: Mapping[str, str]) -> TableReader:
-    """The table as Spark reads it."""
+    """Return the table's reader for Spark."""
     return TableReader(Table(DDL, parts, rows), schema, options)

@@ -1,19 +1,19 @@
-"""The table `delays`: a row for each message that waits to be delivered.
+"""Table `delays`: one row per message that waits for its delivery time.
 
-    kind                    level: one of the delay levels; timer: any time (5.x, PocketMQ)
-    topic, queueId          where it will be delivered
-    dueTime                 when: to the ms, but for timers that Apache stored again on their way, to the second
-    level                   of the delay levels, else null
-    physicalOffset          of its record, in SCHEDULE_TOPIC_XXXX or rmq_sys_wheel_timer
+    kind                    level: a delay level; timer: any time (5.x, PocketMQ)
+    topic, queueId          destination
+    dueTime                 due time in ms; in seconds for timers that Apache stored again on their way
+    level                   the delay level, null for timers
+    physicalOffset          of the record in SCHEDULE_TOPIC_XXXX or rmq_sys_wheel_timer
     storeTimestamp          of that record
     uniqKey, keys
     store                   the store's folder
 
 Pending by hour: `.groupBy(date_trunc("hour", "dueTime")).count()`.
 
-It is what a broker that started on these files would still deliver: levels from config/delayOffset.json on, which a broker
-writes each 10 s; timers that are in slots from the read time of config/timercheck on (each second), and what the queue of
-the timer topic has behind its queue offset. What is cancelled is left out.
+The table holds the messages that a broker started on these files would still deliver: levels from config/delayOffset.json
+on, which a broker writes every 10 s; timers in slots from the read time in config/timercheck on (written every second), and
+messages in the timer topic's queue behind its queue offset. Cancelled messages are left out.
 """
 
 import zlib
@@ -25,10 +25,10 @@ import numpy as np
 import numpy.typing as npt
 from pyspark.sql.types import StructType
 
-from pocketmq.spark_analytics.columns import COLUMNS, Records
-from pocketmq.spark_analytics.derived_columns import DERIVED_COLUMNS, TIMER_TOPIC, property_numbers
-from pocketmq.spark_analytics.queue_files import Numbers, live_units, queue_keys, tags_codes
-from pocketmq.spark_analytics.store_folder import DamagedFileError, StoreFolder
+from pocketmq.spark_analytics.decoding.columns import COLUMNS, Records
+from pocketmq.spark_analytics.decoding.derived_columns import DERIVED_COLUMNS, TIMER_TOPIC, property_numbers
+from pocketmq.spark_analytics.files.queue_files import Numbers, live_units, queue_keys, tags_codes
+from pocketmq.spark_analytics.files.store_folder import DamagedFileError, StoreFolder
 from pocketmq.spark_analytics.tables.document import typed
 from pocketmq.spark_analytics.tables.log_records import records_at
 from pocketmq.spark_analytics.tables.table import Rows, Table, TableReader
@@ -51,14 +51,14 @@ DDL: Final = (
 )
 DELAY_OFFSETS: Final = "delayOffset.json"
 CANCELLED: Final = "delayCancelled.json"
-# As in store.timer_checkpoint: PocketMQ's checkpoint ends with a sum over it.
+# As in store.timer_checkpoint: PocketMQ's checkpoint ends with a checksum.
 _SEAL_BASE: Final = 0x504D5154 << 32
 _UNITS_READ: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A level's queue from a queue offset on, less some; or (level 0) the timers."""
+    """The queue of a level from a queue offset on, without cancelled messages; or (level 0) the timers."""
 
     store: StoreFolder
     level: int
@@ -67,7 +67,7 @@ class Part:
 
 
 def parts(store: StoreFolder) -> list[Part]:
-    """One for each level that has a queue, one for the timers."""
+    """Return one part per level that has a queue, and one for the timers."""
     offsets = store.table(DELAY_OFFSETS, "offsetTable")
     cancelled = store.table(CANCELLED, "cancelled")
     found = []
@@ -81,7 +81,7 @@ def parts(store: StoreFolder) -> list[Part]:
 
 
 def rows(part: Part) -> Iterator[Rows]:
-    """What is pending in a part."""
+    """Yield the pending messages of a part."""
     return _levels(part) if part.level else _timers(part.store)
 
 
@@ -117,7 +117,7 @@ def _levels(part: Part) -> Iterator[Rows]:
 
 
 class _Checkpoint(NamedTuple):
-    """How far timers are: slots before `read_time_ms` are done, and of the others what is before `delivered_before`."""
+    """Progress of the timers: slots before `read_time_ms` are done, and in the others all before `delivered_before`."""
 
     read_time_ms: int
     queue_offset: int
@@ -139,7 +139,7 @@ def _checkpoint(store: StoreFolder) -> _Checkpoint:
 
 
 def _entered(store: StoreFolder, read_time_ms: int) -> tuple[Numbers, Numbers, Numbers]:
-    """(physical offsets, record sizes, magics) of the timer log's units that are in slots from `read_time_ms` on."""
+    """Return (physical offsets, record sizes, magics) of the timer-log units in slots from `read_time_ms` on."""
     log_begin = store.log_begin()
     found = [np.empty((3, 0), np.int64)]
     for file in store.row("timerlog"):
@@ -168,7 +168,7 @@ def _timers(store: StoreFolder) -> Iterator[Rows]:
         new = units["physical_offset"].astype(np.int64)
         new_from = min(new_from, int(new[0]))
         offsets, sizes = np.concatenate([offsets, new]), np.concatenate([sizes, units["size"]])
-        # Which of these cancel others, only their records tell.
+        # Only the records themselves show which of these cancel others.
         magics = np.concatenate([magics, np.full(len(new), TIMER_MAGIC_DELETE)])
     may_cancel = magics & TIMER_MAGIC_DELETE != 0
     cancelled = _cancelled(store, offsets[may_cancel], sizes[may_cancel])
@@ -190,7 +190,7 @@ def _cancels(records: Records) -> npt.NDArray[np.bool_]:
 
 
 def _cancelled(store: StoreFolder, offsets: Numbers, sizes: Numbers) -> dict[int, set[str]]:
-    """By slot (TIMER_OUT_MS) what messages that cancel others name in theirs."""
+    """Return by slot (TIMER_OUT_MS) the names of the messages that are cancelled there."""
     found: dict[int, set[str]] = {}
     for records in records_at(store, offsets, sizes):
         records = records.rows(_cancels(records))
@@ -202,7 +202,11 @@ def _cancelled(store: StoreFolder, offsets: Numbers, sizes: Numbers) -> dict[int
 
 
 def _is_cancelled(records: Records, cancelled: dict[int, set[str]]) -> npt.NDArray[np.bool_]:
-    """A message is named by its unique key, with its topic in front (5.3), or by where it or its first copy lies (ours)."""
+    """Return a mask of cancelled messages.
+
+    A message is named by its unique key, by topic and unique key (5.3), or by the physical offset of it or of its first copy
+    (PocketMQ).
+    """
     slots, _ = property_numbers(records, "TIMER_OUT_MS")
     found = np.isin(slots, list(cancelled))
     rows_ = np.flatnonzero(found)
@@ -217,5 +221,5 @@ def _is_cancelled(records: Records, cancelled: dict[int, set[str]]) -> npt.NDArr
 
 
 def reader(schema: StructType, options: Mapping[str, str]) -> TableReader:
-    """The table as Spark reads it."""
+    """Return the table's reader for Spark."""
     return TableReader(Table(DDL, parts, rows), schema, options)

@@ -1,25 +1,25 @@
-"""Rows of the JSON tables in `config/`: small, so one task reads a store's, and Python does it row by row."""
+"""Rows from the JSON tables in `config/`: small, so one task per store reads them row by row in Python."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pyspark.sql.types import StructType
 
-from pocketmq.spark_analytics.store_folder import DamagedFileError, StoreFolder
+from pocketmq.spark_analytics.files.store_folder import DamagedFileError, StoreFolder
 from pocketmq.spark_analytics.tables.table import Rows, Table, TableReader
 
 Row = dict[str, Any]
 
 
 class DocumentTable:
-    """`rows_of` makes the rows of a store, without the column `store`. Its module calls `reader` by that name."""
+    """A table made from a document; `rows_of` yields a store's rows without the column `store`."""
 
     def __init__(self, ddl: str, rows_of: Callable[[StoreFolder], Iterator[Row]]) -> None:
         self.ddl = ddl
         self._rows_of = rows_of
 
     def reader(self, schema: StructType, options: Mapping[str, str]) -> TableReader:
-        """The table as Spark reads it."""
+        """Return the table's reader for Spark."""
         return TableReader(self._table, schema, options)
 
     @property
@@ -37,7 +37,7 @@ def _parts(store: StoreFolder) -> list[StoreFolder]:
 
 
 def typed(path: str, value: Any, kind: type | tuple[type, ...], place: str) -> Any:
-    """`value` if it is of a kind, or None. Raises DamagedFileError, which names the file and the place."""
+    """Return `value` if it is None or of the given type; else raise DamagedFileError with the file and the place."""
     is_wrong = not isinstance(value, kind) or (kind is int and isinstance(value, bool))
     if value is not None and is_wrong:
         raise DamagedFileError(f"{path}: {place} is {value!r}")
@@ -45,6 +45,6 @@ def typed(path: str, value: Any, kind: type | tuple[type, ...], place: str) -> A
 
 
 def attributes(path: str, fields: Mapping[str, Any], place: str) -> dict[str, str]:
-    """The attributes that 5.x keeps; none in 4.9.4."""
+    """Return the attributes that 5.x keeps; empty in 4.9.4."""
     found = typed(path, fields.get("attributes"), dict, f"{place}.attributes") or {}
     return {name: str(value) for name, value in found.items()}

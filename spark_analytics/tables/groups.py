@@ -1,10 +1,10 @@
-"""The table `groups`, of config/subscriptionGroup.json: a row for each consumer group that the broker knows.
+"""Table `groups`, from config/subscriptionGroup.json: one row per consumer group known to the broker.
 
 group
 consumeEnable, consumeFromMinEnable, consumeBroadcastEnable
 consumeMessageOrderly           5.x
 retryQueueNums, retryMaxTimes
-brokerId, whichBrokerWhenConsumeSlowly      from which broker it reads, and from which when it is far behind
+brokerId, whichBrokerWhenConsumeSlowly      the broker it reads from, and the one to read from when it is far behind
 notifyConsumerIdsChangedEnable
 attributes                      5.x
 store                           the store's folder
@@ -13,7 +13,7 @@ store                           the store's folder
 from collections.abc import Iterator
 from typing import Final
 
-from pocketmq.spark_analytics.store_folder import StoreFolder
+from pocketmq.spark_analytics.files.store_folder import StoreFolder
 from pocketmq.spark_analytics.tables.document import DocumentTable, Row, attributes, typed
 
 DDL: Final = (
@@ -34,7 +34,7 @@ _NUMBERS: Final = ("retryQueueNums", "retryMaxTimes", "brokerId", "whichBrokerWh
 
 
 def rows(store: StoreFolder) -> Iterator[Row]:
-    """A row a group."""
+    """Yield one row per group."""
     path = store.path("config", FILE)
     for group, fields in store.table(FILE, "subscriptionGroupTable").items():
         fields = typed(path, fields, dict, group) or {}

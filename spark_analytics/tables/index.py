@@ -1,16 +1,17 @@
-"""The table `index`: a row for each entry of each index file.
+"""Table `index`: one row per entry of each index file.
 
-    file                    the file's name, which is when it was made
-    entry                   its number in the file, from 1 on
-    slot                    in which slot's chain it hangs
+    file                    name of the file, which is its creation time
+    entry                   number of the entry in the file, from 1
+    slot                    slot to whose chain it belongs
     keyHash                 hash of `topic#key`
     physicalOffset          of the record
-    storeTimestamp          of the record, to the second, which is all that the index keeps
+    storeTimestamp          of the record, in seconds, which is the precision of the index
     previousEntry           number of the next older entry in the same slot, 0 for none
     store                   the store's folder
 
-How many slots a file has nobody wrote down: its size leaves one number of slots for each number of entries, and the right
-one puts the newest entry, with the header's last physical offset, right where the header's count says.
+The number of slots is not stored in a file. The file's size allows one number of slots for each number of entries; the
+right one is that for which the newest entry, with the header's last physical offset, is at the position given by the
+header's count.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +21,7 @@ from typing import Final
 import numpy as np
 from pyspark.sql.types import StructType
 
-from pocketmq.spark_analytics.store_folder import DamagedFileError, RowFile, StoreFolder
+from pocketmq.spark_analytics.files.store_folder import DamagedFileError, RowFile, StoreFolder
 from pocketmq.spark_analytics.tables.table import Rows, Table, TableReader
 from pocketmq.store.format.layout import (
     INDEX_ENTRY_DTYPE,
@@ -38,7 +39,7 @@ DDL: Final = (
 NAME_DIGITS: Final = 17  # yyyyMMddHHmmssSSS
 PART_ENTRIES: Final = 1 << 21
 _ENTRIES_READ: Final = 1 << 16
-# maxHashSlotNum : maxIndexNum in Apache's defaults.
+# Ratio of maxIndexNum to maxHashSlotNum in Apache's defaults.
 _ENTRIES_A_SLOT: Final = 4
 _SEARCHED_AT_ONCE: Final = 8 << 20
 
@@ -54,7 +55,7 @@ class Part:
 
 
 def parts(store: StoreFolder) -> list[Part]:
-    """The index files, oldest first, a full one cut for several tasks. Raises DamagedFileError."""
+    """Return the index files, oldest first, full ones divided for several tasks. Raises DamagedFileError."""
     found = []
     for name in store.names("index"):
         if len(name) == NAME_DIGITS and name.isascii() and name.isdigit():
@@ -66,7 +67,7 @@ def parts(store: StoreFolder) -> list[Part]:
 
 
 def rows(part: Part) -> Iterator[Rows]:
-    """The entries of a part."""
+    """Yield the entries of a part."""
     file = part.file
     begin_ms = _header(file)[0]
     slots = slot_count(file)
@@ -104,11 +105,11 @@ def _entry_position(slots: int, number: int) -> int:
 
 
 def slot_count(file: RowFile) -> int:
-    """How many slots a file with entries has. Raises DamagedFileError when header and entries fit together in no way."""
+    """Return the number of slots of a file with entries. Raises DamagedFileError if no number matches header and entries."""
     for slots in _slot_counts(file):
         if slots > 0 and _fits(file, slots):
             return slots
-    raise DamagedFileError(f"{file.path}: no number of slots lets the header at byte 0 fit to the entries")
+    raise DamagedFileError(f"{file.path}: no number of slots matches the header at byte 0 and the entries")
 
 
 def _slot_counts(file: RowFile) -> Iterator[int]:
@@ -116,7 +117,7 @@ def _slot_counts(file: RowFile) -> Iterator[int]:
     if rest == 0:
         yield usual
     *_, end_physical_offset, _, index_count = _header(file)
-    # Behind the last entry there are zeros only: look for its physical offset from the end.
+    # Behind the last entry there are only zeros: search for its physical offset from the end of the file.
     ahead = _entry_position(0, index_count - 1) + INDEX_ENTRY_DTYPE.fields["physical_offset"][1]  # type: ignore[index]
     for stop in range(file.size, ahead, -_SEARCHED_AT_ONCE):
         start = max(ahead, stop - _SEARCHED_AT_ONCE)
@@ -133,7 +134,7 @@ def _fits(file: RowFile, slots: int) -> bool:
     entry = data.view(INDEX_ENTRY_DTYPE)[0]
     position = INDEX_HEADER_SIZE + int(entry["key_hash"]) % slots * INDEX_SLOT_SIZE
     in_slot = int.from_bytes(file.read(position, INDEX_SLOT_SIZE).tobytes(), "big")
-    # One of these may be damaged, or a step ahead where a broker is writing.
+    # One of these may be damaged, or newer while a broker is writing.
     signs = (
         entry["physical_offset"] == end_physical_offset,
         in_slot == newest,
@@ -144,5 +145,5 @@ def _fits(file: RowFile, slots: int) -> bool:
 
 
 def reader(schema: StructType, options: Mapping[str, str]) -> TableReader:
-    """The table as Spark reads it."""
+    """Return the table's reader for Spark."""
     return TableReader(Table(DDL, parts, rows), schema, options)

@@ -1,24 +1,24 @@
-"""Records of the log that other files name."""
+"""Log records at positions given by other files."""
 
 import logging
 from collections.abc import Iterator
 
 import numpy as np
 
-from pocketmq.spark_analytics.columns import Records
-from pocketmq.spark_analytics.places import LogFile
-from pocketmq.spark_analytics.reader import DamagedBytes, pieces
-from pocketmq.spark_analytics.splits import Split
-from pocketmq.spark_analytics.store_folder import StoreFolder
+from pocketmq.spark_analytics.decoding.columns import Records
+from pocketmq.spark_analytics.files.places import LogFile
+from pocketmq.spark_analytics.files.store_folder import StoreFolder
+from pocketmq.spark_analytics.reading.reader import DamagedBytes, pieces
+from pocketmq.spark_analytics.reading.split import Split
 from pocketmq.store.format.record_chain import Positions
 
 log = logging.getLogger(__name__)
 
 
 def records_at(store: StoreFolder, physical_offsets: Positions, sizes: Positions) -> Iterator[Records]:
-    """The records at some physical offsets, in windows and in the order of the log.
+    """Yield the records at some physical offsets, in windows and in log order.
 
-    Those that are not there are left out: before a broker's recovery, queues may know more than the log.
+    Missing records are skipped: before a broker's recovery, queues may point beyond the end of the log.
     """
     offsets, chosen = np.unique(physical_offsets, return_index=True)
     sizes = np.asarray(sizes, np.int64)[chosen]
@@ -40,5 +40,5 @@ def records_at(store: StoreFolder, physical_offsets: Positions, sizes: Positions
                 yield records
     if found < len(offsets):
         log.warning(
-            "%d of %d records that files of %s name are not in the log", len(offsets) - found, len(offsets), store.root
+            "%d of %d records that files of %s refer to are not in the log", len(offsets) - found, len(offsets), store.root
         )

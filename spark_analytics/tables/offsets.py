@@ -1,20 +1,20 @@
-"""The table `offsets`, of config/consumerOffset.json: how far each group has come in each queue.
+"""Table `offsets`, from config/consumerOffset.json: the progress of each consumer group in each queue.
 
     group, topic, queueId
-    consumerOffset          queue offset of the next message that the group will get
-    minOffset, maxOffset    queue offsets of the queue's first message and behind its last, null where it has no files
-    lag                     maxOffset - consumerOffset, null where that is
+    consumerOffset          queue offset of the next message for the group
+    minOffset, maxOffset    queue offset of the queue's first message, and behind its last; null if the queue has no files
+    lag                     maxOffset - consumerOffset, or null
     store                   the store's folder
 
-Brokers write that file each 5 s, queues at once: on a running broker the lag is up to 5 s of consuming too large. Light
-message queues (lmqConsumerOffset.json) are there too.
+Brokers write that file every 5 s, but queues immediately, so on a running broker the lag includes up to 5 s of already
+consumed messages. Light message queues (lmqConsumerOffset.json) are included.
 """
 
 from collections.abc import Iterator
 from typing import Final
 
-from pocketmq.spark_analytics.queue_files import queue_range
-from pocketmq.spark_analytics.store_folder import DamagedFileError, StoreFolder
+from pocketmq.spark_analytics.files.queue_files import queue_range
+from pocketmq.spark_analytics.files.store_folder import DamagedFileError, StoreFolder
 from pocketmq.spark_analytics.tables.document import DocumentTable, Row, typed
 
 DDL: Final = (
@@ -26,7 +26,7 @@ LMQ_FILE: Final = "lmqConsumerOffset.json"
 
 
 def consumer_offsets(store: StoreFolder) -> Iterator[tuple[str, str, int, int]]:
-    """(group, topic, queue id, consumer offset). Raises DamagedFileError."""
+    """Yield (group, topic, queue id, consumer offset). Raises DamagedFileError."""
     for file in (FILE, LMQ_FILE):
         path = store.path("config", file)
         for key, queues in store.table(file, "offsetTable").items():
@@ -48,7 +48,7 @@ def _topic_and_group(path: str, key: str) -> tuple[str, str]:
 
 
 def rows(store: StoreFolder) -> Iterator[Row]:
-    """A row for each group and queue."""
+    """Yield one row per group and queue."""
     log_begin = store.log_begin()
     ranges: dict[tuple[str, int], tuple[int, int] | None] = {}
     for group, topic, queue_id, offset in consumer_offsets(store):

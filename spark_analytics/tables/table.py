@@ -1,8 +1,8 @@
-"""What a companion table is, and how its rows become Arrow.
+"""Base of the companion tables, and conversion of their rows to Arrow.
 
-A table is a schema and two functions: `parts` looks at a store, on the driver, and says what there is to read; `rows` reads
-one part, in a task, and yields columns of many rows at a time. A column is a NumPy array, an Arrow array or a list; a text
-or number alone stands for all rows. Times are epoch ms, negative ones null.
+A table is a schema and two functions: `parts` runs on the driver and lists what is to be read of a store; `rows` runs in a
+task, reads one part and yields columns of many rows at a time. A column is a NumPy array, an Arrow array or a list; a single
+text or number stands for all rows. Times are epoch ms; negative values are null.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -14,9 +14,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructField, StructType
 
-from pocketmq.spark_analytics.columns import TIMESTAMP, TIMESTAMP_MS_MAX
-from pocketmq.spark_analytics.options import nearest, read_options, refuse_unknown
-from pocketmq.spark_analytics.store_folder import StoreFolder, store_folders
+from pocketmq.spark_analytics.decoding.columns import TIMESTAMP, TIMESTAMP_MS_MAX
+from pocketmq.spark_analytics.files.store_folder import StoreFolder, store_folders
+from pocketmq.spark_analytics.reading.options import nearest, read_options, refuse_unknown
 
 NO_TIME: Final = -1
 OPTIONS: Final = ("path", "paths", "table")
@@ -31,7 +31,7 @@ ARROW_TYPES: Final = {
 
 
 class Rows(NamedTuple):
-    """`row_count` rows; every column of the table's schema is in `columns`."""
+    """A batch of `row_count` rows; `columns` has every column of the table's schema."""
 
     row_count: int
     columns: Mapping[str, Any]
@@ -39,7 +39,7 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`ddl` is the schema. A part must be picklable: it goes to a task."""
+    """A table with its schema in DDL. Parts must be picklable, since they are sent to tasks."""
 
     ddl: str
     parts: Callable[[StoreFolder], list[Any]]
@@ -47,11 +47,11 @@ class Table:
 
     @property
     def spark_types(self) -> dict[str, str]:
-        """Column -> type, in order."""
+        """Column name -> type, in the order of the schema."""
         return dict(field.split(" ", 1) for field in self.ddl.split(", "))
 
     def batch(self, rows: Rows, names: list[str]) -> Any:
-        """The named columns of some rows as an Arrow RecordBatch."""
+        """Return the named columns of some rows as an Arrow RecordBatch."""
         types = self.spark_types
         schema = pa.schema([(name, ARROW_TYPES[types[name]]) for name in names])
         arrays = [_array(rows.columns[name], types[name], rows.row_count) for name in names]
@@ -60,15 +60,15 @@ class Table:
 
 @dataclass
 class TablePartition(InputPartition):  # type: ignore[misc]
-    """One task's share."""
+    """The part read by one task."""
 
     part: Any
 
 
 class TableReader(DataSourceReader):  # type: ignore[misc]
-    """Reads the columns of `schema` of one table, from the stores that `options` name.
+    """Reader of the columns of `schema` from one table, for the stores named in `options`.
 
-    Raises ValueError for a column, type or option that there is not, FileNotFoundError for a store that there is not.
+    Raises ValueError for an unknown column or option or a wrong type, FileNotFoundError for a missing store.
     """
 
     def __init__(self, table: Table, schema: StructType, options: Mapping[str, str]) -> None:
@@ -78,12 +78,12 @@ class TableReader(DataSourceReader):  # type: ignore[misc]
         self._paths = read_options({name: options[name] for name in ("path", "paths") if name in options}).paths
 
     def partitions(self) -> list[TablePartition]:
-        """The parts of all stores."""
+        """Return the parts of all stores."""
         return [TablePartition(part) for store in store_folders(self._paths) for part in self._table.parts(store)]
 
     def read(self, partition: Any) -> Iterator[Any]:
-        """Arrow record batches of a partition."""
-        # Spark makes up a partition of its own when there is none.
+        """Yield the Arrow record batches of a partition."""
+        # If there are no partitions, Spark passes a partition of its own.
         if isinstance(partition, TablePartition):
             for rows in self._table.rows(partition.part):
                 if rows.row_count:
@@ -91,7 +91,7 @@ class TableReader(DataSourceReader):  # type: ignore[misc]
 
 
 def _checked(table: Table, field: StructField) -> str:
-    """The name of a column that a user's schema asks for."""
+    """Return the name of a column requested by a user's schema, after checking name and type."""
     types = table.spark_types
     if field.name not in types:
         near = nearest(field.name, {name.lower(): name for name in types})

@@ -1,4 +1,4 @@
-"""The table `topics`, of config/topics.json: a row for each topic that the broker knows.
+"""Table `topics`, from config/topics.json: one row per topic known to the broker.
 
 topic
 readQueueNums, writeQueueNums
@@ -13,7 +13,7 @@ store                   the store's folder
 from collections.abc import Iterator
 from typing import Any, Final
 
-from pocketmq.spark_analytics.store_folder import StoreFolder
+from pocketmq.spark_analytics.files.store_folder import StoreFolder
 from pocketmq.spark_analytics.tables.document import DocumentTable, Row, attributes, typed
 
 DDL: Final = (
@@ -32,12 +32,12 @@ _KINDS: Final[dict[str, type]] = {
 
 
 def topic_table(store: StoreFolder) -> dict[str, Any]:
-    """Topic -> its fields. Raises DamagedFileError."""
+    """Return topic -> its fields. Raises DamagedFileError."""
     return store.table(FILE, "topicConfigTable")
 
 
 def rows(store: StoreFolder) -> Iterator[Row]:
-    """A row a topic."""
+    """Yield one row per topic."""
     path = store.path("config", FILE)
     for topic, fields in topic_table(store).items():
         fields = typed(path, fields, dict, topic) or {}

@@ -1,20 +1,17 @@
-"""The table `transactions`: a row for each half message, and what became of it.
+"""Table `transactions`: one row per half message, with its outcome.
 
-    topic, queueId          where the message goes if it is committed
-    producerGroup           who is asked about it
-    uniqKey
-    halfQueueOffset         of the half message in its queue of RMQ_SYS_TRANS_HALF_TOPIC
-    physicalOffset          of its record
-    bornTimestamp, storeTimestamp
-    checkTimes              how often the broker had asked the producer when this was stored
-    state                   pending; resolved: an op message names it; putBack: the broker asked about it and stored it
-                            again, as a later row; givenUp: it asked too often, and put it into TRANS_CHECK_MAX_TIME_TOPIC
-    outcome                 committed: the message is in its topic (or waits for its delay); rolledBack: it is resolved, and
-                            is not there; null: still open, or the log cannot tell, since the topic is gone
+    topic, queueId          destination if it is committed producerGroup           group that is asked about its state
+    uniqKey halfQueueOffset         queue offset of the half message in RMQ_SYS_TRANS_HALF_TOPIC physicalOffset          of
+    its record bornTimestamp, storeTimestamp checkTimes              number of times the broker had asked the producer when
+    this record was stored state                   pending; resolved: an op message names it; putBack: after a check the
+    broker stored it again, as a
+                            later row; givenUp: after too many checks it was moved to TRANS_CHECK_MAX_TIME_TOPIC
+    outcome                 committed: the message is in its topic (or waits for its delay); rolledBack: resolved, but not
+                            in its topic; null: still open, or unknown because the topic no longer exists
     store                   the store's folder
 
-The op messages of 4.9 have one queue offset each, those of 5.x many; 5.x writes them up to 3 s late, so that something may
-be committed and pending at once.
+An op message of 4.9 names one queue offset, one of 5.x several. 5.x writes them up to 3 s late, so a message may be
+committed and pending at the same time.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,10 +24,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
-from pocketmq.spark_analytics.columns import COLUMNS, Records
-from pocketmq.spark_analytics.derived_columns import DERIVED_COLUMNS, HALF_TOPIC, TIMER_TOPIC, property_numbers
-from pocketmq.spark_analytics.queue_files import Numbers, live_units, queue_keys
-from pocketmq.spark_analytics.store_folder import StoreFolder
+from pocketmq.spark_analytics.decoding.columns import COLUMNS, Records
+from pocketmq.spark_analytics.decoding.derived_columns import DERIVED_COLUMNS, HALF_TOPIC, TIMER_TOPIC, property_numbers
+from pocketmq.spark_analytics.files.queue_files import Numbers, live_units, queue_keys
+from pocketmq.spark_analytics.files.store_folder import StoreFolder
 from pocketmq.spark_analytics.tables.log_records import records_at
 from pocketmq.spark_analytics.tables.table import Rows, Table, TableReader
 from pocketmq.spark_analytics.tables.topics import topic_table
@@ -45,7 +42,7 @@ GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
 FIRST_HALF: Final = "TRAN_PREPARED_QUEUE_OFFSET"
 STATES: Final = np.array(["pending", "resolved", "putBack", "givenUp"])
-# A committed message that is delayed waits here first, with the offset of its half message.
+# A delayed message that is committed waits in one of these first, with the offset of its half message.
 WAITING_TOPICS: Final = (SCHEDULE_TOPIC, TIMER_TOPIC)
 Mask = npt.NDArray[np.bool_]
 
@@ -59,12 +56,12 @@ class Part:
 
 
 def parts(store: StoreFolder) -> list[Part]:
-    """A part a queue, of which brokers have one."""
+    """Return one part per queue; brokers have one queue."""
     return [Part(store, queue_id) for topic, queue_id in queue_keys(store) if topic == HALF_TOPIC]
 
 
 def rows(part: Part) -> Iterator[Rows]:
-    """The half messages of a queue."""
+    """Yield the half messages of a queue."""
     found = list(_halves(part))
     if not found:
         return
@@ -91,7 +88,7 @@ def rows(part: Part) -> Iterator[Rows]:
 
 
 def _records(store: StoreFolder, topic: str, queue_id: int, after: int = 0) -> Iterator[Records]:
-    """The records of a queue, those behind physical offset `after`."""
+    """Yield the records of a queue behind physical offset `after`."""
     for _, units in live_units(store, topic, queue_id, log_begin=max(store.log_begin(), after)):
         yield from records_at(store, units["physical_offset"].astype(np.int64), units["size"])
 
@@ -114,19 +111,19 @@ def _halves(part: Part) -> Iterator[dict[str, Any]]:
 
 
 def _is_put_back(keys: Any, is_copy: Mask) -> Mask:
-    """Which half messages were stored again: those with a copy of the same unique key behind them."""
+    """Return a mask of the half messages that were stored again: a later copy has the same unique key."""
     encoded = keys.dictionary_encode()
     codes = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(False)
     last_copy = np.full(len(encoded.dictionary) + 1, -1)
     numbers = np.arange(len(codes))
     np.maximum.at(last_copy, codes[is_copy], numbers[is_copy])
-    last_copy[-1] = -1  # without a key nobody can tell
+    last_copy[-1] = -1  # copies cannot be matched without a unique key
     found: Mask = numbers < last_copy[codes]
     return found
 
 
 def _op_offsets(part: Part) -> list[int]:
-    """The queue offsets that op messages name: `17` in 4.9, `17,18,` in 5.x."""
+    """Return the queue offsets named by op messages: `17` in 4.9, `17,18,` in 5.x."""
     found: list[int] = []
     for records in _records(part.store, OP_TOPIC, part.queue_id):
         for body in records.bodies.to_pylist():
@@ -144,7 +141,7 @@ def _given_up(store: StoreFolder) -> Any:
 
 
 def _prepared_offsets(store: StoreFolder, queues: list[tuple[str, int]], after: int) -> Numbers:
-    """Of the messages in some queues behind physical offset `after`: of which half message each is the commit."""
+    """Return the offsets of the half messages whose commits are in some queues behind physical offset `after`."""
     waiting = [key for key in queue_keys(store) if key[0] in WAITING_TOPICS]
     found = [np.empty(0, np.int64)]
     for topic, queue_id in (*queues, *waiting):
@@ -155,5 +152,5 @@ def _prepared_offsets(store: StoreFolder, queues: list[tuple[str, int]], after: 
 
 
 def reader(schema: StructType, options: Mapping[str, str]) -> TableReader:
-    """The table as Spark reads it."""
+    """Return the table's reader for Spark."""
     return TableReader(Table(DDL, parts, rows), schema, options)

@@ -1,4 +1,4 @@
-"""The hostile neighbour bench measures what it says, and its attackers keep to their rate and their time."""
+"""The hostile bench: its measurements, and the duration and rate of its attacks."""
 
 import socketserver
 import threading
@@ -24,13 +24,13 @@ PREPARING = {
     "queues-locked": 1,
     "unread-notifications": 2.0,
 }
-"""Seconds for attacks that make large requests, or many connections, first."""
+"""Seconds to allow for attacks that first make large requests or many connections."""
 LATE_SECONDS_MAX = 5.0
 ANSWER = raw(b'{"code":0,"flag":1,"opaque":1,"extFields":{"offset":"7"}}')
 
 
 class Sink(socketserver.BaseRequestHandler):
-    """Gives one answer, whatever is asked, and reads on."""
+    """Sends one answer to any request, and keeps reading."""
 
     def handle(self) -> None:
         self.request.sendall(ANSWER)
@@ -44,7 +44,7 @@ def sink() -> Iterator[str]:
         daemon_threads, block_on_close, request_queue_size = True, False, 1000
 
         def handle_error(self, request: object, client_address: object) -> None:
-            pass  # a reset is what is to be expected here
+            pass  # connection resets are expected here
 
     with Server(("127.0.0.1", 0), Sink) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -53,7 +53,7 @@ def sink() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", [name for name in ATTACKS if name != "connection-flood"])
-def test_an_attack_keeps_to_its_time_and_its_rate(sink: str, name: str) -> None:
+def test_attack_keeps_its_duration_and_rate(sink: str, name: str) -> None:
     assert described(name)
     peer = Peer(sink, sink, PREPARING.get(name, SECONDS), RATE)
     began = time.monotonic()
@@ -73,11 +73,11 @@ def test_a_percentile_is_a_measured_value() -> None:
     assert percentile_ms([], 0.99) == 0
 
 
-def test_questions_that_wait_at_the_same_time_are_one_stall() -> None:
+def test_overlapping_waits_count_as_one_stall() -> None:
     assert stalls([(0.0, 0.01), (1.0, 0.5), (1.2, 0.3), (1.4, 0.2), (3.0, 0.06)]) == pytest.approx([0.6, 0.06])
 
 
-def test_a_window_has_what_was_asked_in_it() -> None:
+def test_window_contains_the_requests_sent_in_it() -> None:
     assert Window(1, 2).of([(0.9, 9.0), (1.0, 9.0), (1.9, 9.0), (2.0, 9.0)]) == [(1.0, 9.0), (1.9, 9.0)]
 
 
@@ -113,7 +113,7 @@ def result(**changes: object) -> Result:
         ({"namesrv": Memory(20, 60, 30, None)}, "name server's memory"),
     ],
 )
-def test_each_limit_is_held(changes: dict[str, object], problem: str) -> None:
+def test_each_limit_is_checked(changes: dict[str, object], problem: str) -> None:
     assert result(**changes).problems == [problem]
     assert problem in markdown([result(**changes)], "Attacks") and "0 of 1" in markdown([result(**changes)], "Attacks")
 

@@ -1,4 +1,4 @@
-"""A name server and a broker in the test's own loop, on ports of the kernel's choice, with a store in memory."""
+"""A name server and a broker in the test's own event loop, on free ports, with a store in memory."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""What the tests against live servers speak of."""
+"""Helpers for tests against live servers."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,14 +11,14 @@ DEADLINE_S = 20.0
 
 @dataclass
 class Cluster:
-    """What a client is told, and the broker behind it."""
+    """The address for clients, and the broker behind it."""
 
     namesrv: str
     broker: Broker
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what is to come; fails with the condition still false after the deadline."""
+    """Wait until `condition` is true; fail after a deadline."""
     async with asyncio.timeout(DEADLINE_S):
         while not condition():
             await asyncio.sleep(0.005)

@@ -1,4 +1,4 @@
-"""Who gets which queue."""
+"""Allocation of queues to the clients of a group."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,9 +11,9 @@ CLIENTS = st.lists(st.text("abc@#19", min_size=1), min_size=1, max_size=12, uniq
 
 
 @given(QUEUES, CLIENTS, st.randoms(use_true_random=False))
-def test_every_queue_has_one_client_and_no_client_two_more_than_another(queues, clients, random) -> None:  # type: ignore[no-untyped-def]
+def test_each_queue_has_one_client_and_shares_differ_by_at_most_one(queues, clients, random) -> None:  # type: ignore[no-untyped-def]
     shares = []
-    for client in clients:  # each sees the lists in an order of its own
+    for client in clients:  # each client sees the lists in another order
         seen_queues, seen_clients = random.sample(queues, len(queues)), random.sample(clients, len(clients))
         shares.append(allocate_averagely(seen_queues, seen_clients, client))
     allocated = [queue for share in shares for queue in share]
@@ -21,11 +21,11 @@ def test_every_queue_has_one_client_and_no_client_two_more_than_another(queues, 
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
-def test_shares_are_those_of_apache() -> None:
+def test_shares_match_apache() -> None:
     queues = [MessageQueue("b", i, "T") for i in range(8)]
     ids = [[queue.queue_id for queue in allocate_averagely(queues, ["c1", "c2", "c3"], c)] for c in ("c1", "c2", "c3")]
     assert ids == [[0, 1, 2], [3, 4, 5], [6, 7]]
 
 
-def test_a_client_that_the_broker_does_not_list_gets_nothing() -> None:
+def test_unlisted_client_gets_no_queues() -> None:
     assert allocate_averagely([MessageQueue("b", 0, "T")], ["other"], "me") == []

@@ -1,4 +1,4 @@
-"""Arguments are checked where they are given: the error names what is wrong, and no other send is harmed."""
+"""Validation of arguments: the error names the argument, and other sends are not affected."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -25,7 +25,7 @@ WRONG: list[tuple[str, Message, type[Exception], str]] = [
     ("a body above 4 MiB", Message("T", bytes(4 * 1024 * 1024 + 1)), ValueError, "body has 4194305 bytes.*4194304"),
     ("a topic with a slash", Message("a/b", b""), ValueError, "topic 'a/b'"),
     ("an empty topic", Message("", b""), ValueError, "topic is empty"),
-    ("a topic too long", Message("T" * 128, b""), ValueError, "128 characters, at most 127"),
+    ("a topic too long", Message("T" * 128, b""), ValueError, "128 characters, the maximum is 127"),
     ("a topic of bytes", Message(b"T", b""), TypeError, "topic must be str, not bytes"),  # type: ignore[arg-type]
     ("a level below 0", Message("T", b"", delay_level=-1), ValueError, "delay_level -1"),
     ("a level above 18", Message("T", b"", delay_level=19), ValueError, "delay_level 19.*TIMER_DELAY_MS"),
@@ -42,14 +42,14 @@ WRONG: list[tuple[str, Message, type[Exception], str]] = [
     ("a value of a number", Message("T", b"", properties={"n": 1}), TypeError, "property 'n' must be str"),  # type: ignore[dict-item]
     ("an empty value", Message("T", b"", properties={"n": ""}), ValueError, "property 'n' has an empty"),
     ("a reserved name", Message("T", b"", properties={"REAL_TOPIC": "x"}), ValueError, "property REAL_TOPIC is reserved"),
-    ("a name with a field", Message("T", b"", properties={"TAGS": "x"}), ValueError, "property TAGS.*give tags="),
+    ("a name with a field", Message("T", b"", properties={"TAGS": "x"}), ValueError, "property TAGS.*use tags="),
     ("properties too large", Message("T", b"", properties={"n": "x" * 40_000}), ValueError, "properties have 40.*32767"),
     ("a flag of 33 bits", Message("T", b"", flag=1 << 32), ValueError, "flag 4294967296"),
 ]
 
 
 @pytest.mark.parametrize(("message", "kind", "told"), [row[1:] for row in WRONG], ids=[row[0] for row in WRONG])
-async def test_a_message_that_cannot_be_sent_is_refused_at_once(
+async def test_invalid_message_is_refused_before_sending(
     cluster: Cluster, message: Message, kind: type[Exception], told: str
 ) -> None:
     async with Producer(cluster.namesrv) as producer, asyncio.timeout(2):
@@ -61,7 +61,7 @@ async def test_a_message_that_cannot_be_sent_is_refused_at_once(
                 await way()
 
 
-async def test_one_bad_message_fails_alone(cluster: Cluster) -> None:
+async def test_invalid_message_does_not_affect_other_sends(cluster: Cluster) -> None:
     async with Producer(cluster.namesrv) as producer:
         await producer.create_topic("T", 1)
         await producer.send(Message("T", b"first"))
@@ -76,7 +76,7 @@ async def test_one_bad_message_fails_alone(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     "body", ["text", ["a", "b"], bytearray(b"x"), memoryview(b"abcd").cast("I")], ids=lambda value: type(value).__name__
 )
-async def test_a_request_that_is_no_frame_fails_alone(cluster: Cluster, body: Any) -> None:
+async def test_request_with_invalid_body_does_not_affect_others(cluster: Cluster, body: Any) -> None:
     async with Producer(cluster.namesrv) as producer:
         await producer.send(Message("T", b"first"))
         (address,) = producer.instance.routes.broker_addresses()
@@ -89,7 +89,7 @@ async def test_a_request_that_is_no_frame_fails_alone(cluster: Cluster, body: An
             assert (await waiting).status == "SEND_OK"
 
 
-async def test_a_request_above_the_frame_limit_is_refused_here(cluster: Cluster) -> None:
+async def test_request_above_the_frame_limit_is_refused_by_the_client(cluster: Cluster) -> None:
     async with Producer(cluster.namesrv, message_size_max=1 << 30) as producer:
         good = asyncio.ensure_future(producer.send(Message("T", b"good")))
         with pytest.raises(ValueError, match="a frame has at most 16777216"):
@@ -101,7 +101,7 @@ async def test_a_request_above_the_frame_limit_is_refused_here(cluster: Cluster)
 @pytest.mark.parametrize(
     "body", [bytearray(b"abc"), memoryview(b"abc"), memoryview(b"xabcx")[1:4]], ids=["array", "view", "part"]
 )
-async def test_other_bytes_are_sent_as_they_are(cluster: Cluster, body: Any) -> None:
+async def test_bytes_like_bodies_are_sent_unchanged(cluster: Cluster, body: Any) -> None:
     got: list[bytes] = []
     async with Producer(cluster.namesrv) as producer:
         await producer.send(Message("T", body, keys=["k1", "k2"]))
@@ -115,7 +115,7 @@ def consumer_of(cluster: Cluster, listener: Callable[[MessageExt], None]) -> Pus
     return consumer
 
 
-async def test_a_list_of_keys_is_one_property(cluster: Cluster) -> None:
+async def test_list_of_keys_is_sent_as_one_property(cluster: Cluster) -> None:
     got: list[str | None] = []
     async with Producer(cluster.namesrv) as producer:
         await producer.send(Message("T", b"", keys=["k1", "k2"]))
@@ -123,7 +123,7 @@ async def test_a_list_of_keys_is_one_property(cluster: Cluster) -> None:
         await until(lambda: got == ["k1 k2"])
 
 
-async def test_a_producer_is_used_between_start_and_close(cluster: Cluster) -> None:
+async def test_producer_refuses_use_before_start_and_after_close(cluster: Cluster) -> None:
     producer = Producer(cluster.namesrv)
     message = Message("T", b"")
     uses: list[Callable[[], Awaitable[Any]]] = [
@@ -141,16 +141,16 @@ async def test_a_producer_is_used_between_start_and_close(cluster: Cluster) -> N
             producer.start()
         await producer.send(message)
     for use in uses:
-        with pytest.raises(RuntimeError, match="producer is closed: make a new one"):
+        with pytest.raises(RuntimeError, match="producer is closed: create a new one"):
             await use()
     with pytest.raises(RuntimeError, match="closed"):
         producer.start()
     await producer.close()
 
 
-async def test_a_consumer_subscribes_before_its_start(cluster: Cluster) -> None:
+async def test_consumer_must_subscribe_before_start(cluster: Cluster) -> None:
     consumer = PushConsumer(cluster.namesrv, "g", "first")
-    with pytest.raises(RuntimeError, match="no topic: subscribe"):
+    with pytest.raises(RuntimeError, match="no topic: call subscribe"):
         await consumer.start()
     for wrong, told in (((5, print), "topic must be str"), (("T", None), "listener must be callable")):
         with pytest.raises(TypeError, match=told):
@@ -161,16 +161,16 @@ async def test_a_consumer_subscribes_before_its_start(cluster: Cluster) -> None:
         await producer.create_topic("T")
     consumer.subscribe("T", lambda message: None)
     async with consumer:
-        with pytest.raises(RuntimeError, match=r"started already: subscribe before start\(\)"):
+        with pytest.raises(RuntimeError, match=r"started already: call subscribe\(\) before start\(\)"):
             consumer.subscribe("U", lambda message: None)
-        with pytest.raises(RuntimeError, match="started already: start it once"):
+        with pytest.raises(RuntimeError, match=r"started already: start\(\) can be called once"):
             await consumer.start()
     with pytest.raises(RuntimeError, match="closed"):
         await consumer.start()
     await consumer.close()
 
 
-async def test_a_pull_consumer_is_not_used_after_close(cluster: Cluster) -> None:
+async def test_pull_consumer_refuses_use_after_close(cluster: Cluster) -> None:
     async with PullConsumer(cluster.namesrv, "g") as consumer:
         pass
     queue = MessageQueue("broker-a", 0, "T")
@@ -181,7 +181,7 @@ async def test_a_pull_consumer_is_not_used_after_close(cluster: Cluster) -> None
 
 
 @pytest.mark.parametrize("make", [Producer, PushConsumer, PullConsumer])
-async def test_a_wrong_group_or_name_server_is_named(make: Callable[..., Any]) -> None:
+async def test_invalid_group_or_name_server_is_reported(make: Callable[..., Any]) -> None:
     for group in ("a b", "", "a/b"):
         with pytest.raises(ValueError, match="group"):
             make("127.0.0.1:9876", group)
@@ -190,7 +190,7 @@ async def test_a_wrong_group_or_name_server_is_named(make: Callable[..., Any]) -
             make(address, "g")
 
 
-async def test_a_broker_out_of_reach_is_named_with_its_route(unused_tcp_port: int) -> None:
+async def test_error_for_an_unreachable_broker_names_its_route(unused_tcp_port: int) -> None:
     namesrv = NameServer(NamesrvConfig(listen_port=0, kv_config_path=""))
     await namesrv.start()
     server, broker = f"127.0.0.1:{namesrv.port}", f"127.0.0.1:{unused_tcp_port}"
@@ -211,7 +211,7 @@ async def test_a_broker_out_of_reach_is_named_with_its_route(unused_tcp_port: in
 
 
 def registration(broker: str) -> tuple[RegisterBrokerRequestHeader, bytes]:
-    """The request by which a broker with topic T registers under an address."""
+    """Return the registration request of a broker with topic T at an address."""
     header = RegisterBrokerRequestHeader(
         broker_name="broker-far", broker_addr=broker, cluster_name="c", ha_server_addr="", broker_id=0
     )

@@ -1,4 +1,4 @@
-"""Bodies that cannot be decompressed harm no other message: neither those of the same pull nor the process."""
+"""Bodies that cannot be decompressed affect neither other messages of the same pull nor the process."""
 
 import importlib
 import zlib
@@ -18,13 +18,13 @@ BOMB = bytes(DECOMPRESSED_SIZE_MAX + 1)
 
 
 async def store(producer: Producer, body: bytes, sys_flag: int) -> None:
-    """Send a body with any flags, as other clients may."""
+    """Send a body with arbitrary flags, as other clients may."""
     (address,) = producer.instance.routes.broker_addresses()
     header = SendMessageRequestHeaderV2("p", "T", "TBW102", 1, 0, sys_flag, 0, 0, "UNIQ_KEY\x01id\x02", 0)
     await producer.instance.remoting.call(address, RequestCode.SEND_MESSAGE_V2, header, body)
 
 
-async def test_the_messages_around_a_bad_body_are_consumed_and_it_goes_back(cluster: Cluster) -> None:
+async def test_message_with_bad_body_is_sent_back_and_others_are_consumed(cluster: Cluster) -> None:
     got: list[bytes] = []
     bad = [
         (zlib.compress(BOMB), COMPRESSED),
@@ -48,7 +48,7 @@ async def test_the_messages_around_a_bad_body_are_consumed_and_it_goes_back(clus
 
 
 @pytest.mark.parametrize(("library", "sys_flag"), [("zlib", COMPRESSED), ("lz4.frame", LZ4), ("zstandard", ZSTD)])
-async def test_a_body_that_inflates_too_far_is_told_and_stays_as_it_is(
+async def test_body_that_expands_too_far_stays_compressed_with_a_reason(
     cluster: Cluster, library: str, sys_flag: int
 ) -> None:
     pytest.importorskip(library)
@@ -60,5 +60,5 @@ async def test_a_body_that_inflates_too_far_is_told_and_stays_as_it_is(
         await store(producer, importlib.import_module(library).compress(b"plain"), sys_flag)
         (queue,) = await consumer.queues("T")
         first, second = (await consumer.pull(queue, 0)).messages
-        assert first.body == bomb and "more than 16777216 bytes" in str(first.problem)
+        assert first.body == bomb and "exceeds 16777216 bytes" in str(first.problem)
         assert (second.body, second.problem) == (b"plain", None)

@@ -1,4 +1,4 @@
-"""Messages as the client makes and reads them, held against what Apache's broker stored and Apache's client decoded."""
+"""Encoding and decoding of messages, compared with records of Apache's broker as decoded by Apache's client."""
 
 import gzip
 import hashlib
@@ -27,7 +27,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def commit_log(store: str) -> dict[int, bytes]:
-    """The files of a golden CommitLog by their first physical offset."""
+    """Return the files of a golden CommitLog by the physical offset of their first byte."""
     with tarfile.open(GOLDEN / store / "store.tar.gz") as archive:
         files = [member for member in archive if member.isfile() and "/commitlog/" in member.name]
         return {int(Path(file.name).name): archive.extractfile(file).read() for file in files}  # type: ignore[union-attr]
@@ -39,7 +39,7 @@ def as_decoded_by_apache(store: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("store", ["v4_clean", "v5_clean"])
-def test_records_of_apache_decode_as_apaches_client_decodes_them(store: str) -> None:
+def test_apache_records_decode_as_in_apaches_client(store: str) -> None:
     files = commit_log(store)
     expected = as_decoded_by_apache(store)
     seen = 0
@@ -64,7 +64,7 @@ def test_records_of_apache_decode_as_apaches_client_decodes_them(store: str) -> 
     assert seen > 300
 
 
-def test_several_records_come_in_order() -> None:
+def test_several_records_are_decoded_in_order() -> None:
     files = commit_log("v4_clean")
     rows = as_decoded_by_apache("v4_clean")[:5]
     end = rows[-1]["physicalOffset"] + rows[-1]["storeSize"]
@@ -74,17 +74,17 @@ def test_several_records_come_in_order() -> None:
 
 
 @given(st.integers(1, 200), st.binary(max_size=64))
-def test_records_cut_short_or_made_up_are_refused(cut: int, noise: bytes) -> None:
+def test_truncated_or_random_records_are_refused(cut: int, noise: bytes) -> None:
     record = struct.pack(">IIIiiqqiq", 300, 0xDAA320A7, 0, 0, 0, 0, 0, 0, 0) + noise
     with pytest.raises(ValueError, match="record"):
         decode_messages(record[:cut], "b")
 
 
 @given(st.text())
-def test_tags_hash_as_the_store_hashes_them(text: str) -> None:
+def test_tag_hash_matches_the_store(text: str) -> None:
     try:
         text.encode("utf-16-be")
-    except UnicodeEncodeError:  # lone surrogates are no text that could be sent
+    except UnicodeEncodeError:  # lone surrogates cannot be sent
         return
     assert java_hash(text) == stores.java_hash(text)
 
@@ -92,28 +92,28 @@ def test_tags_hash_as_the_store_hashes_them(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "value"), [("", 0), ("TagA", 2598919), ("polygenelubricants", -(2**31)), ("\U0001f600", 1772899)]
 )
-def test_tags_hash_as_java_hashes_them(text: str, value: int) -> None:
+def test_tag_hash_matches_java(text: str, value: int) -> None:
     assert java_hash(text) == value
 
 
 @given(st.dictionaries(st.text("abcXYZ_é", min_size=1), st.text(st.characters(exclude_characters="\x01\x02"), min_size=1)))
-def test_properties_come_back(properties: dict[str, str]) -> None:
+def test_properties_round_trip(properties: dict[str, str]) -> None:
     assert decode_properties(encode_properties(properties)) == properties
 
 
-def test_a_property_with_a_separator_is_refused_by_name() -> None:
+def test_error_for_a_separator_names_the_property() -> None:
     with pytest.raises(ValueError, match="'bad'"):
         encode_properties({"bad": "a\x01b"})
 
 
-def test_the_members_of_a_batch_lie_as_the_protocol_says() -> None:
+def test_batch_encoding() -> None:
     messages = [Message("T", b"one", flag=7), Message("T", b"")]
     body = encode_batch(messages, [{"A": "1"}, {}])
     first = struct.pack(">IIIII", 20 + 3 + 2 + 4, 0, 0, 7, 3) + b"one" + struct.pack(">H", 4) + b"A\x011\x02"
     assert body == first + struct.pack(">IIIII", 22, 0, 0, 0, 0) + b"\0\0"
 
 
-def test_unique_ids_are_unique_and_of_javas_shape() -> None:
+def test_unique_ids_are_unique_and_have_javas_format() -> None:
     ids = [unique_id() for _ in range(1000)]
     assert len(set(ids)) == 1000
     assert all(len(bytes.fromhex(text)) == 16 and text == text.upper() for text in ids)

@@ -16,7 +16,7 @@ from tests.client.live_cluster import Cluster, until
 
 
 class Inbox:
-    """A listener that keeps what it gets."""
+    """A listener that keeps the messages it receives."""
 
     def __init__(self) -> None:
         self.messages: list[MessageExt] = []
@@ -37,7 +37,7 @@ def consumer(
     return made
 
 
-async def test_a_message_comes_as_it_was_sent(cluster: Cluster) -> None:
+async def test_message_arrives_unchanged(cluster: Cluster) -> None:
     inbox = Inbox()
     async with Producer(cluster.namesrv, "p") as producer:
         sent = Message("T", "grüße".encode(), tags="a", keys="k1 k2", properties={"colour": "red"}, flag=5)
@@ -51,10 +51,10 @@ async def test_a_message_comes_as_it_was_sent(cluster: Cluster) -> None:
     assert (message.queue_id, message.queue_offset) == (result.queue.queue_id, result.queue_offset)
 
 
-async def test_only_wanted_tags_come_and_the_offsets_pass_the_others(cluster: Cluster) -> None:
+async def test_tag_subscription_skips_other_messages_and_their_offsets(cluster: Cluster) -> None:
     inbox = Inbox()
     async with Producer(cluster.namesrv, "p") as producer:
-        for tag in ("a", "b", "c", None, "AaBB", "BBAa"):  # the last two have one hash code
+        for tag in ("a", "b", "c", None, "AaBB", "BBAa"):  # the last two have the same hash code
             await producer.send(Message("T", str(tag).encode(), tags=tag), select=lambda queues: queues[0])
         async with consumer(cluster, "g", "T", inbox, "a || c || AaBB"):
             await until(lambda: len(inbox.messages) == 3)
@@ -80,13 +80,13 @@ async def test_a_batch_and_its_order(cluster: Cluster) -> None:
     [[], [Message("A", b""), Message("B", b"")], [Message("A", b"", delay_level=1)]],
     ids=["none", "two", "delayed"],
 )
-async def test_batches_that_cannot_be_are_refused(cluster: Cluster, messages: list[Message]) -> None:
+async def test_invalid_batches_are_refused(cluster: Cluster, messages: list[Message]) -> None:
     async with Producer(cluster.namesrv) as producer:
         with pytest.raises(ValueError, match="batch"):
             await producer.send_batch(messages)
 
 
-async def test_a_delayed_message_is_not_early(cluster: Cluster) -> None:
+async def test_delayed_message_does_not_arrive_early(cluster: Cluster) -> None:
     arrivals: list[float] = []
     loop = asyncio.get_running_loop()
     async with Producer(cluster.namesrv) as producer:
@@ -98,7 +98,7 @@ async def test_a_delayed_message_is_not_early(cluster: Cluster) -> None:
     assert arrivals[0] - began >= 1.0
 
 
-async def test_a_waiting_consumer_is_woken_by_the_message(cluster: Cluster) -> None:
+async def test_held_pull_is_answered_when_a_message_arrives(cluster: Cluster) -> None:
     inbox = Inbox()
     async with Producer(cluster.namesrv) as producer:
         await producer.create_topic("T", 1)
@@ -108,7 +108,7 @@ async def test_a_waiting_consumer_is_woken_by_the_message(cluster: Cluster) -> N
                 await until(lambda count=count: len(inbox.messages) == count)  # type: ignore[misc]
 
 
-async def test_the_queues_are_shared_anew_when_a_member_joins_and_leaves(cluster: Cluster) -> None:
+async def test_queues_are_reallocated_when_a_member_joins_or_leaves(cluster: Cluster) -> None:
     first, second = Inbox(), Inbox()
     async with Producer(cluster.namesrv) as producer:
         await producer.create_topic("T", 4)
@@ -131,7 +131,7 @@ async def test_the_queues_are_shared_anew_when_a_member_joins_and_leaves(cluster
     assert sorted(first.bodies + second.bodies, key=int) == [b"%d" % i for i in range(12)]
 
 
-async def test_a_group_goes_on_where_it_stopped(cluster: Cluster) -> None:
+async def test_group_continues_at_its_offset(cluster: Cluster) -> None:
     before, after = Inbox(), Inbox()
     async with Producer(cluster.namesrv) as producer:
         for i in range(10):
@@ -144,7 +144,7 @@ async def test_a_group_goes_on_where_it_stopped(cluster: Cluster) -> None:
     assert after.bodies == [b"new"]
 
 
-async def test_a_message_whose_listener_fails_goes_back_to_the_broker(cluster: Cluster) -> None:
+async def test_message_is_sent_back_when_the_listener_fails(cluster: Cluster) -> None:
     failed = asyncio.Event()
 
     def listener(message: MessageExt) -> None:
@@ -162,7 +162,7 @@ async def test_a_message_whose_listener_fails_goes_back_to_the_broker(cluster: C
         assert await puller.committed(result.queue) == 1
 
 
-async def test_finish_takes_no_further_message(cluster: Cluster) -> None:
+async def test_finish_stops_consumption(cluster: Cluster) -> None:
     inbox = Inbox()
 
     def listener(message: MessageExt) -> None:
@@ -180,7 +180,7 @@ async def test_finish_takes_no_further_message(cluster: Cluster) -> None:
     assert inbox.bodies + rest.bodies == [b"%d" % i for i in range(10)]
 
 
-async def test_pulling_by_hand(cluster: Cluster) -> None:
+async def test_pull_consumer(cluster: Cluster) -> None:
     async with Producer(cluster.namesrv) as producer:
         for i in range(5):
             result = await producer.send(Message("T", b"%d" % i), select=lambda queues: queues[0])
@@ -195,18 +195,18 @@ async def test_pulling_by_hand(cluster: Cluster) -> None:
         assert await puller.committed(queue) == 2
 
 
-async def test_a_topic_that_is_not_there_is_said_so(cluster: Cluster) -> None:
+async def test_unknown_topic_is_reported(cluster: Cluster) -> None:
     with pytest.raises(RemotingError) as refusal:
         await consumer(cluster, "g", "Nowhere", Inbox()).start()
     assert refusal.value.code == ResponseCode.TOPIC_NOT_EXIST
 
 
-async def test_the_second_name_server_serves_when_the_first_is_dead(cluster: Cluster, unused_tcp_port: int) -> None:
+async def test_second_name_server_is_used_if_the_first_is_down(cluster: Cluster, unused_tcp_port: int) -> None:
     async with Producer(f"127.0.0.1:{unused_tcp_port};{cluster.namesrv}") as producer:
         assert (await producer.send(Message("T", b"x"))).status == "SEND_OK"
 
 
-async def test_no_name_server_at_all_is_said_with_its_address(unused_tcp_port: int) -> None:
+async def test_error_without_a_name_server_names_the_address(unused_tcp_port: int) -> None:
     async with Producer(f"127.0.0.1:{unused_tcp_port}") as producer:
         with pytest.raises(ConnectionError, match=f"127.0.0.1:{unused_tcp_port}"):
             await producer.send(Message("T", b"x"))

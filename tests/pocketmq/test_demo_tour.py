@@ -1,4 +1,4 @@
-"""What the demonstration makes of a client's words."""
+"""The demonstration's evaluation of a client's output."""
 
 import pytest
 
@@ -31,9 +31,9 @@ def test_a_complete_tour_has_no_complaints() -> None:
         ("LATE 5 0", "LATE 5 0\nDISORDER order 1: step 3 after 1", "out of order: order 1: step 3 after 1"),
     ],
 )
-def test_what_is_wrong_is_said(replaced: str, by: str, complaint: str) -> None:
+def test_complaints_name_the_problem(replaced: str, by: str, complaint: str) -> None:
     assert heard(WELL.replace(replaced, by)).complaints() == [complaint]
 
 
-def test_a_silent_client_is_a_complaint() -> None:
+def test_client_without_output_is_a_complaint() -> None:
     assert heard("nothing").complaints() == ["the client sent nothing"]

@@ -1,4 +1,4 @@
-"""The `pocketmq` command as a user types it: real processes, ports of the kernel's choice."""
+"""The `pocketmq` command as a user runs it: real processes on free ports."""
 
 import os
 import re
@@ -50,10 +50,10 @@ def up(tmp_path: Path) -> Iterator[Up]:
         yield server
     finally:
         assert server.stop() == 0
-        assert [path.name for path in tmp_path.iterdir()] == ["up.out"]  # --memory leaves nothing behind
+        assert [path.name for path in tmp_path.iterdir()] == ["up.out"]  # --memory leaves no files
 
 
-def test_what_is_produced_is_consumed(up: Up) -> None:
+def test_produced_message_is_consumed(up: Up) -> None:
     sent = pocketmq("produce", "T", "hello", "wor[ld]", "-n", up.namesrv, "--tag", "a", "--key", "k1")
     assert sent.returncode == 0, sent.stderr
     assert [line.split()[0] for line in sent.stdout.splitlines()] == ["SEND_OK", "SEND_OK"]
@@ -63,21 +63,21 @@ def test_what_is_produced_is_consumed(up: Up) -> None:
     assert "tag=a key=k1" in got.stdout
 
 
-def test_lines_of_standard_input_are_messages(up: Up) -> None:
+def test_lines_of_standard_input_are_sent_as_messages(up: Up) -> None:
     sent = pocketmq("produce", "T", "-n", up.namesrv, text="one\ntwo\n")
     assert len(sent.stdout.splitlines()) == 2
     got = pocketmq("consume", "T", "-n", up.namesrv, "--from-start", "--count", "2", "--timeout", "20")
     assert sorted(line.split()[-1] for line in got.stdout.splitlines()) == ["one", "two"]
 
 
-def test_a_count_that_is_not_met_is_a_failure_and_a_delay_is_waited_for(up: Up) -> None:
+def test_consume_fails_below_its_count_and_waits_for_delayed_messages(up: Up) -> None:
     assert pocketmq("produce", "T", "later", "-n", up.namesrv, "--delay-level", "1").returncode == 0
-    # The topic is there, the message not yet.
+    # The topic exists, the message does not yet.
     early = pocketmq("consume", "T", "-n", up.namesrv, "--from-start", "--count", "9", "--timeout", "3", "--group", "g")
     assert (early.returncode, early.stdout.split()[-1:]) == (1, ["later"])
 
 
-def test_consume_goes_on_where_the_group_stopped_unless_told_otherwise(up: Up) -> None:
+def test_consume_continues_at_the_groups_offset_by_default(up: Up) -> None:
     pocketmq("produce", "T", "first", "-n", up.namesrv)
     again = ["consume", "T", "-n", up.namesrv, "--count", "1", "--timeout", "20"]
     assert pocketmq(*again, "--from-start").stdout.split()[-1] == "first"
@@ -85,13 +85,13 @@ def test_consume_goes_on_where_the_group_stopped_unless_told_otherwise(up: Up) -
     assert pocketmq(*again).stdout.split()[-1] == "second"
 
 
-def test_an_unknown_topic_is_said_with_what_to_do(up: Up) -> None:
+def test_error_for_an_unknown_topic_shows_how_to_create_it(up: Up) -> None:
     failed = pocketmq("consume", "Nowhere", "-n", up.namesrv)
     assert failed.returncode == 1
-    assert failed.stderr == "pocketmq consume: topic 'Nowhere' does not exist; `pocketmq produce Nowhere hello` makes it\n"
+    assert failed.stderr == "pocketmq consume: topic 'Nowhere' does not exist; `pocketmq produce Nowhere hello` creates it\n"
 
 
-def test_a_store_outlives_its_server(tmp_path: Path) -> None:
+def test_store_survives_a_restart(tmp_path: Path) -> None:
     for body in ("before", "after"):
         server = Up(tmp_path, "--store", "kept")
         try:
@@ -105,8 +105,8 @@ def test_a_store_outlives_its_server(tmp_path: Path) -> None:
     assert (tmp_path / "kept" / "commitlog").is_dir()
 
 
-def test_a_dead_name_server_is_said_with_its_address() -> None:
-    with socket.socket() as taken:  # bound and not listening: nobody answers there
+def test_error_for_a_dead_name_server_names_its_address() -> None:
+    with socket.socket() as taken:  # bound but not listening, so connections are refused
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         failed = pocketmq("produce", "T", "hello", "-n", address)
@@ -117,21 +117,21 @@ def test_a_dead_name_server_is_said_with_its_address() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["up", "--port", "70000"], "--port is 0 to 65524, not 70000"),
-        (["up", "--memory", "--store", "x"], "give one of them"),
-        (["up", "--advertise", "host:port"], "--advertise is HOST or HOST:PORT, not 'host:port'"),
-        (["produce", "T", "x", "--delay-level", "19"], "--delay-level is 1 to 18, not 19"),
-        (["produce", "T", "x", "--count", "0"], "--count is 1 or more, not 0"),
+        (["up", "--port", "70000"], "--port must be 0 to 65524, not 70000"),
+        (["up", "--memory", "--store", "x"], "use only one of them"),
+        (["up", "--advertise", "host:port"], "--advertise must be HOST or HOST:PORT, not 'host:port'"),
+        (["produce", "T", "x", "--delay-level", "19"], "--delay-level must be 1 to 18, not 19"),
+        (["produce", "T", "x", "--count", "0"], "--count must be 1 or more, not 0"),
         (["fly"], "invalid choice: 'fly'"),
         ([], "COMMAND"),
     ],
 )
-def test_wrong_arguments_are_named(arguments: list[str], said: str) -> None:
+def test_invalid_arguments_are_reported(arguments: list[str], said: str) -> None:
     failed = pocketmq(*arguments)
     assert (failed.returncode, said in failed.stderr) == (2, True), failed.stderr
 
 
-def test_help_loads_none_of_the_servers() -> None:
+def test_help_does_not_import_the_servers() -> None:
     code = (
         "import sys; sys.argv = ['pocketmq', '--help']\n"
         "from pocketmq.__main__ import main\n"

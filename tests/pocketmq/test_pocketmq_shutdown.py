@@ -1,4 +1,4 @@
-"""`mqshutdown` finds our servers and nothing else."""
+"""`mqshutdown` finds our servers and no other processes."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ from pocketmq.cli.shutdown import is_server, main, running
         (["python3", "/usr/local/bin/mqnamesrv"], "namesrv"),
     ],
 )
-def test_servers_are_known_by_their_command_line(command_line: list[str], kind: str) -> None:
+def test_servers_are_recognised_by_command_line(command_line: list[str], kind: str) -> None:
     assert is_server(command_line, kind)
     assert not is_server(command_line, "namesrv" if kind == "broker" else "broker")
 
@@ -38,7 +38,7 @@ def test_servers_are_known_by_their_command_line(command_line: list[str], kind: 
         ["python", "-m", "brokers"],
     ],
 )
-def test_others_are_left_alone(command_line: list[str]) -> None:
+def test_other_processes_are_not_recognised(command_line: list[str]) -> None:
     assert not is_server(command_line, "broker")
 
 
@@ -46,13 +46,13 @@ def test_running_reads_proc(tmp_path: Path) -> None:
     for pid, words in {"11": ["python", "-m", "broker"], "12": ["python", "-m", "namesrv"], "13": []}.items():
         (tmp_path / pid).mkdir()
         (tmp_path / pid / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in words))
-    (tmp_path / "14").mkdir()  # ended between the look and the read
+    (tmp_path / "14").mkdir()  # a process that ended between listing and reading
     (tmp_path / "sys").mkdir()
     assert list(running("broker", tmp_path)) == [11]
     assert list(running("namesrv", tmp_path)) == [12]
 
 
-def test_a_server_found_gets_sigterm(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_server_receives_sigterm(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     monkeypatch.setattr("pocketmq.cli.shutdown.running", lambda kind: iter([child.pid]))
     try:
@@ -65,12 +65,12 @@ def test_a_server_found_gets_sigterm(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert f"Send shutdown request to mqbroker({child.pid}) OK" in capsys.readouterr().out
 
 
-def test_nothing_to_shut_down_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shutdown_without_servers_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pocketmq.cli.shutdown.running", lambda kind: iter([]))
     with pytest.raises(SystemExit) as ended:
         main(["namesrv"])
     assert ended.value.code == "No mqnamesrv running."
 
 
-def test_this_very_process_is_never_found() -> None:
+def test_own_process_is_not_found() -> None:
     assert os.getpid() not in [*running("broker"), *running("namesrv")]

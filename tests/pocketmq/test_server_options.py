@@ -1,4 +1,4 @@
-"""The commands, and the client under them, at servers that enforce TLS and ask who is there; and what they say otherwise."""
+"""Commands and client with servers that require TLS and credentials, and their error messages."""
 
 import asyncio
 import shutil
@@ -31,7 +31,7 @@ accounts:
 
 @dataclass
 class Guarded:
-    """The name server's address; files for the options beside it."""
+    """The name server's address, and files for the options."""
 
     namesrv: str
     operator: Path
@@ -45,7 +45,7 @@ class Guarded:
 
 
 def self_signed(folder: Path, name: str) -> tuple[str, str]:
-    """Paths of a certificate and of its key."""
+    """Create a certificate; return its path and that of its key."""
     if shutil.which("openssl") is None:
         pytest.skip("not found: openssl")
     cert, key = str(folder / f"{name}.pem"), str(folder / f"{name}.key")
@@ -101,7 +101,7 @@ Run = Callable[..., "asyncio.Future[tuple[int, str, str]]"]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """`await run("delay", "ls", ...)` -> exit code, what was printed, what was said on standard error."""
+    """`await run("delay", "ls", ...)` -> exit code, standard output, standard error."""
 
     def called(arguments: tuple[str, ...]) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as ended:
@@ -111,7 +111,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return lambda *arguments: asyncio.get_running_loop().run_in_executor(None, called, arguments)
 
 
-async def test_every_command_signs_and_speaks_tls(guarded: Guarded, run: Run) -> None:
+async def test_all_commands_sign_requests_and_use_tls(guarded: Guarded, run: Run) -> None:
     assert (await run("produce", "T", "now", *guarded.options))[::2] == (0, "")
     assert (await run("produce", "T", "later", "--delay", "1h", "--key", "k", *guarded.options))[::2] == (0, "")
     code, shown, said = await run("consume", "T", "--from-start", "--count", "1", *guarded.options)
@@ -122,33 +122,35 @@ async def test_every_command_signs_and_speaks_tls(guarded: Guarded, run: Run) ->
     assert "delivered" in (await run("delay", "now", "--key", "k", "--yes", *guarded.options))[1]
 
 
-async def test_credentials_lie_where_mqadmin_looks_for_them(
+async def test_credentials_are_found_in_mqadmins_default_place(
     guarded: Guarded, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ROCKETMQ_HOME", str(guarded.operator.parents[1]))
     assert (await run("produce", "T", "now", "-n", guarded.namesrv, "--tls", str(guarded.tls)))[0] == 0
 
 
-async def test_a_refusal_says_which_option_to_give(guarded: Guarded, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_error_for_a_refusal_names_the_option(guarded: Guarded, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ROCKETMQ_HOME", raising=False)
     by_tls = ["-n", guarded.namesrv, "--tls", str(guarded.tls)]
     for command in (["produce", "T", "x"], ["delay", "ls"], ["clock", "advance", "1s"]):
         code, _, said = await run(*command, *by_tls)
-        assert (code, "No accessKey is configured (not signed: give --credentials FILE" in said) == (1, True), said
+        assert (code, "No accessKey is configured (not signed: use --credentials FILE" in said) == (1, True), said
         code, _, said = await run(*command, *by_tls, "--credentials", str(guarded.reader))
         assert (code, f"(signed by {guarded.reader})" in said) == (1, True), said
 
 
 @pytest.mark.parametrize("command", [["produce", "T", "x"], ["consume", "T"], ["delay", "ls"], ["clock"]])
-async def test_plain_spoken_to_tls_says_which_option_to_give(guarded: Guarded, run: Run, command: list[str]) -> None:
+async def test_error_for_plain_connection_to_tls_server_names_the_option(
+    guarded: Guarded, run: Run, command: list[str]
+) -> None:
     code, _, said = await run(*command, "-n", guarded.namesrv)
     assert code == 1
-    assert f"{guarded.namesrv}: " in said and "a server that enforces TLS" in said and "(give --tls FILE" in said
+    assert f"{guarded.namesrv}: " in said and "a server that enforces TLS" in said and "(use --tls FILE" in said
     code, _, said = await run(*command, "-n", guarded.namesrv, "--tls", str(guarded.stranger))
     assert (code, "its certificate is not trusted (tls.client.trustCertPath)" in said) == (1, True), said
 
 
-async def test_tls_spoken_to_plain(run: Run, tmp_path: Path) -> None:
+async def test_tls_connection_to_plain_server(run: Run, tmp_path: Path) -> None:
     namesrv = NameServer(NamesrvConfig(listen_port=0, kv_config_path=""))
     await namesrv.start()
     try:
@@ -162,15 +164,15 @@ async def test_tls_spoken_to_plain(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "text", "named"),
     [
-        ("--credentials", "accessKey: operator\n", "accessKey and secretKey are needed"),
-        ("--credentials", "accessKey: [\n", "no YAML in line 2"),
+        ("--credentials", "accessKey: operator\n", "accessKey and secretKey are required"),
+        ("--credentials", "accessKey: [\n", "not valid YAML in line 2"),
         ("--credentials", None, "No such file"),
         ("--tls", "tls.client.authServer=perhaps\n", "expected true or false"),
         ("--tls", "tls.client.authServer=true\ntls.client.trustCertPath=/no.pem\n", "tls.client.trustCertPath=/no.pem"),
         ("--tls", None, "No such file"),
     ],
 )
-async def test_a_file_that_does_not_fit_is_named(
+async def test_error_for_an_invalid_file_names_it(
     run: Run, tmp_path: Path, option: str, text: str | None, named: str
 ) -> None:
     path = tmp_path / "file"
@@ -180,7 +182,7 @@ async def test_a_file_that_does_not_fit_is_named(
     assert (code, named in said) == (2, True), said
 
 
-async def test_the_client_signs_and_speaks_tls(guarded: Guarded) -> None:
+async def test_client_signs_requests_and_uses_tls(guarded: Guarded) -> None:
     access = Access.of_files(guarded.operator, guarded.tls)
     got: asyncio.Queue[bytes] = asyncio.Queue()
     consumer = PushConsumer(guarded.namesrv, "g", "first", access)
@@ -193,7 +195,7 @@ async def test_the_client_signs_and_speaks_tls(guarded: Guarded) -> None:
             assert {await got.get() for _ in range(3)} == {b"one", b"two", b"three"}
 
 
-def test_credentials_do_not_show_their_secret(tmp_path: Path) -> None:
+def test_credentials_repr_hides_the_secret(tmp_path: Path) -> None:
     path = written(tmp_path / "tools.yml", "accessKey: operator\nsecretKey: s3cret\nsecurityToken: t0ken\n")
     credentials = read_credentials(path)
     assert (credentials.secret_key, credentials.security_token) == ("s3cret", "t0ken")

@@ -1,4 +1,4 @@
-"""The pytest fixture, what `pocketmq delay` and `clock` say of its cluster, and the example that is made with it."""
+"""The pytest fixture, `pocketmq delay` and `clock` with its cluster, and the example that uses it."""
 
 import asyncio
 import importlib.util
@@ -49,7 +49,7 @@ async def send(namesrv: str, *messages: Message) -> None:
             await producer.send(message)
 
 
-def test_the_command_line_sees_and_changes_what_is_pending(pocketmq_cluster):  # noqa: F811
+def test_delay_command_lists_and_changes_pending_messages(pocketmq_cluster):  # noqa: F811
     cluster = pocketmq_cluster
     messages = [
         Message("Orders", b"a", keys="order-1", properties={"UNIQ_KEY": "A", "TIMER_DELAY_SEC": "1800"}),
@@ -64,14 +64,14 @@ def test_the_command_line_sees_and_changes_what_is_pending(pocketmq_cluster):  #
     table = lines(cluster, "delay", "ls", "--topic", "Orders", "--to", "+1h")
     assert [("level 5" in row, "order-" in row) for row in table[1:]] == [(True, True), (False, True)]
     assert "TIMER_DELAY_SEC: 1800" in lines(cluster, "delay", "show", "A")
-    assert lines(cluster, "delay", "count")[-1].split() == ["in", "all", "4"]
+    assert lines(cluster, "delay", "count")[-1].split() == ["total", "4"]
 
     refused = pocketmq(cluster, "delay", "cancel", "A", text="n\n")
     assert refused.returncode == 1 and "1 message(s), the first due" in refused.stderr
     assert lines(cluster, "delay", "cancel", "A", text="y\n")[0].startswith("cancelled A of Orders, due ")
     assert lines(cluster, "delay", "now", "--topic", "Other", "--yes")[0].startswith("delivered D of Other")
     gone = pocketmq(cluster, "delay", "cancel", "A", "--yes")
-    assert (gone.returncode, gone.stderr) == (1, "pocketmq delay cancel: nothing of that is pending\n")
+    assert (gone.returncode, gone.stderr) == (1, "pocketmq delay cancel: no such message is pending\n")
     assert [json.loads(line)["msgId"] for line in lines(cluster, "delay", "ls", "--json")] == ["B", "C"]
 
     (told,) = lines(cluster, "clock", "advance", "1d")
@@ -81,7 +81,7 @@ def test_the_command_line_sees_and_changes_what_is_pending(pocketmq_cluster):  #
     assert [sorted(line.split()[-1] for line in part) for part in consumed] == [["b", "c"], ["d"]]
 
 
-def test_time_passes_by_text_number_and_timedelta(pocketmq_cluster):  # noqa: F811
+def test_advance_accepts_text_number_and_timedelta(pocketmq_cluster):  # noqa: F811
     now_ms = pocketmq_cluster.now_ms
     for duration, ms in (("1h30m", 5_400_000), (250, 250), (timedelta(seconds=2), 2000)):
         now_ms += ms
@@ -89,12 +89,12 @@ def test_time_passes_by_text_number_and_timedelta(pocketmq_cluster):  # noqa: F8
 
 
 @pytest.mark.parametrize("text", ["", "30", "m", "30 m", "1m30", "-1m", "1.5h"])
-def test_what_is_no_duration_is_refused(text):
-    with pytest.raises(ValueError, match="is no duration: write"):
+def test_invalid_duration_is_refused(text):
+    with pytest.raises(ValueError, match="is not a duration: write"):
         parse_duration_ms(text)
 
 
-def test_a_broker_by_the_machines_clock_is_not_advanced(tmp_path):
+def test_broker_with_the_system_clock_is_not_advanced(tmp_path):
     from pocketmq.cli.processes import start_up
 
     server = start_up(tmp_path, "--memory")

@@ -1,4 +1,4 @@
-"""The wheel, installed outside the repository: its import names, its commands, and its use in somebody else's project."""
+"""The wheel, installed outside the repository: import names, commands, and use in another project."""
 
 import os
 import subprocess
@@ -48,7 +48,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Variables of a Python that has the wheel and our dependencies, and cannot see the repository."""
+    """Environment of a Python with the wheel and our dependencies, but without the repository."""
     target = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(target), str(wheel)]
     subprocess.run(command, check=True, timeout=280)
@@ -58,31 +58,29 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 
 
 def run(environment: dict[str, str], folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    # -S: the path file of the editable install is not read.
+    # -S: do not read the path file of the editable install.
     command = [sys.executable, "-S", *arguments]
     return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=120)
 
 
-def test_the_wheel_has_two_import_names_and_no_links(wheel: Path) -> None:
+def test_wheel_has_two_import_names_and_no_links(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         links = [info.filename for info in archive.infolist() if info.external_attr >> 16 & 0o170000 == 0o120000]
     top_level = {name.split("/")[0] for name in names}
     assert {name for name in top_level if not name.endswith(".dist-info")} == {"pocketmq", "pyspark_rocketmq"}
     assert links == []
-    assert {"pocketmq/py.typed", "pocketmq/broker/broker.py", "pocketmq/spark_analytics/page.html"} <= set(names)
+    assert {"pocketmq/py.typed", "pocketmq/broker/broker.py", "pocketmq/spark_analytics/commands/page.html"} <= set(names)
 
 
 @pytest.mark.parametrize("module", ["pocketmq", "pocketmq.namesrv", "pocketmq.broker", "pocketmq.spark_analytics"])
-def test_each_command_of_the_wheel_starts(environment: dict[str, str], tmp_path: Path, module: str) -> None:
+def test_commands_of_the_wheel_start(environment: dict[str, str], tmp_path: Path, module: str) -> None:
     done = run(environment, tmp_path, "-m", module, "--help")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("usage: ")
 
 
-def test_a_project_with_modules_of_the_same_names_uses_client_and_fixture(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_client_and_fixture_work_in_a_project_with_equal_module_names(environment: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "broker.py").write_text("OWN = True\n")
     for name in ("client", "store", "runtime"):
         (tmp_path / name).mkdir()
@@ -95,7 +93,7 @@ def test_a_project_with_modules_of_the_same_names_uses_client_and_fixture(
 
 
 @pytest.mark.spark
-def test_spark_finds_the_source_of_the_wheel(environment: dict[str, str], tmp_path: Path) -> None:
+def test_spark_finds_the_wheels_data_source(environment: dict[str, str], tmp_path: Path) -> None:
     script = "import pyspark_rocketmq, pocketmq; print(pyspark_rocketmq.DefaultSource.name(), pocketmq.__file__)"
     done = run(environment, tmp_path, "-c", script)
     assert done.returncode == 0, done.stderr

@@ -17,7 +17,7 @@ def golden_stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="session", autouse=True)
 def quick_jvm() -> Iterator[None]:
-    """JVMs that start quickly rather than run fast: the queries of these tests are small."""
+    """JVM options for a quick start instead of peak speed: the queries of these tests are small."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         yield
@@ -25,7 +25,7 @@ def quick_jvm() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def spark(quick_jvm: None) -> Iterator[Any]:
-    """The one session of all tests: starting it takes seconds."""
+    """Spark session shared by all tests, because starting one takes seconds."""
     from pocketmq.spark_analytics.session import local_session
 
     session = local_session(
@@ -40,7 +40,7 @@ def spark(quick_jvm: None) -> Iterator[Any]:
 
 @pytest.fixture
 def command(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
-    """`python -m pocketmq.spark_analytics ...` in the session of all tests, which it does not end; returns the exit code."""
+    """Return a runner for `python -m pocketmq.spark_analytics ...` in the shared session; it returns the exit code."""
     from pocketmq.spark_analytics import __main__
 
     class Lasting:

@@ -1,4 +1,4 @@
-"""CommitLogs made on the spot, golden ones, and a reading of both without a JVM."""
+"""Generated and golden CommitLogs, and a reader for both without a JVM."""
 
 import gzip
 import json
@@ -19,9 +19,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pocketmq.spark_analytics.columns import COLUMNS
-from pocketmq.spark_analytics.derived_columns import DERIVED_COLUMNS
-from pocketmq.spark_analytics.source import CommitLogReader
+from pocketmq.spark_analytics.decoding.columns import COLUMNS
+from pocketmq.spark_analytics.decoding.derived_columns import DERIVED_COLUMNS
+from pocketmq.spark_analytics.source.batch import CommitLogReader
 from pocketmq.store.format.layout import BLANK_MAGIC_CODE, BLANK_SIZE, BLANK_STRUCT, CONSUME_QUEUE_UNIT_STRUCT
 from pocketmq.store.format.message import Message
 from pocketmq.store.format.properties import encode_properties
@@ -43,14 +43,14 @@ HOST_V6 = bytes.fromhex("20010db8000000000000000000000001") + (10911).to_bytes(4
 
 
 def spark_schema(*names: str) -> StructType:
-    """The named columns, or the table's. Behind a column's name its type may stand: `body string`."""
+    """Return a schema of the named columns, or the default one. A name may be followed by a type: `body string`."""
     every = COLUMNS | DERIVED_COLUMNS
     typed = [(*name.split(), "") if " " in name else (name, every[name].spark_type) for name in names or COLUMNS]
     return StructType([StructField(name, TYPES[spark_type]) for name, spark_type, *_ in typed])
 
 
 def read(store: Path | str, *names: str, **options: Any) -> list[dict[str, Any]]:
-    """Every row of a store, as the tasks would yield them one after the other."""
+    """Return every row of a store, in the order in which tasks would yield them."""
     reader = CommitLogReader(spark_schema(*names), {"path": str(store)} | {k: str(v) for k, v in options.items()})
     return list(rows_of(reader))
 
@@ -68,10 +68,10 @@ def expected_records(name: str) -> list[dict[str, Any]]:
 
 
 class LogBuilder:
-    """Appends records as a broker does, file after file; `write` puts them on disk."""
+    """A CommitLog built like a broker's, file after file; `write` puts it on disk."""
 
     def __init__(self, *file_sizes: int, physical_offset: int = 0) -> None:
-        """The last of `file_sizes` serves for all further files."""
+        """The last of `file_sizes` is used for all further files."""
         self._file_sizes = list(file_sizes)
         self.files: list[tuple[int, bytearray]] = [(physical_offset, bytearray(file_sizes[0]))]
         self.position = 0
@@ -91,7 +91,7 @@ class LogBuilder:
         store_timestamp_ms: int = 1_700_000_000_000,
         **fields: int,
     ) -> int:
-        """Physical offset of the record that was appended."""
+        """Append a record; return its physical offset."""
         stored = properties if isinstance(properties, bytes) else encode_properties(properties).encode()
         message = Message(topic, 3, body, born_host, store_host, properties_bytes=stored, **fields)
         magic_code, topic_bytes = topic_part(topic.encode())
@@ -110,7 +110,7 @@ class LogBuilder:
         return physical_offset
 
     def truncate(self, physical_offset: int) -> None:
-        """Go on from there, leaving the bytes behind as they are, as a recovery does."""
+        """Continue at an earlier offset, leaving the bytes behind it unchanged, as a recovery does."""
         self.files = [file for file in self.files if file[0] <= physical_offset]
         self.position = physical_offset - self.files[-1][0]
         self.physical_offsets = [own for own in self.physical_offsets if own < physical_offset]
@@ -128,7 +128,7 @@ def physical_offsets(store: Path, **options: Any) -> list[int]:
 
 
 def write_queues(store: Path, up_to: int | None = None, **options: Any) -> Path:
-    """Write the ConsumeQueues of a log that is there, for records up to a physical offset; `options` are for reading it."""
+    """Write the ConsumeQueues of a log, for records up to a physical offset; `options` are for reading the log."""
     units: dict[tuple[str, int], bytes] = {}
     for row in read(store, "topic", "queueId", "physicalOffset", "storeSize", **options):
         if up_to is None or row["physicalOffset"] < up_to:

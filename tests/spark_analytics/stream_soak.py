@@ -1,9 +1,9 @@
-"""A real store is written while Spark follows it, and Spark is killed (-9) now and then: is each row in the sink once?
+"""Soak test: a store is written while Spark streams it and is killed (-9) now and then; each row must be in the sink once.
 
     python -m tests.spark_analytics.stream_soak 1000000 [--kills 3] [--folder DIR]
 
-Two processes beside this one: the writer, which is told how much to put next, and the follower, a local Spark with a Parquet
-sink and a checkpoint, killed with its JVM as soon as it has committed some micro-batches of what is being written.
+Runs two further processes: the writer, which is told how many messages to put next, and the follower, a local Spark with a
+Parquet sink and a checkpoint, killed with its JVM as soon as it has committed some micro-batches of the current messages.
 """
 
 import argparse
@@ -29,7 +29,7 @@ TOPICS = [f"Topic{number}" for number in range(8)]
 
 @dataclass(frozen=True)
 class SoakResult:
-    """`rows` are those of the sink; `distinct` of them differ in their key; `missing` keys are in none."""
+    """Result: `rows` in the sink, `distinct` keys among them, and `missing` keys."""
 
     kills: int
     rows: int
@@ -45,7 +45,7 @@ class SoakResult:
 
 
 def write(folder: str, file_size: int, per_second: int) -> None:
-    """Put as many messages as each line of standard input says, at a pace, and say when that is done."""
+    """For each line of standard input, put that many messages at a given rate, and report completion."""
     from pocketmq.runtime.clock import SystemClock
     from pocketmq.store.config import MessageStoreConfig
     from pocketmq.store.disk.file_disk import FileDisk
@@ -84,10 +84,10 @@ def write(folder: str, file_size: int, per_second: int) -> None:
 
 
 def follow(store: str, work: str, bytes_per_trigger: str, until_done: bool) -> None:
-    """Follow until killed; with `until_done`, what is there now and no further."""
+    """Stream until killed; with `until_done`, only the records that exist now."""
     from pocketmq.spark_analytics.session import local_session
 
-    # Most of the time goes into starting: nothing is compiled that a few micro-batches do not repay.
+    # Most of the time goes into starting, so compilation does not pay off for a few micro-batches.
     quick = {"spark_sql_codegen_wholeStage": "false", "spark_sql_codegen_factoryMode": "NO_CODEGEN"}
     spark = local_session("local[1]", spark_sql_shuffle_partitions="1", **quick)
     stream = spark.readStream.format("rocketmq").schema("topic string, physicalOffset bigint, keys string, body binary")
@@ -101,7 +101,7 @@ def follow(store: str, work: str, bytes_per_trigger: str, until_done: bool) -> N
 
 
 class Follower:
-    """The follower's process, with all that it starts."""
+    """The follower's process and its child processes."""
 
     def __init__(self, store: Path, work: Path, bytes_per_trigger: str, until_done: bool = False) -> None:
         self._work = work
@@ -112,22 +112,22 @@ class Follower:
         self._begun = committed(work)
 
     def wait_for_start(self) -> None:
-        """Until its query runs. Raises RuntimeError."""
+        """Wait until its query runs. Raises RuntimeError."""
         self._wait_until(lambda: (self._work / f"following.{self.process.pid}").exists())
 
     def wait_for_batches(self, count: int) -> None:
-        """Until it has committed so many micro-batches. Raises RuntimeError."""
+        """Wait until it has committed `count` micro-batches. Raises RuntimeError."""
         self._wait_until(lambda: committed(self._work) >= self._begun + count)
 
     def _wait_until(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + DEADLINE_S
         while not condition():
             if self.process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"the follower ended, or stands still:\n{self._log.read_text()[-4000:]}")
+                raise RuntimeError(f"the follower has ended or makes no progress:\n{self._log.read_text()[-4000:]}")
             time.sleep(0.01)
 
     def kill(self) -> None:
-        """At once: Python, JVM and workers; and wait until none is left that could still write."""
+        """Kill Python, JVM and workers, and wait until no process is left that could still write."""
         for pid in self._session():
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -138,7 +138,7 @@ class Follower:
             time.sleep(0.01)
 
     def _session(self) -> list[int]:
-        """The processes of the session that was started for it."""
+        """Return the processes of the follower's session."""
         found = []
         for name in filter(str.isdecimal, os.listdir("/proc")):
             try:
@@ -150,24 +150,24 @@ class Follower:
         return found
 
     def wait(self) -> None:
-        """For its end. Raises RuntimeError when it failed."""
+        """Wait for its end. Raises RuntimeError if it failed."""
         if self.process.wait(DEADLINE_S) != 0:
             raise RuntimeError(f"the follower failed:\n{self._log.read_text()[-4000:]}")
 
 
 def committed(work: Path) -> int:
-    """How many micro-batches the sink has."""
+    """Return the number of micro-batches in the sink."""
     folder = work / "sink" / "_spark_metadata"
     return sum(name.split(".")[0].isdecimal() for name in os.listdir(folder)) if folder.is_dir() else 0
 
 
-# --- together -------------------------------------------------------------------------------------------------------
+# --- soak test ------------------------------------------------------------------------------------------------------
 
 
 def soak(
     folder: Path, messages: int, kills: int = 3, *, file_size: int, bytes_per_trigger: str, per_second: int = 20_000
 ) -> SoakResult:
-    """Write, follow, kill; then let the follower finish, and look at the sink."""
+    """Write, stream and kill; then let the follower finish, and check the sink."""
     store, work = folder / "store", folder / "work"
     work.mkdir(parents=True)
     begun = time.monotonic()
@@ -204,7 +204,7 @@ def soak(
 
 
 def sink_result(work: Path, messages: int, kills: int, seconds: float, log_bytes: int) -> SoakResult:
-    """What the sink has, by its own list of files: a killed task may have left others."""
+    """Read the files listed by the sink; killed tasks may have left others."""
     import json
 
     names: set[str] = set()

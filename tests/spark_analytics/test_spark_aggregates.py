@@ -1,4 +1,4 @@
-"""Aggregates made by the reading tasks, held against the messages that a store has."""
+"""Aggregates computed by the reading tasks, compared with a store's messages."""
 
 import re
 from collections import defaultdict
@@ -10,9 +10,11 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
-from pocketmq.spark_analytics import aggregates, reader
-from pocketmq.spark_analytics.options import EPOCH, read_options
-from pocketmq.spark_analytics.source import CommitLogReader, RocketMQDataSource
+from pocketmq.spark_analytics.decoding import aggregates
+from pocketmq.spark_analytics.reading import reader
+from pocketmq.spark_analytics.reading.options import EPOCH, read_options
+from pocketmq.spark_analytics.source.batch import CommitLogReader
+from pocketmq.spark_analytics.source.data_source import RocketMQDataSource
 from tests.spark_analytics.spark_logs import LogBuilder, expected_records, rows_of, spark_schema
 
 pytestmark = pytest.mark.spark
@@ -22,9 +24,9 @@ ASKED = {"groupBy": "topic, queueId", "aggregates": "count, sum(storeSize), min(
 
 
 def partials(store: Path, **options: str) -> list[dict[str, Any]]:
-    """The rows that the tasks give."""
+    """Return the rows that the tasks yield."""
     source = RocketMQDataSource({"path": str(store), **options})
-    # Spark itself parses the text, in the JVM.
+    # In production the DDL is parsed by Spark's JVM.
     fields = re.findall("`([^`]+)` ([a-z]+)", source.schema())
     asked = source.reader(StructType([StructField(name, TYPES[kind]()) for name, kind in fields]))
     assert isinstance(asked, CommitLogReader)
@@ -47,7 +49,7 @@ def expected(name: str) -> dict[tuple[str, int], tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("split_size", ["100k", "1g"])
-def test_what_the_tasks_found_adds_up(golden_stores: dict[str, Path], split_size: str) -> None:
+def test_task_aggregates_add_up(golden_stores: dict[str, Path], split_size: str) -> None:
     found: dict[tuple[str, int], tuple[Any, ...]] = {}
     rows = partials(golden_stores["v4_clean"], maxPartitionBytes=split_size, **ASKED)
     for row in rows:
@@ -63,7 +65,7 @@ def test_what_the_tasks_found_adds_up(golden_stores: dict[str, Path], split_size
 
 @pytest.fixture
 def one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A store that one task reads, in very many windows."""
+    """A store that is read by one task, in many windows."""
     monkeypatch.setattr(reader.Walk.__init__, "__defaults__", (500, 500))
     log = LogBuilder(1 << 20)
     for number in range(1000):
@@ -72,21 +74,21 @@ def one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("rows_at_once", [1, 50, 1 << 17])
-def test_a_task_gives_a_row_for_each_group(one_file: Path, monkeypatch: pytest.MonkeyPatch, rows_at_once: int) -> None:
+def test_task_yields_one_row_per_group(one_file: Path, monkeypatch: pytest.MonkeyPatch, rows_at_once: int) -> None:
     monkeypatch.setattr(aggregates, "_ROWS_AT_ONCE", rows_at_once)
     monkeypatch.setattr(aggregates, "_TABLES_AT_ONCE", 3)
     rows = partials(one_file, groupBy="topic")
     assert sorted((row["topic"], row["count"]) for row in rows) == [("T0", 334), ("T1", 333), ("T2", 333)]
 
 
-def test_without_groups_a_task_gives_one_row(one_file: Path) -> None:
+def test_task_without_groups_yields_one_row(one_file: Path) -> None:
     (row,) = partials(one_file, aggregates="count, max(queueId)")
     assert list(row) == ["count", "max(queueId)"] and row["count"] == 1000
     assert partials(one_file, aggregates="count") == [{"count": 1000}]
     assert partials(one_file, aggregates="count", topic="absent") == []
 
 
-def test_a_task_that_aggregates_reads_more_than_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_aggregating_tasks_get_larger_splits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     plain = read_options({"path": "/store"})
     aggregated = read_options({"path": "/store", "aggregates": "count"})
@@ -97,7 +99,7 @@ def test_a_task_that_aggregates_reads_more_than_another(monkeypatch: pytest.Monk
         assert given.split_size(total * mib) == 64 * mib
 
 
-def test_spark_adds_up(spark: Any, golden_stores: dict[str, Path]) -> None:
+def test_spark_sums_task_aggregates(spark: Any, golden_stores: dict[str, Path]) -> None:
     source = spark.read.format("rocketmq").options(**ASKED, maxPartitionBytes="200k")
     frame = source.load(str(golden_stores["v4_clean"]))
     assert frame.dtypes[2:] == [
@@ -116,12 +118,12 @@ def test_spark_adds_up(spark: Any, golden_stores: dict[str, Path]) -> None:
         ({"groupBy": "properties"}, "option groupBy names properties: it must be a column that is a number, a time"),
         ({"aggregates": "sum(topic)"}, r"option aggregates has 'sum\(topic\)': it must be count, or sum, min or max"),
         ({"aggregates": "avg(storeSize)"}, "option aggregates has 'avg"),
-        ({"groupBy": "topic", "columns": "topic"}, "not together with columns"),
-        ({"groupBy": "topic", "mode": "PERMISSIVE"}, "not together with columns or mode PERMISSIVE"),
+        ({"groupBy": "topic", "columns": "topic"}, "cannot be combined with columns"),
+        ({"groupBy": "topic", "mode": "PERMISSIVE"}, "cannot be combined with columns or mode PERMISSIVE"),
     ],
 )
-def test_what_cannot_be_meant_is_named(options: dict[str, str], says: str) -> None:
+def test_invalid_aggregation_options_are_reported(options: dict[str, str], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         RocketMQDataSource({"path": "/store", **options}).schema()
-    with pytest.raises(ValueError, match="make their own schema"):
+    with pytest.raises(ValueError, match="define the schema"):
         CommitLogReader(spark_schema("topic"), {"path": "/store", "groupBy": "topic", "aggregates": "count"})

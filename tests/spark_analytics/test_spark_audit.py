@@ -1,4 +1,4 @@
-"""The audit: what it finds, and what it leaves to a broker's next start."""
+"""The audit's findings, and the differences that a broker repairs at its next start."""
 
 import json
 from collections.abc import Callable
@@ -21,21 +21,21 @@ def findings(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     return shown
 
 
-def test_golden_stores_are_sound(
+def test_golden_stores_are_consistent(
     command: Command, golden_stores: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command("audit", golden_stores["v4_clean"], golden_stores["v5_clean"], "--index") == 0
     assert capsys.readouterr().out == "sound: 2,602 records in 68 queues\n"
 
 
-def test_what_a_kill_left_is_a_note(
+def test_undispatched_record_after_kill_is_a_note(
     command: Command, golden_stores: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command("audit", golden_stores["v4_kill9"], "--json") == 0
     assert {row["severity"] for row in findings(capsys)} <= {"note"}
 
 
-def test_a_torn_record_is_the_end_of_the_log(
+def test_torn_last_record_is_not_a_finding(
     command: Command, golden_stores: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command("audit", golden_stores["v4_torn_body"]) == 0
@@ -43,7 +43,7 @@ def test_a_torn_record_is_the_end_of_the_log(
 
 
 def log_of(queue_offsets: list[int], file_size: int = 10_000) -> LogBuilder:
-    """A record for each of some queue offsets of one queue."""
+    """Return a log of one queue with a record for each of some queue offsets."""
     log = LogBuilder(file_size)
     position = field_position(RECORD_FIXED, "queue_offset", 0)
     for number, queue_offset in enumerate(queue_offsets):
@@ -53,7 +53,7 @@ def log_of(queue_offsets: list[int], file_size: int = 10_000) -> LogBuilder:
 
 
 def damaged_store(folder: Path) -> tuple[Path, list[int]]:
-    """Twelve records in one queue, of which some are damaged, or their units; their physical offsets."""
+    """Create a queue of twelve records, some of them damaged or with wrong units; return (store, physical offsets)."""
     log = log_of(list(range(12)))
     store = write_queues(log.write(folder), up_to=log.physical_offsets[10])
     own = log.physical_offsets
@@ -71,7 +71,7 @@ def damaged_store(folder: Path) -> tuple[Path, list[int]]:
     return store, own
 
 
-def test_everything_at_once(command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_kinds_of_damage_are_found(command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store, own = damaged_store(tmp_path)
     assert command("audit", store, "--json") == 1
     seen = {(row["severity"], row["kind"], row["physicalOffset"]) for row in findings(capsys)}
@@ -87,7 +87,9 @@ def test_everything_at_once(command: Command, tmp_path: Path, capsys: pytest.Cap
     assert "NOT SOUND: 12 records in 1 queues" in text
 
 
-def test_queue_behind_the_log_is_a_note(command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_queue_that_lags_behind_the_log_is_a_note(
+    command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     log = log_of([0, 1, 2, 3])
     store = write_queues(log.write(tmp_path), up_to=log.physical_offsets[2])
     assert command("audit", store, "--json") == 0
@@ -95,7 +97,7 @@ def test_queue_behind_the_log_is_a_note(command: Command, tmp_path: Path, capsys
 
 
 def overwrite(store: Path, physical_offset: int) -> None:
-    """Put other bytes where a record of the first file begins."""
+    """Overwrite the beginning of a record in the first file."""
     path = min((store / "commitlog").iterdir())
     data = bytearray(path.read_bytes())
     data[physical_offset : physical_offset + 8] = b"\xff" * 8
@@ -112,7 +114,7 @@ def test_damaged_bytes_and_gaps(command: Command, tmp_path: Path, capsys: pytest
     assert seen >= {("damaged bytes", log.physical_offsets[2]), ("gap", None)}
 
 
-def test_damage_that_only_queues_know_to_be_none_of_the_end(
+def test_damaged_last_record_is_found_through_its_queue_unit(
     command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = log_of(list(range(6)))
@@ -124,7 +126,7 @@ def test_damage_that_only_queues_know_to_be_none_of_the_end(
     assert seen >= {("error", "damaged bytes", damaged), ("error", "unit without record", damaged)}
 
 
-def test_audit_wants_whole_stores(golden_stores: dict[str, Path], command: Command, capsys: Any) -> None:
+def test_audit_refuses_single_log_file(golden_stores: dict[str, Path], command: Command, capsys: Any) -> None:
     file = sorted((golden_stores["v4_clean"] / "commitlog").iterdir())[0]
     assert command("audit", file) == 2
     assert f"error: no store at {file}" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Bodies decompressed and as text; damage under each mode; columns that are there only when asked for."""
+"""Decompressed bodies and bodies as text; damage in each mode; derived columns."""
 
 import zlib
 from collections.abc import Callable
@@ -9,9 +9,9 @@ import lz4.frame
 import pytest
 import zstandard
 
-from pocketmq.spark_analytics import bodies
-from pocketmq.spark_analytics.damage import DamagedRecordError
-from pocketmq.spark_analytics.source import RocketMQDataSource
+from pocketmq.spark_analytics.decoding import bodies
+from pocketmq.spark_analytics.reading.damage import DamagedRecordError
+from pocketmq.spark_analytics.source.data_source import RocketMQDataSource
 from tests.spark_analytics.spark_logs import LogBuilder, expected_records, read
 
 pytestmark = pytest.mark.spark
@@ -33,7 +33,7 @@ def compressed(tmp_path: Path) -> Path:
     return log.write(tmp_path)
 
 
-def test_bodies_as_they_were_sent(compressed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_bodies_are_decompressed(compressed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = [TEXT, TEXT, TEXT, TEXT, b"short", TEXT, b""]
     assert [row["body"] for row in read(compressed, "body", bodyAs="plain")] == expected
     assert [row["body"] for row in read(compressed, "body")][:2] == [TEXT, zlib.compress(TEXT)]
@@ -83,7 +83,7 @@ def bomb() -> bytes:
     ],
     ids=["zlib", "zlib cut", "lz4", "lz4 cut", "zstd", "zstd cut", "unknown", "bomb"],
 )
-def test_a_body_that_does_not_decompress_is_damage(tmp_path: Path, body: bytes, sys_flag: int) -> None:
+def test_undecompressable_body_is_damage(tmp_path: Path, body: bytes, sys_flag: int) -> None:
     log = LogBuilder(1 << 20)
     log.append(b"first")
     own = log.append(body, sys_flag=sys_flag)
@@ -91,7 +91,7 @@ def test_a_body_that_does_not_decompress_is_damage(tmp_path: Path, body: bytes, 
     store = log.write(tmp_path)
     assert [row["body"] for row in read(store, "body")][1] == body
     assert len(read(store, "topic", bodyAs="plain")) == 3, "nobody asked for the body"
-    with pytest.raises(DamagedRecordError, match=f"physical offset {own} of .*: its body does not decompress"):
+    with pytest.raises(DamagedRecordError, match=f"physical offset {own} of .*: its body cannot be decompressed"):
         read(store, "body", bodyAs="plain")
     dropped = read(store, "physicalOffset", "body", bodyAs="plain", mode="DROPMALFORMED")
     assert [row["body"] for row in dropped] == [b"first", b"last"]
@@ -102,11 +102,11 @@ def test_a_body_that_does_not_decompress_is_damage(tmp_path: Path, body: bytes, 
     assert [row["_corrupt_record"] for row in shown] == [None, record, None]
 
 
-def test_damaged_bytes_are_rows_of_their_own(tmp_path: Path) -> None:
+def test_permissive_mode_yields_rows_for_damaged_bytes(tmp_path: Path) -> None:
     log = LogBuilder(20_000)
     while len(log.files) < 2:
         log.append(b"b" * 40)
-    # One record is no record any more; of another the lengths do not add up.
+    # One record is no longer a valid record, of another the lengths do not add up.
     first, second = log.physical_offsets[10], log.physical_offsets[20]
     size = log.physical_offsets[1]
     log.files[0][1][first : first + size] = b"x" * size
@@ -157,7 +157,7 @@ def test_deliver_times(tmp_path: Path) -> None:
     assert first["deliverTime"] == time(STORED_MS + 180_000)
 
 
-def test_where_a_message_really_belongs(tmp_path: Path) -> None:
+def test_real_topic_and_queue_of_waiting_messages(tmp_path: Path) -> None:
     log = LogBuilder(20_000)
     real = {"REAL_TOPIC": "Orders", "REAL_QID": "7"}
     for topic in ("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", "RMQ_SYS_TRANS_HALF_TOPIC", "%RETRY%G"):
@@ -180,7 +180,7 @@ def test_derived_columns_of_golden_stores(golden_stores: dict[str, Path], name: 
         assert row["delayLevel"] == (int(properties["DELAY"]) if "DELAY" in properties else None)
 
 
-def test_a_wrong_crc_shows(tmp_path: Path) -> None:
+def test_wrong_crc_is_reported(tmp_path: Path) -> None:
     log = LogBuilder(2000)
     for _ in range(3):
         log.append(b"some body")
@@ -188,16 +188,16 @@ def test_a_wrong_crc_shows(tmp_path: Path) -> None:
     assert [row["crcOk"] for row in read(log.write(tmp_path), "crcOk")] == [True, False, True]
 
 
-def test_columns_may_be_named_by_an_option(tmp_path: Path) -> None:
+def test_columns_option_selects_columns(tmp_path: Path) -> None:
     store = str(LogBuilder(1000).write(tmp_path))
     source = RocketMQDataSource({"path": store, "columns": "topic, msgId,body", "bodyas": "json"})
     assert source.schema() == "`topic` string NOT NULL, `msgId` string NOT NULL, `body` string"
     with pytest.raises(ValueError, match="unknown column msgid: did you mean msgId"):
         RocketMQDataSource({"path": store, "columns": "msgid"}).schema()
-    with pytest.raises(ValueError, match="option columns is topic, the schema has others: give one of the two"):
+    with pytest.raises(ValueError, match="option columns is topic, the schema has others: use only one of them"):
         read(store, "queueId", columns="topic")
 
 
-def test_a_table_that_there_is_not_is_named() -> None:
+def test_unknown_table_is_refused() -> None:
     with pytest.raises(ValueError, match="option table is message: did you mean messages"):
         RocketMQDataSource({"path": "/store", "table": "message"}).schema()

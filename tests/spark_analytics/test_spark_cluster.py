@@ -1,4 +1,4 @@
-"""A standalone cluster of processes of its own, whose workers have the libraries and get our packages as a zip."""
+"""A standalone cluster in separate processes, whose workers have the libraries and get our packages as a zip."""
 
 import ast
 import os
@@ -51,7 +51,7 @@ print(repr((spark_analytics.__file__, places, counts, codes, exported)))
 
 @contextmanager
 def daemon(environment: dict[str, str], name: str, *arguments: str, says: str) -> Iterator[str]:
-    """One of Spark's daemons; what it said that `says` finds."""
+    """Run one of Spark's daemons; yield the match of `says` in its output."""
     kept: deque[str] = deque(maxlen=50)
     program = [f"{environment['SPARK_HOME']}/bin/spark-class", f"{DEPLOY}.{name}", "--host", "127.0.0.1"]
     with subprocess.Popen(
@@ -75,7 +75,7 @@ def daemon(environment: dict[str, str], name: str, *arguments: str, says: str) -
 
 
 def python_without_us(folder: Path) -> Path:
-    """A Python that has our libraries, but none of our packages: path files of an editable install mean nothing to it."""
+    """Create a Python with our libraries but without our packages: it ignores the path files of an editable install."""
     libraries = os.pathsep.join(dict.fromkeys(sysconfig.get_paths()[kind] for kind in ("purelib", "platlib")))
     program = folder / "python"
     program.write_text(
@@ -93,7 +93,7 @@ def zip_as_documented(folder: Path) -> Path:
     return packed
 
 
-def test_a_standalone_cluster_runs_the_same_jobs_from_a_zip(
+def test_standalone_cluster_runs_jobs_from_a_zip(
     golden_stores: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import pyspark

@@ -1,4 +1,4 @@
-"""`python -m pocketmq.spark_analytics COMMAND`: its arguments, and how it ends."""
+"""Commands of `python -m pocketmq.spark_analytics`: arguments, exit codes and signals."""
 
 import signal
 import subprocess
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.spark
         (["{folder}/new", "--delay-level", "1s 5x"], "5x"),
     ],
 )
-def test_bad_arguments_are_named(
+def test_bad_arguments_are_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
 ) -> None:
     (tmp_path / "new" / "commitlog").mkdir(parents=True)
@@ -32,7 +32,7 @@ def test_bad_arguments_are_named(
 
 
 class EndedSession:
-    """A session that is used, and then comes the SIGTERM: Spark answers nothing any more."""
+    """A session during whose use SIGTERM arrives: afterwards Spark answers no calls."""
 
     class sparkContext:
         @staticmethod
@@ -67,12 +67,12 @@ def test_sigterm_ends_every_command(
     assert ended.value.code == 128 + signal.SIGTERM
     said = capfd.readouterr()
     assert said.out == "" and "Error" not in said.err
-    # Nothing that a later run would take for data.
+    # Nothing is left that a later run would take for data.
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] in ([], ["lock"])
 
 
 def test_sigterm_ends_the_report(golden_stores: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("JDK_JAVA_OPTIONS")  # a JVM as the command itself asks for it
+    monkeypatch.delenv("JDK_JAVA_OPTIONS")  # use the command's own JVM options
     with subprocess.Popen(
         [sys.executable, "-m", "pocketmq.spark_analytics", "report", str(golden_stores["v4_clean"]), "--out", "out"],
         cwd=tmp_path,
@@ -84,7 +84,7 @@ def test_sigterm_ends_the_report(golden_stores: dict[str, Path], tmp_path: Path,
             if line.startswith("reading:"):
                 break
         process.send_signal(signal.SIGTERM)
-        # The JVM holds the pipe too: its end is the end of both.
+        # The JVM also holds the pipe, so reading to the end waits for both processes.
         rest = process.stderr.read()
         assert process.wait(60) == 128 + signal.SIGTERM
     assert "Traceback" not in rest

@@ -1,4 +1,4 @@
-"""Exports: every record once, whatever happens between."""
+"""Exports: every record exactly once, even after kills."""
 
 import json
 import shutil
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.dataset
 import pytest
 
-from pocketmq.spark_analytics import export as export_module
+from pocketmq.spark_analytics.commands import export as export_module
 from tests.spark_analytics.spark_logs import LogBuilder, expected_records
 
 pytestmark = pytest.mark.spark
@@ -59,7 +59,9 @@ class GrowingStore:
         return self
 
 
-def test_only_what_is_new_and_once(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_new_record_is_exported_once_despite_kills(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store, out = GrowingStore(tmp_path / "store").grow(20), tmp_path / "out"
     assert command("export", store.folder, "--out", out) == 0
     assert offsets(out) == store.log.physical_offsets
@@ -72,14 +74,14 @@ def test_only_what_is_new_and_once(command: Command, tmp_path: Path, monkeypatch
     def die(*arguments: Any) -> None:
         raise Killed
 
-    # Before the commit: the staging folder is full, and nothing counts.
+    # Killed before the commit: the staging folder is full, but nothing has been exported.
     store.grow(5)
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(export_module._State, "commit", die)
         command("export", store.folder, "--out", out)
     assert len(offsets(out)) == 20 and list(out.rglob("staging/**/*.parquet"))
     store.grow(5)
-    # After it, with one file in its place and the others not yet: all of it counts.
+    # Killed after the commit, with one of several files moved: everything has been exported.
     move = export_module._State._move
     with monkeypatch.context() as patch, pytest.raises(Killed):
         moved: list[str] = []
@@ -98,7 +100,9 @@ def test_only_what_is_new_and_once(command: Command, tmp_path: Path, monkeypatch
     assert not (out / "_rocketmq" / "staging").exists()
 
 
-def test_text_formats_topics_and_refusals(command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_formats_topic_option_and_refused_exports(
+    command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     store = GrowingStore(tmp_path / "store").grow(6)
     assert command("export", store.folder, "--out", tmp_path / "j", "--format", "json", "--body-as", "string") == 0
     rows = [json.loads(line) for path in (tmp_path / "j").rglob("*.json") if path.parent.name != "_rocketmq"
@@ -113,5 +117,5 @@ def test_text_formats_topics_and_refusals(command: Command, tmp_path: Path, caps
     shutil.rmtree(store.folder)
     LogBuilder(300).write(store.folder)
     assert command("export", store.folder, "--out", tmp_path / "j", "--format", "json", "--body-as", "string") == 1
-    assert "it is another store, or lost its end" in capsys.readouterr().err
+    assert "it is another store, or its log was truncated" in capsys.readouterr().err
     assert command("export", store.folder, "--out", "s3://bucket/x") == 2

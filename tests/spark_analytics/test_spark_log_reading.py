@@ -1,4 +1,4 @@
-"""What is read from a log: which records, and each of their fields. No JVM is needed for this."""
+"""Reading a log without a JVM: the records found, and each of their fields."""
 
 import base64
 import hashlib
@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.spark_analytics import splits
-from pocketmq.spark_analytics.damage import DamagedRecordError
-from pocketmq.spark_analytics.places import LogFile
-from pocketmq.spark_analytics.properties import PropertyTable
-from pocketmq.spark_analytics.reader import Ending, Walk
+from pocketmq.spark_analytics.decoding.properties import PropertyTable
+from pocketmq.spark_analytics.files.places import LogFile
+from pocketmq.spark_analytics.reading import split_planning
+from pocketmq.spark_analytics.reading.damage import DamagedRecordError
+from pocketmq.spark_analytics.reading.reader import Ending, Walk
 from pocketmq.store.format.layout import MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2
 from pocketmq.store.format.message import Message
 from pocketmq.store.format.properties import decode_properties
@@ -36,7 +36,7 @@ def time(ms: int) -> datetime:
 
 
 def as_expected(row: dict[str, Any]) -> dict[str, Any]:
-    """A row in the terms of the golden expectation."""
+    """Return a row in the form of the golden expectation."""
     values = {name: row[name] for name in SAME_NAMED}
     body = row["body"]
     values |= {"bodyCRC": row["bodyCrc"], "bodyLen": len(body), "bodySha256": hashlib.sha256(body).hexdigest()}
@@ -88,13 +88,13 @@ def record_image(physical_offset: int) -> bytes:
 
 
 @pytest.mark.parametrize("split_size", SPLIT_SIZES)
-def test_bodies_that_hold_the_magic_or_a_whole_record_are_bodies(tmp_path: Path, split_size: int) -> None:
+def test_record_images_inside_bodies_are_not_read_as_records(tmp_path: Path, split_size: int) -> None:
     log = LogBuilder(20_000)
     log.append()
     for magic in (MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2):
         log.append(b"\xda" * 50 + magic.to_bytes(4, "big", signed=True) * 40)
     log.append(record_image(7))
-    log.append(record_image(log.next_physical_offset + 88))  # claims the very place at which it lies
+    log.append(record_image(log.next_physical_offset + 88))  # claims exactly the offset at which it is stored
     log.append()
     assert physical_offsets(log.write(tmp_path), maxPartitionBytes=split_size) == log.physical_offsets
 
@@ -113,7 +113,7 @@ def test_old_records_behind_a_truncation_are_not_read(tmp_path: Path, split_size
 def test_old_records_behind_the_end_of_a_full_file_are_not_read(
     tmp_path: Path, split_size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(splits, "FULL_FILE_TAIL", 4000)
+    monkeypatch.setattr(split_planning, "FULL_FILE_TAIL", 4000)
     log = LogBuilder(20_000)
     cut = [log.append(b"old" * 20) for _ in range(110)][105]
     log.truncate(cut)
@@ -158,7 +158,7 @@ def test_a_record_cut_anywhere_up_to_its_topic_is_left_out(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("split_size", SPLIT_SIZES)
 @pytest.mark.parametrize("what", ["a record", "the end", "the beginning", "all"])
-def test_damage_in_a_file_that_others_follow_is_no_end(tmp_path: Path, split_size: int, what: str) -> None:
+def test_damage_before_the_last_file_does_not_end_the_log(tmp_path: Path, split_size: int, what: str) -> None:
     log = LogBuilder(1000)
     while len(log.files) < 4:
         log.append()
@@ -181,8 +181,8 @@ def test_damage_in_a_file_that_others_follow_is_no_end(tmp_path: Path, split_siz
 
 
 @pytest.mark.parametrize("split_size", SPLIT_SIZES)
-def test_what_fills_a_file_is_damaged_if_it_says_another_size(tmp_path: Path, split_size: int) -> None:
-    """Also where a split ends with the record in front of it, so that another task looks at what comes next."""
+def test_filler_with_wrong_size_is_damage(tmp_path: Path, split_size: int) -> None:
+    """Also if a split ends with the record before the filler, so that another task would read what follows."""
     log = LogBuilder(1000)
     while len(log.files) < 3:
         log.append(b"x" * 20)
@@ -198,8 +198,8 @@ def test_what_fills_a_file_is_damaged_if_it_says_another_size(tmp_path: Path, sp
 
 
 def damaged_store(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, LogBuilder]:
-    """A large log whose first file has a damaged record in its middle and a sound end."""
-    monkeypatch.setattr(splits, "FULL_FILE_TAIL", 2000)
+    """Create a large log whose first file has a damaged record in the middle and an intact end."""
+    monkeypatch.setattr(split_planning, "FULL_FILE_TAIL", 2000)
     log = LogBuilder(20_000)
     while len(log.files) < 2:
         log.append()
@@ -207,7 +207,7 @@ def damaged_store(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, 
 
 
 @pytest.mark.parametrize("at", [4, 84], ids=["magic", "body length"])
-def test_a_damaged_record_ends_the_reading_or_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+def test_damaged_record_fails_the_query_or_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     _, log = damaged_store(tmp_path, monkeypatch)
     damaged = log.physical_offsets[50]
     log.files[0][1][damaged + at] ^= 0x7F
@@ -220,7 +220,7 @@ def test_a_damaged_record_ends_the_reading_or_is_dropped(tmp_path: Path, monkeyp
 
 @pytest.mark.parametrize("split_size", [100, 317, 1 << 30])
 @pytest.mark.parametrize("wrong", [1, -1, 64, 200, 1 << 30])
-def test_a_wrong_length_costs_one_record(tmp_path: Path, split_size: int, wrong: int) -> None:
+def test_wrong_length_loses_only_one_record(tmp_path: Path, split_size: int, wrong: int) -> None:
     log = LogBuilder(1500)
     for number in range(25):
         log.append(b"x" * (number % 7 * 20))
@@ -235,7 +235,7 @@ def test_a_wrong_length_costs_one_record(tmp_path: Path, split_size: int, wrong:
 
 
 @pytest.mark.parametrize("topic", ["T", "long" * 40], ids=["v1", "v2"])
-def test_hosts_of_both_kinds_in_one_window(tmp_path: Path, topic: str) -> None:
+def test_ipv4_and_ipv6_hosts_in_one_window(tmp_path: Path, topic: str) -> None:
     log = LogBuilder(20_000)
     hosts = [(HOST, HOST), (HOST_V6, HOST), (HOST, HOST_V6), (HOST_V6, HOST_V6), (HOST, HOST)]
     for number, (born_host, store_host) in enumerate(hosts):
@@ -273,7 +273,7 @@ def test_properties_are_read_as_the_store_reads_them(strings: list[bytes]) -> No
         assert table.value_of(name).to_pylist() == [properties.get(name) for properties in expected]
 
 
-def test_topics_that_are_no_text_are_still_read(tmp_path: Path) -> None:
+def test_topics_with_invalid_utf8_are_read(tmp_path: Path) -> None:
     log = LogBuilder(2000)
     log.append(topic="Tx", properties=b"KEYS\x01\xff\x02TAGS\x01t")
     at = log.files[0][1].index(b"Tx")
@@ -283,19 +283,19 @@ def test_topics_that_are_no_text_are_still_read(tmp_path: Path) -> None:
     assert (first["topic"], first["keys"], first["tags"]) == ("T\ufffd", "\ufffd", "t")
 
 
-def test_a_clock_out_of_all_bounds_does_not_wrap(tmp_path: Path) -> None:
+def test_extreme_timestamps_are_clipped(tmp_path: Path) -> None:
     log = LogBuilder(2000)
     log.append(born_timestamp_ms=2**63 - 1)
     log.append(born_timestamp_ms=-(2**63))
     log.write(tmp_path)
-    from pocketmq.spark_analytics.columns import Records
+    from pocketmq.spark_analytics.decoding.columns import Records
 
     (window,) = Walk(LogFile(str(tmp_path / "commitlog" / f"{0:020}"), 0, 2000), 0, log.position)
     late, early = Records.of(window).timestamps_us("born_timestamp_ms").tolist()
     assert late > 2**62 and early < -(2**62)
 
 
-def test_a_store_where_nothing_was_stored_is_empty(tmp_path: Path) -> None:
+def test_new_store_is_empty(tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     assert read(tmp_path) == []
     (tmp_path / "commitlog" / f"{0:020}").write_bytes(bytes(4096))
@@ -317,7 +317,7 @@ def test_a_store_may_be_named_by_its_root_folder_file_or_glob(tmp_path: Path) ->
     assert physical_offsets(tmp_path / "[b]") == log.physical_offsets
 
 
-def test_reading_leaves_the_store_as_it_was(golden_stores: dict[str, Path]) -> None:
+def test_reading_does_not_change_the_store(golden_stores: dict[str, Path]) -> None:
     store = golden_stores["v4_kill9"]
 
     def state() -> dict[str, tuple[int, int]]:

@@ -1,17 +1,17 @@
-"""Files of a log that were cut short or are missing, with others behind them."""
+"""Log files that were truncated or are missing, with other files behind them."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from pocketmq.spark_analytics import splits
-from pocketmq.spark_analytics.damage import DamagedRecordError
+from pocketmq.spark_analytics.reading import split_planning
+from pocketmq.spark_analytics.reading.damage import DamagedRecordError
 from tests.spark_analytics.spark_logs import LogBuilder, physical_offsets, read, write_queues
 
 pytestmark = pytest.mark.spark
 
-# Of 98 bytes each, so that a file of 1000 bytes has ten.
+# Records have 98 bytes, so that a file of 1000 bytes holds ten.
 SIZE = 98
 SPLIT_SIZES = (100, 317, 1 << 30)
 
@@ -24,7 +24,7 @@ def five_files(folder: Path, topics: tuple[str, ...] = ("T",)) -> tuple[Path, Lo
 
 
 def cut(store: Path, start: int, size: int) -> Path:
-    """Leave the first `size` bytes of the file that begins at `start`."""
+    """Truncate the file that begins at `start` to `size` bytes."""
     path = store / "commitlog" / f"{start:020}"
     path.write_bytes(path.read_bytes()[:size])
     return path
@@ -36,14 +36,14 @@ def remove(store: Path, start: int) -> None:
 
 @pytest.fixture(params=[64 << 20, 300], ids=["whole files", "tails"])
 def looked_at(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How much of a file is searched for its end: all, or as little as of large files."""
-    monkeypatch.setattr(splits, "FULL_FILE_TAIL", request.param)
+    """Size of a file's tail that is searched for its end: the whole file, or a small part as in large files."""
+    monkeypatch.setattr(split_planning, "FULL_FILE_TAIL", request.param)
 
 
 @pytest.mark.usefixtures("looked_at")
 @pytest.mark.parametrize("split_size", SPLIT_SIZES)
 @pytest.mark.parametrize("size", [0, 3, 500, 4 * SIZE, 8 * SIZE, 10 * SIZE - 1])
-def test_a_file_cut_short_is_damage_from_its_last_whole_record_on(tmp_path: Path, split_size: int, size: int) -> None:
+def test_truncated_file_is_damaged_behind_its_last_complete_record(tmp_path: Path, split_size: int, size: int) -> None:
     store, log = five_files(tmp_path)
     path = cut(store, 1000, size)
     begin = 1000 + size // SIZE * SIZE
@@ -63,7 +63,7 @@ def test_a_file_cut_short_is_damage_from_its_last_whole_record_on(tmp_path: Path
 
 @pytest.mark.usefixtures("looked_at")
 @pytest.mark.parametrize("split_size", SPLIT_SIZES)
-def test_a_missing_file_is_damage_behind_the_one_before(tmp_path: Path, split_size: int) -> None:
+def test_missing_file_is_damage_behind_the_previous_file(tmp_path: Path, split_size: int) -> None:
     store, log = five_files(tmp_path)
     remove(store, 1000)
     remove(store, 2000)
@@ -77,7 +77,7 @@ def test_a_missing_file_is_damage_behind_the_one_before(tmp_path: Path, split_si
     assert physical_offsets(store, maxPartitionBytes=split_size, mode="PERMISSIVE") == sorted([*left, 1000])
 
 
-def test_damage_within_a_file_that_was_cut(tmp_path: Path) -> None:
+def test_damage_within_a_truncated_file(tmp_path: Path) -> None:
     log = LogBuilder(1000)
     while len(log.files) < 3:
         log.append(b"a body")
@@ -89,13 +89,13 @@ def test_damage_within_a_file_that_was_cut(tmp_path: Path) -> None:
     assert physical_offsets(store, mode="PERMISSIVE") == sorted([*kept, 2 * SIZE, 7 * SIZE])
 
 
-def test_a_file_cut_within_what_fills_it_has_lost_nothing(tmp_path: Path) -> None:
+def test_file_truncated_within_its_filler_has_lost_no_record(tmp_path: Path) -> None:
     store, log = five_files(tmp_path)
     cut(store, 1000, 10 * SIZE + 8)
     assert physical_offsets(store) == log.physical_offsets
 
 
-def test_only_what_is_wanted_is_missed(tmp_path: Path) -> None:
+def test_loss_outside_the_selection_is_ignored(tmp_path: Path) -> None:
     store, log = five_files(tmp_path)
     cut(store, 1000, 5 * SIZE)
     begin = 1000 + 5 * SIZE
@@ -107,7 +107,7 @@ def test_only_what_is_wanted_is_missed(tmp_path: Path) -> None:
     assert physical_offsets(store, mode="PERMISSIVE", startingOffset=1700, endingOffset=1800) == [1700]
 
 
-def test_a_topic_is_missed_where_its_queues_name_lost_records(tmp_path: Path) -> None:
+def test_loss_of_a_topic_is_found_through_its_queues(tmp_path: Path) -> None:
     store, log = five_files(tmp_path, ("A", "B", *["C"] * 8))
     write_queues(store)
     of_a = log.physical_offsets[::10]
@@ -125,10 +125,10 @@ def test_a_topic_is_missed_where_its_queues_name_lost_records(tmp_path: Path) ->
         physical_offsets(store, topic="A")
 
 
-def test_a_shorter_last_file_is_where_the_log_ends(tmp_path: Path) -> None:
+def test_log_ends_in_a_truncated_last_file(tmp_path: Path) -> None:
     store, log = five_files(tmp_path)
     whole = 3000 + 4 * SIZE
-    (store / "commitlog" / f"{4000:020}").write_bytes(bytes(1000))  # made ahead
+    (store / "commitlog" / f"{4000:020}").write_bytes(bytes(1000))  # preallocated
     cut(store, 3000, 4 * SIZE + 20)
     assert physical_offsets(store) == [own for own in log.physical_offsets if own < whole]
 
@@ -139,7 +139,7 @@ def test_a_log_may_begin_anywhere(tmp_path: Path) -> None:
     assert physical_offsets(store) == [own for own in log.physical_offsets if own >= 1000]
 
 
-def test_who_names_files_may_leave_some_out(tmp_path: Path) -> None:
+def test_files_may_be_left_out_of_an_explicit_list(tmp_path: Path) -> None:
     store, log = five_files(tmp_path)
     left = [own for own in log.physical_offsets if 1000 <= own < 2000 or 3000 <= own < 4000]
     paths = json.dumps([str(store / "commitlog" / f"{start:020}") for start in (1000, 3000)])
@@ -153,7 +153,7 @@ def test_who_names_files_may_leave_some_out(tmp_path: Path) -> None:
         physical_offsets(store, path="", paths=json.dumps([str(store), str(store / "commitlog" / f"{0:020}")]))
 
 
-def test_a_log_that_a_broker_spreads_over_folders(tmp_path: Path) -> None:
+def test_log_spread_over_several_folders(tmp_path: Path) -> None:
     log = LogBuilder(1000)
     while len(log.files) < 5:
         log.append(b"a body")
@@ -165,7 +165,7 @@ def test_a_log_that_a_broker_spreads_over_folders(tmp_path: Path) -> None:
         physical_offsets(folders[0])
 
 
-def test_two_brokers_do_not_stand_in_for_each_other(tmp_path: Path) -> None:
+def test_files_of_another_broker_do_not_fill_a_gap(tmp_path: Path) -> None:
     store, _ = five_files(tmp_path / "a")
     five_files(tmp_path / "b")
     remove(store, 1000)

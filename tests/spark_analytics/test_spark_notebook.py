@@ -1,4 +1,4 @@
-"""The notebook of docs/, run as it stands on a store of Apache's."""
+"""The notebook in docs/, executed unchanged on a store of Apache's broker."""
 
 import json
 from pathlib import Path
@@ -14,12 +14,12 @@ NOTEBOOK = Path(__file__).parents[2] / "docs" / "spark.ipynb"
 
 
 def shown(cell: Any) -> str:
-    """All that a cell has put out, as text."""
+    """Return a cell's outputs as text."""
     return "".join(output.get("text", "") or output["data"].get("text/plain", "") for output in cell["outputs"])
 
 
-@pytest.mark.timeout(600)  # a Spark of its own
-def test_the_notebook_runs_and_tells(
+@pytest.mark.timeout(600)  # starts its own Spark
+def test_notebook_runs_and_shows_results(
     golden_stores: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ROCKETMQ_STORE", str(golden_stores["v4_clean"]))
@@ -31,9 +31,9 @@ def test_the_notebook_runs_and_tells(
     text = "\n".join(told)
     assert "GoldenNormal       910" in text and "image/png" in json.dumps(notebook.cells)
     assert "GoldenPartGroup" in text and "117" in text  # the largest lag of a queue
-    assert "dead letter" in told[-2] and "given back 3 times" in told[-2]
+    assert "dead letter" in told[-2] and "sent back 3 times" in told[-2]
 
 
-def test_it_is_kept_without_what_a_run_put_out() -> None:
+def test_notebook_is_stored_without_outputs() -> None:
     cells = json.loads(NOTEBOOK.read_text())["cells"]
     assert all(cell.get("outputs", []) == [] and cell.get("execution_count") is None for cell in cells)

@@ -18,9 +18,11 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from pocketmq.spark_analytics import places, pruning, splits
-from pocketmq.spark_analytics.options import read_options, size_option
-from pocketmq.spark_analytics.source import CommitLogReader, FilteringCommitLogReader, RocketMQDataSource
+from pocketmq.spark_analytics.files import places
+from pocketmq.spark_analytics.reading import pruning, split_planning
+from pocketmq.spark_analytics.reading.options import read_options, size_option
+from pocketmq.spark_analytics.source.batch import CommitLogReader, FilteringCommitLogReader
+from pocketmq.spark_analytics.source.data_source import RocketMQDataSource
 from tests.spark_analytics.spark_logs import LogBuilder, physical_offsets, read, rows_of, spark_schema
 
 pytestmark = pytest.mark.spark
@@ -38,7 +40,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def parameter_id(value: object) -> str:
-    """The same text in each process of a parallel run, which the text of a function is not."""
+    """Return an id that is the same in each process of a parallel run, unlike a function's repr."""
     return "matches" if callable(value) else str(value)
 
 
@@ -70,14 +72,14 @@ def at(second: int) -> datetime:
     ],
     ids=parameter_id,
 )
-def test_what_a_filter_excludes_is_not_read(store: Path, filter_: Filter, matches: Any) -> None:
+def test_excluded_records_are_not_read(store: Path, filter_: Filter, matches: Any) -> None:
     names = ("topic", "physicalOffset", "storeTimestamp")
     reader = FilteringCommitLogReader(spark_schema(*names), {"path": str(store), "maxPartitionBytes": "500"})
     assert list(reader.pushFilters([filter_])) == [filter_], "Spark has to apply it as well"
     assert list(rows_of(reader)) == [row for row in read(store, *names) if matches(row)]
 
 
-def test_filters_add_up(store: Path) -> None:
+def test_filters_are_combined(store: Path) -> None:
     reader = FilteringCommitLogReader(spark_schema("physicalOffset"), {"path": str(store)})
     list(reader.pushFilters([EqualTo(("topic",), "T0"), LessThan(("physicalOffset",), 1000)]))
     list(reader.pushFilters([In(("topic",), ("T0", "T1")), GreaterThan(("physicalOffset",), 97)]))
@@ -91,7 +93,7 @@ def test_splits_outside_the_wanted_physical_offsets_are_not_planned(store: Path)
     assert 0 < len(reader.partitions()) < every / 3
 
 
-def test_only_the_columns_asked_for_in_their_order(store: Path) -> None:
+def test_requested_columns_in_requested_order(store: Path) -> None:
     assert [*read(store, "storeSize", "topic")[0].items()] == [("storeSize", 97), ("topic", "T0")]
 
 
@@ -110,33 +112,37 @@ def test_only_the_columns_asked_for_in_their_order(store: Path) -> None:
             "column tags may be null in mode FAILFAST: leave NOT NULL",
         ),
         (StructType([StructField("topic", StringType(), False)]), {"mode": "PERMISSIVE"}, "topic may be null in mode PERM"),
-        (spark_schema(), {"path": ""}, "no store named"),
+        (spark_schema(), {"path": ""}, "no store given"),
         (spark_schema(), {"mode": "LOUD"}, "option mode is LOUD: it must be one of FAILFAST, PERMISSIVE, DROPMALFORMED"),
         (spark_schema(), {"maxPartitionBytes": "-3"}, "option maxPartitionBytes is '-3': it must be a positive size"),
         (spark_schema(), {"maxPartitionBytes": "0"}, "option maxPartitionBytes is '0'"),
         (spark_schema(), {"topics": "T"}, "unknown option topics: did you mean topic"),
-        (spark_schema(), {"xyz": "T"}, "unknown option xyz: there are path, paths, table, columns"),
-        (spark_schema(), {"topic": "a,,b"}, "option topic is 'a,,b': it must be names with commas between"),
-        (spark_schema(), {"queueId": "1,x"}, "option queueId is 'x': it must be a whole number from 0 to"),
-        (spark_schema(), {"startingOffset": "-1"}, "option startingOffset is '-1': it must be a whole number from 0 to"),
+        (spark_schema(), {"xyz": "T"}, "unknown option xyz: known names are path, paths, table, columns"),
+        (spark_schema(), {"topic": "a,,b"}, "option topic is 'a,,b': it must be a comma-separated list of names"),
+        (spark_schema(), {"queueId": "1,x"}, "option queueId is 'x': it must be an integer from 0 to"),
+        (spark_schema(), {"startingOffset": "-1"}, "option startingOffset is '-1': it must be an integer from 0 to"),
         (
             spark_schema(),
             {"endingTimestamp": "noon"},
             "option endingTimestamp is 'noon': it must be ms since",
         ),
-        (spark_schema(), {"startingOffset": "7", "endingOffset": "6"}, "startingOffset is 7: it must not be behind .*, 6"),
+        (
+            spark_schema(),
+            {"startingOffset": "7", "endingOffset": "6"},
+            "startingOffset is 7: it must not be greater than .*, 6",
+        ),
         (spark_schema(), {"bodyAs": "text"}, "option bodyAs is text: it must be one of stored, plain, string, json"),
         (spark_schema(), {"delayLevel": "1s 5x"}, "messageDelayLevel: level 2 is '5x': its unit must be one of s m h d"),
-        (spark_schema(), {"paths": "/a"}, "option paths is '/a': it must be a JSON array of texts"),
+        (spark_schema(), {"paths": "/a"}, "option paths is '/a': it must be a JSON array of strings"),
         (spark_schema(), {"ignoreMissingFiles": "1"}, "option ignoreMissingFiles is '1': it must be true or false"),
     ],
 )
-def test_bad_schemas_and_options_are_named(schema: StructType, options: dict[str, str], says: str) -> None:
+def test_bad_schemas_and_options_are_reported(schema: StructType, options: dict[str, str], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         CommitLogReader(schema, {"path": "/store"} | options)
 
 
-def test_filters_are_taken_only_when_asked_for() -> None:
+def test_filters_are_pushed_only_with_the_option() -> None:
     kinds = {
         value: type(RocketMQDataSource({"path": "/store", "pushFilters": value}).reader(spark_schema()))
         for value in ("true", "false")
@@ -155,7 +161,7 @@ def test_sizes(text: str, size: int) -> None:
     ("processors", "total", "size"),
     [(2, 1 << 30, 256 << 20), (2, 100, 128 << 20), (8, 1 << 30, 128 << 20), (2, 50 << 30, 512 << 20)],
 )
-def test_a_task_gets_half_of_what_comes_to_a_processor_within_limits(
+def test_split_size_is_half_a_processors_share_within_limits(
     processors: int, total: int, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: processors)
@@ -163,13 +169,13 @@ def test_a_task_gets_half_of_what_comes_to_a_processor_within_limits(
     assert read_options({"path": "/store", "maxpartitionbytes": "64m"}).split_size(total) == 64 << 20
 
 
-def test_what_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_stores_are_reported(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=f"no store at {tmp_path}/absent"):
         read(tmp_path / "absent")
     with pytest.raises(FileNotFoundError, match=f"no commit log in {tmp_path}: neither a folder"):
         read(tmp_path)
     (tmp_path / "notes").write_text("no record")
-    with pytest.raises(FileNotFoundError, match="notes is no CommitLog file"):
+    with pytest.raises(FileNotFoundError, match="notes is not a CommitLog file"):
         read(tmp_path / "notes")
 
 
@@ -190,20 +196,20 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     ],
     ids=parameter_id,
 )
-def test_what_the_options_exclude_is_not_given(store: Path, options: dict[str, Any], matches: Any) -> None:
+def test_options_exclude_records(store: Path, options: dict[str, Any], matches: Any) -> None:
     names = ("topic", "physicalOffset", "storeTimestamp")
     rows = read(store, *names, maxPartitionBytes=500, **options)
     assert rows == [row for row in read(store, *names) if matches(row)]
 
 
-def test_times_are_looked_for_and_not_read_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_bounds_are_found_by_binary_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pruning, "STRETCH", 2000)
     monkeypatch.setattr(pruning, "_PROBE_SIZE", 500)
-    monkeypatch.setattr(splits, "FULL_FILE_TAIL", 5000)
+    monkeypatch.setattr(split_planning, "FULL_FILE_TAIL", 5000)
     log = LogBuilder(200_000)
     second_ms = 1000
     for number in range(6000):
-        # Of two records the later one was stored before the other, by a clock that was set back.
+        # Of two records the later one has the earlier store time, from a clock that was set back.
         log.append(store_timestamp_ms=T0_MS + (number ^ 1) * second_ms)
     assert len(log.files) > 2
     store = log.write(tmp_path)
@@ -216,7 +222,7 @@ def test_times_are_looked_for_and_not_read_through(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize("first", [0, 1, 700, 1400, 1999])
 @pytest.mark.parametrize("count", [1, 50, 1999])
-def test_times_are_found_to_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int, count: int) -> None:
+def test_time_bounds_are_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int, count: int) -> None:
     monkeypatch.setattr(pruning, "STRETCH", 300)
     monkeypatch.setattr(pruning, "_PROBE_SIZE", 100)
     log = LogBuilder(50_000)

@@ -1,4 +1,4 @@
-"""The report's page: its numbers as people read them, and a browser that opens it."""
+"""The report's HTML page: number formats, and rendering in a browser."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from matplotlib.image import imread
 
-from pocketmq.spark_analytics.page import page, shown_table
+from pocketmq.spark_analytics.commands.page import page, shown_table
 from pocketmq.spark_analytics.pipelines.consistency import FINDINGS_MAX, counted
 
 pytestmark = pytest.mark.spark
@@ -36,20 +36,20 @@ def made_page(hours: int = 3) -> str:
     return page(tables, ["/the/store"], [("messages", "7", False)], T0)
 
 
-def test_the_fullest_hours_are_shown_first() -> None:
+def test_hours_with_most_messages_are_shown_first() -> None:
     shown = shown_table("volume", "By topic and hour", volume(60))
     assert shown.rows[0] == ["orders", "2026-01-03 11:00", "159", "3 MiB"]
     assert (len(shown.rows), shown.left_out) == (50, 70)
 
 
-def test_a_long_time_is_plotted_by_days() -> None:
+def test_long_period_is_plotted_by_day() -> None:
     by_hours, by_days = made_page(24), made_page(60 * 24)
     assert "messages an hour" in by_hours
     assert "messages a day" in by_days and "messages an hour" not in by_days
     assert len(by_days) < 3 * len(by_hours)
 
 
-def test_bytes_are_told_in_one_way() -> None:
+def test_sizes_have_one_format() -> None:
     assert all(f">{text}</text>" in made_page() for text in ("2 MiB", "4 MiB", "6 MiB", "8 MiB"))
 
 
@@ -62,7 +62,7 @@ def test_bytes_are_told_in_one_way() -> None:
         (1, FINDINGS_MAX - 1, {"error": "1", "note": "999 or more"}),
     ],
 )
-def test_findings_that_were_not_listed_are_not_denied(errors: int, notes: int, told: dict[str, str]) -> None:
+def test_cut_list_of_findings_is_marked(errors: int, notes: int, told: dict[str, str]) -> None:
     assert counted([{"severity": "error"}] * errors + [{"severity": "note"}] * notes) == told
 
 
@@ -70,14 +70,14 @@ def test_findings_that_were_not_listed_are_not_denied(errors: int, notes: int, t
 
 
 def opened(html: str, folder: Path, width: int) -> tuple[Any, list[str]]:
-    """(pixels of the page as headless Chromium shows it, what its console says)."""
+    """Return (pixels of the page in headless Chromium, lines of its console)."""
     browser = next(filter(None, map(shutil.which, CHROMIUM)), None)
     if browser is None:
         if os.environ.get("CI") == "true":
             pytest.fail("no Chromium")
         pytest.skip("no Chromium")
     (folder / "report.html").write_text(html, encoding="utf-8")
-    # --no-sandbox: it will not run as root otherwise, and the page is ours.
+    # --no-sandbox is needed to run as root; the page is trusted.
     done = subprocess.run(
         [browser, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", f"--user-data-dir={folder}/own"]
         + [f"--window-size={width},2000", f"--screenshot={folder}/shown.png", f"file://{folder}/report.html"],
@@ -90,7 +90,7 @@ def opened(html: str, folder: Path, width: int) -> tuple[Any, list[str]]:
 
 
 @pytest.mark.parametrize("width", [1400, 400])
-def test_a_browser_shows_the_page_and_complains_of_nothing(tmp_path: Path, width: int) -> None:
+def test_browser_shows_the_page_without_errors(tmp_path: Path, width: int) -> None:
     pixels, console = opened(made_page(), tmp_path, width)
     assert console == []
     assert pixels.shape[:2] == (2000, width)
@@ -99,7 +99,7 @@ def test_a_browser_shows_the_page_and_complains_of_nothing(tmp_path: Path, width
     assert (colours == SERIES_0).all(axis=-1).sum() > 2000
 
 
-def test_the_page_lets_a_browser_fetch_nothing(tmp_path: Path) -> None:
+def test_page_forbids_fetching_resources(tmp_path: Path) -> None:
     planted = made_page().replace("<footer", '<img src="http://127.0.0.1:9/spy.png"><script>alert(1)</script><footer')
     _, console = opened(planted, tmp_path, 400)
     assert any("spy.png" in line and "Content Security Policy" in line for line in console), console

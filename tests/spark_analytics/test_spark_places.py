@@ -1,4 +1,4 @@
-"""Stores on other file systems than the local one, several at once, and files that go while they are read."""
+"""Stores on remote file systems, several stores at once, and files deleted during a read."""
 
 import json
 import os
@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pocketmq.spark_analytics import places
-from pocketmq.spark_analytics.places import MissingFileError, log_files
-from pocketmq.spark_analytics.source import CommitLogReader
+from pocketmq.spark_analytics.files import places
+from pocketmq.spark_analytics.files.places import MissingFileError, log_files
+from pocketmq.spark_analytics.source.batch import CommitLogReader
 from tests.spark_analytics.spark_logs import LogBuilder, physical_offsets, read, rows_of, spark_schema
 
 pytestmark = pytest.mark.spark
@@ -39,7 +39,7 @@ def test_a_store_behind_an_url(golden_stores: dict[str, Path], memory_store: str
 
 @pytest.mark.parametrize("options", [{}, {"topic": "GoldenDelay"}], ids=str)
 def test_tasks_open_urls_for_themselves(spark: Any, golden_stores: dict[str, Path], options: dict[str, str]) -> None:
-    """`local://` is no path to us, but one to fsspec in every process."""
+    """`local://` is an fsspec URL that every process must resolve itself."""
     pytest.importorskip("fsspec")
     source = spark.read.format("rocketmq").options(columns="topic,physicalOffset,storePath", **options)
     rows = source.load(f"local://{golden_stores['v4_clean']}").orderBy("physicalOffset").collect()
@@ -48,7 +48,7 @@ def test_tasks_open_urls_for_themselves(spark: Any, golden_stores: dict[str, Pat
     assert {row.storePath.partition("://")[0] for row in rows} == {"local"}
 
 
-def test_pyarrow_gets_no_topic_to_read_as_part_of_an_uri(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pyarrow_file_system_is_made_without_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("fsspec")
     fs: Any = pytest.importorskip("pyarrow.fs")
     asked = []
@@ -64,18 +64,18 @@ def test_pyarrow_gets_no_topic_to_read_as_part_of_an_uri(monkeypatch: pytest.Mon
     assert asked == ["nosuch://bucket/"]
 
 
-def test_what_is_not_there_behind_an_url_is_named(memory_store: str) -> None:
+def test_missing_remote_store_is_reported(memory_store: str) -> None:
     with pytest.raises(FileNotFoundError, match="no store at memory://stores/b"):
         log_files("memory://stores/b")
 
 
-def test_a_scheme_that_nobody_knows() -> None:
+def test_unknown_url_scheme() -> None:
     pytest.importorskip("fsspec")
     with pytest.raises(ImportError, match="nosuch://bucket/store: .*nosuch"):
         log_files("nosuch://bucket/store")
 
 
-def test_without_fsspec_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_fsspec_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fsspec", None)
     with pytest.raises(ImportError, match="s3://bucket/store: reading s3:// needs fsspec: pip install fsspec"):
         log_files("s3://bucket/store")
@@ -97,7 +97,7 @@ def test_several_stores_in_one_table(golden_stores: dict[str, Path]) -> None:
     assert {os.path.dirname(os.path.dirname(row["storePath"])) for row in rows} == set(paths)
 
 
-def test_a_file_that_retention_deletes_meanwhile(tmp_path: Path) -> None:
+def test_file_deleted_by_retention_during_a_query(tmp_path: Path) -> None:
     log = LogBuilder(1000)
     while len(log.files) < 3:
         log.append()
@@ -110,7 +110,7 @@ def test_a_file_that_retention_deletes_meanwhile(tmp_path: Path) -> None:
         content = first.read_bytes()
         first.unlink()
         if ignored == "false":
-            with pytest.raises(MissingFileError, match="was deleted since the query was planned, .*ignoreMissingFiles"):
+            with pytest.raises(MissingFileError, match="was deleted after the query was planned, .*ignoreMissingFiles"):
                 [list(reader.read(partition)) for partition in partitions]
         else:
             rows = [row for partition in partitions for batch in reader.read(partition) for row in batch.to_pylist()]
@@ -118,7 +118,7 @@ def test_a_file_that_retention_deletes_meanwhile(tmp_path: Path) -> None:
         first.write_bytes(content)
 
 
-def test_a_file_that_goes_while_it_is_planned_was_never_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_deleted_during_planning_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = LogBuilder(1000)
     while len(log.files) < 3:
         log.append()
@@ -130,6 +130,6 @@ def test_a_file_that_goes_while_it_is_planned_was_never_there(tmp_path: Path, mo
             Path(path).unlink(missing_ok=True)
         return opened(path)
 
-    for module in ("splits", "reader", "places"):
+    for module in ("reading.split_planning", "reading.reader", "files.places"):
         monkeypatch.setattr(f"pocketmq.spark_analytics.{module}.open_file", open_once)
     assert physical_offsets(store) == [own for own in log.physical_offsets if own >= 1000]

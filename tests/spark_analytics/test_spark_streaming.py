@@ -1,4 +1,4 @@
-"""Following a log that is being written."""
+"""Streaming a log that is being written."""
 
 import os
 import threading
@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
-from pocketmq.spark_analytics import log_tail, places, streaming
-from pocketmq.spark_analytics.damage import DamagedRecordError
-from pocketmq.spark_analytics.log_tail import LogTail
-from pocketmq.spark_analytics.places import log_files
-from pocketmq.spark_analytics.streaming import CommitLogStreamReader, LostRecordsError
+from pocketmq.spark_analytics.files import places
+from pocketmq.spark_analytics.files.places import log_files
+from pocketmq.spark_analytics.reading import log_tail
+from pocketmq.spark_analytics.reading.damage import DamagedRecordError
+from pocketmq.spark_analytics.reading.log_tail import LogTail
+from pocketmq.spark_analytics.source.data_source import streaming
+from pocketmq.spark_analytics.source.streaming import CommitLogStreamReader, LostRecordsError
 from tests.spark_analytics.spark_logs import LogBuilder, spark_schema
 from tests.spark_analytics.stream_soak import soak
 
@@ -21,7 +23,7 @@ FILE_SIZE = 64 << 10
 
 
 class LiveLog:
-    """A log whose files are made ahead; records appear in them byte by byte, as a test wants it."""
+    """A log with preallocated files, in which records appear byte by byte, as a test requires."""
 
     def __init__(self, store: Path, physical_offset: int = 0) -> None:
         self.builder = LogBuilder(FILE_SIZE, physical_offset=physical_offset)
@@ -30,19 +32,19 @@ class LiveLog:
         self.flush()
 
     def append(self, count: int = 1, body: bytes = b"x" * 1000, **fields: Any) -> list[int]:
-        """Physical offsets of whole records."""
+        """Append complete records; return their physical offsets."""
         found = [self.builder.append(body, **fields) for _ in range(count)]
         self.flush()
         return found
 
     def flush(self, part: int | None = None) -> None:
-        """All that was appended is there, of the last record the first `part` bytes only."""
+        """Write all appended records, of the last one only the first `part` bytes."""
         for base, data in [*self.builder.files, (self.builder.files[-1][0] + FILE_SIZE, bytearray(FILE_SIZE))]:
             shown = bytearray(data)
             if part is not None and base <= self.builder.physical_offsets[-1] < base + FILE_SIZE:
                 position = self.builder.physical_offsets[-1] - base
                 shown[position + part :] = bytes(len(shown) - position - part)
-            # In place: a file of a log is never shorter for a moment.
+            # In place: a log file never becomes shorter, even for a moment.
             descriptor = os.open(self.path(base), os.O_WRONLY | os.O_CREAT)
             os.pwrite(descriptor, shown, 0)
             os.close(descriptor)
@@ -56,14 +58,14 @@ class LiveLog:
 
 
 class Query:
-    """What Spark does with a reader, batch after batch."""
+    """Spark's use of a reader, batch after batch."""
 
     def __init__(self, store: Path | str, start: dict[str, Any] | None = None, **options: str) -> None:
         self.reader = CommitLogStreamReader(spark_schema("physicalOffset", "topic"), {"path": str(store), **options})
         self.offset = self.reader.initialOffset() if start is None else start
 
     def batch(self) -> list[int]:
-        """Physical offsets of the rows of the next micro-batch."""
+        """Return the physical offsets of the rows of the next micro-batch."""
         end = self.reader.latestOffset(self.offset, self.reader.getDefaultReadLimit())
         rows = self.rows(self.offset, end)
         self.offset = end
@@ -84,7 +86,7 @@ def live(tmp_path: Path) -> LiveLog:
     return LiveLog(tmp_path)
 
 
-def test_each_record_comes_once_and_over_the_ends_of_files(live: LiveLog) -> None:
+def test_each_record_is_returned_once_across_files(live: LiveLog) -> None:
     query = Query(live.store)
     assert query.offset == {"physicalOffset": 0}
     assert query.batch() == []
@@ -99,12 +101,12 @@ def test_each_record_comes_once_and_over_the_ends_of_files(live: LiveLog) -> Non
     assert query.offset == {"physicalOffset": live.end} == query.reader.reportLatestOffset()
 
 
-def test_a_query_goes_on_from_its_checkpoint(live: LiveLog) -> None:
+def test_query_continues_from_its_checkpoint(live: LiveLog) -> None:
     first = Query(live.store)
     live.append(70)
     assert len(first.batch()) == 70
     behind = live.append(100)
-    # Planned before the crash, planned again after it: the same rows.
+    # A batch planned before the crash and again after it has the same rows.
     end = first.reader.latestOffset(first.offset, ReadAllAvailable())
     live.append(5)
     second = Query(live.store, first.offset)
@@ -114,7 +116,7 @@ def test_a_query_goes_on_from_its_checkpoint(live: LiveLog) -> None:
 
 
 @pytest.mark.parametrize("part", [10, 40, 88, 300, 1000, 1095, -1])
-def test_a_record_counts_when_its_last_byte_is_there(live: LiveLog, part: int) -> None:
+def test_record_is_returned_once_complete(live: LiveLog, part: int) -> None:
     live.append(3)
     query = Query(live.store)
     assert len(query.batch()) == 3
@@ -127,8 +129,8 @@ def test_a_record_counts_when_its_last_byte_is_there(live: LiveLog, part: int) -
     assert query.batch() == [offset]
 
 
-def test_a_torn_record_in_front_of_whole_ones_is_waited_for(live: LiveLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A copy of many records at once may be seen from its end; bytes that stay as they are, are what the log has."""
+def test_torn_record_before_complete_ones_is_awaited(live: LiveLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When many records are copied at once, the last ones may become visible first; bytes that stay invalid are damage."""
     offsets = live.append(6)
     whole = live.path(0).read_bytes()
     torn = bytearray(whole)
@@ -148,7 +150,7 @@ def test_a_torn_record_in_front_of_whole_ones_is_waited_for(live: LiveLog, monke
 
 
 def test_old_records_behind_the_end_are_not_read(live: LiveLog) -> None:
-    """What a recovery cut off may stand there still, whole and at its own offsets."""
+    """Records cut off by a recovery may still be there, intact and at their own offsets."""
     live.append(50)
     live.builder.truncate(live.builder.physical_offsets[30])
     live.append(1, b"z" * 990)
@@ -160,7 +162,7 @@ def test_old_records_behind_the_end_are_not_read(live: LiveLog) -> None:
 @pytest.mark.parametrize("size, batches", [("1", 60), ("9k", 30), ("120k", 3), ("1g", 1)])
 def test_micro_batches_of_a_size(live: LiveLog, size: str, batches: int) -> None:
     offsets = live.append(60, b"x" * 5000)
-    # The rest of a full file may have what was a record once, at its own offset.
+    # Behind the end of a full file there may be an old record at its own offset.
     record = offsets[1] - offsets[0]
     rest = FILE_SIZE % record
     stale = LogBuilder(rest, physical_offset=2 * FILE_SIZE - rest + 8)
@@ -177,7 +179,7 @@ def test_micro_batches_of_a_size(live: LiveLog, size: str, batches: int) -> None
     assert isinstance(query.reader.getDefaultReadLimit(), ReadMaxBytes)
 
 
-def test_what_is_available_now(live: LiveLog) -> None:
+def test_trigger_available_now(live: LiveLog) -> None:
     before = live.append(80)
     query = Query(live.store, maxBytesPerTrigger="20k")
     query.reader.prepareForTriggerAvailableNow()
@@ -189,7 +191,7 @@ def test_what_is_available_now(live: LiveLog) -> None:
 
 
 @pytest.mark.parametrize("starting", ["latest", "exact", "within", "earliest"])
-def test_where_a_query_begins(live: LiveLog, starting: str) -> None:
+def test_starting_offsets(live: LiveLog, starting: str) -> None:
     before = live.append(80)
     place = {"exact": str(before[40]), "within": str(before[40] - 1)}.get(starting, starting)
     query = Query(live.store, startingOffsets=place)
@@ -198,7 +200,7 @@ def test_where_a_query_begins(live: LiveLog, starting: str) -> None:
     assert query.batch() == expected
 
 
-def test_rows_and_columns_are_chosen_as_in_a_batch_read(live: LiveLog) -> None:
+def test_rows_and_columns_are_selected_as_in_a_batch_read(live: LiveLog) -> None:
     live.append(3)
     wanted = live.append(2, topic="Other")
     assert Query(live.store, topic="Other").batch() == wanted
@@ -227,7 +229,7 @@ def test_several_stores_each_have_an_offset(tmp_path: Path) -> None:
 # --- lost records ---------------------------------------------------------------------------------------------------
 
 
-def test_records_that_retention_deleted_end_the_query_unless_it_may_go_on(live: LiveLog) -> None:
+def test_records_deleted_by_retention_fail_the_query_by_default(live: LiveLog) -> None:
     live.append(10)
     query = Query(live.store)
     query.batch()
@@ -240,7 +242,7 @@ def test_records_that_retention_deleted_end_the_query_unless_it_may_go_on(live: 
     assert lenient.batch() == []
 
 
-def test_a_planned_batch_whose_files_are_gone(live: LiveLog) -> None:
+def test_planned_batch_with_deleted_files(live: LiveLog) -> None:
     written = live.append(150)
     query, end = Query(live.store), {"physicalOffset": live.end}
     live.path(0).unlink()
@@ -255,20 +257,18 @@ def test_a_planned_batch_whose_files_are_gone(live: LiveLog) -> None:
         query.rows({"physicalOffset": 0}, end)
 
 
-def test_a_file_lost_between_others_ends_the_query_unless_it_may_go_on(live: LiveLog) -> None:
+def test_lost_file_fails_the_query_by_default(live: LiveLog) -> None:
     written = live.append(400)
     assert live.path(2 * FILE_SIZE).exists()
     live.path(FILE_SIZE).unlink()
-    says = (
-        f"from physical offset {FILE_SIZE} on are lost: the file there is cut or missing, the next begins at {2 * FILE_SIZE}"
-    )
+    says = f"offset {FILE_SIZE} on are lost: that file is truncated or missing, the next begins at {2 * FILE_SIZE}"
     with pytest.raises(LostRecordsError, match=says):
         Query(live.store).batch()
     kept = [offset for offset in written if not FILE_SIZE <= offset < 2 * FILE_SIZE]
     assert Query(live.store, failOnDataLoss="false").batch() == kept
 
 
-def test_a_file_that_goes_between_plan_and_task(live: LiveLog) -> None:
+def test_file_deleted_between_planning_and_task(live: LiveLog) -> None:
     live.append(150)
     lenient = Query(live.store, failOnDataLoss="false")
     partitions = lenient.reader.partitions({"physicalOffset": 0}, {"physicalOffset": live.end})
@@ -277,7 +277,7 @@ def test_a_file_that_goes_between_plan_and_task(live: LiveLog) -> None:
     assert [row["physicalOffset"] for row in rows] == [o for o in live.builder.physical_offsets if o >= FILE_SIZE]
 
 
-def test_a_file_that_goes_while_a_batch_is_planned(live: LiveLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_deleted_while_a_batch_is_planned(live: LiveLog, monkeypatch: pytest.MonkeyPatch) -> None:
     written = live.append(150)
     query = Query(live.store, failOnDataLoss="false", maxBytesPerTrigger="100k")
     own = streaming.full_end
@@ -293,7 +293,7 @@ def test_a_file_that_goes_while_a_batch_is_planned(live: LiveLog, monkeypatch: p
     assert found == [offset for offset in written if offset >= FILE_SIZE]
 
 
-def test_a_log_that_was_cut_ends_the_query(live: LiveLog) -> None:
+def test_truncated_log_fails_the_query(live: LiveLog) -> None:
     live.append(20)
     query = Query(live.store)
     query.batch()
@@ -301,9 +301,9 @@ def test_a_log_that_was_cut_ends_the_query(live: LiveLog) -> None:
     live.builder.files[-1][1][live.builder.position :] = bytes(FILE_SIZE - live.builder.position)
     live.flush()
     for cut in (query, Query(live.store, query.offset)):
-        with pytest.raises(LostRecordsError, match=f"the log ends at {live.end}: it was cut"):
+        with pytest.raises(LostRecordsError, match=f"the log ends at {live.end}: it was truncated"):
             cut.batch()
-    # It has grown beyond again, with records elsewhere.
+    # The log has grown beyond that point again, with records at other offsets.
     live.append(20, b"w" * 1234)
     with pytest.raises(LostRecordsError, match="no record begins there any more"):
         Query(live.store, query.offset).batch()
@@ -327,16 +327,16 @@ def test_damage_within_a_micro_batch(live: LiveLog) -> None:
         ({"startingOffsets": "newest"}, "option startingOffsets is 'newest': it must be earliest, latest or"),
         ({"maxBytesPerTrigger": "0"}, "option maxBytesPerTrigger is '0'"),
         ({"failOnDataLoss": "maybe"}, "option failOnDataLoss is 'maybe': it must be true or false"),
-        ({"table": "index"}, "option table is index: only messages can be followed"),
+        ({"table": "index"}, "option table is index: only messages can be streamed"),
         ({"startingOffsetts": "1"}, "unknown option startingoffsetts: did you mean startingOffset"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(live: LiveLog, options: dict[str, str], problem: str) -> None:
+def test_invalid_stream_options_are_refused(live: LiveLog, options: dict[str, str], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         Query(live.store, **options)
 
 
-def test_a_look_at_a_log_that_did_not_grow_reads_next_to_nothing(tmp_path: Path) -> None:
+def test_checking_an_unchanged_log_reads_little(tmp_path: Path) -> None:
     log = LogBuilder(8 << 20)
     for _ in range(2000):
         log.append(b"x" * 1000)
@@ -354,7 +354,7 @@ def test_a_look_at_a_log_that_did_not_grow_reads_next_to_nothing(tmp_path: Path)
 
 @pytest.fixture
 def writer(live: LiveLog) -> Iterator[threading.Thread]:
-    """Somebody who goes on writing."""
+    """Thread that keeps writing."""
     thread = threading.Thread(target=lambda: [live.append(7) for _ in range(60)])
     thread.start()
     yield thread
@@ -362,7 +362,7 @@ def writer(live: LiveLog) -> Iterator[threading.Thread]:
 
 
 @pytest.mark.spark
-def test_spark_follows_and_stops_at_what_is_available(spark: Any, live: LiveLog, writer: Any, tmp_path: Path) -> None:
+def test_spark_follows_and_stops_at_available_now(spark: Any, live: LiveLog, writer: Any, tmp_path: Path) -> None:
     def run(trigger: dict[str, Any]) -> Any:
         stream = spark.readStream.format("rocketmq").schema("physicalOffset bigint, keys string")
         stream = stream.option("maxBytesPerTrigger", "150k").load(str(live.store)).writeStream.format("parquet")
@@ -385,8 +385,8 @@ def test_spark_follows_and_stops_at_what_is_available(spark: Any, live: LiveLog,
 
 @pytest.mark.spark
 @pytest.mark.timeout(900)
-def test_a_killed_query_gives_each_row_once(quick_jvm: None, tmp_path: Path) -> None:
-    """The real store writes; a query that is new is killed, and one that went on. Starting Spark is what takes the time.
+def test_killed_query_returns_each_row_once(quick_jvm: None, tmp_path: Path) -> None:
+    """A real store is written; a query is killed once when new and once after a restart. Most of the time is Spark's start.
 
     For more kills and messages: `python -m tests.spark_analytics.stream_soak 1000000`.
     """

@@ -24,8 +24,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pocketmq.spark_analytics.source import TABLES
-from pocketmq.spark_analytics.store_folder import DamagedFileError, StoreFolder
+from pocketmq.spark_analytics.files.store_folder import DamagedFileError, StoreFolder
+from pocketmq.spark_analytics.source.data_source import TABLES
 from pocketmq.spark_analytics.tables import consume_queue
 from pocketmq.store.format.java_hash import java_hash, tags_code
 from pocketmq.store.format.layout import (
@@ -53,7 +53,7 @@ UNIT = 20
 
 
 def table(name: str, store: Path | str, *columns: str, **options: str) -> list[dict[str, Any]]:
-    """All rows of a table, as the tasks would yield them one after the other."""
+    """Return all rows of a table, in the order in which tasks would yield them."""
     module = importlib.import_module(TABLES[name])
     fields = [field.split(" ", 1) for field in module.DDL.split(", ")]
     schema = StructType([StructField(name, TYPES[kind]) for name, kind in fields if not columns or name in columns])
@@ -71,7 +71,7 @@ def epoch_ms(moment: datetime) -> int:
 
 
 def write_queue(store: Path, topic: str, queue_id: int, units: list[tuple[int, int, int]], start: int = 0) -> Path:
-    """A file of 10 units; the units are (physical offset, size, tags code)."""
+    """Write a queue file with room for 10 units; `units` are (physical offset, size, tags code)."""
     folder = store / "consumequeue" / topic / str(queue_id)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{start:020}"
@@ -88,7 +88,7 @@ def write_config(store: Path, name: str, document: str | bytes) -> None:
 
 
 @pytest.mark.parametrize("name", STORES)
-def test_the_units_are_those_that_the_broker_had(golden_stores: dict[str, Path], name: str) -> None:
+def test_units_match_the_brokers_queues(golden_stores: dict[str, Path], name: str) -> None:
     with gzip.open(GOLDEN / name / "expected_cq.jsonl.gz", "rt") as lines:
         queues = [json.loads(line) for line in lines]
     expected = {
@@ -100,7 +100,7 @@ def test_the_units_are_those_that_the_broker_had(golden_stores: dict[str, Path],
         (row["topic"], row["queueId"], row["queueOffset"]): (row["physicalOffset"], row["size"], row["tagsCode"])
         for row in table("consumequeue", golden_stores[name])
     }
-    # What a killed broker had not dispatched is not in its files.
+    # Records that a killed broker had not dispatched have no units.
     lacking = expected.keys() - found.keys()
     assert len(lacking) <= (2 if name.endswith("kill9") else 0)
     assert found == {key: unit for key, unit in expected.items() if key not in lacking}
@@ -118,7 +118,7 @@ def test_only_scheduled_messages_have_a_deliver_time(golden_stores: dict[str, Pa
     assert not any(row["deliverTime"] for row in rows if row["topic"] != "SCHEDULE_TOPIC_XXXX")
 
 
-def test_a_queue_ends_where_it_ends_and_begins_behind_blanks_and_lost_records(tmp_path: Path) -> None:
+def test_queue_begins_behind_blank_and_dead_units(tmp_path: Path) -> None:
     LogBuilder(4096, physical_offset=1000).write(tmp_path)
     blank = (0, 0x7FFFFFFF, 0)
     write_queue(
@@ -134,22 +134,22 @@ def test_a_queue_ends_where_it_ends_and_begins_behind_blanks_and_lost_records(tm
 def test_many_short_queues_are_few_tasks(tmp_path: Path) -> None:
     for queue_id in range(300):
         path = write_queue(tmp_path, "T", queue_id, [(0, 100, 1)])
-        os.truncate(path, 6_000_000)  # as brokers make them; nearly all of it is a hole
+        os.truncate(path, 6_000_000)  # like a broker's files, nearly all of it is a hole
     assert len(consume_queue.parts(StoreFolder(str(tmp_path)))) == 1
     assert len(table("consumequeue", tmp_path, "queueId")) == 300
 
 
-def test_units_that_are_missing_in_front_of_others_are_an_error(tmp_path: Path) -> None:
+def test_gap_between_units_is_an_error(tmp_path: Path) -> None:
     path = write_queue(tmp_path, "T", 0, [(0, 100, 1)] * 4)
     write_queue(tmp_path, "T", 0, [(900, 100, 1)], 200)
     with pytest.raises(DamagedFileError, match=f"{path} has no unit at byte 80, though"):
         table("consumequeue", tmp_path)
     path.write_bytes(bytes(30))
-    with pytest.raises(DamagedFileError, match=f"{path} has 30 bytes, which is no multiple of 20"):
+    with pytest.raises(DamagedFileError, match=f"{path} has 30 bytes, which is not a multiple of 20"):
         table("consumequeue", tmp_path)
 
 
-def test_what_is_in_consumequeue_ext_is_looked_up(tmp_path: Path) -> None:
+def test_consumequeue_ext_is_looked_up(tmp_path: Path) -> None:
     base = -(2**63)
     write_queue(tmp_path, "T", 0, [(0, 100, base), (100, 100, 77), (200, 100, base + 20)])
     folder = tmp_path / "consumequeue_ext" / "T" / "0"
@@ -171,7 +171,7 @@ def test_what_is_in_consumequeue_ext_is_looked_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", STORES)
-def test_the_index_leads_to_what_the_broker_answered(golden_stores: dict[str, Path], name: str) -> None:
+def test_index_finds_the_records_the_broker_found(golden_stores: dict[str, Path], name: str) -> None:
     by_hash: dict[int, set[int]] = {}
     for row in table("index", golden_stores[name]):
         by_hash.setdefault(row["keyHash"], set()).add(row["physicalOffset"])
@@ -184,7 +184,7 @@ def test_the_index_leads_to_what_the_broker_answered(golden_stores: dict[str, Pa
     assert lacking <= (8 if name.endswith("kill9") else 0)
 
 
-def test_the_chains_of_an_index_file_are_those_of_its_slots(golden_stores: dict[str, Path]) -> None:
+def test_index_chains_belong_to_their_slots(golden_stores: dict[str, Path]) -> None:
     rows = table("index", golden_stores["v4_clean"])
     stored = {record["physicalOffset"]: record["storeTimestamp"] for record in expected_records("v4_clean")}
     by_number = {(row["file"], row["entry"]): row for row in rows}
@@ -195,7 +195,7 @@ def test_the_chains_of_an_index_file_are_those_of_its_slots(golden_stores: dict[
         assert abs(stored[row["physicalOffset"]] - epoch_ms(row["storeTimestamp"])) < 1000
 
 
-def test_an_index_file_that_fits_to_nothing_is_an_error(golden_stores: dict[str, Path], tmp_path: Path) -> None:
+def test_inconsistent_index_file_is_an_error(golden_stores: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "index").mkdir()
     source = next((golden_stores["v4_clean"] / "index").iterdir())
     target = tmp_path / "index" / source.name
@@ -221,7 +221,7 @@ def test_topics_and_groups_of_both_brokers(golden_stores: dict[str, Path]) -> No
     assert any(row["consumeMessageOrderly"] is False for row in table("groups", golden_stores["v5_clean"]))
 
 
-def test_offsets_tell_the_lag(golden_stores: dict[str, Path]) -> None:
+def test_lag_of_consumer_groups(golden_stores: dict[str, Path]) -> None:
     rows = {(row["group"], row["topic"], row["queueId"]): row for row in table("offsets", golden_stores["v4_clean"])}
     row = rows["GoldenPartGroup", "GoldenNormal", 0]
     assert [row[name] for name in ("consumerOffset", "minOffset", "maxOffset", "lag")] == [111, 0, 228, 117]
@@ -230,7 +230,7 @@ def test_offsets_tell_the_lag(golden_stores: dict[str, Path]) -> None:
     assert lags["%RETRY%V5PopGroup_V5Pop"] == 2
 
 
-def test_offsets_of_light_message_queues_and_of_queues_that_lost_their_begin(tmp_path: Path) -> None:
+def test_offsets_of_light_queues_and_of_truncated_queues(tmp_path: Path) -> None:
     LogBuilder(4096, physical_offset=1000).write(tmp_path)
     write_queue(tmp_path, "T", 3, [(100 * n, 100, 1) for n in range(10)])
     write_queue(tmp_path, "T", 3, [(1000 + 100 * n, 100, 1) for n in range(4)], 200)
@@ -246,19 +246,19 @@ def test_offsets_of_light_message_queues_and_of_queues_that_lost_their_begin(tmp
 @pytest.mark.parametrize(
     "text, problem",
     [
-        ('{"offsetTable":{"T@G":{0:x}}}', "is no readable JSON: .*char"),
+        ('{"offsetTable":{"T@G":{0:x}}}', "is not readable JSON: .*char"),
         ('{"offsetTable":{"T@G":{0:"x"}}}', "T@G.0 is 'x'"),
         ('{"offsetTable":{"T":{0:1}}}', "key 'T' is not topic@group"),
-        ('{"offsetTable":[1]}', r"offsetTable is no object: \[1\]"),
+        ('{"offsetTable":[1]}', r"offsetTable is not an object: \[1\]"),
     ],
 )
-def test_a_damaged_document_is_an_error_that_names_the_place(tmp_path: Path, text: str, problem: str) -> None:
+def test_error_for_a_damaged_document_names_the_place(tmp_path: Path, text: str, problem: str) -> None:
     write_config(tmp_path, "consumerOffset.json", text)
     with pytest.raises(DamagedFileError, match=f"{tmp_path}/config/consumerOffset.json.*{problem}"):
         table("offsets", tmp_path)
 
 
-def test_the_copy_serves_where_the_document_is_torn(tmp_path: Path) -> None:
+def test_backup_is_used_for_a_torn_document(tmp_path: Path) -> None:
     write_config(tmp_path, "consumerOffset.json", bytes(100))
     write_config(tmp_path, "consumerOffset.json.bak", '{"offsetTable":{"T@G":{0:1}}}')
     assert [row["consumerOffset"] for row in table("offsets", tmp_path)] == [1]
@@ -267,7 +267,7 @@ def test_the_copy_serves_where_the_document_is_torn(tmp_path: Path) -> None:
 # --- delays ---------------------------------------------------------------------------------------------------------
 
 
-def test_pending_delays_of_apaches_brokers(golden_stores: dict[str, Path]) -> None:
+def test_pending_delays_of_apache_brokers(golden_stores: dict[str, Path]) -> None:
     levels = table("delays", golden_stores["v4_clean"])
     assert [(row["kind"], row["level"], row["keys"]) for row in levels] == [
         *(("level", 18, "delay18-0"), ("level", 18, "delay18-1"), ("level", 18, "delay18-2"), ("level", 18, "delay99"))
@@ -276,7 +276,7 @@ def test_pending_delays_of_apaches_brokers(golden_stores: dict[str, Path]) -> No
     stored = {record["physicalOffset"]: record["storeTimestamp"] for record in expected_records("v4_clean")}
     assert all(epoch_ms(row["dueTime"]) == stored[row["physicalOffset"]] + 2 * HOUR_MS for row in levels)
     rows = table("delays", golden_stores["v5_clean"])
-    # As 5.5.0 counted them itself; what it recalled is not among them.
+    # As counted by 5.5.0 itself; recalled messages are not among them.
     counted = json.loads((golden_stores["v5_clean"] / "config" / "timermetrics").read_text())["timingCount"]
     assert Counter(row["topic"] for row in rows if row["kind"] == "timer") == {
         topic: metric["count"] for topic, metric in counted.items()
@@ -292,7 +292,7 @@ def test_pending_delays_of_apaches_brokers(golden_stores: dict[str, Path]) -> No
 
 
 def timer_store(folder: Path, seal: tuple[int, int] | None = None) -> tuple[Path, dict[str, int]]:
-    """Timers of two hours, of which some are in the timer log, and of those some delivered; and their physical offsets."""
+    """Create timers of two hours, some in the timer log, and of those some delivered; return (store, physical offsets)."""
     log = LogBuilder(1 << 20)
     records: dict[str, tuple[int, int, int]] = {}
 
@@ -327,19 +327,19 @@ def timer_store(folder: Path, seal: tuple[int, int] | None = None) -> tuple[Path
     return store, {key: offset for key, (offset, _, _) in records.items()}
 
 
-def test_timers_that_are_entered_and_those_that_are_not_yet(tmp_path: Path) -> None:
+def test_timers_in_the_wheel_and_not_yet_in_it(tmp_path: Path) -> None:
     store, offsets = timer_store(tmp_path / "apache")
     rows = table("delays", store)
     assert [row["keys"] for row in rows] == ["early", "late", "far", "new"]
     assert [row["physicalOffset"] for row in rows] == [offsets[row["keys"]] for row in rows]
     assert [epoch_ms(row["dueTime"]) for row in rows] == [10_001, 10_900, 10 * HOUR_MS, 30_500]
     assert {(row["topic"], row["queueId"], row["level"]) for row in rows} == {("T", 2, None)}
-    # PocketMQ's checkpoint also says which of the slot that is being delivered are done.
+    # PocketMQ's checkpoint also tells which timers of the current slot are done.
     store, offsets = timer_store(tmp_path / "ours", (10_900, 0))
     assert [row["keys"] for row in table("delays", store)] == ["late", "far", "new"]
 
 
-def test_cancelled_levels_do_not_wait(tmp_path: Path) -> None:
+def test_cancelled_level_messages_are_not_pending(tmp_path: Path) -> None:
     log = LogBuilder(1 << 16)
     for number in range(4):
         log.append(topic="SCHEDULE_TOPIC_XXXX", properties={"KEYS": str(number), "REAL_TOPIC": "T", "REAL_QID": "1"})
@@ -366,7 +366,7 @@ def test_a_torn_timercheck_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", STORES)
-def test_transactions_end_as_their_producers_said(golden_stores: dict[str, Path], name: str) -> None:
+def test_transaction_outcomes_match_the_producers_decisions(golden_stores: dict[str, Path], name: str) -> None:
     rows = table("transactions", golden_stores[name])
     records = expected_records(name)
     halves = {r["physicalOffset"]: r for r in records if r["topic"] == "RMQ_SYS_TRANS_HALF_TOPIC"}
@@ -382,12 +382,12 @@ def test_transactions_end_as_their_producers_said(golden_stores: dict[str, Path]
         assert (row["state"] == "resolved") == (row["outcome"] is not None)
         if row["state"] == "givenUp":
             assert row["uniqKey"] in given_up and row["checkTimes"] == 3
-    # Of one transaction only the last half message can still be open.
+    # Of one transaction, only the last half message can still be open.
     still_open = Counter(row["uniqKey"] for row in rows if row["state"] in ("pending", "givenUp"))
     assert set(still_open.values()) <= {1}
 
 
-def test_op_messages_of_5x_name_several(tmp_path: Path) -> None:
+def test_op_message_of_5x_names_several_offsets(tmp_path: Path) -> None:
     log = LogBuilder(1 << 16)
     sizes = []
 
@@ -457,11 +457,11 @@ def test_pending_by_hour_in_sql(spark: Any, golden_stores: dict[str, Path]) -> N
 
 
 @pytest.mark.spark
-def test_spark_tells_what_was_wrong_with_a_table(spark: Any, tmp_path: Path) -> None:
+def test_spark_shows_the_errors_of_tables(spark: Any, tmp_path: Path) -> None:
     source = spark.read.format("rocketmq")
     with pytest.raises(PySparkException, match="option table is offset: did you mean offsets?"):
         source.option("table", "offset").load(str(tmp_path)).count()
-    with pytest.raises(PySparkException, match=f"no store at {tmp_path}: there is none of commitlog"):
+    with pytest.raises(PySparkException, match=f"no store at {tmp_path}: it contains none of commitlog"):
         source.option("table", "offsets").load(str(tmp_path)).count()
     with pytest.raises(PySparkException, match="unknown column lagg: did you mean lag?"):
         source.option("table", "offsets").schema("lagg bigint").load(str(tmp_path)).count()

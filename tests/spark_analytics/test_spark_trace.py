@@ -1,4 +1,4 @@
-"""The lives of messages in stores that Apache's brokers wrote."""
+"""Histories of messages in stores written by Apache's brokers."""
 
 import json
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def happened(life: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("key", ["consume-9", CONSUMED_9, "7F000001000049DF000000000028F8E5"])
-def test_a_message_that_nobody_could_consume(lives: Lives, key: str) -> None:
+def test_history_of_a_dead_letter(lives: Lives, key: str) -> None:
     (life,) = lives("v4_clean", key)
     assert (life["message"], life["keys"]) == (CONSUMED_9, "consume-9")
     assert happened(life) == [
@@ -49,17 +49,17 @@ def test_a_message_that_nobody_could_consume(lives: Lives, key: str) -> None:
     ]
     assert "73 ms late" in life["events"][3]["detail"]
     assert "confirmed by GoldenConsumerGroup" in life["events"][1]["detail"]
-    assert "given back 3 times" in life["events"][-1]["detail"]
+    assert "sent back 3 times" in life["events"][-1]["detail"]
 
 
-def test_a_transaction_whose_producer_was_asked(lives: Lives) -> None:
+def test_history_of_a_checked_transaction(lives: Lives) -> None:
     (life,) = lives("v4_clean", "tx-unknown-then-commit-0")
-    assert happened(life) == ["born", "prepared", "asked about", "committed", "resolved"]
+    assert happened(life) == ["born", "prepared", "checked", "committed", "resolved"]
     (rolled_back,) = lives("v4_clean", "tx-rollback-0")
     assert happened(rolled_back) == ["born", "prepared", "resolved"]
 
 
-def test_a_timer_and_one_that_was_cancelled(lives: Lives) -> None:
+def test_history_of_timers(lives: Lives) -> None:
     (life,) = lives("v5_clean", "ms-1")
     assert happened(life) == ["born", "waits", "delivered"]
     assert "ms late" in life["events"][-1]["detail"]
@@ -67,7 +67,7 @@ def test_a_timer_and_one_that_was_cancelled(lives: Lives) -> None:
     assert happened(cancelled)[-1] == "cancelled"
 
 
-def test_table_and_an_unknown_key(
+def test_printed_table_and_unknown_key(
     command: Command, golden_stores: dict[str, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")

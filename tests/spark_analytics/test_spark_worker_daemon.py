@@ -1,4 +1,4 @@
-"""The daemon of Python workers, as Spark starts it for Unix sockets."""
+"""The daemon of Python workers, started as Spark does for Unix sockets."""
 
 import os
 import socket
@@ -10,7 +10,7 @@ import time
 DEADLINE_S = 30.0
 
 
-def test_a_worker_that_spark_lets_go_ends_without_a_traceback() -> None:
+def test_released_worker_ends_without_traceback() -> None:
     with tempfile.TemporaryDirectory() as folder:  # a Unix socket's path is limited, and pytest's folders have long names
         run_daemon(folder)
 
@@ -39,7 +39,7 @@ def run_daemon(folder: str) -> None:
         deadline = time.monotonic() + DEADLINE_S
         while is_there(worker_pid) and time.monotonic() < deadline:
             time.sleep(0.02)
-        # The end of its stdin ends the daemon.
+        # Closing its stdin ends the daemon.
         _, errors = daemon.communicate(timeout=DEADLINE_S)
     assert not is_there(worker_pid)
     assert errors == b""

@@ -1,17 +1,17 @@
-"""`spark.readStream.format("rocketmq").load(STORE)`: a store's log, followed while a broker writes it.
+"""Streaming read: `spark.readStream.format("rocketmq").load(STORE)` follows a store's log while a broker writes it.
 
-A query's progress is a physical offset, `{"physicalOffset": N}`: everything before it was given out, the next record begins
-there. Of several stores (a list or a glob) each has its own, by its commitlog folder. A micro-batch is made of the same
-splits and columns as a batch read; only where the log ends is looked at again and again (`log_tail`). One
-that is planned again after a crash has the same bounds and so the same rows.
+A query's progress is a physical offset, `{"physicalOffset": N}`: all records before it were returned, and the next record
+begins there. With several stores (a list or a glob) each has its own offset, keyed by its commitlog folder. A micro-batch
+has the same splits and columns as a batch read; only the end of the log is checked again each time (`log_tail`). A
+micro-batch that is planned again after a crash has the same bounds and therefore the same rows.
 
-Options, besides those of a batch read that choose rows and columns:
+Options, besides those of a batch read that select rows and columns:
     startingOffsets     earliest (default), latest, or a physical offset; only for a query without a checkpoint
-    maxBytesPerTrigger  about so many bytes of the log in a micro-batch, in all stores together: `512m`
-    failOnDataLoss      true (default) ends the query when records are gone before it read them: retention has deleted them,
-                        or the log was cut. false goes on where the log begins
+    maxBytesPerTrigger  approximate bytes of log per micro-batch, in all stores together, such as `512m`
+    failOnDataLoss      true (default): the query fails if records are gone before it has read them, because retention has
+                        deleted them or the log was truncated. false: it continues at the next available record
 
-Set a trigger: without one Spark looks for new records a hundred times a second.
+Set a trigger: without one Spark checks for new records a hundred times a second.
 """
 
 import glob
@@ -24,13 +24,14 @@ from typing import Any, Final, TypeVar
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from pocketmq.spark_analytics.log_tail import LogTail, is_boundary
-from pocketmq.spark_analytics.options import STREAM_OPTIONS, read_options, size_option
-from pocketmq.spark_analytics.places import LogFile, MissingFileError, log_files
-from pocketmq.spark_analytics.pruning import Pruning
-from pocketmq.spark_analytics.reader import next_candidate
-from pocketmq.spark_analytics.source import CommitLogReader, SplitPartition
-from pocketmq.spark_analytics.splits import Split, full_end
+from pocketmq.spark_analytics.files.places import LogFile, MissingFileError, log_files
+from pocketmq.spark_analytics.reading.log_tail import LogTail, is_boundary
+from pocketmq.spark_analytics.reading.options import STREAM_OPTIONS, read_options, size_option
+from pocketmq.spark_analytics.reading.pruning import Pruning
+from pocketmq.spark_analytics.reading.reader import next_candidate
+from pocketmq.spark_analytics.reading.split import Split
+from pocketmq.spark_analytics.reading.split_planning import full_end
+from pocketmq.spark_analytics.source.batch import CommitLogReader, SplitPartition
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -44,7 +45,7 @@ except ImportError:
 
 log = logging.getLogger(__name__)
 
-# By folder; the one store of a query that has one store is "".
+# Physical offsets by commitlog folder; the key is "" if the query has one store.
 Offsets = dict[str, int]
 PHYSICAL_OFFSET: Final = "physicalOffset"
 _PLANNINGS_MAX: Final = 20
@@ -52,17 +53,17 @@ T = TypeVar("T")
 
 
 class LostRecordsError(ValueError):
-    """Records that the query has not read are gone."""
+    """Records that the query has not read no longer exist."""
 
 
 class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Follows the logs of the stores that `options` name. Raises as CommitLogReader does."""
+    """Stream reader for the stores named in `options`. Raises the same errors as CommitLogReader."""
 
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
         given = {name.lower(): value.strip() for name, value in options.items()}
         own = {name.lower(): given.pop(name.lower(), None) for name in STREAM_OPTIONS}
         if given.get("table", "messages").lower() != "messages":
-            raise ValueError(f"option table is {given['table']}: only messages can be followed")
+            raise ValueError(f"option table is {given['table']}: only messages can be streamed")
         self._fails_on_loss = _flag("failOnDataLoss", own["failondataloss"] or "true")
         if not self._fails_on_loss:
             given["ignoremissingfiles"] = "true"
@@ -71,7 +72,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._bytes_max = None if size is None else size_option("maxBytesPerTrigger", size)
         self._options = read_options(given)
         if self._options.is_aggregated:
-            raise ValueError("options groupBy and aggregates are for spark.read: a stream has no end to count up to")
+            raise ValueError("options groupBy and aggregates are not available for readStream: use spark.read")
         self._reader = CommitLogReader(schema, given)
         self._pruning = Pruning.of(self._options)
         self._is_one = len(self._options.paths) == 1 and not glob.has_magic(self._options.paths[0])
@@ -79,10 +80,10 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._latest: Offsets = {}
         self._target: Offsets | None = None
 
-    # --- what Spark asks for ----------------------------------------------------------------------------------------
+    # --- Spark's interface ------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a query without a checkpoint begins."""
+        """Return the offsets at which a query without a checkpoint starts."""
         offsets: Offsets = {"": 0} if self._is_one else {}
         for key, files in self._logs().items():
             begin, end = files[0].physical_offset, self._follow(key, files)
@@ -93,11 +94,11 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return _encoded(offsets)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What the option maxBytesPerTrigger says."""
+        """Return the limit given by the option maxBytesPerTrigger."""
         return ReadAllAvailable() if self._bytes_max is None else ReadMaxBytes(self._bytes_max)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Where the next micro-batch ends, no earlier than `start`. Raises LostRecordsError."""
+        """Return the end of the next micro-batch, not before `start`. Raises LostRecordsError."""
         return _planned(lambda: self._next_end(start, limit))
 
     def _next_end(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -107,7 +108,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             begin = begins.setdefault(key, files[0].physical_offset)
             end = self._follow(key, files, begin)
             if end < begin:
-                self._lost(files, begin, f"the log ends at {end}: it was cut", "there once the log is longer again")
+                self._lost(files, begin, f"the log ends at {end}: it was truncated", "there once the log is longer again")
             elif begin < files[0].physical_offset:
                 self._deleted(files, begin)
             if self._target is not None:
@@ -123,15 +124,15 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return _encoded(ends)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What is there now is all that the query will read."""
+        """Limit the query to the records that exist now."""
         self._target = {key: self._tail(key).settled(files) for key, files in self._logs().items()}
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Where the logs ended at the last look."""
+        """Return the ends of the logs as last seen."""
         return _encoded(self._latest) if self._latest else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[SplitPartition]:
-        """The splits between two offsets. Raises LostRecordsError."""
+        """Return the splits between two offsets. Raises LostRecordsError."""
         return [SplitPartition(split) for split in _planned(lambda: self._splits_between(start, end))]
 
     def _splits_between(self, start: dict[str, Any], end: dict[str, Any]) -> list[Split]:
@@ -146,13 +147,13 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return splits
 
     def read(self, partition: Any) -> Any:
-        """Arrow record batches of a split."""
+        """Return the Arrow record batches of a split."""
         return self._reader.read(partition)
 
     # --- files ------------------------------------------------------------------------------------------------------
 
     def _logs(self) -> dict[str, list[LogFile]]:
-        """The files of each store, ascending."""
+        """Return the files of each store, ascending."""
         files = log_files(self._options.paths)
         return {"" if self._is_one else folder: list(own) for folder, own in groupby(files, lambda file: file.folder)}
 
@@ -176,10 +177,10 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             splits += [Split(file, cut, next_cut, stop) for cut, next_cut in pairwise(cuts)]
         return splits
 
-    # --- what is not there ------------------------------------------------------------------------------------------
+    # --- lost records -----------------------------------------------------------------------------------------------
 
     def _check(self, files: list[LogFile], begin: int, end: int) -> None:
-        """Whether everything between two offsets is there, and a record at the first."""
+        """Report a loss if bytes between two offsets are missing, or if no record begins at the first."""
         position = begin
         for file in files:
             if file.end <= begin or file.physical_offset >= end:
@@ -188,9 +189,9 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if where > position and file is files[0]:
                 self._deleted(files, position)
             elif where > position:
-                self._lost(files, position, f"the file there is cut or missing, the next begins at {where}", f"at {where}")
+                self._lost(files, position, f"that file is truncated or missing, the next begins at {where}", f"at {where}")
             elif position == begin and not is_boundary(file, begin - file.physical_offset):
-                self._lost(files, begin, "no record begins there any more: the log was cut", "at the next record")
+                self._lost(files, begin, "no record begins there any more: the log was truncated", "at the next record")
             position = file.end
         if position < end:
             self._lost(files, position, "they were deleted", "without them")
@@ -203,12 +204,12 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         folder = files[0].folder if files else ", ".join(self._options.paths)
         message = f"records of {folder} from physical offset {physical_offset} on are lost: {why}"
         if self._fails_on_loss:
-            raise LostRecordsError(f'{message}; .option("failOnDataLoss", "false") goes on {where}')
+            raise LostRecordsError(f'{message}; .option("failOnDataLoss", "false") continues {where}')
         log.warning("%s", message)
 
 
 def _planned(plan: Callable[[], T]) -> T:
-    """What `plan` gives, with the files that are there: one that goes meanwhile had better never been seen."""
+    """Return the result of `plan`, repeating it when a file is deleted meanwhile."""
     for _ in range(_PLANNINGS_MAX):
         try:
             return plan()
@@ -218,12 +219,12 @@ def _planned(plan: Callable[[], T]) -> T:
 
 
 def _first_from(files: list[LogFile], physical_offset: int, end: int) -> int:
-    """Physical offset of the first record at or behind one, or `end`, where the log ends."""
+    """Return the physical offset of the first record at or behind `physical_offset`, or `end`, the end of the log."""
     for file in files:
         start = max(physical_offset - file.physical_offset, 0)
         if file.physical_offset >= end or start >= file.size:
             continue
-        # Behind the BLANK of a full file there may be what was a record once.
+        # Behind the BLANK of a full file there may be old records.
         stop = full_end(file, 0) if end >= file.end else end - file.physical_offset
         found = next_candidate(file, start, stop) if start < stop else None
         if found is not None:

@@ -1,13 +1,13 @@
-"""The log as files of a table, by topic and date, only what is new at each run.
+"""Incremental export of the log to files of a table, by topic and date.
 
     DIR/topic=.../date=.../*.parquet
-    DIR/_rocketmq/00000001.json     a commit: how far each store is exported, and which files that made
-    DIR/_rocketmq/staging/          what a run is writing
+    DIR/_rocketmq/00000001.json     a commit: the exported offset of each store, and the files of the commit
+    DIR/_rocketmq/staging/          files being written
 
-A run writes into the staging folder, then puts its commit there by a rename, then moves the files to their places. Before
-the rename nothing has happened: a later run deletes what lies in staging. After it everything has: a later run moves what
-still lies there. So each record is exported once, whenever a run is killed. Names that begin with `_` are no data to Spark,
-Iceberg and others.
+A run writes into the staging folder, then renames its commit into place, then moves the files to their places. If it is
+killed before the rename, nothing has been exported, and the next run deletes the staged files. If it is killed after the
+rename, the next run moves the remaining staged files. So each record is exported exactly once. Names that begin with `_`
+are ignored by Spark, Iceberg and others.
 """
 
 import fcntl
@@ -20,24 +20,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pocketmq.spark_analytics.columns import COLUMNS
+from pocketmq.spark_analytics.decoding.columns import COLUMNS
+from pocketmq.spark_analytics.files.places import log_files
+from pocketmq.spark_analytics.files.store_folder import store_folders
 from pocketmq.spark_analytics.pipelines.stores import STORE_OF_FILE
-from pocketmq.spark_analytics.places import log_files
-from pocketmq.spark_analytics.store_folder import store_folders
 
 FORMATS: Final = ("parquet", "json", "csv")
 STATE: Final = "_rocketmq"
-# CSV has no place for bytes and maps.
+# CSV cannot represent bytes and maps.
 _AS_TEXT: Final = {"body": "base64(body)", "properties": "to_json(properties)"}
 
 
 class ExportError(ValueError):
-    """An export that would not fit what lies there already, or not be complete."""
+    """The export does not match the existing content of the folder, or would be incomplete."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What an export is of; each later run into the same folder must be of the same."""
+    """Parameters of an export; all later runs into the same folder must use the same."""
 
     format: str = "parquet"
     topics: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What a run did. `lost`: bytes of the log that retention had deleted since the last one."""
+    """Result of a run. `lost`: bytes of the log that retention deleted since the previous run."""
 
     records: int
     files: int
@@ -65,11 +65,11 @@ def export(
     mode: str = "FAILFAST",
     on_step: Callable[[str], None] = lambda step: None,
 ) -> Exported:
-    """Add what is new. Raises ExportError, OSError, and what the data source raises."""
+    """Export the new records. Raises ExportError, OSError, and the errors of the data source."""
     with _alone(folder):
         state = _State(folder)
         state.check(chosen)
-        # Spark's default, INT96, is what Iceberg and others do not take.
+        # Spark's default, INT96, is not supported by Iceberg and others.
         spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         state.finish()
         total = Exported(0, 0, 0)
@@ -92,7 +92,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 class _State:
-    """The commits of a folder."""
+    """The commits in an export folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -105,7 +105,7 @@ class _State:
         return int(self.last.get("stores", {}).get(store, 0))
 
     def check(self, chosen: Chosen) -> None:
-        """Raises ExportError when the folder has an export of something else."""
+        """Raise ExportError if the folder has an export with other parameters."""
         before = self.last.get("of", chosen.told())
         for name, value in chosen.told().items():
             if before[name] != value:
@@ -114,7 +114,7 @@ class _State:
                 )
 
     def finish(self) -> None:
-        """Bring what a killed run left to its end, or undo it."""
+        """Complete or undo an unfinished run."""
         if self.staging.exists():
             for name in self.last.get("files", []):
                 if (self.staging / name).exists():
@@ -122,7 +122,7 @@ class _State:
             shutil.rmtree(self.staging)
 
     def commit(self, chosen: Chosen, store: str, next_offset: int, records: int, files: list[str]) -> None:
-        """The rename is what counts; moving comes after it."""
+        """Commit the staged files by a rename, then move them to their places."""
         stores = self.last.get("stores", {}) | {store: next_offset}
         self.last = {"of": chosen.told(), "stores": stores, "records": records, "files": files}
         self.number += 1
@@ -156,8 +156,8 @@ def _export_store(spark: Any, store: str, state: _State, chosen: Chosen, mode: s
     end = log[-1].end if log else 0
     if begin > end:
         raise ExportError(
-            f"{state.folder} has {store} up to physical offset {begin}, but its log ends before {end}: it is another store, "
-            "or lost its end. Export it to another folder"
+            f"{state.folder} has {store} up to physical offset {begin}, but its log ends before, at {end}: "
+            "it is another store, or its log was truncated. Export it to another folder"
         )
     lost = max(0, log[0].physical_offset - begin) if begin and log else 0
     reader = spark.read.format("rocketmq").option("columns", ",".join((*COLUMNS, "storePath")))
@@ -174,7 +174,7 @@ def _export_store(spark: Any, store: str, state: _State, chosen: Chosen, mode: s
 
 
 def _write(records: Any, staging: Path, chosen: Chosen, number: int) -> tuple[int, int]:
-    """Partitioned files in staging, whose names no other run uses; (physical offset of the last record, how many)."""
+    """Write partitioned files to staging, with names unique to the run; return (last physical offset, record count)."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 

@@ -1,63 +1,44 @@
-"""Where a log ends, and how it is cut for tasks.
+"""Split planning: finds the end of a log and cuts the log into splits, one per task.
 
-A task begins at the first place of its split that looks like a record. That is sure only in front of the log's end: behind
-it, after a truncation, whole old records may lie, each at the offset that it claims. So the driver finds the end first. For
-the file that is being written it follows the chain from the file's first byte (about 2 GB/s), or from a record of which
-somebody knows that it belongs to the log. A file that is already full ends at its BLANK, and old bytes can only lie behind
-that: a walk over the file's last part finds it. (In such a file a body that holds the image of a record, made for the very
-offset at which it then came to lie, could mislead a task that begins right before it; no accident makes one.)
+A task starts at the first position in its split that looks like a record. This is safe only before the end of the log:
+behind it, after a truncation, intact old records may lie, each at the offset it claims. So the driver finds the end first.
+In the file that is being written it follows the chain of records from the file's first byte, or from a record known to
+belong to the log. A full file ends at its BLANK, and old bytes can lie only behind that: a walk over the file's last part
+finds it. (In a full file, a body that contains the image of a record, made for exactly the offset at which it was stored,
+could mislead a task that starts right before it; this does not happen by accident.)
 
-A file is full if one behind it begins with a record. What is broken in it is damage, and nothing that ends the log. So is
-what is not there at all: a file that was cut short, or is missing, between two others. Of files that somebody named himself,
-by a list or a glob, some may be left out on purpose; only that one is too short for its place is damage then.
+A file is full if a later file begins with a record. Invalid bytes in a full file are damage and do not end the log. A file
+between two others that is truncated or missing is damage, too. If files were named by the user, in a list or by a glob, some
+may be left out on purpose; then only a file that is too short for its place counts as damage.
 """
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Final
 
 import numpy as np
 
-from pocketmq.spark_analytics.places import LogFile, begins_with_record, open_file, read_at
-from pocketmq.spark_analytics.pruning import Pruning
-from pocketmq.spark_analytics.reader import WINDOW_SIZE_FIRST, Ending, Walk, is_blank, next_candidate
+from pocketmq.spark_analytics.files.places import LogFile, begins_with_record, open_file, read_at
+from pocketmq.spark_analytics.reading.pruning import Pruning
+from pocketmq.spark_analytics.reading.reader import WINDOW_SIZE_FIRST, Ending, Walk, is_blank, next_candidate
+from pocketmq.spark_analytics.reading.split import Split
 from pocketmq.store.format.layout import BLANK_SIZE
 from pocketmq.store.format.record import SECTOR_SIZE, BadRecordError, check_record
-from pocketmq.store.format.record_chain import Positions
 
 log = logging.getLogger(__name__)
 
-# What a full file wastes is less than one record or batch: 4 MiB unless somebody raised maxMessageSize.
+# The unused rest of a full file is smaller than one record or batch: 4 MiB unless maxMessageSize was raised.
 FULL_FILE_TAIL: Final = 64 << 20
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Split:
-    """The records of a file that begin in [begin, stop), positions from the file's first byte.
-
-    `end` is where the log ends in this file, as far as it is known: up to there one record follows the other. With
-    `starts`, ascending positions, and `sizes` it is only the records there. With `lost` there are none, though there were:
-    it tells what became of them.
-    """
-
-    file: LogFile
-    begin: int
-    stop: int
-    end: int
-    starts: Positions | None = None
-    sizes: Positions | None = None
-    lost: str = ""
-
-
 def logs(files: list[LogFile]) -> Iterator[list[LogFile]]:
-    """Runs of files in one folder, each beginning where the one before ends, or where it had to end."""
+    """Yield runs of files in one folder, each file beginning where the previous one ends or should have ended."""
     by_folder = [list(own) for _, own in groupby(files, lambda file: file.folder)]
     starts = [{file.physical_offset for file in own} for own in by_folder]
     for own, own_starts in zip(by_folder, starts, strict=True):
         size_max = max(file.size for file in own)
-        # A broker may spread its log over folders (storePathCommitLog): what one lacks, another has.
+        # A broker may spread its log over several folders (storePathCommitLog): files missing in one are in another.
         elsewhere = set().union(*(others for others in starts if not others & own_starts))
         chain = own[:1]
         for file in own[1:]:
@@ -75,8 +56,8 @@ def logs(files: list[LogFile]) -> Iterator[list[LogFile]]:
 def plan(files: list[LogFile], pruning: Pruning, split_size: int, begin: int = 0, known: int = 0) -> list[Split]:
     """Cut one log into splits of about `split_size` bytes.
 
-    `begin` and `known` are physical offsets of records that belong to the log for sure: what is before `begin` is left
-    out, and behind `known` the end is looked for. Raises OSError.
+    `begin` and `known` are physical offsets of records known to belong to the log: records before `begin` are skipped, and
+    the end of the log is searched behind `known`. Raises OSError.
     """
     splits: list[Split] = []
     first = next((index for index, file in enumerate(files) if file.end > begin), len(files))
@@ -108,7 +89,7 @@ def plan(files: list[LogFile], pruning: Pruning, split_size: int, begin: int = 0
 
 
 def lost_split(files: list[LogFile], index: int, position: int, pruning: Pruning) -> Split | None:
-    """What is lost of a log from a position in its file `index` up to the next file, as far as it is wanted."""
+    """Return the split for the bytes lost between `position` in file `index` and the next file, as far as wanted."""
     file, successor = files[index], files[index + 1]
     extent = successor.physical_offset - file.physical_offset
     size = min(extent, max(file.size for file in files))
@@ -122,9 +103,9 @@ def lost_split(files: list[LogFile], index: int, position: int, pruning: Pruning
 
 
 def _followed_cuts(file: LogFile, begin: int, split_size: int) -> list[int]:
-    """Follow the chain of the log's last file from the record at `begin`.
+    """Follow the chain of the log's last file from the record at `begin`, and return the positions of cuts.
 
-    The last cut is the end of the last complete record, the others are the record starts next to multiples of `split_size`.
+    The last cut is the end of the last complete record; the others are the record starts next to multiples of `split_size`.
     """
     walk = Walk(file, begin, file.size, first_size=WINDOW_SIZE_FIRST)
     cuts = [begin]
@@ -136,7 +117,7 @@ def _followed_cuts(file: LogFile, begin: int, split_size: int) -> list[int]:
             cuts.append(int(starts[np.searchsorted(starts, cuts[-1] + split_size)]))
     end = walk.position
     if walk.ending is not Ending.BLANK and last < end:
-        # No next header vouches for the last record: it is in the log if a broker's recovery would keep it.
+        # No following header confirms the last record: it belongs to the log if a broker's recovery would keep it.
         aligned = last - last % SECTOR_SIZE
         with open_file(file.path) as stream:
             data = read_at(stream, aligned, end - aligned)
@@ -149,7 +130,7 @@ def _followed_cuts(file: LogFile, begin: int, split_size: int) -> list[int]:
 
 
 def full_end(file: LogFile, begin: int) -> int:
-    """Where the records of a file that another one follows end: at its BLANK, or, if that is damaged, anywhere."""
+    """Return the end of the records in a full file: the position of its BLANK, or the file's size if that is damaged."""
     if file.size - begin > FULL_FILE_TAIL:
         end = _blank_behind(file, file.size - FULL_FILE_TAIL)
         if end is not None:
@@ -164,8 +145,8 @@ def full_end(file: LogFile, begin: int) -> int:
 
 
 def _ends_before_gap(file: LogFile, begin: int, extent: int) -> tuple[int, int]:
-    """Positions (where the records of a file end, from where on some are lost), if the next file begins at `extent`."""
-    # From its beginning only if no record begins in its tail.
+    """Return (end of the records of a file, start of the lost bytes) for a file whose successor begins at `extent`."""
+    # Walk from the beginning only if no record begins in the file's tail.
     position = next_candidate(file, max(begin, file.size - FULL_FILE_TAIL), file.size)
     position = begin if position is None else position
     end = begin
@@ -177,13 +158,13 @@ def _ends_before_gap(file: LogFile, begin: int, extent: int) -> tuple[int, int]:
         position = next_candidate(file, end + 1, file.size)
     with open_file(file.path) as stream:
         rest = read_at(stream, end, BLANK_SIZE)
-    # Cut within what fills a file, it has lost nothing.
+    # If the file was cut within its BLANK, no record is lost.
     is_full = len(rest) == BLANK_SIZE and is_blank(rest, extent - end)
     return end, extent if is_full else end
 
 
 def _blank_behind(file: LogFile, position: int) -> int | None:
-    """Where the BLANK is to which the chain leads from the first record behind a position, if it does."""
+    """Return the position of the BLANK that ends the chain from the first record behind a position, or None."""
     candidate = next_candidate(file, position, file.size)
     walk = None if candidate is None else _walked(file, candidate)
     return walk.position if walk is not None and walk.ending is Ending.BLANK else None

@@ -1,8 +1,8 @@
-"""The property strings of many records at once, as Arrow arrays.
+"""Decoder for the property strings of many records at once, into Arrow arrays.
 
-All strings of a window are laid end to end, each with a 0x02 in front. Every entry, of whichever record, then lies between
-two 0x02 (or the end), and the first 0x01 in it divides it; both come from one scan over the bytes. Which entries count is as
-in `properties.decode_properties`: a name, 0x01, a value; of a name given twice the last.
+All strings of a window are concatenated, each preceded by a 0x02. Every entry then lies between two 0x02 (or the end), and
+the first 0x01 in it separates name and value; both are found by one scan over the bytes. Valid entries are those of
+`properties.decode_properties`: a name, 0x01, a value; if a name occurs twice, the last entry counts.
 """
 
 from functools import cached_property
@@ -20,12 +20,12 @@ NAMES_USUAL: Final = 48
 
 
 def slices(data: Bytes, begins: Positions, ends: Positions, absent: Any = None) -> Any:
-    """The byte strings data[begins[i]:ends[i]] as an Arrow BinaryArray; the slices must ascend and not overlap.
+    """Return the byte strings data[begins[i]:ends[i]] as an Arrow BinaryArray; the slices must be ascending and disjoint.
 
-    `absent` marks rows that are null; their slices are empty.
+    `absent` marks the null rows; their slices are empty.
     """
-    # A BinaryArray whose values are slice, gap, slice, gap, ...; taking the even ones copies just the slices. Nearly three
-    # times as fast as gathering bytes by numpy.
+    # Built as a BinaryArray of slice, gap, slice, gap, ...; `take` of the even elements copies just the slices, which is
+    # faster than gathering bytes with numpy.
     count = len(begins)
     offsets = np.empty(2 * count + 1, np.int32)
     offsets[0:-1:2] = begins
@@ -37,7 +37,7 @@ def slices(data: Bytes, begins: Positions, ends: Positions, absent: Any = None) 
 
 
 def text(values: Any) -> Any:
-    """A BinaryArray as strings; bytes that are no UTF-8 become U+FFFD, as Java reads them."""
+    """Return a BinaryArray as strings; invalid UTF-8 becomes U+FFFD, as in Java."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -62,7 +62,7 @@ class PropertyTable:
         dividers = at[codes == NAME_VALUE]
         entry_begins, entry_ends = marks + 1, np.append(marks[1:], len(self._data))
         divider, valid = self._dividers(dividers, entry_begins, entry_ends)
-        # Each string begins with a mark.
+        # Each string begins with 0x02.
         is_first = np.zeros(len(self._data), bool)
         is_first[first[:-1]] = True
         rows = np.cumsum(is_first[marks]) - 1
@@ -72,7 +72,7 @@ class PropertyTable:
 
     @staticmethod
     def _dividers(dividers: Positions, begins: Positions, ends: Positions) -> tuple[Positions, Any]:
-        """(position of the 0x01 of each entry, which entries are valid)."""
+        """Return (position of the 0x01 of each entry, mask of the valid entries)."""
         if len(dividers) == len(begins) and bool(((dividers > begins) & (dividers < ends - 1)).all()):
             return dividers, slice(None)
         before = np.searchsorted(dividers, begins)
@@ -81,13 +81,13 @@ class PropertyTable:
         return divider, (within >= 1) & (divider > begins) & (divider < ends - 1)
 
     def _keep_last(self) -> None:
-        """Drop all but the last entry of a name within a row."""
+        """Drop all but the last entry of each name within a row."""
         if not len(self.rows):
             return
         codes = self._codes
         count = int(codes.max()) + 1
         if count <= NAMES_USUAL:
-            # A bit for each name: where none comes twice, adding a row's bits gives the same as combining them.
+            # One bit per name: if no name occurs twice in a row, the sum of the row's bits equals their bitwise or.
             bits = np.left_shift(1, codes)
             starts = np.flatnonzero(np.diff(self.rows, prepend=-1))
             if (np.add.reduceat(bits, starts) == np.bitwise_or.reduceat(bits, starts)).all():
@@ -118,12 +118,12 @@ class PropertyTable:
         return text(slices(self._data, self._dividers_at + 1, self._ends))
 
     def map_array(self) -> Any:
-        """One map<string,string> a row; a row without entries has an empty map."""
+        """Return one map<string,string> per row; a row without entries has an empty map."""
         offsets = np.searchsorted(self.rows, np.arange(self._count + 1)).astype(np.int32)
         return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), self.names, self.values)
 
     def value_of(self, name: str) -> Any:
-        """The value of one property a row; null where it is absent."""
+        """Return the value of one property per row, null where it is absent."""
         index = self._dictionary.dictionary.index(pa.scalar(name.encode(), pa.binary())).as_py()
         entries = np.flatnonzero(self._codes == index) if index >= 0 else np.empty(0, np.int64)
         found = np.zeros(self._count, np.int64)

@@ -1,6 +1,6 @@
-"""The report as one HTML page that needs nothing else: its style, its plots and its tables are in it, and no script is.
+"""The report as one self-contained HTML page: style, plots and tables are embedded, and there is no script.
 
-Whatever a text is of (topics, keys, hosts), somebody else has chosen it: Jinja2 escapes every one.
+Topics, keys and hosts are untrusted text: Jinja2 escapes all of it.
 """
 
 import importlib.resources
@@ -16,8 +16,8 @@ import jinja2
 import pyarrow as pa
 from markupsafe import Markup
 
-from pocketmq.spark_analytics import charts
-from pocketmq.spark_analytics.charts import byte_size
+from pocketmq.spark_analytics.commands import charts
+from pocketmq.spark_analytics.commands.charts import byte_size
 from pocketmq.spark_analytics.pipelines.cells import BUCKETS_AN_OCTAVE, NEGATIVE_BUCKET, ZERO_BUCKET
 from pocketmq.spark_analytics.pipelines.lateness import LATE_BUCKETS_AN_OCTAVE
 
@@ -26,14 +26,14 @@ ROWS_SHOWN: Final = 50
 BARS_SHOWN: Final = 15
 HOURS_SHOWN_MAX: Final = 14 * 24
 RETRIES_APART: Final = charts.SERIES
-# As many letters as half the page takes in a row, and those of a cell that is not broken into lines.
+# Characters that half the page's width holds, and the longest cell that is not wrapped.
 HALF_LENGTH: Final = 84
 CELL_LENGTH_MAX: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A heading, and whether its cells are texts rather than numbers."""
+    """A column heading; `is_text` tells text columns from numeric ones."""
 
     heading: str
     is_text: bool
@@ -41,7 +41,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class ShownTable:
-    """A table as the page has it; `left_out` rows are in its file only."""
+    """A table as shown on the page; `left_out` rows are in its file only."""
 
     name: str
     title: str
@@ -51,14 +51,14 @@ class ShownTable:
 
     @property
     def is_wide(self) -> bool:
-        """Whether it needs the whole width of the page."""
+        """Whether the table needs the whole width of the page."""
         texts = zip((column.heading for column in self.columns), *self.rows, strict=True)
         return sum(min(max(map(len, column)), CELL_LENGTH_MAX) + 2 for column in texts) > HALF_LENGTH
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A question. `tables`: name of a report's table -> its title; without a row in the first there is `nothing` to say."""
+    """A section of the page. `tables`: report table -> title; `nothing` is shown if all of them are empty."""
 
     name: str
     title: str
@@ -69,7 +69,7 @@ class Section:
 
 
 def duration(value_ms: float) -> str:
-    """In the unit that fits."""
+    """Format a duration in a suitable unit."""
     for size, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s")):
         if abs(value_ms) >= size:
             return f"{value_ms / size:.3g} {unit}"
@@ -77,7 +77,7 @@ def duration(value_ms: float) -> str:
 
 
 def cell(name: str, value: Any) -> str:
-    """A value of a column of that name."""
+    """Format a value of the named column."""
     if value is None:
         return "–"
     if isinstance(value, datetime):
@@ -92,12 +92,12 @@ def cell(name: str, value: Any) -> str:
 
 
 def _heading(name: str) -> str:
-    """late_max_ms -> late max, queueOffset -> queue offset"""
+    """Return a heading for a column: late_max_ms -> late max, queueOffset -> queue offset."""
     return re.sub("(?<=[a-z])(?=[A-Z])", " ", name.removesuffix("_ms").replace("_", " ")).lower()
 
 
 def shown_table(name: str, title: str, table: Any) -> ShownTable:
-    """The first rows of a table, of the volume the largest ones. Columns in which nothing stands are left out."""
+    """Return the first rows of a table (of the volume, the largest). Columns without any value are left out."""
     if name == "volume":
         table = table.sort_by([("messages", "descending"), ("hour", "ascending"), ("topic", "ascending")])
     content = table.slice(0, ROWS_SHOWN).to_pylist()
@@ -116,7 +116,7 @@ def _bars(tables: Tables, name: str, label: Callable[[Any], str], value: str, un
 
 
 def _of_kinds(tables: Tables, name: str, label: Callable[[Any], str], kind: Callable[[Any], str], unit: str) -> str:
-    """A bar for each label, of a stretch for each kind."""
+    """Draw a stacked bar for each label, with a segment for each kind."""
     counts: dict[str, Counter[str]] = {}
     for row in tables[name].to_pylist():
         counts.setdefault(label(row), Counter())[kind(row)] += row["messages"]
@@ -126,7 +126,7 @@ def _of_kinds(tables: Tables, name: str, label: Callable[[Any], str], kind: Call
 
 
 def _hours(name: str, rows: Sequence[dict[str, Any]], unit: str) -> str:
-    """Messages of each hour, or day where hours would be too narrow, by the topics that have most."""
+    """Draw messages per hour, or per day for long periods, by the topics with the most messages."""
     width, told = timedelta(hours=1), "an hour"
     if max(row["hour"] for row in rows) - min(row["hour"] for row in rows) > HOURS_SHOWN_MAX * width:
         width, told = timedelta(days=1), "a day"
@@ -144,7 +144,7 @@ def _hours(name: str, rows: Sequence[dict[str, Any]], unit: str) -> str:
 
 
 def _histogram(tables: Tables, name: str, steps: int, text: Callable[[float], str], told: str) -> str:
-    """Of buckets that are parts of an octave, octaves; the two special ones stand in front."""
+    """Draw a histogram by octaves, from buckets that are parts of an octave; the two special buckets come first."""
     octaves: Counter[int] = Counter()
     special: Counter[int] = Counter()
     for row in tables[name].to_pylist():
@@ -211,15 +211,15 @@ SECTIONS: Final = (
         "volume",
         "Volume",
         "Records of the log by topic and hour of storage. Delayed messages, retries and transactions "
-        "stand in it more than once, under inner topics.",
+        "are counted more than once, as they are also stored under system topics.",
         "The log is empty.",
-        {"volume": "By topic and hour, the fullest first", "hosts": "By sender and broker"},
+        {"volume": "By topic and hour, largest first", "hosts": "By sender and broker"},
         _draw_volume,
     ),
     Section(
         "sizes",
         "Sizes",
-        "Whole records, as stored: header, body and properties. Quantiles are right within 19 %.",
+        "Whole records as stored: header, body and properties. Quantiles are accurate to 19 %.",
         "The log is empty.",
         {"sizes": "By topic"},
         lambda t: [_histogram(t, "size_buckets", BUCKETS_AN_OCTAVE, byte_size, "of this size or up to twice as large")],
@@ -227,52 +227,51 @@ SECTIONS: Final = (
     Section(
         "latency",
         "From birth to storage",
-        "Store time less born time, of messages that came straight from a client. Two "
-        "clocks are compared: what is less than nothing tells of their difference.",
-        "No message came straight from a client.",
+        "Store time minus born time, for messages that came directly from a client. The two times "
+        "come from different clocks: negative values show their difference.",
+        "No message came directly from a client.",
         {"latency": "By topic"},
         lambda t: [_histogram(t, "latency_buckets", BUCKETS_AN_OCTAVE, duration, "took this long or up to twice as long")],
     ),
     Section(
         "lateness",
         "Lateness of delayed messages",
-        "When the delivered copy was stored, less when it was due. Without a "
-        "level: timers, which are delivered at any time.",
+        "Store time of the delivered copy minus due time. Rows without a level are timers, which are delivered at any time.",
         "No delayed messages in this log.",
-        {"lateness": "By topic and level", "late_worst": "Those that came latest"},
+        {"lateness": "By topic and level", "late_worst": "Latest deliveries"},
         _draw_lateness,
     ),
     Section(
         "pending",
         "Pending delays",
-        "What a broker that starts on these files would still deliver, by the hour in which it is due.",
-        "No delayed message waits.",
+        "Messages that a broker started on these files would still deliver, by the hour in which they are due.",
+        "There are no pending delayed messages.",
         {"pending": "By due hour"},
         _draw_pending,
     ),
     Section(
         "lag",
         "Consumer lag",
-        "Messages in the queues that a group has not confirmed, as of the last note of the broker.",
-        "No consumer group has confirmed anything.",
+        "Messages in the queues that a group has not confirmed, as of the broker's last write of consumer offsets.",
+        "No consumer group has confirmed any messages.",
         {"lag": "By group and topic"},
         _draw_lag,
     ),
     Section(
         "retries",
         "Retries and dead letters",
-        "What consumers gave back, how often, and what they never managed. Times counts "
+        "Messages that consumers sent back, how often, and those that were given up. Times counts "
         "deliveries; origin is the record that was consumed first.",
-        "No consumer gave a message back.",
-        {"retries": "Retries by group", "dead_causes": "Causes of death", "dead_letters": "Dead letters, the newest first"},
+        "No consumer sent a message back.",
+        {"retries": "Retries by group", "dead_causes": "Reasons", "dead_letters": "Dead letters, newest first"},
         _draw_dead,
     ),
     Section(
         "duplicates",
-        "Keys that come again",
-        "Unique keys: the same message stored again in its topic, by a producer that tried "
-        "twice or a broker that crashed. Keys: the business keys, which may repeat on purpose.",
-        "No key comes twice in a topic.",
+        "Repeated keys",
+        "Unique keys: the same message stored again in its topic, after a producer's retry or a "
+        "broker crash. Keys: business keys, which may repeat on purpose.",
+        "No key occurs twice in a topic.",
         {"duplicates": "By topic", "duplicate_keys": "The most frequent"},
         lambda t: [
             _of_kinds(t, "duplicates", lambda row: row["topic"], lambda row: row["kind"], "messages with such a key")
@@ -281,7 +280,7 @@ SECTIONS: Final = (
     Section(
         "transactions",
         "Transactions",
-        "What became of half messages. Resolved: the log no longer tells whether it was committed.",
+        "Outcomes of half messages. Resolved: the log no longer shows whether the message was committed.",
         "No transactions in this log.",
         {"transactions": "By topic and producer group"},
         lambda t: [_of_kinds(t, "transactions", lambda row: row["topic"], lambda row: row["outcome"], "half messages")],
@@ -289,8 +288,8 @@ SECTIONS: Final = (
     Section(
         "consistency",
         "Consistency",
-        "Every body against its CRC, every record against its unit in its queue and the other "
-        "way round. Notes are what a broker puts right by itself.",
+        "Every body is checked against its CRC, and every record against its unit in its queue and "
+        "vice versa. Notes are differences that a broker repairs by itself.",
         "Nothing to compare.",
         {"findings": "Findings", "queues": "Queues"},
         _draw_queues,
@@ -301,7 +300,7 @@ SECTIONS: Final = (
 def page(
     tables: Tables, stores: Sequence[str], tiles: Sequence[tuple[str, str, bool]], made_at: datetime, why_not: str = ""
 ) -> str:
-    """The whole page. `why_not`: why tables are missing that only whole stores have."""
+    """Return the HTML page. `why_not`: reason why the tables that need whole stores are missing."""
     shown = []
     for section in SECTIONS:
         nothing, pictures, content = section.nothing, [], []
@@ -316,8 +315,8 @@ def page(
             {"name": section.name, "title": section.title, "lead": section.lead, "nothing": nothing}
             | {"pictures": pictures, "tables": content}
         )
-    # The package may lie in a zip, as --py-files ships it.
-    text = importlib.resources.files("pocketmq.spark_analytics").joinpath("page.html").read_text(encoding="utf-8")
+    # The package may be in a zip file, as with --py-files.
+    text = importlib.resources.files("pocketmq.spark_analytics.commands").joinpath("page.html").read_text(encoding="utf-8")
     template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(text)
     return template.render(
         stores=[cell("store", store) for store in stores],

@@ -1,7 +1,7 @@
-"""The columns of the table that a CommitLog is, and how each is made from a window of records.
+"""Columns of the `messages` table, decoded from a window of CommitLog records.
 
-A column is decoded for a whole window at once, and only the columns that were asked for are. Which bytes they are is
-derived from the declarations in `layout`.
+A column is decoded for a whole window at once, and only if it was requested. The byte positions come from the declarations
+in `layout`.
 """
 
 import socket
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pocketmq.spark_analytics.properties import PropertyTable, slices, text
+from pocketmq.spark_analytics.decoding.properties import PropertyTable, slices, text
 from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.format.layout import (
     BORNHOST_V6_FLAG,
@@ -30,7 +30,7 @@ from pocketmq.store.format.record import HOST_FLAGS
 from pocketmq.store.format.record_chain import Positions, field_view
 from pocketmq.store.format.record_window import RecordWindow
 
-# A clock that a client made up may not fit Spark's microseconds.
+# Born timestamps are set by clients and may not fit into Spark's microseconds.
 TIMESTAMP_MS_MAX: Final = (2**63 - 1) // 1000
 HEADER: Final = dtype_of(RECORD_FIXED)
 _HOST_FIELDS: Final = ("born_host", "store_host")
@@ -47,23 +47,24 @@ HEX_PAIRS: Final = np.frombuffer(bytes(range(256)).hex().upper().encode(), "V2")
 
 
 class Records(RecordWindow):
-    """The records of a window as Arrow columns, decoded on demand; one row a record."""
+    """The records of a window, decoded into Arrow columns on demand, one row per record."""
 
     path: str = ""
     delay_levels: DelayLevels
     plain: list[bytes | None] | None = None
-    """Bodies of those rows that are compressed, in their order, None for one that cannot be decompressed (`bodies`)."""
+    """Decompressed bodies of the compressed rows, in row order; None where decompression failed (see `bodies`)."""
 
     @classmethod
     def of(cls, window: RecordWindow, path: str = "", delay_levels: DelayLevels = _LEVELS) -> "Records":
-        """`path` is the file's."""
+        """Wrap `window`; `path` is the path of its file."""
         records = cls(window.data, window.physical_offset, window.starts, window.sizes)
         records.path, records.delay_levels = path, delay_levels
         return records
 
     @cached_property
     def _fixed_parts(self) -> npt.NDArray[Any]:
-        # Copied as bytes and only then seen as fields: a structure numpy copies field by field, in ten times as long.
+        # Copied as raw bytes and then viewed as fields: numpy copies a structured dtype field by field, which is much
+        # slower.
         parts: npt.NDArray[Any] = field_view(self.data, f"V{HEADER.itemsize}")[self.starts].view(HEADER)
         return parts
 
@@ -74,8 +75,8 @@ class Records(RecordWindow):
 
     @cached_property
     def headers(self) -> npt.NDArray[Any] | None:
-        """The fixed parts end to end, when all have hosts of IPv4."""
-        # Every field of a record where it lies is another miss of the cache; one copy of all of them costs as much as two.
+        """The fixed parts of all records, contiguous; None unless all hosts are IPv4."""
+        # Reading each field in place costs a cache miss per record, so one copy of all fields pays off from two fields on.
         return self._fixed_parts if len(self) and not self.host_flags.any() else None
 
     def fixed(self, name: str) -> npt.NDArray[Any]:
@@ -89,7 +90,7 @@ class Records(RecordWindow):
         return numbers
 
     def rows(self, keep: Any) -> Self:
-        """Only the rows that `keep` marks."""
+        """Return only the rows selected by `keep`."""
         kept = super().rows(keep)
         kept.path, kept.delay_levels = self.path, self.delay_levels
         return kept
@@ -100,17 +101,17 @@ class Records(RecordWindow):
 
     @cached_property
     def topic_column(self) -> Any:
-        # A window holds few topics and many messages: each is made text once.
+        # A window holds few topics and many messages: each topic is decoded once.
         texts, ids = self.topic_texts()
         return texts.take(ids)
 
     def topic_texts(self) -> tuple[Any, Any]:
-        """(the distinct topics, for each record the number of its own), as Arrow arrays."""
+        """Return (distinct topics, for each record the index of its topic) as Arrow arrays."""
         names, ids = self.topics()
         return text(pa.array(names, pa.binary())), pa.array(ids)
 
     def _numbered(self, hashes: npt.NDArray[np.uint64]) -> tuple[Positions, int]:
-        """As in RecordWindow, in a third of the time."""
+        """As in RecordWindow, but faster."""
         encoded = pa.array(hashes).dictionary_encode()
         return encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)
 
@@ -124,7 +125,7 @@ class Records(RecordWindow):
         return times_us
 
     def property_column(self, name: str) -> Any:
-        """The value of one property a row; null where it is absent."""
+        """Return the value of one property per row, null where it is absent."""
         begins, ends = self.property_spans(name.encode())
         absent = begins < 0
         if not absent.any():
@@ -137,7 +138,7 @@ class Records(RecordWindow):
         return PropertyTable(self.data, self.properties_begins - 1, self.properties_ends)
 
     def offset_msg_ids(self) -> Any:
-        """Upper-case hex of store host and physical offset, as Java's MessageDecoder.createMessageId makes it."""
+        """Return the upper-case hex of store host and physical offset, as Java's MessageDecoder.createMessageId does."""
         hosts = self.hosts("store_host", STOREHOSTADDRESS_V6_FLAG)
         sizes = np.zeros(len(self), np.int64)
         sizes += self.by_host_flags(lambda flags: HOST_V6_SIZE if flags & STOREHOSTADDRESS_V6_FLAG else HOST_SIZE)
@@ -157,7 +158,7 @@ class Records(RecordWindow):
 
 
 def host_text(packed: bytes) -> str:
-    """`ip:port` of a packed host; IPv6 addresses stand in brackets."""
+    """Return `ip:port` of a packed host; IPv6 addresses are in brackets."""
     address, port = packed[:-4], int.from_bytes(packed[-4:], "big", signed=True)
     if len(address) == 4:
         return f"{socket.inet_ntop(socket.AF_INET, address)}:{port}"
@@ -169,7 +170,7 @@ def _host_texts(records: Records, field: str, v6_flag: int) -> Any:
     if headers is None:
         packed = records.hosts(field, v6_flag).dictionary_encode()
         return _texts_of(packed.dictionary.to_pylist()).take(packed.indices)
-    # Seen as numbers, which are compared and hashed in a third of the time of bytes.
+    # Viewed as integers, which Arrow compares and hashes faster than bytes.
     numbers = np.ascontiguousarray(headers.view(_HOSTS)[field])
     if (numbers == numbers[0]).all():  # a broker has one host
         return pa.repeat(host_text(numbers[0].tobytes()), len(records))
@@ -183,9 +184,9 @@ def _texts_of(hosts: list[bytes]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`spark_type` as in a DDL string, `arrow_type` what Spark wants for it, `decode` makes the array.
+    """A column: Spark type as in a DDL string, matching Arrow type, and the function that decodes it from records.
 
-    What Spark knows to be never null it reads without looking whether it is.
+    Spark skips the null check of a column that is declared NOT NULL.
     """
 
     name: str
@@ -196,7 +197,7 @@ class Column:
 
     @property
     def ddl(self) -> str:
-        """As a schema's text declares it."""
+        """The column's declaration in a DDL schema."""
         return f"`{self.name}` {self.spark_type}" + ("" if self.is_nullable else " NOT NULL")
 
 
@@ -220,7 +221,7 @@ def _property(name: str, key: str) -> Column:
     return Column(name, "string", pa.string(), lambda records: records.property_column(key), is_nullable=True)
 
 
-# Names as in Java's MessageExt and in rocketmq-spark; this order is the table's.
+# Names as in Java's MessageExt and in rocketmq-spark; the table has its columns in this order.
 COLUMNS: Final = {
     column.name: column
     for column in (
@@ -249,7 +250,7 @@ COLUMNS: Final = {
 
 
 def record_batch(records: Records, columns: Sequence[Column]) -> Any:
-    """Columns of the records as an Arrow RecordBatch."""
+    """Return columns of the records as an Arrow RecordBatch."""
     return pa.RecordBatch.from_arrays([column.decode(records) for column in columns], schema=arrow_schema(columns))
 
 

@@ -1,8 +1,7 @@
-"""What stores hold, by all pipelines: as tables on the terminal, in CSV and Parquet, and as one HTML page.
+"""Report on the contents of stores: tables on the terminal, in CSV and Parquet, and an HTML page.
 
-The log is passed over four times: for volume, sizes and latency together (`cells`), for delays, for keys that come twice,
-and for the audit, which reads every body. What a first pass makes and several questions need is kept meanwhile; it is small
-beside the log.
+The log is read in four passes: volume, sizes and latency together (`cells`), delays, repeated keys, and the audit, which
+reads every body. Results of a pass that several queries need are persisted; they are small compared with the log.
 """
 
 import json
@@ -20,9 +19,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from pocketmq.spark_analytics.files.store_folder import store_folders
 from pocketmq.spark_analytics.pipelines import cells, consistency, duplicates, lateness, retries, state
 from pocketmq.spark_analytics.pipelines.stores import DLQ_PREFIX, RETRY_PREFIX, Stores
-from pocketmq.spark_analytics.store_folder import store_folders
 from pocketmq.store.format.delay_level import DelayLevels
 
 ROWS_SHOWN: Final = 40
@@ -31,10 +30,9 @@ RARE: Final = ("early", "repeated", "unpaired")
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """pyarrow Tables by name (as in `page.SECTIONS`), and how many records and bytes they tell of.
+    """A report: pyarrow Tables by name (as in `page.SECTIONS`), and the number of records and bytes.
 
-    `tables` lacks those that were not asked for, and those of companion tables where single log files were read; `why_not`
-    then says so.
+    For single log files the companion tables are missing from `tables`; `why_not` then gives the reason.
     """
 
     rows: int
@@ -44,12 +42,12 @@ class Report:
 
     @property
     def volume(self) -> Any:
-        """topic, hour, messages, bytes"""
+        """Columns: topic, hour, messages, bytes."""
         return self.tables["volume"]
 
     @property
     def lateness(self) -> Any:
-        """See `pipelines.lateness`."""
+        """Columns: see `pipelines.lateness`."""
         return self.tables["lateness"]
 
 
@@ -59,7 +57,7 @@ def make_report(
     levels: DelayLevels,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> Report:
-    """Ask all questions. Raises what the data source raises; records that are damaged are left out, and counted."""
+    """Run all queries. Damaged records are skipped, and counted by the audit. Raises the errors of the data source."""
     stores = Stores(spark, (paths,) if isinstance(paths, str) else tuple(paths), levels)
     found: dict[str, Any] = {}
     on_step("messages, sizes, latency")
@@ -75,7 +73,7 @@ def make_report(
         found["lateness"] = lateness.lateness(stores, own).toArrow()
         found["late_buckets"] = lateness.distribution(stores, own).toArrow()
         found["late_worst"] = lateness.offenders(stores, own).toArrow()
-    on_step("keys that come again")
+    on_step("repeated keys")
     with _kept(duplicates.repeated(stores)) as own:
         found["duplicates"] = duplicates.summary(stores, own).toArrow()
         if found["duplicates"].num_rows:
@@ -91,7 +89,7 @@ def make_report(
 
 
 def _of_whole_stores(stores: Stores, topics: list[str], on_step: Callable[[str], None]) -> dict[str, Any]:
-    """What needs companion tables."""
+    """Return the tables that need companion tables."""
     found: dict[str, Any] = {}
     on_step("pending delays, consumer lag, transactions")
     for name, question in (("pending", state.pending), ("lag", state.lag), ("transactions", state.transactions)):
@@ -116,7 +114,7 @@ def _of_whole_stores(stores: Stores, topics: list[str], on_step: Callable[[str],
 def _kept(frame: Any) -> Iterator[Any]:
     frame.persist()
     yield frame
-    # Not after an error or a signal, amid which the JVM may not be asked anything: it ends soon.
+    # Not after an error or a signal, when the JVM may not accept calls; it ends soon.
     frame.unpersist()
 
 
@@ -124,12 +122,12 @@ def _why_no_tables(stores: Stores) -> str:
     try:
         store_folders(stores.paths)
     except FileNotFoundError as error:
-        return f"Only of whole stores: {error}."
+        return f"Only available for whole stores: {error}."
     return ""
 
 
 def print_report(report: Report, console: Console) -> None:
-    """Volume and lateness on the terminal, of each the first rows, and what else there is in a line each."""
+    """Print the first rows of volume and lateness, and one line for each other finding."""
     console.print(_table("Messages and bytes by topic and hour (UTC)", report.volume))
     if report.lateness.num_rows:
         console.print(_table("Delayed messages, and how late they came (ms)", report.lateness))
@@ -140,27 +138,27 @@ def print_report(report: Report, console: Console) -> None:
 
 
 def remarks(report: Report) -> list[str]:
-    """What deserves a look, a line each."""
+    """Return a line for each notable finding."""
     told = summary(report, "")
     lines = []
     if told.get("consumer_lag"):
         worst = report.tables["lag"].slice(0, 1).to_pylist()[0]
-        lines.append(f"{told['consumer_lag']:,} messages are not consumed yet, {worst['lag']:,} of them {worst['topic']}"
+        lines.append(f"{told['consumer_lag']:,} messages are not consumed yet, {worst['lag']:,} of them in {worst['topic']}"
                      f" by {worst['group']}")  # fmt: skip
     if told.get("dead_letters"):
         lines.append(f"dead letters: {told['dead_letters']:,}")
     if told.get("stored_twice"):
-        lines.append(f"messages stored again, under a unique key that their topic has already: {told['stored_twice']:,}")
+        lines.append(f"messages stored again under a unique key that is already in their topic: {told['stored_twice']:,}")
     findings = report.tables["findings"].to_pylist() if "findings" in report.tables else []
     for severity, number in consistency.counted(findings).items():
         first = next(row for row in findings if row["severity"] == severity)
-        lines.append(f"{number} {severity}s of consistency, the first: {first['kind']}: {first['detail']}")
+        lines.append(f"{number} consistency {severity}s, first: {first['kind']}: {first['detail']}")
     return lines
 
 
 def _table(title: str, content: Any) -> Table:
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0, collapse_padding=True)
-    # Columns about rare things are left out where there is nothing to tell.
+    # Columns for rare cases are left out if they are all zero.
     names = [name for name in content.column_names if name not in RARE or any(content.column(name).to_pylist())]
     for name in names:
         is_text = pa.types.is_string(content.schema.field(name).type)
@@ -169,7 +167,7 @@ def _table(title: str, content: Any) -> Table:
     for row in content.slice(0, ROWS_SHOWN).to_pylist():
         table.add_row(*(_cell(row[name]) for name in names))
     if content.num_rows > ROWS_SHOWN:
-        table.caption = f"the first {ROWS_SHOWN} of {content.num_rows} rows; the files hold all"
+        table.caption = f"first {ROWS_SHOWN} of {content.num_rows} rows; all rows are in the files"
     return table
 
 
@@ -178,13 +176,13 @@ def _cell(value: Any) -> str:
         return "-"
     if hasattr(value, "strftime"):
         return str(value.strftime("%Y-%m-%d %H:00"))
-    # Of somebody else's making: no markup.
+    # Untrusted text: no markup.
     return f"{value:,.0f}" if isinstance(value, int | float) else str(value).replace("[", r"\[")
 
 
 def write_report(report: Report, stores: str | Sequence[str], folder: Path, made_at: datetime | None = None) -> list[Path]:
-    """Write each table as CSV and Parquet, a summary as JSON, and the page; returns the paths. Raises OSError."""
-    from pocketmq.spark_analytics.page import page  # a second of imports
+    """Write each table as CSV and Parquet, a summary as JSON, and the page; return the paths. Raises OSError."""
+    from pocketmq.spark_analytics.commands.page import page  # imports Matplotlib, which is slow
 
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
@@ -202,7 +200,7 @@ def write_report(report: Report, stores: str | Sequence[str], folder: Path, made
 
 
 def summary(report: Report, store: str) -> dict[str, Any]:
-    """The report's totals, for programs."""
+    """Return the report's totals for report.json."""
     lateness = report.lateness.to_pylist()
     late_max_ms = [row["late_max_ms"] for row in lateness if row["late_max_ms"] is not None]
     rows = {name: table.to_pylist() for name, table in report.tables.items() if name in _TOLD}
@@ -229,9 +227,9 @@ _TOLD: Final = ("lag", "dead_causes", "duplicates", "findings")
 
 
 def _tiles(report: Report, told: dict[str, Any]) -> list[tuple[str, str, bool]]:
-    """(what, how much, whether that is bad) for the head of the page."""
-    from pocketmq.spark_analytics.charts import byte_size
-    from pocketmq.spark_analytics.page import duration
+    """Return (label, value, whether it is alarming) for the head of the page."""
+    from pocketmq.spark_analytics.commands.charts import byte_size
+    from pocketmq.spark_analytics.commands.page import duration
 
     tiles = [
         ("messages", f"{report.rows:,}", False),
@@ -247,6 +245,6 @@ def _tiles(report: Report, told: dict[str, Any]) -> list[tuple[str, str, bool]]:
         tiles += [
             ("not consumed yet", f"{told['consumer_lag']:,}", False),
             ("dead letters", f"{told['dead_letters']:,}", bool(told["dead_letters"])),
-            ("errors of consistency", errors, bool(told["errors"])),
+            ("consistency errors", errors, bool(told["errors"])),
         ]
     return tiles

@@ -1,12 +1,11 @@
-"""A topic, a queue -> the physical offsets that its ConsumeQueues name.
+"""Selection of records by topic and queue through the ConsumeQueues, instead of a scan of the log.
 
-A broker gives each record of the log to its queue, in the order of the log. So up to the newest unit of all queues each of
-them is complete, and the records of a topic are known without looking at others; what is behind is scanned. While a broker
-runs, or when one has crashed, the queues are trusted up to the checkpoint only: after a power cut one queue may have lost
-what it was told, and another not.
+A broker dispatches the records to their queues in the order of the log. So each queue is complete up to the newest unit of
+all queues, and the records of a topic up to there are known from its queues; the rest of the log is scanned. While a broker
+runs, or after it has crashed, the queues are trusted only up to the checkpoint, since a power cut may have taken recent
+units from some queues and not from others.
 
-Queues that are missing, or not what they should be, are no reason to fail: the log is then scanned, and a line of the log
-says why.
+Missing or inconsistent queues do not fail a query: the log is scanned instead, and a log line says why.
 """
 
 import logging
@@ -16,11 +15,12 @@ from typing import Final
 
 import numpy as np
 
-from pocketmq.spark_analytics.places import LogFile, begins_with_record, is_remote, open_file, read_at
-from pocketmq.spark_analytics.pruning import Pruning, position_at, store_time_us
-from pocketmq.spark_analytics.queue_files import BLANK_UNIT_SIZE, QueueFile, Units, queue_files, queue_ids, queue_keys
-from pocketmq.spark_analytics.splits import Split, lost_split, plan
-from pocketmq.spark_analytics.store_folder import DamagedFileError, StoreFolder
+from pocketmq.spark_analytics.files.places import LogFile, begins_with_record, is_remote, open_file, read_at
+from pocketmq.spark_analytics.files.queue_files import BLANK_UNIT_SIZE, QueueFile, Units, queue_files, queue_ids, queue_keys
+from pocketmq.spark_analytics.files.store_folder import DamagedFileError, StoreFolder
+from pocketmq.spark_analytics.reading.pruning import Pruning, position_at, store_time_us
+from pocketmq.spark_analytics.reading.split import Split
+from pocketmq.spark_analytics.reading.split_planning import lost_split, plan
 from pocketmq.store.format.layout import (
     CHECKPOINT_SIZE,
     CHECKPOINT_STRUCT,
@@ -33,22 +33,22 @@ from pocketmq.store.format.record_chain import MARK_SIZE, Positions, record_cand
 
 log = logging.getLogger(__name__)
 
-# The stamps of a checkpoint are taken beside the syncs (StoreCheckpoint.getMinTimestamp).
+# A checkpoint's timestamps are not taken exactly at the syncs (StoreCheckpoint.getMinTimestamp).
 _CHECKPOINT_MARGIN_MS: Final = 3000
-# To read more of the queues than this part of the log, by the driver alone, is not worth it.
+# Queues are read by the driver alone, so this is not worthwhile for more than this fraction of the log's size.
 UNITS_SHARE_MAX: Final = 100
-# The end of a queue takes some 30 small readings, each a request where files lie behind an URL: so many at once.
+# Finding the end of a queue takes some 30 small reads, each a request if the files are remote; this many run at once.
 REQUESTS_MAX: Final = 32
-# A stretch of which the wanted records make up more is scanned.
+# A stretch in which the wanted records take more than this share is scanned.
 DENSITY_MAX: Final = 0.5
 
 
 class BrokenQueueError(ValueError):
-    """A queue that cannot be relied upon; the text says why."""
+    """Queues that cannot be relied upon; the message says why."""
 
 
 def plan_log(files: list[LogFile], pruning: Pruning, split_size: int) -> list[Split]:
-    """Splits of one log: of the wanted topics' records where queues tell them, of everything where they do not."""
+    """Return the splits of one log: listed records of the wanted topics where queues are usable, scans elsewhere."""
     root = posixpath.dirname(files[0].folder)
     if pruning.topics is None:
         return plan(files, pruning, split_size, known=_known_or_nothing(root, files))
@@ -56,7 +56,7 @@ def plan_log(files: list[LogFile], pruning: Pruning, split_size: int) -> list[Sp
         known = _newest_known(root, files)
         starts, sizes = _records(root, files, pruning, known)
     except (BrokenQueueError, DamagedFileError, OSError) as error:
-        log.warning("%s: the log in %s is scanned as a whole", error, files[0].folder)
+        log.warning("%s: scanning the whole log in %s", error, files[0].folder)
         return plan(files, pruning, split_size)
     splits: list[Split] = []
     for index, file in enumerate(files):
@@ -72,28 +72,28 @@ def plan_log(files: list[LogFile], pruning: Pruning, split_size: int) -> list[Sp
 
 
 def _stop(files: list[LogFile], index: int) -> int:
-    """Physical offset behind all records of a file, those among them that it has lost."""
+    """Physical offset behind all records of a file, including those that it has lost."""
     return files[index + 1].physical_offset if index + 1 < len(files) else files[index].end
 
 
 def _known_or_nothing(root: str, files: list[LogFile]) -> int:
-    """As `_newest_known`, for a log that is read whole: it saves the driver a walk over the last file."""
+    """As `_newest_known`, but 0 if unknown; for full scans, where it saves the driver a walk over the last file."""
     if is_remote(root):
-        return 0  # it takes many small readings
+        return 0  # not worth many small remote reads
     try:
         return _newest_known(root, files)
     except (BrokenQueueError, DamagedFileError, OSError) as error:
-        log.info("%s: the end of the log in %s is looked for from the beginning of its last file", error, root)
+        log.info("%s: searching the end of the log in %s from the beginning of its last file", error, root)
         return 0
 
 
 def _cut(file: LogFile, starts: Positions, sizes: Positions, pruning: Pruning, split_size: int) -> list[Split]:
-    """Splits of the records of a file that a topic's queues name."""
+    """Return the splits for the records of a file that a topic's queues list."""
     low, high = pruning.narrow(file, int(starts[0]), int(starts[-1]) + 1)
     begin, end = np.searchsorted(starts, [low, high])
     starts, sizes = starts[begin:end], sizes[begin:end]
     splits: list[Split] = []
-    first = last = wanted = 0  # rows first to last are to be read one by one, and make up so many bytes
+    first = last = wanted = 0  # rows first to last are to be read one by one, and have `wanted` bytes in all
 
     def put_together() -> None:
         if first < last:
@@ -101,7 +101,7 @@ def _cut(file: LogFile, starts: Positions, sizes: Positions, pruning: Pruning, s
             splits.append(Split(file, int(starts[first]), stop, stop, starts[first:last], sizes[first:last]))
 
     while last < len(starts):
-        # Stretches as long as a split that is scanned; those with few wanted records are put together.
+        # Consider stretches as long as a scanned split; those with few wanted records are combined.
         behind = int(np.searchsorted(starts, starts[last] + split_size))
         span, size = int(starts[behind - 1] + sizes[behind - 1] - starts[last]), int(sizes[last:behind].sum())
         is_dense = size > DENSITY_MAX * span and behind - last > 1
@@ -120,29 +120,29 @@ def _cut(file: LogFile, starts: Positions, sizes: Positions, pruning: Pruning, s
 
 
 def _newest_known(root: str, files: list[LogFile]) -> int:
-    """Physical offset of a record of the log up to which every queue has all of its units. Raises BrokenQueueError."""
+    """Return the physical offset of a record up to which every queue has all of its units. Raises BrokenQueueError."""
     store = StoreFolder(root)
     if not store.files.is_folder(store.path("consumequeue")):
         raise BrokenQueueError(f"{root} has no consumequeue")
     newest = max(_last_units(store), default=-1)
     holder = next((file for file in files if file.physical_offset <= newest < file.end), None)
     if holder is None:
-        raise BrokenQueueError(f"the newest unit of the queues, for {newest}, is beside the log")
+        raise BrokenQueueError(f"the newest unit of the queues points to {newest}, outside the log")
     with open_file(holder.path) as stream:
         mark = read_at(stream, newest - holder.physical_offset, MARK_SIZE)
     if not len(record_candidates(mark, newest)):
-        raise BrokenQueueError(f"the newest unit of the queues is for {newest}, where no record is")
+        raise BrokenQueueError(f"the newest unit of the queues points to {newest}, where no record begins")
     if store.files.is_file(store.path("abort")):
         return min(newest, _synced(root, files, holder, newest))
     return newest
 
 
 def _synced(root: str, files: list[LogFile], holder: LogFile, newest: int) -> int:
-    """Physical offset of a record before which the queues are on the disk, as the checkpoint says. Raises OSError."""
+    """Return the physical offset of a record before which the checkpoint guarantees synced queues. Raises OSError."""
     with open_file(posixpath.join(root, "checkpoint")) as stream:
         data = read_at(stream, 0, CHECKPOINT_SIZE).tobytes()
     if len(data) < CHECKPOINT_SIZE:
-        raise BrokenQueueError(f"the checkpoint of {root} is cut")
+        raise BrokenQueueError(f"the checkpoint of {root} is truncated")
     log_ms, queues_ms = CHECKPOINT_STRUCT.unpack(data)[:2]
     time_us = (min(log_ms, queues_ms) - _CHECKPOINT_MARGIN_MS) * 1000
     for file in reversed(files[: files.index(holder) + 1]):
@@ -156,7 +156,7 @@ def _synced(root: str, files: list[LogFile], holder: LogFile, newest: int) -> in
 
 
 def _records(root: str, files: list[LogFile], pruning: Pruning, known: int) -> tuple[Positions, Positions]:
-    """(physical offsets, sizes) of the wanted records before `known`, ascending.
+    """Return (physical offsets, sizes) of the wanted records before `known`, ascending.
 
     Raises BrokenQueueError, DamagedFileError, OSError.
     """
@@ -167,7 +167,7 @@ def _records(root: str, files: list[LogFile], pruning: Pruning, known: int) -> t
             raise BrokenQueueError(f"topic {topic} has no queues in {root}")
         there = queue_ids(store, topic)
         if pruning.queue_ids is not None and not pruning.queue_ids <= set(there):
-            raise BrokenQueueError(f"topic {topic} has not all of the queues {sorted(pruning.queue_ids)} in {root}")
+            raise BrokenQueueError(f"topic {topic} lacks some of the queues {sorted(pruning.queue_ids)} in {root}")
         queues += [
             queue_files(store, topic, number) for number in sorted(there if pruning.queue_ids is None else pruning.queue_ids)
         ]
@@ -175,7 +175,7 @@ def _records(root: str, files: list[LogFile], pruning: Pruning, known: int) -> t
     counted = [(file, file.count(may_lack=False)) for queue in queues for file in queue]
     units_size = sum(count for _, count in counted) * CONSUME_QUEUE_UNIT_SIZE
     if units_size > max(log_size // UNITS_SHARE_MAX, 1 << 20):
-        raise BrokenQueueError(f"the queues of {', '.join(sorted(pruning.topics or ()))} name most of the log")
+        raise BrokenQueueError(f"the queues of {', '.join(sorted(pruning.topics or ()))} cover most of the log")
     found = [_units(file, count) for file, count in counted]
     if files[0].physical_offset == 0 and any(queue and queue[0].file.start for queue in queues):
         raise BrokenQueueError(f"a queue of {', '.join(sorted(pruning.topics or ()))} has lost its first file")
@@ -189,12 +189,12 @@ def _records(root: str, files: list[LogFile], pruning: Pruning, known: int) -> t
     if (sizes < RECORD_SIZE_MIN).any() or (ends[:-1] > starts[1:]).any():
         raise BrokenQueueError("units of the queues overlap")
     if len(starts) and (ends > bounds[np.minimum(np.searchsorted(bounds, starts, "right"), len(bounds) - 1)]).any():
-        raise BrokenQueueError("a unit of the queues passes the end of its file")
+        raise BrokenQueueError("a unit of the queues extends beyond the end of its file")
     return starts, sizes
 
 
 def _units(file: QueueFile, count: int) -> Units:
-    """Those of the `count` units of a file that name records. Raises DamagedFileError."""
+    """Return those of the first `count` units of a file that point to records. Raises DamagedFileError."""
     found = [units for _, units in file.units(count_max=count)]
     units = np.concatenate(found) if found else np.empty(0, CONSUME_QUEUE_UNIT_DTYPE)
     if len(units) < count:
@@ -204,7 +204,7 @@ def _units(file: QueueFile, count: int) -> Units:
 
 
 def _last_units(store: StoreFolder) -> list[int]:
-    """Physical offsets of the newest units of all queues. Raises DamagedFileError."""
+    """Return the physical offsets of the newest units of all queues. Raises DamagedFileError."""
     if not is_remote(store.root):
         return [_last_unit(store, *key) for key in queue_keys(store)]
     with ThreadPoolExecutor(REQUESTS_MAX) as pool:
@@ -218,7 +218,7 @@ def _last_units(store: StoreFolder) -> list[int]:
 
 
 def _last_unit(store: StoreFolder, topic: str, queue_id: int) -> int:
-    """Physical offset of the newest unit of a queue, -1 without one. Raises DamagedFileError."""
+    """Return the physical offset of a queue's newest unit, -1 if it has none. Raises DamagedFileError."""
     files = queue_files(store, topic, queue_id)
     count = files[-1].count(may_lack=False) if files else 0
     if not count:

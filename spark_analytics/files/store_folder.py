@@ -1,7 +1,7 @@
-"""A store's folder as companion tables need it: rows of files, bytes, and the documents of `config/`.
+"""Read access to a store's folder for the companion tables: file sequences, bytes, and the documents of `config/`.
 
-Nothing is locked and nothing is written. What is not there is empty, as a broker takes it; what is there but makes no sense
-is a DamagedFileError, which names the file and the place.
+Nothing is locked or written. Missing files count as empty, as in a broker; unreadable content raises DamagedFileError with
+the file and the position.
 """
 
 import logging
@@ -9,7 +9,7 @@ import posixpath
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from pocketmq.spark_analytics.places import Files, files_of, is_row_name, local_path, open_file, read_at
+from pocketmq.spark_analytics.files.places import Files, files_of, is_row_name, local_path, open_file, read_at
 from pocketmq.store.format.config_document import Document, decode_document
 from pocketmq.store.format.record_chain import Bytes
 
@@ -19,11 +19,11 @@ PARTS: Final = ("commitlog", "consumequeue", "config", "index")
 
 
 class DamagedFileError(ValueError):
-    """A file of a store that cannot be what it is named."""
+    """A file of a store whose content does not match its format."""
 
 
 class RowFile(NamedTuple):
-    """One file of a row; `start` is the offset of its first byte, as its name says."""
+    """One file of a mapped-file queue; `start` is the offset of its first byte, taken from its name."""
 
     path: str
     start: int
@@ -34,13 +34,13 @@ class RowFile(NamedTuple):
         return self.start + self.size
 
     def read(self, position: int, size: int) -> Bytes:
-        """Up to `size` bytes from `position` on. Raises FileNotFoundError."""
+        """Read up to `size` bytes from `position`. Raises FileNotFoundError."""
         with open_file(self.path) as stream:
             return read_at(stream, position, max(min(size, self.size - position), 0))
 
 
 class StoreFolder(NamedTuple):
-    """The folder that has `commitlog`, `consumequeue`, `config` and `index` in it, or some of them."""
+    """A store's root folder, with some or all of `commitlog`, `consumequeue`, `config` and `index` in it."""
 
     root: str
 
@@ -52,28 +52,28 @@ class StoreFolder(NamedTuple):
         return posixpath.join(self.root, *names)
 
     def names(self, *names: str) -> list[str]:
-        """What is in a folder, in order; nothing where there is none."""
+        """Return the sorted names in a folder; empty if it does not exist."""
         path = self.path(*names)
         return sorted(self.files.names(path)) if self.files.is_folder(path) else []
 
     def row(self, *names: str) -> list[RowFile]:
-        """The files of a row, ascending; those without a byte, which a crash leaves, are left out."""
+        """Return the files of a mapped-file queue, ascending, without the empty ones that a crash leaves."""
         found = []
         for name in filter(is_row_name, self.names(*names)):
             path = self.path(*names, name)
             try:
                 found.append(RowFile(path, int(name), self.files.size(path)))
             except FileNotFoundError:
-                continue  # retention was quicker
+                continue  # deleted by retention since the listing
         return [file for file in found if file.size]
 
     def log_begin(self) -> int:
-        """Physical offset at which the log begins; 0 without one."""
+        """Physical offset at which the log begins; 0 if there is no log."""
         files = self.row("commitlog")
         return files[0].start if files else 0
 
     def bytes_of(self, *names: str) -> bytes | None:
-        """A small file, whole; None where there is none."""
+        """Return the content of a small file; None if it does not exist."""
         path = self.path(*names)
         try:
             with open_file(path) as stream:
@@ -82,9 +82,10 @@ class StoreFolder(NamedTuple):
             return None
 
     def document(self, name: str) -> Document:
-        """A document of `config/`, as a broker loads it: its `.bak` where it is missing, blank or unreadable; `{}` without.
+        """Return a document of `config/`; `{}` if it does not exist.
 
-        Raises DamagedFileError when there is something, but nothing readable.
+        As in a broker, the `.bak` file is used if the document is missing, blank or unreadable. Raises DamagedFileError if
+        neither is readable.
         """
         problem = None
         for file in (name, f"{name}.bak"):
@@ -94,29 +95,29 @@ class StoreFolder(NamedTuple):
             try:
                 return decode_document(data)
             except (ValueError, RecursionError) as error:
-                problem = problem or DamagedFileError(f"{self.path('config', file)} is no readable JSON: {error}")
+                problem = problem or DamagedFileError(f"{self.path('config', file)} is not readable JSON: {error}")
                 log.warning("%s", problem)
         if problem is not None:
             raise problem
         return {}
 
     def table(self, file: str, *keys: str) -> dict[str, Any]:
-        """The object under `keys` of a document of `config/`; empty where it or the file is not. Raises DamagedFileError."""
+        """Return the object under `keys` of a document of `config/`; empty if it does not exist. Raises DamagedFileError."""
         found: Any = self.document(file)
         for depth, key in enumerate(keys, 1):
             found = found.get(key)
             if found is None:
                 return {}
             if not isinstance(found, dict):
-                raise DamagedFileError(f"{self.path('config', file)}: {'.'.join(keys[:depth])} is no object: {found!r}")
+                raise DamagedFileError(f"{self.path('config', file)}: {'.'.join(keys[:depth])} is not an object: {found!r}")
         table: dict[str, Any] = found
         return table
 
 
 def store_folders(paths: Iterable[str]) -> list[StoreFolder]:
-    """The stores that `paths` name: each a root, a commitlog folder in one, or a glob of these.
+    """Return the stores named by `paths`: each a root, a commitlog folder in one, or a glob of these.
 
-    Raises FileNotFoundError, which says what was looked for.
+    Raises FileNotFoundError that names the missing path.
     """
     roots = []
     for asked in paths:
@@ -128,6 +129,6 @@ def store_folders(paths: Iterable[str]) -> list[StoreFolder]:
         for name in named:
             root = posixpath.dirname(name) if posixpath.basename(name) == "commitlog" else name
             if not any(files.is_folder(posixpath.join(root, part)) for part in PARTS):
-                raise FileNotFoundError(f"no store at {root}: there is none of {', '.join(PARTS)} in it")
+                raise FileNotFoundError(f"no store at {root}: it contains none of {', '.join(PARTS)}")
             roots.append(root)
     return [StoreFolder(root) for root in dict.fromkeys(roots)]

@@ -1,4 +1,4 @@
-"""Columns that are there only when they are asked for by name: what follows from a record, and where it came from."""
+"""Columns that exist only when they are requested by name: values derived from a record, and the record's origin."""
 
 from typing import Any, Final
 
@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from isal.isal_zlib import crc32
 
-from pocketmq.spark_analytics.columns import TIMESTAMP, TIMESTAMP_MS_MAX, Column, Records
-from pocketmq.spark_analytics.properties import slices, text
+from pocketmq.spark_analytics.decoding.columns import TIMESTAMP, TIMESTAMP_MS_MAX, Column, Records
+from pocketmq.spark_analytics.decoding.properties import slices, text
 from pocketmq.store.format.message import SCHEDULE_TOPIC
 from pocketmq.store.format.properties import DELAY, REAL_QID, REAL_TOPIC, UNIQ_KEY
 from pocketmq.store.format.record import CRC_MASK
@@ -19,12 +19,12 @@ Mask = npt.NDArray[np.bool_]
 
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
-# Where messages wait that will be another topic's.
+# System topics in which messages for another topic wait.
 WAITING_TOPICS: Final = (SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC)
 
-# What a record of the timer topic says of its time. PocketMQ's own comes first; of the sender's the first one counts, the
-# delays as long as Apache has not stored the record again on its way; else what the broker made of it, the last whole
-# second before.
+# Properties of a timer-topic record that determine its deliver time, in order of precedence: PocketMQ's own; the first of
+# the sender's (delays only until Apache stores the record again on its way); else the time computed by the broker, which
+# Apache rounds down to the last whole second before.
 _DUE: Final = "PMQ_DUE_MS"
 _ROLLED: Final = "TIMER_ROLL_TIMES"
 _ASKED: Final = (("TIMER_DELAY_SEC", 1000), ("TIMER_DELAY_MS", 1), ("TIMER_DELIVER_MS", 0), ("__STARTDELIVERTIME", 0))
@@ -34,7 +34,7 @@ _NUMBER: Final = r"^-?[0-9]{1,18}$"
 
 
 def is_of_topics(records: Records, topics: tuple[str, ...]) -> Mask:
-    """Which records are of one of some topics."""
+    """Return a mask of the records that belong to one of some topics."""
     names, ids = records.topics()
     wanted = np.array([name in {topic.encode() for topic in topics} for name in names], bool)
     mask: Mask = wanted[ids]
@@ -42,7 +42,7 @@ def is_of_topics(records: Records, topics: tuple[str, ...]) -> Mask:
 
 
 def property_numbers(records: Records, name: str) -> tuple[Positions, Mask]:
-    """(the whole numbers that a property has, clipped to a calendar's; where it has one)."""
+    """Return (integer values of a property, clipped to the range of a calendar; mask of rows that have one)."""
     found = records.property_column(name)
     valid = pc.fill_null(pc.match_substring_regex(found, _NUMBER), False)
     numbers = pc.if_else(valid, found, pa.scalar("0")).cast(pa.int64()).to_numpy()
@@ -57,7 +57,7 @@ def _numbers(records: Records, name: str, arrow_type: Any) -> Any:
 
 
 def _msg_ids(records: Records) -> Any:
-    """As the Java client's getMsgId: the unique key, or where the message lies."""
+    """Return message ids as the Java client's getMsgId: the unique key, else the offset message id."""
     keys = records.property_column(UNIQ_KEY)
     return pc.coalesce(keys, records.offset_msg_ids()) if keys.null_count else keys
 

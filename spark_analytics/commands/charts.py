@@ -1,8 +1,8 @@
-"""Plots as SVG that stands inside a page: small, the same for the same numbers, in the page's own font and colours.
+"""Plots as inline SVG: small, reproducible, in the page's own font and colours.
 
-Matplotlib knows no colours by name of a page's style sheet: it is given stand-ins, which become `var(--...)` afterwards, so
-that one picture serves light and dark. Labels are other people's texts: none is read as mathematics, and what XML has no
-place for is replaced.
+Matplotlib cannot use colours named in a style sheet, so it draws with placeholder colours that are then replaced by
+`var(--...)`; one picture thus serves light and dark mode. Labels are untrusted text: none is parsed as mathematics, and
+characters that XML does not allow are replaced.
 """
 
 import io
@@ -50,16 +50,16 @@ _SETTINGS: Final[Any] = {
 
 
 def series(number: int) -> str:
-    """The stand-in of a series' colour; there are SERIES of them, and then they begin anew."""
+    """Return the placeholder colour of a series; colours repeat after SERIES."""
     return f"#fe00{number % SERIES:02x}"
 
 
 @contextmanager
 def _axes(name: str, height_in: float) -> Iterator[tuple[Any, list[str]]]:
-    """(axes to draw on, where the SVG is put when that is done)."""
+    """Yield (axes to draw on, list that receives the finished SVG)."""
     made: list[str] = []
     with matplotlib.rc_context(_SETTINGS), warnings.catch_warnings():
-        # Texts are measured in a font of Matplotlib's that has not every letter; a browser will have.
+        # Texts are measured in a Matplotlib font that lacks some characters; browsers have fonts for these.
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
         FigureCanvasSVG(figure)
@@ -73,7 +73,7 @@ def _axes(name: str, height_in: float) -> Iterator[tuple[Any, list[str]]]:
 
 
 def _inline(svg: str, name: str) -> str:
-    """Without what only a file of its own needs; identifiers begin with `name`, since a page has many pictures."""
+    """Return the SVG element alone; identifiers are prefixed with `name`, as a page has many pictures."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
     svg = re.sub(r'\b(id="|xlink:href="#|url\(#)', rf"\g<1>{name}-", svg)
@@ -87,13 +87,13 @@ def _inline(svg: str, name: str) -> str:
 
 
 def label(text: Any) -> str:
-    """A text of somebody else's, printable and not too long."""
+    """Return a printable, shortened version of an untrusted text."""
     shown = "".join(char if unicodedata.category(char)[0] != "C" else "\N{REPLACEMENT CHARACTER}" for char in str(text))
     return shown if len(shown) <= LABEL_LENGTH_MAX else shown[: LABEL_LENGTH_MAX - 1] + "…"
 
 
 def amount(value: float, position: int = 0) -> str:
-    """1200000 -> 1.2 M."""
+    """Format a number with a unit prefix: 1200000 -> 1.2 M."""
     for size, unit in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k")):
         if abs(value) >= size:
             return f"{value / size:.3g}{unit}"
@@ -101,7 +101,7 @@ def amount(value: float, position: int = 0) -> str:
 
 
 def byte_size(value: float, position: int = 0) -> str:
-    """In the unit that fits."""
+    """Format a size in a suitable unit."""
     for size, unit in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if abs(value) >= size:
             return f"{value / size:.3g} {unit}"
@@ -109,7 +109,7 @@ def byte_size(value: float, position: int = 0) -> str:
 
 
 def _byte_ticks(largest: float) -> Locator:
-    """Four or so, at powers of two or one and a half of them: round in KiB, MiB, GiB."""
+    """Return about four ticks at powers of two, or one and a half times these: round numbers in KiB, MiB, GiB."""
     step = 2 ** math.floor(math.log2(max(largest, 4) / 4))
     return MultipleLocator(step if largest / step <= 6 else 1.5 * step)
 
@@ -117,7 +117,7 @@ def _byte_ticks(largest: float) -> Locator:
 def bars(
     name: str, rows: Sequence[tuple[str, Sequence[float]]], kinds: Sequence[str], unit: str, *, of_bytes: bool = False
 ) -> str:
-    """A bar a row, of a stretch for each of `kinds`; `unit` is what is counted, `of_bytes` if that is bytes."""
+    """Draw a stacked bar per row, with a segment for each of `kinds`; `unit` is the axis label."""
     with _axes(name, 0.6 + 0.24 * max(len(rows), 2)) as (axes, made):
         places = range(len(rows))
         begins = [0.0] * len(rows)
@@ -143,16 +143,16 @@ def columns_in_time(
     unit: str,
     width: timedelta,
 ) -> str:
-    """A column for each of `times`, `width` wide, of a stretch for each of `values`: (what it is, its value at each)."""
+    """Draw a stacked column of `width` for each of `times`; `values` are (label, value at each time)."""
     with _axes(name, 2.6) as (axes, made):
         below = [0.0] * len(times)
         for number, (kind, own) in enumerate(values):
-            # Eight are coloured; what is left is faint.
+            # The first eight series are coloured; all others are faint.
             colour = series(number) if number < SERIES else FAINT
             axes.bar(times, own, bottom=below, width=width * 0.92, align="edge", color=colour, label=label(kind))
             below = [low + value for low, value in zip(below, own, strict=True)]
         locator = AutoDateLocator(minticks=2, maxticks=7)
-        # A lone column would be as wide as the plot.
+        # A single column would otherwise be as wide as the plot.
         lone = max(timedelta(0), 6 * width - (times[-1] - times[0])) / 2
         axes.set_xlim(times[0] - lone - width / 2, times[-1] + lone + 1.5 * width)
         axes.xaxis.set_major_locator(locator)
@@ -168,7 +168,7 @@ def columns_in_time(
 
 
 def histogram(name: str, counts: Sequence[tuple[str, float]], unit: str, told: str) -> str:
-    """A column for each bucket, which stand side by side in the order given; `told` is what the buckets are of."""
+    """Draw a column for each bucket, in the given order; `told` is the label of the bucket axis."""
     with _axes(name, 2.3) as (axes, made):
         axes.bar(range(len(counts)), [count for _, count in counts], width=0.92, color=series(0))
         step = max(1, -(-len(counts) // 12))

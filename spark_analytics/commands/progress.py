@@ -1,4 +1,4 @@
-"""How far Spark's running job is, on a terminal."""
+"""Progress display for Spark's running jobs on a terminal."""
 
 import threading
 from types import TracebackType
@@ -11,7 +11,7 @@ POLL_S: Final = 0.2
 
 
 class JobProgress:
-    """Shows the tasks done of the jobs that run while it is entered; on anything but a terminal, a line a step."""
+    """Context manager that shows the completed tasks of running jobs; without a terminal, it prints a line per step."""
 
     def __init__(self, spark: Any, console: Console) -> None:
         self._tracker = spark.sparkContext.statusTracker()
@@ -25,7 +25,7 @@ class JobProgress:
         self._thread = threading.Thread(target=self._poll, name="progress", daemon=True)
 
     def step(self, description: str) -> None:
-        """A new part of the work begins."""
+        """Start a new part of the work."""
         if not self._console.is_terminal:
             self._console.print(f"reading: {description}")
         self._progress.reset(self._task, description=description, total=None)
@@ -48,7 +48,7 @@ class JobProgress:
         while not self._stopped.wait(POLL_S):
             try:
                 stages = [self._tracker.getStageInfo(stage) for stage in self._tracker.getActiveStageIds()]
-            except Exception:  # the session ends beside us: nothing to show any more
+            except Exception:  # the session has ended
                 return
             running = [stage for stage in stages if stage is not None]
             if running:

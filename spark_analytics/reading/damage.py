@@ -1,9 +1,9 @@
-"""What becomes of damage within a log: FAILFAST, PERMISSIVE or DROPMALFORMED, as Spark's own sources have it.
+"""Handling of damage within a log by mode, FAILFAST, PERMISSIVE or DROPMALFORMED, as in Spark's own data sources.
 
-Four things are damage: bytes that are no record with the log's end still to come, bytes that are not there (a file was cut
-short, or is missing, in front of another), a record whose lengths do not add up, and, where bodies are decompressed, one
-that does not. Of all but the last a row can only tell where they are; the last is a whole row but for its body. The bytes
-themselves are put into the corrupt-record column, if the schema has one.
+There are four kinds of damage: invalid bytes before the end of the log; missing bytes (a file that is truncated or missing
+before another one); a record whose lengths do not add up; and, when bodies are decompressed, a body that does not. A row for
+one of the first three holds only the place; a row for the last holds everything but the body. The damaged bytes are put into
+the corrupt-record column, if the schema has one.
 """
 
 import logging
@@ -14,25 +14,25 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from pocketmq.spark_analytics.bodies import damaged_rows, without_damaged
-from pocketmq.spark_analytics.columns import Column, Records, arrow_schema
-from pocketmq.spark_analytics.places import open_file, read_at
-from pocketmq.spark_analytics.pruning import Pruning
-from pocketmq.spark_analytics.reader import DamagedBytes
+from pocketmq.spark_analytics.decoding.bodies import damaged_rows, without_damaged
+from pocketmq.spark_analytics.decoding.columns import Column, Records, arrow_schema
+from pocketmq.spark_analytics.files.places import open_file, read_at
+from pocketmq.spark_analytics.reading.pruning import Pruning
+from pocketmq.spark_analytics.reading.reader import DamagedBytes
 
 log = logging.getLogger(__name__)
 
-# A damaged stretch may be as long as a file: of each no more than its first bytes are kept.
+# A damaged stretch may be as long as a file; only its first bytes are kept.
 CORRUPT_SIZE_MAX: Final = 1 << 20
 
 
 class DamagedRecordError(ValueError):
-    """Bytes within the log, in front of its end, that are no intact record."""
+    """Invalid bytes within the log, before its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """One mode, for rows of some columns. Every method raises DamagedRecordError in FAILFAST."""
+    """Damage handling for one mode and set of columns. Every method raises DamagedRecordError in mode FAILFAST."""
 
     mode: str
     columns: Sequence[Column]
@@ -40,9 +40,9 @@ class Damage:
     pruning: Pruning
 
     def stretch(self, damaged: DamagedBytes) -> Any:
-        """The RecordBatch of one row for bytes that are no record, or None."""
+        """Return a RecordBatch with one row for a stretch of invalid bytes, or None."""
         size = damaged.stop - damaged.begin
-        self._tell(damaged.file.path, damaged.physical_offset, damaged.lost or f"{size} bytes are no record")
+        self._tell(damaged.file.path, damaged.physical_offset, damaged.lost or f"{size} bytes are not a valid record")
         if not self._is_shown(damaged.physical_offset):
             return None
         content = None
@@ -52,7 +52,7 @@ class Damage:
         return self._rows(damaged.file.path, [damaged.physical_offset], [content])
 
     def unsound(self, records: Records) -> tuple[Records, Any]:
-        """(the records whose lengths add up, a RecordBatch for the others or None)."""
+        """Return (the records whose lengths add up, a RecordBatch for the others or None)."""
         if records.lengths_add_up.all():
             return records, None
         bad = records.rows(~records.lengths_add_up)
@@ -66,10 +66,10 @@ class Damage:
         return records.rows(records.lengths_add_up), batch
 
     def bodies(self, records: Records) -> Records:
-        """The records to show, of some that were decompressed."""
+        """Return the records to show, from records with decompressed bodies."""
         rows = damaged_rows(records)
         for physical_offset in records.physical_offsets[rows].tolist():
-            self._tell(records.path, physical_offset, "its body does not decompress")
+            self._tell(records.path, physical_offset, "its body cannot be decompressed")
         return without_damaged(records) if len(rows) and self.mode == "DROPMALFORMED" else records
 
     def _tell(self, path: str, physical_offset: int, what: str) -> None:
@@ -79,7 +79,7 @@ class Damage:
         log.warning("%s", message)
 
     def _is_shown(self, physical_offset: int) -> bool:
-        # Of which topic, queue or time damaged bytes are, nobody can say: they match no such choice.
+        # Topic, queue and time of damaged bytes are unknown, so they match no selection by these.
         return (
             self.mode == "PERMISSIVE"
             and not self.pruning.asks_what_damage_cannot_tell
@@ -111,5 +111,5 @@ def _corrupt_bytes(records: Records) -> Any:
 
 
 def corrupt_record_column(name: str) -> Column:
-    """The column of damaged bytes."""
+    """Return the column for damaged bytes."""
     return Column(name, "binary", pa.binary(), _corrupt_bytes, is_nullable=True)

@@ -1,18 +1,19 @@
-"""Where a log ends that somebody is writing, looked at again and again.
+"""Detection of the end of a log that a broker is writing.
 
-The chain of records is followed once and then from where it was left, so that a look at a log that did not grow costs a few
-small reads. Before the newest file everything is the log's: another file begins only when one is full.
+The chain of records is followed once, and later continued from where it ended, so checking a log that did not grow costs a
+few small reads. All files before the newest one belong to the log entirely, since a file is started only when the previous
+one is full.
 
-Headers come before bodies, so the newest records may be there in part only. One counts when its whole is sound, as a
-broker's recovery would have it, which is looked at for the last window that is read. What is not sound holds the end back;
-but when it stays so for a second, with others behind it, then it is damage, and nothing that is being written.
+A record's header is written before its body, so the newest records may be incomplete. A record counts when it is valid as a
+whole, by the rules of a broker's recovery; this is checked for the last window that is read. An invalid record holds the end
+back. If it is still invalid after a second and others follow it, it is damage rather than a record being written.
 """
 
 import time
 from typing import Final
 
-from pocketmq.spark_analytics.places import LogFile, begins_with_record, open_file, read_at
-from pocketmq.spark_analytics.reader import Ending, Walk
+from pocketmq.spark_analytics.files.places import LogFile, begins_with_record, open_file, read_at
+from pocketmq.spark_analytics.reading.reader import Ending, Walk
 from pocketmq.store.format.layout import BLANK_MAGIC_CODE, BLANK_SIZE, BLANK_STRUCT
 from pocketmq.store.format.record_chain import MARK_SIZE, Bytes, record_candidates
 from pocketmq.store.format.record_window import RecordWindow
@@ -22,22 +23,22 @@ DOUBT_S = 1.0
 
 
 class LogTail:
-    """The end of one log."""
+    """The end of one log, updated by each call of `follow`."""
 
     def __init__(self) -> None:
         self._file: LogFile | None = None
         self._position = 0
-        # Where the last record before `_position` begins.
+        # Start of the last record before `_position`.
         self._last = 0
-        # Physical offset of a record that was not sound, and until when it may become so.
+        # Physical offset of a record that was not valid, and the time until which it may become valid.
         self._doubted = _NONE
         self._doubted_until = 0.0
 
     def follow(self, files: list[LogFile], known: int = _NONE) -> int:
-        """Physical offset behind the last whole record of a log that has these files now; where it begins without one.
+        """Return the physical offset behind the last complete record of a log with these files; its begin if it has none.
 
-        `known`: that of a place where a record began, or the log ended, when somebody looked before. Smaller than the last
-        time if the log was cut meanwhile. Raises MissingFileError, OSError.
+        `known` is the physical offset of a record's start, or of the end of the log, seen earlier. The result is smaller
+        than the previous one if the log was truncated. Raises MissingFileError, OSError.
         """
         newest = self._newest(files)
         if newest is None:
@@ -56,7 +57,7 @@ class LogTail:
         return newest.physical_offset + self._position
 
     def settled(self, files: list[LogFile]) -> int:
-        """As `follow`, after a second if the end is held back: what is no damage is written by then."""
+        """As `follow`, but if the end is held back, wait up to a second for the record there to be completed."""
         end = self.follow(files)
         while self._doubted != _NONE and time.monotonic() < self._doubted_until:
             time.sleep(DOUBT_S / 10)
@@ -64,7 +65,7 @@ class LogTail:
         return self.follow(files) if self._doubted != _NONE else end
 
     def _newest(self, files: list[LogFile]) -> LogFile | None:
-        """The last file with a record; those behind it are made ahead."""
+        """Return the last file that begins with a record; files behind it are preallocated."""
         for file in reversed(files):
             is_known = self._file is not None and self._file.physical_offset == file.physical_offset
             if is_known or begins_with_record(file):
@@ -90,7 +91,7 @@ class LogTail:
             self._position = base
 
     def _vouched(self, window: RecordWindow) -> int:
-        """How many of a window's records are there as a whole."""
+        """Return how many of a window's records are complete."""
         unsound = window.first_unsound()
         if unsound is None:
             self._doubted = _NONE
@@ -105,12 +106,12 @@ class LogTail:
 
 
 def has_record(file: LogFile, position: int) -> bool:
-    """Whether a record begins at a position."""
+    """Return whether a record begins at a position."""
     return len(record_candidates(_mark(file, position), file.physical_offset + position)) > 0
 
 
 def is_boundary(file: LogFile, position: int) -> bool:
-    """Whether a record begins at a position, or the file is full there; who reads it will tell if its filler is damaged."""
+    """Return whether a record begins at a position, or the file is full there (the filler's size is not checked)."""
     mark = _mark(file, position)
     if len(record_candidates(mark, file.physical_offset + position)):
         return True

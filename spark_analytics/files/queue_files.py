@@ -1,7 +1,7 @@
-"""The units of a ConsumeQueue, read from its files as they are.
+"""Reader for the units of a ConsumeQueue's files.
 
-A queue ends where its units do: the rest of its last file is zero. In front of its first record there may be blank units,
-and units of records that retention has taken: a queue begins behind both.
+A queue ends with its last unit: the rest of its last file is zero. Before its first live unit there may be blank units and
+units of records that retention has deleted; both are skipped.
 """
 
 from collections.abc import Iterator
@@ -12,8 +12,8 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 import numpy.typing as npt
 
-from pocketmq.spark_analytics.places import open_file, read_at
-from pocketmq.spark_analytics.store_folder import DamagedFileError, RowFile, StoreFolder
+from pocketmq.spark_analytics.files.places import open_file, read_at
+from pocketmq.spark_analytics.files.store_folder import DamagedFileError, RowFile, StoreFolder
 from pocketmq.store.format.layout import (
     CONSUME_QUEUE_EXT_FIXED,
     CONSUME_QUEUE_UNIT_DTYPE,
@@ -27,11 +27,11 @@ Units = npt.NDArray[Any]  # of CONSUME_QUEUE_UNIT_DTYPE
 Numbers = npt.NDArray[np.int64]
 
 BLANK_UNIT_SIZE: Final = 0x7FFFFFFF
-# A code up to this is no tags code but the place of a unit in consumequeue_ext, counted from the smallest long.
+# A tags code up to this value is instead the address of a unit in consumequeue_ext, counted from the smallest long.
 EXT_ADDRESS_MAX: Final = -(2**31) - 1
 EXT_ADDRESS_BASE: Final = -(2**63)
 UNITS_READ: Final = 1 << 16
-# Most queues of a store are short, and of some only the begin is asked for.
+# Most queues of a store are short, and often only the first units are needed.
 UNITS_READ_FIRST: Final = 256
 _UNIT: Final = CONSUME_QUEUE_UNIT_SIZE
 _EXT_DTYPE: Final = dtype_of(CONSUME_QUEUE_EXT_FIXED)
@@ -39,7 +39,7 @@ _EXT_DTYPE: Final = dtype_of(CONSUME_QUEUE_EXT_FIXED)
 
 @dataclass(frozen=True, slots=True)
 class QueueFile:
-    """One file of a queue. `is_last`: no other follows, so that it may end before its size says so."""
+    """One file of a queue. The last file of a queue (`is_last`) may end before its declared size."""
 
     topic: str
     queue_id: int
@@ -47,11 +47,12 @@ class QueueFile:
     is_last: bool
 
     def units(self, from_queue_offset: int = 0, count_max: int | None = None) -> Iterator[tuple[int, Units]]:
-        """(queue offset of the first, units) from a queue offset on, in portions, up to the queue's end; blank ones too.
+        """Yield (queue offset of the first unit, units) from a queue offset to the queue's end, in portions, blank units
+        included.
 
-        `count_max`: of the file's units only the first so many.
+        `count_max`: only the first so many units of the file.
 
-        Raises DamagedFileError when units are missing in front of others.
+        Raises DamagedFileError if units are missing before others.
         """
         first = self.file.start // _UNIT
         capacity = self.file.size // _UNIT
@@ -83,15 +84,15 @@ class QueueFile:
         return self.file.start // _UNIT + self.count()
 
     def count(self, *, may_lack: bool = True) -> int:
-        """How many units there are. Raises DamagedFileError when `may_lack` is false and others lie behind their end.
+        """Return the number of units. Raises DamagedFileError if `may_lack` is false and further units lie behind a gap.
 
-        What a power cut has taken reads as zeros, by pages or more, as what was never written does.
+        Units lost in a power cut read as zeros, in whole pages, like units that were never written.
         """
         low = 0
         high = capacity = self.file.size // _UNIT
         with open_file(self.file.path) as stream:
             while low < high:
-                # The last unit of a full file tells at once.
+                # A full file is recognised at once by its last unit.
                 middle = high - 1 if high == capacity else (low + high) // 2
                 low, high = (middle + 1, high) if _is_unit(stream, middle) else (low, middle)
             ahead = 1
@@ -111,41 +112,41 @@ def _is_unit(stream: BinaryIO, number: int) -> bool:
 
 
 def _written(units: Units) -> int:
-    """How many units there are before the first that is none."""
+    """Return the number of units before the first invalid one."""
     good = (units["size"] > 0) & (units["physical_offset"] >= 0)
     return len(units) if good.all() else int(np.argmin(good))
 
 
 def queue_ids(store: StoreFolder, topic: str) -> list[int]:
-    """The ids of the queues of a topic that have a folder."""
+    """Return the ids of the queues of a topic that have a folder."""
     return sorted(int(name) for name in store.names("consumequeue", topic) if name.isascii() and name.isdecimal())
 
 
 def queue_keys(store: StoreFolder) -> list[tuple[str, int]]:
-    """(topic, queue id) of every queue that has a folder."""
+    """Return (topic, queue id) of every queue that has a folder."""
     return [(topic, queue_id) for topic in store.names("consumequeue") for queue_id in queue_ids(store, topic)]
 
 
 def queue_files(store: StoreFolder, topic: str, queue_id: int) -> list[QueueFile]:
-    """The files of a queue, ascending, but for empty ones at its end.
+    """Return the files of a queue, ascending, without empty ones at its end.
 
-    Raises DamagedFileError for one whose size is no multiple of a unit's, and for a gap.
+    Raises DamagedFileError for a file whose size is not a multiple of the unit size, and for a missing file.
     """
     row = store.row("consumequeue", topic, str(queue_id))
     for file in row:
         if file.size % _UNIT:
-            raise DamagedFileError(f"{file.path} has {file.size} bytes, which is no multiple of {_UNIT}")
+            raise DamagedFileError(f"{file.path} has {file.size} bytes, which is not a multiple of {_UNIT}")
     for file, successor in pairwise(row):
         if successor.start != file.end:
             raise DamagedFileError(f"{successor.path} does not begin where {file.path} ends: a file is missing between them")
-    # Made ahead, or without all that it had since a power cut.
+    # Preallocated, or emptied by a power cut.
     while len(row) > 1 and not QueueFile(topic, queue_id, row[-1], True).has_units():
         del row[-1]
     return [QueueFile(topic, queue_id, file, file is row[-1]) for file in row]
 
 
 def is_live(units: Units, log_begin: int) -> npt.NDArray[np.bool_]:
-    """Which units are those of a record that is still there."""
+    """Return a mask of the units whose record still exists."""
     blank = (units["size"] == BLANK_UNIT_SIZE) & (units["physical_offset"] == 0)
     live: npt.NDArray[np.bool_] = ~blank & (units["physical_offset"] >= log_begin)
     return live
@@ -154,7 +155,7 @@ def is_live(units: Units, log_begin: int) -> npt.NDArray[np.bool_]:
 def live_units(
     store: StoreFolder, topic: str, queue_id: int, from_queue_offset: int = 0, log_begin: int | None = None
 ) -> Iterator[tuple[Numbers, Units]]:
-    """(queue offsets, units) of a queue's records from a queue offset on, in portions."""
+    """Yield (queue offsets, units) of a queue's live units from a queue offset on, in portions."""
     begin = store.log_begin() if log_begin is None else log_begin
     for file in queue_files(store, topic, queue_id):
         if file.file.end // _UNIT <= from_queue_offset:
@@ -166,7 +167,7 @@ def live_units(
 
 
 def queue_range(store: StoreFolder, topic: str, queue_id: int, log_begin: int) -> tuple[int, int] | None:
-    """(min, max) queue offset, max being that of the next unit; None without files."""
+    """Return (min, max) queue offset, max being that of the next unit; None if there are no files."""
     files = queue_files(store, topic, queue_id)
     if not files:
         return None
@@ -180,9 +181,9 @@ def queue_range(store: StoreFolder, topic: str, queue_id: int, log_begin: int) -
 
 
 def tags_codes(store: StoreFolder, topic: str, queue_id: int, units: Units) -> tuple[Numbers, Numbers]:
-    """(tags codes, store times) of units, with those of consumequeue_ext looked up; -1 for a time that is not known.
+    """Return (tags codes, store times) of units, those of consumequeue_ext looked up there; -1 for an unknown store time.
 
-    Raises DamagedFileError for an address at which no unit is.
+    Raises DamagedFileError for an address that does not hold a unit.
     """
     codes = units["tags_code"].astype(np.int64)
     times = np.full(len(units), -1, np.int64)

@@ -1,9 +1,9 @@
-"""Bodies as they were sent: decompressed, as text, as JSON.
+"""Message bodies: decompressed, as text, as JSON.
 
-A client compresses what is larger than 4 KiB and says so in sysFlag; the broker stores it as it came. Records that are not
-compressed, most of them as a rule, are handled all at once; the others one by one, since each is a stream of its own.
+Clients compress bodies larger than 4 KiB and set a flag in sysFlag; the broker stores them unchanged. Uncompressed bodies,
+usually the majority, are handled in bulk; compressed ones one by one, since each is a separate stream.
 
-What a body decompresses to is bounded, each and together: a few bytes can stand for gigabytes.
+Decompressed sizes are limited, per body and per batch: a few bytes can expand to gigabytes.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,27 +15,27 @@ import pyarrow as pa
 from isal import isal_zlib
 from isal.igzip_lib import IsalError
 
-from pocketmq.spark_analytics.columns import Column, Records
-from pocketmq.spark_analytics.properties import slices, text
+from pocketmq.spark_analytics.decoding.columns import Column, Records
+from pocketmq.spark_analytics.decoding.properties import slices, text
 from pocketmq.store.format.message import COMPRESSED_FLAG
 from pocketmq.store.format.record_chain import Positions
 
-# Clients hold bodies to 4 MiB before they compress them, unless somebody raised maxMessageSize.
+# Clients limit bodies to 4 MiB before compression, unless maxMessageSize was raised.
 BODY_SIZE_MAX: Final = 64 << 20
-# As many decompressed bytes make a batch of their own.
+# A batch is closed once it holds this many decompressed bytes.
 PORTION_SIZE: Final = 64 << 20
 COMPRESSION_MASK: Final = 0x700
 LZ4_FLAG: Final = 0x100
 ZSTD_FLAG: Final = 0x200
-_ZSTD_STEP: Final = 1024  # of which no more than 32 MiB can come
+_ZSTD_STEP: Final = 1024  # expands to 32 MiB at most
 
 
 class BodyError(ValueError):
-    """A body that is not what its sysFlag says of it."""
+    """A body that cannot be decompressed as its sysFlag says."""
 
 
 def portions(records: Records) -> Iterator[Records]:
-    """The same records, decompressed (`Records.plain`), in one or more parts."""
+    """Yield the same records with decompressed bodies (`Records.plain`), in one or more parts."""
     compressed = compressed_rows(records)
     first, size, plain = 0, 0, list[bytes | None]()
     begins, ends = records.body_begins[compressed].tolist(), records.body_ends[compressed].tolist()
@@ -59,17 +59,17 @@ def portions(records: Records) -> Iterator[Records]:
 
 
 def compressed_rows(records: Records) -> Positions:
-    """The rows whose body is compressed."""
+    """Return the rows with a compressed body."""
     return np.flatnonzero((records.fixed("sys_flag") & COMPRESSED_FLAG) != 0)
 
 
 def damaged_rows(records: Records) -> Positions:
-    """The rows whose body did not decompress."""
+    """Return the rows whose body could not be decompressed."""
     return compressed_rows(records)[[body is None for body in records.plain or ()]]
 
 
 def without_damaged(records: Records) -> Records:
-    """The rows whose body could be decompressed."""
+    """Return the records without those whose body could not be decompressed."""
     keep = np.ones(len(records), bool)
     keep[damaged_rows(records)] = False
     kept = records.rows(keep)
@@ -78,13 +78,13 @@ def without_damaged(records: Records) -> Records:
 
 
 def decompress(body: bytes, sys_flag: int) -> bytes:
-    """A stored body as it was sent. Raises BodyError, ImportError."""
+    """Return a stored body as it was sent. Raises BodyError, ImportError."""
     if not sys_flag & COMPRESSED_FLAG or not body:
         return body
     kind = sys_flag & COMPRESSION_MASK
     decompressor = {0: _zlib, 0x300: _zlib, LZ4_FLAG: _lz4, ZSTD_FLAG: _zstd}.get(kind)
     if decompressor is None:
-        raise BodyError(f"sysFlag {sys_flag:#x} names no kind of compression that is known")
+        raise BodyError(f"sysFlag {sys_flag:#x} names an unknown compression type")
     return decompressor(body)
 
 
@@ -93,7 +93,7 @@ def _zlib(body: bytes) -> bytes:
     try:
         return _whole(stream.decompress(body, BODY_SIZE_MAX + 1), stream.eof)
     except IsalError as error:  # type: ignore[misc]
-        raise BodyError(f"no zlib stream: {error}") from None
+        raise BodyError(f"not a zlib stream: {error}") from None
 
 
 def _lz4(body: bytes) -> bytes:
@@ -105,7 +105,7 @@ def _lz4(body: bytes) -> bytes:
     try:
         return _whole(stream.decompress(body, BODY_SIZE_MAX + 1), stream.eof)
     except RuntimeError as error:
-        raise BodyError(f"no LZ4 frame: {error}") from None
+        raise BodyError(f"not an LZ4 frame: {error}") from None
 
 
 def _zstd(body: bytes) -> bytes:
@@ -120,7 +120,7 @@ def _zstd(body: bytes) -> bytes:
             if not stream.eof and len(plain) <= BODY_SIZE_MAX:
                 plain += stream.decompress(body[begin : begin + _ZSTD_STEP])
     except zstandard.ZstdError as error:
-        raise BodyError(f"no Zstandard frame: {error}") from None
+        raise BodyError(f"not a Zstandard frame: {error}") from None
     return _whole(bytes(plain), stream.eof)
 
 
@@ -128,7 +128,7 @@ def _whole(plain: bytes, is_at_end: bool) -> bytes:
     if len(plain) > BODY_SIZE_MAX:
         raise BodyError(f"it decompresses to more than {BODY_SIZE_MAX} bytes")
     if not is_at_end:
-        raise BodyError("its compressed stream is cut")
+        raise BodyError("its compressed stream is truncated")
     return plain
 
 
@@ -136,7 +136,7 @@ def _whole(plain: bytes, is_at_end: bool) -> bytes:
 
 
 def plain_bodies(records: Records) -> Any:
-    """Bodies decompressed, as an Arrow BinaryArray; null where that was not possible."""
+    """Return the decompressed bodies as an Arrow BinaryArray, null where decompression failed."""
     stored = slices(records.data, records.body_begins, records.body_ends)
     if not records.plain:
         return stored
@@ -150,7 +150,7 @@ def _json_bodies(records: Records) -> Any:
 
 
 def _json(body: bytes | None) -> str | None:
-    """A body as text if it is one whole JSON value in UTF-8."""
+    """Return a body as text if it is exactly one JSON value in UTF-8, else None."""
     try:
         msgspec.json.decode(body or b"", type=msgspec.Raw)
         return str(body, "utf-8") if body else None
@@ -159,7 +159,7 @@ def _json(body: bytes | None) -> str | None:
 
 
 def body_column(body_as: str) -> Column:
-    """The column `body` under an option `bodyAs`."""
+    """Return the column `body` for a value of the option `bodyAs`."""
     decoders: dict[str, tuple[str, Any, Callable[[Records], Any]]] = {
         "stored": ("binary", pa.binary(), lambda records: slices(records.data, records.body_begins, records.body_ends)),
         "plain": ("binary", pa.binary(), plain_bodies),

@@ -1,14 +1,13 @@
-"""Aggregates made inside the tasks that read: options `groupBy` and `aggregates`.
+"""Aggregation inside the tasks that read the log: options `groupBy` and `aggregates`.
 
-A row that is handed to Spark costs several times what it costs to read it (0.3 us, and 1.2 us more in a query of 3 columns);
-to group it where it is read adds 5 to 10 %. With these options a task gives one row for each group it met, and the query
-adds up what the tasks found:
+Passing a row to Spark costs several times as much as reading it, while grouping it where it is read adds little. With these
+options a task returns one row per group that it met, and the query combines the rows of all tasks:
 
     log = spark.read.format("rocketmq").option("groupBy", "topic").option("aggregates", "count, sum(storeSize)").load(store)
     log.groupBy("topic").agg(F.sum("count"), F.sum("sum(storeSize)"))
 
-A `count` and a `sum` are added, of a `min` and a `max` the least and the greatest taken. Spark cannot do this by itself: it
-pushes aggregates to no source in Python.
+Sum the columns `count` and `sum(...)`; take the min of `min(...)` and the max of `max(...)`. Spark cannot do this by itself,
+because it does not push aggregates down to data sources written in Python.
 """
 
 import re
@@ -18,28 +17,28 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pocketmq.spark_analytics.columns import Column, Records, arrow_schema
+from pocketmq.spark_analytics.decoding.columns import Column, Records, arrow_schema
 
 COUNT: Final = "count"
 _CALL: Final = re.compile(r"(sum|min|max)\s*\(\s*(\w+)\s*\)", re.IGNORECASE | re.ASCII)
 _GROUPED: Final = ("string", "int", "bigint", "boolean", "timestamp")
 _MEASURED: Final = {"sum": ("int", "bigint"), "min": ("int", "bigint", "timestamp"), "max": ("int", "bigint", "timestamp")}
 _TOPIC: Final = "topic"
-# Windows are grouped when they have so many records (a group-by takes 0.3 ms, of however few), and so many results merged.
+# Windows are collected up to this number of records per group-by, which has a fixed cost; results are merged in such runs.
 _ROWS_AT_ONCE: Final = 1 << 17
 _TABLES_AT_ONCE: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """`function` (count, sum, min, max) of a column (none for count)."""
+    """An aggregate: `function` (count, sum, min, max) of a column (None for count)."""
 
     function: str
     column: Column | None = None
 
     @property
     def result(self) -> Column:
-        """Its column: `count`, `sum(storeSize)`."""
+        """The result column, named like `count` or `sum(storeSize)`."""
         if self.column is None:
             return Column(COUNT, "bigint", pa.int64(), _never)
         name = f"{self.function}({self.column.name})"
@@ -54,14 +53,14 @@ def _never(records: Records) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """What is grouped and what is measured; `groups` may be empty."""
+    """The grouping columns (possibly none) and the aggregates of a read."""
 
     groups: Sequence[Column]
     measures: Sequence[Measure]
 
     @classmethod
     def of(cls, group_by: Sequence[str], aggregates: Sequence[str], known: Mapping[str, Column]) -> "Aggregation":
-        """From the options' names. Raises ValueError."""
+        """Parse the names given in the options. Raises ValueError."""
         for name in group_by:
             if name not in known or known[name].spark_type not in _GROUPED:
                 raise ValueError(f"option groupBy names {name}: it must be a column that is a number, a time or a text")
@@ -73,9 +72,9 @@ class Aggregation:
         return [*self.groups, *(measure.result for measure in self.measures)]
 
     def rows(self, windows: Iterator[Records], columns: Sequence[Column]) -> Iterator[Any]:
-        """One RecordBatch, of a row for each group in all of some windows; none for no records.
+        """Yield one RecordBatch with a row for each group in all the windows; nothing if there are no records.
 
-        `columns` are our own, but for what the asker has to say of nulls.
+        `columns` are `self.columns`, with the nullability that the caller requested.
         """
         topics: dict[str, int] = {}
         found: list[Any] = []
@@ -101,7 +100,7 @@ class Aggregation:
             yield pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
 
     def _decoded(self, records: Records, topics: dict[str, int]) -> Any:
-        """The columns of a window that are asked for; for a topic its number in `topics`, to which new ones are added."""
+        """Return the requested columns of a window; a topic is replaced by its index in `topics`, which is extended."""
         arrays = {}
         for place, group in enumerate(self.groups):
             if group.name == _TOPIC:
@@ -113,7 +112,7 @@ class Aggregation:
         for measure in self.measures:
             if measure.column is not None:
                 arrays[measure.column.name] = measure.column.decode(records)
-        # Without a column, as for a bare count, Arrow would forget how many rows there are.
+        # A table without columns, as for a bare count, would lose the number of rows.
         return pa.table(arrays or {"": pa.nulls(len(records))})
 
     def _grouped(self, tables: list[Any]) -> Any:
@@ -137,7 +136,7 @@ _MERGES: Final = {COUNT: "sum", "sum": "sum", "min": "min", "max": "max"}
 
 
 def _grouped(table: Any, group_count: int, asked: Sequence[Any]) -> Any:
-    """Groups by the first columns; the groups' columns come first, then those asked for."""
+    """Group by the first `group_count` columns; these come first in the result, then the aggregates."""
     keys = [f"g{number}" for number in range(group_count)]
     return table.group_by(keys, use_threads=False).aggregate(asked)
 

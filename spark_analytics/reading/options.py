@@ -1,8 +1,8 @@
-"""What a user asked for, checked once: `ReadOptions`.
+"""Options of the data source, validated once into `ReadOptions`.
 
-Spark hands over options as text, with their names in lower case; what load() was given arrives as `path`, a list of several
-as `paths`, a JSON array. Every value that cannot be meant is refused with its option, what is possible, and itself; so is a
-name that is no option, since a filter that is silently left out gives wrong answers.
+Spark passes options as strings with lower-case names. The argument of load() arrives as `path`, a list of several as
+`paths`, a JSON array. An invalid value is refused with an error that names the option, the allowed values and the value. An
+unknown option name is refused, too, because a filter that is silently ignored gives wrong results.
 """
 
 import difflib
@@ -24,13 +24,13 @@ OPTIONS: Final = (
     *("bodyAs", "mode", "columnNameOfCorruptRecord", "delayLevel"),
     *("maxPartitionBytes", "pushFilters", "ignoreMissingFiles"),
 )
-# Of readStream only.
+# Options of readStream only.
 STREAM_OPTIONS: Final = ("startingOffsets", "maxBytesPerTrigger", "failOnDataLoss")
-# Each task costs 45 ms beyond what it reads. Of 2 GiB of 3 columns in tasks of 128 MiB that was a third of all.
+# Starting a task has a fixed cost, so small splits are merged.
 SPLIT_SIZE_MIN: Final = 128 << 20
 SPLIT_SIZE_MAX: Final = 512 << 20
 TASKS_A_PROCESSOR: Final = 2
-# What a task that aggregates takes beyond that is so little that fewer are better: 1 GiB of 1,190 B takes 0.3 CPU seconds.
+# An aggregating task has little per-record cost, so fewer and larger tasks are better.
 AGGREGATED_SPLIT_SIZE_MAX: Final = 1 << 30
 INT64_MAX: Final = 2**63 - 1
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -43,9 +43,9 @@ _NUMBER: Final = re.compile(r"\d+", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """The options of a reading, each with its default where there is one; None is no limit.
+    """The options of one read, with defaults; None means no limit.
 
-    Offsets are physical ones and times microseconds since 1970, both from `starting` up to but without `ending`.
+    Offsets are physical offsets, times are microseconds since 1970; `starting` is inclusive, `ending` exclusive.
     """
 
     paths: tuple[str, ...]
@@ -68,13 +68,14 @@ class ReadOptions:
 
     @property
     def is_aggregated(self) -> bool:
-        """Whether rows are groups and no messages."""
+        """Whether rows are groups rather than messages."""
         return bool(self.group_by or self.aggregates)
 
     def split_size(self, total_size: int) -> int:
-        """Bytes of a task, of `total_size` bytes in all: an even share for the processors of this machine, within limits.
+        """Return the bytes per task for `total_size` bytes in all: an even share for this machine's processors, within
+        limits.
 
-        Nobody tells a source in Python how many processors Spark has.
+        A data source in Python is not told how many processors Spark has.
         """
         tasks, size_max = (1, AGGREGATED_SPLIT_SIZE_MAX) if self.is_aggregated else (TASKS_A_PROCESSOR, SPLIT_SIZE_MAX)
         share = -(-total_size // (tasks * (os.cpu_count() or 1)))
@@ -82,7 +83,7 @@ class ReadOptions:
 
 
 def read_options(options: Mapping[str, str], more: Iterable[str] = ()) -> ReadOptions:
-    """Check options as Spark hands them over. `more`: options that somebody else looks at. Raises ValueError."""
+    """Validate options as Spark passes them. `more`: names of options that are handled elsewhere. Raises ValueError."""
     given = {name.lower(): value for name, value in options.items()}
     refuse_unknown(given, (*OPTIONS, *more))
     read = _Reading(given)
@@ -106,14 +107,14 @@ def read_options(options: Mapping[str, str], more: Iterable[str] = ()) -> ReadOp
         ignore_missing_files=read.flag("ignoreMissingFiles"),
     )
     if asked.is_aggregated and (asked.columns or asked.mode == "PERMISSIVE"):
-        raise ValueError("options groupBy and aggregates give rows of groups: not together with columns or mode PERMISSIVE")
+        raise ValueError("options groupBy and aggregates cannot be combined with columns or mode PERMISSIVE")
     _check_order("Timestamp", asked.starting_timestamp_us, asked.ending_timestamp_us, given)
     _check_order("Offset", asked.starting_offset, asked.ending_offset, given)
     return asked
 
 
 def refuse_unknown(names: Iterable[str], known: Iterable[str]) -> None:
-    """Raise ValueError for the first of `names` (lower case) that is no option, with the nearest that is."""
+    """Raise ValueError for the first of `names` (lower case) that is not an option; suggest the nearest one."""
     known_by_lower = {name.lower(): name for name in known}
     for name in names:
         if name not in known_by_lower:
@@ -121,15 +122,15 @@ def refuse_unknown(names: Iterable[str], known: Iterable[str]) -> None:
 
 
 def nearest(name: str, known_by_lower: Mapping[str, str]) -> str:
-    """`did you mean X?`, or all there are when none is near."""
+    """Return `did you mean X?`, or the list of all known names if none is similar."""
     found = difflib.get_close_matches(name.lower(), known_by_lower, 1)
     if found:
         return f"did you mean {known_by_lower[found[0]]}?"
-    return f"there are {', '.join(known_by_lower.values())}"
+    return f"known names are {', '.join(known_by_lower.values())}"
 
 
 def size_option(name: str, value: str) -> int:
-    """Bytes of an option such as `128m`. Raises ValueError."""
+    """Return the bytes of a size option such as `128m`. Raises ValueError."""
     match = _SIZE.fullmatch(value.strip())
     if match is None or not int(match[1]):
         raise ValueError(f"option {name} is {value!r}: it must be a positive size such as 134217728 or 128m")
@@ -137,7 +138,7 @@ def size_option(name: str, value: str) -> int:
 
 
 class _Reading:
-    """The values that were given, by kind."""
+    """Parsers for option values, by type; each raises ValueError."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = given
@@ -153,9 +154,9 @@ class _Reading:
             try:
                 named += json.loads(several)
             except (ValueError, TypeError):
-                raise ValueError(f"option paths is {several!r}: it must be a JSON array of texts") from None
+                raise ValueError(f"option paths is {several!r}: it must be a JSON array of strings") from None
         if not named or not all(isinstance(path, str) and path for path in named):
-            raise ValueError('no store named: load("/path/of/the/store"), or a list of several')
+            raise ValueError('no store given: use load("/path/of/the/store"), or a list of paths')
         return tuple(named)
 
     def names(self, name: str) -> list[str] | None:
@@ -164,7 +165,7 @@ class _Reading:
             return None
         names = [part.strip() for part in value.split(",")]
         if not all(names):
-            raise ValueError(f"option {name} is {value!r}: it must be names with commas between")
+            raise ValueError(f"option {name} is {value!r}: it must be a comma-separated list of names")
         return names
 
     def numbers(self, name: str) -> list[int] | None:
@@ -194,7 +195,7 @@ class _Reading:
         return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH) // timedelta(microseconds=1)
 
     def one_of(self, name: str, values: tuple[str, ...]) -> str:
-        """One of the values, of which the first is the default, in any case."""
+        """Return the matching one of `values`, ignoring case; the first is the default."""
         value = self.text(name) or values[0]
         for known in values:
             if value.lower() == known.lower():
@@ -214,11 +215,11 @@ def _set(values: Iterable[T] | None) -> frozenset[T] | None:
 
 def _whole(name: str, value: str) -> int:
     if not _NUMBER.fullmatch(value) or int(value) > INT64_MAX:
-        raise ValueError(f"option {name} is {value!r}: it must be a whole number from 0 to {INT64_MAX}")
+        raise ValueError(f"option {name} is {value!r}: it must be an integer from 0 to {INT64_MAX}")
     return int(value)
 
 
 def _check_order(kind: str, starting: int | None, ending: int | None, given: Mapping[str, str]) -> None:
     if starting is not None and ending is not None and starting > ending:
         first, second = (given[f"{side}{kind}".lower()] for side in ("starting", "ending"))
-        raise ValueError(f"option starting{kind} is {first}: it must not be behind ending{kind}, {second}")
+        raise ValueError(f"option starting{kind} is {first}: it must not be greater than ending{kind}, {second}")

@@ -1,4 +1,4 @@
-"""Is a store sound? Bodies against CRC, records against each other, queues against the log, the index if it is asked for."""
+"""Audit of stores: bodies against CRC, records against each other, queues against the log, and optionally the index."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -17,31 +17,31 @@ ROWS_SHOWN: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """`queues` and `findings` as rows of `pipelines.consistency`."""
+    """Result of an audit: `queues` and `findings` are rows of `pipelines.consistency`."""
 
     queues: list[dict[str, Any]]
     findings: list[dict[str, Any]]
 
     @property
     def is_sound(self) -> bool:
-        """Notes do not count: a broker puts them right by itself."""
+        """Whether there are no errors. Notes do not count, as a broker repairs them by itself."""
         return not any(finding["severity"] == consistency.ERROR for finding in self.findings)
 
 
 def make_audit(
     spark: Any, paths: Sequence[str], *, with_index: bool = False, on_step: Callable[[str], None] = lambda step: None
 ) -> Audit:
-    """Raises what the data source raises."""
+    """Run the audit. Raises the errors of the data source."""
     stores = Stores(spark, tuple(paths))
     on_step("bodies against their CRC, queues against the log")
     queues = consistency.queues(stores).toArrow()
-    on_step("where they differ")
+    on_step("locating differences")
     findings = consistency.findings(stores, queues, with_index=with_index)
     return Audit(queues.to_pylist(), [] if findings is None else findings.toArrow().to_pylist())
 
 
 def print_audit(audit: Audit, console: Console) -> None:
-    """The findings, and a last line that says how it stands."""
+    """Print the findings and a summary line."""
     if audit.findings:
         table = Table(box=SIMPLE_HEAD, padding=0, collapse_padding=True)
         for heading in ("", "kind", "topic", "queue", "queue offset", "physical offset", "what"):
@@ -52,7 +52,7 @@ def print_audit(audit: Audit, console: Console) -> None:
             cells = ("-" if row[name] is None else str(row[name]) for name in names)
             table.add_row(*(cell.replace("[", r"\[") for cell in cells))
         if len(audit.findings) > ROWS_SHOWN:
-            table.caption = f"the first {ROWS_SHOWN}; --json lists up to {consistency.FINDINGS_MAX:,}"
+            table.caption = f"first {ROWS_SHOWN}; --json lists up to {consistency.FINDINGS_MAX:,}"
         console.print(table)
     console.print(_last_line(audit), markup=False)
 
@@ -65,7 +65,7 @@ def _last_line(audit: Audit) -> str:
 
 
 def audit_json(audit: Audit) -> str:
-    """For programs: `sound`, `records`, `queues`, `findings`."""
+    """Return the result as JSON: `sound`, `records`, `queues`, `findings`."""
     told = {
         "sound": audit.is_sound,
         "records": sum(row["records"] for row in audit.queues),

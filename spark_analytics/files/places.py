@@ -1,8 +1,8 @@
-"""Paths, globs, lists and URLs -> the files of logs; and how they are opened.
+"""Access to log files by path, glob, list or URL.
 
-A store may lie on a local (or mounted) disk, or wherever fsspec has a file system for: `s3://`, `hdfs://`, `gs://`,
-`memory://`. For S3, GCS and HDFS those of PyArrow serve where fsspec's own are not installed. A task gets a file's URL and
-opens it for itself.
+A store may be on a local (or mounted) disk, or on any file system that fsspec supports: `s3://`, `hdfs://`, `gs://`,
+`memory://`. For S3, GCS and HDFS the file systems of PyArrow are used where fsspec's own are not installed. Each task opens
+files by their URL.
 """
 
 import glob
@@ -23,19 +23,19 @@ log = logging.getLogger(__name__)
 
 FILE_NAME_DIGITS: Final = 20
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
-# Records of which no more than this lies between are read at once: less than a page costs less than a call.
+# Records with at most this many bytes between them are read in one call, which is cheaper than a call each.
 GAP_LOCAL: Final = 4 << 10
 GAP_REMOTE: Final = 1 << 20
 
 bytes_read = 0
-"""How many bytes this process has read by `read_at`."""
+"""Number of bytes read by `read_at` in this process."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """One file of a CommitLog: `physical_offset` is that of its first byte, `size` its size in bytes.
+    """One file of a CommitLog: path, physical offset of its first byte, size in bytes.
 
-    `is_listed`: it was found in a folder all of whose files are meant, and not named itself.
+    `is_listed`: found by listing a folder, all of whose files are meant, rather than named by the user.
     """
 
     path: str
@@ -45,7 +45,7 @@ class LogFile:
 
     @property
     def end(self) -> int:
-        """The physical offset behind its last byte."""
+        """Physical offset of the first byte behind the file."""
         return self.physical_offset + self.size
 
     @property
@@ -54,11 +54,11 @@ class LogFile:
 
 
 class MissingFileError(FileNotFoundError):
-    """A file that was there when the query was planned."""
+    """A file that existed when the query was planned and no longer does."""
 
 
 class Files(Protocol):
-    """As much of a file system as is needed. Paths are whole ones, URLs where they were URLs."""
+    """The file-system operations needed here. Paths are absolute, or URLs."""
 
     def is_file(self, path: str) -> bool: ...
 
@@ -67,7 +67,7 @@ class Files(Protocol):
     def size(self, path: str) -> int: ...
 
     def used(self, path: str) -> int:
-        """As `size`, without the holes of a sparse file where that can be told."""
+        """As `size`, but without the holes of a sparse file where the file system reports them."""
         ...
 
     def names(self, folder: str) -> list[str]: ...
@@ -78,7 +78,7 @@ class Files(Protocol):
 
 
 class LocalFiles:
-    """What the operating system shows."""
+    """The local file system."""
 
     def is_file(self, path: str) -> bool:
         return os.path.isfile(path)
@@ -130,13 +130,13 @@ class RemoteFiles:
         return [name if "://" in name else f"{scheme}://{name}" for name in self._own.glob(pattern)]
 
     def open(self, path: str) -> BinaryIO:
-        # Windows are large and read once.
+        # No cache: windows are large and read once.
         stream: BinaryIO = self._own.open(path, "rb", cache_type="none")
         return stream
 
 
 def files_of(path: str) -> Files:
-    """The file system of a path or URL. Raises ImportError, naming what to install."""
+    """Return the file system of a path or URL. Raises ImportError that names the package to install."""
     url = _URL.match(path)
     if url is None:
         return LocalFiles()
@@ -147,11 +147,11 @@ def files_of(path: str) -> Files:
     try:
         return RemoteFiles(fsspec.core.url_to_fs(path)[0])
     except (ImportError, ValueError) as error:
-        # PyArrow has file systems of its own, and fsspec a coat for them.
+        # PyArrow has file systems of its own, and fsspec a wrapper for them.
         import pyarrow.fs
         from fsspec.implementations.arrow import ArrowFSWrapper
 
-        # Not of the whole path: in an URI the % of a topic's name would have to be written otherwise.
+        # Only scheme and server: in a URI, the % that a topic's folder name may contain would have to be escaped.
         server = "/".join(path.split("/", 3)[:3]) + "/"
         try:
             return RemoteFiles(ArrowFSWrapper(pyarrow.fs.FileSystem.from_uri(server)[0]))
@@ -160,40 +160,40 @@ def files_of(path: str) -> Files:
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path is an URL, where every reading is a request."""
+    """Return whether a path is a URL, where every read is a network request."""
     return _URL.match(path) is not None
 
 
 def gap_of(path: str) -> int:
-    """Bytes between two wanted stretches of a file that are rather read than left out."""
+    """Return the gap in bytes between two wanted stretches of a file up to which the gap is read along."""
     return GAP_REMOTE if is_remote(path) else GAP_LOCAL
 
 
 def local_path(path: str) -> str:
-    """A path without `file:` and `~`; other URLs as they are."""
+    """Return a path without `file:` and with `~` expanded; other URLs are returned unchanged."""
     path = re.sub(r"^file:(//(localhost)?)?(?=/)", "", path)
     return path if is_remote(path) else os.path.expanduser(path)
 
 
 def open_file(path: str) -> BinaryIO:
-    """Raises MissingFileError."""
+    """Open a file for reading. Raises MissingFileError."""
     try:
         return files_of(path).open(path)
     except FileNotFoundError:
         raise MissingFileError(
-            f"{path} was deleted since the query was planned, as retention does it; "
-            '.option("ignoreMissingFiles", "true") reads what is left'
+            f"{path} was deleted after the query was planned, probably by retention; "
+            '.option("ignoreMissingFiles", "true") reads the remaining files'
         ) from None
 
 
 def read_at(stream: BinaryIO, position: int, size: int) -> Bytes:
-    """Up to `size` bytes of a file from `position` on; fewer only at its end."""
+    """Read up to `size` bytes of a file from `position`; fewer only at its end."""
     data = np.empty(size, np.uint8)
     return data[: read_into(stream, position, memoryview(data))]  # type: ignore[arg-type]
 
 
 def read_into(stream: BinaryIO, position: int, target: memoryview) -> int:
-    """Fill `target` from `position` on; how many bytes there were."""
+    """Fill `target` with bytes from `position`; return the number of bytes read."""
     global bytes_read
     stream.seek(position)
     filled = 0
@@ -218,11 +218,10 @@ def _read_some(stream: BinaryIO, target: memoryview) -> int:
 
 
 def log_files(paths: str | Iterable[str]) -> list[LogFile]:
-    """The CommitLog files that `paths` name, ascending in folder and physical offset.
+    """Return the CommitLog files named by `paths`, sorted by folder and physical offset.
 
-    Each is a store's root, a commitlog folder, one file, or a glob of these, as a path or an URL. Raises FileNotFoundError,
-    which says what was looked for, when there is nothing there or no commit log in it. A commit log without files is an
-    empty list.
+    Each path is a store's root, a commitlog folder, one file, or a glob of these, as a path or a URL. A commit log without
+    files gives an empty list. Raises FileNotFoundError if a path does not exist or holds no commit log.
     """
     found: dict[str, LogFile] = {}
     for asked in (paths,) if isinstance(paths, str) else paths:
@@ -252,16 +251,16 @@ def _files_at(files: Files, path: str) -> Iterator[LogFile]:
         try:
             yield LogFile(file, int(name), files.size(file), is_listed=True)
         except FileNotFoundError:
-            log.info("%s was deleted while the folder was looked through", file)
+            log.info("%s was deleted while its folder was listed", file)
 
 
 def is_row_name(name: str) -> bool:
-    """Whether a file of a row may have this name."""
+    """Return whether a name has the form of the files of a mapped-file queue (20 digits)."""
     return len(name) == FILE_NAME_DIGITS and name.isascii() and name.isdigit()
 
 
 def _named_file(files: Files, path: str) -> LogFile:
-    """A file that was asked for by name: under another name than the broker's its first record tells its offset."""
+    """Return a file named by the user; if it does not have a broker's file name, its first record gives the offset."""
     name = posixpath.basename(path)
     if is_row_name(name):
         return LogFile(path, int(name), files.size(path))
@@ -269,12 +268,12 @@ def _named_file(files: Files, path: str) -> LogFile:
         mark = read_at(stream, 0, MARK_SIZE)
     physical_offset = int.from_bytes(mark[PHYSICAL_OFFSET_POSITION:].tobytes(), "big")
     if not len(record_candidates(mark, physical_offset)):
-        raise FileNotFoundError(f"{path} is no CommitLog file: no record at its first byte")
+        raise FileNotFoundError(f"{path} is not a CommitLog file: it does not begin with a record")
     return LogFile(path, physical_offset, files.size(path))
 
 
 def begins_with_record(file: LogFile) -> bool:
-    """Whether a file's first bytes are a record's; not of one that has been deleted meanwhile."""
+    """Return whether a file begins with a record; False if the file has been deleted."""
     try:
         with open_file(file.path) as stream:
             return len(record_candidates(read_at(stream, 0, MARK_SIZE), file.physical_offset)) > 0

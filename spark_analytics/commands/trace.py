@@ -1,7 +1,7 @@
-"""The life of a message, from all of its copies: sent, delayed, prepared, delivered, retried, dead.
+"""History of a message from all of its copies: sent, delayed, prepared, delivered, retried, dead.
 
-Copies of a message carry its unique key and its keys along. A key may be several messages': each has a life of its own. Only
-an op message, which ends a transaction, names what it is about by queue offset, in its body.
+Copies of a message carry its unique key and its keys. Several messages may share a key; each has a history of its own. An op
+message, which ends a transaction, is the exception: it refers to the half message by queue offset, in its body.
 """
 
 import json
@@ -14,7 +14,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from pocketmq.spark_analytics.derived_columns import HALF_TOPIC, TIMER_TOPIC
+from pocketmq.spark_analytics.decoding.derived_columns import HALF_TOPIC, TIMER_TOPIC
 from pocketmq.spark_analytics.pipelines.stores import DLQ_PREFIX, RETRY_PREFIX, STORE_OF_FILE, Stores
 from pocketmq.spark_analytics.tables.transactions import CHECK_TIMES, GIVEN_UP_TOPIC, OP_TOPIC
 from pocketmq.store.format.delay_level import DelayLevels
@@ -35,7 +35,7 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened to a message; the offsets are those of the record that tells of it."""
+    """An event in a message's history; the offsets are those of the record that documents it."""
 
     at: datetime
     what: str
@@ -48,7 +48,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """`message` is its unique key, or where its first copy lies."""
+    """The history of one message; `message` is its unique key, or its offset message id."""
 
     store: str
     message: str
@@ -59,14 +59,14 @@ class Life:
 def make_trace(
     spark: Any, paths: Sequence[str], key: str, levels: DelayLevels, on_step: Callable[[str], None] = lambda step: None
 ) -> list[Life]:
-    """The lives of all messages that have this key, unique key or id, the oldest first."""
+    """Return the histories of all messages with this key, unique key or id, oldest first."""
     stores = Stores(spark, tuple(paths), levels)
-    on_step("the log, for its copies")
+    on_step("copies in the log")
     copies = _copies(stores, key, (key,))
     named = {row["uniqKey"] for row in copies if row["uniqKey"]}
     if any(row["offsetMsgId"] == key.upper() for row in copies) and named:
-        # An id is one copy's; the others have its unique key.
-        on_step("the log, for the other copies")
+        # An id belongs to one copy; the others are found by its unique key.
+        on_step("other copies in the log")
         copies = _copies(stores, key, (key, *sorted(named)))
     lives: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in copies:
@@ -90,7 +90,7 @@ def _copies(stores: Stores, key: str, names: Sequence[str]) -> list[dict[str, An
 
 
 def _ops(stores: Stores) -> list[dict[str, Any]]:
-    """Op messages with the queue offsets that they name."""
+    """Return the op messages with the queue offsets that they name."""
     log = stores.messages(
         *("queueId", "queueOffset", "physicalOffset", "storeTimestamp", "body", "storePath"), topic=OP_TOPIC, bodyAs="string"
     )
@@ -114,7 +114,7 @@ def _life(store: str, rows: list[dict[str, Any]], ops: list[dict[str, Any]], off
             for op in ops:
                 if op["store"] == store and op["queueId"] == row["queueId"] and row["queueOffset"] in op["named"]:
                     place = (OP_TOPIC, op["queueId"], op["queueOffset"], op["physicalOffset"])
-                    detail = f"the half message at queue offset {row['queueOffset']} is done with"
+                    detail = f"the half message at queue offset {row['queueOffset']} is resolved"
                     events.append(Event(op["storeTimestamp"], "resolved", *place, detail))
     events[1:] = sorted(events[1:], key=lambda event: (event.at, event.physical_offset or 0))
     events = [_with_consumers(store, event, offsets) for event in events]
@@ -128,14 +128,14 @@ def _event(row: dict[str, Any], due: datetime | None) -> Event:
 
 
 def _told(row: dict[str, Any], properties: dict[str, str], due: datetime | None) -> tuple[str, str]:
-    """(what happened, what is to know of it)"""
+    """Return (event, details)."""
     topic, times = row["topic"], row["reconsumeTimes"]
     if topic == HALF_TOPIC:
         checks = properties.get(CHECK_TIMES)
         group = properties.get("PGROUP")
-        return ("asked about", f"{group}, check {checks}") if checks else ("prepared", f"half message of {group}")
+        return ("checked", f"{group}, check {checks}") if checks else ("prepared", f"half message of {group}")
     if topic == GIVEN_UP_TOPIC:
-        return "given up", "its producer was asked too often"
+        return "given up", "its producer was checked too often"
     if topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
         if "TIMER_DEL_UNIQKEY" in properties:
             return "cancelled", f"{properties['TIMER_DEL_UNIQKEY']} is not to be delivered"
@@ -146,18 +146,18 @@ def _told(row: dict[str, Any], properties: dict[str, str], due: datetime | None)
             what = "waits on"
         return what, f"for {row['realTopic']}{when}{level}"
     if topic.startswith(DLQ_PREFIX):
-        return "dead letter", f"of {topic.removeprefix(DLQ_PREFIX)}, given back {times} times{_origin(properties)}"
+        return "dead letter", f"of {topic.removeprefix(DLQ_PREFIX)}, sent back {times} times{_origin(properties)}"
     if topic.startswith(RETRY_PREFIX):
         return f"retry {times}", f"to {topic.removeprefix(RETRY_PREFIX)}{_late(row, due)}{_origin(properties)}"
     if row["sysFlag"] & 12 == 8:
         return "committed", f"of the half message at physical offset {row['preparedTransactionOffset']}"
     if "TIMER_OUT_MS" in properties or int_of(properties.get("DELAY")) > 0:
-        return "delivered", (_late(row, due) or ", when it was due is no longer in the log").removeprefix(", ")
+        return "delivered", (_late(row, due) or ", its due time is no longer in the log").removeprefix(", ")
     return "stored", f"{row['storeSize']} bytes"
 
 
 def int_of(text: str | None) -> int:
-    """0 for what is no number."""
+    """Return the number in a text; 0 if it is not a number."""
     return int(text) if text and text.isdecimal() else 0
 
 
@@ -174,7 +174,7 @@ def _origin(properties: dict[str, str]) -> str:
 
 
 def _with_consumers(store: str, event: Event, offsets: list[dict[str, Any]]) -> Event:
-    """Which groups have confirmed what they were given from this place."""
+    """Add to an event the groups that have, or have not, confirmed its message."""
     if event.topic in (None, HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC):
         return event
     place = (store, event.topic, event.queue_id)
@@ -187,12 +187,12 @@ def _with_consumers(store: str, event: Event, offsets: list[dict[str, Any]]) -> 
 
 
 def clock(at: datetime) -> str:
-    """To the millisecond."""
+    """Format a time to the millisecond."""
     return f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03}"
 
 
 def print_trace(lives: Sequence[Life], console: Console) -> None:
-    """A table a life, with what passed between its events."""
+    """Print a table per message, with the time between its events."""
     for life in lives:
         title = f"{life.message}{f' ({life.keys})' if life.keys else ''} in {life.store}".replace("[", r"\[")
         table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0, collapse_padding=True)
@@ -210,7 +210,7 @@ def print_trace(lives: Sequence[Life], console: Console) -> None:
 
 
 def trace_json(lives: Sequence[Life]) -> str:
-    """A list of lives, for programs."""
+    """Return the histories as a JSON list."""
     told = [
         {"store": life.store, "message": life.message, "keys": life.keys}
         | {"events": [{name: getattr(event, name) for name in Event.__slots__} for event in life.events]}

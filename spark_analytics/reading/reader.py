@@ -1,13 +1,12 @@
-"""A split -> windows of records, and the bytes between them that are none.
+"""Reader that turns a split into windows of records, and reports the invalid bytes between them.
 
-A split is either scanned, by following the chain of records from its first one (`record_chain`), or it names its
-records (`splits.Split.starts`), and then only they are read: into a stretch of memory as long as the file's, at their own
-places, so that what is between them costs neither reading nor, as nobody touches it, memory.
+A split is either scanned, following the chain of records from its first one (`record_chain`), or it lists its records
+(`split.Split.starts`). Listed records are read into memory at their own positions in an anonymous mapping as long as the
+file's stretch; the bytes between them are not read, and their pages are never touched, so they cost no memory.
 
-A chain ends in one of two ways: at the BLANK that fills a file, or at bytes that are no record: unwritten, torn, or left
-behind by an earlier truncation. Which of the latter does not matter; nothing behind that point belongs to the log, even
-when it looks like records, and this is why a reader in the middle of a file needs somebody who followed the chain to tell
-it where to stop (`splits`).
+A chain ends either at the BLANK that fills a file or at invalid bytes: unwritten, torn, or left behind by an earlier
+truncation. In either case nothing behind that point belongs to the log, even if it looks like records. Therefore a reader
+that starts in the middle of a file must be told by the planner where the chain ends (`split_planning`).
 """
 
 import logging
@@ -15,11 +14,12 @@ import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
-from pocketmq.spark_analytics.places import LogFile, gap_of, open_file, read_at, read_into
+from pocketmq.spark_analytics.files.places import LogFile, gap_of, open_file, read_at, read_into
+from pocketmq.spark_analytics.reading.split import Split
 from pocketmq.store.format.layout import (
     BLANK_MAGIC_CODE,
     BLANK_SIZE,
@@ -31,35 +31,31 @@ from pocketmq.store.format.layout import (
 from pocketmq.store.format.record_chain import MARK_SIZE, Bytes, Positions, field_view, linked, record_candidates
 from pocketmq.store.format.record_window import RecordWindow
 
-if TYPE_CHECKING:
-    from pocketmq.spark_analytics.splits import Split
-
 log = logging.getLogger(__name__)
 
-# MB a CPU second of records of 300 B in windows of 0.5, 1, 2, 4, 8 MiB: of 3 columns 371, 670, 844, 940, 728, of 16 columns
-# 216, 378, 410, 512, 347. Smaller ones pay for the calls of numpy, larger ones for memory beyond the cache.
+# Smaller windows cost more numpy calls, larger ones exceed the processor's cache.
 WINDOW_SIZE: Final = 4 << 20
-# Where the log is expected to end soon, as little is read at first: 4 MiB are 1.6 % of a log of 256 MiB.
+# Window size where the log is expected to end soon.
 WINDOW_SIZE_FIRST: Final = 64 << 10
-# As much behind the end of a split is read along with it, for the rest of its last record.
+# Bytes read beyond the end of a split, for the rest of its last record.
 OVERLAP: Final = 64 << 10
-# How much of a file a window of chosen records may extend over.
+# Maximum stretch of a file covered by one window of listed records.
 SPAN_MAX: Final = 256 << 20
 
 
 class Ending(Enum):
-    """Why a walk ended."""
+    """Reason why a walk ended."""
 
-    STOP = "stop"  # every record that begins before the asked end was seen
+    STOP = "stop"  # every record that begins before the requested end was seen
     BLANK = "blank"  # the file is full
-    BROKEN = "broken"  # the bytes at this position are no record
+    BROKEN = "broken"  # the bytes at this position are not a valid record
 
 
 @dataclass(frozen=True, slots=True)
 class DamagedBytes:
-    """Bytes of a file from position `begin` up to `stop` that are no record, with the log's end still to come.
+    """Bytes [begin, stop) of a file that are not valid records, although the log continues behind them.
 
-    `lost` is as in `splits.Split`: of such bytes `stop` is behind the file's last.
+    `lost` is as in `split.Split`: such bytes are missing from the file, and `stop` may be behind its last byte.
     """
 
     file: LogFile
@@ -73,11 +69,12 @@ class DamagedBytes:
 
 
 class Walk:
-    """Iterates over the windows of a file from the record at position `begin` to the last that begins before `stop`.
+    """Iterator over the windows of a file, from the record at `begin` to the last one that begins before `stop`.
 
-    Positions count from the file's first byte. Afterwards `position` is the first byte behind the records seen and `ending`
-    says why it went no further. A window is good until the next one is asked for: they share their memory. Raises OSError
-    when the file cannot be read. The first window has `first_size` bytes, the next are twice as long each.
+    Positions count from the file's first byte. After the iteration, `position` is the first byte behind the records seen,
+    and `ending` is the reason for the end. A window is valid until the next one is requested, since they share memory. The
+    first window has `first_size` bytes, each next one is twice as long, up to `window_size`. Raises OSError when the file
+    cannot be read.
     """
 
     def __init__(
@@ -95,7 +92,7 @@ class Walk:
             wanted = MARK_SIZE
             buffer = np.empty(0, np.uint8)
             while self.position < self._stop:
-                # A short last split is not worth a whole window.
+                # The last split of a file may be shorter than a window.
                 size = max(min(self._next_window_size, self._stop - self.position + OVERLAP), wanted)
                 self._next_window_size = min(2 * self._next_window_size, self._window_size)
                 size_there = min(size, self._file.size - self.position)
@@ -116,7 +113,7 @@ class Walk:
                     return
 
     def _next_size(self, rest: Bytes, at_end: bool) -> int:
-        """How many bytes the next window needs at least; 0, with `ending` set, when the chain ends here."""
+        """Return the minimum size of the next window; 0 with `ending` set if the chain ends here."""
         room = self._file.size - self.position
         if len(rest) < MARK_SIZE and not at_end and room > len(rest):
             return MARK_SIZE
@@ -134,10 +131,10 @@ class Walk:
 
 
 def next_candidate(file: LogFile, begin: int, stop: int, window_size: int = WINDOW_SIZE) -> int | None:
-    """Position of the first place in [begin, stop) that looks like a record, or None."""
+    """Return the first position in [begin, stop) that looks like the start of a record, or None."""
     with open_file(file.path) as stream:
         for position in range(begin, stop, window_size):
-            # The overlap lets a record's mark be seen whole in one of two windows.
+            # Windows overlap so that a record's mark is entirely in one of them.
             size = min(window_size + MARK_SIZE, file.size - position)
             data = read_at(stream, position, size)
             starts = record_candidates(data, file.physical_offset + position)
@@ -146,12 +143,12 @@ def next_candidate(file: LogFile, begin: int, stop: int, window_size: int = WIND
     return None
 
 
-def pieces(split: "Split") -> Iterator[RecordWindow | DamagedBytes]:
-    """What a split holds, in the order of the file. Raises MissingFileError, OSError."""
+def pieces(split: Split) -> Iterator[RecordWindow | DamagedBytes]:
+    """Yield the contents of a split in file order. Raises MissingFileError, OSError."""
     if split.lost:
         yield DamagedBytes(split.file, split.begin, split.stop, split.lost)
     elif split.starts is None or split.sizes is None:
-        # A large record may cover all of a split: then there is none that begins in it.
+        # A large record may cover the whole split: then no record begins in it.
         begin = 0 if split.begin == 0 else next_candidate(split.file, split.begin, split.stop)
         yield from _scanned(split.file, begin, split.stop, split.end)
     else:
@@ -170,14 +167,15 @@ def _scanned(file: LogFile, begin: int | None, stop: int, end: int) -> Iterator[
             return
         found = _swallowed(file, last, walk.position)
         if found is None:
-            # The task behind begins where it sees a record: all up to there is for this one to tell, whatever its stop.
+            # The next task begins at the first record it sees, so this task reports all damage up to there, even beyond
+            # `stop`.
             found = next_candidate(file, walk.position + 1, end)
             yield DamagedBytes(file, walk.position, end if found is None else found)
         begin = found if found is not None and found < stop else None
 
 
 def _swallowed(file: LogFile, last: int, end: int) -> int | None:
-    """Position of the first record within the one from `last` up to `end`, if that is one whose length is wrong."""
+    """Return the position of the first record inside [last, end), if the record at `last` has a wrong length; else None."""
     if last == end:
         return None
     with open_file(file.path) as stream:
@@ -187,7 +185,7 @@ def _swallowed(file: LogFile, last: int, end: int) -> int | None:
 
 
 def _goes_on(file: LogFile, position: int) -> bool:
-    """Whether a record or the BLANK is at a position."""
+    """Return whether a record or the BLANK begins at a position."""
     with open_file(file.path) as stream:
         mark = read_at(stream, position, MARK_SIZE)
     if position == file.size or (len(mark) >= BLANK_SIZE and is_blank(mark, file.size - position)):
@@ -196,18 +194,18 @@ def _goes_on(file: LogFile, position: int) -> bool:
 
 
 def is_blank(mark: Bytes, room: int) -> bool:
-    """Whether the BLANK is there; its size must be all the room in the file."""
+    """Return whether `mark` is the BLANK; its size must be all the remaining room in the file."""
     return BLANK_STRUCT.unpack(mark[:BLANK_SIZE].tobytes()) == (room, BLANK_MAGIC_CODE)
 
 
 def _picked(file: LogFile, starts: Positions, sizes: Positions) -> Iterator[RecordWindow | DamagedBytes]:
-    """Only the records at `starts`. Where they are not what was said of them, that stretch of the file is scanned."""
+    """Yield only the records at `starts`. Where the file does not match `starts` and `sizes`, that stretch is scanned."""
     gap = gap_of(file.path)
     read = np.cumsum(sizes)
     first = 0
     while first < len(starts):
         begin = int(starts[first])
-        # At least one record, and no more than fit.
+        # At least one record per window, and no more than the limits allow.
         by_size = int(np.searchsorted(read, read[first] - sizes[first] + WINDOW_SIZE, "right"))
         by_span = int(np.searchsorted(starts + sizes, begin + SPAN_MAX, "right"))
         last = max(min(by_size, by_span), first + 1)
@@ -218,14 +216,14 @@ def _picked(file: LogFile, starts: Positions, sizes: Positions) -> Iterator[Reco
         if _are_records(data, file.physical_offset + begin, own - begin, own_sizes):
             yield RecordWindow(data, file.physical_offset + begin, own - begin, own_sizes)
         else:
-            log.warning("the queues do not fit %s from %d to %d: read without them", file.path, begin, stop)
+            log.warning("the ConsumeQueues do not match %s from %d to %d: scanning that part", file.path, begin, stop)
             yield from _scanned(file, next_candidate(file, begin, stop), stop, stop)
 
 
 def _read_picked(file: LogFile, starts: Positions, sizes: Positions, gap: int) -> Bytes:
-    """The file's bytes from the first record to the end of the last; of what lies between, zeros, but for small gaps."""
+    """Return the file's bytes from the first record to the end of the last, with zeros for gaps larger than `gap`."""
     begin, stop = int(starts[0]), int(starts[-1] + sizes[-1])
-    # Not from numpy, which would ask for huge pages and so touch all of it.
+    # Not allocated by numpy, which would ask for huge pages and so touch all of it.
     memory = mmap.mmap(-1, stop - begin)
     view = memoryview(memory)
     ends = starts + sizes

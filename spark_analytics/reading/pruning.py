@@ -1,9 +1,9 @@
-"""Which records options and filters leave, and what need not be read for them.
+"""Selection of records by options and filters, and of the parts of the log that must be read for them.
 
-Options are obeyed to the letter. Of pushed filters Spark evaluates every one itself on what it gets: leaving out too little
-costs time only, so anything not understood is simply passed over.
+Options are applied exactly. Spark evaluates every pushed filter again on the rows that it receives, so keeping too many
+records costs only time, and filters that are not understood are ignored.
 
-Store times ascend in a log, as far as the broker's clock did; a clock that was set back by up to CLOCK_STEP is allowed for.
+Store times ascend in a log as far as the broker's clock did; a clock set back by up to CLOCK_STEP is allowed for.
 """
 
 from collections.abc import Iterable
@@ -13,35 +13,35 @@ from typing import Any, Final
 
 import numpy as np
 
-from pocketmq.spark_analytics.columns import Records
-from pocketmq.spark_analytics.options import EPOCH, ReadOptions
-from pocketmq.spark_analytics.places import LogFile, begins_with_record, open_file, read_at
-from pocketmq.spark_analytics.reader import next_candidate
+from pocketmq.spark_analytics.decoding.columns import Records
+from pocketmq.spark_analytics.files.places import LogFile, begins_with_record, open_file, read_at
+from pocketmq.spark_analytics.reading.options import EPOCH, ReadOptions
+from pocketmq.spark_analytics.reading.reader import next_candidate
 from pocketmq.store.format.layout import HOST_V6_SIZE, STORE_TIMESTAMP_POSITION
 from pocketmq.store.format.record import store_timestamp_of
 
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
 CLOCK_STEP_US: Final = 60_000_000
-# A search ends at stretches of this size: to read one costs less than to cut it.
+# A binary search stops at stretches of this size, which are cheaper to read than to divide.
 STRETCH: Final = 1 << 20
 _PROBE_SIZE: Final = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Whole numbers from `low` to `high`, both inclusive."""
+    """An integer range from `low` to `high`, both inclusive."""
 
     low: int = INT64_MIN
     high: int = INT64_MAX
 
     @classmethod
     def of(cls, starting: int | None, ending: int | None) -> "Bounds":
-        """From `starting` up to, but without, `ending`; None is no limit."""
+        """Return the range from `starting` (inclusive) to `ending` (exclusive); None means no limit."""
         return cls(INT64_MIN if starting is None else starting, INT64_MAX if ending is None else ending - 1)
 
     def narrowed(self, comparison: str, value: int) -> "Bounds":
-        """Also `x comparison value`, where comparison is the name of Spark's filter class."""
+        """Return this range restricted by `x comparison value`; `comparison` is the class name of a Spark filter."""
         low, high = self.low, self.high
         if comparison in ("EqualTo", "EqualNullSafe", "GreaterThanOrEqual"):
             low = max(low, value)
@@ -56,7 +56,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """Topics and queues (None: all), physical offsets and store timestamps (us) of the records that a query can want."""
+    """Topics and queues (None: all), physical offsets and store timestamps (us) of the records that a query may need."""
 
     topics: frozenset[str] | None = None
     queue_ids: frozenset[int] | None = None
@@ -65,7 +65,7 @@ class Pruning:
 
     @classmethod
     def of(cls, options: ReadOptions) -> "Pruning":
-        """What the options say."""
+        """Return the selection given by the options."""
         return cls(
             options.topics,
             options.queue_ids,
@@ -74,7 +74,7 @@ class Pruning:
         )
 
     def narrowed(self, filters: Iterable[Any]) -> "Pruning":
-        """Also every one of Spark's `filters` (pyspark.sql.datasource.Filter) that is understood."""
+        """Return this selection restricted by Spark's `filters` (pyspark.sql.datasource.Filter) as far as understood."""
         pruning = self
         for filter_ in filters:
             pruning = pruning._narrowed_by(type(filter_).__name__, filter_)
@@ -103,7 +103,7 @@ class Pruning:
 
     @property
     def asks_what_damage_cannot_tell(self) -> bool:
-        """Whether records are chosen by what is not known of damaged bytes."""
+        """Whether records are selected by fields that are unknown for damaged bytes."""
         return self.topics is not None or self.queue_ids is not None or self.store_timestamps_us != Bounds()
 
     def wants(self, physical_offset: int) -> bool:
@@ -112,8 +112,9 @@ class Pruning:
     # --- files and splits -------------------------------------------------------------------------------------------
 
     def wants_file(self, file: LogFile, successor: LogFile | None) -> bool:
-        """Whether any record of a file can be wanted, or of what is lost in front of the file behind it: by its offsets, its
-        first record and that of the file behind it.
+        """Return whether a file may hold wanted records, or lost bytes between it and the next file may be wanted.
+
+        Decided by the offsets, the file's first record and the first record of the next file.
         """
         end = file.end if successor is None else successor.physical_offset
         if end <= self.physical_offsets.low or file.physical_offset > self.physical_offsets.high:
@@ -129,9 +130,9 @@ class Pruning:
         )
 
     def narrow(self, file: LogFile, begin: int, end: int) -> tuple[int, int]:
-        """Positions (begin, end) that enclose the wanted ones of the records that begin in [begin, end).
+        """Return positions (begin, end) that enclose all wanted records among those that begin in [begin, end).
 
-        Where `begin` moves, it moves to a record's start.
+        If `begin` moves, it moves to the start of a record.
         """
         offsets = self.physical_offsets
         end = min(end, max(offsets.high + 1 - file.physical_offset, begin))
@@ -146,7 +147,7 @@ class Pruning:
         return begin, end
 
     def records(self, records: Records) -> Records:
-        """The wanted ones of some records."""
+        """Return the wanted ones of some records."""
         bounds = self.physical_offsets
         if bounds != Bounds():
             own = records.physical_offsets
@@ -169,8 +170,10 @@ def _both(own: frozenset[Any] | None, wanted: Iterable[Any]) -> frozenset[Any]:
 
 
 def position_at(file: LogFile, begin: int, end: int, time_us: int) -> tuple[int, int]:
-    """(start, stop), at most STRETCH apart: of the records of [begin, end) those before start were stored at or before
-    `time_us`, those from stop on after it. Start is a record's, if `begin` is one.
+    """Return (start, stop), at most STRETCH apart, for the records of [begin, end).
+
+    Records before `start` were stored at or before `time_us`, records from `stop` on after it. `start` is the start of a
+    record if `begin` is.
     """
     start, stop = begin, end
     while stop - start > STRETCH:
@@ -184,7 +187,7 @@ def position_at(file: LogFile, begin: int, end: int, time_us: int) -> tuple[int,
 
 
 def store_time_us(file: LogFile, position: int) -> int:
-    """Store time (us) of the record at a position."""
+    """Return the store time (us) of the record at a position."""
     with open_file(file.path) as stream:
         data = read_at(stream, position, STORE_TIMESTAMP_POSITION + HOST_V6_SIZE)
     return store_timestamp_of(memoryview(data.tobytes())) * 1000

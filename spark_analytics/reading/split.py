@@ -1,0 +1,24 @@
+"""The share of one task in a log file."""
+
+from dataclasses import dataclass
+
+from pocketmq.spark_analytics.files.places import LogFile
+from pocketmq.store.format.record_chain import Positions
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Split:
+    """The records of a file that begin in [begin, stop); positions count from the file's first byte.
+
+    `end` is the end of the log in this file as far as known: up to there records follow each other without a gap. If
+    `starts` (ascending positions) and `sizes` are given, only the records there belong to the split. If `lost` is set, the
+    records of the split no longer exist, and `lost` says why.
+    """
+
+    file: LogFile
+    begin: int
+    stop: int
+    end: int
+    starts: Positions | None = None
+    sizes: Positions | None = None
+    lost: str = ""

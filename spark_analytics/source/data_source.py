@@ -1,0 +1,110 @@
+"""Data source `rocketmq`: `spark.read.format("rocketmq").load(STORE)` reads CommitLog files as a table.
+
+STORE is a store's root, its commitlog folder, one file, a glob of these, or a list of such, of one broker or several; each
+a path or a URL. No broker is needed, and a running one is not disturbed: files are only read, and no lock is taken. A query
+sees the log as it was when the query was planned.
+
+Spark tells a Python data source which filters apply, but not which columns are used, so a schema given by the user acts as
+the projection: `.schema("topic string, storeTimestamp timestamp")` decodes two columns and nothing else, as does the option
+`columns`. The columns of `columns.COLUMNS` form the default schema; those of `derived_columns` must be requested by name.
+
+Options:
+    columns             comma-separated column names, instead of a schema
+    groupBy, aggregates one row per group and task instead of messages, for example `topic` and `count, sum(storeSize)`
+                        (see `aggregates`)
+    topic, queueId      only these, comma-separated; read through the ConsumeQueues where these are usable
+    startingTimestamp, endingTimestamp    only records stored in this interval, the end excluded: ms since 1970, or ISO 8601,
+                        UTC if it has no zone
+    startingOffset, endingOffset          the same for physical offsets
+    bodyAs              stored (default); plain: decompressed; string: decompressed, as text; json: the same, null if invalid
+    mode                FAILFAST (default): the query fails at a damaged record before the end of the log; DROPMALFORMED:
+                        continues with the next intact record; PERMISSIVE: the same, with a row of nulls for the damage
+    columnNameOfCorruptRecord             name of the binary column for damaged bytes, default `_corrupt_record`
+    delayLevel          the broker's messageDelayLevel, for deliverTime
+    maxPartitionBytes   bytes per task, a number with optional k, m or g, such as `64m`. Default: half of an even share per
+                        processor of the driver's machine, from `128m` to `512m`
+    ignoreMissingFiles  true: skip files that retention deletes while the query runs
+    pushFilters         true: apply the query's filters on topic, queueId, physicalOffset and storeTimestamp while reading;
+                        needs spark.sql.python.filterPushdown.enabled. Use it only for a DataFrame that is filtered once:
+                        Spark (4.3) keeps the filters with the loaded table, so a later query without filters, or the
+                        other side of a union or join, misses rows. Therefore off by default
+    table               another table than `messages`: consumequeue, index, topics, groups, offsets, delays, transactions
+                        (see `tables`)
+"""
+
+import importlib
+from typing import Any, Final
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from pocketmq.spark_analytics.decoding.columns import COLUMNS
+from pocketmq.spark_analytics.reading.options import STREAM_OPTIONS, nearest, read_options
+from pocketmq.spark_analytics.source.batch import (
+    CommitLogReader,
+    FilteringCommitLogReader,
+    aggregation,
+    known_column,
+    known_columns,
+)
+
+MESSAGES: Final = "messages"
+# Table name -> module with DDL and reader(schema, options); options are as Spark passes them.
+TABLES: Final = {
+    "consumequeue": "pocketmq.spark_analytics.tables.consume_queue",
+    "index": "pocketmq.spark_analytics.tables.index",
+    "topics": "pocketmq.spark_analytics.tables.topics",
+    "groups": "pocketmq.spark_analytics.tables.groups",
+    "offsets": "pocketmq.spark_analytics.tables.offsets",
+    "delays": "pocketmq.spark_analytics.tables.delays",
+    "transactions": "pocketmq.spark_analytics.tables.transactions",
+}
+
+
+class RocketMQDataSource(DataSource):  # type: ignore[misc]
+    """The data source `rocketmq`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "rocketmq"
+
+    def schema(self) -> str:
+        table = self._other_table()
+        if table is not None:
+            return str(table.DDL)
+        options = read_options(self.options, STREAM_OPTIONS)
+        asked = aggregation(options)
+        if asked is not None:
+            return ", ".join(column.ddl for column in asked.columns)
+        known = known_columns(options)
+        return ", ".join(known_column(name, known).ddl for name in options.columns or tuple(COLUMNS))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        table = self._other_table()
+        if table is not None:
+            reader: DataSourceReader = table.reader(schema, self.options)
+            return reader
+        # Spark refuses a reader with pushFilters while its own setting is off; its error names the setting.
+        kind = FilteringCommitLogReader if read_options(self.options).push_filters else CommitLogReader
+        return kind(schema, self.options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from pocketmq.spark_analytics.source.data_source import streaming  # needs PySpark 4.2
+
+        reader: DataSourceStreamReader = streaming.CommitLogStreamReader(schema, self.options)
+        return reader
+
+    def _other_table(self) -> Any:
+        """Return the module of the requested companion table, None for the messages."""
+        name = self.options.get("table", MESSAGES).strip().lower()
+        if name == MESSAGES:
+            return None
+        if name not in TABLES:
+            known = {table: table for table in (MESSAGES, *TABLES)}
+            raise ValueError(f"option table is {name}: {nearest(name, known)}")
+        return importlib.import_module(TABLES[name])
+
+
+def register(spark: Any) -> None:
+    """Register the format `rocketmq` with a session."""
+    spark.dataSource.register(RocketMQDataSource)
