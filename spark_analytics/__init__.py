@@ -10,7 +10,7 @@ from typing import Any
 
 def register(spark: Any) -> None:
     """Register the format `rocketmq` with a Spark session."""
-    from pocketmq.spark_analytics.source.data_source import data_source
+    from pocketmq.spark_analytics.source import data_source
 
     data_source.register(spark)
 

@@ -89,7 +89,7 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
         return kind(schema, self.options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from pocketmq.spark_analytics.source.data_source import streaming  # needs PySpark 4.2
+        from pocketmq.spark_analytics.source import streaming  # needs PySpark 4.2
 
         reader: DataSourceStreamReader = streaming.CommitLogStreamReader(schema, self.options)
         return reader

@@ -14,7 +14,7 @@ from pocketmq.spark_analytics.files.places import log_files
 from pocketmq.spark_analytics.reading import log_tail
 from pocketmq.spark_analytics.reading.damage import DamagedRecordError
 from pocketmq.spark_analytics.reading.log_tail import LogTail
-from pocketmq.spark_analytics.source.data_source import streaming
+from pocketmq.spark_analytics.source import streaming
 from pocketmq.spark_analytics.source.streaming import CommitLogStreamReader, LostRecordsError
 from tests.spark_analytics.spark_logs import LogBuilder, spark_schema
 from tests.spark_analytics.stream_soak import soak
