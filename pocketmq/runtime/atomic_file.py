@@ -1,7 +1,7 @@
-"""Replacing a small file so that a crash leaves the old or the new one, whole.
+"""Atomic replacement of small files: after a crash either the old or the new content is there, complete.
 
-The new bytes go to `NAME.tmp`, are synced, and are renamed over the file; what was there is kept as `NAME.bak`. (The store
-has its own door to files; this is for those of the name server.)
+The new bytes are written to `NAME.tmp`, synced, and renamed over the file; the previous content is kept as `NAME.bak`. Used
+for the name server's files. (The store accesses files through its own interface, `store.disk`.)
 """
 
 import contextlib
@@ -16,7 +16,7 @@ log = logging.getLogger("runtime")
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Make `data` the content of `path`, durably; its folder is made if need be, its mode stays. Raises OSError."""
+    """Durably replace the content of `path` by `data`. Creates the folder, keeps the file mode. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     mode = None
     with contextlib.suppress(FileNotFoundError):
@@ -27,9 +27,9 @@ def replace(path: Path, data: bytes) -> None:
 
 
 def load(path: Path, decode: Callable[[bytes], T]) -> T | None:
-    """The decoded content of `path`, of its backup where it is absent or cannot be decoded, None where neither is.
+    """Return the decoded content of `path`, or of its backup if `path` is missing or cannot be decoded; None without either.
 
-    Raises ValueError, naming the file, when something is there and nothing can be decoded.
+    Raises ValueError, naming the file, when a file exists but none can be decoded.
     """
     failure: str | None = None
     for candidate in (path, _backup(path)):
@@ -44,7 +44,7 @@ def load(path: Path, decode: Callable[[bytes], T]) -> T | None:
             continue
         if candidate != path:
             log.warning("%s; its backup is used", failure or f"{path} is missing")
-            # The backup stays the better of the two until a new file is there.
+            # Out of the way, so that the next `replace` does not overwrite the good backup with the damaged file.
             with contextlib.suppress(OSError):
                 path.replace(path.with_name(path.name + ".damaged"))
         return decoded
@@ -61,7 +61,7 @@ def _write(path: Path, data: bytes, mode: int | None) -> None:
     temporary = path.with_name(path.name + ".tmp")
     with temporary.open("wb") as file:
         if mode is not None:
-            os.fchmod(file.fileno(), mode)  # who could not read it before cannot now
+            os.fchmod(file.fileno(), mode)  # the new file must not be readable by more users than the old
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

@@ -1,13 +1,13 @@
-"""The times of PocketMQ.
+"""Clocks. PocketMQ uses three kinds of time.
 
-*Message time* is the calendar: epoch milliseconds, what stands in records, what decides when a delayed message is due and
-when a file is old. A virtual clock moves it, so that a test lives through 400 days in a second.
+*Message time* is the calendar, in epoch milliseconds. Records are stamped with it; it decides when a delayed message is due
+and when a file has expired. Tests move it with a virtual clock, so that 400 days pass in a second.
 
-*Steady time* goes on with message time, but nobody can set it: what a delay of ten seconds is measured by when the calendar
-jumps meanwhile. Its numbers mean something only to the process, and only as differences.
+*Steady time* advances like message time but never jumps. A delay is measured by it when the machine's clock is set in the
+middle of the delay. Only differences between two values of the same process are meaningful.
 
-*Liveness* is `monotonic`: seconds that never jump, for time-outs, heartbeats and flush intervals. A virtual clock leaves it
-alone, since sockets and disks do not know of it.
+*Liveness* time is `monotonic`, in seconds, for timeouts, heartbeats and flush intervals. A virtual clock does not change it,
+because sockets and disks run in real time.
 """
 
 import time
@@ -17,27 +17,27 @@ from typing import Final
 
 Listener = Callable[[int], None]
 
-# Where there is one that goes on while the machine sleeps, as the calendar does.
+# CLOCK_BOOTTIME (Linux) also counts while the machine is suspended, as the calendar does.
 _STEADY_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(ABC):
-    """What everything of ours reads the time from."""
+    """Source of time for all components."""
 
     @abstractmethod
     def message_time_ms(self) -> int:
-        """The calendar, in ms since the epoch; it may go backwards when somebody sets the machine's clock."""
+        """Return the calendar time in ms since the epoch; it goes backwards when the machine's clock is set back."""
 
     def steady_ms(self) -> int:
-        """Milliseconds from an unspecified start that pass as message time does, but never jump; never goes backwards."""
+        """Return ms since an unspecified start; advances like message time, but never jumps or goes backwards."""
         return time.clock_gettime_ns(_STEADY_CLOCK) // 1_000_000
 
     def monotonic(self) -> float:
-        """Liveness in seconds, from an unspecified start; never goes backwards."""
+        """Return liveness time: seconds since an unspecified start; never goes backwards."""
         return time.monotonic()
 
     def subscribe(self, listener: Listener) -> None:
-        """Call `listener(now_ms)` whenever message time jumps. A system clock never says that it did."""
+        """Call `listener(now_ms)` whenever a virtual clock is moved. A system clock never calls it."""
 
 
 class SystemClock(Clock):
@@ -48,7 +48,7 @@ class SystemClock(Clock):
 
 
 class VirtualClock(Clock):
-    """Message time that stands still until somebody moves it."""
+    """Clock for tests: message time stands still until it is moved."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
@@ -62,18 +62,18 @@ class VirtualClock(Clock):
         return self._steady_ms
 
     def advance(self, ms: int) -> None:
-        """Let `ms` pass and tell the subscribers, in the order in which they came. Raises ValueError below 0."""
+        """Let `ms` pass and call the subscribers in order of subscription. Raises ValueError if `ms` is negative."""
         if ms < 0:
-            raise ValueError(f"time does not pass by {ms} ms; `step` sets the calendar back")
+            raise ValueError(f"time cannot advance by {ms} ms; `step` sets the calendar back")
         self._steady_ms += ms
         self.set_ms(self._now_ms + ms)
 
     def step(self, ms: int) -> None:
-        """Set the calendar `ms` forward, or back, as an operator may do; no time passes."""
+        """Set the calendar forward by `ms`, or back, as an operator may do; steady time does not change."""
         self.set_ms(self._now_ms + ms)
 
     def set_ms(self, now_ms: int) -> None:
-        """Set the calendar to `now_ms`; no time passes."""
+        """Set the calendar to `now_ms`; steady time does not change."""
         self._now_ms = now_ms
         for listener in tuple(self._listeners):
             listener(now_ms)

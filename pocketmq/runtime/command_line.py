@@ -1,4 +1,4 @@
-"""The command line that `mqnamesrv` and `mqbroker` share, with Apache's options.
+"""Command line shared by `mqnamesrv` and `mqbroker`, with Apache's options.
 
 arguments = parse("mqnamesrv", "RocketMQ name server", argv)
 (config,) = configure("mqnamesrv", arguments, [NamesrvConfig], IGNORED_KEYS)       may end the process: -p, -m, errors
@@ -19,7 +19,7 @@ TEST_CLOCK_HELP: Final = "for tests: message time stands still until `pocketmq c
 
 @dataclass
 class Arguments:
-    """What was on the command line."""
+    """Parsed command line."""
 
     config_file: Path | None
     namesrv_addr: str | None
@@ -30,9 +30,9 @@ class Arguments:
 
 
 def parse(program: str, description: str, argv: Sequence[str] | None = None, *, with_test_clock: bool = False) -> Arguments:
-    """Parse `argv` (default: the process's). Ends the process with code 2 when it is wrong, with 0 after `-h`.
+    """Parse `argv` (default: the process's). Exits with code 2 on errors, with 0 after `-h`.
 
-    `with_test_clock`: there is an option --test-clock.
+    `with_test_clock` adds the option --test-clock.
     """
     parser = argparse.ArgumentParser(prog=program, description=description)
     parser.add_argument("-c", "--configFile", metavar="FILE", type=Path, help="config file, key=value lines")
@@ -60,10 +60,10 @@ def parse(program: str, description: str, argv: Sequence[str] | None = None, *, 
 def configure(
     program: str, arguments: Arguments, declared: Sequence[type], ignored: Mapping[str, str] | None = None
 ) -> list[Any]:
-    """Bind the config file and the options over it to instances of `declared`, in order.
+    """Return instances of the classes `declared`, set from the config file; command line options override the file.
 
-    Says on standard error which keys are ignored. Ends the process: code 0 after `-p` and `-m`, 2 when the file or a value
-    is wrong, naming it.
+    Writes ignored keys to standard error. Exits with code 0 after `-p` and `-m`, and with 2, naming the file or key, when
+    the file cannot be read or a value is invalid.
     """
     try:
         properties = {} if arguments.config_file is None else properties_file.load(arguments.config_file)

@@ -1,8 +1,8 @@
-"""From key/value text to declared config classes.
+"""Binding of key/value text to config classes.
 
 A config class is a plain `@dataclass`: snake_case fields with defaults, whose key in files is the camelCase of the field, or
 the one given by `setting(default, key="brokerIP1")`. Types: int, float, bool, str, an Enum (by name), each also `| None`
-(an empty value). One file may bind to several classes, as Apache's broker.conf does; what no class declares is reported.
+(an empty value). One file may bind to several classes, as Apache's broker.conf does; undeclared keys are reported.
 """
 
 import copy
@@ -17,13 +17,13 @@ C = TypeVar("C")
 
 
 VALUE_SIZE_MAX: Final = 200
-"""Characters of a bad key or value that an error shows."""
+"""Maximum number of characters of an invalid key or value shown in an error."""
 PROBLEMS_MAX: Final = 20
-"""Refused keys that an error lists."""
+"""Maximum number of refused keys listed in an error."""
 
 
 class ConfigError(ValueError):
-    """One or more values that cannot be; the text has a line for each, with key, value and what was expected."""
+    """One or more invalid values. The text has one line for each, with key, value and the expected form."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
@@ -31,19 +31,19 @@ class ConfigError(ValueError):
 
 
 class KeyRefused(ConfigError):
-    """A key that does not exist or that must not be changed while running."""
+    """A key that does not exist or that cannot be changed while running."""
 
 
 @dataclasses.dataclass
 class BindReport:
-    """What binding met beside the keys that it bound, in the order of the file."""
+    """Keys of the file that were not bound, in the order of the file."""
 
     unknown: list[str] = dataclasses.field(default_factory=list)
     ignored: dict[str, str] = dataclasses.field(default_factory=dict)
-    """Keys that Apache has and we do not follow -> why."""
+    """Apache's keys without effect in PocketMQ -> reason."""
 
     def lines(self) -> list[str]:
-        """One sentence a key, for people."""
+        """Return one readable sentence per key."""
         return [f"unknown key {key}: ignored" for key in self.unknown] + [
             f"key {key}: ignored: {why}" for key, why in self.ignored.items()
         ]
@@ -62,7 +62,7 @@ class Item(NamedTuple):
     is_secret: bool
 
     def expected(self) -> str:
-        """What a value must look like, in words."""
+        """Describe the accepted values in words."""
         if self.kind is bool:
             return "true or false"
         if issubclass(self.kind, Enum):
@@ -75,7 +75,7 @@ class Item(NamedTuple):
         return words if self.high is None else f"{words} not above {_number(self.high)}"
 
     def parse(self, text: str) -> Any:
-        """The typed value. Raises ConfigError naming key, value and what is expected."""
+        """Return the typed value. Raises ConfigError with key, value and the expected form."""
         stripped = text.strip()
         if self.is_optional and not stripped:
             return None
@@ -83,7 +83,7 @@ class Item(NamedTuple):
             value = _parsers.get(self.kind, self._member)(stripped)
         except (KeyError, ValueError):
             value = None
-        # value != value: not a number
+        # value != value: NaN
         if value is None or value != value or not self._is_within_limits(value):
             raise ConfigError([f"{self.key}={text[:VALUE_SIZE_MAX]}: expected {self.expected()}"])
         return value
@@ -116,8 +116,11 @@ def setting(
     important: bool = False,
     secret: bool = False,
 ) -> Any:
-    """A field of a config class that needs more than a default: another key, limits (inclusive), a place in `-m`, or none in
-    any list of settings with its value."""
+    """Declare a config field with more than a default value.
+
+    `key` replaces the derived key; `low` and `high` are inclusive limits; an `important` key is listed by `-m`; the value of
+    a `secret` key is never listed.
+    """
     metadata = {"key": key, "low": low, "high": high, "important": important, "secret": secret}
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -132,7 +135,7 @@ _items: dict[type[Any], dict[str, Item]] = {}
 
 
 def items_of(declared: type[Any]) -> dict[str, Item]:
-    """The items of a config class by key, in order of declaration."""
+    """Return the items of a config class by key, in order of declaration."""
     known = _items.get(declared)
     if known is not None:
         return known
@@ -169,10 +172,10 @@ def bind(
 def bind(
     declared: type[Any] | Sequence[type[Any]], properties: Mapping[str, str], ignored: Mapping[str, str] | None = None
 ) -> tuple[Any, BindReport]:
-    """Make an instance of each class in `declared` from `properties`; a key of several classes goes to each.
+    """Create an instance of each class in `declared` from `properties`; a key declared by several classes is set in each.
 
-    `ignored`: keys that are known and not followed -> why. Returns the instance (or the instances, in order) and a report.
-    Raises ConfigError with every bad value.
+    `ignored` maps keys without effect to the reason. Returns the instance (or the instances, in order) and a report.
+    Raises ConfigError listing every invalid value.
     """
     classes = [declared] if isinstance(declared, type) else declared
     report = BindReport()
@@ -202,12 +205,12 @@ def update(
     allowed: frozenset[str] | set[str],
     check: Callable[..., None] | None = None,
 ) -> dict[str, Any]:
-    """Set keys of live configs, all or none. Returns key -> new value.
+    """Change keys of live configs, all or none. Returns key -> new value.
 
-    `check`: called with a copy of each config in which the new values are set; what it raises refuses the whole. It is the
-    function that is used at start, so that a value which a start would refuse is not taken while running.
+    `check` is called with a copy of each config that has the new values; any exception it raises refuses the whole change.
+    It is the check used at start, so that a value which would prevent the next start is not accepted while running.
     Raises KeyRefused naming each key that no config declares or that is not in `allowed`, else ConfigError naming each
-    value that does not fit.
+    invalid value.
     """
     configs = list(configs)
     tables = [items_of(type(config)) for config in configs]
@@ -239,7 +242,7 @@ def update(
 
 
 def to_properties(configs: Iterable[Any], important: bool = False) -> dict[str, str]:
-    """All keys of `configs` with their values as text (a secret: asterisks); with `important` only those declared so."""
+    """Return the keys of `configs` with their values as text (secrets as asterisks); `important`: only important ones."""
     return {
         item.key: _text("******" if item.is_secret and getattr(config, item.name) else getattr(config, item.name))
         for config in configs
@@ -249,7 +252,7 @@ def to_properties(configs: Iterable[Any], important: bool = False) -> dict[str, 
 
 
 def print_items(configs: Iterable[Any], important: bool = False) -> str:
-    """The text of `-p`, or of `-m`: `key=value` lines."""
+    """Return the output of `-p`, or of `-m`: `key=value` lines."""
     return "".join(f"{key}={value}\n" for key, value in to_properties(configs, important).items())
 
 

@@ -1,8 +1,8 @@
-"""Gives freed memory back to the system.
+"""Return of freed memory to the operating system.
 
-The C library keeps what was freed between blocks that are still in use, so a process stays as large as it was at its worst.
-`FreedMemory` looks at the size of the process from time to time. Once it is larger than it was at its smallest, a thread of
-its own has the C library give whole free pages back (`malloc_trim`); the longer that finds nothing, the rarer it is tried.
+The C library keeps free pages that lie between blocks still in use, so that a process stays at its peak size. `FreedMemory`
+regularly compares the size of the process with the smallest size seen. While it is larger, a background thread calls
+`malloc_trim`, which gives whole free pages back; each unsuccessful call doubles the time to the next.
 """
 
 import asyncio
@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Final
 
 LOOK_S: Final = 5.0
-"""How often the size of the process is looked at."""
+"""Interval between checks of the process size."""
 GROWN_BYTES: Final = 4 << 20
-"""A process larger by this than at its smallest may have something to give back."""
+"""Growth over the smallest size from which a trim is tried."""
 FOUND_BYTES: Final = 1 << 20
-"""A trim that gave back less found nothing."""
+"""A trim that gives back less counts as unsuccessful."""
 REST_MAX: Final = 6
-"""So many looks lie between two trims at most: half a minute."""
+"""Maximum number of checks between two trims: half a minute."""
 _STATM: Final = Path("/proc/self/statm")
 
 
 def private_bytes() -> int | None:
-    """Resident bytes of this process that are not of a file; None where the system does not tell."""
+    """Return the resident bytes of this process that are not file pages; None where the system has no such figure."""
     try:
         fields = _STATM.read_bytes().split()
     except OSError:
@@ -32,8 +32,8 @@ def private_bytes() -> int | None:
 
 
 def give_back() -> bool:
-    """Have the C library give free pages back. False where it has no such function."""
-    import ctypes  # takes time and memory at the start, and few processes ever need it
+    """Call `malloc_trim`. Returns False where the C library does not have it."""
+    import ctypes  # imported late: it slows the start, and few processes need it
 
     try:
         trim = ctypes.CDLL(None).malloc_trim
@@ -44,7 +44,7 @@ def give_back() -> bool:
 
 
 class FreedMemory:
-    """Trims this process while `loop` runs."""
+    """Trimmer of this process; runs until `stop`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, look_s: float = LOOK_S) -> None:
         self._loop = loop
@@ -57,7 +57,7 @@ class FreedMemory:
             self._timer = loop.call_later(look_s, self._look)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop the checks."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -80,7 +80,7 @@ class FreedMemory:
         return self._thread is not None and self._thread.is_alive()
 
     def _trim(self, before: int) -> None:
-        """In its thread: while it runs `_look` changes nothing but `_smallest`."""
+        """Runs in the background thread. While it runs, `_look` changes no attribute but `_smallest`."""
         if not give_back():
             self._smallest = None
             return

@@ -1,7 +1,7 @@
-"""A process around a service: start it, wait for a signal, stop it.
+"""Life cycle of a server process: start the service, wait for a signal, stop the service.
 
-Exit codes: 0 stopped as asked; 1 could not start, or did not stop in time; 2 the command line or the config is wrong.
-A second signal while stopping ends the process at once.
+Exit codes: 0 stopped by a signal; 1 could not start or did not stop in time; 2 invalid command line or config.
+A second signal during the stop ends the process at once.
 """
 
 import asyncio
@@ -21,16 +21,16 @@ from pocketmq.runtime.freed_memory import FreedMemory
 log = logging.getLogger("runtime")
 
 STOP_MAX_S: Final = 20.0
-"""How long a service may take to stop before it is given up."""
+"""Maximum time for a service to stop."""
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class StartError(Exception):
-    """The service cannot start, for a reason that its user can mend: said in one line, without a traceback."""
+    """The service cannot start for a reason that its operator can fix; shown as one line, without a traceback."""
 
 
 class Service(Protocol):
-    """What can be run. `stop` is called once, also after a `start` that failed half-way."""
+    """Service that `run` can run. `stop` is called once, also after a failed `start`."""
 
     async def start(self) -> None: ...
 
@@ -46,7 +46,7 @@ def listening(host: str, port: int, key: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # asyncio wraps the system's words into its own; take them by number.
+        # asyncio embeds the system's text in its own; `strerror` gives the plain one.
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
         if error.errno == errno.EADDRINUSE:
             reason = f"the port is taken; give another one with --port or {key}, or 0 for any free port"
@@ -66,9 +66,9 @@ def run(service: S, program: str, on_ready: Callable[[S], None] = lambda service
 
 
 def _allow_descriptors() -> None:
-    """As many open files as the system grants: each connection and each mapped file is one, the usual soft limit 1024."""
+    """Raise the soft limit of open files (often 1024) to the hard limit: each connection and mapped file takes one."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):  # macOS says "unlimited" and does not mean it
+    with contextlib.suppress(ValueError, OSError):  # macOS reports "unlimited" but refuses to set it
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
@@ -95,7 +95,7 @@ async def _serve(service: S, program: str, on_ready: Callable[[S], None]) -> int
     if not starting.cancelled():
         exit_code = _report_start(starting.exception(), program)
         if exit_code == 0:
-            # What start-up made stays; without it in the generations a full collection is short.
+            # Objects created by start-up are permanent; excluding them shortens full garbage collections.
             gc.freeze()
             on_ready(service)
             freed_memory = FreedMemory(loop)

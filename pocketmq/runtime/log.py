@@ -1,8 +1,8 @@
-"""Where log lines go: standard error, one line a record, with message time in the machine's zone.
+"""Logging to standard error: one line per record, with local time.
 
-Lines quote what peers sent. So a long text is clipped, control characters are escaped (a line break in a name makes no line
-of its own), and what is said again and again is left out and counted: each failure's traceback is written once a minute,
-and no place in the code writes more than LINES_MAX lines a minute.
+Log lines quote text sent by peers. Long texts are therefore clipped, control characters are escaped (a line break in a name
+cannot forge a log line), and repetitions are counted instead of written: the traceback of a failure is written once a
+minute, and no place in the code writes more than LINES_MAX lines a minute.
 """
 
 import logging
@@ -16,23 +16,23 @@ from pocketmq.runtime.peer_text import REMARK_SIZE_MAX, clipped
 
 FORMAT: Final = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s - %(message)s"
 MESSAGE_SIZE_MAX: Final = 4000
-"""Characters of a record's message."""
+"""Maximum length of a message in characters."""
 TRACEBACK_LINES_MAX: Final = 60
 LINES_MAX: Final = 1000
-"""Lines that one place in the code writes in a minute."""
+"""Maximum number of lines per minute from one place in the code."""
 PLACES_MAX: Final = 1000
-"""Places that are remembered for this."""
+"""Maximum number of places whose lines are counted."""
 _MINUTE_S: Final = 60.0
 _CONTROL: Final = re.compile("[\\0-\\x1f\\x7f-\\x9f\\u2028\\u2029]")
 
 
 def escaped(text: str) -> str:
-    """`text` with its control characters written as escapes."""
+    """Return `text` with its control characters as escapes."""
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class LineFormatter(logging.Formatter):
-    """One line a record, whatever its arguments are; the lines of a traceback are indented."""
+    """Formatter that writes one line per record, whatever its arguments contain; traceback lines are indented."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         record.message = clipped(escaped(_message(record)), MESSAGE_SIZE_MAX)
@@ -48,12 +48,12 @@ class LineFormatter(logging.Formatter):
 
 
 def _message(record: logging.LogRecord) -> str:
-    """The message with clipped arguments."""
+    """Return the message with clipped arguments."""
     if not record.args:
         return str(record.msg)
     try:
         return _formatted(record)
-    except (TypeError, ValueError):  # an argument that is no number where the message wants one
+    except (TypeError, ValueError):  # e.g. %d with an argument that is not a number
         return record.getMessage()
 
 
@@ -71,7 +71,7 @@ def _argument(value: Any) -> Any:
 
 
 class _Shown:
-    """An argument that is neither text nor number, by its clipped text."""
+    """Wrapper of an argument that is neither text nor number; formats as its clipped text."""
 
     def __init__(self, value: object) -> None:
         self._value = value
@@ -84,15 +84,15 @@ class _Shown:
 
 
 class RepeatFilter(logging.Filter):
-    """Leaves out what is written too often, and says how often with the next record of that place."""
+    """Filter that drops repetitions and adds their number to the next record of the same place."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._now = now
-        self._places: dict[tuple[object, ...], list[float]] = {}  # begin of its minute, lines in it, lines left out
+        self._places: dict[tuple[object, ...], list[float]] = {}  # start of the minute, lines in it, lines dropped
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a record is written."""
+        """Return whether to write the record."""
         now, place = self._now(), _place_of(record)
         row = self._places.get(place)
         if row is None:
@@ -112,7 +112,7 @@ class RepeatFilter(logging.Filter):
 
 
 def _place_of(record: logging.LogRecord) -> tuple[object, ...]:
-    """Where a record comes from; of a failure, where it was raised."""
+    """Return the key of the code that logged the record; for an exception it includes the place that raised it."""
     place = (record.pathname, record.lineno)
     if not record.exc_info or record.exc_info[2] is None:
         return place
@@ -123,7 +123,7 @@ def _place_of(record: logging.LogRecord) -> tuple[object, ...]:
 
 
 def setup(level: str = "INFO") -> None:
-    """Log `level` and above of everything to standard error. For processes; tests and libraries leave logging alone."""
+    """Log everything of `level` and above to standard error. Called by programs only, not by tests or library users."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter(FORMAT, "%Y-%m-%d %H:%M:%S"))
     handler.addFilter(RepeatFilter())

@@ -1,21 +1,21 @@
-"""Text of peers in remarks, errors and log lines: clipped, so that what we say of it never has its length."""
+"""Clipping of text from peers that is quoted in remarks, errors and log lines."""
 
 from typing import Final
 
 QUOTE_SIZE_MAX: Final = 200
-"""Characters of a peer's text that are repeated to it or logged."""
+"""Maximum number of characters of a peer's text that are quoted."""
 REMARK_SIZE_MAX: Final = 1000
-"""Characters of a whole remark."""
+"""Maximum length of a whole remark in characters."""
 
 
 def clipped(text: object, size_max: int = QUOTE_SIZE_MAX) -> str:
-    """`text` if it is short enough; else its first `size_max` characters, and how many it has."""
+    """Return `text` if it is short enough, else its first `size_max` characters and its length."""
     shown = str(text)
     return shown if len(shown) <= size_max else f"{shown[:size_max]}... ({len(shown)} characters)"
 
 
 def remark_of(text: str) -> str:
-    """A remark within REMARK_SIZE_MAX: of a longer one the ends stay, where our own words stand."""
+    """Return a remark within REMARK_SIZE_MAX. A longer one keeps both ends, which are our own words."""
     if len(text) <= REMARK_SIZE_MAX:
         return text
     left_out = len(text) - 2 * QUOTE_SIZE_MAX

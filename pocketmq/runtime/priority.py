@@ -1,9 +1,8 @@
-"""The loop's thread before all ordinary ones of the machine.
+"""Real-time priority of the event loop's thread (Linux, SCHED_RR).
 
-A thread that sleeps most of the time has the processor soon when it wakes. But one that takes its fair share or more waits
-for the time slices of others, some ms each, and where its share is less than it needs it falls behind for good: 5,000 timers
-a second, beside two busy loops on two cores, came 2 s late, and 31 ms (p99) at a real-time priority (Linux, SCHED_RR). It
-waits for nobody but the kernel then, which keeps a twentieth of the time for the others.
+A thread that mostly sleeps gets the processor soon after it wakes. A busy one waits for the time slices of other processes,
+and falls behind for good where its share is less than it needs. With a real-time priority it runs before all ordinary
+threads; the kernel reserves a twentieth of the time for those.
 """
 
 import logging
@@ -17,19 +16,19 @@ PRIORITY_MAX: Final = 99
 
 
 def run_in_real_time(priority: int) -> bool:
-    """Give the calling thread a real-time priority (1 to 99); threads that it starts later are ordinary ones.
+    """Give the calling thread a real-time priority (1 to 99); threads it starts later keep the ordinary one.
 
-    False, and a warning with what to do, where the system does not grant it.
+    Returns False and logs a warning with the remedy where the system does not grant it.
     """
     if sys.platform != "linux":
-        log.warning("realTimePriority=%d has no effect: only Linux has it", priority)
+        log.warning("realTimePriority=%d has no effect: it is supported on Linux only", priority)
         return False
     try:
         os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(priority))
     except OSError as error:
         log.warning(
-            "realTimePriority=%d is not granted (%s); it takes root, CAP_SYS_NICE (docker run --cap-add=SYS_NICE) or "
-            "`ulimit -r` of that (systemd: LimitRTPRIO); going on without",
+            "realTimePriority=%d is not granted (%s); it needs root, CAP_SYS_NICE (docker run --cap-add=SYS_NICE) or "
+            "a `ulimit -r` of at least that number (systemd: LimitRTPRIO); continuing without",
             priority,
             error.strerror,
         )

@@ -1,9 +1,9 @@
-"""Java's `.properties` text: a file's lines to a map and back.
+"""Reading and writing of Java's `.properties` format.
 
-As `java.util.Properties` reads it: `key=value`, `key: value` or `key value`; `#` and `!` begin comments; a backslash at the
-end of a line continues it, white space at the start of the next line is dropped; `\\t \\n \\r \\f \\uXXXX` are escapes, a
-backslash before anything else is dropped; white space at the end of a value belongs to the value. Unlike Java, UTF-8 is
-read where the bytes are UTF-8, since people write it; other bytes are Latin-1.
+The syntax is that of `java.util.Properties`: `key=value`, `key: value` or `key value`; `#` and `!` begin comments; a
+backslash at the end of a line continues it, white space at the start of the next line is dropped; `\\t \\n \\r \\f \\uXXXX`
+are escapes, a backslash before anything else is dropped; white space at the end of a value belongs to the value. Unlike
+Java, valid UTF-8 is read as UTF-8, because people write it; other bytes are read as Latin-1.
 """
 
 import re
@@ -21,12 +21,12 @@ _WRITTEN: Final = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\
 
 
 def load(path: Path) -> dict[str, str]:
-    """Read a file. Raises OSError, or ValueError naming the line that cannot be read."""
+    """Read a file. Raises OSError, or ValueError with the line number."""
     return loads(decode(path.read_bytes()))
 
 
 def decode(data: bytes) -> str:
-    """Bytes of a file or of a command's body to text: UTF-8, else Latin-1."""
+    """Decode the bytes of a file or of a request body: UTF-8, else Latin-1."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -34,7 +34,7 @@ def decode(data: bytes) -> str:
 
 
 def loads(text: str) -> dict[str, str]:
-    """Read text; of a key that comes twice the later value holds. Raises ValueError naming the line."""
+    """Parse text; the last value of a repeated key counts. Raises ValueError with the line number."""
     properties: dict[str, str] = {}
     for number, _, line in _spans(text):
         key, value = _entry(number, line)
@@ -43,7 +43,7 @@ def loads(text: str) -> dict[str, str]:
 
 
 def _entry(number: int, line: str) -> tuple[str, str]:
-    """Key and value of a joined line, the first of which has this number. Raises ValueError."""
+    """Return key and value of a logical line that starts at line `number`. Raises ValueError."""
     key = _KEY.match(line)
     assert key is not None  # the pattern matches the empty string too
     separator = _SEPARATOR.match(line, key.end())
@@ -55,19 +55,19 @@ def _entry(number: int, line: str) -> tuple[str, str]:
 
 
 def dumps(properties: Mapping[str, str]) -> str:
-    """Text that `loads` (and Java) reads back to `properties`, in the given order."""
+    """Return text, in the given order, that `loads` and Java read back to `properties`."""
     return "".join(f"{_escape(key, is_key=True)}={_escape(value)}\n" for key, value in properties.items())
 
 
 def edited(text: str, changes: Mapping[str, str]) -> str:
-    """`text` with the values of `changes` in place of its own, the comments kept; keys that it lacks come at its end."""
+    """Return `text` with the values of `changes`. Comments and order are kept; new keys are appended."""
     lines = _LINE_END.split(text)
     replaced: set[str] = set()
     for first, last, line in reversed(list(_spans(text))):
-        # Joined lines may begin with `#`, as a comment does, or be empty: they are an entry all the same.
+        # A continued line that starts with `#` or is empty still belongs to an entry.
         key, _ = _entry(first, line)
         if key in changes:
-            # Of a key that stands twice only the last line counts: the earlier one goes.
+            # Only the last line of a repeated key counts: the earlier ones are removed.
             lines[first - 1 : last] = [] if key in replaced else [dumps({key: changes[key]}).rstrip("\n")]
             replaced.add(key)
     kept = "\n".join(lines)
@@ -77,7 +77,7 @@ def edited(text: str, changes: Mapping[str, str]) -> str:
 
 
 def _spans(text: str) -> Iterator[tuple[int, int, str]]:
-    """(first line, last line, joined text) of each entry."""
+    """Yield (first line, last line, joined text) of each entry."""
     begun: str | None = None
     first = number = 0
     for number, natural in enumerate(_LINE_END.split(text), 1):
@@ -104,7 +104,7 @@ def _unescape(text: str) -> str:
             return chr(int(escaped[1:], 16))
         return _NAMED.get(escaped, escaped)
 
-    # Java writes what lies outside the basic plane as two \u escapes, a surrogate pair.
+    # Java writes characters outside the basic plane as a surrogate pair of two \u escapes.
     return _ESCAPE.sub(replaced, text).encode("utf-16", "surrogatepass").decode("utf-16") if "\\" in text else text
 
 

@@ -1,6 +1,6 @@
-"""Log lines for refusals that may last: one at once, then one a minute with the number of those in between.
+"""Rate-limited logging of refusals: the first is logged at once, then one line a minute has the number of repetitions.
 
-Peers can provoke refusals, so the log must not grow with their number, and an operator must still see that they happen.
+Peers can provoke refusals at any rate: the log must not grow with their number, but an operator must see that they happen.
 """
 
 import logging
@@ -12,12 +12,12 @@ from typing import Final
 
 REPEAT_S: Final = 60.0
 CAUSES_MAX: Final = 256
-"""Causes that are counted apart, since peers may invent more; the others are counted together."""
+"""Maximum number of causes counted separately, because peers may invent more; all others are counted as one."""
 
 
 @dataclass
 class _Spell:
-    """A cause that holds, or was over a short time ago, and how often it was met since the last line."""
+    """Period during which a cause lasts, kept for up to a minute after its end; counts its refusals since the last line."""
 
     reason: str
     began_s: float
@@ -25,12 +25,12 @@ class _Spell:
     unlogged: int = 0
     count: int = 1
     is_over: bool = False
-    # When the line "over" was written; at the latest then the log had said that the cause holds.
+    # When the last "over" line was written; no refusal before it is still unreported.
     over_logged_s: float | None = None
 
 
 class RefusalLog:
-    """Counts refusals by cause and writes their lines. All methods may be called from any thread."""
+    """Log of refusals, counted by cause. All methods may be called from any thread."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class RefusalLog:
             self.write_due()
 
     def over(self, cause: Hashable) -> None:
-        """The cause is gone. A cause that comes and goes is logged once a minute only."""
+        """Report that the cause is gone. A cause that comes and goes is logged once a minute only."""
         if cause not in self._spells:
             return
         now = self._now()
@@ -84,7 +84,7 @@ class RefusalLog:
         )
 
     def write_due(self) -> None:
-        """Write the lines of the last minute that are due. Called by whoever has a clock; `refused` does it, too."""
+        """Write the due lines of the last minute. Called periodically by owners that have a timer, and by `refused`."""
         if not self._spells:
             return
         now, due = self._now(), []
@@ -104,7 +104,7 @@ class RefusalLog:
         self._log.log(self._level, "%s%s%s", self._prefix, reason, count)
 
     def _cause_kept(self, cause: Hashable, now: float) -> Hashable:
-        """`cause`, or None when there are too many causes to count it apart."""
+        """Return `cause`, or None when there are too many causes to count it separately."""
         if cause in self._spells or len(self._spells) < CAUSES_MAX:
             return cause
         self._spells = {each: spell for each, spell in self._spells.items() if now - spell.logged_s < REPEAT_S}

@@ -1,8 +1,8 @@
-"""Small files that are written off the loop: many changes in one write, and each change told when it is on the disk.
+"""Writer of small files in a background thread. Changes are combined, and each caller learns when its change is on disk.
 
-A table says that it changed by `write`, as often as it likes. At the end of the turn its state is taken and written in the
-writer's thread; whatever changes meanwhile goes into the next write, together. So the number of writes does not grow with
-the number of changes, and the loop waits for no disk.
+A table calls `write` after each change. At the end of the loop turn a snapshot of the table is taken and written by the
+thread; all changes during that write go into the next one. So the number of writes does not grow with the number of changes,
+and the event loop never waits for the disk.
 """
 
 import asyncio
@@ -14,21 +14,21 @@ from typing import Protocol
 log = logging.getLogger("runtime")
 
 Written = asyncio.Future[Exception | None]
-"""Done when a state is on the disk: None, or why it is not."""
+"""Resolved once a state is on disk: None, or the error that prevented it."""
 
 
 class Table(Protocol):
-    """What a `TableWriter` writes."""
+    """Table that a `TableWriter` can write. Both methods are called in the event loop."""
 
     def snapshot(self) -> Callable[[], object]:
-        """In the loop: take the state as it is; the function that is returned writes it, in another thread."""
+        """Copy the current state; return the function that writes the copy, to be called in another thread."""
 
     def written(self, error: Exception | None) -> None:
-        """In the loop: the state that was taken last is on the disk; with an error it is not, and what changed is void."""
+        """Called when the last snapshot is on disk; with an error it is not, and its changes must be undone."""
 
 
 class _Writes:
-    """The writes of one table."""
+    """Pending and running write of one table."""
 
     def __init__(self) -> None:
         self.next: Written | None = None
@@ -37,14 +37,14 @@ class _Writes:
 
 
 class TableWriter:
-    """Writes tables one after the other by `executor`, which must have one thread."""
+    """Writes tables one after the other in `executor`, which must have exactly one thread."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
         self._writes: dict[Table, _Writes] = {}
 
     def write(self, table: Table) -> Written:
-        """Write the table as it is at the end of this turn, or when the write under way is over."""
+        """Schedule a write of the table's state at the end of this turn, or at the end of its running write."""
         writes = self._writes.get(table)
         if writes is None:
             writes = self._writes[table] = _Writes()
@@ -57,24 +57,24 @@ class TableWriter:
         return writes.next
 
     def run(self, work: Callable[[], object]) -> Written:
-        """Have `work` done in the writer's thread, behind what it was told to write."""
+        """Run `work` in the writer's thread, after the writes scheduled so far."""
         done: Written = asyncio.get_running_loop().create_future()
         running = asyncio.get_running_loop().run_in_executor(self._executor, work)
         running.add_done_callback(lambda over: done.set_result(_error_of(over)))
         return done
 
     def next(self, table: Table) -> Written | None:
-        """Of the write that is still to begin, if something changed that the one under way does not hold."""
+        """Return the future of the scheduled write, None if the running one includes all changes."""
         writes = self._writes.get(table)
         return None if writes is None else writes.next
 
     def running(self, table: Table) -> Written | None:
-        """Of the write that is under way."""
+        """Return the future of the running write, if any."""
         writes = self._writes.get(table)
         return None if writes is None else writes.running
 
     async def drain(self) -> None:
-        """Wait until all that changed is written, or has failed."""
+        """Wait until all changes are written or have failed."""
         while any(writes.is_running for writes in self._writes.values()):
             for table, writes in tuple(self._writes.items()):
                 if writes.is_running:

@@ -1,8 +1,8 @@
-"""Callbacks at a time.
+"""Timers of the event loop, by message time or by liveness time (see `clock`).
 
-Two kinds, after the two clocks (`clock`): `at_ms` waits for a message time, which a virtual clock moves and the wall
-clock may jump; it never runs early, because it looks at the clock again when the loop's timer fires. `after` and `every`
-count monotonic seconds on the loop, whatever the message clock does: connections must not expire when a test jumps a day.
+`at_ms` waits for a message time, which can jump. It never runs early, because it compares the clock again when the loop's
+timer fires. `after` and `every` count monotonic seconds, independent of message time: connections must not expire when a
+test moves the calendar by a day.
 """
 
 import asyncio
@@ -17,11 +17,11 @@ from pocketmq.runtime.clock import Clock, VirtualClock
 log = logging.getLogger("runtime")
 
 SLEEP_MAX_S: Final = 60.0
-"""`at_ms` looks at the message clock at least this often, so that a wall clock set forward is noticed."""
+"""Maximum time between two looks of `at_ms` at the message clock, so that a clock set forward is noticed."""
 
 
 class Timer:
-    """A callback to come; `cancel()` is harmless at any time."""
+    """Scheduled callback; `cancel()` is allowed at any time."""
 
     __slots__ = ("_handle", "callback", "is_cancelled", "when_ms")
 
@@ -32,7 +32,7 @@ class Timer:
         self._handle: asyncio.TimerHandle | None = None
 
     def hold(self, handle: asyncio.TimerHandle) -> None:
-        """Remember the loop's handle behind this timer."""
+        """Keep the loop's handle, for `cancel`."""
         self._handle = handle
 
     def cancel(self) -> None:
@@ -51,14 +51,14 @@ class Timer:
             log.exception("a timer's callback failed")
 
     def run_once(self) -> None:
-        """As `run`, for a handle that was waited for and is done with."""
-        # It holds this timer: as a circle each would wait for the garbage collector, which takes 3 ms for some hundreds.
+        """Run a timer whose handle will not be used again."""
+        # The handle refers to this timer: such a reference cycle would be left to the garbage collector.
         self._handle = None
         self.run()
 
 
 class Timers:
-    """Timers of one loop by one clock."""
+    """Timers of one event loop and one clock."""
 
     def __init__(self, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
         self.clock = clock
@@ -69,7 +69,7 @@ class Timers:
             clock.subscribe(lambda _: self._run_virtual())
 
     def at_ms(self, when_ms: int, callback: Callable[[], None]) -> Timer:
-        """Call back once message time is `when_ms` or later; a past time means in the next turn."""
+        """Call back once message time is `when_ms` or later; for a past time in the next turn."""
         timer = Timer(callback, when_ms)
         if isinstance(self.clock, VirtualClock):
             heapq.heappush(self._virtual, (when_ms, next(self._order), timer))

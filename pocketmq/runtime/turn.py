@@ -1,8 +1,8 @@
-"""The end of a loop turn, in a fixed order.
+"""Steps run at the end of each turn of the event loop, in a fixed order.
 
-The first event of a turn arms the `Turn`; it then runs after all connections that were ready have been read, and before
-the loop waits again. So one dispatch, one flush request, one wake-up a queue and one write a connection serve everything
-that the turn brought, and no reply leaves before the work that it promises.
+The first request of a turn arms the `Turn`, which then runs after all ready connections have been read and before the loop
+waits again. So one dispatch, one flush request, one wake-up per queue and one write per connection serve all requests of the
+turn, and no reply leaves before the work that it promises.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ _NEVER: Final = float("inf")
 
 
 class Phase(IntEnum):
-    """What comes when at the end of a turn."""
+    """Order of the steps at the end of a turn."""
 
     DISPATCH = 0
     FLUSH = 1
@@ -27,29 +27,29 @@ class Phase(IntEnum):
 
 
 class Turn:
-    """Runs the functions added, by phase and then in the order added, once for each turn in which it was armed."""
+    """Runner of the registered steps, by phase and order of registration, once per turn in which it was armed."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._rows: list[tuple[Phase, Callable[[], None]]] = []
         self._steps: tuple[Callable[[], None], ...] = ()
         self.began_s = _NEVER
-        """Monotonic; between turns, never: what is read from a connection now has waited since then, or longer."""
+        """Monotonic time of arming; infinity between turns. Data read from a connection has waited at least since then."""
 
     def add(self, phase: Phase, step: Callable[[], None]) -> None:
-        """Have `step` run in `phase`."""
+        """Register `step` for `phase`."""
         self._rows.append((phase, step))
         self._rows.sort(key=lambda row: row[0])
         self._steps = tuple(step for _, step in self._rows)
 
     def arm(self) -> None:
-        """Something happened: run at the end of this turn."""
+        """Run the steps at the end of this turn."""
         if self.began_s == _NEVER:
             self.began_s = time.monotonic()
             self._loop.call_soon(self.run)
 
     def run(self) -> None:
-        """Run all steps now. A step that fails does not keep the later ones from running."""
+        """Run all steps now. A failed step is logged and does not prevent the later ones."""
         self.began_s = _NEVER
         for step in self._steps:
             try:

@@ -1,7 +1,7 @@
-"""Long work of the loop in short slices, between which it serves others.
+"""Long computations of the event loop, run in short slices so that other requests are served in between.
 
-Work is an iterator that does one small piece each time. Where much work waits, at most half of the loop's time is spent on
-it, and each of several gets its turn.
+Work is an iterator that does one small piece per step. While work is waiting, at most half of the loop's time is spent on
+it, and several pieces of work take turns.
 """
 
 import logging
@@ -17,11 +17,11 @@ log = logging.getLogger("broker")
 SLICE_S: Final = 0.004
 PAUSE_S: Final = 0.004
 PIECES_MIN: Final = 16
-"""So many pieces of new work are done at once in any case: other work does not make little work wait."""
+"""Number of pieces of new work done at once in any case, so that short work does not wait behind long work."""
 
 
 class WorkSlices:
-    """The work that waits for its next slice."""
+    """Queue of unfinished work."""
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
@@ -29,7 +29,7 @@ class WorkSlices:
         self._end_s = float("-inf")
 
     def start(self, work: Iterator[None]) -> None:
-        """Do a few pieces now, and the others too while this slice lasts; the rest later."""
+        """Do at least PIECES_MIN pieces now, more while this slice lasts, and the rest in later slices."""
         now = time.monotonic()
         if not self._waiting and now >= self._end_s + PAUSE_S:
             self._end_s = now + SLICE_S
@@ -59,7 +59,7 @@ class WorkSlices:
 
     @staticmethod
     def _step(work: Iterator[None]) -> bool:
-        """Do one piece; whether there is more. Work that fails is over."""
+        """Do one piece; return whether there is more. A failure is logged and ends the work."""
         try:
             next(work)
         except StopIteration:

@@ -1,4 +1,4 @@
-"""Small files replaced whole."""
+"""Atomic replacement of small files."""
 
 import os
 
@@ -7,7 +7,7 @@ import pytest
 from pocketmq.runtime import atomic_file
 
 
-def test_a_file_is_replaced_and_what_was_there_is_kept(tmp_path):
+def test_replace_keeps_the_previous_content_as_backup(tmp_path):
     path = tmp_path / "deep" / "f.json"
     atomic_file.replace(path, b"one")
     assert sorted(p.name for p in path.parent.iterdir()) == ["f.json"]
@@ -15,7 +15,7 @@ def test_a_file_is_replaced_and_what_was_there_is_kept(tmp_path):
     assert {p.name: p.read_bytes() for p in path.parent.iterdir()} == {"f.json": b"two", "f.json.bak": b"one"}
 
 
-def test_when_the_last_rename_fails_the_old_file_is_whole(tmp_path, monkeypatch):
+def test_old_file_is_intact_when_the_rename_fails(tmp_path, monkeypatch):
     path = tmp_path / "f"
     atomic_file.replace(path, b"one")
     monkeypatch.setattr(type(path), "replace", lambda *_: (_ for _ in ()).throw(OSError("disk")))
@@ -24,7 +24,7 @@ def test_when_the_last_rename_fails_the_old_file_is_whole(tmp_path, monkeypatch)
     assert path.read_bytes() == b"one"
 
 
-def test_everything_is_synced_before_the_rename_and_the_folder_after_it(tmp_path, monkeypatch):
+def test_file_is_synced_before_the_rename_and_the_folder_after_it(tmp_path, monkeypatch):
     path, steps = tmp_path / "f", []
     sync, rename = os.fsync, type(path).replace
     monkeypatch.setattr(os, "fsync", lambda fd: (steps.append("sync"), sync(fd)))
@@ -33,7 +33,7 @@ def test_everything_is_synced_before_the_rename_and_the_folder_after_it(tmp_path
     assert steps == ["sync", "rename", "sync"]
 
 
-def test_loading(tmp_path):
+def test_load_falls_back_to_the_backup(tmp_path):
     path = tmp_path / "f"
     assert atomic_file.load(path, int) is None
     path.with_name("f.bak").write_bytes(b"1")

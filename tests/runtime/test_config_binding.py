@@ -1,4 +1,4 @@
-"""Config classes bound to key/value text."""
+"""Binding of key/value text to config classes."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -34,7 +34,7 @@ def test_keys_are_the_camel_case_of_fields():
     assert camel("name") == "name"
 
 
-def test_values_get_their_types_and_the_rest_its_defaults():
+def test_values_are_typed_and_missing_keys_have_defaults():
     properties = {
         "brokerName": "b",
         "brokerIP1": " 10.0.0.1 ",
@@ -47,12 +47,12 @@ def test_values_get_their_types_and_the_rest_its_defaults():
     assert report.lines() == []
 
 
-def test_one_file_binds_to_several_classes_and_a_shared_key_goes_to_each():
+def test_one_file_binds_to_several_classes_and_a_shared_key_is_set_in_each():
     (broker, store), report = bind([Broker, Store], {"listenPort": "5", "cold": "TRUE", "x": "1"})
     assert (broker.listen_port, store.listen_port, store.cold, report.unknown) == (5, 5, True, ["x"])
 
 
-def test_unknown_and_ignored_keys_are_reported_apart():
+def test_unknown_and_ignored_keys_are_reported_separately():
     _, report = bind(
         Broker, {"mapedFileSizeCommitLog": "1", "typo": "2"}, {"mapedFileSizeCommitLog": "misspelt in Apache's docs"}
     )
@@ -72,19 +72,19 @@ def test_unknown_and_ignored_keys_are_reported_apart():
         ("cold", "1", "cold=1: expected true or false"),
     ],
 )
-def test_a_bad_value_names_key_value_and_what_is_expected(key, text, expected):
+def test_error_of_an_invalid_value_has_key_value_and_expected_form(key, text, expected):
     with pytest.raises(ConfigError) as error:
         bind([Broker, Store], {"brokerName": "b", key: text})
     assert expected in error.value.problems
 
 
-def test_all_bad_values_are_said_at_once():
+def test_all_invalid_values_are_reported_at_once():
     with pytest.raises(ConfigError) as error:
         bind(Broker, {"listenPort": "x", "ratio": "y"})
     assert len(error.value.problems) == 2
 
 
-def test_an_empty_value_of_an_optional_is_none():
+def test_empty_value_of_an_optional_key_is_none():
     assert bind(Broker, {"brokerIP1": ""})[0].broker_ip1 is None
 
 

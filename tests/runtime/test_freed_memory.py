@@ -1,4 +1,4 @@
-"""Memory that was freed goes back to the system."""
+"""Return of freed memory to the operating system."""
 
 import asyncio
 import subprocess
@@ -42,7 +42,7 @@ sys.exit(lifecycle.run(Service(), "program", ready))
 
 
 @pytest.mark.skipif(sys.platform != "linux" or private_bytes() is None, reason="glibc's malloc_trim")
-async def test_freed_blocks_between_kept_ones_go_back_to_the_system():
+async def test_freed_pages_between_live_blocks_are_given_back():
     run = await asyncio.to_thread(
         subprocess.run, [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False
     )

@@ -1,4 +1,4 @@
-"""A service in a process: signals, exit codes, one line for what the user can mend."""
+"""Life cycle of a server process: signals, exit codes, and one-line messages for errors that the operator can fix."""
 
 import os
 import signal
@@ -44,7 +44,7 @@ def run(start, stop):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_service_ends(name):
+def test_exit_code_and_message(name):
     start, stop, number, exit_code, said = CASES[name]
     process = run(start, stop)
     ready = process.stdout.readline()
@@ -58,7 +58,7 @@ def test_a_service_ends(name):
     assert ("Traceback" in err) == (name in ("stop fails", "bug in start"))
 
 
-def test_a_second_signal_does_not_wait():
+def test_second_signal_ends_the_process_at_once():
     process = run("lifecycle.STOP_MAX_S = 60", "await asyncio.Event().wait()")
     assert process.stdout.readline().startswith("ready")
     process.send_signal(signal.SIGTERM)
@@ -73,7 +73,7 @@ def bound(host, port, key):
         other.bind((host, port))
 
 
-def test_listening_says_address_key_and_reason():
+def test_listen_error_has_address_config_key_and_reason():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(StartError, match=rf"127\.0\.0\.1:{port} \(listenPort={port}\): the port is taken"):

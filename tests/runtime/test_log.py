@@ -1,4 +1,4 @@
-"""What is written of what peers send: one line a record, clipped; what repeats is left out and counted."""
+"""Log lines that quote peers: one clipped line per record; repetitions are counted instead of written."""
 
 import io
 import logging
@@ -9,7 +9,7 @@ from pocketmq.runtime.log import FORMAT, LINES_MAX, TRACEBACK_LINES_MAX, LineFor
 
 
 class Log:
-    """A logger that writes as a process does, with a clock of its own."""
+    """A logger with the format and filter of a server process, and its own clock."""
 
     def __init__(self):
         self.now_s, self._stream = 0.0, io.StringIO()
@@ -41,7 +41,7 @@ def fails(log, text="no"):
 
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\x0b", "\x1b[2J", "\x85", "\u2028", "\0"])
-def test_a_name_makes_no_line_of_its_own(log, end):
+def test_line_break_in_a_name_does_not_start_a_log_line(log, end):
     forged = f"group{end}2026-01-01 00:00:00.000 ERROR broker - all is lost"
     log.logger.info("group %s left", forged)
     log.logger.info("closing: %s", ValueError(forged))
@@ -53,13 +53,13 @@ def test_a_name_makes_no_line_of_its_own(log, end):
     assert "\x1b" not in log.text and "\0" not in log.text
 
 
-def test_an_argument_has_not_the_length_of_what_a_peer_sent(log):
+def test_long_arguments_are_clipped(log):
     log.logger.info("group %s left %r: %s", "g" * 10**6, "t" * 10**6, ValueError("x" * 10**6))
     assert len(log.text) < 2000
     assert "(1000000 characters)" in log.text
 
 
-def test_numbers_names_and_percent_signs_are_written_as_given(log):
+def test_numbers_names_and_percent_signs_are_unchanged(log):
     log.logger.info("%d of %.1f, %s, %5s, %r, 100%%", 1, 2.25, None, "ab", ["a"])
     log.logger.info("100 % of all")
     log.logger.info("%(a)s is %(b)d", {"a": "x", "b": 2})
@@ -78,7 +78,7 @@ def test_the_traceback_of_a_failure_is_written_once_a_minute_with_a_count(log):
     assert "request failed (999 more like this were left out)" in log.text
 
 
-def test_another_failure_is_written_beside_it(log):
+def test_traceback_of_a_different_failure_is_written(log):
     fails(log)
     try:
         {}["key"]
@@ -99,7 +99,7 @@ def test_a_long_traceback_keeps_its_ends(log):
     assert "KeyError: 'gone'" in log.text and "Traceback" in log.text and "lines left out" in log.text
 
 
-def test_one_place_writes_so_many_lines_a_minute(log):
+def test_lines_per_minute_of_one_place_are_limited(log):
     def say(number):
         log.logger.warning("closing %d", number)
 

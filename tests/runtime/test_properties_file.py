@@ -1,4 +1,4 @@
-"""Java's properties text."""
+"""Java's `.properties` format."""
 
 import pytest
 from hypothesis import given
@@ -25,7 +25,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("text", "properties"), TABLE)
-def test_it_reads_as_java_does(text, properties):
+def test_parses_like_java(text, properties):
     assert properties_file.loads(text) == properties
 
 
@@ -33,12 +33,12 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 
 
 @given(st.dictionaries(TEXT, TEXT))
-def test_what_is_written_is_read(properties):
+def test_dumped_text_is_read_back(properties):
     assert properties_file.loads(properties_file.dumps(properties)) == properties
 
 
 @given(st.dictionaries(TEXT, TEXT), st.dictionaries(TEXT, TEXT))
-def test_edited_text_has_the_changes_and_the_rest(before, changes):
+def test_edit_changes_the_given_keys_only(before, changes):
     text = properties_file.edited("# first\n" + properties_file.dumps(before), changes)
     assert properties_file.loads(text) == before | changes
     assert text.startswith("# first\n")
@@ -50,7 +50,7 @@ def test_editing_keeps_comments_and_order():
     assert properties_file.edited("", {"a": "1"}) == "a=1\n"
 
 
-def test_a_bad_escape_names_its_line(tmp_path):
+def test_error_of_an_invalid_escape_has_the_line_number(tmp_path):
     path = tmp_path / "broker.conf"
     path.write_text("# c\n\na=1\nb=\\\nc\\u12G4\n")
     with pytest.raises(ValueError, match="line 4: .*four hexadecimal digits"):
@@ -64,7 +64,7 @@ def test_files_of_any_encoding(tmp_path, data, value):
     assert properties_file.load(path) == ({"x": "1"} if value == "x" else {"a": value})
 
 
-def test_a_joined_line_that_is_empty_or_begins_as_a_comment_is_an_entry() -> None:
+def test_continued_line_that_is_empty_or_starts_with_hash_is_an_entry() -> None:
     text = "\\\n\n\\\n#b=1\nc=2\n"
     assert properties_file.loads(text) == {"": "", "#b": "1", "c": "2"}
     changed = properties_file.edited(text, {"c": "3", "#b": "4"})

@@ -1,4 +1,4 @@
-"""Refusals that last: logged at once, then each minute with their number."""
+"""Rate-limited logging of refusals."""
 
 import logging
 import tracemalloc
@@ -23,7 +23,7 @@ def now():
     return Seconds()
 
 
-def test_a_refusal_is_logged_at_once_and_each_minute_with_its_number(caplog, now):
+def test_refusal_is_logged_at_once_and_each_minute_with_its_count(caplog, now):
     refusals = RefusalLog(logging.getLogger("t"), "full", now=now)
     for second in range(130):
         now.value = 1000.0 + second
@@ -33,7 +33,7 @@ def test_a_refusal_is_logged_at_once_and_each_minute_with_its_number(caplog, now
     ]  # fmt: skip
 
 
-def test_a_cause_that_is_over_is_logged_with_its_number(caplog, now):
+def test_end_of_a_cause_is_logged_with_its_count(caplog, now):
     refusals = RefusalLog(logging.getLogger("t"), now=now)
     refusals.refused("a", "full")
     refusals.refused("a", "full")
@@ -43,7 +43,7 @@ def test_a_cause_that_is_over_is_logged_with_its_number(caplog, now):
     assert [record.message for record in caplog.records] == ["full", "over: full (2 times in 5 s)"]
 
 
-def test_a_cause_that_comes_and_goes_is_logged_once_a_minute(caplog, now):
+def test_intermittent_cause_is_logged_once_a_minute(caplog, now):
     refusals = RefusalLog(logging.getLogger("t"), now=now)
     for _ in range(20):
         refusals.refused("a", "full")
@@ -55,7 +55,7 @@ def test_a_cause_that_comes_and_goes_is_logged_once_a_minute(caplog, now):
     assert caplog.records[-1].message == "full"
 
 
-def test_made_up_causes_take_neither_memory_nor_log(caplog, now):
+def test_invented_causes_are_counted_as_one(caplog, now):
     refusals = RefusalLog(logging.getLogger("t"), now=now)
     caplog.set_level(logging.CRITICAL)
     tracemalloc.start()

@@ -1,4 +1,4 @@
-"""Clocks, timers and the end of a loop turn."""
+"""Timers, and the steps at the end of an event-loop turn."""
 
 import asyncio
 import gc
@@ -29,7 +29,7 @@ async def test_virtual_timers_run_in_order_when_message_time_moves_and_never_ear
     assert ran[3:] == [(400 * DAY_MS, 400 * DAY_MS)]
 
 
-async def test_a_past_time_is_now():
+async def test_timer_with_a_past_time_runs_in_the_next_turn():
     clock, ran = VirtualClock(100), asyncio.Event()
     Timers(clock, asyncio.get_running_loop()).at_ms(50, ran.set)
     assert not ran.is_set()
@@ -51,7 +51,7 @@ async def test_liveness_timers_do_not_follow_message_time():
     assert ran == ["again"]
 
 
-async def test_nothing_of_a_timer_that_is_done_waits_for_the_garbage_collector():
+async def test_finished_timer_leaves_no_reference_cycle():
     def there() -> int:
         return sum(isinstance(found, Timer) for found in gc.get_objects())
 
@@ -68,13 +68,13 @@ async def test_nothing_of_a_timer_that_is_done_waits_for_the_garbage_collector()
         while len(ran) < 2:
             assert time.monotonic() < end
             await asyncio.sleep(0)
-        await asyncio.sleep(0)  # the loop lets go of what it ran
+        await asyncio.sleep(0)  # the loop drops its reference to the handle
         assert there() == before
     finally:
         gc.enable()
 
 
-async def test_a_system_timer_is_never_early_also_when_the_clock_is_set_back():
+async def test_system_timer_is_not_early_when_the_clock_is_set_back():
     class SetBack(SystemClock):
         behind_ms = 0
 
@@ -90,7 +90,7 @@ async def test_a_system_timer_is_never_early_also_when_the_clock_is_set_back():
 
 
 @pytest.mark.parametrize("kind", ["at_ms", "after", "every"])
-async def test_a_callback_that_fails_harms_no_other(kind, caplog):
+async def test_failed_callback_does_not_stop_the_others(kind, caplog):
     timers, ran = Timers(SystemClock(), asyncio.get_running_loop()), asyncio.Event()
     timer = getattr(timers, kind)(0.001 if kind != "at_ms" else 0, lambda: 1 / 0)
     timers.after(0.002, ran.set)
@@ -99,7 +99,7 @@ async def test_a_callback_that_fails_harms_no_other(kind, caplog):
     assert "a timer's callback failed" in caplog.text
 
 
-async def test_a_turn_runs_its_phases_in_order_once_after_everything_of_the_turn():
+async def test_phases_run_in_order_once_after_all_events_of_the_turn():
     loop, ran = asyncio.get_running_loop(), []
     turn = Turn(loop)
     for phase in (Phase.REPLY, Phase.DISPATCH, Phase.WAKE, Phase.FLUSH):
@@ -112,7 +112,7 @@ async def test_a_turn_runs_its_phases_in_order_once_after_everything_of_the_turn
     assert ran == ["event 1", "event 2", Phase.DISPATCH, "second", Phase.FLUSH, Phase.WAKE, Phase.REPLY]
 
 
-async def test_a_step_that_fails_does_not_keep_the_replies_back(caplog):
+async def test_failed_step_does_not_prevent_the_replies(caplog):
     ran = []
     turn = Turn(asyncio.get_running_loop())
     turn.add(Phase.DISPATCH, lambda: 1 / 0)
