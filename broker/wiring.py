@@ -84,7 +84,7 @@ def build(
             log.log(logging.INFO if report.clean and not report.repairs else logging.WARNING, line)
         services = _Parts(config, store, loop, port, tables, name_server_tls, timer_slots).services()
         _connect(services)
-    except BaseException:
+    except Exception:
         store.shutdown()
         raise
     return services

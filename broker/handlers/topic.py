@@ -117,11 +117,8 @@ def _forgotten(services: Services, topic: str, dropped: Written, error: Exceptio
 def _mark_dropped(services: Services, topic: str, dropped: Written) -> None:
     """Have it on the disk that the records of the topic are past, then delete its queues."""
     mark = partial(services.store.mark_dropped, {topic}, services.store.max_physical_offset)
-    if services.topics.writer is None:
-        mark()
-        dropped.set_result(_drop(services, topic))
-    else:
-        services.topics.writer.run(mark).add_done_callback(lambda _: dropped.set_result(_drop(services, topic)))
+    assert services.topics.writer is not None
+    services.topics.writer.run(mark).add_done_callback(lambda _: dropped.set_result(_drop(services, topic)))
 
 
 def _drop(services: Services, topic: str) -> Exception | None:

@@ -4,37 +4,9 @@ import asyncio
 import itertools
 from typing import Any
 
-from pocketmq.broker.clients.client_registry import ClientRegistry
-from pocketmq.broker.clients.group_notifier import GroupNotifier
-from pocketmq.broker.clients.rebalance_lock import RebalanceLock
-from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.delay.clock_steps import ClockSteps
-from pocketmq.broker.delay.delay_cancelled import DelayCancelled
-from pocketmq.broker.delay.delay_query import DelayQuery
-from pocketmq.broker.delay.schedule import ScheduleMessageService
-from pocketmq.broker.filter.consumer_filter import ConsumerFilterManager
+from pocketmq.broker import wiring
 from pocketmq.broker.handlers import ROUTES
-from pocketmq.broker.polling.held_requests import HoldLimits
-from pocketmq.broker.polling.long_polling import PullRequestHoldService
-from pocketmq.broker.pop.pop import PopMessageService
-from pocketmq.broker.pop.pop_order import ConsumerOrderInfoManager
-from pocketmq.broker.pop.pop_revive import PopReviveService
-from pocketmq.broker.put.delivery_time import DeliveryTimes
-from pocketmq.broker.put.put import MessagePutter
-from pocketmq.broker.registration.registration import Registration
-from pocketmq.broker.registration.route_barrier import RouteBarrier
-from pocketmq.broker.services import Services
-from pocketmq.broker.stats.stats import BrokerStats
-from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
-from pocketmq.broker.tables.message_request_mode import MessageRequestModeManager
-from pocketmq.broker.tables.subscription_group import SubscriptionGroupManager
-from pocketmq.broker.tables.topic_config import TopicConfigManager
-from pocketmq.broker.timer.timer_service import TimerMessageService
-from pocketmq.broker.transaction.transaction import TransactionalMessageService
-from pocketmq.broker.transaction.transaction_check import TransactionCheck
-from pocketmq.broker.transaction.transaction_op import TransactionProgress
-from pocketmq.remoting.bodies import DataVersion, TopicConfig
-from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.bodies import TopicConfig
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand, decode_header, encode_request
 from pocketmq.remoting.dispatch import Dispatcher
@@ -43,16 +15,11 @@ from pocketmq.remoting.headers.pull import PullMessageRequestHeader
 from pocketmq.remoting.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from pocketmq.remoting.server import pack_host
 from pocketmq.runtime.clock import VirtualClock
-from pocketmq.runtime.timers import Timers
-from pocketmq.runtime.turn import Phase, Turn
-from pocketmq.store.config import MessageStoreConfig
-from pocketmq.store.disk.config_file import ConfigFile
 from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.format.record import Record, bounds, decode_record
-from pocketmq.store.message_store import MessageStore
-from pocketmq.store.timer.timer_store import TimerStore
+from tests.broker import built
 
-STORE_HOST = pack_host("127.0.0.1", 10911)
+STORE_HOST = pack_host("127.0.0.1", built.PORT)
 TOPIC = "T"
 
 
@@ -133,7 +100,7 @@ class StubChannel:
 
 
 class DataPath:
-    """The parts, put together as the broker does it. Tests end a turn by `turn()`; only timers run by themselves."""
+    """The parts of a broker. Tests end a turn by `turn()`; only timers run by themselves."""
 
     def __init__(
         self,
@@ -142,108 +109,23 @@ class DataPath:
         clock: SteppedClock | None = None,
         **store: Any,
     ) -> None:
-        loop = asyncio.get_running_loop()
         self.clock = clock = clock or SteppedClock()
+        self.disk = disk = disk or MemoryDisk()
         # Turns here are as long as a test wants.
         broker = {"broker_fast_failure_enable": False} | (broker or {})
-        config = BrokerConfig(namesrv_addr=None, broker_name="b", **broker)
-        self.disk = disk = disk or MemoryDisk()
         settings = {"mapped_file_size_commit_log": 32 << 20, "max_hash_slot_num": 1000, "max_index_num": 5000} | store
-        self.store = MessageStore(MessageStoreConfig(store_path_root_dir="/store", **settings), disk, clock)
-        self.store.load()
-        timers, self._turn = Timers(clock, loop), Turn(loop)
-
-        def file(name: str) -> ConfigFile:
-            return ConfigFile(disk, f"/store/config/{name}.json")
-
-        topics = TopicConfigManager(config, file("topics"), clock)
-        groups = SubscriptionGroupManager(config, file("subscriptionGroup"), clock)
-        filters = ConsumerFilterManager(config, file("consumerFilter"), clock)
-        if config.enable_calc_filter_bit_map:
-            self.store.queues.ext.bitmap_of = filters.bitmaps(self.store.message_at)
-        stats = BrokerStats(config.broker_cluster_name, clock)
-        registration = Registration(config, topics, RemotingClient(self._turn, timers), timers, "127.0.0.1:10911")
-        timer_store = TimerStore(
-            disk, wheel_path="/store/timerwheel", log_directory="/store/timerlog", checkpoint_path="/store/config/timercheck"
-        )
-        timer_messages = TimerMessageService(self.store, timer_store, ClockSteps(clock), timers, self._turn)
-        timer_messages.recover()
-        times = DeliveryTimes(clock, timer_messages, cluster=("CLUSTER", config.broker_cluster_name))
-        putter = MessagePutter(config, self.store, STORE_HOST, timers, loop, times)
-        cancelled = DelayCancelled(file("delayCancelled"), clock, lambda: self.store.flushed_offset)
-        schedule = ScheduleMessageService(
-            self.store, self.store.delay_levels, file("delayOffset"), timers, self._turn, cancelled
-        )
-        offsets = ConsumerOffsetManager(file("consumerOffset"), clock)
-        clients = ClientRegistry(config, groups, clock, GroupNotifier(timers, self._turn), filters.unregister)
-        offsets.load()
-        steps, progress = ClockSteps(clock), TransactionProgress()
-        check = TransactionCheck(
-            self.store, putter, progress, topics, clients, config, STORE_HOST, steps, timers, self._turn
-        )
-        transactions = TransactionalMessageService(
-            self.store, putter, offsets, progress, check, store_host=STORE_HOST, clock=clock
-        )
-        revive = PopReviveService(
-            self.store, putter, offsets, topics, groups, timer_messages, timers, self._turn,
-            revive_topic="rmq_sys_REVIVE_LOG_c", queue_nums=8, store_host=STORE_HOST, with_retry_v2=False, steps=steps,
-        )  # fmt: skip
-        orders = ConsumerOrderInfoManager(file("consumerOrderInfo"), clock, timers)
-        pops = PopMessageService(
-            config, self.store, putter, offsets, topics, stats, orders, revive, timers, self._turn, clock, STORE_HOST, steps
-        )
-        self.services = Services(
-            config=config,
-            store=self.store,
-            topics=topics,
-            groups=groups,
-            offsets=offsets,
-            filters=filters,
-            clients=clients,
-            locks=RebalanceLock(clock, 60_000),
-            holds=PullRequestHoldService(timers, self.store.any_matches, HoldLimits(*config.hold_limits)),
-            putter=putter,
-            schedule=schedule,
-            timer_messages=timer_messages,
-            delivery_times=times,
-            transactions=transactions,
-            pops=pops,
-            request_modes=MessageRequestModeManager(file("messageRequestMode"), clock),
-            delay_query=DelayQuery(self.store, timer_messages, schedule, cancelled),
-            delay_cancelled=cancelled,
-            registration=registration,
-            route_barrier=RouteBarrier(registration, timers, 6.0, putter.is_immediate),
-            stats=stats,
-            turn=self._turn,
-            timers=timers,
-            clock=clock,
-            permissions=None,
-            config_version=DataVersion(),
-            store_host=STORE_HOST,
-            broker_address="127.0.0.1:10911",
-        )
+        self.services = built.build(disk, clock, settings, broker)
+        self.store = self.services.store
         self.services.topics.update(TopicConfig(TOPIC, 4, 4))
-        self.services.schedule.start()
-        self.services.timer_messages.start()
-        transactions.recover()
-        transactions.start()
-        self._turn.add(Phase.DISPATCH, transactions.end_turn)
-        self._turn.add(Phase.DISPATCH, self._dispatch)
-        self._turn.add(Phase.FLUSH, self.services.putter.end_turn)
-        self._turn.add(Phase.WAKE, self.services.holds.wake)
+        wiring.recover(self.services)
+        wiring.start(self.services)
         self._dispatcher = Dispatcher(self.services, ROUTES)
         self._opaque = itertools.count(1)
         self.channel = StubChannel()
 
-    def _dispatch(self) -> None:
-        arrivals = self.store.dispatch()
-        self.services.holds.arrived(arrivals)
-        self.services.schedule.arrived(arrivals)
-        self.services.timer_messages.arrived(arrivals)
-
     def turn(self) -> None:
         """End a loop turn: dispatch, flush, wake."""
-        self._turn.run()
+        self.services.turn.run()
 
     def serve(self, frame: Frame, channel: StubChannel) -> None:
         self._dispatcher.serve(channel, frame, channel.out)

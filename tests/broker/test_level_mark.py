@@ -12,26 +12,22 @@ from typing import Any
 
 import pytest
 
-from pocketmq.broker.delay.delay_cancelled import DelayCancelled
-from pocketmq.broker.delay.level_mark import LevelMark
-from pocketmq.broker.delay.schedule import BATCH_MAX, ScheduleMessageService
+from pocketmq.broker import wiring
+from pocketmq.broker.delay.schedule import BATCH_MAX
 from pocketmq.runtime.clock import VirtualClock
-from pocketmq.runtime.timers import Timers
-from pocketmq.runtime.turn import Phase, Turn
-from pocketmq.store.config import MessageStoreConfig
-from pocketmq.store.disk.config_file import ConfigFile
 from pocketmq.store.disk.disk import Disk
 from pocketmq.store.disk.file_disk import FileDisk
-from pocketmq.store.disk.mark_file import MarkFile
 from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.format.layout import MARK_SLOT_SIZE
 from pocketmq.store.format.message import SCHEDULE_TOPIC, Message, PutStatus
 from pocketmq.store.format.properties import encode_properties
 from pocketmq.store.format.record import decode_record
 from pocketmq.store.message_store import MessageStore
+from tests.broker import built
+from tests.broker.built import InlineExecutor
 from tests.broker.running import running_broker
 from tests.broker.test_timer_accidents import HandLoop
-from tests.broker.timed import HOST, InlineExecutor
+from tests.broker.timed import HOST
 from tests.store.power_cut_disk import PowerCutDisk, Stopped
 
 MARK, OFFSETS = "/store/config/levelmark", "/store/config/delayOffset.json"
@@ -57,26 +53,18 @@ class Life:
 
     def __init__(self, disk: Disk, clock: VirtualClock) -> None:
         self.disk, self.loop = disk, HandLoop()
-        config = MessageStoreConfig(
-            store_path_root_dir="/store", mapped_file_size_commit_log=1 << 20, max_hash_slot_num=16, max_index_num=50,
-            message_index_enable=False, message_delay_level=LEVELS,
-        )  # fmt: skip
-        self.store = MessageStore(config, disk, clock)
-        self.store.load()
-        loop: Any = self.loop
-        self.turn, timers = Turn(loop), Timers(clock, loop)
-        cancelled = DelayCancelled(ConfigFile(disk, "/store/config/delayCancelled.json"), clock, lambda: 0)
-        self.service = ScheduleMessageService(
-            self.store, self.store.delay_levels, ConfigFile(disk, OFFSETS), timers, self.turn, cancelled,
-            mark=LevelMark(self.store, MarkFile(disk, MARK)),
-        )  # fmt: skip
-        self.turn.add(Phase.DISPATCH, lambda: self.service.arrived(self.store.dispatch()))
+        store = {
+            "mapped_file_size_commit_log": 1 << 20, "max_hash_slot_num": 16, "max_index_num": 50,
+            "message_index_enable": False, "message_delay_level": LEVELS,
+        }  # fmt: skip
+        self.services = built.build(disk, clock, store, loop=self.loop, timer_slots=1000)
+        self.store, self.turn, self.service = self.services.store, self.services.turn, self.services.schedule
         self.delivered: list[str] = []
         self.stop_after = -1
         self._put = self.store.put_message
         self.store.put_message = self._watched_put  # type: ignore[method-assign]
-        self.service.load()
-        self.service.start()
+        wiring.recover(self.services)
+        wiring.start(self.services)
 
     def _watched_put(self, message: Message) -> Any:
         result = self._put(message)
@@ -102,11 +90,9 @@ class Life:
         self.service.mark_in(InlineExecutor())
 
     def stop(self) -> None:
-        self.service.stop()
+        wiring.stop(self.services)
         self.store.flush_service.flush_log()
-        self.service.persist()
-        self.service.close()
-        self.store.shutdown()
+        wiring.close(self.services)
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -175,8 +161,7 @@ def test_a_mark_of_another_store_is_not_believed() -> None:
     life.put("odd size", 2)
     for number in range(20):
         life.put(f"new {number}", 1)
-    life.service.stop()
-    life.store.shutdown()
+    life.stop()
     clock = VirtualClock(clock.message_time_ms())
     life = Life(other, clock)
     clock.advance(10_000)

@@ -3,23 +3,19 @@
 import asyncio
 import json
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
 from typing import Any
 
 import pytest
 
-from pocketmq.broker.delay.delay_cancelled import DelayCancelled
-from pocketmq.broker.delay.schedule import BATCH_MAX, ScheduleMessageService
+from pocketmq.broker import wiring
+from pocketmq.broker.delay.schedule import BATCH_MAX
 from pocketmq.runtime.clock import SystemClock, VirtualClock
-from pocketmq.runtime.timers import Timers
-from pocketmq.runtime.turn import Phase, Turn
-from pocketmq.store.config import MessageStoreConfig
-from pocketmq.store.disk.config_file import ConfigFile
 from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.format.message import SCHEDULE_TOPIC, Arrival, Message, PutResult, PutStatus
 from pocketmq.store.format.properties import decode_properties, encode_properties
 from pocketmq.store.format.record import Record, decode_record
-from pocketmq.store.message_store import MessageStore
+from tests.broker import built
+from tests.broker.built import InlineExecutor
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -31,42 +27,16 @@ async def until(condition: Callable[[], bool]) -> None:
 HOST = bytes((127, 0, 0, 1, 0, 0, 0, 1))
 
 
-class InlineExecutor(Executor):
-    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        fn(*args, **kwargs)
-        return Future()
-
-
 class Scheduled:
     """A store and its schedule service, which can be stopped cleanly or dropped and built again on the same disk."""
 
     def __init__(self, disk: MemoryDisk | None = None, clock: Any = None, levels: str = "1s 5s 10s", **store: Any) -> None:
-        loop = asyncio.get_running_loop()
         self.disk, self.clock = disk or MemoryDisk(), clock or VirtualClock()
-        config = MessageStoreConfig(
-            store_path_root_dir="/store",
-            mapped_file_size_commit_log=1 << 20,
-            max_hash_slot_num=100,
-            max_index_num=1000,
-            message_delay_level=levels,
-            **store,
-        )
-        self.store = MessageStore(config, self.disk, self.clock)
-        self.store.load()
-        self.turn = Turn(loop)
-        self.timers = Timers(self.clock, loop)
-        file = ConfigFile(self.disk, "/store/config/delayOffset.json")
-        cancelled = DelayCancelled(ConfigFile(self.disk, "/store/config/delayCancelled.json"), self.clock, lambda: 0)
-        self.service = ScheduleMessageService(self.store, self.store.delay_levels, file, self.timers, self.turn, cancelled)
-        self.arrivals: list[Arrival] = []
-        self.turn.add(Phase.DISPATCH, self._dispatch)
-        self.service.load()
-        self.service.start()
-
-    def _dispatch(self) -> None:
-        arrivals = self.store.dispatch()
-        self.arrivals += arrivals
-        self.service.arrived(arrivals)
+        settings = {"mapped_file_size_commit_log": 1 << 20, "max_hash_slot_num": 100, "max_index_num": 1000, **store}
+        self.services = built.build(self.disk, self.clock, settings | {"message_delay_level": levels}, timer_slots=1000)
+        self.store, self.turn, self.service = self.services.store, self.services.turn, self.services.schedule
+        wiring.recover(self.services)
+        wiring.start(self.services)
 
     def delay(self, body: str, level: int, topic: str = "T", queue_id: int = 2, **more: str) -> None:
         properties = {"TAGS": "a", "DELAY": str(level), "REAL_TOPIC": topic, "REAL_QID": str(queue_id), **more}
@@ -100,9 +70,13 @@ class Scheduled:
     def bodies(self, topic: str = "T", queue_id: int = 2) -> list[str]:
         return [record.body.decode() for record in self.records(topic, queue_id)]
 
+    def stop(self) -> None:
+        wiring.stop(self.services)
+        self.store.flush_service.flush_log()
+        wiring.close(self.services)
+
     def again(self, levels: str = "1s 5s 10s") -> "Scheduled":
-        self.service.stop()
-        self.store.shutdown()
+        self.stop()
         return Scheduled(self.disk, self.clock, levels)
 
 
@@ -134,12 +108,13 @@ async def test_the_copy_keeps_what_the_message_was_and_shows_the_delay_as_apache
     assert unit is not None and unit[2] == ord("a"), "the tags code is the hash of the tags again"
 
 
-async def test_wakes_whoever_waits_for_the_real_queue() -> None:
+async def test_held_pulls_of_the_real_queue_are_told() -> None:
     s = Scheduled()
     s.delay("x", 1)
-    s.arrivals.clear()
+    arrivals: list[Arrival] = []
+    s.services.holds.arrived = arrivals.extend  # type: ignore[method-assign]
     await s.advance(1_000)
-    assert [(a.topic, a.queue_id, a.queue_offset) for a in s.arrivals] == [("T", 2, 1)]
+    assert [(a.topic, a.queue_id, a.queue_offset) for a in arrivals] == [("T", 2, 1)]
 
 
 async def test_levels_that_are_late_together_are_delivered_in_the_order_of_their_due_times() -> None:
@@ -187,8 +162,7 @@ async def test_offsets_survive_a_restart() -> None:
 async def test_what_came_due_while_the_broker_was_down_comes_at_once() -> None:
     s = Scheduled()
     s.delay("a", 2)
-    s.service.stop()
-    s.store.shutdown()
+    s.stop()
     s.clock.advance(3_600_000)
     s = Scheduled(s.disk, s.clock)
     await s.advance(0)
@@ -216,8 +190,9 @@ async def test_offsets_are_written_only_once_the_copies_before_them_are_synced()
 async def test_an_offset_outside_the_queue_is_corrected(stored: int, expected: list[str]) -> None:
     s = Scheduled()
     s.delay("a", 1)
+    s.stop()
     s.disk.write_file("/store/config/delayOffset.json", b'{"offsetTable":{1:%d}}' % stored)
-    s = s.again()
+    s = Scheduled(s.disk, s.clock)
     s.delay("b", 1)
     await s.advance(1_000)
     assert s.bodies() == expected
@@ -225,8 +200,9 @@ async def test_an_offset_outside_the_queue_is_corrected(stored: int, expected: l
 
 async def test_an_offset_of_a_level_without_a_queue_begins_at_zero() -> None:
     s = Scheduled()
+    s.stop()
     s.disk.write_file("/store/config/delayOffset.json", b'{"offsetTable":{2:5}}')
-    s = s.again()
+    s = Scheduled(s.disk, s.clock)
     s.delay("a", 2)
     await s.advance(5_000)
     assert s.bodies() == ["a"]
@@ -245,8 +221,7 @@ async def test_a_level_that_the_table_lost_is_still_delivered_at_its_time() -> N
 async def test_a_clock_set_back_lets_nobody_wait_longer_than_the_level_says() -> None:
     s = Scheduled()
     s.delay("a", 1)
-    s.service.stop()
-    s.store.shutdown()
+    s.stop()
     s.clock.set_ms(s.clock.message_time_ms() - 3_600_000)
     s = Scheduled(s.disk, s.clock)
     await s.advance(999)
@@ -404,8 +379,7 @@ async def test_after_a_start_with_the_calendar_ahead_a_level_is_on_time(ahead: i
     s.delay("before", 1)
     await s.advance(1000)
     s.delay("open", 3)
-    s.service.stop()
-    s.store.shutdown()
+    s.stop()
     s = Scheduled(s.disk, VirtualClock(now_ms + 2000))
     for body, level, wait_ms in (("one", 1, 1000), ("five", 2, 5000), ("again", 1, 1000)):
         s.delay(body, level)

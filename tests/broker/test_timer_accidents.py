@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from pocketmq.runtime.clock import VirtualClock
-from tests.broker.timed import DAY, MINUTE, SECOND, InlineExecutor, Timed
+from tests.broker.built import InlineExecutor
+from tests.broker.timed import DAY, MINUTE, SECOND, Timed
 from tests.store.power_cut_disk import PowerCutDisk, Stopped
 
 DELAYS_MS = (1, 3, 700, 999, 1000, 1001, 2500, 30 * SECOND, 59 * SECOND, 61 * SECOND, 200 * SECOND, 1000 * SECOND, DAY)

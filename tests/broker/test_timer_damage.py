@@ -16,7 +16,8 @@ from pocketmq.runtime.clock import VirtualClock
 from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.format.layout import TIMER_LOG_UNIT_SIZE, TIMER_WHEEL_SLOT_SIZE
 from pocketmq.store.timer.timer_check import problems
-from tests.broker.timed import MINUTE, SECOND, InlineExecutor, Timed
+from tests.broker.built import InlineExecutor
+from tests.broker.timed import MINUTE, SECOND, Timed
 
 EXHAUSTIVE = os.environ.get("POCKETMQ_EXHAUSTIVE") == "1"
 PER_FILE = 7

@@ -2,34 +2,21 @@
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
 from typing import Any
 
-from pocketmq.broker.delay.clock_steps import ClockSteps
-from pocketmq.broker.put.delivery_time import DeliveryTimes
-from pocketmq.broker.timer.timer_service import TimerMessageService, roll_window_slots
+from pocketmq.broker import wiring
 from pocketmq.runtime.clock import Clock, VirtualClock
-from pocketmq.runtime.timers import Timers
-from pocketmq.runtime.turn import Phase, Turn
-from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.disk.disk import Disk
 from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.format.layout import HOLE_TAGS_CODE
 from pocketmq.store.format.message import Message, PutResult, PutStatus
 from pocketmq.store.format.properties import decode_properties, encode_properties
 from pocketmq.store.format.record import Record, decode_record
-from pocketmq.store.message_store import MessageStore
-from pocketmq.store.timer.timer_store import TimerStore
+from tests.broker import built
+from tests.broker.built import InlineExecutor
 
 HOST = bytes((127, 0, 0, 1, 0, 0, 0, 1))
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
-
-
-class InlineExecutor(Executor):
-    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        future.set_result(fn(*args, **kwargs))
-        return future
 
 
 class Timed:
@@ -44,32 +31,22 @@ class Timed:
         **timers: Any,
     ) -> None:
         """`watch` is called before anything is recovered."""
-        loop = loop or asyncio.get_running_loop()
         self.disk, self.clock = disk or MemoryDisk(), clock or VirtualClock()
         self.settings = timers
-        config = MessageStoreConfig(
-            store_path_root_dir="/store", mapped_file_size_commit_log=timers.get("commit_log_file_size", 1 << 20),
-            max_hash_slot_num=16, max_index_num=50, message_index_enable=False,
-            mapped_file_size_consume_queue=20_000, file_reserved_time=0,
-        )  # fmt: skip
-        self.store = MessageStore(config, self.disk, self.clock)
-        self.store.load()
-        self.turn = Turn(loop)
-        self.timers = Timers(self.clock, loop)
-        self.timer_store = TimerStore(
-            self.disk, wheel_path="/store/timerwheel", log_directory="/store/timerlog",
-            checkpoint_path="/store/config/timercheck", log_file_size=timers.get("log_file_size", 1 << 16),
-            slots_total=timers.get("slots_total", 7 * 86_400),
-            roll_window_slots=roll_window_slots(timers.get("roll_window_slots", 172_800), 1000),
-        )  # fmt: skip
-        self.steps = ClockSteps(self.clock)
-        self.service = TimerMessageService(self.store, self.timer_store, self.steps, self.timers, self.turn)
-        self.times = DeliveryTimes(self.clock, self.service, cluster=("CLUSTER", "c"))
-        self.turn.add(Phase.DISPATCH, lambda: self.service.arrived(self.store.dispatch()))
+        store = {
+            "mapped_file_size_commit_log": timers.get("commit_log_file_size", 1 << 20), "max_hash_slot_num": 16,
+            "max_index_num": 50, "message_index_enable": False, "mapped_file_size_consume_queue": 20_000,
+            "file_reserved_time": 0, "mapped_file_size_timer_log": timers.get("log_file_size", 1 << 16),
+            "timer_roll_window_slot": timers.get("roll_window_slots", 172_800),
+        }  # fmt: skip
+        slots = timers.get("slots_total", 7 * 86_400)
+        self.services = built.build(self.disk, self.clock, store, {"broker_cluster_name": "c"}, loop=loop, timer_slots=slots)
+        self.store, self.turn = self.services.store, self.services.turn
+        self.service, self.times = self.services.timer_messages, self.services.delivery_times
+        self.timer_store = self.service._timer_store
         watch(self)
-        self.store.ask_before_removing(self.service.may_remove)
-        self.service.recover()
-        self.service.start()
+        wiring.recover(self.services)
+        wiring.start(self.services)
 
     def message(self, body: str, topic: str = "T", **properties: Any) -> Message:
         found = {"UNIQ_KEY": f"id-{body}"} | {name: str(value) for name, value in properties.items()}
@@ -139,10 +116,9 @@ class Timed:
         self.service.persist_in(InlineExecutor())
 
     def stop(self) -> None:
-        self.service.stop()
+        wiring.stop(self.services)
         self.store.flush_service.flush_log()
-        self.service.close()
-        self.store.shutdown()
+        wiring.close(self.services)
 
     def again(self) -> "Timed":
         self.stop()
