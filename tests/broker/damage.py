@@ -28,6 +28,7 @@ import msgspec
 from pocketmq.broker.broker import Broker
 from pocketmq.runtime.clock import VirtualClock
 from pocketmq.runtime.lifecycle import StartError
+from pocketmq.store.disk.config_file import ConfigFile
 from pocketmq.store.disk.disk import Disk, StoreError
 from pocketmq.store.disk.file_disk import FileDisk
 from pocketmq.store.disk.memory_disk import MemoryDisk
@@ -284,12 +285,45 @@ class Matrix:
     # --- which damages ----------------------------------------------------------------------------------------------
 
     def every(self) -> Iterator[Damage]:
-        """All files in all ways, all bits of the small ones, and of large ones those of each eighth used byte."""
+        """All files in all ways; all bits of the small files, or of each 32nd used byte.
+
+        The latter for logs, queues, index and the timer wheel, and for documents, whose bits `document_failures` walks.
+        """
         for state, files in self.files.items():
             for file, content in files.items():
                 yield from (Damage(state, file, how) for how in WAYS)
-                for byte in content.bytes_in_use(8 if file.startswith(_LARGE) else 1):
+                is_sparse = file.startswith(_LARGE) or _is_document(file) or file.endswith(".bak")
+                for byte in content.bytes_in_use(32 if is_sparse else 1):
                     yield from (Damage(state, file, byte * 8 + bit) for bit in range(8))
+
+    def document_failures(self, part: int = 0, parts: int = 1) -> Iterator[str | None]:
+        """Each bit of each document of `config/` flipped and read as a broker reads it: a problem, or None for none.
+
+        A document is read by `ConfigFile` alone, so that equal rows and a line in the log make the broker live as it does on
+        the undamaged store. A `.bak` is read where the file itself is missing.
+        """
+        documents = [
+            (f"{state} stop, {file}", content)
+            for state, files in self.files.items() for file, content in files.items() if _is_document(file)
+        ]  # fmt: skip
+        for label, content in documents:
+            data = content.whole()
+            name = label.rpartition("/")[2]
+            normal = _document_in(name, data)[0]
+            for bit in range(part, len(data) * 8, parts):
+                changed = bytearray(data)
+                changed[bit // 8] ^= 1 << bit % 8
+                yield self._document_problem(f"{label} bit {bit % 8} of byte {bit // 8} flipped", name, changed, normal)
+
+    @staticmethod
+    def _document_problem(label: str, name: str, data: bytes, normal: dict[str, Any]) -> str | None:
+        try:
+            found, lines = _document_in(name, data)
+        except Exception as error:
+            return f"{label}: {type(error).__name__}: {error}"
+        if found != normal:
+            return f"{label}: {_difference(normal, found)}"
+        return None if any(_stem(name) in line for line in lines) else f"{label}: not named in the log"
 
     def sample(self, seed: int, count: int) -> list[Damage]:
         """All files in all ways, but of the queues only some; and `count` flipped bits, as many of each file."""
@@ -301,6 +335,22 @@ class Matrix:
                 flips.setdefault((one.state, one.file), []).append(one)
         each = max(1, count // len(flips))
         return ways + [one for rows in flips.values() for one in rng.sample(rows, min(each, len(rows)))]
+
+
+def _is_document(file: str) -> bool:
+    """Whether it is a table of `config/`, or the file before it."""
+    return file.startswith("config/") and file.removesuffix(".bak").endswith(".json")
+
+
+def _document_in(name: str, data: bytes) -> tuple[dict[str, Any], list[str]]:
+    """The document in a file of `config/` as a broker reads it, and the warnings that this gives.
+
+    Raises StoreError where it cannot be read.
+    """
+    disk = MemoryDisk()
+    disk.write_file(f"/config/{name}", bytes(data))
+    with _listening() as log:
+        return ConfigFile(disk, f"/config/{name.removesuffix('.bak')}").load(), log.lines
 
 
 def _is_like_others(file: str) -> bool:
@@ -439,6 +489,8 @@ async def _run(asked: argparse.Namespace, part: int) -> list[str]:
     try:
         damages = list(matrix.every()) if asked.every else matrix.sample(asked.seed, asked.flips)
         wanted = [one for one in damages if asked.files in f"{one.state} {one.file}"][part :: asked.processes]
+        if asked.documents:
+            wanted = []
         if asked.seconds:
             random.Random(asked.seed).shuffle(wanted)  # what there is time for is of all files
         lines, done, end_s = [], 0, time.monotonic() + (asked.seconds or float("inf"))
@@ -450,6 +502,12 @@ async def _run(asked: argparse.Namespace, part: int) -> list[str]:
             done += 1
             if time.monotonic() > end_s:
                 break
+        if asked.documents:
+            walked = track(matrix.document_failures(part, asked.processes), "documents", disable=part > 0 or asked.plain)
+            for problem in walked:
+                done += 1
+                lines += [problem] if problem else []
+            return [f"{done} {done}", *lines]
         return [f"{done} {len(wanted)}", *lines]
     finally:
         matrix.close()
@@ -458,6 +516,7 @@ async def _run(asked: argparse.Namespace, part: int) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Start a broker on a store with each of its files damaged.")
     parser.add_argument("--every", action="store_true", help="every bit of the small files (an hour or more)")
+    parser.add_argument("--documents", action="store_true", help="only every bit of config/*.json, read without a broker")
     parser.add_argument("--flips", type=int, default=500, help="else so many flipped bits")
     parser.add_argument("--files", default="", help="only files whose state and path have this in it")
     parser.add_argument("--folder", action="store_true", help="copies in a folder, not in memory")
