@@ -1,12 +1,12 @@
-"""The permission table: what each request code needs from an account when `aclEnable` is set.
+"""The permission table: the permissions that each request code needs when `aclEnable` is set.
 
-Each routed code is in one of three parts: `SIGNED_CODES` need a right signature and nothing else, `ADMIN_CODES` an admin,
-and `RESOURCES` names the topics and groups that a request is about, with the right to each. A code in none of them needs an
-admin, so a new code is closed until it has a place here; a test holds the table to the routes.
+Each routed code is in one of three parts: `SIGNED_CODES` need only a valid signature, `ADMIN_CODES` an admin, and
+`RESOURCES` lists the topics and groups that a request uses, with the permission for each. A code in none of them needs an
+admin, so that a new code is closed until it is added here; a test checks the table against the routes.
 
-4.9.4 asks for a permission with few codes and for a signature with all others. We ask for more: whatever shows or copies
-messages needs SUB on the topic that the messages are for, wherever they lie; what shows or changes the state of a group
-needs SUB on it; what shows whole tables, or changes what belongs to all, needs an admin.
+4.9.4 checks permissions for few codes, and only the signature for all others. This broker checks more: requests that show or
+copy messages need SUB on the topic that the messages are for, wherever they are stored; requests that show or change the
+state of a group need SUB on it; requests that show whole tables or change something shared by all need an admin.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,13 +38,13 @@ from pocketmq.store.format.record import bounds, entries_of
 
 SIGNED_CODES: Final = frozenset(
     {
-        RequestCode.CHECK_CLIENT_CONFIG,  # says whether an expression parses
+        RequestCode.CHECK_CLIENT_CONFIG,  # returns only whether an expression is valid
         RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,  # the same names on each broker
         RequestCode.GET_BROKER_CLUSTER_ACL_INFO,  # names and versions of the ACL files
         RequestCode.READ_CLOCK,
     }
 )
-"""What each account may ask."""
+"""Codes open to every account."""
 
 ADMIN_CODES: Final = frozenset(
     {
@@ -88,16 +88,16 @@ ADMIN_CODES: Final = frozenset(
         RequestCode.GET_ALL_PRODUCER_INFO,
     }
 )
-"""What only an admin may ask."""
+"""Codes open to admins only."""
 
 # --- topics and groups ----------------------------------------------------------------------------------------------
 
-_PUT_ASIDE: Final = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC))
-_OTHERS_MESSAGES: Final = _PUT_ASIDE | {TRANS_OP_HALF_TOPIC, OFFSET_MOVED_EVENT}
-"""System topics that hold, or tell of, messages of other topics."""
+_WAITING_TOPICS: Final = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC))
+_OTHERS_MESSAGES: Final = _WAITING_TOPICS | {TRANS_OP_HALF_TOPIC, OFFSET_MOVED_EVENT}
+"""System topics that hold messages of other topics, or refer to them."""
 _EITHER: Final = PUB | SUB
 _RETRY_TOPIC_SIZE_MAX: Final = 1024
-"""Longer names belong to no topic: a topic has 255 characters at most, a group 255."""
+"""A longer name cannot be a retry topic: a topic and a group have at most 255 characters each."""
 _REAL_TOPIC_MARK: Final = mark_of(REAL_TOPIC)
 
 
@@ -108,10 +108,10 @@ def _holds_others_messages(services: Services, topic: str) -> bool:
 
 
 def _topic(services: Services, topic: str, needed: int = SUB) -> Resources:
-    """A topic that is looked into; a system topic that holds messages of others needs an admin.
+    """Return the permissions to read a topic; a system topic that holds messages of others needs an admin.
 
-    A dead-letter topic is its group's, too. `%RETRY%group_topic` is a retry topic of pops, or of a group whose name has that
-    form: where both group and topic exist, it needs the right to the topic as well.
+    A dead-letter topic also needs the permission for its group. `%RETRY%group_topic` is a retry topic of pops, or of a group
+    whose name has that form: if both group and topic exist, the permission for the topic is needed as well.
     """
     if _holds_others_messages(services, topic):
         yield topic, ADMIN
@@ -131,13 +131,16 @@ def _group(group: str | None) -> Resources:
 
 
 def _of_message(services: Services, physical_offset: int, needed: int, group: str = "") -> Resources:
-    """The topic that the message is for, also while it lies in another. Where there is no message, the handler says so."""
+    """Return the permission for a message's real topic, also while it is stored in another topic.
+
+    Nothing is needed without a message at that offset: the handler answers with an error then.
+    """
     record = services.store.message_at(physical_offset)
     if record is None:
         return ()
     _, _, start, size = bounds(record, 0)
     topic = str(record[start : start + size], "utf-8", "replace")
-    real = value_of(entries_of(record, 0), _REAL_TOPIC_MARK) if topic in _PUT_ASIDE else None
+    real = value_of(entries_of(record, 0), _REAL_TOPIC_MARK) if topic in _WAITING_TOPICS else None
     return _topic(services, normal_topic_of(topic, group) if real is None else text_of(real), needed)
 
 
@@ -149,7 +152,7 @@ def _of_message_id(services: Services, message_id: str | None, needed: int, grou
     return _of_message(services, physical_offset, needed, group)
 
 
-# --- what a request is about ----------------------------------------------------------------------------------------
+# --- resources of a request -----------------------------------------------------------------------------------------
 
 
 def _send(services: Services, request: Request[Any]) -> Resources:
@@ -161,7 +164,7 @@ def _send(services: Services, request: Request[Any]) -> Resources:
             if name and not name.startswith(LMQ_PREFIX):
                 yield from _written_topic(name, header.producer_group)
     if header.batch and INNER_MULTI_DISPATCH.encode() in request.body and services.store.config.enable_multi_dispatch:
-        yield header.topic, ADMIN  # of a batch the queues are named inside the body
+        yield header.topic, ADMIN  # the queues of a batch are named inside the body
 
 
 def _written_topic(topic: str, producer_group: str) -> Resources:
@@ -171,7 +174,7 @@ def _written_topic(topic: str, producer_group: str) -> Resources:
 
 
 def _reply(services: Services, request: Request[Any]) -> Resources:
-    """The topic of replies takes replies of each account; Apache looks at no other topic either."""
+    """Every account may send replies to the reply topic, as in Apache."""
     topic = request.header.topic
     return () if topic.endswith(REPLY_TOPIC_SUFFIX) else ((topic, PUB),)
 
@@ -195,7 +198,7 @@ def _of_topic(services: Services, request: Request[Any]) -> Resources:
 
 
 def _of_topic_either(services: Services, request: Request[Any]) -> Resources:
-    """Who writes and who reads may both know how far a topic's queues are, and how many it has."""
+    """Offsets and number of a topic's queues are open to its writers and readers."""
     return _topic(services, request.header.topic, _EITHER)
 
 
@@ -205,13 +208,13 @@ def _of_topic_and_consumer_group(services: Services, request: Request[Any]) -> R
 
 
 def _of_queue(services: Services, request: Request[Any]) -> Resources:
-    """A queue, and the subscription of a group where one is named."""
+    """A queue's topic, and the group if one is named."""
     yield from _topic(services, request.header.topic)
     yield from _group(request.header.consumer_group or None)
 
 
 def _of_progress(services: Services, request: Request[Any]) -> Resources:
-    """A group, in one topic or, where none is named, in all of its topics."""
+    """A group, in the named topic or else in all of its topics."""
     if request.header.topic:
         yield from _topic(services, request.header.topic)
     yield from _group(request.header.consumer_group)
@@ -243,7 +246,7 @@ def _heart_beat(services: Services, request: Request[Any]) -> Resources:
 
 
 def _of_popped(services: Services, request: Request[Any]) -> Resources:
-    """What was popped may come from the group's retry topic of a topic, `%RETRY%group_topic`."""
+    """The normal topic of a popped message, which may be from the group's retry topic `%RETRY%group_topic`."""
     topic, group = request.header.topic, request.header.consumer_group
     yield from _topic(services, normal_topic_of(topic, group))
     yield from _group(group)
@@ -339,9 +342,9 @@ RESOURCES: Final[dict[int, ResourcesOf]] = {
     RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: _of_topic_and_group,
     RequestCode.QUERY_CONSUME_TIME_SPAN: _of_topic_and_group,
 }
-"""Request code -> topics and groups that a request is about, and the right to each that it needs."""
+"""Request code -> function that returns the topics and groups of a request with the permission needed for each."""
 
 
 def needs_admin(code: int) -> bool:
-    """Whether only an admin may ask for `code`; so it is with a code that has no place in the table."""
+    """Whether `code` is open to admins only, as is a code missing in the table."""
     return code in ADMIN_CODES or not (code in SIGNED_CODES or code in RESOURCES)

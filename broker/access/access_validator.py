@@ -1,7 +1,7 @@
-"""What a request must show before it is served: a white address, or a signature and the permissions of its code.
+"""AccessValidator: admits a request from a white address, or with a signature and the permissions that its code needs.
 
-Guarded handlers take the place of the plain ones in the table of routes when `aclEnable` is set; without it nothing of this
-is in a request's way. What each code needs is in `access_table`.
+With `aclEnable` guarded handlers replace the plain ones in the route table; without it requests take no extra step. The
+permissions of each code are in `access_table`.
 """
 
 import logging
@@ -24,25 +24,25 @@ __all__ = ["ADMIN_CODES", "RESOURCES", "SIGNED_CODES", "AccessValidator", "guard
 
 log = logging.getLogger("broker")
 
-SAID_SIZE_MAX: Final = 200
-"""Characters of a refusal that hold a peer's words."""
+REASON_SIZE_MAX: Final = 200
+"""Maximum characters of a refusal's reason, which may quote the peer."""
 
 
 def guard(table: dict[int, Route], manager: "PlainPermissionManager") -> dict[int, Route]:
-    """The same routes behind a check by the rules in force."""
+    """Return the routes with handlers that check the access rules first."""
     validator = AccessValidator(manager)
     return {code: route._replace(handler=validator.guarded(route)) for code, route in table.items()}
 
 
 class AccessValidator:
-    """Checks requests by the rules of `manager`."""
+    """Checks requests against the rules of `manager`."""
 
     def __init__(self, manager: "PlainPermissionManager") -> None:
         self._manager = manager
         self._refusals = RefusalLog(log)
 
     def guarded(self, route: Route) -> Handler:
-        """The route's handler, for requests that may pass."""
+        """Return the route's handler with the access check in front."""
         handler, resources_of, is_admins = route.handler, RESOURCES.get(route.code), needs_admin(route.code)
 
         def serve(services: Services, request: Request[Any]) -> Response | Deferred | None:
@@ -54,7 +54,7 @@ class AccessValidator:
         return serve
 
     def _account(self, request: Request[Any], is_admins: bool) -> Account | None:
-        """Who asks; None for who comes from a white address. Raises RemotingError for who does not show who he is."""
+        """Return the account of a request, None for a white address. Raises RemotingError without a valid signature."""
         rules, host = self._manager.rules, request.channel.remote_host
         if rules.is_white(host):
             return None
@@ -74,10 +74,10 @@ class AccessValidator:
         return account
 
     def _check(self, account: Account, services: Services, request: Request[Any], resources_of: ResourcesOf) -> None:
-        """Raises RemotingError for a topic or group that the account may not use so."""
+        """Raises RemotingError for a topic or group for which the account lacks the permission."""
         host = request.channel.remote_host
         try:
-            # Traces: whoever can sign may send them.
+            # Every account may send message traces.
             denied = account.denied(one for one in resources_of(services, request) if one != (TRACE_TOPIC, PUB))
         except ValueError as error:
             self._refuse(host, f"body of request code {request.code}: {error}")
@@ -87,6 +87,6 @@ class AccessValidator:
             self._refuse(host, f"No default permission for {'group' if is_group else 'topic'}:{name}")
 
     def _refuse(self, host: str, why: str) -> NoReturn:
-        why = why[:SAID_SIZE_MAX]
+        why = why[:REASON_SIZE_MAX]
         self._refusals.refused((host, why), f"refused a request from {host}: {why!r}")
         raise RemotingError(ResponseCode.SYSTEM_ERROR, f"org.apache.rocketmq.acl.common.AclException: {why}")

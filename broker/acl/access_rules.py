@@ -1,6 +1,6 @@
-"""Who may do what: the accounts of the ACL files, and the addresses that need none.
+"""Access rules: the accounts of the ACL files, and the white-listed addresses that need no account.
 
-A resource is a topic's name; a group is spoken of by the name of its retry topic, as in Apache's broker.
+A resource is the name of a topic. A group is represented by the name of its retry topic, as in Apache's broker.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,28 +12,28 @@ from pocketmq.broker.names import RETRY_PREFIX
 from pocketmq.remoting.signature import Signer
 
 KEY_SIZE_MIN: Final = 7
-"""Characters that an access key and a secret key must have."""
+"""Minimum characters of an access key and of a secret key."""
 ACCOUNTS: Final = "accounts"
 GLOBAL_WHITE_ADDRESSES: Final = "globalWhiteRemoteAddresses"
 
 
 class AclError(ValueError):
-    """Something in the rules is wrong; the text says what and where."""
+    """Raised for invalid rules; the message names the place and the fault."""
 
 
 DENY: Final = 1
 PUB: Final = 4
 SUB: Final = 8
 ADMIN: Final = 16
-"""What no file gives to a topic or group: only an admin has it."""
+"""Permission that no file can give: only an admin has it."""
 _WORDS: Final = {"DENY": DENY, "PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB}
 Resources = Iterable[tuple[str, int]]
-"""Topics and groups, and what must be allowed of each."""
+"""Topics and groups, each with the permission needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What one access key stands for."""
+    """The account of one access key."""
 
     access_key: str
     signer: Signer
@@ -44,7 +44,10 @@ class Account:
     is_white: Strategy
 
     def denied(self, resources: Resources) -> str | None:
-        """The first resource that the account may not use so. An admin for whom no resource is listed may use all."""
+        """Return the first resource that the account may not use as needed, or None.
+
+        An admin without listed permissions may use all resources.
+        """
         if self.is_admin and not self.perms:
             return None
         for resource, needed in resources:
@@ -60,16 +63,16 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class AccessRules:
-    """The rules of all files together."""
+    """The merged rules of all files."""
 
     accounts: Mapping[str, Account]
     is_white: Strategy
     repeated: tuple[str, ...] = ()
-    """Access keys that come more than once; the first place counts."""
+    """Access keys that occur more than once; the first account counts."""
 
 
 def access_rules(documents: Mapping[str, Mapping[str, Any]]) -> AccessRules:
-    """The rules of `documents` (path -> what YAML made of the file). Raises AclError naming the file."""
+    """Return the rules of `documents` (path -> parsed YAML). Raises AclError naming the file."""
     accounts: dict[str, Account] = {}
     addresses: list[str] = []
     repeated: list[str] = []
@@ -89,7 +92,7 @@ def access_rules(documents: Mapping[str, Mapping[str, Any]]) -> AccessRules:
 
 
 def account_entries(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The accounts of one file, as they stand there. Raises AclError."""
+    """Return the account entries of one file unchanged. Raises AclError."""
     entries = document.get(ACCOUNTS) or []
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise AclError(f"{ACCOUNTS}: expected a list of accounts")
@@ -97,12 +100,12 @@ def account_entries(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def global_white_addresses(document: Mapping[str, Any]) -> list[str]:
-    """The global white list of one file. Raises AclError."""
+    """Return the global white list of one file. Raises AclError."""
     return _texts(document, GLOBAL_WHITE_ADDRESSES)
 
 
 def check_keys(access_key: str | None, secret_key: str | None) -> None:
-    """Raises AclError, without the secret, for keys that cannot be."""
+    """Raises AclError for keys that are too short; its text does not contain the secret."""
     if not access_key or len(access_key) < KEY_SIZE_MIN:
         raise AclError(f"accessKey={access_key}: expected {KEY_SIZE_MIN} characters or more")
     if not secret_key or len(secret_key) < KEY_SIZE_MIN:
@@ -110,7 +113,7 @@ def check_keys(access_key: str | None, secret_key: str | None) -> None:
 
 
 def check_perms(perms: Iterable[str]) -> None:
-    """Stricter than what is read from files, where an unknown word denies. Raises AclError."""
+    """Raises AclError for an unknown permission. Stricter than the reading of files, where an unknown word means DENY."""
     for text in perms:
         _, word = _resource_and_word(text)
         if word not in _WORDS:
@@ -118,14 +121,14 @@ def check_perms(perms: Iterable[str]) -> None:
 
 
 def text_of(value: Any) -> str | None:
-    """A YAML scalar as the text that its author meant: a secret may be a number."""
+    """Return a YAML scalar as text, because a secret may look like a number."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return None if value is None else str(value)
 
 
 def is_admin(entry: Mapping[str, Any]) -> bool:
-    """Of an account as it stands in a file. Raises AclError."""
+    """Return the `admin` flag of an account entry. Raises AclError."""
     word = (text_of(entry.get("admin")) or "false").lower()
     if word not in ("true", "false"):
         raise AclError(f"admin={word}: expected true or false")

@@ -1,9 +1,8 @@
 """The ACL files: read at start, read again when they change, written when a request changes them.
 
-The files are Apache's: `conf/plain_acl.yml` under rocketmqHome, and every .yml and .yaml below `conf/acl` but tools.yml.
-What is in force is always a whole set of rules that was found good: a file that cannot be read leaves the rules before it,
-and a change by request is tried first and written then. Comments in a file that a request changes are lost, as in Apache's
-broker.
+The files are Apache's: `conf/plain_acl.yml` under rocketmqHome, and every .yml and .yaml below `conf/acl` except tools.yml.
+Only a complete and valid set of rules comes into force: if a file cannot be read, the previous rules stay, and a change by
+request is validated before it is written. Comments in a file changed by a request are lost, as in Apache's broker.
 """
 
 import copy
@@ -35,9 +34,9 @@ log = logging.getLogger("broker")
 
 DATA_VERSION: Final = "dataVersion"
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""Safe: it makes plain values only. In C where the library was built so: a tenth of the time."""
+"""Creates plain values only; the C implementation is used where available, because it is much faster."""
 _Stamp = tuple[tuple[str, int, int, int], ...]
-"""(path, inode, size, time of change in ns) of each file: what differs when one changed."""
+"""(path, inode, size, modification time in ns) of each file, to detect changes."""
 
 
 class PlainPermissionManager:
@@ -54,7 +53,7 @@ class PlainPermissionManager:
         self._seen: _Stamp = ()
 
     def load(self) -> None:
-        """Read all files. Raises AclError, naming file and fault; the rules before it, if any, hold on."""
+        """Read all files. Raises AclError naming file and fault; the previous rules, if any, stay in force."""
         self._seen = self._stamp()
         documents = {path: _read(path) for path, *_ in self._seen}
         for path, document in documents.items():
@@ -63,28 +62,28 @@ class PlainPermissionManager:
         self._accept(documents, access_rules(documents))
 
     def reload(self) -> None:
-        """Read all files again if one changed, came or went."""
+        """Read all files again if one was changed, added or deleted."""
         if self._stamp() == self._seen:
             return
         try:
             self.load()
         except AclError as error:
-            log.error("access rules not loaded again, those before hold on: %s", error)
+            log.error("access rules cannot be reloaded, the previous ones stay in force: %s", error)
         else:
-            log.info("access rules loaded again: %d accounts", len(self.rules.accounts))
+            log.info("access rules reloaded: %d accounts", len(self.rules.accounts))
 
-    # --- what requests ask ------------------------------------------------------------------------------------------
+    # --- queries ----------------------------------------------------------------------------------------------------
 
     def version(self) -> DataVersion:
-        """Of the default file."""
+        """Return the version of the default file."""
         return self._versions.get(str(self.default_path)) or DataVersion()
 
     def versions(self) -> Mapping[str, DataVersion]:
-        """Of all files, by path."""
+        """Return the versions of all files by path."""
         return self._versions
 
     def accounts(self) -> list[dict[str, Any]]:
-        """All accounts as they stand in the files, each access key once."""
+        """Return all account entries of the files, each access key once."""
         found: dict[str | None, dict[str, Any]] = {}
         for document in self._documents.values():
             for entry in account_entries(document):
@@ -92,13 +91,13 @@ class PlainPermissionManager:
         return list(found.values())
 
     def global_white_addresses(self) -> list[str]:
-        """Of all files."""
+        """Return the global white addresses of all files."""
         return [address for document in self._documents.values() for address in global_white_addresses(document)]
 
-    # --- what requests change ---------------------------------------------------------------------------------------
+    # --- changes ----------------------------------------------------------------------------------------------------
 
     def update_account(self, config: Mapping[str, Any]) -> None:
-        """Make or change the account of `config["accessKey"]`; what is not in `config` stays. Raises AclError, OSError."""
+        """Create or change the account `config["accessKey"]`; keys not in `config` stay. Raises AclError, OSError."""
         access_key = config["accessKey"]
         check_keys(access_key, config.get("secretKey"))
         check_perms([*config.get("topicPerms", ()), *config.get("groupPerms", ())])
@@ -114,7 +113,7 @@ class PlainPermissionManager:
         self._write(path, document | {ACCOUNTS: entries})
 
     def delete_account(self, access_key: str) -> None:
-        """Raises AclError when there is no such account, OSError."""
+        """Delete an account. Raises AclError when it does not exist, and OSError."""
         path = self._path_of(access_key)
         if path is None:
             raise AclError(f"there is no account with accessKey={access_key}")
@@ -123,16 +122,16 @@ class PlainPermissionManager:
         self._write(path, document)
 
     def update_global_white_addresses(self, addresses: Iterable[str], path: str | None) -> None:
-        """Replace the global white list of one of the files (None or empty: the default one). Raises AclError, OSError."""
+        """Replace the global white list of one file (None or empty: the default file). Raises AclError, OSError."""
         chosen = os.path.abspath(path) if path else str(self.default_path)
         if chosen not in {str(self.default_path), *self._documents}:
-            raise AclError(f"aclFileFullPath={path}: that is none of the ACL files")
+            raise AclError(f"aclFileFullPath={path}: this is not one of the ACL files")
         self._write(chosen, self._draft(chosen) | {GLOBAL_WHITE_ADDRESSES: list(addresses)})
 
     # --- files ------------------------------------------------------------------------------------------------------
 
     def _draft(self, path: str) -> dict[str, Any]:
-        """What is in a file now, to be changed; somebody may have edited it since it was last read."""
+        """Return a copy of a file's present content for a change; the files are read again, as one may have been edited."""
         self.load()
         return copy.deepcopy(self._documents.get(path, {}))
 
@@ -150,9 +149,9 @@ class PlainPermissionManager:
         self._versions = {path: _version(document, now_ms) for path, document in documents.items() if document}
         self._documents, self.rules = documents, rules
         if rules.repeated:
-            log.warning("access keys that are there more than once, the first counts: %s", ", ".join(rules.repeated))
+            log.warning("repeated access keys, the first of each counts: %s", ", ".join(rules.repeated))
         if not rules.accounts:
-            log.warning("there are no accounts in %s: who has no white address is refused", self.default_path)
+            log.warning("there are no accounts in %s: only white addresses are served", self.default_path)
 
     def _path_of(self, access_key: str) -> str | None:
         for path, document in self._documents.items():
@@ -172,7 +171,7 @@ class PlainPermissionManager:
             try:
                 state = os.stat(path)
             except OSError:
-                continue  # gone, or not there yet
+                continue  # just deleted, or never created
             rows.append((path, state.st_ino, state.st_size, state.st_mtime_ns))
         return tuple(rows)
 

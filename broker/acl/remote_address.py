@@ -1,15 +1,15 @@
-"""Patterns of remote addresses, as ACL files have them.
+"""Patterns of remote addresses in ACL files.
 
-    (empty)                                 nobody
-    *    *.*.*.*    *:*:*:*:*:*:*:*         everybody
+    (empty)                                 no address
+    *    *.*.*.*    *:*:*:*:*:*:*:*         every address
     192.168.1.5    2001:db8::5              one address
     192.168.1.5,192.168.2.6                 several
     192.168.1.{5,6}    2001:db8::{5,6}      several that differ in the last part
     192.168.*.*    192.168.100-200.10-20    ranges, from the second part on
     2001:db8:1:*    2001:db8::78:1-200:*    ranges in IPv6: the last part, or the last but one before an asterisk
 
-What such a pattern does not say at its end counts as `*` in IPv6. Apache does not look at what stands behind the first
-range of an IPv4 pattern (`192.168.*.5` is `192.168.*.*` there); here it counts.
+Missing parts at the end of an IPv6 pattern count as `*`. Apache ignores the parts after the first range of an IPv4 pattern
+(`192.168.*.5` is `192.168.*.*` there); here they count.
 """
 
 import ipaddress
@@ -18,25 +18,25 @@ from functools import lru_cache
 from typing import Final
 
 Strategy = Callable[[str], bool]
-"""Whether an address, as text, is meant."""
+"""Returns whether an address, given as text, matches."""
 HOSTS_MAX: Final = 4096
-"""Hosts whose verdict is remembered."""
-_EVERYBODY: Final = frozenset(("*", "*.*.*.*", "*:*:*:*:*:*:*:*"))
+"""Number of hosts whose result is cached."""
+_EVERY_ADDRESS: Final = frozenset(("*", "*.*.*.*", "*:*:*:*:*:*:*:*"))
 _Range = tuple[int, int]
 
 
 def remote_address_strategy(pattern: str) -> Strategy:
-    """What decides for `pattern`. Raises ValueError naming a pattern that is none."""
+    """Return the strategy of `pattern`. Raises ValueError naming an invalid pattern."""
     text = pattern.strip()
     if not text:
         return lambda host: False
-    if text in _EVERYBODY:
+    if text in _EVERY_ADDRESS:
         return lambda host: True
     try:
         if text.endswith("}"):
             head, _, tail = text[:-1].partition("{")
             if head[-1:] not in (".", ":"):
-                raise ValueError("the braces do not hold a last part")
+                raise ValueError("braces are allowed for the last part only")
             return _one_of(head + part.strip() for part in tail.split(",") if part.strip())
         if "," in text:
             return _one_of(part.strip() for part in text.split(","))
@@ -48,7 +48,7 @@ def remote_address_strategy(pattern: str) -> Strategy:
 
 
 def any_of(patterns: Iterable[str]) -> Strategy:
-    """One strategy for several patterns, with a memory for hosts. Raises ValueError."""
+    """Return one strategy for several patterns; results are cached by host. Raises ValueError."""
     strategies = [remote_address_strategy(pattern) for pattern in patterns]
 
     @lru_cache(maxsize=HOSTS_MAX)
@@ -106,6 +106,6 @@ def _range(part: str, base: int, most: int) -> _Range:
     high = int(high_text, base) if dash else low
     if not 0 <= low <= high <= most:
         raise ValueError(
-            f"{part!r} is no range within 0 to {most:x}" if base == 16 else f"{part!r} is not within 0 to {most}"
+            f"{part!r} is not a range within 0 to {most:x}" if base == 16 else f"{part!r} is not within 0 to {most}"
         )
     return low, high
