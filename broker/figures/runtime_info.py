@@ -1,7 +1,7 @@
-"""The table of GET_BROKER_RUNTIME_INFO: every key that 4.9.4 answers, 5.x's spelling of one, and its timers.
+"""The table of GET_BROKER_RUNTIME_INFO: all keys of 4.9.4, and from 5.x its spelling of getTransferedTps and its timer keys.
 
-Tools index into it without asking whether a key is there; what has no meaning here (thread pools, a page cache lock) is
-answered with the value of an idle broker.
+Tools require every key to be present. Keys without a meaning here (thread pools, page cache lock) have the value of an idle
+broker.
 """
 
 import shutil
@@ -27,7 +27,7 @@ _DISTRIBUTION: Final = (
 
 
 def runtime_info(services: Services) -> dict[str, str]:
-    """All keys with their present values as text."""
+    """Return all keys with their present values as text."""
     return {
         **_IDLE_POOLS, **_identity(services), **_rates(services), **_files(services), **_schedule(services),
         **timer_lines(services),
@@ -39,7 +39,7 @@ def _identity(services: Services) -> dict[str, str]:
     return {
         "brokerVersionDesc": VERSION_NAME,
         "brokerVersion": str(VERSION),
-        "brokerActive": "true",  # of the master there is; 5.x shows it
+        "brokerActive": "true",  # 5.x's key; this broker is always the master
         "bootTimestamp": str(services.stats.boot_time_ms),
         "startAcceptSendRequestTimeStamp": str(services.config.start_accept_send_request_time_stamp),
         "runtime": _duration(max(now_ms - services.stats.boot_time_ms, 0)),
@@ -65,7 +65,7 @@ def _rates(services: Services) -> dict[str, str]:
         "putMessageFailedTimes": str(stats.put_failed_times),
         "putMessageSizeTotal": str(put.size),
         "putMessageAverageSize": str(put.size / max(put.nums, 1)),
-        # Single puts are not timed: they take some us, and a measured one would take more.
+        # Single puts are not timed, because measuring would cost more than the put.
         "putMessageDistributeTime": f"[<=0ms]:{put.times} {_DISTRIBUTION}",
         "putMessageEntireTimeMax": "0",
         "getMessageEntireTimeMax": "0",
@@ -96,7 +96,7 @@ def _files(services: Services) -> dict[str, str]:
 
 
 def _usage(services: Services, path: str) -> str:
-    """Used share of a file system, 0..1."""
+    """Return the used share of a file system, 0..1."""
     try:
         return f"{services.store.disk.usage(path):.2f}"
     except OSError:

@@ -1,4 +1,4 @@
-"""What 5.x's tools and slaves ask about timers: the checkpoint, counts by topic, and lines of GET_BROKER_RUNTIME_INFO."""
+"""Timer figures for 5.x's tools and slaves: the checkpoint, counts by topic, and keys of GET_BROKER_RUNTIME_INFO."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -9,12 +9,12 @@ from pocketmq.store.format.java_hash import java_hash
 from pocketmq.store.format.layout import TIMER_CHECKPOINT_SIZE, TIMER_CHECKPOINT_STRUCT
 
 DEQUEUE_NUMS: Final = "TIMER_DEQUEUE_NUMS"
-"""Own: the statistic of what was delivered, kept under the timer topic."""
+"""PocketMQ's own statistic of delivered timer messages, with the timer topic as key."""
 _PUT_NUMS: Final = "TOPIC_PUT_NUMS"
 
 
 def timer_checkpoint(services: Services) -> bytes:
-    """The numbers of `config/timercheck` as its file has them, not more than a second old; zeros without one."""
+    """Return the content of `config/timercheck`, at most a second old; zeros without the file."""
     store = services.store
     try:
         return store.disk.read_range(store.config.store_path("config/timercheck"), 0, TIMER_CHECKPOINT_SIZE)
@@ -23,7 +23,7 @@ def timer_checkpoint(services: Services) -> bytes:
 
 
 def timer_metrics(services: Services) -> dict[str, object]:
-    """5.x's TimerMetrics: how many messages wait for each topic."""
+    """Return 5.x's TimerMetrics: the number of waiting messages by topic."""
     now_ms = services.clock.message_time_ms()
     counts = services.timer_messages.counts_by_topic_hash() if services.delivery_times.is_enabled else {}
     return {
@@ -37,7 +37,7 @@ def timer_metrics(services: Services) -> dict[str, object]:
 
 
 def timer_lines(services: Services) -> Mapping[str, str]:
-    """The keys that 5.x has for timers; what comes and goes a second is that of the last minute."""
+    """Return 5.x's timer keys; rates per second are those of the last minute."""
     if not services.delivery_times.is_enabled:
         return dict.fromkeys(("timerReadBehind", "timerOffsetBehind", "timerCongestNum"), "0") | dict.fromkeys(
             ("timerEnqueueTps", "timerDequeueTps"), "0.0"

@@ -1,13 +1,13 @@
-"""Registration with the name servers: at start, every 30 s, at each change of a topic, and off again at stop.
+"""Registration with the name servers: at start, every 30 s and at each change of a topic; unregistration at stop.
 
-Each name server has its own row of rounds, so that one which hangs holds nobody up. A round sends the whole topic table as
-it is when the round begins; whoever asks while a round is under way gets the next one, which all share that ask meanwhile.
-A name server that failed last time is tried at every round, but not waited for. Between the periods it is tried again: each
-second while it cannot be reached, each ten seconds while it refuses this broker. The end of the connection to a name server
-begins a round, too, since with it the name server forgot this broker.
+Registrations run in rounds, independently for each name server, so that one that hangs does not delay the others. A round
+sends the whole topic table as of its begin; all requests made during a round share the next one. A name server that failed
+last time is tried in every round, but not waited for. Between the periods it is retried every second while it cannot be
+reached, and every ten seconds while it refuses this broker. The loss of the connection to a name server also starts a round,
+because the name server then removes this broker from its routes.
 
-A round that took long, as one of many topics does, is followed by a pause of some times its length: what changes meanwhile
-goes into one round, and registrations take no more than their share of the time of broker and name server.
+A long round (many topics) is followed by a pause of a multiple of its length. Changes during the pause share one round,
+which bounds the share of time that broker and name server spend on registrations.
 """
 
 import asyncio
@@ -33,21 +33,21 @@ log = logging.getLogger("broker")
 PERIOD_MIN_MS: Final = 10_000
 PERIOD_MAX_MS: Final = 60_000
 UNREGISTER_TIMEOUT_S: Final = 3.0
-UNREACHED_AGAIN_S: Final = 0.8
-"""After so long at most a name server that could not be reached is tried again; half of it at least, by chance."""
-REFUSED_AGAIN_S: Final = 10.0
-"""The same for one that refuses: each time it is sent the whole topic table."""
+UNREACHABLE_RETRY_S: Final = 0.8
+"""Delay before an unreachable name server is tried again: a random time from half of this to all of it."""
+REFUSED_RETRY_S: Final = 10.0
+"""The same for a name server that refuses: each attempt sends it the whole topic table."""
 ROUND_FREE_S: Final = 0.004
-"""Rounds that take no longer follow each other at once."""
+"""Rounds up to this length are not followed by a pause."""
 PAUSE_PER_ROUND: Final = 4.0
-"""The pause after a longer round, in lengths of the round: registrations take a fifth of the time."""
+"""Pause after a longer round, as a multiple of its length: registrations take at most a fifth of the time."""
 PAUSE_MAX_S: Final = 1.0
 PERM_ALL: Final = PERM_READ | PERM_WRITE
 _IS_WATCHED: Final = "registration.is_watched"
 
 
 class _NameServer:
-    """Rounds towards one name server."""
+    """The rounds of registration with one name server."""
 
     def __init__(self, address: str, send: "Callable[[_NameServer], asyncio.Future[None]]", timers: Timers) -> None:
         self.address = address
@@ -56,15 +56,15 @@ class _NameServer:
         self._timers = timers
         self._next: asyncio.Future[None] | None = None
         self._running: asyncio.Task[None] | None = None
-        self._again: Timer | None = None
+        self._retry_timer: Timer | None = None
         self._is_stopped = False
-        # When the next round may begin, in the loop's seconds.
+        # Loop time at which the next round may begin.
         self._free_at_s = float("-inf")
         self._failures = RefusalLog(log)
         self._refusals = RefusalLog(log, level=logging.ERROR)
 
     def register(self) -> "asyncio.Future[None]":
-        """Done when a round that began after this call is over, however it went."""
+        """Return a future that is done when a round begun after this call has ended, successful or not."""
         if self._next is None:
             self._next = asyncio.get_running_loop().create_future()
             if self._running is None or self._running.done():
@@ -72,7 +72,7 @@ class _NameServer:
         return self._next
 
     async def _run(self) -> None:
-        self._cancel_again()
+        self._cancel_retry()
         now_s = asyncio.get_running_loop().time
         while self._next is not None:
             if (pause_s := self._free_at_s - now_s()) > 0:
@@ -84,19 +84,19 @@ class _NameServer:
             try:
                 await self._send(self)
             except RemotingError as error:
-                self._refusals.refused(None, f"name server {self.address}: refuses this broker: {error}; trying again")
-                self._failed(REFUSED_AGAIN_S)
+                self._refusals.refused(None, f"name server {self.address} refuses this broker: {error}; retrying")
+                self._failed(REFUSED_RETRY_S)
             except (OSError, TimeoutError, ValueError) as error:
-                said = f"name server {self.address}: cannot register ({error or 'time-out'}); trying again each second"
-                self._failures.refused(None, said)
-                self._failed(UNREACHED_AGAIN_S)
+                failed = f"name server {self.address}: cannot register ({error or 'time-out'}); retrying every second"
+                self._failures.refused(None, failed)
+                self._failed(UNREACHABLE_RETRY_S)
             else:
                 if self.is_failing:
                     log.info("name server %s: registered again", self.address)
                     self._failures.over(None)
                     self._refusals.over(None)
                 self.is_failing = False
-                self._cancel_again()
+                self._cancel_retry()
                 took_s = now_s() - began_s
                 if took_s > ROUND_FREE_S:
                     self._free_at_s = began_s + took_s + min(took_s * PAUSE_PER_ROUND, PAUSE_MAX_S)
@@ -105,13 +105,13 @@ class _NameServer:
                     done.set_result(None)
 
     def connection_lost(self) -> None:
-        """The name server is gone, or has closed the connection: it no longer has this broker in its routes."""
-        self._try_again(UNREACHED_AGAIN_S)
+        """Register again after the connection was lost: the name server has removed this broker from its routes."""
+        self._retry_after(UNREACHABLE_RETRY_S)
 
     def cancel(self) -> None:
-        """No more rounds; whoever waits for one need not any more."""
+        """Stop the rounds and complete the pending future."""
         self._is_stopped = True
-        self._cancel_again()
+        self._cancel_retry()
         if self._running is not None:
             self._running.cancel()
         if self._next is not None:
@@ -119,27 +119,27 @@ class _NameServer:
             if not done.done():
                 done.set_result(None)
 
-    def _failed(self, again_s: float) -> None:
+    def _failed(self, delay_s: float) -> None:
         self.is_failing = True
-        self._cancel_again()
-        self._try_again(again_s)
+        self._cancel_retry()
+        self._retry_after(delay_s)
 
-    def _try_again(self, again_s: float) -> None:
-        if self._again is None and not self._is_stopped:
-            self._again = self._timers.after(again_s * random.uniform(0.5, 1.0), self._register_again)
+    def _retry_after(self, delay_s: float) -> None:
+        if self._retry_timer is None and not self._is_stopped:
+            self._retry_timer = self._timers.after(delay_s * random.uniform(0.5, 1.0), self._register_again)
 
     def _register_again(self) -> None:
-        self._again = None
+        self._retry_timer = None
         self.register()
 
-    def _cancel_again(self) -> None:
-        if self._again is not None:
-            self._again.cancel()
-            self._again = None
+    def _cancel_retry(self) -> None:
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
+            self._retry_timer = None
 
 
 class Registration:
-    """This broker at its name servers. Without a name server everything here does nothing, at once."""
+    """Registration of this broker with all its name servers; without name servers every method is a no-op."""
 
     def __init__(
         self, config: BrokerConfig, topics: TopicConfigManager, client: RemotingClient, timers: Timers, broker_address: str
@@ -158,11 +158,11 @@ class Registration:
         self._encoded_version: tuple[int, int, int] | None = None
         host, _, port = broker_address.rpartition(":")
         self.broker_address = broker_address
-        # Apache's broker names its HA port whether or not a slave may come.
+        # Apache's broker sends its HA address even when no slaves are served.
         self.ha_server_address = f"{config.broker_ip2 or host}:{int(port) + 1}"
 
     async def start(self) -> None:
-        """Register with every name server, and from now on regularly. Those that do not answer are tried again later."""
+        """Register with every name server, and periodically from then on. Name servers that do not answer are retried."""
         self._is_started = True
         period_ms = min(max(self._config.register_name_server_period, PERIOD_MIN_MS), PERIOD_MAX_MS)
         self._timer = self._timers.every(period_ms / 1000, self._register_again)
@@ -170,7 +170,7 @@ class Registration:
             await asyncio.wait([server.register() for server in self._name_servers])
 
     def register(self) -> "asyncio.Future[None]":
-        """Register again soon. Done when every name server that is up knows the topics as they are now."""
+        """Register again soon. Return a future that is done when all working name servers have the present topics."""
         loop = asyncio.get_running_loop()
         all_done: asyncio.Future[None] = loop.create_future()
         if not self._is_started:
@@ -191,7 +191,7 @@ class Registration:
         return all_done
 
     async def route_of(self, topic: str) -> TopicRouteData | None:
-        """Where a topic lies, as the first name server says that answers and knows it."""
+        """Return the route of a topic from the first working name server that has it, or None."""
         for server in self._name_servers:
             if server.is_failing:
                 continue
@@ -202,7 +202,7 @@ class Registration:
         return None
 
     async def stop(self) -> None:
-        """Unregister from every name server that is up."""
+        """Unregister from every working name server."""
         self._is_started = False
         if self._timer is not None:
             self._timer.cancel()
@@ -221,7 +221,7 @@ class Registration:
         )
         for failure in results:
             if isinstance(failure, Exception):
-                log.warning("a name server did not take the unregistration: %s", failure)
+                log.warning("unregistration from a name server failed: %s", failure)
 
     def _register_again(self) -> None:
         self.register()
@@ -241,7 +241,7 @@ class Registration:
             self._topics.update_order(decode_body(KVTable, answer.body).table)
 
     def _body(self) -> bytes:
-        """The whole table, encoded anew only when it changed: it may have thousands of topics."""
+        """Return the encoded topic table. It is cached until it changes, as it may have thousands of topics."""
         topics = self._topics
         version = (topics.data_version.counter, topics.data_version.timestamp, self._config.broker_permission)
         if version != self._encoded_version:

@@ -1,9 +1,9 @@
-"""Answers that wait until a topic is on the disk and the name servers know it.
+"""RouteBarrier: delays answers about a changed topic until the topic is on disk and registered with the name servers.
 
-Whoever is told that a new topic took a message looks for its route next, and must find it after a crash, too. So a topic
-that just changed is remembered here until topics.json is written and a round of registration told every reachable name
-server, and the answers of requests that made or used the topic meanwhile are held back as long. When the file cannot be
-written, they are refusals. An ordinary send looks at one flag, `is_immediate`, for this wait and for that of the log.
+A client whose message was accepted for a new topic looks up its route next, and must find it after a crash, too. Therefore
+answers to requests that create or use a changed topic wait until topics.json is written and every reachable name server has
+the topic. If the file cannot be written, they become refusals. An ordinary send checks only one flag, `is_immediate`, which
+covers this wait and that for the log.
 """
 
 import asyncio
@@ -18,24 +18,24 @@ from pocketmq.runtime.timers import Timers
 
 
 class RouteBarrier:
-    """The topics that name servers may not know yet."""
+    """The changed topics that may not be on disk or registered yet."""
 
     def __init__(self, registration: Registration, timers: Timers, timeout_s: float, is_safe_at_once: bool) -> None:
-        """`timeout_s`: no answer waits longer. `is_safe_at_once`: a stored message need not wait for disk or slave."""
+        """`timeout_s` bounds the wait. `is_safe_at_once`: a stored message needs no wait for a disk sync or a slave."""
         self._registration = registration
         self._timers = timers
         self._timeout_s = timeout_s
         self._is_safe_at_once = is_safe_at_once
-        # Topic -> done when it is known: None, or why it never will be. Topics that change in one turn share theirs.
+        # Topic -> future of its registration: None, or the reason why it failed. Topics changed in one turn share a future.
         self._rounds: dict[str, asyncio.Future[str | None]] = {}
         self._newest: tuple[Written, asyncio.Future[str | None]] | None = None
         self.unwritten: Callable[[str], Written | None] = lambda topic: None
-        """Tells when a topic is on the disk; None when it is."""
+        """Returns the pending write of a topic, or None when it is on disk."""
         self.is_immediate = is_safe_at_once
-        """Whether a stored message, whatever its topic, can be answered at once."""
+        """True if a stored message of any topic can be answered at once."""
 
     def topic_changed(self, topic: str) -> None:
-        """Register again, once the topic is on the disk; answers about `topic` wait for it."""
+        """Register a changed topic once it is on disk; until then answers about it wait."""
         known = self._known(topic)
         if known.done():
             return
@@ -70,21 +70,23 @@ class RouteBarrier:
             known.set_result(not_written(error))
 
     def _register(self, known: "asyncio.Future[str | None]") -> None:
-        """Have `known` done when the name servers are told, or after the time that nothing waits longer than."""
-        told = self._registration.register()
+        """Complete `known` when the topic is registered, or after the timeout."""
+        registered = self._registration.register()
 
         def end() -> None:
             if not known.done():
                 known.set_result(None)
 
-        if told.done():
+        if registered.done():
             end()
             return
         timer = self._timers.after(self._timeout_s, end)
         known.add_done_callback(lambda _: timer.cancel())
-        told.add_done_callback(lambda _: end())
+        registered.add_done_callback(lambda _: end())
 
     def when_routed(self, answer: Response | Deferred, *topics: str) -> Response | Deferred:
-        """The answer to a request that made or used `topics`, once they are kept and can be found. A Deferred must not be
-        bound yet."""
+        """Return the answer to a request that created or used `topics`, delayed until they are on disk and registered.
+
+        A Deferred passed in must not be bound yet.
+        """
         return when_done(answer, {self._rounds[topic] for topic in topics if topic in self._rounds})

@@ -1,4 +1,4 @@
-"""The two ports of a broker: its own, and that of the VIP channel two below it."""
+"""The two ports of a broker: its own port, and the VIP channel's port, two below it."""
 
 import socket
 from typing import Final
@@ -7,9 +7,9 @@ _ATTEMPTS: Final = 8
 
 
 def reserve_ports(host: str, port: int) -> list[socket.socket]:
-    """Sockets bound to `port` (0: one that the kernel gives) and, if that can be had, to port - 2.
+    """Return sockets bound to `port` (0: any free one) and, if it is free, to port - 2.
 
-    Bound and not listening, they keep the ports for the listeners to come. Raises OSError when `port` itself is taken.
+    Bound without listening, they reserve the ports for the listeners. Raises OSError when `port` itself is taken.
     """
     for attempts_left in range(_ATTEMPTS if port == 0 else 1, 0, -1):
         main = _bind(host, port)

@@ -1,4 +1,4 @@
-"""How far the recovery of the store is: a bar on a terminal, else a log line now and then."""
+"""Progress of the store's recovery: a bar on a terminal, else a log line every few seconds."""
 
 import logging
 import sys
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("broker")
 
-# What is done by then needs no progress shown; most starts never import rich.
+# A shorter recovery shows no progress, so that most starts never import rich.
 _FIRST_S: Final = 1.0
 _LOG_EVERY_S: Final = 5.0
 
 
 class RecoveryProgress(ExitStack):
-    """Called with (what is done, bytes done, bytes to do at most), as `MessageStore.load` does."""
+    """Progress callback of `MessageStore.load`: takes (step, bytes done, maximum of bytes to do)."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,12 +1,13 @@
-"""Tables of `config/` that are gone or not complete, made again as far as the store can tell.
+"""Recovery of missing or incomplete tables of `config/` from the store.
 
-Somebody deleted the folder, copied a store without it, or a crash left neither a file nor its `.bak`. The queues are there,
-so there are topics; a `%RETRY%` or `%DLQ%` topic means a consumer group. How far groups had read nobody knows.
+This is needed when the folder was deleted or not copied with the store, or a crash left neither a file nor its `.bak`.
+Topics are recovered from their queues, consumer groups from their `%RETRY%` or `%DLQ%` topics. Consumer offsets cannot be
+recovered.
 
-How far a delay level was delivered is in the log: a delivered copy shows the level, the topic and the UNIQ_KEY of the
-message that waited, and the index finds it. Levels are delivered in order, so the newest message with a copy tells, unless
-somebody had that delivered before its time. Where that cannot be found (no index, no UNIQ_KEY) the level begins at its
-first message: some come twice, none is dropped.
+The progress of a delay level is found in the log: a delivered copy has the level, the topic and the UNIQ_KEY of the delayed
+message, and is found by the index. Levels are delivered in order, so the newest message with a copy gives the progress,
+unless it was delivered early on request. Without index or UNIQ_KEY the level restarts at its first message: some messages
+are delivered twice, none is lost.
 """
 
 import logging
@@ -30,7 +31,7 @@ from pocketmq.store.queue.consume_queue import ConsumeQueue
 log = logging.getLogger("broker")
 
 _NEIGHBOURS: Final = 4
-"""Messages looked at in one place, as some have no UNIQ_KEY."""
+"""Number of adjacent messages checked at a position, as some have no UNIQ_KEY."""
 _FOREVER_MS: Final = 1 << 62
 
 
@@ -41,9 +42,9 @@ def make_again(
     offsets: ConsumerOffsetManager,
     schedule: ScheduleMessageService,
 ) -> None:
-    """Fill the tables whose files are missing or may lack what was written last, write them, and log each thing made.
+    """Complete and write the tables whose files are missing or may lack the last write, and log each recovered item.
 
-    To be called after `load`.
+    Must be called after `load`.
     """
     if not store.queues.queues:
         return
@@ -59,16 +60,16 @@ def make_again(
         and not offsets.table
         and (topics.file.is_missing or set(groups.table) - set(BUILT_IN_GROUPS))
     ):
-        made[offsets] = ["how far consumer groups had read is not known: each begins where its consumeFromWhere says"]
+        made[offsets] = ["consumer offsets are lost: each group starts according to its consumeFromWhere"]
     for manager, lines in made.items():
         if lines:
-            log.warning("%s is %s", manager.file.path, "missing" if manager.file.is_missing else "not complete")
+            log.warning("%s is %s", manager.file.path, "missing" if manager.file.is_missing else "incomplete")
         for line in lines:
             log.warning("%s", line)
 
 
 def _make_topics(store: MessageStore, topics: TopicConfigManager, offsets: ConsumerOffsetManager) -> list[str]:
-    """One topic for all queues of a name. System topics are not made: the broker that uses one knows how."""
+    """Create the topics of queues that have none. System topics are not created here; the broker makes its own."""
     batch = store.queues.batch_queues
     queue_nums: dict[str, int] = {}
     for topic, queue_id in [*store.queues.queues, *batch]:
@@ -85,7 +86,7 @@ def _make_topics(store: MessageStore, topics: TopicConfigManager, offsets: Consu
     if queue_nums:
         topics.next_version()
         topics.persist()
-    return [f"topic {topic} is made again from its queues: {count} queues, perm 6" for topic, count in queue_nums.items()]
+    return [f"topic {topic} is recovered from its queues: {count} queues, perm 6" for topic, count in queue_nums.items()]
 
 
 def _make_groups(topics: TopicConfigManager, groups: SubscriptionGroupManager, offsets: ConsumerOffsetManager) -> list[str]:
@@ -102,7 +103,7 @@ def _make_groups(topics: TopicConfigManager, groups: SubscriptionGroupManager, o
             if retry_topic is not None:
                 made_group.retry_queue_nums = retry_topic.write_queue_nums
             groups.table.put(group, made_group)
-            made.append(f"consumer group {group} is made again with the defaults")
+            made.append(f"consumer group {group} is recovered with default settings")
     if made:
         groups.next_version()
         groups.persist()
@@ -123,25 +124,25 @@ def _make_delay_offsets(store: MessageStore, schedule: ScheduleMessageService) -
         next_offset = marked or (queue.min_offset if newest is None else newest + 1)
         schedule.begin_at(level, next_offset)
         if marked:
-            reason = "the mark beside it says that what is before was delivered"
+            reason = "its mark file says that the messages before were delivered"
         elif newest is None:
-            reason = "nothing tells how far it was delivered, so what was comes again"
+            reason = "its progress is unknown, so delivered messages are delivered again"
         else:
-            reason = "a copy of the message before was delivered; some behind it may come again"
-        lines.append(f"delay level {level} goes on at queue offset {next_offset} of {queue.max_offset}: {reason}")
+            reason = "a copy of the message before was delivered; some after it may be delivered again"
+        lines.append(f"delay level {level} continues at queue offset {next_offset} of {queue.max_offset}: {reason}")
     if lines:
         schedule.persist()
     return lines
 
 
 def _newest_delivered(store: MessageStore, queue: ConsumeQueue) -> int | None:
-    """The queue offset of a message that was delivered, the newest such as far as can be told; None without any."""
+    """Return the queue offset of the newest message known to be delivered, or None."""
 
     def near(queue_offset: int) -> int | None:
         first = max(queue_offset - _NEIGHBOURS + 1, queue.min_offset)
         return next((at for at in range(queue_offset, first - 1, -1) if _is_delivered(store, queue, at)), None)
 
-    # From the end backwards in growing steps, as few wait in most levels; then between the last two places.
+    # Search backwards from the end in growing steps (in most levels few messages wait), then bisect the last step.
     place, step, without = queue.max_offset - 1, 1, queue.max_offset
     newest = near(place)
     while newest is None and place > queue.min_offset:
@@ -158,10 +159,10 @@ def _newest_delivered(store: MessageStore, queue: ConsumeQueue) -> int | None:
 
 
 def _is_delivered(store: MessageStore, queue: ConsumeQueue, queue_offset: int) -> bool:
-    """Whether the log has the copy of a message that waited.
+    """Whether the log has the delivered copy of a delayed message.
 
-    A producer that sent twice under one UNIQ_KEY leaves two that wait and cannot be told apart: those tell nothing. Nor does
-    a copy from before its time: somebody wanted it at once, and what waited in front of it still does.
+    Two delayed messages with one UNIQ_KEY (a producer's retry) cannot be told apart and count as not delivered. So does a
+    copy stored before its due time: it was delivered early on request, while messages before it still wait.
     """
     unit = queue.unit_at(queue_offset)
     view = None if unit is None else store.message_at(unit[0])
@@ -181,7 +182,7 @@ def _is_delivered(store: MessageStore, queue: ConsumeQueue, queue_offset: int) -
 
 
 def _alike(store: MessageStore, topic: str, key: str, waiting: Record, properties: dict[str, str]) -> list[Record]:
-    """Records of `topic` with the same key, level, real topic and number of retries."""
+    """Return the records of `topic` with the same key, level, real topic and number of retries as `waiting`."""
     found = []
     for view in store.query_message(topic, key, store.config.max_msgs_num_batch, 0, _FOREVER_MS).views:
         try:

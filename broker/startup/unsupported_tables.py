@@ -1,4 +1,4 @@
-"""What a 5.x broker keeps that this one can neither serve nor read: it is left as it is, and said."""
+"""Store content of 5.x brokers that this broker can neither serve nor read: it is logged and left unchanged."""
 
 import logging
 
@@ -11,7 +11,7 @@ log = logging.getLogger("broker")
 
 
 def refuse_batch_topics(store: MessageStore, topics: TopicConfigManager) -> None:
-    """Refuse what is sent to topics with batch queues: without its place in such a queue 5.x could not serve it."""
+    """Refuse sends to topics with batch queues: 5.x could not serve messages without an entry in such a queue."""
     named = {name for name, config in topics.table.items() if (config.attributes or {}).get(QUEUE_TYPE) == BATCH_QUEUE}
     for topic in sorted(named | store.queues.batch_topics):
         reason = f"topic {topic} has {QUEUE_TYPE}={BATCH_QUEUE}: such topics of 5.x are kept, but not served"
@@ -20,16 +20,16 @@ def refuse_batch_topics(store: MessageStore, topics: TopicConfigManager) -> None
 
 
 def warn_of_rocksdb(disk: Disk, root: str) -> None:
-    """Log what is in RocksDB instead of the files that this broker reads."""
+    """Log an error for data that is in RocksDB instead of the files that this broker reads."""
     config = f"{root}/config"
     for name in disk.listdir(config):
         if disk.exists(f"{config}/{name}/CURRENT"):
             log.error(
-                "%s/%s is a RocksDB database with tables of a 5.x broker, which are not read: have them written as JSON "
-                "(mqadmin rocksDBConfigToJson) before this broker takes the store over",
+                "%s/%s is a RocksDB database with tables of a 5.x broker, which are not read: convert them to JSON "
+                "(mqadmin rocksDBConfigToJson) before this broker uses the store",
                 config,
                 name,
             )
     folder = f"{root}/rocksdbstore"
     if any(name.endswith(".sst") for name in disk.listdir(folder)):
-        log.error("%s has data of a 5.x broker in RocksDB, which is not read; queues are made from the log", folder)
+        log.error("%s has data of a 5.x broker in RocksDB, which is not read; queues are rebuilt from the log", folder)

@@ -1,11 +1,11 @@
-"""BrokerStats: what was sent and pulled, in total and per second.
+"""BrokerStats: counts of stored and pulled messages, in total and per second.
 
-The hot path adds to one `Counter` a queue and turn when messages come, and one a queue and group when they go. All that
-tools ask for (topics, groups, the broker) are sums over counters, made when samples are taken, not when messages pass.
+The hot path updates only one `Counter` per queue for puts (once per loop turn) and one per queue and group for pulls. The
+figures for tools (topics, groups, the broker) are sums over these counters, computed when samples are taken.
 
-Samples are kept as Java's StatsItem keeps them: a minute in steps of 10 s, an hour in steps of 10 min, a day in steps of
-1 h, each row beginning with a zero sample dated one step back, so that a fresh item shows figures at once. Figures are the
-difference between a row's first sample and the latest of all; Apache's end at the row's last, up to an hour ago.
+Samples are kept as in Java's StatsItem: a minute in steps of 10 s, an hour in steps of 10 min, a day in steps of 1 h. Each
+row begins with a zero sample dated one step back, so that a new item has figures at once. Figures are the difference between
+the first sample of a row and the latest sample; Apache's end at the last sample of the row, up to an hour ago.
 """
 
 from collections import deque
@@ -24,11 +24,11 @@ ROWS: Final = (("statsMinute", 10_000, 7), ("statsHour", 600_000, 7), ("statsDay
 TPS_WINDOWS_S: Final = (10, 60, 600)
 
 GETS_MAX: Final = 100_000
-"""Queues by group that are counted; those of further groups count in the totals alone."""
+"""Maximum number of (group, queue) pairs counted separately; further ones count in the totals only."""
 
 
 class Counter(msgspec.Struct, gc=False):
-    """Since the start: messages, bytes, and the calls that brought or took them."""
+    """Number of messages, bytes and calls since the start."""
 
     nums: int = 0
     size: int = 0
@@ -50,11 +50,11 @@ class StatsItem:
 
     def __init__(self, now_ms: int) -> None:
         self.latest = Sample(now_ms, 0, 0)
-        # Lists, not deques, which take seven times as much: there are several items a group that reads a topic.
+        # Lists, because deques take seven times as much memory: each group has several items per topic.
         self.rows = tuple([Sample(now_ms - step_ms, 0, 0)] for _, step_ms, _ in ROWS)
 
     def add(self, now_ms: int, value: int, times: int) -> None:
-        """Take a sample, and keep it in each row whose step is over."""
+        """Add a sample to `latest` and to each row whose step is over."""
         self.latest = Sample(now_ms, value, times)
         for row, (_, step_ms, count) in zip(self.rows, ROWS, strict=True):
             if now_ms - row[-1].time_ms >= step_ms - 500 or now_ms < row[-1].time_ms:
@@ -63,7 +63,7 @@ class StatsItem:
                     del row[0]
 
     def snapshot(self) -> dict[str, dict[str, float]]:
-        """The body of VIEW_BROKER_STATS_DATA."""
+        """Return the body of VIEW_BROKER_STATS_DATA."""
         return {name: _figures(row[0], self.latest) for row, (name, _, _) in zip(self.rows, ROWS, strict=True)}
 
     def minute_tps(self) -> float:
@@ -80,7 +80,7 @@ def _figures(first: Sample, last: Sample) -> dict[str, float]:
 
 
 class BrokerStats:
-    """Counters and their samples. `puts` and `gets` are the hot path's; their keys are documented there."""
+    """Counters and their samples."""
 
     def __init__(self, cluster_name: str, clock: Clock) -> None:
         self.cluster_name = cluster_name
@@ -90,12 +90,12 @@ class BrokerStats:
         self._gets: dict[tuple[str, str, int], Counter] = {}
         self._send_backs: dict[tuple[str, str], Counter] = {}
         self._items: dict[tuple[str, str], StatsItem] = {}
-        # What was counted for topics that are gone, so that the totals never fall.
+        # Counts of deleted topics, so that the totals never decrease.
         self._put_gone = Counter()
         self._get_gone = Counter()
         self._misses = 0
         self.put_failed_times = 0
-        # Totals that others count, sampled like those here: (name, key) -> what tells the total.
+        # Totals counted elsewhere and sampled here: (statistic, key) -> function that returns the total.
         self.others: dict[tuple[str, str], Callable[[], int]] = {}
         self._tps: deque[tuple[float, int, int, int, int]] = deque(maxlen=TPS_WINDOWS_S[-1] + 1)
         self._days = DayTotals()
@@ -104,7 +104,7 @@ class BrokerStats:
     # --- the hot path -----------------------------------------------------------------------------------------------
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
-        """Queues grew: one call a turn. 0.5 us a queue; to count each put by itself took 0.35 us a message."""
+        """Count the new messages of the grown queues; called once per loop turn, which is cheaper than once per put."""
         puts = self._puts
         for arrival in arrivals:
             key = (arrival.topic, arrival.queue_id)
@@ -117,7 +117,7 @@ class BrokerStats:
             counter.times += count
 
     def get(self, group: str, topic: str, queue_id: int, nums: int, size: int) -> None:
-        """Messages were handed to a group: one call a pull that found some."""
+        """Count a pull of a group that found messages."""
         counter = self._gets.get((group, topic, queue_id))
         if counter is None:
             counter = self._get_gone
@@ -128,15 +128,15 @@ class BrokerStats:
         counter.times += 1
 
     def get_missed(self) -> None:
-        """A pull found nothing."""
+        """Count a pull that found nothing."""
         self._misses += 1
 
     def put_failed(self) -> None:
-        """A message could not be stored."""
+        """Count a message that could not be stored."""
         self.put_failed_times += 1
 
     def send_back(self, group: str, topic: str) -> None:
-        """A consumer of `group` gave back a message of `topic`."""
+        """Count a message of `topic` sent back by a consumer of `group`."""
         counter = self._send_backs.setdefault((group, topic), Counter())
         counter.nums += 1
         counter.times += 1
@@ -145,23 +145,23 @@ class BrokerStats:
 
     @property
     def put_total(self) -> Counter:
-        """All that was stored; a sum over the queues, made when asked (10,000 queues take 1 ms)."""
+        """Total of stored messages, summed over all queues at each access."""
         return _total(self._put_gone, *self._puts.values())
 
     @property
     def get_total(self) -> Counter:
-        """All that was handed to groups; a sum, as `put_total`."""
+        """Total of pulled messages, summed over all queues and groups at each access."""
         return _total(self._get_gone, *self._gets.values())
 
     # --- samples ----------------------------------------------------------------------------------------------------
 
     def sample(self) -> None:
-        """Sum up and take samples, at once."""
+        """Take all samples at once."""
         for _ in self.sampling():
             pass
 
     def sampling(self) -> Iterator[None]:
-        """Sum up and take samples, in small pieces: there may be many queues and groups. Every 10 s."""
+        """Take all samples in small steps, as there may be many queues and groups. Must run every 10 s."""
         now_ms = self.clock.message_time_ms()
         self._days.roll(now_ms, self.put_total.nums, self.get_total.nums)
         sums: dict[tuple[str, str], list[int]] = {}
@@ -169,7 +169,7 @@ class BrokerStats:
         yield from self._summing(sums)
         for (name, key), (value, times) in sums.items():
             if items is not self._items:
-                return  # a topic went away meanwhile: its items would come back
+                return  # a topic was deleted since: going on would restore its items
             item = items.get((name, key))
             if item is None:
                 item = items[name, key] = StatsItem(now_ms)
@@ -205,34 +205,37 @@ class BrokerStats:
             yield
 
     def sample_tps(self) -> None:
-        """Take a sample for the rates per second; every second."""
+        """Take a sample for the rates per second. Must run every second."""
         put, got = self.put_total, self.get_total
         self._tps.append((self.clock.monotonic(), put.nums, got.times, self._misses, got.nums))
 
-    # --- what tools ask ---------------------------------------------------------------------------------------------
+    # --- figures for tools ------------------------------------------------------------------------------------------
 
     def item(self, name: str, key: str) -> StatsItem | None:
-        """The statistic; None as long as no sample of it was taken. Cheap: tools ask for many that do not exist."""
+        """Return a statistic, or None before its first sample. Must be cheap: tools ask for many that do not exist."""
         return self._items.get((name, key))
 
     def group_get_tps(self, group: str, topic: str) -> float:
-        """Messages a second that `group` pulled from `topic` in the last minute."""
+        """Return the messages per second that `group` pulled from `topic` in the last minute."""
         item = self._items.get(("GROUP_GET_NUMS", f"{topic}@{group}"))
         return 0.0 if item is None else item.minute_tps()
 
     def day_totals(self) -> dict[str, int]:
-        """The six totals of `clusterList -m`."""
+        """Return the six totals of `clusterList -m`."""
         self._days.roll(self.clock.message_time_ms(), self.put_total.nums, self.get_total.nums)
         return self._days.rows(self.put_total.nums, self.get_total.nums)
 
     def tps(self) -> dict[str, list[float]]:
-        """Per second over 10, 60 and 600 s, or as much of them as has passed: puts, pulls (found, missed), messages."""
+        """Return rates per second of puts, pulls (found, missed, all) and pulled messages.
+
+        Each has values over the last 10, 60 and 600 s, or the time since the start if that is shorter.
+        """
 
         def rates(column: Callable[[tuple[float, int, int, int, int]], int]) -> list[float]:
             rows = self._tps
             found = []
             for window_s in TPS_WINDOWS_S:
-                # Apache leaves out what is not full yet, and clusterList then fails to read the empty text.
+                # Apache omits windows that are not full yet; clusterList then fails on the empty text.
                 last, first = rows[-1], rows[max(len(rows) - 1 - window_s, 0)]
                 found.append((column(last) - column(first)) / max(last[0] - first[0], 1.0))
             return found
@@ -246,7 +249,7 @@ class BrokerStats:
         }
 
     def forget_topic(self, topic: str) -> None:
-        """Drop what was counted for a deleted topic (autoDeleteUnusedStats)."""
+        """Drop the counters of a deleted topic (autoDeleteUnusedStats)."""
         self._put_gone = _total(self._put_gone, *(counter for key, counter in self._puts.items() if key[0] == topic))
         self._get_gone = _total(self._get_gone, *(counter for key, counter in self._gets.items() if key[1] == topic))
         self._puts = {key: counter for key, counter in self._puts.items() if key[0] != topic}
@@ -263,15 +266,15 @@ def _total(*counters: Counter) -> Counter:
 
 
 class DayTotals:
-    """The totals at the last two midnights, by the machine's zone (zero where this process was not there)."""
+    """The totals at the last two midnights, in the machine's time zone (zero if before the start of this process)."""
 
     def __init__(self) -> None:
         self._day: int | None = None
-        self._put = [0, 0]  # yesterday's morning, today's morning
+        self._put = [0, 0]  # at the beginning of yesterday and of today
         self._got = [0, 0]
 
     def roll(self, now_ms: int, put: int, got: int) -> None:
-        """See whether a new day has begun."""
+        """Record the totals if a new day has begun."""
         day = datetime.fromtimestamp(now_ms / 1000).toordinal()
         if self._day is not None and day != self._day:
             self._put = [self._put[1], put]

@@ -76,7 +76,7 @@ async def test_topics_and_groups_come_from_the_queues(caplog: pytest.LogCaptureF
         assert groups["g"].retry_queue_nums == 2 and {"h", "reader"} <= set(groups)
         assert broker.services.store.max_offset("T", 6) == 1
     said = told(caplog)
-    for expected in ("topics.json is missing", "topic T is made again", "topic %RETRY%g", "group g is", "group reader is"):
+    for expected in ("topics.json is missing", "topic T is recovered", "topic %RETRY%g", "group g is", "group reader is"):
         assert said.count(expected) == 1
     assert "consumerOffset" not in said
     caplog.clear()
@@ -94,7 +94,7 @@ async def test_lost_consumer_offsets_are_said(caplog: pytest.LogCaptureFixture) 
         broker.services.offsets.commit("g", "T", 0, 1)
     lose(disk, "consumerOffset")
     async with running_broker(disk=disk):
-        assert "how far consumer groups had read is not known" in told(caplog)
+        assert "consumer offsets are lost" in told(caplog)
         assert "topics.json" not in told(caplog)
 
 
@@ -142,7 +142,7 @@ async def test_the_mark_tells_what_the_lost_file_of_the_levels_told(caplog: pyte
         clock.advance(3_600_000)
         await until(lambda: len(delivered(broker)) > 1)
         assert delivered(broker) == ["past", "new"]
-    assert "delayOffset.json is missing" in caplog.text and "goes on at queue offset 1 of 2" in caplog.text
+    assert "delayOffset.json is missing" in caplog.text and "continues at queue offset 1 of 2" in caplog.text
 
 
 @pytest.mark.parametrize("count, waiting", [(1, 0), (3, 0), (40, 0), (0, 1), (0, 40), (1, 1), (40, 1), (1, 40), (37, 23)])
@@ -160,7 +160,7 @@ async def test_a_level_goes_on_behind_what_was_delivered(count: int, waiting: in
     again = [body for body in came if body.startswith("past")]
     assert [body for body in came if body.startswith("new")] == [f"new {number}" for number in range(waiting)]
     assert len(again) <= 3, "those without a key behind the newest that has one"
-    assert "delay level 1 goes on at queue offset" in told(caplog)
+    assert "delay level 1 continues at queue offset" in told(caplog)
 
 
 @pytest.mark.parametrize("how", ["no index", "no keys"])
@@ -173,7 +173,7 @@ async def test_without_a_trace_everything_comes_again(how: str, caplog: pytest.L
         clock.advance(1000)
         await until(lambda: len(delivered(broker)) == 5)
     assert await restarted_without_delay_offsets(disk, clock, set("01234"), **store) == list("01234")
-    assert "what was comes again" in told(caplog)
+    assert "delivered messages are delivered again" in told(caplog)
 
 
 async def test_one_key_on_two_messages_is_no_proof() -> None:

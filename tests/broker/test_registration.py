@@ -119,7 +119,7 @@ async def test_a_second_broker_of_one_name_and_id_is_told_in_both_logs(caplog: p
 
 
 async def test_a_second_broker_takes_the_name_over_when_the_first_stops(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registration, "REFUSED_AGAIN_S", 0.1)
+    monkeypatch.setattr(registration, "REFUSED_RETRY_S", 0.1)
     async with running_namesrv() as ns, connected() as client, running_broker(ns) as first, running_broker(ns) as second:
         await first.stop()
         await until(lambda: bool(ns.routes.brokers()))
