@@ -1,9 +1,9 @@
-"""CommitLog: every message of every topic as one record behind the other, in files of one size.
+"""CommitLog: the append-only sequence of the records of all topics, in files of equal size.
 
-A record never crosses the end of a file: where the next one (and 8 bytes for the mark) would not fit, a BLANK mark ends the
-file. Queue offsets are counted here, since a record carries its own. The records of a loop turn are written together, before
-queues, senders or other files learn of them. Room on the device is reserved some MiB ahead; when there is none, messages are
-refused with the reason, and each refused message is an attempt to go on, some times a second.
+A record never crosses the end of a file: if the next record and an 8-byte mark do not fit, a BLANK mark ends the file. The
+log also assigns queue offsets, because a record contains its own. The records of one event-loop turn are written together,
+before queues, senders or other files use them. Disk space is reserved some MiB ahead. If the disk is full, messages are
+refused with that reason, and incoming messages trigger a new attempt a few times per second.
 """
 
 import logging
@@ -56,23 +56,23 @@ from pocketmq.store.log.message_limits import MessageLimits
 
 log = logging.getLogger("store")
 
-# Room that is taken at once: 100 us for some thousand messages.
+# Disk space reserved at once.
 _RESERVE_STEP: Final = 4 << 20
-# What is appended in one turn is held back up to so much.
+# Bytes that are buffered within a turn before they are written.
 _UNWRITTEN_MAX: Final = 1 << 20
-# What comes so soon after the page cache took long has waited for it.
+# A message that arrives this soon after a slow write has waited for it.
 _BUSY_FOR_S: Final = 0.05
-# How long it is not asked again whether there is room.
+# Pause between two attempts to reserve space on a full disk.
 _NO_ROOM_S: Final = 0.25
-# An enum's member costs 0.1 us to look up.
+# A global is faster than enum member access.
 _PUT_OK: Final = PutStatus.PUT_OK
 _SIZE_WITHOUT_PARTS: Final = RECORD_FIXED_SIZE + 2
-# Encoded topics are remembered up to this many, then all forgotten: broker limits keep a real one far below.
+# Maximum number of cached encoded topics; beyond it the cache is cleared. The broker's topic limits are far lower.
 _PLAIN_TOPICS_MAX = 20_000
 
 
 def _is_usual(message: Message) -> bool:
-    """Whether `put` and `put_alike` may make its record themselves, as far as it is not a matter of sizes in the file."""
+    """Return whether `put_alike` may encode the message's record itself, if the file has enough space."""
     return (
         len(message.properties_bytes) <= PROPERTIES_SIZE_MAX
         and not message.sys_flag & TRANSACTION_UNQUEUED_FLAG
@@ -81,7 +81,7 @@ def _is_usual(message: Message) -> bool:
 
 
 class CommitLog:
-    """Appends records and hands out views of them. Not thread-safe, but for `refuse` and what prepares the next file."""
+    """Append-only log of records. Not thread-safe, except for `refuse` and the methods that prepare the next file."""
 
     def __init__(
         self,
@@ -103,13 +103,13 @@ class CommitLog:
             directory_for=partial(directory_for, config, disk) if more_directories else None,
         )
         self.queue_offsets: dict[tuple[str, int], int] = {}
-        # What was appended since the last dispatch, in order.
+        # Records appended since the last dispatch, in order.
         self.undispatched: list[DispatchRequest] = []
-        # Why nothing may be appended at the moment; `refuse` sets it.
+        # Why nothing may be appended at the moment, or None; set by `refuse`.
         self.refusal: str | None = None
         self.last_store_timestamp_ms = 0
         self.page_cache_busy_until_s = 0.0
-        """Monotonic: what is served before has waited for a write, or for room, longer than osPageCacheBusyTimeOutMills."""
+        """Monotonic time until which requests have waited longer than osPageCacheBusyTimeOutMills for a write or space."""
         self._busy_after_s = config.os_page_cache_busy_time_out_mills / 1000
         # Records between `wrote` and `taken` of the last file.
         self._unwritten: list[bytes] = []
@@ -123,26 +123,26 @@ class CommitLog:
         self._tags_code = tags_code
         self._limits = MessageLimits(config)
         self._body_size_max = config.max_message_size
-        # Topics that records of the first version hold -> their length and bytes there.
+        # Topic -> encoded topic field (length and bytes), for topics that fit into records of version 1.
         self._plain_topics: dict[str, bytes] = {}
-        # Topics that take nothing -> why.
+        # Topic -> why messages to it are refused.
         self.refused_topics: dict[str, str] = {}
         self.multi_dispatch: MultiDispatch | None = None
         if config.enable_multi_dispatch:
             self.multi_dispatch = MultiDispatch(with_lmq=config.enable_lmq, lmq_max=config.max_lmq_consume_queue_num)
         self._last: MappedFile | None = None
-        # Up to where `put` goes straight on in the last: 0 while something is in the way.
+        # Position in the last file up to which `put` needs no further checks; 0 while messages need them.
         self._plain_end = 0
         self._next: MappedFile | None = None
-        # Up to where the next file was carried to the disk.
+        # Size of the part of the next file that has been written to the disk as zeros.
         self._next_warmed = 0
-        # Guards all of these, and why nothing may be appended: the loop against the other threads.
+        # Guards the four fields above and the refusals against concurrent use by the loop and other threads.
         self._lock = threading.Lock()
 
     # --- appending -------------------------------------------------------------------------------------------------
 
     def put(self, message: Message) -> PutResult:
-        """Append one message: the usual case in a straight line, all others (end of file, refusal, ...) by `put_batch`."""
+        """Append one message. This is the fast path; other cases (end of file, refusals, ...) go to `put_batch`."""
         topic, file = message.topic, self._last
         topic_bytes = self._plain_topics.get(topic)
         body_size, properties_size = len(message.body), len(message.properties_bytes)
@@ -166,7 +166,8 @@ class CommitLog:
         key = (topic, message.queue_id)
         queue_offset = self.queue_offsets.get(key, 0)
         physical_offset = file.start_offset + file.taken
-        # First all that can fail, as with a number that its field does not hold: half a put would shift what follows.
+        # Everything that can fail comes first, e.g. a number out of its field's range: a partial put would shift later
+        # records.
         record = encode_record(
             message, MESSAGE_MAGIC_CODE, topic_bytes, size, queue_offset, physical_offset, store_timestamp_ms
         )
@@ -180,7 +181,7 @@ class CommitLog:
         return PutResult(_PUT_OK, physical_offset, physical_offset + size, queue_offset, store_timestamp_ms, size)
 
     def put_batch(self, messages: Sequence[Message]) -> PutResult:
-        """Append messages of one topic and queue as consecutive records of one file: all of them, or none."""
+        """Append messages of one topic and queue as consecutive records of one file, all or none."""
         assert messages, "a batch has at least one message"
         if self.refusal is not None:
             return self._refused(next(iter(self._refusals), ""), self.refusal)
@@ -217,7 +218,7 @@ class CommitLog:
             if refused is not None:
                 return refused
             file = self._last
-            assert file is not None, "there is room, so there is a file"
+            assert file is not None, "reserved space implies a file"
         store_timestamp_ms = max(self._clock.message_time_ms(), self.last_store_timestamp_ms)
         self.last_store_timestamp_ms = store_timestamp_ms
 
@@ -235,15 +236,15 @@ class CommitLog:
             if is_queued:
                 queue_offset += 1
                 taken[message.topic, message.queue_id] = queue_offset
-        # As in `put`: nothing has changed up to here.
+        # As in `put`, nothing has been changed before this point.
         self.queue_offsets.update(taken)
         self._take(file, size, records, requests)
         return PutResult(_PUT_OK, start, start + size, requests[0].queue_offset, store_timestamp_ms, size, physical_offsets)
 
     def put_alike(self, message: Message, bodies: Sequence[bytes]) -> PutResult:
-        """Append a message with each of `bodies` in turn, as `put_batch` does: all of them, or none.
+        """Append one record per body, with all other fields taken from `message`; all or none.
 
-        Measured: 0.8 us a record with a body of some bytes; `put` takes 1.7. What is not usual is left to `put_batch`.
+        Cheaper per record than `put`. Cases that need more checks go to `put_batch`.
         """
         topic, queue_id, file = message.topic, message.queue_id, self._last
         topic_bytes = self._plain_topics.get(topic, b"")
@@ -276,7 +277,7 @@ class CommitLog:
         return PutResult(_PUT_OK, start, physical_offset, first, time_ms, size)
 
     def _take(self, file: MappedFile, size: int, records: list[bytes], requests: list[DispatchRequest]) -> None:
-        """Have the records of a batch at the end of the last file."""
+        """Add the records of a batch to the end of the last file."""
         file.taken += size
         self._unwritten += records
         self.undispatched += requests
@@ -287,7 +288,7 @@ class CommitLog:
         """Write the appended records to the file. Afterwards they survive a process kill."""
         if self._unwritten:
             began_s, file = monotonic(), self._last
-            assert file is not None, "what was appended has its place"
+            assert file is not None, "unwritten records imply a file"
             file.write(b"".join(self._unwritten))
             self._unwritten.clear()
             self._note_wait(began_s)
@@ -332,7 +333,7 @@ class CommitLog:
     # --- refusing --------------------------------------------------------------------------------------------------
 
     def refuse(self, cause: str, reason: str | None) -> None:
-        """Say why nothing may be appended, or (None) that `cause` is in the way no more. Any thread may."""
+        """Refuse all messages with `reason` because of `cause`, or end that if `reason` is None. Thread-safe."""
         with self._lock:
             self._refusals.pop(cause, None)
             if reason is not None:
@@ -340,20 +341,20 @@ class CommitLog:
             else:
                 self.refusal_log.over(cause)
             self.refusal = next(iter(self._refusals.values()), None)
-            self._look_ahead()
+            self._update_plain_end()
 
     def _refused(self, cause: str, reason: str, status: PutStatus = PutStatus.SERVICE_NOT_AVAILABLE) -> PutResult:
-        """The refusal of a message for what is not its sender's fault."""
+        """Log and return the refusal of a message for a reason on the broker's side."""
         self.refusal_log.refused(cause, reason)
         return PutResult(status, reason=reason)
 
-    def _look_ahead(self) -> None:
-        """Find out up to where records of the usual kind need no look at what may be in their way."""
+    def _update_plain_end(self) -> None:
+        """Update the position up to which `put` needs no further checks."""
         last, is_free = self._last, self.refusal is None and self.multi_dispatch is None
         self._plain_end = last.reserved - BLANK_SIZE if last is not None and is_free else 0
 
     def _make_room(self, size: int) -> PutResult | None:
-        """Have `size` bytes reserved at the log's end, which may mean to begin the next file; None, or the refusal."""
+        """Reserve `size` bytes at the log's end, beginning a new file if necessary. Return None or the refusal."""
         now = self._clock.monotonic()
         if now < self._no_room_until:
             return self._refused("no room", self._no_room)
@@ -363,7 +364,7 @@ class CommitLog:
                 file = self._roll()
             file.reserve(file.taken + size)
             with self._lock:
-                self._look_ahead()
+                self._update_plain_end()
         except OSError as error:
             if error.errno not in NO_ROOM:
                 return self._refused("next file", f"next CommitLog file: {error}", PutStatus.CREATE_MAPPED_FILE_FAILED)
@@ -379,10 +380,10 @@ class CommitLog:
     # --- files -----------------------------------------------------------------------------------------------------
 
     def _roll(self) -> MappedFile:
-        """Begin the next file. It is created first: when that fails, the last one stays as it is.
+        """Switch to the next file. It is created before the last one is closed, so a failure changes nothing.
 
-        The names of those before must be durable by then, or a power cut could leave a log without its beginning. The flush
-        thread has seen to that long ago, unless a whole file was filled between two of its rounds.
+        The directory entries of the earlier files must be durable first, or a power cut could leave a log without its
+        beginning. Usually the flush thread has synced them, unless a whole file was filled between two of its rounds.
         """
         self.write()
         self.mapped_files.sync_names()
@@ -398,16 +399,16 @@ class CommitLog:
             file = prepared or files.create(start_offset)
             if last.wrote < last.size:
                 last.reserve(last.wrote + BLANK_SIZE)
-                # Only the mark is written, the rest stays zero.
+                # Only the mark is written; the rest stays zero.
                 BLANK_STRUCT.pack_into(last.view, last.wrote, last.size - last.wrote, BLANK_MAGIC_CODE)
                 last.wrote = last.size
             return self._write_to(files.add(file))
 
     def _write_to(self, file: MappedFile) -> MappedFile:
-        """From here on `file` is the last. While it is, it stays mapped, and locked in memory if so configured."""
+        """Make `file` the last file, which stays mapped and, with lockMappedFileEnable, locked in memory."""
         file.taken = file.wrote
         last, self._last = self._last, file
-        self._look_ahead()
+        self._update_plain_end()
         file.pinned = True
         if last is not None:
             last.pinned = False
@@ -422,10 +423,10 @@ class CommitLog:
         return file
 
     def prepare_next_file(self) -> None:
-        """Create the next file once the last is half full, so that rolling costs the loop nothing. For the flush thread.
+        """Create the next file once the last is half full, to save the loop the wait. Called by the flush thread.
 
-        That it cannot be created is for the loop to say, when it needs the file. Raises OSError when the names of those
-        before cannot be made durable: a power cut could leave its name and take theirs.
+        A failed creation is ignored here and reported when the loop needs the file. Raises OSError if the directory entries
+        of the earlier files cannot be synced: a power cut could then keep the new file and lose those.
         """
         self.mapped_files.sync_names()
         with self._lock:
@@ -439,9 +440,10 @@ class CommitLog:
                     self._next = self.mapped_files.create(start_offset)
 
     def warm_next_file(self, step_size: int) -> bool:
-        """Carry some more of the next file to the disk; whether there is more to be done. For the flush thread.
+        """Write the next `step_size` zero bytes of the next file to the disk. Return whether more are left.
 
-        Raises OSError when the sync failed: by then the file may be the last, with records in it.
+        Called by the flush thread. Raises OSError if the sync fails, as the file may already be the last one and have
+        records.
         """
         file = self._next
         if file is None or self._next_warmed == file.size:
@@ -450,7 +452,7 @@ class CommitLog:
         try:
             file.reserve(end)
         except OSError as error:
-            log.warning("the next CommitLog file is not warmed: %s", error)
+            log.warning("the next CommitLog file cannot be pre-written: %s", error)
             self._next_warmed = file.size
             return False
         file.region.warm(start, end)
@@ -458,7 +460,7 @@ class CommitLog:
         return end < file.size
 
     def recovered(self, last_store_timestamp_ms: int) -> None:
-        """Take up appending behind what recovery left; store times go on from its last record's."""
+        """Start appending at the end that recovery found. Store times continue from the last record's."""
         if files := self.mapped_files.files:
             with self._lock:
                 self._write_to(files[-1])
@@ -474,17 +476,17 @@ class CommitLog:
 
     @property
     def min_offset(self) -> int:
-        """Physical offset of the first byte that is still there."""
+        """Physical offset of the first byte that has not been deleted."""
         return self.mapped_files.min_offset
 
     @property
     def max_offset(self) -> int:
-        """Physical offset behind the last record, which may not be written yet."""
+        """End offset of the last record, which may not be written yet."""
         last = self._last
         return last.start_offset + last.taken if last is not None else 0
 
     def record_at(self, physical_offset: int) -> memoryview | None:
-        """The whole record at `physical_offset`, or None when none begins there. Those of this turn are written first."""
+        """Return the record at `physical_offset`, or None if none begins there. Unwritten records are written first."""
         file = self.mapped_files.file_at(physical_offset)
         if file is None:
             return None

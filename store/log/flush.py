@@ -1,14 +1,15 @@
-"""The flush thread: it alone syncs the log, so that the loop never waits for a disk, and a group never for anything else.
+"""FlushService: the thread that syncs the commit log, so that the event loop never waits for the disk.
 
-Group commit (SYNC_FLUSH): at the end of a turn the loop asks for the highest end offset that was put; one sync answers
-everybody who came meanwhile, through `on_flushed`. Interval: the log each 500 ms once four pages are dirty and at least each
-10 s. Between the two the next log file is made, and with warmMapedFileEnable carried to the disk as zeros, a little at a
-time: a sync of bytes that have their place on the disk already is quicker by the journal's commit.
+Group commit (SYNC_FLUSH): at the end of a turn the loop requests a sync up to the highest end offset that was put. One sync
+answers all requests that arrived before it started, through `on_flushed`. ASYNC_FLUSH: the log is synced every 500 ms if at
+least four pages are dirty, and at least every 10 s. In between, the thread creates the next log file and, with
+warmMapedFileEnable, writes it to the disk as zeros in small steps; a later sync of allocated blocks is faster because it
+needs no journal commit.
 
-A sync that failed, here or in the checkpoint thread, is never tried again: the kernel may have dropped the dirty pages and
-would report success. From then on nothing is acknowledged and nothing taken; the store says why until it is restarted and
-has recovered from the disk. One that could not begin for a shortage of descriptors or memory has not failed: it is tried
-again after a pause.
+A failed sync, here or in the checkpoint thread, is never retried: the kernel may have dropped the dirty pages and would
+report success. After it nothing is acknowledged and no message is accepted, with that reason, until the broker is restarted
+and has recovered from the disk. A sync that could not start because of a shortage of descriptors or memory has not failed,
+and is retried after a pause.
 """
 
 import logging
@@ -29,18 +30,21 @@ log = logging.getLogger("store")
 
 OnFlushed = Callable[[int, OSError | None], None]
 
-# How long the thread sleeps at most when nobody asks for anything.
+# Maximum sleep of the thread without requests.
 _IDLE_S: Final = 0.5
-# So much is warmed at once, which is what a group may have to wait for, and so long after the last time.
+# Bytes of the next file pre-written at once, for which a sync request may have to wait, and the pause between two steps.
 _WARM_STEP_MAX: Final = 1 << 20
 _WARM_PAUSE_S: Final = 0.01
-# How soon a sync is tried again that lacked a descriptor or memory, and for how long at a stop.
+# Pause before a sync is retried after a shortage of descriptors or memory, and for how long a stop retries.
 SHORTAGE_PAUSE_S: Final = 0.05
 _SHORTAGE_MAX_S: Final = 5.0
 
 
 class FlushService:
-    """`flushed_offset` is the physical offset up to which the log is durable, `error` why nothing will be any more."""
+    """Thread that syncs the log.
+
+    `flushed_offset` is the physical offset up to which the log is durable; `error` is the failed sync, if there was one.
+    """
 
     def __init__(self, config: MessageStoreConfig, clock: Clock, commit_log: CommitLog, checkpoint: StoreCheckpoint) -> None:
         self.on_flushed: OnFlushed = lambda flushed_offset, error: None
@@ -67,20 +71,20 @@ class FlushService:
         self._shortages = RefusalLog(log, "the log is not synced yet", now=clock.monotonic)
         self._lacks_something = False
 
-    # --- the loop's side -------------------------------------------------------------------------------------------
+    # --- called by the event loop----------------------------------------------------------------------------------
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="flush", daemon=True)
         self._thread.start()
 
     def request_sync(self, end_offset: int) -> None:
-        """Ask that everything before `end_offset` becomes durable; `on_flushed` will tell."""
+        """Request a sync up to `end_offset`. `on_flushed` is called when it is done or has failed."""
         if end_offset > self._requested_offset:
             self._requested_offset = end_offset
         self._wake.set()
 
     def stop(self) -> None:
-        """End the thread once what was asked for is done."""
+        """End the thread after it has served the pending requests."""
         self._stopping = True
         self._wake.set()
         if self._thread is not None:
@@ -88,7 +92,7 @@ class FlushService:
             self._thread = None
 
     def fail(self, error: OSError) -> None:
-        """From now on nothing is durable. Any thread may say so."""
+        """Record a failed sync: from now on nothing is acknowledged or accepted. Thread-safe."""
         if self.error is None:
             log.error("the disk failed to sync: %s; nothing is stored until the broker is restarted", error)
         self.error = self.error or error
@@ -96,14 +100,14 @@ class FlushService:
         self._commit_log.refuse("sync", reason)
         self._wake.set()
 
-    # --- the thread's side -----------------------------------------------------------------------------------------
+    # --- run by the thread -----------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         interval_s = min(self._config.flush_interval_commit_log / 1000, _IDLE_S)
         try:
             while not self._stopping:
                 if self._lacks_something:
-                    # Not woken by a group that cannot be served anyway.
+                    # New requests need not wake the thread, as they cannot be served yet.
                     time.sleep(SHORTAGE_PAUSE_S)
                 else:
                     self._wake.wait(_WARM_PAUSE_S if self._warming else interval_s)
@@ -111,15 +115,15 @@ class FlushService:
                 self.run_once()
             self.run_once()
         except Exception as error:
-            # A fault of ours: a store that does not sync must not go on taking messages either.
+            # A bug: without this thread nothing is synced, so no more messages may be accepted.
             self.fail(OSError(f"the flush thread ended: {error!r}"))
             self._serve_group()
             raise
 
     def run_once(self) -> None:
-        """One round: the group that waits, then what is due. Never raises OSError; errors go to `on_flushed`.
+        """Run one round: serve waiting requests, then do what is due. OSErrors are reported through `on_flushed`.
 
-        For a shortage everything stays due, and the next round comes soon.
+        After a shortage everything stays due, and the next round follows shortly.
         """
         try:
             self._serve_group()
@@ -158,18 +162,18 @@ class FlushService:
                 if error.errno in SHORTAGE:
                     raise
                 self.fail(error)
-        # Asked again: the checkpoint thread may have failed meanwhile.
+        # Checked again, as the checkpoint thread may have set it.
         if self.error is not None:
             self._answered_offset = requested_offset
             self.on_flushed(requested_offset, self.error)
             return
-        assert self.flushed_offset >= requested_offset, "asked to sync what was not written"
+        assert self.flushed_offset >= requested_offset, "requests must be for written records"
         self._answered_offset = requested_offset
         self.on_flushed(self.flushed_offset, None)
         self._commit_log.prepare_next_file()
 
     def flush_log(self, least_pages: int = 0) -> None:
-        """Sync the log; with `least_pages` only files with so many dirty ones. Raises OSError."""
+        """Sync the files of the log that have at least `least_pages` dirty pages. Raises OSError."""
         files = self._commit_log.mapped_files
         timestamp_ms = self._commit_log.last_store_timestamp_ms
         end_offset = self._commit_log.max_offset
@@ -177,12 +181,12 @@ class FlushService:
         self.flushed_offset = files.flushed_offset
         if self.flushed_offset >= end_offset:
             self._checkpoint.physic_msg_timestamp_ms = timestamp_ms
-            # Into the page cache only: a killed process leaves it exact.
+            # Written to the page cache only, which is enough to be exact after a process kill.
             self._checkpoint.write()
 
 
 def patiently(sync: Callable[[], None]) -> None:
-    """Call `sync`, for some seconds again and again while the machine lacks descriptors or memory. Raises OSError."""
+    """Call `sync`, retrying for some seconds during a shortage of descriptors or memory. Raises OSError."""
     until_s = time.monotonic() + _SHORTAGE_MAX_S
     while True:
         try:

@@ -1,11 +1,11 @@
-"""Where a new CommitLog file goes when the log lies in several folders."""
+"""Choice of the folder for a new CommitLog file if the log is spread over several folders."""
 
 from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.disk.disk import Disk
 
 
 def directory_for(config: MessageStoreConfig, disk: Disk, start_offset: int) -> str:
-    """In turns to the folders that are not nearly full, as Java's MultiPathMappedFileQueue does."""
+    """Return the next of the folders that are not nearly full, in turn, as Java's MultiPathMappedFileQueue does."""
     writable = sorted(set(config.commit_log_directories) - set(config.read_only_commit_log_directories))
     limit = config.disk_space_clean_forcibly_ratio / 100
     usable = [path for path in writable if disk.usage(path) <= limit] or writable

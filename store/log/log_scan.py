@@ -1,4 +1,4 @@
-"""Going through a log: its checked records window by window, up to where it ends."""
+"""LogScan: iteration over the checked records of a log in windows, and the search for the next intact record."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -13,11 +13,11 @@ WINDOW_SIZE: Final = 8 << 20
 
 
 class LogScan:
-    """Iterates over windows of sound records from the physical offset `start` on, over BLANK marks and files.
+    """Iterator over windows of intact records from the physical offset `start` on, across BLANK marks and files.
 
-    Afterwards `position` is the physical offset behind the last sound record, and behind the BLANK if one follows it; and
-    `reason` says why the bytes there are no record, or is empty where there are no more files. Both are right between two
-    windows too. A window holds the mapping of its file; let go of it before the next.
+    Afterwards `position` is the end offset of the last intact record, or of the BLANK mark that follows it, and `reason`
+    says why no record begins there; it is empty at the end of the last file. Both are also valid between two windows. A
+    window keeps its file mapped, so callers must release it before they request the next.
     """
 
     def __init__(
@@ -33,14 +33,14 @@ class LogScan:
         while (window := self._next()) is not None:
             self.position = int(window.physical_offsets[-1] + window.sizes[-1])
             yield window
-            # Or it, and its file, would be held while the next one is made.
+            # Releases the window and its file before the next one is created.
             del window
 
     def _next(self) -> RecordWindow | None:
         while (file := self._files.file_at(self.position)) is not None:
             at = self.position - file.start_offset
             try:
-                # The first record is looked at alone: it tells why the log ends here, and may be larger than a window.
+                # The first record is checked separately: its error is the reason, and it may be larger than a window.
                 size = check_record(file.view, at, self.position, self._check_crc)
             except BadRecordError as error:
                 if not is_blank(file.view, at):
@@ -51,31 +51,31 @@ class LogScan:
             data = file.array[at : at + max(self._window_size, size)]
             window = RecordWindow(data, self.position, *chained(data, self.position))
             unsound = window.first_unsound(self._check_crc)
-            assert len(window) and unsound != 0, f"a record at {self.position} is sound and is not"
+            assert len(window) and unsound != 0, f"checks of the record at {self.position} disagree"
             return window if unsound is None else window.rows(slice(unsound))
         return None
 
 
 def next_sound_record(mapped_files: MappedFileQueue, after: int) -> int | None:
-    """Physical offset of the next place beyond `after`, in this file or a later one, with a sound record; None without.
+    """Return the physical offset of the next intact record behind `after`, in this or a later file, or None.
 
-    Sound is what `record.check_record` accepts with the body's CRC.
+    A record is intact if `record.check_record` accepts it, including the CRC of its body.
     """
     files = mapped_files.files
     if not files:
         return None
     position = max(after + 1, files[0].start_offset)
     while (file := mapped_files.file_at(position)) is not None:
-        # Behind the end of a log that was not finished there is a hole, the rest of a GiB: to look at it took 1 to 4 s. (The
-        # first bytes of a record, those of its size, may be zeros in it.)
+        # The unused rest of the last file is a hole in the file system's sense and is skipped. (The first bytes of a record,
+        # which belong to its size, may be zeros inside the hole.)
         at = position - file.start_offset
         at = max(at, file.next_data(at) - MAGIC_CODE_POSITION)
         position = file.start_offset + at
-        # The overlap lets a record's mark be seen whole in one of two windows.
+        # Windows overlap so that the magic code of each record is completely within one.
         data = file.array[at : at + WINDOW_SIZE + MARK_SIZE - 1]
-        # Or zeros, written ahead or reserved: 10 ms a window to search.
-        has_nothing = not data.max()
-        for start in () if has_nothing else record_candidates(data, position).tolist():
+        # Pre-written or reserved zeros need not be searched.
+        is_zero = not data.max()
+        for start in () if is_zero else record_candidates(data, position).tolist():
             try:
                 check_record(file.view, at + start, position + start)
             except BadRecordError:

@@ -1,4 +1,4 @@
-"""What a message must keep to in order to be stored."""
+"""MessageLimits: the size limits and other conditions that a message must meet to be stored."""
 
 from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.format.layout import BLANK_SIZE, HOST_SIZE
@@ -7,7 +7,7 @@ from pocketmq.store.format.record import PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX_V1,
 
 
 class MessageLimits:
-    """Sizes in bytes, as the configuration has them."""
+    """Limits from the configuration, in bytes."""
 
     def __init__(self, config: MessageStoreConfig) -> None:
         self.body_size_max = config.max_message_size
@@ -15,7 +15,7 @@ class MessageLimits:
         self.topic_size_max = TOPIC_SIZE_MAX_V2 if config.auto_message_version_on_topic_len else TOPIC_SIZE_MAX_V1
 
     def refusal(self, message: Message) -> PutResult | None:
-        """The refusal of a message that breaks a limit."""
+        """Return the refusal of a message that exceeds a limit, else None."""
         illegal, body_size = PutStatus.MESSAGE_ILLEGAL, len(message.body)
         topic_size, properties_size = len(message.topic.encode()), len(message.properties_bytes)
         if not 0 < topic_size <= self.topic_size_max:

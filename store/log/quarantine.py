@@ -1,9 +1,9 @@
-"""Damaged bytes of the log that sound records stand behind: put aside, and a filler set in their place.
+"""Quarantine: saves damaged bytes in the middle of the log and replaces them by filler records.
 
-Whoever follows the log goes from record to record by their sizes, so bytes that are no record end it, for Apache's broker as
-for ours. What was acknowledged behind them must not be lost for that. The bytes are saved in a file of their own (and a line
-in `log.jsonl` says when and why), and *fillers* take their place: well-formed records that count as rolled back, which
-therefore reach no queue and no index. A stretch that reaches to the end of a file ends with a BLANK mark as usual.
+Readers of the log find each record by the size of the one before, so invalid bytes end the log, in Apache's broker as well
+as here. Acknowledged records behind them must not be lost. The bytes are therefore saved in a file of their own, with a line
+in `log.jsonl` that says when and why, and replaced by *fillers*: well-formed records that count as rolled back and thus go
+to no queue and no index. If the damage extends to the end of a file, that file ends with a BLANK mark as usual.
 """
 
 import json
@@ -30,14 +30,14 @@ from pocketmq.store.format.record import CRC_MASK
 TOPIC: Final = b"PMQ_QUARANTINE"
 # A topic has at least one byte.
 FILLER_SIZE_MIN: Final = RECORD_SIZE_MIN + 1
-# Readers take a record into memory as a whole.
+# Readers load a whole record into memory.
 _FILLER_SIZE_MAX: Final = 1 << 20
 _COPY_SIZE: Final = 8 << 20
 
 
 def filler_record(size: int, physical_offset: int, store_timestamp_ms: int, text: str) -> bytes:
-    """A record of exactly `size` bytes, 92 at least, that says `text` as far as there is room and is dispatched nowhere."""
-    assert size >= FILLER_SIZE_MIN, f"no record has {size} bytes"
+    """Return a record of exactly `size` bytes (at least 92) that is never dispatched; its body is `text`, cut to fit."""
+    assert size >= FILLER_SIZE_MIN, f"a record cannot have {size} bytes"
     topic = TOPIC[: size - RECORD_SIZE_MIN]
     body_size = size - RECORD_SIZE_MIN - len(topic)
     body = text.encode("ascii", "replace")[:body_size].ljust(body_size)
@@ -63,20 +63,20 @@ def filler_record(size: int, physical_offset: int, store_timestamp_ms: int, text
 
 
 def apply(files: MappedFileQueue, folder: str, start: int, end: int, why: str, now_ms: int, store_timestamp_ms: int) -> str:
-    """Save the log's bytes [start, end) in `folder`, then put fillers in their place; the path of the saved bytes.
+    """Save the log's bytes [start, end) in `folder`, replace them by fillers, and return the path of the saved bytes.
 
-    A record must end at `start` and a sound one begin at `end`: in the same file at least 92 bytes later, or in a later
-    file. `store_timestamp_ms` is that of the record before. Saved and replaced bytes are durable on return. Raises OSError.
+    A record must end at `start` and an intact record begin at `end`, either at least 92 bytes later in the same file or in a
+    later file. `store_timestamp_ms` is that of the record before. Both changes are durable on return. Raises OSError.
     """
     path = save(files, folder, start, end, why, now_ms)
-    text = f"{end - start} bytes at {start} were no record: {why}. They are saved in quarantine/{path.rpartition('/')[2]}"
+    text = f"{end - start} bytes at {start} were invalid: {why}. They are saved in quarantine/{path.rpartition('/')[2]}"
     for file, begin, stop in _parts(files, start, end):
         file_end = file.start_offset + file.size
         file.region.reserve(begin - file.start_offset, stop - file.start_offset)
         if stop == file_end:
             stop = max(begin, stop - BLANK_SIZE)
             if stop - begin < FILLER_SIZE_MIN:
-                # No record would have fitted here.
+                # Too small for a record.
                 stop = begin
             BLANK_STRUCT.pack_into(file.view, stop - file.start_offset, file_end - stop, BLANK_MAGIC_CODE)
         while begin < stop:
@@ -91,12 +91,12 @@ def apply(files: MappedFileQueue, folder: str, start: int, end: int, why: str, n
 
 
 def save(files: MappedFileQueue, folder: str, start: int, end: int, why: str, now_ms: int) -> str:
-    """Copy the log's bytes [start, end) to a file `folder/<physical offset>.<size>`, durably; its path. Raises OSError."""
+    """Copy the log's bytes [start, end) durably to `folder/<physical offset>.<size>`. Return the path. Raises OSError."""
     disk = files.disk
     path = name = f"{folder}/{start:020}.{end - start}"
     number = 0
     while disk.exists(path):
-        # What is there may be the true bytes, and those in the log a filler that a crash has torn.
+        # Never overwritten: it may be the original, while the log now has a filler that a crash left incomplete.
         number += 1
         path = f"{name}.{number}"
     region, position = disk.map(path, end - start, create=True), 0
@@ -121,7 +121,7 @@ def _log(disk: Disk, folder: str, line: dict[str, int | str]) -> None:
 
 
 def _parts(files: MappedFileQueue, start: int, end: int) -> Iterator[tuple[MappedFile, int, int]]:
-    """(file, begin, stop) of each file's part of the log's bytes [start, end)."""
+    """Yield (file, begin, stop) for each file's part of the log's bytes [start, end)."""
     while start < end:
         file = files.file_at(start)
         assert file is not None, f"{start} is within the log"
