@@ -1,4 +1,4 @@
-"""What the broker answers: a module a family of request codes, and here their tables in one."""
+"""Request handlers: one module per family of request codes; this module merges their route tables."""
 
 from pocketmq.broker.handlers import (
     acl,
@@ -51,4 +51,4 @@ ROUTES = routes(
         )
     )
 )
-"""Request code -> route; a code that two modules claim is an import error."""
+"""Request code -> route. A code in two modules raises at import."""

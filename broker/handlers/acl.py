@@ -1,4 +1,4 @@
-"""The access rules, seen and changed by requests: codes 50 to 54."""
+"""Queries and changes of the access rules: request codes 50 to 54."""
 
 import logging
 import re
@@ -28,7 +28,7 @@ _COMMA_OR_BRACE = re.compile("[,{}]")
 
 
 def update_and_create_acl_config(services: Services, request: Request[CreateAccessConfigRequestHeader]) -> Response:
-    """Make an account, or change what the header has of it; `admin` always."""
+    """Create an account, or change the fields that the header has; `admin` is always set."""
     header = request.header
     fields: dict[str, Any] = {
         "accessKey": header.access_key,
@@ -46,7 +46,7 @@ def update_and_create_acl_config(services: Services, request: Request[CreateAcce
 
 
 def delete_acl_config(services: Services, request: Request[DeleteAccessConfigRequestHeader]) -> Response:
-    """Take an account out."""
+    """Delete an account."""
     access_key = request.header.access_key
     failure = ResponseCode.DELETE_ACL_CONFIG_FAILED
     return _change(services, request, failure, lambda manager: manager.delete_account(access_key))
@@ -58,14 +58,14 @@ def update_global_white_addrs_config(
     """Replace the global white list of a file."""
     header, failure = request.header, ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED
     if not header.global_white_addrs:
-        raise RemotingError(failure, "globalWhiteAddrs is empty; to have none, edit the file")
+        raise RemotingError(failure, "globalWhiteAddrs is empty; to delete the list, edit the file")
     addresses = _split_outside_braces(header.global_white_addrs)
     path = header.acl_file_full_path
     return _change(services, request, failure, lambda manager: manager.update_global_white_addresses(addresses, path))
 
 
 def _split_outside_braces(text: str) -> list[str]:
-    """The parts between the commas behind which the next brace, if there is one, opens."""
+    """Split at the commas outside braces: those after which the next brace, if any, is an opening one."""
     parts: list[str] = []
     end, brace = len(text), ""
     for match in reversed(list(_COMMA_OR_BRACE.finditer(text))):
@@ -78,7 +78,7 @@ def _split_outside_braces(text: str) -> list[str]:
 
 
 def get_broker_cluster_acl_info(services: Services, request: Request[NoHeader]) -> Response:
-    """How new the files are."""
+    """Return the versions of the ACL files."""
     manager, config = _manager(services, ResponseCode.SYSTEM_ERROR), services.config
     return Response(
         0,
@@ -90,7 +90,7 @@ def get_broker_cluster_acl_info(services: Services, request: Request[NoHeader]) 
 
 
 def get_broker_cluster_acl_config(services: Services, request: Request[NoHeader]) -> Response:
-    """All rules, secrets too: tools show and edit them."""
+    """Return all rules including secrets, because tools show and edit them."""
     manager = _manager(services, ResponseCode.SYSTEM_ERROR)
     names = ("accessKey", "secretKey", "whiteRemoteAddress", "defaultTopicPerm", "defaultGroupPerm")
     accounts = [

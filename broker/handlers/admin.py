@@ -1,4 +1,4 @@
-"""The broker as a whole: its config, its state, its statistics, its files."""
+"""Requests about the broker itself: its config, state, statistics and files."""
 
 import logging
 
@@ -23,11 +23,11 @@ from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_STRUCT
 log = logging.getLogger("broker")
 
 QUEUE_UNITS_MAX = 1000
-"""Units in one answer to QUERY_CONSUME_QUEUE."""
+"""Maximum units in one answer to QUERY_CONSUME_QUEUE."""
 
 
 def update_broker_config(services: Services, request: Request[NoHeader]) -> Response:
-    """All keys of the body or none, checked as at start. They hold until the broker stops: its file is its owner's."""
+    """Change config keys, all or none, checked as at start. They last until the broker stops; the file is not changed."""
     configs = (services.config, services.store.config)
     permission = services.config.broker_permission
     try:
@@ -49,10 +49,10 @@ def update_broker_config(services: Services, request: Request[NoHeader]) -> Resp
 
 
 def get_broker_config(services: Services, request: Request[NoHeader]) -> Response:
-    """Every key with its value, those included that have one value only."""
+    """Return every key with its value, including keys that support one value only."""
     properties = {key: value for key, (value, _) in FIXED_KEYS.items()}
     properties |= to_properties((services.config, services.store.config))
-    # What was left to be found out at start.
+    # Values that were determined at start because the config leaves them empty.
     host, _, port = services.broker_address.rpartition(":")
     found = {"brokerIP1": host, "brokerIP2": host, "advertisedPort": port}
     found["storePathCommitLog"] = services.store.config.commit_log_directory
@@ -62,12 +62,12 @@ def get_broker_config(services: Services, request: Request[NoHeader]) -> Respons
 
 
 def get_broker_runtime_info(services: Services, request: Request[NoHeader]) -> Response:
-    """The table behind clusterList and brokerStatus."""
+    """Return the table used by clusterList and brokerStatus."""
     return Response(body=encode_body(KVTable(runtime_info(services))))
 
 
 def view_broker_stats_data(services: Services, request: Request[BrokerStatsRequestHeader]) -> Response:
-    """One statistic over a minute, an hour, a day. Tools ask for many that do not exist."""
+    """Return one statistic over a minute, an hour and a day. Tools ask for many that do not exist."""
     name, key = request.header.stats_name, request.header.stats_key
     item = services.stats.item(name, key)
     if item is None:
@@ -76,30 +76,30 @@ def view_broker_stats_data(services: Services, request: Request[BrokerStatsReque
 
 
 def get_all_delay_offset(services: Services, request: Request[NoHeader]) -> Response:
-    """What a slave asks for; levels are bare keys, as Apache writes them."""
+    """Return the offsets of the delay levels for a slave; levels are unquoted keys, as Apache writes them."""
     rows = ((b"%d" % level, next_offset) for level, next_offset in services.schedule.encode()["offsetTable"].items())
     return Response(body=fastjson.dumps({"offsetTable": fastjson.object_map(rows)}))
 
 
 def get_timer_check_point(services: Services, request: Request[NoHeader]) -> Response:
-    """What a slave of 5.x asks for: the 56 bytes of `config/timercheck`."""
+    """Return the 56 bytes of `config/timercheck` for a slave of 5.x."""
     return Response(body=timer_checkpoint(services))
 
 
 def get_timer_metrics(services: Services, request: Request[NoHeader]) -> Response:
-    """What a slave of 5.x asks for: how many messages wait, by topic."""
+    """Return the number of waiting timer messages by topic for a slave of 5.x."""
     return Response(body=encode_body(timer_metrics(services)))
 
 
 def query_consume_queue(services: Services, request: Request[QueryConsumeQueueRequestHeader]) -> Response:
-    """Units of a queue as they are on the disk."""
+    """Return units of a queue as stored on disk."""
     header = request.header
     queue = services.store.queue(header.topic, header.queue_id)
     if queue is None:
         raise RemotingError(ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{header.topic} is not exist!")
     body: dict[str, object] = {"maxQueueIndex": queue.max_offset, "minQueueIndex": queue.min_offset}
     if not queue.min_offset <= header.index < queue.max_offset:
-        # As Apache: code 0 and no body. The range, so that the next question can be right.
+        # As Apache: code 0 without a body. The remark has the valid range.
         remark = f"Index {header.index} of {header.queue_id}@{header.topic} is not in {queue.min_offset}..{queue.max_offset}"
         return Response(remark=remark)
     if header.consumer_group:
@@ -117,13 +117,13 @@ def query_consume_queue(services: Services, request: Request[QueryConsumeQueueRe
 
 
 def clean_expired_consume_queue(services: Services, request: Request[NoHeader]) -> Response:
-    """Delete what of the queues has no record in the log any more."""
+    """Delete queue files whose records are no longer in the log."""
     services.store.clean()
     return Response()
 
 
 def delete_expired_commit_log(services: Services, request: Request[NoHeader]) -> Response:
-    """Delete expired files of the log now, whatever the hour."""
+    """Delete expired log files now, regardless of deleteWhen."""
     services.store.clean(manual=True)
     return Response()
 

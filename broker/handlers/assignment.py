@@ -1,7 +1,7 @@
-"""Which queues a consumer has, where the broker says so (clients with clientRebalance off), and whether it pops from them.
+"""Queue allocation by the broker (for clients with clientRebalance off), and the choice between pull and pop mode.
 
-The queues of a topic may lie on many brokers; the name server knows them. Without one, or when it does not answer, this
-broker's are all.
+A topic may have queues on several brokers, which are found by the name server. Without name server, or when none answers,
+only the queues of this broker are used.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ BROADCASTING: Final = "BROADCASTING"
 
 
 def query_assignment(services: Services, request: Request[NoHeader]) -> Deferred:
-    """The client's share of a topic's queues. No set at all means that it keeps what it has."""
+    """Return the client's share of a topic's queues. An answer without a set means that it keeps its present queues."""
     asked = request_body(request, QueryAssignmentRequestBody)
     deferred = Deferred()
 
@@ -50,7 +50,7 @@ def _failed(deferred: Deferred, done: "asyncio.Task[None]") -> None:
 
 
 async def _queues_of(services: Services, topic: str) -> list[MessageQueue]:
-    """The queues that can be read, by broker and number."""
+    """Return the readable queues of a topic, ordered by broker and queue id."""
     route = await services.registration.route_of(topic)
     if route is not None:
         counts = {data.broker_name: data.read_queue_nums for data in route.queue_datas if data.perm & PERM_READ}
@@ -92,7 +92,7 @@ def _mode(services: Services, topic: str, group: str) -> tuple[str, int]:
 
 
 def set_message_request_mode(services: Services, request: Request[NoHeader]) -> Response | Deferred:
-    """Have a group pop from a topic, or pull again (`mqadmin setConsumeMode`)."""
+    """Set a group to pop or to pull from a topic (`mqadmin setConsumeMode`)."""
     asked = request_body(request, MessageRequestMode)
     if asked.topic.startswith(RETRY_PREFIX):
         raise RemotingError(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
@@ -101,13 +101,13 @@ def set_message_request_mode(services: Services, request: Request[NoHeader]) -> 
     if services.groups.find(asked.consumer_group) is None:
         raise RemotingError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist")
     if asked.mode not in MODES:
-        raise RemotingError(ResponseCode.INVALID_PARAMETER, f"mode {asked.mode!r} is none of {', '.join(MODES)}")
+        raise RemotingError(ResponseCode.INVALID_PARAMETER, f"mode {asked.mode!r}: expected one of {', '.join(MODES)}")
     services.request_modes.set(asked)
     return when_written(Response(), services.request_modes.unwritten(), services.groups.unwritten(asked.consumer_group))
 
 
 def get_all_message_request_mode(services: Services, request: Request[NoHeader]) -> Response:
-    """The whole table."""
+    """Return the whole table."""
     return Response(body=encode_body(services.request_modes.encode()))
 
 

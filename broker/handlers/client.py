@@ -1,4 +1,4 @@
-"""Life of clients: heartbeats, goodbyes, who is in a group."""
+"""Client life cycle: HEART_BEAT, UNREGISTER_CLIENT, members of a group, CHECK_CLIENT_CONFIG."""
 
 from pocketmq.broker.clients.client_registry import NAME_SIZE_MAX
 from pocketmq.broker.filter.consumer_filter import compile_subscription
@@ -16,9 +16,10 @@ from pocketmq.remoting.headers.consumer import ConsumerGroupRequestHeader, Unreg
 
 
 def heart_beat(services: Services, request: Request[NoHeader]) -> Response | Deferred:
-    """Refresh a client in all its groups; a group's first heartbeat makes its config and its retry topic, with its route.
+    """Refresh a client in all its groups. The first heartbeat of a group creates its config and its retry topic.
 
-    Answered when both are on the disk. A group for which there is no room is refused, after the others are served.
+    The answer comes once both are on disk and the topic is registered. If a group exceeds a limit, the heartbeat is refused
+    after its other groups are handled.
     """
     data = request_body(request, HeartbeatData)
     _check_limits(services, data)
@@ -30,7 +31,7 @@ def heart_beat(services: Services, request: Request[NoHeader]) -> Response | Def
     for consumer in data.consumer_data_set:
         is_new = consumer.group_name not in services.groups.table
         if is_new and not has_room:
-            continue  # a thousand refusals would cost as much as a thousand groups
+            continue  # refuse only once: each refusal costs as much as a group
         try:
             group_config = services.groups.find(consumer.group_name)
         except RemotingError as error:
@@ -60,7 +61,7 @@ def heart_beat(services: Services, request: Request[NoHeader]) -> Response | Def
 
 
 def _check_limits(services: Services, data: HeartbeatData) -> None:
-    """Raises RemotingError for a heartbeat that says more than is kept of one client."""
+    """Raises RemotingError for a heartbeat beyond the limits of a client."""
     config = services.config
     names = [one.group_name for one in data.consumer_data_set] + [one.group_name for one in data.producer_data_set]
     subscription_count = sum(len(consumer.subscription_data_set) for consumer in data.consumer_data_set)
@@ -76,7 +77,7 @@ def _check_limits(services: Services, data: HeartbeatData) -> None:
 
 
 def unregister_client(services: Services, request: Request[UnregisterClientRequestHeader]) -> Response:
-    """A client leaves a group."""
+    """Remove a client from a producer group, a consumer group or both."""
     header = request.header
     if header.producer_group is not None:
         services.clients.unregister_producer(header.producer_group, request.channel)
@@ -86,7 +87,7 @@ def unregister_client(services: Services, request: Request[UnregisterClientReque
 
 
 def get_consumer_list_by_group(services: Services, request: Request[ConsumerGroupRequestHeader]) -> Response:
-    """The ids of a group's consumers, by which they share out the queues."""
+    """Return the ids of a group's consumers, from which clients compute the queue allocation."""
     group = services.clients.consumer_group(request.header.consumer_group)
     if group is None:
         remark = f"no consumer for this group, {request.header.consumer_group}"
@@ -95,7 +96,7 @@ def get_consumer_list_by_group(services: Services, request: Request[ConsumerGrou
 
 
 def check_client_config(services: Services, request: Request[NoHeader]) -> Response:
-    """Whether this broker can filter as a consumer wants; asked before the consumer starts."""
+    """Check that a consumer's subscription is valid here; consumers call this before they start."""
     subscription = request_body(request, CheckClientRequestBody).subscription_data
     if subscription is None:
         return Response()

@@ -1,4 +1,4 @@
-"""The broker's message time: read it; move it, where the broker was started for tests (`--test-clock`)."""
+"""READ_CLOCK and ADVANCE_CLOCK: the broker's message time, which can be advanced in brokers started with `--test-clock`."""
 
 import logging
 from functools import partial
@@ -15,25 +15,25 @@ from pocketmq.runtime.clock import VirtualClock
 log = logging.getLogger("broker")
 
 ADVANCE_MAX_MS: Final = 100 * 365 * 86_400_000
-"""A century at once."""
-_LOOK_AGAIN_S: Final = 0.001
+"""Maximum of one advance: a century."""
+_POLL_S: Final = 0.001
 _SETTLE_MAX_S: Final = 20.0
 
 
 def read_clock(services: Services, request: Request[NoHeader]) -> Response:
-    """What time it is for messages."""
+    """Return the message time."""
     return _answer(services)
 
 
 def advance_clock(services: Services, request: Request[AdvanceClockRequestHeader]) -> Response | Deferred:
-    """Let message time pass. Answered when all that came due is in its topic, so that a test need not wait for it."""
+    """Advance message time. The answer comes once all messages then due are delivered, so that tests need not wait."""
     clock, ms = services.clock, request.header.ms
     if not isinstance(clock, VirtualClock):
-        remark = "this broker's time is the machine's: only one that was started with --test-clock can be advanced"
+        remark = "the clock can be advanced only in a broker started with --test-clock"
         raise RemotingError(ResponseCode.NO_PERMISSION, remark)
     if not 0 <= ms <= ADVANCE_MAX_MS:
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"ms={ms}: time passes by 0 to {ADVANCE_MAX_MS} ms at once")
-    log.info("%s lets %d ms pass", request.channel.remote_address, ms)
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"ms={ms}: expected 0 to {ADVANCE_MAX_MS}")
+    log.info("%s advances the clock by %d ms", request.channel.remote_address, ms)
     clock.advance(ms)
     answer = Deferred()
     services.timers.after(0, partial(_answer_when_settled, services, answer, clock.monotonic() + _SETTLE_MAX_S))
@@ -44,9 +44,9 @@ def _answer_when_settled(services: Services, answer: Deferred, deadline_s: float
     timers_idle = services.timer_messages.is_idle or not services.delivery_times.is_enabled
     is_idle = timers_idle and services.schedule.is_idle and services.transactions.is_idle
     if not is_idle and services.clock.monotonic() < deadline_s:
-        services.timers.after(_LOOK_AGAIN_S, partial(_answer_when_settled, services, answer, deadline_s))
+        services.timers.after(_POLL_S, partial(_answer_when_settled, services, answer, deadline_s))
     else:
-        services.turn.run()  # to the queues, and to whoever waits for them
+        services.turn.run()  # dispatch to the queues and wake held requests before answering
         answer.complete(_answer(services))
 
 

@@ -1,4 +1,4 @@
-"""What pulls and pops have in common: may this group read this topic here, and which of its messages does it want."""
+"""Checks and filters shared by pulls and pops: permissions of broker, group and topic, and the wanted messages."""
 
 from typing import NoReturn
 
@@ -14,18 +14,18 @@ from pocketmq.runtime.peer_text import QUOTE_SIZE_MAX
 
 
 def forbid(remark: str) -> NoReturn:
-    """Refuse what may not be."""
+    """Raise RemotingError NO_PERMISSION."""
     raise RemotingError(ResponseCode.NO_PERMISSION, remark)
 
 
 def check_broker(services: Services, verb: str) -> None:
-    """Whether the broker may be read at all. Raises RemotingError."""
+    """Raises RemotingError when brokerPermission forbids reading."""
     if not services.config.broker_permission & PERM_READ:
         forbid(f"the broker[{services.broker_address}] {verb} message is forbidden")
 
 
 def check_group(services: Services, group: str) -> SubscriptionGroupConfig:
-    """A group that may consume; made where autoCreateSubscriptionGroup is on. Raises RemotingError."""
+    """Return the config of a group that may consume, created if autoCreateSubscriptionGroup is on. Raises RemotingError."""
     group_config = services.groups.get(group) or services.groups.find(group)
     if group_config is None:
         remark = f"subscription group [{group}] does not exist (autoCreateSubscriptionGroup=false)"
@@ -36,7 +36,7 @@ def check_group(services: Services, group: str) -> SubscriptionGroupConfig:
 
 
 def check_topic(services: Services, topic: str, verb: str) -> TopicConfig:
-    """A topic that may be read. Raises RemotingError."""
+    """Return the config of a topic that may be read. Raises RemotingError."""
     topic_config = find_topic(services, topic)
     if not topic_config.perm & PERM_READ:
         forbid(f"the topic[{topic}] {verb} message is forbidden")
@@ -44,7 +44,7 @@ def check_topic(services: Services, topic: str, verb: str) -> TopicConfig:
 
 
 def find_topic(services: Services, topic: str) -> TopicConfig:
-    """Raises RemotingError for one that is not there."""
+    """Return the config of a topic. Raises RemotingError when it does not exist."""
     topic_config = services.topics.get(topic)
     if topic_config is None:
         raise RemotingError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
@@ -52,12 +52,12 @@ def find_topic(services: Services, topic: str) -> TopicConfig:
 
 
 def no_queue(topic: str, queue_id: int, topic_config: TopicConfig) -> str:
-    """What is said of a queue that the topic does not have."""
+    """Return the remark for a queue that the topic does not have."""
     return f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{topic_config.read_queue_nums}]"
 
 
 def wanted(services: Services, expression_type: str | None, expression: str | None) -> Wanted:
-    """The filter that a request brings along. Raises RemotingError."""
+    """Return the filter of a request's own subscription. Raises RemotingError."""
     is_tag = is_tag_type(expression_type)
     if not is_tag and not services.config.enable_property_filter:
         raise RemotingError(ResponseCode.SYSTEM_ERROR, refusal(expression_type))

@@ -1,7 +1,7 @@
-"""Our own requests about delayed messages: see them, count them, cancel one, have one delivered now.
+"""PocketMQ's own requests about delayed messages: list and count them, cancel one, deliver one now.
 
-A message is named by the physical offset of its record, which QUERY_DELAYED tells. Cancelled is a timer message by another
-message, as a recall does it, and a message of a level by a note in `config/delayCancelled.json`.
+A message is identified by the physical offset of its record, which QUERY_DELAYED returns. A timer message is cancelled by a
+further message, as in a recall; a message of a delay level by an entry in `config/delayCancelled.json`.
 """
 
 import logging
@@ -29,7 +29,7 @@ log = logging.getLogger("broker")
 
 
 def query_delayed(services: Services, request: Request[QueryDelayedRequestHeader]) -> Response:
-    """Some messages by due time, and the cursor to go on with; the last answer has none."""
+    """Return a page of messages by due time, and the cursor of the next page; the last page has no cursor."""
     header, query = request.header, services.delay_query
     wanted = Wanted(header.topic, header.key, header.msg_id, header.begin_timestamp, min(header.end_timestamp, 1 << 62))
     count_max = min(max(header.max_num, 1), DETAILED_MAX if header.detailed else PAGE_MAX)
@@ -39,7 +39,7 @@ def query_delayed(services: Services, request: Request[QueryDelayedRequestHeader
 
 
 def count_delayed(services: Services, request: Request[CountDelayedRequestHeader]) -> Response:
-    """Messages by the hour in which they are due."""
+    """Return the number of messages by the hour in which they are due."""
     header = request.header
     wanted = Wanted(header.topic, None, None, header.begin_timestamp, min(header.end_timestamp, 1 << 62))
     counts, cursor = services.delay_query.count(wanted, _cursor(header.cursor))
@@ -58,7 +58,7 @@ def _cursor_header(cursor: Place | None) -> CursorResponseHeader:
 
 
 def cancel_delayed(services: Services, request: Request[DelayedMessageRequestHeader]) -> Response | Deferred:
-    """One message is never delivered; known to be so when this is answered, whatever happens to the broker then."""
+    """Cancel a message. Once this is answered, the message is never delivered, even after a crash."""
     pending = _pending(services, request.header.physical_offset)
     entry, answer = pending.entry, Response(header=DelayedMessageResponseHeader(pending.msg_id))
     log.info("%s cancels %s of %s", request.channel.remote_address, pending.msg_id, pending.topic)
@@ -75,10 +75,10 @@ def cancel_delayed(services: Services, request: Request[DelayedMessageRequestHea
 
 
 def deliver_delayed_now(services: Services, request: Request[DelayedMessageRequestHeader]) -> Response | Deferred:
-    """One message is delivered now, and not again when it is due. A crash in between may deliver it twice, never not."""
+    """Deliver a message now, and not again when it is due. A crash in between may deliver it twice, but never loses it."""
     pending = _pending(services, request.header.physical_offset)
     entry = pending.entry
-    log.info("%s has %s of %s delivered now", request.channel.remote_address, pending.msg_id, pending.topic)
+    log.info("%s delivers %s of %s early", request.channel.remote_address, pending.msg_id, pending.topic)
     view = services.store.message_at(pending.record.physical_offset)
     assert view is not None, "the record was read just now"
     try:
@@ -100,14 +100,15 @@ def _pending(services: Services, physical_offset: int) -> Pending:
     pending = services.delay_query.find(physical_offset)
     if pending is None:
         remark = (
-            f"no message is pending at physical offset {physical_offset}: it is delivered or cancelled, or never was there"
+            f"no message is pending at physical offset {physical_offset}: it was delivered or cancelled, or never existed"
         )
         raise RemotingError(ResponseCode.QUERY_NOT_FOUND, remark)
     return pending
 
 
 def _put_cancelling(services: Services, pending: Pending, host: bytes) -> PutResult:
-    """Put what cancels a timer message. One without a unique key is named by its place, which only this broker knows."""
+    """Put the message that cancels a timer message. Without a unique key the latter is identified by its physical offset,
+    which only this broker understands."""
     properties = pending.properties
     unique_key = properties.get(UNIQ_KEY)
     if unique_key:

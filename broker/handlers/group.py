@@ -1,4 +1,4 @@
-"""Consumer and producer groups: their configs, who is in them, how far they are."""
+"""Consumer and producer groups: their configs, connections and consumer offsets."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -38,12 +38,12 @@ from pocketmq.remoting.headers.consumer import (
 
 
 def update_and_create_subscription_group(services: Services, request: Request[NoHeader]) -> Response | Deferred:
-    """Create or replace a group. Answered when that is on the disk."""
+    """Create or replace a group. The answer comes once it is on disk."""
     return _update(services, [request_body(request, SubscriptionGroupConfig)])
 
 
 def update_and_create_subscription_group_list(services: Services, request: Request[NoHeader]) -> Response | Deferred:
-    """The same of many (5.x)."""
+    """Create or replace many groups (5.x)."""
     return _update(services, request_body(request, SubscriptionGroupList).group_config_list)
 
 
@@ -55,14 +55,14 @@ def _update(services: Services, configs: Sequence[SubscriptionGroupConfig]) -> R
 
 
 def get_all_subscription_group_config(services: Services, request: Request[NoHeader]) -> Response:
-    """The whole table; 5.x's paging fields are ignored."""
+    """Return the whole table; 5.x's paging fields are ignored."""
     groups = services.groups
     body = {"dataVersion": groups.version(), "subscriptionGroupTable": groups.table.encoded()}
     return Response(body=encode_body(body))
 
 
 def get_subscription_group_config(services: Services, request: Request[GroupRequestHeader]) -> Response:
-    """For 5.x's tools and its proxy. A group that may be made at its first use is made: the proxy asks before any use."""
+    """Return a group's config for 5.x's tools and proxy. A missing group is created if allowed: the proxy asks first."""
     group = request.header.group
     found = services.groups.find(group)
     if found is None:
@@ -73,7 +73,7 @@ def get_subscription_group_config(services: Services, request: Request[GroupRequ
 def delete_subscription_group(
     services: Services, request: Request[DeleteSubscriptionGroupRequestHeader]
 ) -> Response | Deferred:
-    """Success also for a group that is not there. removeOffset is 4.9's word, cleanOffset 5.x's."""
+    """Delete a group; a missing group is a success, too. Its offsets go on removeOffset (4.9) or cleanOffset (5.x)."""
     header = request.header
     services.groups.delete(header.group_name)
     if header.remove_offset or header.clean_offset:
@@ -81,7 +81,7 @@ def delete_subscription_group(
     return when_written(Response(), services.groups.unwritten(header.group_name))
 
 
-# --- who is in them -------------------------------------------------------------------------------------------------
+# --- connections ----------------------------------------------------------------------------------------------------
 
 
 def _connections(clients: Iterable[ClientChannelInfo]) -> list[Connection]:
@@ -89,7 +89,7 @@ def _connections(clients: Iterable[ClientChannelInfo]) -> list[Connection]:
 
 
 def get_consumer_connection_list(services: Services, request: Request[ConsumerGroupRequestHeader]) -> Response:
-    """The clients of a group and what they subscribe to; 206 when nobody is there."""
+    """Return the clients of a group and their subscriptions; code 206 when no client is connected."""
     info = online_group(services, request.header.consumer_group)
     body = {
         "connectionSet": _connections(info.clients.values()),
@@ -102,7 +102,7 @@ def get_consumer_connection_list(services: Services, request: Request[ConsumerGr
 
 
 def online_group(services: Services, group: str) -> ConsumerGroupInfo:
-    """The group's clients. Raises RemotingError 206 when there are none."""
+    """Return a connected group. Raises RemotingError with code 206 when no client is connected."""
     info = services.clients.consumer_group(group)
     if info is None:
         raise RemotingError(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
@@ -110,7 +110,7 @@ def online_group(services: Services, group: str) -> ConsumerGroupInfo:
 
 
 def get_producer_connection_list(services: Services, request: Request[ProducerGroupRequestHeader]) -> Response:
-    """The clients of a producer group."""
+    """Return the clients of a producer group."""
     group = request.header.producer_group
     clients = services.clients.producer_clients(group)
     if not clients:
@@ -119,9 +119,9 @@ def get_producer_connection_list(services: Services, request: Request[ProducerGr
 
 
 def get_all_producer_info(services: Services, request: Request[NoHeader]) -> Response:
-    """All producers by group."""
+    """Return all producers by group."""
     clock = services.clock
-    # Heartbeats are kept in monotonic time; tools want the calendar.
+    # Heartbeat times are monotonic; tools expect calendar time.
     epoch_ms = clock.message_time_ms() - clock.monotonic() * 1000
 
     def row(client: ClientChannelInfo) -> dict[str, Any]:
@@ -137,11 +137,11 @@ def get_all_producer_info(services: Services, request: Request[NoHeader]) -> Res
     return Response(body=encode_body({"data": data}))
 
 
-# --- how far they are -----------------------------------------------------------------------------------------------
+# --- consumer offsets -----------------------------------------------------------------------------------------------
 
 
 def get_all_consumer_offset(services: Services, request: Request[NoHeader]) -> Response:
-    """What a slave asks for; queue ids are bare keys, as Apache writes them."""
+    """Return all consumer offsets for a slave; queue ids are unquoted keys, as Apache writes them."""
     encode = msgspec.json.encode
     rows = [
         b"%b:{%b}" % (encode(key), b",".join([b"%d:%d" % row for row in queues.items()]))
@@ -151,14 +151,14 @@ def get_all_consumer_offset(services: Services, request: Request[NoHeader]) -> R
 
 
 def get_consume_stats(services: Services, request: Request[ConsumeStatsRequestHeader]) -> Response:
-    """How far a group is in one topic, or in all in which it has offsets."""
+    """Return the progress of a group in one topic, or in all topics in which it has offsets."""
     group, topic = request.header.consumer_group, request.header.topic
     topics = [topic] if topic else services.offsets.topics_of(group)
     return Response(body=fastjson.dumps(_consume_stats(services, group, topics)[0]))
 
 
 def _consume_stats(services: Services, group: str, topics: Iterable[str]) -> tuple[dict[str, Any], int, int]:
-    """ConsumeStats of `group` in `topics`, how many messages it is behind, and how many of these its consumers have."""
+    """Return ConsumeStats of `group` in `topics`, its lag in messages, and how many of these are in flight."""
     tps = 0.0
     rows: list[tuple[bytes, Any]] = []
     for name in topics:
@@ -172,7 +172,7 @@ def _consume_stats(services: Services, group: str, topics: Iterable[str]) -> tup
 
 
 def get_broker_consume_stats(services: Services, request: Request[BrokerConsumeStatsRequestHeader]) -> Response:
-    """How far every group is, in each of its topics by itself."""
+    """Return the progress of every group, separately for each of its topics."""
     groups = []
     total_behind = total_in_flight = 0
     topics_of: dict[str, list[str]] = {}
@@ -195,7 +195,7 @@ def get_broker_consume_stats(services: Services, request: Request[BrokerConsumeS
 
 
 def _consume_offsets(services: Services, group: str, topic: str) -> Iterator[tuple[bytes, Any]]:
-    """A row a read queue; none for a topic that is not there, or that the group, being online, does not subscribe to."""
+    """Yield a row per read queue; no rows for a missing topic, or one to which the connected group does not subscribe."""
     config = services.topics.get(topic)
     info = services.clients.consumer_group(group)
     if config is None or (info is not None and info.subscriptions and topic not in info.subscriptions):
@@ -217,22 +217,22 @@ def _consume_offsets(services: Services, group: str, topic: str) -> Iterator[tup
 
 
 def query_topics_by_consumer(services: Services, request: Request[GroupRequestHeader]) -> Response:
-    """The topics in which a group has offsets."""
+    """Return the topics in which a group has offsets."""
     topics = sorted(services.offsets.topics_of(request.header.group))
     return Response(body=encode_body(TopicList(topics, services.broker_address)))
 
 
 def query_subscription_by_consumer(services: Services, request: Request[TopicAndGroupRequestHeader]) -> Response:
-    """What a group that is online wants of a topic; null if nothing."""
+    """Return a connected group's subscription to a topic, or null."""
     group, topic = request.header.group, request.header.topic
     found = services.clients.find_subscription(group, topic)
     return Response(body=encode_body({"group": group, "subscriptionData": found, "topic": topic}))
 
 
 def clone_group_offset(services: Services, request: Request[CloneGroupOffsetRequestHeader]) -> Response:
-    """Let a group be where another is. Success also where there is nothing to copy, as in Apache.
+    """Copy the offsets of one group to another. Success even if there is nothing to copy, as in Apache.
 
-    Topics that are not there are passed over, and unless `offline` what the source, being online, no longer subscribes.
+    Missing topics are skipped and, unless `offline`, topics to which the connected source group no longer subscribes.
     """
     header, clients, offsets = request.header, services.clients, services.offsets
     source = header.src_group
@@ -246,7 +246,7 @@ def clone_group_offset(services: Services, request: Request[CloneGroupOffsetRequ
 
 
 def query_consume_time_span(services: Services, request: Request[TopicAndGroupRequestHeader]) -> Response:
-    """Store times of the first, the last and the last consumed message of each queue."""
+    """Return the store times of the first, last and last consumed message of each queue."""
     topic, group = request.header.topic, request.header.group
     config = services.topics.get(topic)
     if config is None:
@@ -275,7 +275,7 @@ def query_consume_time_span(services: Services, request: Request[TopicAndGroupRe
 
 
 def _time_text(time_ms: int) -> str:
-    """Java's UtilAll.timeMillisToHumanString2 with its separators: `2026-11-21#03:00:38:598`."""
+    """Format a time as Java's UtilAll.timeMillisToHumanString2, with its separators: `2026-11-21#03:00:38:598`."""
     moment = datetime.fromtimestamp(max(time_ms, 0) / 1000)
     return f"{moment:%Y-%m-%d#%H:%M:%S}:{max(time_ms, 0) % 1000:03d}"
 

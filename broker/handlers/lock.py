@@ -1,4 +1,4 @@
-"""Locks on queues for consumers that read in order."""
+"""LOCK_BATCH_MQ and UNLOCK_BATCH_MQ: queue locks of consumers that consume in order."""
 
 from pocketmq.broker.services import Services
 from pocketmq.remoting.bodies import LockBatchBody, LockOkBody, encode_body
@@ -9,14 +9,14 @@ from pocketmq.remoting.header import NoHeader
 
 
 def lock_batch_mq(services: Services, request: Request[NoHeader]) -> Response:
-    """Lock what can be locked; the answer lists the queues that the client holds now."""
+    """Lock the queues that can be locked; the answer lists those that the client now holds."""
     body = request_body(request, LockBatchBody)
     locked = services.locks.lock_batch(body.consumer_group, body.mq_set, body.client_id)
     return Response(body=encode_body(LockOkBody(locked)))
 
 
 def unlock_batch_mq(services: Services, request: Request[NoHeader]) -> Response:
-    """Free the queues that the client holds."""
+    """Unlock the queues that the client holds."""
     body = request_body(request, LockBatchBody)
     services.locks.unlock_batch(body.consumer_group, body.mq_set, body.client_id)
     return Response()

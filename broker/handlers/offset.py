@@ -1,4 +1,4 @@
-"""Consumer offsets, and the first and last offsets of queues."""
+"""Consumer offsets, minimum and maximum offsets of queues, and offsets by time."""
 
 from pocketmq.broker.services import Services
 from pocketmq.broker.tables.subscription_group import group_problem
@@ -17,10 +17,10 @@ from pocketmq.store.queue.time_search import Boundary
 
 
 def query_consumer_offset(services: Services, request: Request[QueryConsumerOffsetRequestHeader]) -> Response:
-    """How far a group is. A new group on a queue whose first message is still in memory begins at 0, as in Apache.
+    """Return a consumer offset. As in Apache it is 0 for a new group on a queue whose first message is still in memory.
 
-    Else, and where it wants no such 0 (5.x: setZeroIfNotFound), it is told so (22): it begins where its own consumeFromWhere
-    says.
+    Otherwise, or if the client does not want such a 0 (5.x: setZeroIfNotFound), the answer is QUERY_NOT_FOUND (22), and the
+    client starts according to its consumeFromWhere.
     """
     header = request.header
     consumer_offset = services.offsets.query(header.consumer_group, header.topic, header.queue_id)
@@ -38,7 +38,7 @@ def query_consumer_offset(services: Services, request: Request[QueryConsumerOffs
 
 
 def _is_on_disk(services: Services, topic: str, queue_id: int) -> bool:
-    """Whether message 0 lies so far back that reading it would go to the disk (accessMessageInMemoryMaxRatio)."""
+    """Whether message 0 is so old that it must be read from disk (accessMessageInMemoryMaxRatio)."""
     queue = services.store.queue(topic, queue_id)
     unit = None if queue is None else queue.unit_at(0)
     if unit is None:
@@ -47,8 +47,8 @@ def _is_on_disk(services: Services, topic: str, queue_id: int) -> bool:
 
 
 def update_consumer_offset(services: Services, request: Request[UpdateConsumerOffsetRequestHeader]) -> Response:
-    """A group tells how far it is; going back is allowed. Refused for a topic that is not there (as in 5.x) or a queue that
-    it does not have: nothing would ever delete that offset."""
+    """Commit a consumer offset; a lower one than before is allowed. Refused for an unknown topic (as in 5.x) or queue,
+    because nothing would ever delete that offset."""
     header = request.header
     topic, queue_id = header.topic, header.queue_id
     topic_config = services.topics.get(topic)
@@ -68,30 +68,30 @@ def update_consumer_offset(services: Services, request: Request[UpdateConsumerOf
 
 
 def search_offset_by_timestamp(services: Services, request: Request[SearchOffsetRequestHeader]) -> Response:
-    """By 5.x's rule for a client that names a boundary; else by 4.9.4's, which knows none: the nearest message."""
+    """Return the offset for a time: by 5.x's rule if the client names a boundary, else by 4.9.4's, the nearest message."""
     header = request.header
     boundary = None
     if header.boundary_type is not None:
-        # As in 5.x, whatever is not UPPER is LOWER.
+        # As in 5.x, any value other than UPPER means LOWER.
         boundary = Boundary.UPPER if header.boundary_type.upper() == "UPPER" else Boundary.LOWER
     found = services.store.offset_by_time(header.topic, header.queue_id, header.timestamp, boundary)
     return Response(header=OffsetResponseHeader(found))
 
 
 def get_max_offset(services: Services, request: Request[QueueRequestHeader]) -> Response:
-    """The offset of the message that will come next; 0 for a queue that nobody wrote to."""
+    """Return the offset of the next message; 0 for a queue without messages."""
     header = request.header
     return Response(header=OffsetResponseHeader(services.store.max_offset(header.topic, header.queue_id)))
 
 
 def get_min_offset(services: Services, request: Request[QueueRequestHeader]) -> Response:
-    """The first offset that is still there; 0 for a queue that nobody wrote to, since Apache's look-up makes it."""
+    """Return the minimum offset of a queue; 0 for a queue not written yet, because Apache's look-up creates it."""
     header = request.header
     return Response(header=OffsetResponseHeader(max(services.store.min_offset(header.topic, header.queue_id), 0)))
 
 
 def get_earliest_msg_storetime(services: Services, request: Request[QueueRequestHeader]) -> Response:
-    """When the queue's first message was stored; -1 without one."""
+    """Return the store time of the queue's first message, or -1."""
     header = request.header
     return Response(header=TimestampResponseHeader(services.store.earliest_store_timestamp(header.topic, header.queue_id)))
 

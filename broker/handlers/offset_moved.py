@@ -1,6 +1,6 @@
-"""OFFSET_MOVED_EVENT: a message to whoever watches the cluster, each time a consumer's offset was out of range.
+"""OFFSET_MOVED_EVENT: a message stored for monitoring each time a consumer's offset was out of range.
 
-As 4.9.4 stores it (PullMessageProcessor.generateOffsetMovedEvent); `mqadmin startMonitoring` reads it.
+Its form is 4.9.4's (PullMessageProcessor.generateOffsetMovedEvent); `mqadmin startMonitoring` reads it.
 """
 
 import logging
@@ -20,7 +20,7 @@ _QUEUE_ID: Final = 0
 
 
 def store_offset_moved(services: Services, header: PullMessageRequestHeader, offset_new: int) -> None:
-    """Store that a pull of `header` was sent on to `offset_new`. A store that takes nothing now is no error for the pull."""
+    """Store the event that a pull was redirected to `offset_new`. If it cannot be stored, the pull is answered anyway."""
     queue = MessageQueue(services.config.broker_name, header.queue_id, header.topic)
     event = OffsetMovedEvent(header.consumer_group, queue, header.queue_offset, offset_new)
     properties = {KEYS: header.consumer_group, DELAY: "0", TAGS: header.consumer_group}
@@ -42,4 +42,4 @@ def store_offset_moved(services: Services, header: PullMessageRequestHeader, off
         services.putter.put(message)
     except RemotingError as error:
         log.debug("cannot store that the offset of %s moved: %s", header.consumer_group, error.remark)
-    services.turn.arm()  # a held pull is served behind this turn's dispatch
+    services.turn.arm()  # a held pull is served after this turn's DISPATCH phase

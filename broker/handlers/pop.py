@@ -1,6 +1,6 @@
-"""POP_MESSAGE and what clients do with what they popped: ack, change of the invisible time, peek, and waiting.
+"""POP_MESSAGE and related requests: acks, changes of the invisible time, peek, and NOTIFICATION.
 
-A client that pops tells its subscription with each pop; no heartbeat need come before.
+Each pop carries its own subscription, so that it needs no preceding heartbeat.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ from pocketmq.remoting.pop_bodies import BatchAck, BatchAckMessageRequestBody
 
 
 def pop_message(services: Services, request: Request[PopMessageRequestHeader]) -> Response | Deferred:
-    """Hand out messages, or hold the request until some come."""
+    """Return messages, or hold the request until some arrive."""
     header = request.header
     if services.pops.polling.is_stopped:
         raise RemotingError(ResponseCode.SERVICE_NOT_AVAILABLE, f"the broker[{services.broker_address}] is stopping")
@@ -45,7 +45,7 @@ def pop_message(services: Services, request: Request[PopMessageRequestHeader]) -
     if header.poll_time <= 0:
         return empty()
     if popped.is_behind:
-        _go_on(services, header)
+        _wake_waiting(services, header)
     held = _wait(services, services.pops.polling, request, partial(_pop_again, services, request), empty)
     return held or _empty(popped, ResponseCode.POLLING_FULL)
 
@@ -53,12 +53,12 @@ def pop_message(services: Services, request: Request[PopMessageRequestHeader]) -
 def _found(services: Services, popped: Popped) -> Response:
     header = popped.header
     if popped.rest:
-        _go_on(services, header)  # others that wait may have it
+        _wake_waiting(services, header)  # other waiting pops can take the rest
     return Response(ResponseCode.SUCCESS, popped.answer(), popped.views, "FOUND")
 
 
-def _go_on(services: Services, header: PopMessageRequestHeader) -> None:
-    """Have the pops that wait look again in the next turn."""
+def _wake_waiting(services: Services, header: PopMessageRequestHeader) -> None:
+    """Have the waiting pops tried again in the next turn."""
     services.pops.polling.look_at(header.topic, header.queue_id)
     services.turn.arm()
 
@@ -69,10 +69,10 @@ def _empty(popped: Popped, code: ResponseCode = ResponseCode.POLLING_TIMEOUT) ->
 
 def _pop_again(services: Services, request: Request[PopMessageRequestHeader]) -> Response | None:
     popped = services.pops.pop(request.header, _admit(services, request))
-    # Also for check points of the messages, which the turn has yet to dispatch.
+    # Also needed for the check points just put, which the turn must dispatch.
     services.turn.arm()
     if popped.is_behind and not popped.count:
-        _go_on(services, request.header)
+        _wake_waiting(services, request.header)
     return _found(services, popped) if popped.count else None
 
 
@@ -90,7 +90,7 @@ def _wait(
 
 
 def _admit(services: Services, request: Request[PopMessageRequestHeader]) -> Wanted:
-    """The checks of a pop in Apache's order, and its filter. Raises RemotingError."""
+    """Make the checks of a pop in Apache's order and return its filter. Raises RemotingError."""
     header = request.header
     if header.max_msg_nums > MESSAGES_MAX:
         remark = f"the broker[{services.broker_address}] pop message's num is greater than {MESSAGES_MAX}"
@@ -105,7 +105,7 @@ def _admit(services: Services, request: Request[PopMessageRequestHeader]) -> Wan
 def _check_place(
     services: Services, header: PopMessageRequestHeader | PeekMessageRequestHeader | NotificationRequestHeader
 ) -> None:
-    """Whether a group may read a queue, -1 for all of them. Raises RemotingError."""
+    """Raises RemotingError if a group may not read a queue (-1: all queues)."""
     check_broker(services, "pop")
     topic_config = check_topic(services, header.topic, "peeking")
     if header.queue_id >= topic_config.read_queue_nums:
@@ -113,11 +113,11 @@ def _check_place(
     check_group(services, header.consumer_group)
 
 
-# --- looking --------------------------------------------------------------------------------------------------------
+# --- peek and notification ------------------------------------------------------------------------------------------
 
 
 def peek_message(services: Services, request: Request[PeekMessageRequestHeader]) -> Response:
-    """What a pop would find. It stays where it is, and no handle comes with it."""
+    """Return the messages that a pop would return, without popping them and without handles."""
     header = request.header
     _check_place(services, header)
     asked = PopMessageRequestHeader(
@@ -129,7 +129,7 @@ def peek_message(services: Services, request: Request[PeekMessageRequestHeader])
 
 
 def notification(services: Services, request: Request[NotificationRequestHeader]) -> Response | Deferred:
-    """Whether a pop would find something; held until one would, or the time is over."""
+    """Return whether a pop would find messages; held until it would, or the time is over."""
     header = request.header
     _check_place(services, header)
     asked = PopMessageRequestHeader(
@@ -139,7 +139,7 @@ def notification(services: Services, request: Request[NotificationRequestHeader]
         return _has_message(True)
     if header.poll_time <= 0 or services.pops.notifications.is_stopped:
         return _has_message(False)
-    # Others were told of what came, and may not have taken it: the last answer looks again.
+    # Earlier messages were announced to other requests, which may not have taken them: check again at the end.
     empty = partial(_whether, services, asked)
     held = _wait(services, services.pops.notifications, request, partial(_notify, services, asked), empty)
     return held or Response(header=NotificationResponseHeader(False, True))
@@ -158,17 +158,17 @@ def _has_message(has_message: bool) -> Response:
 
 
 def polling_info(services: Services, request: Request[QueryConsumerOffsetRequestHeader]) -> Response:
-    """How many pops of a group wait at a queue."""
+    """Return the number of pops of a group that wait at a queue."""
     header = request.header
     key = header.topic, header.consumer_group, header.queue_id
     return Response(header=PollingInfoResponseHeader(services.pops.polling.waiting_at(key)))
 
 
-# --- what was popped ------------------------------------------------------------------------------------------------
+# --- popped messages ------------------------------------------------------------------------------------------------
 
 
 def ack_message(services: Services, request: Request[AckMessageRequestHeader]) -> Response | Deferred:
-    """One message is consumed."""
+    """Acknowledge one message."""
     header = request.header
     handle = _check_handle(services, header, is_end_legal=True)
     end_offset = services.pops.acknowledge(header.consumer_group, header.topic, header.queue_id, handle, [header.offset])
@@ -197,7 +197,7 @@ def _check_handle(
 
 
 def batch_ack_message(services: Services, request: Request[NoHeader]) -> Response | Deferred:
-    """Many messages are consumed. What does not fit is passed over, as in Apache: it is popped again."""
+    """Acknowledge many messages. Invalid entries are ignored, as in Apache: their messages are popped again."""
     body = request_body(request, BatchAckMessageRequestBody)
     if not body.acks:
         raise RemotingError(ResponseCode.NO_MESSAGE, "there is nothing to acknowledge")
@@ -210,7 +210,7 @@ def _acknowledge(services: Services, ack: BatchAck, broker_name: str) -> int:
     low, high = services.store.min_offset(topic, ack.q), services.store.max_offset(topic, ack.q)
     bits = int.from_bytes(ack.b, "little")
     if bits.bit_count() > MESSAGES_MAX:
-        return 0  # no check point has so many
+        return 0  # more than a check point can have
     offsets = [offset for offset in _set_bits(bits, ack.so) if low <= offset <= high]
     handle = Handle(ack.so, ack.pt, ack.it, ack.rq, ack.r, broker_name)
     if not offsets or not services.pops.is_ours(handle):
@@ -219,7 +219,7 @@ def _acknowledge(services: Services, ack: BatchAck, broker_name: str) -> int:
 
 
 def _set_bits(bits: int, start: int) -> Iterator[int]:
-    """The places of the bits that are set, counted from `start` on."""
+    """Yield the positions of the set bits, counted from `start`."""
     while bits:
         bit = (bits & -bits).bit_length() - 1
         yield start + bit
@@ -228,7 +228,7 @@ def _set_bits(bits: int, start: int) -> Iterator[int]:
 
 
 def change_invisible_time(services: Services, request: Request[ChangeInvisibleTimeRequestHeader]) -> Response:
-    """One message is wanted again, or longer: it is seen again some time from now."""
+    """Change the invisible time of a popped message, counted from now."""
     header = request.header
     handle = _check_handle(services, header, is_end_legal=False)
     pop_time_ms, invisible_time_ms = services.pops.change_invisible_time(

@@ -1,6 +1,6 @@
-"""PULL_MESSAGE and LITE_PULL_MESSAGE: checks, reading, and waiting for what is not there yet.
+"""PULL_MESSAGE and LITE_PULL_MESSAGE: checks, reading, and holding of pulls that find nothing.
 
-The bodies of an answer are views of the log's files: they go to the socket uncopied.
+The bodies of an answer are views of the mapped log files and go to the socket without a copy.
 """
 
 from functools import partial
@@ -40,9 +40,9 @@ _CODES: Final = {
 
 
 def pull_message(services: Services, request: Request[PullMessageRequestHeader]) -> Response | Deferred:
-    """Answer a pull, or hold it when nothing is there and the client can wait."""
+    """Answer a pull, or hold it when there is no message and the client can wait."""
     if services.holds.is_stopped:
-        # The client comes again after 3 s, when the connection is gone or made anew.
+        # The client tries again after 3 s, when the connection is closed or replaced.
         raise RemotingError(ResponseCode.SERVICE_NOT_AVAILABLE, f"the broker[{services.broker_address}] is stopping")
     header = request.header
     matches = _admit(services, request)
@@ -68,14 +68,14 @@ def pull_message(services: Services, request: Request[PullMessageRequestHeader])
 
 
 def lite_pull_message(services: Services, request: Request[PullMessageRequestHeader]) -> Response | Deferred:
-    """The pull of 5.x's lite consumers, which can be forbidden by itself."""
+    """Answer a pull of 5.x's lite consumers, which litePullMessageEnable can forbid."""
     if not services.config.lite_pull_message_enable:
-        forbid(f"the broker[{services.broker_address}] serves no lite pull consumers (litePullMessageEnable=false)")
+        forbid(f"the broker[{services.broker_address}] does not serve lite pull consumers (litePullMessageEnable=false)")
     return pull_message(services, request)
 
 
 def _pull_again(services: Services, request: Request[PullMessageRequestHeader]) -> Response:
-    """Serve a pull that was held. It is checked again, since everything may have changed, but it commits nothing."""
+    """Serve a held pull. It is checked again, because permissions may have changed, but its commit is not repeated."""
     return _read(services, request.header, _admit(services, request))
 
 
@@ -97,7 +97,7 @@ def _read(services: Services, header: PullMessageRequestHeader, matches: Wanted)
     if code is None:
         if topic in services.store.commit_log.refused_topics:
             forbid(services.store.commit_log.refused_topics[topic])
-        # A queue without messages, or one that nobody wrote to yet: in Apache the look-up makes it.
+        # A queue without messages, or one not written yet, which Apache's look-up would create.
         code = ResponseCode.PULL_OFFSET_MOVED if queue_offset else ResponseCode.PULL_NOT_FOUND
         status = GetStatus.NO_MESSAGE_IN_QUEUE
     if code is _PULL_OFFSET_MOVED:
@@ -106,7 +106,8 @@ def _read(services: Services, header: PullMessageRequestHeader, matches: Wanted)
 
 
 def _moved_by_reset(services: Services, header: PullMessageRequestHeader, consumer_offset: int) -> Response:
-    """Somebody has set the group's offset. Clients drop what they have of the queue, and go on there after 10 s."""
+    """Answer a pull after a reset of the group's offset. Clients drop their messages of the queue and continue there
+    after 10 s."""
     store, topic, queue_id = services.store, header.topic, header.queue_id
     min_offset, max_offset = max(store.min_offset(topic, queue_id), 0), store.max_offset(topic, queue_id)
     answer = PullMessageResponseHeader(_MASTER_ID, consumer_offset, min_offset, max_offset)
@@ -114,7 +115,7 @@ def _moved_by_reset(services: Services, header: PullMessageRequestHeader, consum
 
 
 def _admit(services: Services, request: Request[PullMessageRequestHeader]) -> Wanted:
-    """The checks of a pull in Apache's order, and its filter. Raises RemotingError."""
+    """Make the checks of a pull in Apache's order and return its filter. Raises RemotingError."""
     header = request.header
     check_broker(services, "pulling")
     group_config = check_group(services, header.consumer_group)
@@ -129,7 +130,7 @@ def _admit(services: Services, request: Request[PullMessageRequestHeader]) -> Wa
 
 
 def _heartbeat_filter(services: Services, header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig) -> Wanted:
-    """The filter of the group's own subscription, as its heartbeats told it."""
+    """Return the filter of the group's subscription from its heartbeats. Raises RemotingError."""
     group = services.clients.consumers.get(header.consumer_group)
     if group is None:
         raise RemotingError(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
@@ -149,7 +150,7 @@ def _heartbeat_filter(services: Services, header: PullMessageRequestHeader, grou
 
 
 def _registered_filter(services: Services, header: PullMessageRequestHeader, expression_type: str) -> RecordFilter:
-    """The filter that came with a heartbeat and is not by tags."""
+    """Return the SQL92 filter from the group's heartbeats. Raises RemotingError."""
     if not services.config.enable_property_filter:
         raise RemotingError(ResponseCode.SYSTEM_ERROR, refusal(expression_type))
     data = services.filters.get(header.topic, header.consumer_group)
@@ -165,7 +166,7 @@ def _registered_filter(services: Services, header: PullMessageRequestHeader, exp
 def _filter_of_group(services: Services, group: str, topic: str) -> ExpressionFilter | None:
     try:
         return services.filters.record_filter(topic, group)
-    except ValueError:  # of an older file; what does not compile now is not registered
+    except ValueError:  # from an older file: invalid expressions of heartbeats are not registered
         return None
 
 

@@ -1,4 +1,4 @@
-"""Looking messages up: by key, by unique key, by physical offset."""
+"""Look-up of messages by key, unique key or physical offset."""
 
 from pocketmq.broker.services import Services
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -9,9 +9,9 @@ from pocketmq.store.format.record import bounds
 
 
 def query_message(services: Services, request: Request[QueryMessageRequestHeader]) -> Response:
-    """Messages of a topic indexed under a key. The index knows hashes only: clients sort out those of other keys.
+    """Return messages of a topic indexed under a key. The index has hashes only: clients drop messages with other keys.
 
-    Those of other topics are sorted out here: a key can be made up that has the hash of another topic's.
+    Messages of other topics are dropped here, because a key can be crafted to have the same hash as another topic's key.
     """
     header, store = request.header, services.store
     count_max = store.config.default_query_max_num if header.unique_key_query else header.max_num
@@ -31,7 +31,7 @@ def _topic_of(record: memoryview) -> memoryview:
 
 
 def view_message_by_id(services: Services, request: Request[ViewMessageRequestHeader]) -> Response:
-    """The message at a physical offset."""
+    """Return the message at a physical offset."""
     physical_offset = request.header.physical_offset
     record = services.store.message_at(physical_offset)
     if record is None:

@@ -1,7 +1,8 @@
-"""RECALL_MESSAGE: a sender takes a timer message back (5.3 and later).
+"""RECALL_MESSAGE: a sender recalls a timer message (5.3 and later).
 
-What is put is a message that cancels another one when their slot is read; success means that it is stored, not that it found
-something. Here it also reaches a message whose second has begun already, until that is delivered; Apache refuses that.
+A recall stores a message that cancels the timer message when their slot is read. Success means that it is stored, not that
+there was a message to cancel. A message can be recalled until it is delivered; Apache refuses this once its second has
+begun.
 """
 
 from pocketmq.broker.delay.delay_query import Wanted
@@ -16,7 +17,7 @@ from pocketmq.remoting.headers.delay import RecallMessageRequestHeader, RecallMe
 
 
 def recall_message(services: Services, request: Request[RecallMessageRequestHeader]) -> Response | Deferred:
-    """Checks in Apache's order (RecallMessageProcessor), then the cancelling message."""
+    """Make Apache's checks in its order (RecallMessageProcessor), then put the cancelling message."""
     handle, timestamp_ms = _admit(services, request.header)
     times = services.delivery_times
     out_ms = slot_time_ms(timestamp_ms, times.precision_ms)
@@ -35,7 +36,7 @@ def recall_message(services: Services, request: Request[RecallMessageRequestHead
 
 
 def _admit(services: Services, header: RecallMessageRequestHeader) -> tuple[RecallHandle, int]:
-    """The handle and its timestamp. Raises RemotingError."""
+    """Return the handle and its timestamp. Raises RemotingError."""
     config, now_ms = services.config, services.clock.message_time_ms()
     if not config.recall_message_enable:
         raise RemotingError(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden (recallMessageEnable=false)")
@@ -64,19 +65,19 @@ def _checked_handle(services: Services, header: RecallMessageRequestHeader, now_
     except ValueError as error:
         raise _illegal(str(error)) from None
     if handle.topic != header.topic:
-        raise _illegal(f"recall failed, topic not match: {header.topic!r} asks with a handle of {handle.topic!r}")
+        raise _illegal(f"recall failed, topic not match: the request has {header.topic!r}, the handle {handle.topic!r}")
     broker_name = services.config.broker_name
     if handle.broker_name != broker_name:
-        told = f"the handle is of broker {handle.broker_name!r}, this is {broker_name!r}"
-        raise _illegal(f"recall failed, broker service not available: {told}")
+        reason = f"the handle is of broker {handle.broker_name!r}, this is {broker_name!r}"
+        raise _illegal(f"recall failed, broker service not available: {reason}")
     times, text = services.delivery_times, handle.timestamp
     timestamp_ms = int(text) if text.isascii() and text.isdigit() and len(text) <= 19 else -1
     wanted = Wanted(handle.topic, msg_id=handle.unique_key)
     if timestamp_ms - now_ms >= times.delay_max_ms:
         raise _illegal(f"recall failed, timestamp invalid: {text} is beyond timerMaxDelaySec={times.delay_max_ms // 1000}")
-    # Long past, it may still wait if the calendar was set forward meanwhile, or the service is behind.
+    # After its time the message may still wait, if the calendar was set forward or the timer service is behind.
     if timestamp_ms + times.precision_ms <= now_ms and not services.delay_query.page(wanted, None, 1)[0]:
-        raise _illegal(f"recall failed, timestamp invalid: {text} is past, the message is delivered")
+        raise _illegal(f"recall failed, timestamp invalid: {text} is past and the message is delivered")
     return handle, timestamp_ms
 
 

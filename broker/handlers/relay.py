@@ -1,6 +1,6 @@
-"""What tools ask of clients: the broker passes it on over the client's own connection, and the answer back.
+"""Relay of requests from tools to clients: the broker forwards them over the client's connection, and returns the answers.
 
-Bodies of clients are handed on as they are. They hold maps with object keys, which only the two ends need to read.
+Bodies are forwarded unchanged. They hold maps with object keys, which only tool and client need to decode.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ RELAY_VERSION_MIN: Final = 62
 
 
 def check_versions(clients: Iterable[ClientChannelInfo]) -> None:
-    """Raises RemotingError when one of them is too old to be told or asked of offsets."""
+    """Raises RemotingError when a client is too old for the requests about offsets."""
     for client in clients:
         if client.version < OFFSETS_VERSION_MIN:
             remark = f"the client does not support this feature. version={client.version}"
@@ -41,7 +41,7 @@ def check_versions(clients: Iterable[ClientChannelInfo]) -> None:
 
 
 def get_consumer_status(services: Services, request: Request[ConsumerStatusRequestHeader]) -> Deferred:
-    """Ask every client of the group, or the one named, where it is in each queue."""
+    """Ask every client of the group, or the named one, for its offset in each queue."""
     header = request.header
     info = online_group(services, header.group)
     clients = [c for c in info.clients.values() if not header.client_addr or c.client_id == header.client_addr]
@@ -67,7 +67,7 @@ def get_consumer_status(services: Services, request: Request[ConsumerStatusReque
 
 
 def _status(body: bytes) -> Any:
-    """The messageQueueTable of one client, to be put into a larger body."""
+    """Return the messageQueueTable of a client's answer, for inclusion in a larger body; {} for an invalid one."""
     try:
         table = fastjson.loads(body)["messageQueueTable"]
         queues = [(msgspec.json.decode(key, type=MessageQueue), int(at)) for key, at in table.items()]
@@ -80,14 +80,14 @@ def _status(body: bytes) -> Any:
 
 
 def get_consumer_running_info(services: Services, request: Request[ConsumerRunningInfoRequestHeader]) -> Deferred:
-    """What a consumer is doing."""
+    """Return a consumer's running info, as the consumer answers it."""
     header = request.header
     code = RequestCode.GET_CONSUMER_RUNNING_INFO
     return _call_consumer(services, code, header, header.consumer_group, header.client_id)
 
 
 def consume_message_directly(services: Services, request: Request[ConsumeMessageDirectlyRequestHeader]) -> Deferred:
-    """Have a consumer consume one message now; the broker adds the message."""
+    """Have a consumer consume one message now; the broker adds the message to the request."""
     header = request.header
     record: Body = b""
     if header.msg_id:
@@ -126,7 +126,7 @@ def _hand_on(deferred: Deferred, group: str, client_id: str) -> "Callable[[async
         if failure is None:
             answer = answered.result()
             code, remark = answer.code, answer.remark
-            if not -(2**15) <= code < 2**15:  # the binary header has no room for it
+            if not -(2**15) <= code < 2**15:  # does not fit in the binary header
                 code, remark = ResponseCode.SYSTEM_ERROR, f"consumer <{group}> <{client_id}> answered with code {code}"
             deferred.complete(Response(code, body=answer.body, remark=remark))
         elif isinstance(failure, TimeoutError):

@@ -1,10 +1,11 @@
-"""SEND_REPLY_MESSAGE in its two forms: the reply to a request.
+"""SEND_REPLY_MESSAGE and its V2: the reply to a request message.
 
-Who wants a reply sends an ordinary message that names it (property REPLY_TO_CLIENT: its client id), and waits. Who consumed
-the request sends the reply to `<cluster>_REPLY_TOPIC`. The broker pushes it to the client that waits, over the connection of
-one of its producers (PUSH_REPLY_MESSAGE_TO_CLIENT), and stores it (storeReplyMessageEnable), for people: nobody consumes it.
+A requester sends an ordinary message with its client id in property REPLY_TO_CLIENT, and waits. The consumer of the request
+sends the reply to `<cluster>_REPLY_TOPIC`. The broker pushes the reply to the waiting client, over the connection of one of
+its producers (PUSH_REPLY_MESSAGE_TO_CLIENT), and stores it (storeReplyMessageEnable) for inspection only: nothing consumes
+it.
 
-The answer's code tells of the push alone; its ids are those of the stored record, or 0.
+The code of the answer is that of the push alone; its ids are those of the stored record, or 0.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ PUSH_TIMEOUT_S: Final = 10.0
 
 
 def send_reply_message(services: Services, request: Request[SendMessageRequestHeader]) -> Response | Deferred:
-    """Push a reply to who waits for it, and store it. Answered when the client has it, or will not."""
+    """Push a reply to the waiting client and store it. The answer comes after the client's, or when the push failed."""
     header, config = request.header, services.config
     topic_config = admit(services, request)
     properties, text = split_properties(header.properties)
@@ -66,7 +67,7 @@ def send_reply_message(services: Services, request: Request[SendMessageRequestHe
 def _push(
     services: Services, request: Request[SendMessageRequestHeader], properties: dict[str, str]
 ) -> "asyncio.Future[RemotingCommand] | str":
-    """The client's answer, which is to come, or why it cannot be asked."""
+    """Push the reply. Return the future of the client's answer, or the reason why it cannot be pushed."""
     header = request.header
     client_id = properties.get(REPLY_TO_CLIENT)
     channel = services.clients.find_producer(client_id) if client_id else None
@@ -74,8 +75,8 @@ def _push(
         remark = f"push reply message fail, channel of <{client_id}> not found."
         if not client_id:
             remark = f"reply message properties[{REPLY_TO_CLIENT}] is null"
-        elif channel is not None:  # more would gather in memory
-            remark = f"push reply message to {client_id} fail: it does not read what it was sent"
+        elif channel is not None:  # it does not read: further data would pile up in memory
+            remark = f"push reply message to {client_id} fail: it does not read its connection"
         return remark
     now_ms = services.clock.message_time_ms()
     push = ReplyMessageRequestHeader(
@@ -98,7 +99,7 @@ def _push(
 
 
 def _problem(properties: dict[str, str], pushed: "asyncio.Future[RemotingCommand]") -> str | None:
-    """Why the client did not take the reply, or None."""
+    """Return why the client did not accept the reply, or None."""
     failure = pushed.exception()
     if failure is not None:
         return f"push reply message to {properties[REPLY_TO_CLIENT]} fail: {failure}"
@@ -115,7 +116,7 @@ def _store(
     text: str,
     place: SendMessageResponseHeader,
 ) -> Response | Deferred:
-    """Store a reply and fill in its place. Complete when it is safe; one that cannot be stored is only logged."""
+    """Store a reply and fill in its ids in `place`. Done when it is durable; a failed put is only logged."""
     header, putter = request.header, services.putter
     message = Message(
         header.topic,
@@ -124,7 +125,7 @@ def _store(
         request.channel.host_bytes,
         services.store_host,
         header.flag,
-        header.sys_flag & ~TRANSACTION_TYPE_MASK,  # Apache stores none of it: nobody can tell that a body is compressed
+        header.sys_flag & ~TRANSACTION_TYPE_MASK,  # Apache stores 0, which loses the flag of a compressed body
         header.born_timestamp,
         header.reconsume_times or 0,
         0,

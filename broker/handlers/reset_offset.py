@@ -1,7 +1,7 @@
-"""INVOKE_BROKER_TO_RESET_OFFSET: a tool sets a group back, or forth.
+"""INVOKE_BROKER_TO_RESET_OFFSET: a tool sets the consumer offsets of a group back or forward.
 
-As 5.x does it (`useServerSideResetOffset`), the broker sets the consumer offsets, and tells whoever reads the queue next. As
-4.9.4 does it, it tells the consumers that are online, who commit later.
+With `useServerSideResetOffset`, as in 5.x, the broker sets the offsets, and the next pull of each queue is answered with the
+new one. Without it, as in 4.9.4, the broker sends the offsets to the connected consumers, which commit them later.
 """
 
 from collections.abc import Iterator
@@ -18,22 +18,22 @@ from pocketmq.remoting.headers.offset import ResetOffsetRequestHeader
 
 _CPP: Final = ("CPP", 1)
 _READ_MAPS: Final = ("JAVA", 0, "GO", 9)
-"""Languages of clients that cannot read a list of offsets: Java's stays as it is, Go's panics."""
+"""Languages of clients that cannot read a list of offsets: Java's ignores it, Go's panics."""
 
 
 def reset_offset(services: Services, request: Request[ResetOffsetRequestHeader]) -> Response:
-    """Answers where the group is now, or will be, in each queue."""
+    """Reset the offsets of a group; the answer has the new offset of each queue."""
     header = request.header
     if services.config.use_server_side_reset_offset:
         return _set_offsets(services, header)
     if _queue_id(header) >= 0:
         remark = f"one queue cannot be reset, here queueId={header.queue_id}: useServerSideResetOffset=false"
         raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
-    return _tell_consumers(services, request)
+    return _notify_consumers(services, request)
 
 
 def _set_offsets(services: Services, header: ResetOffsetRequestHeader) -> Response:
-    """As 5.x, but who waits for messages is told at once, and isForce=false holds, as in 4.9, where no queue is named."""
+    """Set the offsets as 5.x does, but wake held pulls at once, and respect isForce=false, as 4.9, if no queue is named."""
     topic, group, offsets = header.topic, header.group, services.offsets
     config = services.topics.get(topic)
     if config is None:
@@ -71,19 +71,19 @@ def _targets(services: Services, header: ResetOffsetRequestHeader, config: Topic
 
 
 def _queue_id(header: ResetOffsetRequestHeader) -> int:
-    """The one queue that is to be reset, or -1."""
+    """Return the queue to reset, or -1 for all."""
     return -1 if header.queue_id is None else header.queue_id
 
 
 def _offset_at(services: Services, topic: str, queue_id: int, timestamp_ms: int) -> int:
-    """The first message that came then, or the end."""
+    """Return the offset of the first message at or after the time; the end of the queue for a negative time."""
     if timestamp_ms < 0:
         return services.store.max_offset(topic, queue_id)
     return max(services.store.offset_by_time(topic, queue_id, timestamp_ms), 0)
 
 
-def _tell_consumers(services: Services, request: Request[ResetOffsetRequestHeader]) -> Response:
-    """With none online, 206 makes tools commit themselves."""
+def _notify_consumers(services: Services, request: Request[ResetOffsetRequestHeader]) -> Response:
+    """Send the offsets to the connected consumers. Without any, code 206 makes tools commit the offsets themselves."""
     header = request.header
     config = services.topics.get(header.topic)
     if config is None:
@@ -110,7 +110,7 @@ def _tell_consumers(services: Services, request: Request[ResetOffsetRequestHeade
     push = ResetOffsetRequestHeader(header.topic, header.group, header.timestamp, False)
     as_map, as_list = _offset_map(table), _offset_list(table)
     for client in info.clients.values():
-        # A tool that calls itself CPP speaks for C++ consumers, which cannot read the map.
+        # C++ consumers cannot read the map. A tool that identifies as CPP asks for the list on their behalf.
         is_list = client.language in _CPP or (request.language in _CPP and client.language not in _READ_MAPS)
         client.channel.invoke_oneway(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, push, as_list if is_list else as_map)
     return Response(body=as_map)

@@ -1,8 +1,6 @@
-"""SEND_MESSAGE in its three forms: one message, its lettered header, a batch.
+"""SEND_MESSAGE, its V2 with one-letter field names, and SEND_BATCH_MESSAGE.
 
-The straight path of an ordinary message is `send_message` from top to bottom; whatever is rare leaves it into a function of
-its own. It costs 3.9 us beside the store's put (header already decoded, 4 properties): 1.1 of it to read the properties, 0.5
-to make their stored form, 0.4 for statistics.
+`send_message` from top to bottom is the path of an ordinary message; rare cases branch off into functions of their own.
 """
 
 import random
@@ -32,16 +30,16 @@ from pocketmq.store.format.properties import DELAY, UNIQ_KEY
 
 _MSG_REGION_ENTRY: Final = "MSG_REGION\x01"
 _RARE_PROPERTIES: Final = DELAYING_PROPERTIES | {TRAN_MSG}
-_SUCCESS: Final = ResponseCode.SUCCESS  # 0.05 us less than by way of the enum (3.11)
+_SUCCESS: Final = ResponseCode.SUCCESS  # faster than an enum look-up per send
 
 _MAX_RECONSUME_VERSION: Final = 121
-"""From this client version on (V3_4_9) the header's maxReconsumeTimes counts."""
+"""First client version (V3_4_9) whose maxReconsumeTimes in the header is used."""
 _BATCH_MEMBER_HEAD: Final = struct.Struct(">iiiii")  # total size, magic code, body CRC, flag, body size
 _INT16: Final = struct.Struct(">H")
 
 
 def send_message(services: Services, request: Request[SendMessageRequestHeader]) -> Response | Deferred:
-    """Store one message; or many, when the header says that the body is a batch."""
+    """Store one message, or many if the header marks the body as a batch."""
     header = request.header
     topic_config = admit(services, request)
     if header.batch:
@@ -89,9 +87,9 @@ def send_message(services: Services, request: Request[SendMessageRequestHeader])
 
 
 def _send_rare(services: Services, message: Message, text: str, queue_id: int) -> Response | Deferred:
-    """Store a message that is, or may be, due later. The answer tells of its record in the topic where it waits.
+    """Store a message that is or may be delayed, or a half message. The answer has the ids of the record that waits.
 
-    `text` are its properties; the string that is stored is made here, once (one that was not needed cost 4 us).
+    `text` holds its properties as sent; their stored form is created only here, after the delay is decided.
     """
     putter, config, topic, properties = services.putter, services.config, message.topic, message.properties
     if _is_half(message):
@@ -114,7 +112,7 @@ def _send_rare(services: Services, message: Message, text: str, queue_id: int) -
 
 
 def admit(services: Services, request: Request[SendMessageRequestHeader]) -> TopicConfig:
-    """The checks that come first, in Apache's order, and the topic made where that is allowed. Raises RemotingError."""
+    """Make the first checks in Apache's order and return the topic, created if allowed. Raises RemotingError."""
     header, config = request.header, services.config
     began_s = services.turn.began_s
     waited_s = monotonic() - began_s
@@ -147,7 +145,7 @@ def admit(services: Services, request: Request[SendMessageRequestHeader]) -> Top
 
 
 def _with_region(text: str | None, region_id: str) -> str:
-    """The properties with MSG_REGION, as 5.x stores them always: its consumers trace only what has it."""
+    """Return the properties with MSG_REGION, which 5.x always stores: its consumers trace only messages that have it."""
     if text and _MSG_REGION_ENTRY in text:
         return text
     separator = "\x02" if text and text[-1] != "\x02" else ""
@@ -155,12 +153,12 @@ def _with_region(text: str | None, region_id: str) -> str:
 
 
 def any_queue(topic_config: TopicConfig) -> int:
-    """A queue for a message whose sender names none."""
+    """Return a random queue, for a message without a queue id."""
     return random.randrange(max(topic_config.write_queue_nums, 1))
 
 
 def _refuse_late(services: Services, waited_s: float, is_page_cache_busy: bool) -> NoReturn:
-    """Its sender has given up, and would store it twice."""
+    """Refuse a send that waited too long: its sender may have given up and sent the message again."""
     if is_page_cache_busy:
         word, limit = "PCBUSY", f"osPageCacheBusyTimeOutMills={services.store.config.os_page_cache_busy_time_out_mills}"
     else:
@@ -178,7 +176,7 @@ def _refuse_before_start(services: Services) -> None:
 
 
 def _create_topic(services: Services, header: SendMessageRequestHeader) -> TopicConfig:
-    """The topic that a send asks for and that does not exist yet; names in the table were checked when they came there."""
+    """Create the missing topic of a send. Raises RemotingError when its name is invalid or creation is not allowed."""
     topic = header.topic
     problem = topic_name_problem(topic)
     if problem is not None:
@@ -189,29 +187,29 @@ def _create_topic(services: Services, header: SendMessageRequestHeader) -> Topic
         created = services.topics.create_on_send_back(topic, 1)
     if created is None:
         remark = (
-            f"topic[{topic}] not exist, apply first please! (default topic {header.default_topic!r} does not exist or does "
-            "not let others inherit, or autoCreateTopicEnable=false)"
+            f"topic[{topic}] not exist, apply first please! (default topic {header.default_topic!r} does not exist or lacks "
+            "the inherit permission, or autoCreateTopicEnable=false)"
         )
         raise RemotingError(ResponseCode.TOPIC_NOT_EXIST, remark)
     return created
 
 
 def _is_half(message: Message) -> bool:
-    """Whether its sender prepares a transaction, and does not give back (as clients before 4.6.1 do) what came of one."""
+    """Whether it is a half message, and not a consumed transactional message sent back by a client before 4.6.1."""
     properties = message.properties
     is_given_back = message.reconsume_times > 0 and properties.get(DELAY, "0") != "0"
     return properties.get(TRAN_MSG, "").lower() == "true" and not is_given_back
 
 
 def _send_half(services: Services, message: Message, text: str, queue_id: int) -> Response | Deferred:
-    """Store a half message. What its delay would be refused for is told now: nobody waits for the answer to a commit."""
+    """Store a half message. An invalid delay is refused now, because clients do not wait for the answer to a commit."""
     putter, config, topic, properties = services.putter, services.config, message.topic, message.properties
     if config.reject_transaction_message:
         remark = f"the broker[{services.broker_address}] sending transaction message is forbidden"
         raise RemotingError(ResponseCode.NO_PERMISSION, f"{remark} (rejectTransactionMessage=true)")
     if not DELAYING_PROPERTIES.isdisjoint(properties):
         putter.delay(Message(topic, queue_id, b"", message.born_host, message.store_host, properties=dict(properties)))
-    wait = properties.get(WAIT)  # which is not stored
+    wait = properties.get(WAIT)  # WAIT is removed before storing
     result = services.transactions.prepare(message, text)
     answer = SendMessageResponseHeader(
         putter.message_id(result.physical_offset),
@@ -229,7 +227,8 @@ def _send_half(services: Services, message: Message, text: str, queue_id: int) -
 
 
 def _redirect_to_dlq(services: Services, request: Request[SendMessageRequestHeader], message: Message) -> None:
-    """A client that could not use CONSUMER_SEND_MSG_BACK sends to the retry topic itself; tried out, it goes to the DLQ."""
+    """Redirect a message to the DLQ that a client (whose CONSUMER_SEND_MSG_BACK failed) sends to the retry topic itself,
+    once it has reached the maximum number of attempts."""
     topic, header = message.topic, request.header
     if not topic.startswith(RETRY_PREFIX):
         return
@@ -248,7 +247,7 @@ def _redirect_to_dlq(services: Services, request: Request[SendMessageRequestHead
 def _send_batch(
     services: Services, request: Request[SendMessageRequestHeader], topic_config: TopicConfig
 ) -> Response | Deferred:
-    """Store the members of a batch as messages of their own, behind each other in one queue."""
+    """Store the members of a batch as separate messages, consecutive in one queue."""
     header, putter = request.header, services.putter
     topic, sys_flag = header.topic, header.sys_flag
     batch_properties, _ = split_properties(header.properties)
@@ -301,7 +300,7 @@ def _send_batch(
 
 
 def _refuse_delay(properties: dict[str, str]) -> None:
-    """Apache delivers delayed members of a batch at once, which is never what their sender wants."""
+    """Refuse delays in a batch. Apache delivers such messages at once, which is never intended."""
     if not DELAYING_PROPERTIES.isdisjoint(properties):
         name = next(name for name in properties if name in DELAYING_PROPERTIES)
         remark = f"the message is illegal: a batch cannot be delayed ({name}={properties[name]})"
@@ -309,7 +308,7 @@ def _refuse_delay(properties: dict[str, str]) -> None:
 
 
 def decode_batch(body: bytes, count_max: int) -> list[tuple[int, memoryview, tuple[dict[str, str], str]]]:
-    """(flag, body, what `split_properties` gives) of each member. Raises RemotingError naming what does not fit."""
+    """Return (flag, body, result of `split_properties`) of each member. Raises RemotingError naming an invalid member."""
     view, position, end = memoryview(body), 0, len(body)
     members: list[tuple[int, memoryview, tuple[dict[str, str], str]]] = []
     while position < end:
@@ -330,7 +329,7 @@ def decode_batch(body: bytes, count_max: int) -> list[tuple[int, memoryview, tup
         members.append((flag, view[start : start + body_size], split_properties(text)))
         position = member_end
     if not members:
-        raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, "the message is illegal: the batch has no message")
+        raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, "the message is illegal: the batch is empty")
     return members
 
 

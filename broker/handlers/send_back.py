@@ -1,7 +1,7 @@
-"""CONSUMER_SEND_MSG_BACK: a consumer could not consume a message and wants it again later.
+"""CONSUMER_SEND_MSG_BACK: a consumer sends back a message that it could not consume, to receive it again later.
 
-The message is put once more, into the group's retry topic by way of a delay level that grows with each time (10 s, 30 s,
-1 min, ...), or, tried often enough, into the group's dead-letter topic.
+The message is put again: into the group's retry topic, through a delay level that grows with each attempt (10 s, 30 s,
+1 min, ...), or after the maximum number of attempts into the group's dead-letter topic.
 """
 
 import random
@@ -25,11 +25,11 @@ ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
 
 _FIRST_RETRY_LEVEL: Final = 3
 _MAX_RECONSUME_VERSION: Final = 121
-"""From this client version on (V3_4_9) the header's maxReconsumeTimes counts."""
+"""First client version (V3_4_9) whose maxReconsumeTimes in the header is used."""
 
 
 def consumer_send_msg_back(services: Services, request: Request[ConsumerSendMsgBackRequestHeader]) -> Response | Deferred:
-    """Put a message back for its group. A topic that this makes is in the routes before the answer."""
+    """Put a message back for its group. A topic created by this is registered before the answer."""
     header = request.header
     group = header.group
     group_config = services.groups.find(group)
@@ -39,7 +39,7 @@ def consumer_send_msg_back(services: Services, request: Request[ConsumerSendMsgB
         remark = f"the broker[{services.broker_address}] sending message is forbidden"
         raise RemotingError(ResponseCode.NO_PERMISSION, remark)
     if group_config.retry_queue_nums <= 0:
-        return Response()  # the group wants no retries
+        return Response()  # retries are off for the group
     sys_flag = TOPIC_SYS_FLAG_UNIT_SUB if header.unit_mode else 0
     topic_config = services.topics.create_on_send_back(
         RETRY_PREFIX + group, group_config.retry_queue_nums, topic_sys_flag=sys_flag

@@ -1,4 +1,4 @@
-"""Topics: create, delete, list, and where their queues stand."""
+"""Topics: creation, deletion, listing, and the offsets of their queues."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ QUEUE_NUMS_MAX: Final = 65_536
 
 
 def update_and_create_topic(services: Services, request: Request[CreateTopicRequestHeader]) -> Response | Deferred:
-    """Answered when every name server that is up has the topic in its routes."""
+    """Create or change a topic. The answer comes once every reachable name server has it in its routes."""
     header = request.header
     wanted = TopicConfig(
         header.topic,
@@ -43,7 +43,7 @@ def update_and_create_topic(services: Services, request: Request[CreateTopicRequ
 
 
 def update_and_create_topic_list(services: Services, request: Request[NoHeader]) -> Response | Deferred:
-    """The same of many (5.x): all, or none when one is refused."""
+    """Create or change many topics (5.x): none of them if one is refused."""
     rows = request_body(request, CreateTopicListRequestBody).topic_config_list
     changes = [
         ",".join(f"{name}={value}" if value else name for name, value in (row.attributes or {}).items()) for row in rows
@@ -54,7 +54,7 @@ def update_and_create_topic_list(services: Services, request: Request[NoHeader])
 
 
 def _admitted(services: Services, wanted: TopicConfig, attribute_changes: str | None) -> TopicConfig:
-    """The topic as it will be. Raises RemotingError."""
+    """Check a requested topic and return the config to store. Raises RemotingError."""
     topic = wanted.topic_name
     _check_name(services, topic)
     for key, queue_nums in (("readQueueNums", wanted.read_queue_nums), ("writeQueueNums", wanted.write_queue_nums)):
@@ -70,12 +70,12 @@ def _admitted(services: Services, wanted: TopicConfig, attribute_changes: str | 
             attributes = topic_attributes.changed(attributes or {}, attribute_changes)
         except ValueError as error:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, f"topic {topic}: {error}") from None
-    # Not the order that is asked for: 4.9.4 takes it from the name server's ORDER_TOPIC_CONFIG alone.
+    # The requested `order` is ignored: 4.9.4 takes it only from the name server's ORDER_TOPIC_CONFIG.
     return msgspec.structs.replace(wanted, order=present is not None and present.order, attributes=attributes)
 
 
 def _check_name(services: Services, topic: str) -> None:
-    """Raises RemotingError, in 4.9.4's words, for a name that users may not give."""
+    """Raises RemotingError, in 4.9.4's words, for a name that users may not choose."""
     if services.topics.is_system_topic(topic):
         raise RemotingError(ResponseCode.SYSTEM_ERROR, f"The topic[{topic}] is conflict with system topic.")
     problem = topic_name_problem(topic)
@@ -84,10 +84,10 @@ def _check_name(services: Services, topic: str) -> None:
 
 
 def delete_topic(services: Services, request: Request[TopicRequestHeader]) -> Response | Deferred:
-    """Success also for a topic that is not there. Its queues and its consumer offsets go, as in 5.x.
+    """Delete a topic with its queues and, as in 5.x, its consumer offsets; a missing topic is a success, too.
 
-    First topics.json is written without it, then its queues are deleted, so that a topic is never without its messages.
-    Meanwhile it cannot be made again. The queues of other topics stay, whether or not the table knows them.
+    First topics.json is written without the topic, then its queues are deleted, so that no topic in the file lacks its
+    messages. Until then the topic cannot be created again. Queues of other topics stay, even of topics not in the table.
     """
     topic = request.header.topic
     _check_name(services, topic)
@@ -115,14 +115,14 @@ def _forgotten(services: Services, topic: str, dropped: Written, error: Exceptio
 
 
 def _mark_dropped(services: Services, topic: str, dropped: Written) -> None:
-    """Have it on the disk that the records of the topic are past, then delete its queues."""
+    """Write a mark to disk that the topic's present records are dropped, then delete its queues."""
     mark = partial(services.store.mark_dropped, {topic}, services.store.max_physical_offset)
     assert services.topics.writer is not None
     services.topics.writer.run(mark).add_done_callback(lambda _: dropped.set_result(_drop(services, topic)))
 
 
 def _drop(services: Services, topic: str) -> Exception | None:
-    """Delete the queues of a topic; why that cannot be done."""
+    """Delete the queues of a topic. Return the error, if any."""
     try:
         services.store.drop_topic(topic)
     except OSError as error:
@@ -136,20 +136,20 @@ def _drop(services: Services, topic: str) -> Exception | None:
 
 def clean_unused_topic(services: Services, request: Request[NoHeader]) -> Response:
     """Delete the queues of all topics that are not in the topic table."""
-    # Not those of system topics: what another version of the broker keeps there may be in no table.
+    # System topics are kept: another version of the broker may use some that are in no table here.
     system = {topic for topic, _ in services.store.queues.queues if services.topics.is_system_topic(topic)}
     services.store.drop_topics(set(services.topics.table) | {TRANS_OP_HALF_TOPIC} | system | set(services.topics.leaving))
     return Response()
 
 
 def get_all_topic_config(services: Services, request: Request[NoHeader]) -> Response:
-    """The whole table; 5.x's paging fields are ignored, and its clients then take this for the only page."""
+    """Return the whole table; 5.x's paging fields are ignored, and its clients take the answer for the only page."""
     topics = services.topics
     return Response(body=encode_body({"dataVersion": topics.version(), "topicConfigTable": topics.table.encoded()}))
 
 
 def get_topic_config(services: Services, request: Request[TopicRequestHeader]) -> Response:
-    """For 5.x tools; they fail on absent attributes."""
+    """Return a topic's config for 5.x tools, which fail if `attributes` is missing."""
     topic = request.header.topic
     found = services.topics.get(topic)
     if found is None:
@@ -170,7 +170,7 @@ def _fields(topic: TopicConfig) -> dict[str, Any]:
 
 
 def get_topic_stats_info(services: Services, request: Request[TopicRequestHeader]) -> Response:
-    """One entry a write queue, also of an empty one: the client takes an empty table for an error."""
+    """Return one entry per write queue, even if empty: the client takes an empty table for an error."""
     topic = request.header.topic
     config = services.topics.get(topic)
     if config is None:
@@ -193,14 +193,14 @@ def get_topic_stats_info(services: Services, request: Request[TopicRequestHeader
 
 
 def query_topic_consume_by_who(services: Services, request: Request[TopicRequestHeader]) -> Response:
-    """Groups that are online with the topic, and those that have offsets in it."""
+    """Return the connected groups that subscribe to a topic, and the groups with offsets in it."""
     topic = request.header.topic
     groups = services.clients.groups_of_topic(topic) | set(services.offsets.groups_of(topic))
     return Response(body=encode_body({"groupList": sorted(groups)}))
 
 
 def get_system_topic_list(services: Services, request: Request[NoHeader]) -> Response:
-    """The topics that users may neither create nor delete."""
+    """Return the topics that users may neither create nor delete."""
     return Response(body=encode_body(TopicList(sorted(SYSTEM_TOPICS | services.topics.system_topics))))
 
 

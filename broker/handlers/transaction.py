@@ -1,5 +1,5 @@
-"""END_TRANSACTION: a producer commits or rolls back what it prepared, on its own or because it was asked. And
-RESUME_CHECK_HALF_MESSAGE: somebody wants it to be asked once more."""
+"""END_TRANSACTION, by which a producer commits or rolls back a half message, and RESUME_CHECK_HALF_MESSAGE, by which a tool
+has the checks of a given-up half message start again."""
 
 import logging
 from typing import Final
@@ -19,10 +19,10 @@ _ENDINGS: Final = (TRANSACTION_NOT_TYPE, TRANSACTION_COMMIT_TYPE, TRANSACTION_RO
 
 
 def end_transaction(services: Services, request: Request[EndTransactionRequestHeader]) -> Response | Deferred | None:
-    """Deliver the message or forget it; not known yet means to be asked later, and is not answered, as by Apache.
+    """Commit or roll back a half message. "Not known yet" is not answered, as in Apache: the producer is checked later.
 
-    Who waits for the answer, as Apache's clients do not, can rely on it: under SYNC_FLUSH the message is on disk. A lost
-    rollback is no harm; nothing is delivered unless somebody asks for it.
+    A client that waits for the answer to a commit, as Apache's do not, can rely on it: under SYNC_FLUSH the message is on
+    disk. A lost rollback does no harm: nothing is delivered without a commit.
     """
     header = request.header
     ending = header.commit_or_rollback
@@ -43,7 +43,7 @@ def end_transaction(services: Services, request: Request[EndTransactionRequestHe
 
 
 def _half_message(services: Services, header: EndTransactionRequestHeader) -> HalfMessage:
-    """The half message that the request names. Raises RemotingError with Apache's remarks for one that is another."""
+    """Return the half message that the request names. Raises RemotingError with Apache's remarks if it does not match."""
     try:
         half = services.transactions.find(header.commit_log_offset)
     except ValueError as error:
@@ -59,7 +59,7 @@ def _half_message(services: Services, header: EndTransactionRequestHeader) -> Ha
 
 
 def resume_check_half_message(services: Services, request: Request[ResumeCheckHalfMessageRequestHeader]) -> Response:
-    """Somebody wants producers to be asked again about a message in TRANS_CHECK_MAX_TIME_TOPIC."""
+    """Have producers checked again for a given-up message, which is in TRANS_CHECK_MAX_TIME_TOPIC."""
     message_id = request.header.msg_id
     try:
         services.transactions.resume(decode_message_id(message_id)[1])
