@@ -116,7 +116,7 @@ async def test_a_recall_checks_in_apaches_order(path):
         return answer.code, answer.remark
 
     assert refused((TOPIC, "b", str(now_ms - 1001), "K")) == (
-        604, f"recall failed, timestamp invalid: {now_ms - 1001} is past, the message is delivered",
+        604, f"recall failed, timestamp invalid: {now_ms - 1001} is past and the message is delivered",
     )  # fmt: skip
     assert "timerMaxDelaySec=34560000" in refused((TOPIC, "b", str(now_ms + 34_560_000_000), "K"))[1]
     assert refused((TOPIC, "b", "soon", "K"))[0] == ResponseCode.ILLEGAL_OPERATION
