@@ -1,1 +1,1 @@
-"""Measurements: PocketMQ beside Apache's broker on the same machine in the same minutes."""
+"""Benches: PocketMQ compared with Apache's broker on the same machine at the same time."""

@@ -1,9 +1,9 @@
-"""Apache RocketMQ from Maven Central, started as a peer to measure or to compare with.
+"""Apache RocketMQ from Maven Central, started as a peer for benches and comparisons.
 
-    jars("4.9.4")                         -> the folder of its jars, fetched once
+    jars("4.9.4")                         -> folder with its jars, downloaded once
     with started("4.9.4", folder) as peer: -> name server and broker on free ports; peer.broker_address, peer.store
 
-Jars are kept in ${POCKETMQ_CACHE:-~/.cache/pocketmq}/peer/VERSION/lib. Needs a JRE (17 was used) and Maven.
+Jars are cached in ${POCKETMQ_CACHE:-~/.cache/pocketmq}/peer/VERSION/lib. Requires a JRE (tested with 17) and Maven.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ _DEPENDENCY = (
     "<dependency><groupId>org.apache.rocketmq</groupId><artifactId>rocketmq-{}</artifactId>"
     "<version>{}</version></dependency>"
 )
-# 4.9.4 was written for Java 8: it reaches into the JDK to map and unmap its files.
+# 4.9.4 was written for Java 8: it uses JDK internals to map and unmap its files.
 _JAVA_OPENS = [
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
@@ -42,11 +42,11 @@ _BOOT_SECONDS_MAX = 60
 
 
 class ApacheError(RuntimeError):
-    """Apache's RocketMQ cannot be had or did not start; the text says what to do."""
+    """Apache's RocketMQ is not available or did not start; the message tells what to do."""
 
 
 def available() -> str | None:
-    """What is missing to run Apache's RocketMQ here, or None."""
+    """Return what is missing to run Apache's RocketMQ on this machine, or None."""
     missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
     return f"{' and '.join(missing)} not found (Debian: apt-get install default-jdk-headless maven)" if missing else None
 
@@ -56,13 +56,13 @@ def cache_folder() -> Path:
 
 
 def jars(version: str) -> Path:
-    """The folder with the jars of broker, name server, tools and client. Raises ApacheError.
+    """Return the folder with the jars of broker, name server, tools and client. Raises ApacheError.
 
-    It appears under its name only when it is complete, so several processes may ask at once.
+    The folder gets its name only once it is complete, so several processes may call this at the same time.
     """
     folder = cache_folder() / "peer" / version
     if folder.exists() and not list(folder.glob("lib/rocketmq-broker-*.jar")):
-        folder = folder.with_name(f"{version}-server")  # the tests keep the mere client of 5.5.0 there
+        folder = folder.with_name(f"{version}-server")  # the tests keep the client of 5.5.0 alone in the other folder
     if folder.exists():
         return folder / "lib"
     if (missing := available()) is not None:
@@ -76,7 +76,7 @@ def jars(version: str) -> Path:
         done = subprocess.run(copy, cwd=draft, capture_output=True, text=True)
         if done.returncode != 0:
             raise ApacheError(f"Maven could not fetch RocketMQ {version}: {(done.stdout + done.stderr)[-800:]}")
-        with contextlib.suppress(OSError):  # another process was quicker
+        with contextlib.suppress(OSError):  # another process was faster
             draft.rename(folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
@@ -85,7 +85,7 @@ def jars(version: str) -> Path:
 
 @dataclass
 class Apache:
-    """A running name server and broker of Apache's; `store` is what the broker wrote."""
+    """A running name server and broker of Apache's; `store` is the broker's store."""
 
     folder: Path
     namesrv_address: str
@@ -99,13 +99,13 @@ class Apache:
         return self.folder / "store"
 
     def stop(self) -> None:
-        """Stop both as `mqshutdown` would: the broker leaves a cleanly closed store."""
+        """Stop both like `mqshutdown`: the broker leaves a cleanly closed store."""
         for process in (self.broker, self.namesrv):
             terminate(process)
 
 
 def terminate(process: "subprocess.Popen[bytes]", seconds: float = 30) -> None:
-    """SIGTERM, and SIGKILL if that was not heard; returns once the process is gone."""
+    """Send SIGTERM, then SIGKILL if the process does not end; return once it has ended."""
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         try:
@@ -116,7 +116,7 @@ def terminate(process: "subprocess.Popen[bytes]", seconds: float = 30) -> None:
 
 
 def wait_for_line(path: Path, pattern: str, process: "subprocess.Popen[bytes]", seconds: float) -> re.Match[str]:
-    """The first match of `pattern` in what the process prints into `path`; ApacheError with its output if none comes."""
+    """Return the first match of `pattern` in a process's output; raise ApacheError with the output if there is none."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         text = path.read_text(errors="replace")
@@ -129,10 +129,10 @@ def wait_for_line(path: Path, pattern: str, process: "subprocess.Popen[bytes]", 
 
 
 def start(version: str, folder: Path, broker_overrides: Mapping[str, str] | None = None, heap: str = "1g") -> Apache:
-    """Start a name server and a broker of Apache's in `folder`; raises ApacheError when they do not come up."""
+    """Start Apache's name server and broker in `folder`; raises ApacheError if they do not start."""
     lib = jars(version)
     folder = folder.absolute()
-    for tries_left in reversed(range(3)):  # a port may be taken between the look and the bind
+    for tries_left in reversed(range(3)):  # a port may be taken between the check and the bind
         try:
             return _start(lib, folder, dict(broker_overrides or {}), heap)
         except ApacheError:
@@ -179,7 +179,7 @@ def _start(lib: Path, folder: Path, overrides: dict[str, str], heap: str) -> Apa
 
 
 def _java(lib: Path, folder: Path, name: str, heap: str, main: str) -> "tuple[subprocess.Popen[bytes], float]":
-    """Start one of the two; returns it and the seconds until it said `boot success`."""
+    """Start one of the two; return it and the seconds until `boot success`."""
     command = ["java", *_JAVA_OPENS, f"-Xms{heap}", f"-Xmx{heap}", f"-Duser.home={folder}"]
     command += ["-cp", f"{folder}/conf:{lib}/*", main, "-c", str(folder / f"{name}.conf")]
     began = time.monotonic()
@@ -197,7 +197,7 @@ def _java(lib: Path, folder: Path, name: str, heap: str, main: str) -> "tuple[su
 
 
 def free_port(neighbours: tuple[int, ...] = ()) -> int:
-    """A port that the kernel gives and whose neighbours (Apache's broker takes port-2 and port+1 too) are free."""
+    """Return a free port whose neighbours are free, too (Apache's broker also uses port-2 and port+1)."""
     while True:
         with contextlib.ExitStack() as taken:
             first = taken.enter_context(socket.socket())

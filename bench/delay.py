@@ -1,12 +1,12 @@
-"""Delayed messages, PocketMQ beside Apache's broker: how late they come, and whether one is lost, early or there twice.
+"""Delayed messages, PocketMQ beside Apache's broker: lateness, and lost, early or duplicate messages.
 
     make bench-delay
 
-The load is bench/loadgen. Messages that are not delayed come first: the path that all of them take, on this machine and at
-this hour. Then the delay levels, timers (TIMER_DELIVER_MS) and __STARTDELIVERTIME, which Apache does not know, at 1,000 and
-5,000 messages a second; and 50,000 timers that are due in one instant, and from 3 s before it on others send undelayed
-messages. On a busy machine what counts is how much later delayed messages come than those that are not; or what comes of
---real-time, where PocketMQ goes before the other work (realTimePriority=1).
+The load is bench/loadgen. Undelayed messages come first, to measure the path that all messages take on this machine at this
+time. Then delay levels, timers (TIMER_DELIVER_MS) and __STARTDELIVERTIME, which Apache does not support, at 1,000 and 5,000
+messages a second; and 50,000 timers due in one instant, while from 3 s before it other producers send undelayed messages.
+On a busy machine compare delayed with undelayed messages, or use --real-time, which runs PocketMQ ahead of other work
+(realTimePriority=1).
 """
 
 import argparse
@@ -38,7 +38,7 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True)
 class Load:
-    """One line of the table."""
+    """One row of the table."""
 
     name: str
     how: str
@@ -65,7 +65,7 @@ BESIDE_LOAD = Load("not delayed, beside them", "now", 0, BESIDE_RATE)
 
 
 def measure(bench: Bench, start: Callable[[Path], Running]) -> dict[str, Result]:
-    """All loads, each with a topic of its own, on a fresh broker."""
+    """Run all loads, each with its own topic, on a fresh broker."""
     folder = Path(tempfile.mkdtemp(dir=bench.scratch))
     broker = start(folder)
     results: dict[str, Result] = {}
@@ -78,7 +78,7 @@ def measure(bench: Bench, start: Callable[[Path], Running]) -> dict[str, Result]
         result["stolen"] = (stolen_s() - stolen) / (time.monotonic() - began) / (os.cpu_count() or 1)
         results[load.name] = result
 
-    numbers = itertools.count()  # two loads run at once
+    numbers = itertools.count()  # two loads run at the same time
     try:
         run(Load("warm-up", "now", 0, 1000), bench.warm_seconds)
         for load in LOADS:
@@ -100,7 +100,7 @@ def measure(bench: Bench, start: Callable[[Path], Running]) -> dict[str, Result]
 
 
 def stolen_s() -> float:
-    """Seconds for which processors had work and the host let them wait, of all of them; 0 where nobody tells."""
+    """Return the seconds of CPU time stolen by the host, summed over all processors; 0 if it is not reported."""
     try:
         return int(Path("/proc/stat").read_text().split(maxsplit=9)[8]) / os.sysconf("SC_CLK_TCK")
     except OSError:
@@ -108,7 +108,7 @@ def stolen_s() -> float:
 
 
 def show(ours: dict[str, Result], theirs: dict[str, Result] | None) -> None:
-    """The table; targets are PocketMQ's alone."""
+    """Print the table; targets apply to PocketMQ only."""
     table = Table(title=f"how late delayed messages come, ms; {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}")
     for column in ("load", "broker", "sent", "lost", "dup", "early", "p50", "p99", "max", "CPU us/msg", "stolen"):
         table.add_column(column, justify="left" if column in ("load", "broker") else "right", no_wrap=True)
@@ -120,7 +120,7 @@ def show(ours: dict[str, Result], theirs: dict[str, Result] | None) -> None:
             if name == "PocketMQ":
                 figures = judged(load, got, ours)
             counts = [f"{got[key]:,}" for key in ("sent", "lost", "dup", "early")]
-            # Of the two that run at once the processor time is not told apart.
+            # The CPU times of the two loads that run at once cannot be separated.
             cpu = "" if load in (BURST_LOAD, BESIDE_LOAD) else f"{got['broker_cpu_us_per_msg']:.0f}"
             table.add_row(load.name, name, *counts, *figures, cpu, f"{got['stolen']:.1%}")
     Console(width=170).print(table)
@@ -132,7 +132,7 @@ def show(ours: dict[str, Result], theirs: dict[str, Result] | None) -> None:
 
 
 def judged(load: Load, got: Result, ours: dict[str, Result]) -> list[str]:
-    """p50, p99 and the latest, with the limits that hold for them."""
+    """Return p50, p99 and maximum, with the limits that apply."""
     p50, p99, latest = got["late_p50_ms"], got["late_p99_ms"], got["late_max_ms"]
     if load is BESIDE_LOAD:
         quiet_ms = ours["beside, quiet"]["late_p99_ms"]
@@ -153,8 +153,8 @@ def main() -> None:
     parser.add_argument("--secs", type=float, default=8, help="seconds of sending a load (8)")
     parser.add_argument("--warm-secs", type=float, default=6, help="seconds of sending before the first load (6)")
     parser.add_argument("--real-time", action="store_true", help="PocketMQ with realTimePriority=1 (as root)")
-    parser.add_argument("--alone", action="store_true", help=f"without Apache {PEER}")
-    parser.add_argument("--scratch", type=Path, help="where the stores go while they are measured (the temporary folder)")
+    parser.add_argument("--alone", action="store_true", help=f"do not measure Apache {PEER}")
+    parser.add_argument("--scratch", type=Path, help="folder for the stores during the bench (the temporary folder)")
     options = parser.parse_args()
     with prepared(options.secs, options.warm_secs, options.scratch) as bench:
         ours = measure(bench, lambda folder: start_ours(folder, real_time_priority=int(options.real_time)))

@@ -1,8 +1,8 @@
-"""What a broker holds in memory while its store grows and is read from its start: `python -m bench.growth [--gib 50]`.
+"""Memory of a broker while its store grows and is read from the start: `python -m bench.growth [--gib 50]`.
 
-Messages are sent (bench/loadgen) until the log has so many GiB, then every queue is pulled from its first message to its
-last. Twice a second the broker's memory is looked at: its own, and what counts as resident, mapped pages of the store
-included. Needs that much room in FOLDER, which is emptied afterwards.
+Messages are sent (bench/loadgen) until the log has the given size, then every queue is pulled from its first message to its
+last. Twice a second the broker's memory is sampled: anonymous memory, and resident memory, which includes mapped pages of
+the store. Needs that much room in FOLDER, which is emptied afterwards.
 """
 
 import argparse
@@ -26,11 +26,11 @@ from pocketmq.remoting.bodies import MessageQueue
 SAMPLED_EVERY_S = 0.5
 SEND_SECONDS = 10.0
 DISK_RATIOS = ("diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio")
-"""Of a disk that others use too; what is to be seen is memory, not retention."""
+"""Retention by disk usage, set so high that it does not interfere on a shared disk."""
 
 
 class Memory:
-    """The most megabytes of a process since the last `take`: (own, resident)."""
+    """The maximum memory of a process in MB since the last `take`: (anonymous, resident)."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -57,19 +57,19 @@ class Memory:
 
 
 def log_gib(folder: Path) -> float:
-    """What the log takes on the disk."""
+    """Return the disk usage of the log in GiB."""
     return sum(path.stat().st_blocks * 512 for path in (folder / "store" / "commitlog").glob("*")) / (1 << 30)
 
 
 def grow(bench: Bench, broker: Running, folder: Path, gib: float, body_size: int) -> Iterator[float]:
-    """Send until the log is so large; gives its GiB now and then."""
+    """Send until the log has the given size; yield its size in GiB from time to time."""
     while (now := log_gib(folder)) < gib:
         yield now
         bench.run(broker, "-size", str(body_size), "-conns", "4", "-window", "4", seconds=SEND_SECONDS)
 
 
 async def pulled(consumer: PullConsumer, queue: MessageQueue) -> tuple[int, int]:
-    """A queue from its first message to its last: (messages, bytes of bodies)."""
+    """Pull a queue from its first message to its last; return (messages, bytes of bodies)."""
     queue_offset, end = await consumer.min_offset(queue), await consumer.max_offset(queue)
     count = size = 0
     while queue_offset < end:
@@ -88,9 +88,9 @@ async def pull_all(namesrv: str, step: Progress) -> tuple[int, int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.growth", description=__doc__.split("\n\n")[0])
-    parser.add_argument("folder", type=Path, nargs="?", help="where there is room (the folder for temporary files)")
+    parser.add_argument("folder", type=Path, nargs="?", help="folder with enough room (the folder for temporary files)")
     parser.add_argument("--gib", type=float, default=50, help="size of the log (50)")
-    parser.add_argument("--body-size", type=int, default=128 << 10, help="bytes a body (131072)")
+    parser.add_argument("--body-size", type=int, default=128 << 10, help="bytes per body (131072)")
     options = parser.parse_args()
     table = Table(title=f"{options.gib:g} GiB of log, bodies of {options.body_size:,} B")
     for column in ("", "seconds", "own MB", "resident MB"):

@@ -1,7 +1,7 @@
-"""A store as a broker leaves it, made without one: a CommitLog and its ConsumeQueues.
+"""Generator of a store as a broker leaves it: a CommitLog and its ConsumeQueues.
 
-Ten topics with four queues each take turns, but for one message in a hundred, picked by chance, which is of the topic RARE.
-Bodies are from half to one and a half times as long as asked, so that no record is as long as the one before.
+Ten topics with four queues each take turns, except for one message in a hundred, chosen at random, which is of topic RARE.
+Bodies have half to one and a half times the requested size, so that consecutive records differ in length.
 """
 
 import random
@@ -27,7 +27,7 @@ QUEUE_FILE_UNITS: Final = 300_000  # the same
 RARE: Final = "TopicRare"
 RARE_SHARE: Final = 0.01
 RECORD_WITHOUT_BODY: Final = 168
-"""Bytes of a record besides its body, about."""
+"""Approximate bytes of a record besides its body."""
 _TAGS: Final = [f"Tag{number}" for number in range(5)]
 _CODES: Final = [tags_code(tags) for tags in _TAGS]
 
@@ -35,7 +35,7 @@ Units = dict[tuple[str, int], bytearray]
 
 
 def make_store(folder: Path, size: int, body_size: int) -> int:
-    """Write a store with a log of `size` bytes into `folder` unless it is there; returns the number of its messages."""
+    """Write a store with a log of `size` bytes into `folder` unless it exists; return its number of messages."""
     count_file = folder / "messages"
     if count_file.exists():
         return int(count_file.read_text())
@@ -56,7 +56,7 @@ def make_store(folder: Path, size: int, body_size: int) -> int:
 def _fill(
     file: BinaryIO, base: int, file_size: int, count: int, bodies: list[bytes], chance: random.Random, units: Units
 ) -> int:
-    """Fill one file of the log, in front of which there are `count` messages; how many there are with its own."""
+    """Fill one file of the log, after `count` messages; return the number including its own."""
     position = 0
     pack_unit = CONSUME_QUEUE_UNIT_STRUCT.pack
     while True:

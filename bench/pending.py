@@ -1,12 +1,12 @@
 """A million delayed messages pending over 400 days: `python -m bench.pending [--count 1000000] [--scratch FOLDER]`.
 
-Each step is a broker in a process of its own, on a clock that moves when it is told to. The first puts the messages, by time
-and by delay in turn, and stops cleanly. Then it is started: after that stop, after a kill -9 with more messages put, after
-the deletion of all that the timers keep beside the log. The last one lets 400 days pass in unequal steps and checks what it
-delivered: each message once, and at the first step at which it was due.
+Each step is a broker in its own process, on a virtual clock. The first puts the messages, alternately by time and by delay,
+and stops cleanly. Then a broker is started after that stop; after a kill -9 with more messages put; and after all timer
+files beside the log were deleted. The last one lets 400 days pass in unequal steps and checks the deliveries: each message
+once, at the first step at which it was due.
 
-CPU seconds are the process's own: other work on the machine changes them less than the seconds. Memory is the most it held:
-its "own", and "resident", which is that and the pages of the store that it had mapped.
+CPU seconds are those of the process, since other work on the machine affects them less. Memory is the maximum: "own" is
+anonymous memory, "resident" includes the mapped pages of the store.
 """
 
 import argparse
@@ -45,13 +45,13 @@ FILLED_MS: Final = BEGIN_MS + 600_000
 DAYS: Final = 400
 HOST: Final = bytes((127, 0, 0, 1, 0, 0, 0x2A, 0x9F))
 MORE: Final = 20_000  # put before the kill
-EXACT: Final = 5_000  # messages for whose due time, and the ms before it, the clock stops
+EXACT: Final = 5_000  # messages at whose due time, and 1 ms before it, the clock stops
 START_SECONDS_MAX, RESIDENT_MB_MAX = 5.0, 150.0
 TIMER_FILES: Final = ("timerwheel", "timerlog", "config/timercheck")
 
 
 def dues(count: int) -> "array[int]":
-    """When each message is due, by its number; then come those that are put before the kill."""
+    """Return the due time of each message by number; those put before the kill come last."""
     chance = random.Random(count)
     return array(
         "q",
@@ -63,7 +63,7 @@ def dues(count: int) -> "array[int]":
 
 
 def put(broker: Broker, numbers: range, due_ms: "array[int]") -> None:
-    """Some messages by their numbers; every other one asks for a delay."""
+    """Put messages by number; every other one uses a delay."""
     services = broker.services
     for number in numbers:
         text = f"order-{number}"
@@ -96,14 +96,14 @@ async def started(folder: Path, now_ms: int) -> tuple[Broker, dict[str, Any]]:
 
 
 def memory() -> dict[str, float]:
-    """In MB: own now, resident now, and the most that was resident."""
+    """Return MB: anonymous and resident now, and the maximum resident."""
     lines = (line.split() for line in Path("/proc/self/status").read_text().splitlines())
     sizes = {line[0]: int(line[1]) / 1024 for line in lines if line[0] in ("RssAnon:", "VmRSS:", "VmHWM:")}
     return {"own_mb": sizes["RssAnon:"], "mb": sizes["VmRSS:"], "peak_mb": sizes["VmHWM:"]}
 
 
 async def fill(folder: Path, count: int) -> dict[str, Any]:
-    """Put them all, and stop."""
+    """Put all messages, and stop."""
     broker, _ = await started(folder, BEGIN_MS)
     began, cpu = time.monotonic(), time.process_time()
     due_ms = dues(count)
@@ -126,7 +126,7 @@ async def start(folder: Path, count: int) -> dict[str, Any]:
 
 
 async def start_and_die(folder: Path, count: int) -> dict[str, Any]:
-    """Start, take some more messages, and be killed."""
+    """Start, put more messages, and be killed."""
     broker, found = await started(folder, FILLED_MS)
     put(broker, range(count, count + MORE), dues(count))
     print(json.dumps(found), flush=True)
@@ -135,7 +135,7 @@ async def start_and_die(folder: Path, count: int) -> dict[str, Any]:
 
 
 async def deliver(folder: Path, count: int) -> dict[str, Any]:
-    """Let the days pass."""
+    """Let the days pass and deliver."""
     broker, found = await started(folder, FILLED_MS)
     due_ms = dues(count)
     clock, services = broker.services.clock, broker.services
@@ -163,7 +163,7 @@ async def deliver(folder: Path, count: int) -> dict[str, Any]:
 
 
 def check(broker: Broker, due_ms: "array[int]", stops: list[int]) -> tuple[dict[str, int], int]:
-    """How many are lost, there twice, early or late by the clock's steps; by how many ms the latest was behind its step."""
+    """Count lost, duplicate, early and late messages by clock step; return also the maximum lateness within a step in ms."""
     store = broker.services.store
     wrong, late_max = {"lost": 0, "twice": 0, "early": 0, "late": 0, "out_of_order": 0}, 0
     seen = bytearray(len(due_ms))
@@ -195,7 +195,7 @@ def without_timer_files(folder: Path) -> None:
 
 
 def run(step: str, folder: Path, count: int) -> dict[str, Any]:
-    """One step in a process of its own."""
+    """Run one step in its own process."""
     command = [sys.executable, "-m", "bench.pending", "--step", step, "--count", str(count), "--scratch", str(folder)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if done.returncode not in (0, -signal.SIGKILL):
@@ -237,7 +237,7 @@ def measure(count: int, scratch: Path | None) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.pending", description=__doc__.split("\n\n")[0])
     parser.add_argument("--count", type=int, default=1_000_000, help="messages (1000000)")
-    parser.add_argument("--scratch", type=Path, help="where the store goes (the temporary folder)")
+    parser.add_argument("--scratch", type=Path, help="folder for the store (the temporary folder)")
     parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.step:

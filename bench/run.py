@@ -1,13 +1,13 @@
-"""PocketMQ beside Apache's broker: CPU a message, messages a second, start time, idle memory.
+"""PocketMQ beside Apache's broker: CPU per message, messages a second, start time, idle memory.
 
-The load is bench/loadgen (Go), which speaks the wire itself, so the broker is what is measured. Rounds alternate between
-the two brokers; only one runs at a time, each from an empty store and warmed up alike; the table shows every round and the
-median of the rounds' ratios. 8 queues, bodies of 1 KiB; both flush asynchronously with their flushers on, but for the table
-of SYNC_FLUSH.
+The load is bench/loadgen (Go), which implements the wire protocol itself, so that the broker is measured. Rounds alternate
+between the two brokers; only one runs at a time, each from an empty store and warmed up the same way. The table shows every
+round and the median of the rounds' ratios. 8 queues, bodies of 1 KiB; both flush asynchronously, except in the table of
+SYNC_FLUSH.
 
-Sends, transactions and pulls have each a broker of their own: one after the other, the later loads of the quicker broker
-were measured behind more data. A virtual machine whose host takes free memory back writes slower behind some GB, as any
-program does there that fills new files: transactions took 4 us of system time up to 4 GB and 11 behind it.
+Sends, transactions and pulls each have their own broker; otherwise the later loads of the faster broker would be measured
+with more data in the store. A virtual machine whose host reclaims free memory writes more slowly after some GB, as with any
+program that fills new files.
 """
 
 import argparse
@@ -38,21 +38,21 @@ HERE = Path(__file__).parent
 TOPIC, QUEUES = "Bench", 8
 IDLE_SECONDS = 3.0
 SQL = "TAGS = 'TagA' AND KEYS <> 'other' AND UNIQ_KEY IS NOT NULL"
-"""True of every message of loadgen: what is measured is judging and serving one."""
+"""True for every message of loadgen, so that evaluation and serving are measured."""
 
 console = Console(width=max(140, Console().width))
 
 
 @dataclass(frozen=True)
 class Load:
-    """One line of the table: what loadgen is told, and the targets as ratios ours / Apache."""
+    """One row of the table: arguments of loadgen, and the targets as ratios PocketMQ / Apache."""
 
     name: str
     arguments: tuple[str, ...]
     cpu_ratio_max: float
     rate_ratio_min: float
     warm_ups: int = 1
-    """Transactions take the JVM four stretches of 6 s to compile: 132, 104, 63, 57 us each."""
+    """Number of warm-up runs; transactions need four until the JVM has compiled them."""
 
 
 LOADS = {
@@ -66,19 +66,19 @@ LOADS = {
     "pull": [
         Load("pull of 32 (8 x 16)", ("-mode", "pull", "-conns", "8", "-window", "16"), 0.60, 1.3),
         Load("SQL92 pull of 32 (8 x 16)", ("-mode", "pull", "-conns", "8", "-window", "16", "-sql", SQL), 0.60, 1.0),
-        # The readers of the load above ask the same, of the same queues: what one is told holds for the next.
+        # The readers of the load above use the same expression and queues, so results are shared between them.
         Load(
-            "SQL92 pull of 32, all ask otherwise",
+            "SQL92 pull of 32, all different",
             ("-mode", "pull", "-conns", "8", "-window", "8", "-sql", SQL, "-vary", "other"),
             0.60,
             1.0,
         ),
     ],
 }
-# 4.9.4 does not know it: beside 5.5.0. Each message is acknowledged by itself, as the Java client does it.
+# Not supported by 4.9.4, therefore beside 5.5.0. Each message is acknowledged by itself, as the Java client does.
 POP_LOADS = [Load("pop of 32, 32 acks (8 x 4)", ("-mode", "pop", "-conns", "8", "-window", "4"), 0.60, 1.0)]
 POP_PEER = "5.5.0"
-# Under SYNC_FLUSH, where the disk's own pace decides; each answer waits for the sync of its record.
+# With SYNC_FLUSH the disk determines the speed; each answer waits for the sync of its record.
 SYNC_LOADS = [Load("SYNC_FLUSH send (64 x 1)", ("-conns", "64", "-window", "1"), 1.0, 1.0)]
 BOOT_SECONDS_MAX = 0.6
 IDLE_MB_MAX = 60.0
@@ -86,7 +86,7 @@ IDLE_MB_MAX = 60.0
 
 @dataclass
 class Running:
-    """A broker under measure."""
+    """A broker being measured."""
 
     name: str
     address: str
@@ -119,7 +119,7 @@ def start_apache(version: str, folder: Path, flush_disk_type: str = "ASYNC_FLUSH
 
 
 def anonymous_mb(pid: int) -> float:
-    """RssAnon of a process: what it holds for itself, without the mapped store."""
+    """Return RssAnon of a process: its own memory without the mapped store."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) / 1024
@@ -127,7 +127,7 @@ def anonymous_mb(pid: int) -> float:
 
 
 def build_loadgen() -> Path:
-    """Compile bench/loadgen; ends the program with what to install when there is no Go."""
+    """Compile bench/loadgen; end the program with instructions if Go is missing."""
     if shutil.which("go") is None:
         sys.exit(
             "make bench needs Go 1.24 or newer for its load generator (https://go.dev/dl), and there is no `go` on the PATH"
@@ -139,7 +139,7 @@ def build_loadgen() -> Path:
 
 @dataclass
 class Bench:
-    """What is asked for, and how to run one load."""
+    """Parameters of a bench, and methods to run loads."""
 
     loadgen: Path
     scratch: Path
@@ -147,7 +147,7 @@ class Bench:
     warm_seconds: float
 
     def run(self, broker: Running, *arguments: str, seconds: float | None = None) -> dict[str, Any]:
-        """One run of loadgen (it warms up for 2 s by itself); raises RuntimeError when messages failed."""
+        """Run loadgen once (it warms up for 2 s by itself); raises RuntimeError if messages failed."""
         command = [str(self.loadgen), "-addr", broker.address, "-pid", str(broker.pid), "-topic", TOPIC]
         command += ["-queues", str(QUEUES), "-secs", str(seconds or self.seconds), *arguments]
         done = subprocess.run(command, capture_output=True, text=True)
@@ -164,7 +164,7 @@ class Bench:
         return result
 
     def measure(self, start: Callable[[Path], Running], loads: list[Load]) -> tuple[Running, float, dict[str, Any]]:
-        """A fresh broker through all loads; returns it (stopped), its idle anonymous megabytes, and the figures by load."""
+        """Run all loads on a fresh broker; return it (stopped), its idle anonymous MB, and the figures by load."""
         folder = Path(tempfile.mkdtemp(dir=self.scratch))
         broker = start(folder)
         try:
@@ -179,16 +179,16 @@ class Bench:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _warm_and_measured(self, broker: Running, load: Load) -> dict[str, Any]:
-        """The JVM compiles as it runs: a load that came first took it up to twice the CPU of one behind others."""
+        """The JVM compiles while it runs: without warm-up the first load took up to twice the CPU of later ones."""
         self.run(broker, *load.arguments, seconds=self.warm_seconds * load.warm_ups)
         return self.run(broker, *load.arguments)
 
 
 @contextmanager
 def prepared(seconds: float, warm_seconds: float, folder: Path | None) -> Iterator[Bench]:
-    """With a built loadgen, and stores in `folder` (None: that for temporary files), which are gone afterwards.
+    """Build loadgen, and provide a temporary folder for stores inside `folder` (None: the default one).
 
-    Ends the program when a broker does not start or serve. SIGTERM ends it, too, brokers and all.
+    Ends the program if a broker does not start or serve. SIGTERM ends it together with the brokers.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     scratch = Path(tempfile.mkdtemp(prefix="pocketmq-bench-", dir=folder))
@@ -207,9 +207,10 @@ def verdict(value: float, limit: float, at_most: bool) -> str:
 
 
 def compare(bench: Bench, version: str, rounds: int, parts: list[list[Load]], flush_disk_type: str = "ASYNC_FLUSH") -> None:
-    """Alternating rounds of all parts, then the table.
+    """Run alternating rounds of all parts, then print the table.
 
-    Who is first takes turns: a virtual machine's memory that nobody has touched for long takes its host several us a page.
+    The order of the brokers alternates, because memory that a virtual machine has not used for long costs its host several
+    us a page.
     """
     starts = {
         "ours": lambda folder: start_ours(folder, flush_disk_type),
@@ -221,7 +222,7 @@ def compare(bench: Bench, version: str, rounds: int, parts: list[list[Load]], fl
     for turn, part in itertools.product(range(rounds), parts):
         for who, start in list(starts.items())[:: 1 if turn % 2 == 0 else -1]:
             name = "PocketMQ" if who == "ours" else f"Apache {version}"
-            busy = os.getloadavg()[0]  # of the last minute, so in later rounds mostly our own
+            busy = os.getloadavg()[0]  # of the last minute, so in later rounds mostly caused by the bench
             console.print(f"[dim]round {turn + 1} of {rounds}: {name} (load average before it: {busy:.1f}) ...[/]")
             broker, idle_mb, result = bench.measure(start, part)
             for load_name, measured in result.items():
@@ -255,11 +256,11 @@ def compare(bench: Bench, version: str, rounds: int, parts: list[list[Load]], fl
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.run", description=__doc__.split("\n\n")[0])
     parser.add_argument("--rounds", type=int, default=3, help="alternating rounds (3)")
-    parser.add_argument("--secs", type=float, default=8, help="measured seconds a load, after 2 s of warm-up (8)")
-    parser.add_argument("--warm-secs", type=float, default=6, help="seconds of sending first, and of each load (6)")
-    parser.add_argument("--only", choices=["send", "transaction", "pull", "pop", "sync", "start"], help="a part of it")
+    parser.add_argument("--secs", type=float, default=8, help="measured seconds per load, after 2 s of warm-up (8)")
+    parser.add_argument("--warm-secs", type=float, default=6, help="seconds of sending first, and before each load (6)")
+    parser.add_argument("--only", choices=["send", "transaction", "pull", "pop", "sync", "start"], help="run one part only")
     parser.add_argument("--apache", metavar="VERSION", help="the peer (4.9.4)")
-    parser.add_argument("--scratch", type=Path, help="where the stores go while they are measured (the temporary folder)")
+    parser.add_argument("--scratch", type=Path, help="folder for the stores during the bench (the temporary folder)")
     options = parser.parse_args()
     with prepared(options.secs, options.warm_secs, options.scratch) as bench:
         if options.only == "sync":

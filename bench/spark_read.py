@@ -1,15 +1,15 @@
-"""How fast Spark reads a CommitLog: `python -m bench.spark_read FOLDER [--gib 2]`.
+"""Speed of reading a CommitLog with Spark: `python -m bench.spark_read FOLDER [--gib 2]`.
 
-For records of about 300 B and bodies of 1 KiB a store is made in FOLDER (kept for the next run), log and queues. Then, for
-each, beside the plain read of its bytes: the decoder alone, in this process; the same columns through Spark, where a query
-counts messages, bytes and the newest by topic; the same question answered within the reading tasks; a reader that yields
-tuples; a source that yields columns that are there already, which is what Spark itself takes; and how much is read for a
-topic that has one message in a hundred.
+Creates stores in FOLDER (kept for the next run), log and queues, with records of about 300 B and with bodies of 1 KiB. For
+each it measures: the plain read of its bytes; the decoder alone, in this process; the same columns through Spark, in a query
+for messages, bytes and the newest message by topic; the same aggregates computed in the reading tasks; a reader that yields
+tuples; a data source that yields prepared columns, which measures Spark itself; and the bytes read for a topic that has one
+message in a hundred.
 
-All figures are CPU seconds: of this process, the JVM and the Python workers together. One session, which the query warms up:
-the JVM's compilers take more than a query until some have run. Then of each row one run that does not count, and the best of
-some; what goes through Spark takes turns with the decoder that it is held against, as the machine is quicker in one minute
-than in the next. MB is 10^6 bytes of log. Every run must count as many messages as were written.
+All figures are CPU seconds of this process, the JVM and the Python workers together, in one session that the query warms
+up, because the JVM's compilers take more than a query at first. Each row has one run that does not count, and then the best
+of some; runs through Spark alternate with runs of the decoder, as the machine's speed varies from minute to minute. MB is
+10^6 bytes of log. Every run must count as many messages as were written.
 """
 
 import argparse
@@ -37,19 +37,19 @@ from pocketmq.spark_analytics.source.batch import CommitLogReader, SplitPartitio
 THREE: Final = ("topic", "storeTimestamp", "storeSize")
 SIXTEEN: Final = (*list(COLUMNS)[: list(COLUMNS).index("properties")], "rawProperties")
 WITH_MAP: Final = (*SIXTEEN[:-1], "properties")
-TUPLES_SIZE: Final = 128 << 20  # a reader of tuples takes too long for more
-WARM_RUNS: Final = 4  # a query of 3 columns took 16.5, 5.9, 4.6, 3.5 CPU seconds, with others between
-PREPARED_SIZE: Final = 8 << 20  # of each split, given again and again
+TUPLES_SIZE: Final = 128 << 20  # a reader of tuples is too slow for more
+WARM_RUNS: Final = 4
+PREPARED_SIZE: Final = 8 << 20  # of each split, yielded repeatedly
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _seen: dict[int, int] = {}
 
 
 def cpu_seconds() -> float:
-    """CPU of this process and of all that it has started; of those that have ended, what they had at the last look.
+    """Return the CPU seconds of this process and its descendants; of ended ones, the last known value.
 
-    Spark ends workers that were idle for a minute, and nobody waits for them: a run in which one went would look quick.
+    Spark ends workers that were idle for a minute without waiting for them; a run in which one ended would appear too fast.
     """
-    # A thread's list of children misses some while other threads end: so every process is asked for its parent.
+    # A thread's list of children may be incomplete while other threads end, so every process's parent is read.
     spent, below = dict[int, int](), defaultdict[int, list[int]](list)
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -67,7 +67,7 @@ def cpu_seconds() -> float:
 
 
 def seconds_of(run: Callable[[], int], expected: int) -> float:
-    """The CPU seconds of one run."""
+    """Return the CPU seconds of one run."""
     began = cpu_seconds()
     found = run()
     seconds = cpu_seconds() - began
@@ -77,7 +77,7 @@ def seconds_of(run: Callable[[], int], expected: int) -> float:
 
 
 def best_of(rounds: int, run: Callable[[], int], expected: int) -> float:
-    """The least CPU seconds of some runs, after one that does not count."""
+    """Return the minimum CPU seconds of some runs, after one that does not count."""
     return min([seconds_of(run, expected) for _ in range(rounds + 1)][1:])
 
 
@@ -87,7 +87,7 @@ def ddl(names: tuple[str, ...]) -> str:
 
 
 def plain_read(folder: Path) -> int:
-    """Read every byte; returns how many there are."""
+    """Read every byte; return the number of bytes."""
     buffer = bytearray(8 << 20)
     total = 0
     for path in sorted((folder / "commitlog").iterdir()):
@@ -98,14 +98,14 @@ def plain_read(folder: Path) -> int:
 
 
 def decoder(folder: Path, names: tuple[str, ...], **options: str) -> Callable[[], int]:
-    """A run of the shipped decoder over all splits of a store, planned beforehand."""
+    """Return a run of the product's decoder over all splits of a store, planned beforehand."""
     reader = CommitLogReader(StructType.fromDDL(ddl(names)), {"path": str(folder), **options})
     partitions = reader.partitions()
     return lambda: sum(batch.num_rows for partition in partitions for batch in reader.read(partition))
 
 
 class PreparedReader(DataSourceReader):  # type: ignore[misc]
-    """Decodes the begin of each split, and yields that as often as the split is longer."""
+    """Reader that decodes the beginning of each split and yields it repeatedly, up to the split's length."""
 
     def __init__(self, schema: StructType, options: dict[str, str]) -> None:
         self._own = CommitLogReader(schema, options)
@@ -122,7 +122,7 @@ class PreparedReader(DataSourceReader):  # type: ignore[misc]
 
 
 class TupleReader(DataSourceReader):  # type: ignore[misc]
-    """What a reader without Arrow does: a tuple a row."""
+    """Reader without Arrow: one tuple per row."""
 
     def __init__(self, schema: StructType, options: dict[str, str]) -> None:
         self._own = CommitLogReader(schema, options)
@@ -155,7 +155,7 @@ class TupleSource(DataSource):  # type: ignore[misc]
 
 @dataclass
 class Bench:
-    """The rows of one store."""
+    """The measurements for one store."""
 
     spark: Any
     folder: Path
@@ -174,10 +174,10 @@ class Bench:
         self.table.add_row(name, f"{seconds:.2f}", f"{speed:,.0f}", f"{per_message:,.0f}", found, target, verdict)
 
     def by_topic(self, names: tuple[str, ...], source: str = "rocketmq", **options: str) -> Callable[[], int]:
-        """The query: messages, bytes and the newest by topic; all of `names` are handed to Spark."""
+        """Return the query: messages, bytes and the newest by topic; all of `names` are passed to Spark."""
 
         def run() -> int:
-            # Made anew each time: a frame that was asked before still has the answer of its tasks.
+            # Created for each run, because a DataFrame keeps the results of its tasks.
             frame = self.spark.read.format(source).schema(ddl(names)).options(**options).load(str(self.folder))
             asked = frame.groupBy("topic").agg(F.count("*"), F.sum("storeSize"), F.max("storeTimestamp"))
             return sum(row[1] for row in asked.collect())
@@ -185,14 +185,14 @@ class Bench:
         return run
 
     def in_tasks(self) -> int:
-        """The same question, of which each task answers its part."""
+        """The same query, aggregated in the tasks."""
         frame = self.spark.read.format("rocketmq").option("groupBy", "topic")
         frame = frame.option("aggregates", "count, sum(storeSize), max(storeTimestamp)").load(str(self.folder))
         asked = frame.groupBy("topic").agg(F.sum("count"), F.sum("sum(storeSize)"), F.max("max(storeTimestamp)"))
         return sum(row[1] for row in asked.collect())
 
     def warm_up(self) -> None:
-        """Have the JVM compile what the queries need."""
+        """Let the JVM compile the code of the queries."""
         for _ in range(WARM_RUNS):
             for names in (THREE, SIXTEEN, WITH_MAP):
                 self.by_topic(names)()
@@ -218,7 +218,7 @@ class Bench:
     def through_spark(
         self, name: str, query: Callable[[], int], names: tuple[str, ...], target: float | None, found: int | None = None
     ) -> None:
-        """A query and the decoder in turn; `found` is what it counts where that is not all."""
+        """Run a query and the decoder alternately; `found` is the query's count if that is not all."""
         alone, expected = decoder(self.folder, names), found or self.count
         turns = [(seconds_of(alone, self.count), seconds_of(query, expected)) for _ in range(self.rounds + 1)][1:]
         beside, spent = [first for first, _ in turns], [second * self.count / expected for _, second in turns]
@@ -227,7 +227,7 @@ class Bench:
 
     def prepared(self, name: str, names: tuple[str, ...]) -> None:
         query = self.by_topic(names, "prepared")
-        # The begin of a split has not quite its share of the messages.
+        # The beginning of a split has not exactly its share of the messages.
         self.through_spark(f"Spark's own part, {name}", query, names, None, query())
 
     def tuples(self) -> None:
@@ -253,7 +253,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.spark_read", description=__doc__.split("\n\n")[0])
     parser.add_argument("folder", type=Path, nargs="?", default=Path("bench-store"), help="(./bench-store)")
     parser.add_argument("--gib", type=float, default=2, help="size of each log (2)")
-    parser.add_argument("--master", default="local[1]", help="Spark's (local[1]: tasks side by side share a cache)")
+    parser.add_argument("--master", default="local[1]", help="Spark master (local[1]: parallel tasks share a cache)")
     parser.add_argument("--rounds", type=int, default=3, help="runs that count (3)")
     options = parser.parse_args()
     size = int(options.gib * (1 << 30))

@@ -1,12 +1,12 @@
-"""How fast a store is recovered and verified: `python -m bench.store FOLDER [--mib 1024] [--body-size 1024]`.
+"""Speed of recovery and verification of a store: `python -m bench.store FOLDER [--mib 1024] [--body-size 1024]`.
 
-Makes a log in FOLDER (kept for the next run) of which no checkpoint, queue or index knows anything, as after the worst of
-crashes, and measures in a process of its own each: the plain read of its bytes, recovery (every record checked and carried
-into queues and index again), and `pocketmq store verify` of the result.
+Creates a log in FOLDER (kept for the next run) without checkpoint, queues or index, as after the worst crash, and measures,
+each in its own process: the plain read of its bytes, recovery (every record checked, queues and index rebuilt), and
+`pocketmq store verify` of the result.
 
-MB is 10^6 bytes of log. CPU seconds are those of all processes of a step; other work on the machine changes them less than
-the seconds. Memory is the most that they held together: their "own", and "resident", which is that and the pages of the
-store that they had mapped; the kernel takes those back when it needs them.
+MB is 10^6 bytes of log. CPU seconds are those of all processes of a step, since other work on the machine affects them
+less. Memory is the maximum of all processes together: "own" is anonymous memory, "resident" includes mapped pages of the
+store, which the kernel can reclaim.
 """
 
 import argparse
@@ -31,7 +31,7 @@ SAMPLED_EVERY_S = 0.02
 
 
 def resident_mb(pid: int) -> tuple[float, float]:
-    """(own, in all) memory of a process and of those that it has started; 0 when it has ended."""
+    """Return (anonymous, resident) memory of a process and its children; 0 if it has ended."""
     own = total = 0.0
     try:
         status = Path(f"/proc/{pid}/status").read_text()
@@ -50,7 +50,7 @@ def resident_mb(pid: int) -> tuple[float, float]:
 
 
 def read(folder: Path) -> None:
-    """Every byte of the log once, into one buffer."""
+    """Read every byte of the log once, into one buffer."""
     buffer = bytearray(READ_SIZE)
     for path in sorted((folder / "commitlog").iterdir()):
         with open(path, "rb", buffering=0) as file:
@@ -59,7 +59,7 @@ def read(folder: Path) -> None:
 
 
 def recover(folder: Path) -> float:
-    """Open the store after a crash that left nothing but the log; seconds until it was open."""
+    """Open the store after a crash that left only the log; return the seconds."""
     (folder / "abort").touch()
     for name in ("checkpoint", "cleanStop.json"):
         (folder / name).unlink(missing_ok=True)
@@ -72,13 +72,13 @@ def recover(folder: Path) -> float:
     began = time.perf_counter()
     report = store.load()
     seconds = time.perf_counter() - began
-    print(report, file=sys.stderr)  # where the log ends, and that all of it was read
+    print(report, file=sys.stderr)  # shows the end of the log, and that all of it was read
     store.shutdown()
     return seconds
 
 
 def measured(step: str, folder: Path) -> dict[str, float]:
-    """One step in a process of its own: seconds, CPU seconds, the most megabytes that were its own and in all."""
+    """Run one step in its own process; return seconds, CPU seconds, and maximum anonymous and resident MB."""
     command = [sys.executable, "-m", "bench.store", str(folder), "--step", step]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     own = total = 0.0
@@ -115,7 +115,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.store", description=__doc__.split("\n\n")[0])
     parser.add_argument("folder", type=Path, nargs="?", default=Path("bench-store"), help="(./bench-store)")
     parser.add_argument("--mib", type=int, default=1024, help="size of the log (1024)")
-    parser.add_argument("--body-size", type=int, default=1024, help="bytes a body (1024)")
+    parser.add_argument("--body-size", type=int, default=1024, help="bytes per body (1024)")
     parser.add_argument("--step", choices=["read", "recover", "verify"], help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.step:

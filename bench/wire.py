@@ -1,4 +1,4 @@
-"""One remoting call over a plain socket: enough to create a topic on any broker, ours or Apache's."""
+"""Minimal remoting client over a plain socket, to create a topic on any broker."""
 
 import json
 import socket
@@ -6,7 +6,7 @@ import struct
 
 
 def call(address: str, code: int, fields: dict[str, str]) -> tuple[int, str]:
-    """Send one request with JSON header; returns the response's code and remark."""
+    """Send one request with JSON header; return the response's code and remark."""
     host, port = address.rsplit(":", 1)
     request = {"code": code, "extFields": fields, "flag": 0, "language": "JAVA", "opaque": 1, "version": 401}
     header = json.dumps(request | {"serializeTypeCurrentRPC": "JSON"}).encode()
@@ -19,7 +19,7 @@ def call(address: str, code: int, fields: dict[str, str]) -> tuple[int, str]:
 
 
 def create_topic(address: str, topic: str, queues: int) -> None:
-    """UPDATE_AND_CREATE_TOPIC, as `mqadmin updateTopic -b` sends it."""
+    """Send UPDATE_AND_CREATE_TOPIC, like `mqadmin updateTopic -b`."""
     fields = {
         "topic": topic,
         "defaultTopic": "TBW102",

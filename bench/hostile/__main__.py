@@ -1,9 +1,9 @@
-"""A healthy producer and a long-polling consumer beside each attack of a hostile client.
+"""Runs a healthy producer and a long-polling consumer beside each attack of a hostile client.
 
-Every attack has a name server, a broker and a neighbour of its own, each a process. The neighbour sends 200 messages a
-second of 1 KiB and consumes them; an attacker sends up to 1 MB/s for some seconds and goes. Shown are the latencies of
-sends, of the way from send to consumer and of routes, before, during and after the attack; how often a server kept all
-waiting for more than 50 ms; the servers' anonymous memory; what they logged.
+Every attack has its own name server, broker and neighbour, each a process. The neighbour sends 200 messages of 1 KiB a
+second and consumes them; the attacker sends up to 1 MB/s for some seconds. Reported are the latencies of sends, from send
+to consumer, and of routes, before, during and after the attack; how often a server kept all requests waiting for more than
+50 ms; the servers' anonymous memory; and their logs.
 
 On a machine with few cores and other work the numbers contain its noise: compare with the row `none`, and with `p99 before`.
 """
@@ -26,20 +26,20 @@ console = Console(width=max(180, Console().width))
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.hostile", description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--only", action="append", metavar="NAME", help="this attack; may be given several times (all)")
-    parser.add_argument("--list", action="store_true", help="print names and what they do, and stop")
-    parser.add_argument("--seconds", type=float, default=20, help="of an attack (20)")
-    parser.add_argument("--settle", type=float, default=60, help="seconds after it that memory may take to be back (60)")
-    parser.add_argument("--quiet", type=float, default=5, help="seconds before it, to compare with (5)")
+    parser.add_argument("--only", action="append", metavar="NAME", help="this attack; may be repeated (all)")
+    parser.add_argument("--list", action="store_true", help="print the attacks with descriptions, and stop")
+    parser.add_argument("--seconds", type=float, default=20, help="duration of an attack (20)")
+    parser.add_argument("--settle", type=float, default=60, help="seconds after it within which memory must be back (60)")
+    parser.add_argument("--quiet", type=float, default=5, help="seconds measured before it, for comparison (5)")
     parser.add_argument("--warm", type=float, default=5, help="seconds before these, not measured (5)")
     parser.add_argument("--rate", type=float, default=1.0, help="MB/s that an attack sends at most (1)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the broker")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there too")
-    parser.add_argument("--scratch", type=Path, help="where stores go meanwhile (the temporary folder)")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the table to FILE")
+    parser.add_argument("--scratch", type=Path, help="folder for the stores during the bench (the temporary folder)")
     options = parser.parse_args()
     unknown = [name for name in options.only or () if name not in ATTACKS]
     if unknown:
-        parser.error(f"--only {unknown[0]}: there is no such attack; --list shows them")
+        parser.error(f"--only {unknown[0]}: unknown attack; --list shows all")
     for setting in options.set:
         if "=" not in setting:
             parser.error(f"--set {setting}: write KEY=VALUE")

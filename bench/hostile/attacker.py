@@ -1,4 +1,4 @@
-"""One attack, in a process of its own: `python -m bench.hostile.attacker NAME --namesrv ADDR --broker ADDR --seconds N`."""
+"""Runs one attack: `python -m bench.hostile.attacker NAME --namesrv ADDR --broker ADDR --seconds N`."""
 
 import argparse
 import contextlib
@@ -10,7 +10,7 @@ from bench.hostile.attacks import ATTACKS
 from bench.hostile.peer import Peer
 
 NICENESS = 5
-"""An attacker has a machine of its own; here it must not take the servers' time."""
+"""A real attacker uses another machine; here it must not take the servers' CPU time."""
 
 
 def main() -> None:

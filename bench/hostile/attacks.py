@@ -11,7 +11,7 @@ Attack = Callable[[Peer], None]
 
 
 def none(peer: Peer) -> None:
-    """Nothing: what the machine's own noise comes to."""
+    """No attack: shows the machine's own noise."""
     peer.wait_to_the_end()
 
 

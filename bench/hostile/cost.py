@@ -1,4 +1,4 @@
-"""Attacks on time: requests whose cost is more than what their bytes are worth."""
+"""Attacks on CPU time: requests that cost much more than their size."""
 
 import itertools
 import json
@@ -10,6 +10,7 @@ from bench.hostile.peer import NEIGHBOUR_TOPIC, Peer
 
 BODY_CODES = (34, 41, 42, 46, 18, 200, 225, 400, 401, frames.BATCH_ACK, 222)
 """Codes of the broker with a JSON body."""
+"""The broker's request codes with a JSON body."""
 
 
 def json_unterminated(peer: Peer) -> None:
@@ -70,12 +71,12 @@ def heartbeat_groups(peer: Peer) -> None:
 
 
 def topics_auto_created(peer: Peer) -> None:
-    """Each message to a topic that is not there yet."""
+    """Each message to a topic that does not exist yet."""
     peer.flood(peer.broker, (frames.send(f"hostile-{number}") for number in itertools.count()))
 
 
 def topics_by_hand(peer: Peer) -> None:
-    """UPDATE_AND_CREATE_TOPIC of ever new topics, and of the same one with ever other queues."""
+    """UPDATE_AND_CREATE_TOPIC of new topics, and of one topic with changing numbers of queues."""
     ext = {"defaultTopic": "TBW102", "perm": 6, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false"}
 
     def requests() -> Iterator[bytes]:
@@ -88,7 +89,7 @@ def topics_by_hand(peer: Peer) -> None:
 
 
 def groups_by_hand(peer: Peer) -> None:
-    """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP of ever new groups."""
+    """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP of new groups."""
     bodies = (json.dumps({"groupName": f"hostile-{number}"}).encode() for number in itertools.count())
     peer.flood(peer.broker, (frames.frame(200, {}, body) for body in bodies))
 
@@ -104,7 +105,7 @@ def offsets_made_up(peer: Peer) -> None:
 
 
 def expressions_slow(peer: Peer) -> None:
-    """SQL92 that takes long to parse, to compile or to judge: each another."""
+    """SQL92 expressions that are slow to parse, compile or evaluate, each different."""
     makers = (
         lambda n: f"a={'-' * 16_000}{n}",
         lambda n: "(" * 8_000 + f"a={n}" + ")" * 8_000,
@@ -138,7 +139,7 @@ def queues_locked(peer: Peer) -> None:
 
 
 def queries(peer: Peer) -> None:
-    """Look-ups by key over all time, and by time, of the neighbour's topic."""
+    """Queries by key over all time, and by time, in the neighbour's topic."""
 
     def requests() -> Iterator[bytes]:
         span = {"beginTimestamp": 0, "endTimestamp": 1 << 50, "maxNum": 64}
@@ -153,7 +154,7 @@ def queries(peer: Peer) -> None:
 
 
 def tables_asked(peer: Peer) -> None:
-    """Requests of a hundred bytes whose answers are whole tables, and statistics of every group."""
+    """Requests of a hundred bytes that return whole tables, and statistics of every group."""
     codes = itertools.cycle((21, 43, 45, 201, 28, 26, 328, 317, 204, 203, 202, 208, 61, 60))
     ext = {"topic": NEIGHBOUR_TOPIC, "consumerGroup": "NeighbourGroup", "producerGroup": "p", "group": "NeighbourGroup"}
     peer.flood(peer.broker, (frames.frame(code, ext) for code in codes))
@@ -171,7 +172,7 @@ def messages_many_keys(peer: Peer) -> None:
 
 
 def batches_of_nothing(peer: Peer) -> None:
-    """Batches of many empty members, half of them cut short somewhere."""
+    """Batches of many empty members, half of them truncated."""
     member = b"\0\0\0\x16" + bytes(16) + b"\0\0"
 
     def requests() -> Iterator[bytes]:
@@ -183,7 +184,7 @@ def batches_of_nothing(peer: Peer) -> None:
 
 
 def delays(peer: Peer) -> None:
-    """Delayed messages for all times there are, and some there are not."""
+    """Delayed messages for all valid times, and some invalid ones."""
 
     def requests() -> Iterator[bytes]:
         names = ("DELAY", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS", "__STARTDELIVERTIME")

@@ -1,4 +1,4 @@
-"""Bytes of requests, well-formed and not: built here from the wire format alone, so that nothing is too odd to be said."""
+"""Encoders of valid and invalid requests, built from the wire format alone, so that any header can be expressed."""
 
 import itertools
 import json
@@ -16,12 +16,12 @@ PUT_KV, GET_KV, REGISTER_BROKER, ROUTE = 100, 101, 103, 105
 
 
 def raw(header: bytes, body: bytes = b"", kind: int = JSON) -> bytes:
-    """A frame around any header."""
+    """Return a frame around any header."""
     return struct.pack(">II", 4 + len(header) + len(body), kind << 24 | len(header)) + header + body
 
 
 def frame(code: int, ext: Mapping[str, Any] | None = None, body: bytes = b"", *, flag: int = 0, **fields: Any) -> bytes:
-    """A request with JSON header; `fields` are set in the header itself."""
+    """Return a request with JSON header; `fields` are set in the header itself."""
     opaque = next(_opaque) & 0x7FFFFFFF
     header: dict[str, Any] = {"code": code, "flag": flag, "language": "JAVA", "opaque": opaque, "version": 401}
     if ext is not None:
@@ -31,7 +31,7 @@ def frame(code: int, ext: Mapping[str, Any] | None = None, body: bytes = b"", *,
 
 
 def binary(code: int, ext: Mapping[str, Any], body: bytes = b"", *, flag: int = 0) -> bytes:
-    """A request with binary header: a third smaller."""
+    """Return a request with binary header, which is a third smaller."""
     rows = [(name.encode(), str(value).encode()) for name, value in ext.items()]
     table = b"".join(struct.pack(">H", len(n)) + n + struct.pack(">I", len(v)) + v for n, v in rows)
     fixed = struct.pack(">HBHIII", code & 0xFFFF, 0, 401, next(_opaque) & 0x7FFFFFFF, flag, 0)
@@ -39,7 +39,7 @@ def binary(code: int, ext: Mapping[str, Any], body: bytes = b"", *, flag: int = 
 
 
 def pull(topic: str, queue_id: int, queue_offset: int, group: str, hold_ms: int = 0, **ext: Any) -> dict[str, Any]:
-    """The fields of PULL_MESSAGE with a subscription of its own."""
+    """Return the fields of PULL_MESSAGE with its own subscription."""
     return {
         "consumerGroup": group,
         "topic": topic,

@@ -13,7 +13,7 @@ SAMPLE_SECONDS = 0.2
 STALL_SECONDS = 0.05
 
 Samples = Iterable[tuple[float, float]]
-"""(when asked, how long the answer took), in seconds."""
+"""(time of the request, duration until the answer), in seconds."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def percentile_ms(samples: Samples, share: float) -> float:
 
 
 def stalls(samples: Samples) -> list[float]:
-    """How long each stretch was in which a question waited for more than 50 ms; stretches that overlap are one."""
+    """Return the durations in which requests waited for more than 50 ms; overlapping waits count as one."""
     merged: list[list[float]] = []
     for began, seconds in sorted(samples):
         if seconds < STALL_SECONDS:

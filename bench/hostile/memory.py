@@ -1,4 +1,4 @@
-"""Attacks on memory and descriptors: what a client has a server keep for it, and connections without end."""
+"""Attacks on memory and descriptors: data that servers keep for a client, and connections without limit."""
 
 import itertools
 import os
@@ -17,7 +17,7 @@ MEGABYTE = 1 << 20
 
 
 def unfinished_frames(peer: Peer) -> None:
-    """Thirty frames of 15 MB each that never come to their end."""
+    """Thirty frames of 15 MB each that are never completed."""
     _unfinished(peer, peer.broker)
 
 
@@ -78,7 +78,7 @@ def held_pulls(peer: Peer) -> None:
 
 
 def held_pops(peer: Peer) -> None:
-    """The same with pops and with questions whether there is something to pop, each of another group."""
+    """The same with pops and notifications, each of another group."""
 
     def request(number: int) -> bytes:
         ext = {"consumerGroup": f"h{number}", "topic": "Hostile", "queueId": -1, "pollTime": 30_000, "bornTime": 0}
@@ -91,7 +91,7 @@ def held_pops(peer: Peer) -> None:
 
 
 def _held(peer: Peer, request: Callable[[int], bytes], message: bytes) -> None:
-    """Send requests on thirty connections while there is time, and a message each second."""
+    """Send requests on thirty connections until the time is over, and a message each second."""
     connections = list(peer.connections(peer.broker, 30))
     sender = peer.connect(peer.broker)
     next_at = time.monotonic() + 1
@@ -110,7 +110,7 @@ def _held(peer: Peer, request: Callable[[int], bytes], message: bytes) -> None:
 
 
 def unread_notifications(peer: Peer) -> None:
-    """Five hundred members of one group that come and go, and read nothing of what they are told about it."""
+    """Five hundred members of one group that come and go, and do not read their notifications."""
     connections = list(peer.connections(peer.broker, 500, receive_buffer=4096))
     for number in itertools.count():
         connection = connections[number % len(connections)] if connections else None
@@ -123,7 +123,7 @@ def unread_notifications(peer: Peer) -> None:
 
 
 def unread_answers(peer: Peer) -> None:
-    """Two hundred connections that pull all that there is and read no answer."""
+    """Two hundred connections that pull all messages and read no answer."""
     connections = list(peer.connections(peer.broker, 200, receive_buffer=4096))
     for number, connection in enumerate(itertools.cycle(connections)):
         if not peer.is_on:
@@ -135,7 +135,7 @@ def unread_answers(peer: Peer) -> None:
 
 
 def unread_tables(peer: Peer) -> None:
-    """The same with questions for whole tables, to both servers."""
+    """The same with requests for whole tables, to both servers."""
     both = [
         *peer.connections(peer.broker, 100, receive_buffer=4096),
         *peer.connections(peer.namesrv, 100, receive_buffer=4096),
@@ -150,7 +150,7 @@ def unread_tables(peer: Peer) -> None:
 
 
 def clients_made_up(peer: Peer) -> None:
-    """Heartbeats of ever new clients on one connection."""
+    """Heartbeats of new clients on one connection."""
     peer.flood(
         peer.broker, (frames.heartbeat(f"hostile-{number}-{'x' * 2_000}", ["HostileGroup"]) for number in itertools.count())
     )

@@ -1,4 +1,4 @@
-"""Attacks on the name server: registrations of brokers that are not there, values without end, its own settings."""
+"""Attacks on the name server: registrations of nonexistent brokers, unlimited values, its own settings."""
 
 import itertools
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from bench.hostile.peer import BROKER_NAME, Peer
 
 
 def kv_values(peer: Peer) -> None:
-    """One value as large as a frame lets it be, then small ones: each write takes the large one along."""
+    """One value as large as a frame allows, then small ones: each write includes the large one."""
     large = int(min(15 << 20, peer.seconds / 2 * peer.rate))
 
     def requests() -> Iterator[bytes]:
@@ -22,7 +22,7 @@ def kv_values(peer: Peer) -> None:
 
 
 def kv_many(peer: Peer) -> None:
-    """Ever new keys in ever new namespaces, and orders of topics that every broker is told."""
+    """New keys in new namespaces, and topic orders that every broker receives."""
 
     def requests() -> Iterator[bytes]:
         for number in itertools.count():
@@ -35,7 +35,7 @@ def kv_many(peer: Peer) -> None:
 
 
 def registrations_of_others(peer: Peer) -> None:
-    """The neighbour's broker, registered under an address where nothing is."""
+    """The neighbour's broker, registered at an address without a broker."""
     body = frames.topic_table(["Neighbour", "TBW102"])
     peer.flood(
         peer.namesrv, (_paced(peer, frames.registration(BROKER_NAME, "127.0.0.1:1", body)) for _ in itertools.count())
@@ -43,7 +43,7 @@ def registrations_of_others(peer: Peer) -> None:
 
 
 def registrations_huge(peer: Peer) -> None:
-    """Brokers with thousands of topics each, which come and never go."""
+    """Brokers with thousands of topics each, which register and never unregister."""
 
     def requests() -> Iterator[bytes]:
         for number in itertools.count():
@@ -54,7 +54,7 @@ def registrations_huge(peer: Peer) -> None:
 
 
 def registrations_many(peer: Peer) -> None:
-    """Ever new brokers and clusters with one topic, the neighbour's."""
+    """New brokers and clusters with one topic, the neighbour's."""
     body = frames.topic_table(["HostileTopic"])
     peer.flood(
         peer.namesrv,
@@ -69,7 +69,7 @@ def settings(peer: Peer) -> None:
 
 
 def routes_asked(peer: Peer) -> None:
-    """Routes of topics that are there and of such that are not, and every list of topics."""
+    """Routes of existing and missing topics, and every list of topics."""
 
     def requests() -> Iterator[bytes]:
         for number in itertools.count():

@@ -1,12 +1,12 @@
-"""The healthy load, in a process of its own: a producer and a long-polling consumer, and questions to both servers.
+"""The healthy load: a producer, a long-polling consumer, and small requests to both servers.
 
     python -m bench.hostile.neighbour --namesrv ADDR --broker ADDR --out FILE
 
-Sends messages of 1 KiB at a steady pace, each awaited, and a few to a topic of their own; a push consumer with a connection
-of its own receives them. Every 20 ms both servers are asked something small, and ten times a second a pull of a quiet queue
-is to be held for 300 ms: how late its answer is counts. It prints `ready` when messages come through, runs until SIGTERM,
-and then writes FILE: what was asked, when (the machine's monotonic clock) and how long the answer took. A message that never
-came counts from its send to the end.
+Sends messages of 1 KiB at a steady rate, each awaited, and a few to a second topic; a push consumer with its own connection
+receives them. Every 20 ms both servers get a small request, and ten times a second a pull of a quiet queue is held for 300
+ms: its excess is measured. It prints `ready` when messages arrive, runs until SIGTERM, and then writes FILE: kind and time
+of each request (the machine's monotonic clock), and duration until the answer. A message that never arrived counts from its
+send to the end.
 """
 
 import argparse
@@ -36,7 +36,7 @@ QUEUES = 4
 RARE_SECONDS = 0.2
 HOLD_SECONDS, HOLD_EVERY_SECONDS = 0.3, 0.1
 HOLD_SLACK_SECONDS = 0.1
-"""Brokers look at the deadlines of what they hold no more often than this."""
+"""Brokers check the deadlines of held requests no more often than this."""
 QUIET_TOPIC = "NeighbourQuiet"
 KINDS = ("send", "receive", "hold", "broker", "namesrv", "own")
 PROBE_SECONDS = 0.02
@@ -63,12 +63,12 @@ class Neighbour:
     def receive(self, message: MessageExt) -> None:
         """The consumer's listener."""
         number, began = _STAMP.unpack_from(message.body)
-        if self._due.pop(number, None) is not None:  # else it came twice
+        if self._due.pop(number, None) is not None:  # otherwise it is a duplicate
             self.samples["receive"].append((began, time.monotonic() - began))
             self.has_received.set()
 
     async def produce(self, producer: Producer, topic: str, every_s: float) -> None:
-        """Send at the pace, whether or not earlier ones are answered."""
+        """Send at the rate, whether or not earlier messages are answered."""
 
         async def send(number: int) -> None:
             began = time.monotonic()
@@ -82,20 +82,20 @@ class Neighbour:
             await self._until(every_s)
 
     async def probe(self, kind: str, ask: Callable[[], Awaitable[None]], every_s: float = PROBE_SECONDS) -> None:
-        """Ask at a pace, whether or not earlier ones are answered."""
+        """Send requests at a rate, whether or not earlier ones are answered."""
         while self.is_on:
             self._start(kind, ask)
             await self._until(every_s)
 
     def lost(self) -> None:
-        """Count what has not come: from its send to now."""
+        """Count messages that have not arrived, from their send until now."""
         now = time.monotonic()
         for began in self._due.values():
             self.samples["receive"].append((began, now - began))
             self.failures.append((began, "a message was not received"))
 
     async def last(self) -> None:
-        """Wait a little for what is under way."""
+        """Wait a short time for outstanding requests."""
         self.is_on = False
         end = time.monotonic() + LAST_WAIT_SECONDS
         while (self._due or self._tasks) and time.monotonic() < end:

@@ -19,7 +19,7 @@ BROKER_NAME = "broker-a"
 
 @dataclass
 class Peer:
-    """A hostile client: where the servers are, until when it goes on and how many bytes a second it sends."""
+    """A hostile client: addresses of the servers, its deadline, and its rate in bytes a second."""
 
     namesrv: str
     broker: str
@@ -39,18 +39,18 @@ class Peer:
         return time.monotonic() < self.deadline
 
     def wait(self, seconds: float) -> None:
-        """Sleep, not beyond the deadline."""
+        """Sleep, but not beyond the deadline."""
         time.sleep(max(0.0, min(seconds, self.deadline - time.monotonic())))
 
     def wait_to_the_end(self, *connections: socket.socket) -> None:
-        """Keep connections open until the deadline, reading what comes."""
+        """Keep connections open until the deadline, reading all data."""
         while self.is_on:
             for connection in connections:
                 self.read(connection)
             self.wait(0.1)
 
     def connect(self, address: str, receive_buffer: int | None = None) -> socket.socket | None:
-        """A connection, or None when there is none to be had."""
+        """Return a connection, or None if none can be opened."""
         connection = socket.socket()
         try:
             if receive_buffer is not None:
@@ -67,7 +67,7 @@ class Peer:
         return connection
 
     def connections(self, address: str, count: int, receive_buffer: int | None = None) -> Iterator[socket.socket]:
-        """Up to `count` connections, as far as the time goes."""
+        """Yield up to `count` connections until the deadline."""
         for _ in range(count):
             if not self.is_on:
                 return
@@ -83,7 +83,7 @@ class Peer:
             self.close(connection)
 
     def send(self, connection: socket.socket, data: bytes, reads: bool = True, waits: bool = True) -> bool:
-        """Send at the rate. False when the connection is gone, the time is over or the peer takes no more (not `waits`)."""
+        """Send at the rate; False if the connection is closed, the time is over or the peer takes no more (not `waits`)."""
         view = memoryview(data)
         while view:
             if not self.is_on:
@@ -107,7 +107,7 @@ class Peer:
         return True
 
     def read(self, connection: socket.socket) -> bool:
-        """Throw away what has come; False when the connection is gone."""
+        """Discard received data; return False if the connection is closed."""
         try:
             while data := connection.recv(1 << 20):
                 if len(data) < 1 << 20:
@@ -119,7 +119,7 @@ class Peer:
         return False
 
     def flood(self, address: str, frames: Iterable[bytes], reads: bool = True) -> None:
-        """Send all frames on one connection, and on a new one where a server closes it, until the time is over."""
+        """Send all frames on one connection, or on a new one if a server closes it, until the time is over."""
         connection: socket.socket | None = None
         for data in frames:
             if not self.is_on:
@@ -135,7 +135,7 @@ class Peer:
             self.wait_to_the_end(connection)
 
     def ask(self, address: str, data: bytes) -> dict[str, str]:
-        """The fields of the answer to one request; empty when there is none."""
+        """Return the fields of the answer to one request; empty if there is none."""
         host, port = address.rsplit(":", 1)
         timeout_s = max(0.05, min(5.0, self.deadline - time.monotonic()))
         try:

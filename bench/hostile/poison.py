@@ -1,4 +1,4 @@
-"""Attacks on others through what is shared: fields that are only ours to set, junk of every kind, what is cached by text."""
+"""Attacks on shared state: fields reserved for the server, random data, and texts that are cached."""
 
 import itertools
 import json
@@ -51,7 +51,7 @@ _VALUES = (
 
 
 def type_poison(peer: Peer) -> None:
-    """Requests, held and not, of the neighbour's queues and of quiet ones, whose headers set what only the server sets."""
+    """Requests, held or not, for the neighbour's and quiet queues; their headers set fields reserved for the server."""
     odd: list[dict[str, Any]] = [
         {"~type": 300},
         {"~type": -1},
@@ -84,7 +84,7 @@ def type_poison(peer: Peer) -> None:
 
 
 def keys_twice(peer: Peer) -> None:
-    """Headers in which code, opaque, flag or extFields stand twice."""
+    """Headers in which code, opaque, flag or extFields occur twice."""
     first = b'{"code":34,"code":%d,"flag":0,"flag":%d,"opaque":%d,"opaque":-5,"language":"JAVA","version":401,'
     ext = b'"extFields":{"topic":"a"},"extFields":{"topic":"%b","topic":"b","queueId":"0","group":"g"}}'
 
@@ -97,7 +97,7 @@ def keys_twice(peer: Peer) -> None:
 
 
 def random_bytes(peer: Peer) -> None:
-    """Noise, on a new connection whenever the old one is closed, to both servers."""
+    """Random bytes to both servers, on a new connection whenever the old one is closed."""
     for number in itertools.count():
         if not peer.is_on:
             return
@@ -121,7 +121,7 @@ def _odd_frame(code: int) -> bytes:
 
 
 def random_headers(peer: Peer) -> None:
-    """Well-framed requests of every code with fields and bodies at random, to the broker."""
+    """Well-framed requests of every code with random fields and bodies, to the broker."""
     codes = itertools.cycle((*(code for code in CODES if code not in DANGEROUS), 0, 99_999))
     peer.flood(peer.broker, (_odd_frame(code) for code in codes))
 
@@ -133,7 +133,7 @@ def random_headers_namesrv(peer: Peer) -> None:
 
 
 def remarks_huge(peer: Peer) -> None:
-    """Names of 300 KB that an error would repeat, each another."""
+    """Names of 300 KB that an error would repeat, each different."""
 
     def requests() -> Iterator[bytes]:
         for number in itertools.count():
@@ -162,7 +162,7 @@ def remarks_huge_namesrv(peer: Peer) -> None:
 
 
 def tags_huge(peer: Peer) -> None:
-    """Subscriptions of 300 KB of tags, each another."""
+    """Subscriptions with 300 KB of tags, each different."""
 
     def requests() -> Iterator[bytes]:
         for number in itertools.count():
@@ -174,7 +174,7 @@ def tags_huge(peer: Peer) -> None:
 
 
 def expressions_huge(peer: Peer) -> None:
-    """SQL92 with literals of 300 KB, each another."""
+    """SQL92 with literals of 300 KB, each different."""
 
     def requests() -> Iterator[bytes]:
         for number in itertools.count():
@@ -188,7 +188,7 @@ def expressions_huge(peer: Peer) -> None:
 
 
 def zip_bombs(peer: Peer) -> None:
-    """Compressed messages and batches that inflate a thousandfold."""
+    """Compressed messages and batches that expand a thousandfold."""
     bomb = zlib.compress(bytes(BOMB_SIZE))
     compressed = 1
     frames_of_it = (frames.send("Hostile", bomb, f=compressed), frames.send("Hostile", bomb, f=compressed, m="true"))
@@ -196,7 +196,7 @@ def zip_bombs(peer: Peer) -> None:
 
 
 def zip_bombs_namesrv(peer: Peer) -> None:
-    """Compressed registrations that inflate a thousandfold."""
+    """Compressed registrations that expand a thousandfold."""
     bodies = [zlib.compress(bytes(BOMB_SIZE)), zlib.compress(b"\0\0\0\2{}" + b"\x7f\xff\xff\xff" + bytes(BOMB_SIZE))]
     names = itertools.count()
     peer.flood(
@@ -209,7 +209,7 @@ def zip_bombs_namesrv(peer: Peer) -> None:
 
 
 def pop_handles(peer: Peer) -> None:
-    """Acknowledgements, changes of invisible times and recalls with handles that no pop gave out."""
+    """Acks, changes of invisible times and recalls with handles that no pop returned."""
 
     def requests() -> Iterator[bytes]:
         own = {"consumerGroup": "hostile", "topic": NEIGHBOUR_TOPIC}
@@ -228,7 +228,7 @@ def pop_handles(peer: Peer) -> None:
 
 
 def transactions(peer: Peer) -> None:
-    """Ends of transactions and messages sent back by offsets at random."""
+    """Ends of transactions and messages sent back, with random offsets."""
 
     def requests() -> Iterator[bytes]:
         for number in itertools.count():

@@ -1,4 +1,4 @@
-"""What one attack came to, the limits it is held against, and the tables that show it."""
+"""Result of an attack, its limits, and the tables that show it."""
 
 import statistics
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from rich.table import Table
 P99_MS_MAX = 50.0
 MEMORY_RATIO_MAX = 1.2
 MEMORY_SLACK_MB = 2.0
-"""Below this nothing is said about memory: an allocator's arena is a MB."""
+"""Memory growth below this is ignored: an allocator's arena is a MB."""
 
 
 @dataclass
@@ -38,14 +38,14 @@ def is_within_limit(before: float, after: float) -> bool:
 
 @dataclass
 class Result:
-    """One row. Latencies in ms; `quiet` was measured before the attack in the same run, `later` behind it."""
+    """One row. Latencies in ms; `quiet` was measured before the attack in the same run, `later` after it."""
 
     name: str
     quiet_p99: float
     send_p99: float
     receive_p99: float
     hold_p99: float
-    """How late held pulls were answered."""
+    """Delay of the answers to held pulls beyond their hold time."""
     route_p99: float
     later_p99: float
     longest: float
@@ -64,12 +64,12 @@ class Result:
 
     @property
     def p99(self) -> float:
-        """The worst of a send, of its way to the consumer, of a held pull and of a route, while the attack went on."""
+        """Return the worst p99 of sends, of the way to the consumer, of held pulls and of routes during the attack."""
         return max(self.send_p99, self.receive_p99, self.hold_p99, self.route_p99)
 
     @property
     def problems(self) -> list[str]:
-        """What the row fails for."""
+        """Return the limits that the row exceeds."""
         return [
             *(["dead"] if not self.is_alive else []),
             *([f"p99 {self.p99:.0f} ms"] if self.p99 > P99_MS_MAX else []),
@@ -122,7 +122,7 @@ LIMITS = (
 
 
 def table(results: Iterable[Result], title: str) -> Table:
-    """For a terminal."""
+    """Return a table for a terminal."""
     made = Table(title=title, caption=LIMITS)
     for column in COLUMNS:
         justify = "left" if column in ("attack", "verdict") else "right"
@@ -134,7 +134,7 @@ def table(results: Iterable[Result], title: str) -> Table:
 
 
 def markdown(results: list[Result], title: str) -> str:
-    """For docs/security.md."""
+    """Return a table for docs/security.md."""
     lines = [f"{title}. {LIMITS}", "", "| " + " | ".join(COLUMNS) + " |"]
     lines.append("|" + "|".join("---" if column in ("attack", "verdict") else "---:" for column in COLUMNS) + "|")
     lines += ["| " + " | ".join(result.cells) + " |" for result in results]

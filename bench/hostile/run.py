@@ -1,4 +1,4 @@
-"""One attack from start to end: servers and a neighbour of its own, quiet, attack, settling, figures."""
+"""Runs one attack: its own servers and neighbour, quiet phase, attack, settling, result."""
 
 import contextlib
 import json
@@ -21,7 +21,7 @@ READY_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 30.0
 ATTACKER_GRACE_SECONDS = 15.0
 BEFORE_SECONDS = 2.0
-"""Length of the window, at the end of the quiet phase, that memory after the attack is compared with."""
+"""Length of the window at the end of the quiet phase with which memory after the attack is compared."""
 SETTLE_SECONDS_MIN = 3.0
 """The latencies after an attack are measured for at least this long."""
 
@@ -31,7 +31,7 @@ Tell = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class Plan:
-    """How long each part takes, in seconds, and how much is sent."""
+    """Durations in seconds, and rate of the attack."""
 
     warm: float
     quiet: float
@@ -47,7 +47,7 @@ class Plan:
 
 
 def run(name: str, plan: Plan, tell: Tell) -> Result:
-    """Raises RuntimeError when the healthy load does not start."""
+    """Run an attack. Raises RuntimeError if the healthy load does not start."""
     with tempfile.TemporaryDirectory(prefix="pocketmq-hostile-", dir=plan.scratch) as folder:
         scratch = Path(folder)
         with _servers(scratch, plan.settings) as servers:
@@ -56,7 +56,7 @@ def run(name: str, plan: Plan, tell: Tell) -> Result:
 
 @contextlib.contextmanager
 def _servers(scratch: Path, settings: dict[str, str]) -> Iterator[tuple[Server, Server]]:
-    """(broker, name server)"""
+    """Yield (broker, name server)."""
     namesrv = processes.start_namesrv(scratch / "namesrv")
     try:
         keys = {"brokerName": BROKER_NAME, "enablePropertyFilter": "true", **settings}
@@ -163,7 +163,7 @@ def _settled(watch: MemoryWatch, quiet: Window, attack: Window, settle_seconds: 
 
 
 def _attack(name: str, plan: Plan, scratch: Path, addresses: list[str]) -> dict[str, Any]:
-    """What the attacker says it sent; `error` when it failed itself."""
+    """Return the attacker's own figures; `error` if it failed."""
     attacker = _start("attacker", scratch, name, *addresses, "--seconds", f"{plan.attack}", "--rate", f"{plan.rate}")
     try:
         attacker.wait(plan.attack + ATTACKER_GRACE_SECONDS)
