@@ -219,5 +219,5 @@ class Broker:
         while store.flushed_offset < end_offset and store.writeable and clock.monotonic() < deadline_s:
             await asyncio.sleep(FLUSH_POLL_S)
         await asyncio.sleep(FLUSH_POLL_S)  # the flush thread reports through the loop
-        self.services.putter.close()
+        self.services.gate.close()
         self.services.turn.run()

@@ -15,8 +15,10 @@ RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 SYSTEM_PREFIX: Final = "rmq_sys_"
 REVIVE_TOPIC_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
-# Waiting messages of arbitrary delivery times.
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+"""Topic in which messages with a delivery time wait."""
 
-# The handle of a popped message.
 POP_CK: Final = "POP_CK"
+"""Property with the handle of a popped message."""
+WAIT: Final = "WAIT"
+"""Property by which a sender says whether it waits for disk and slaves."""

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from pocketmq.broker.filter.consumer_filter import ConsumerFilterManager
     from pocketmq.broker.polling.long_polling import PullRequestHoldService
     from pocketmq.broker.pop.pop import PopMessageService
+    from pocketmq.broker.put.answer_gate import AnswerGate
     from pocketmq.broker.put.delivery_time import DeliveryTimes
     from pocketmq.broker.put.put import MessagePutter
     from pocketmq.broker.registration.registration import Registration
-    from pocketmq.broker.registration.route_barrier import RouteBarrier
     from pocketmq.broker.stats.stats import BrokerStats
     from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
     from pocketmq.broker.tables.message_request_mode import MessageRequestModeManager
@@ -62,7 +62,7 @@ class Services:
     client: "RemotingClient"
     """Connections to the name servers."""
     registration: "Registration"
-    route_barrier: "RouteBarrier"
+    gate: "AnswerGate"
     stats: "BrokerStats"
     permissions: "PlainPermissionManager | None"
     """The access rules; None with aclEnable=false."""

@@ -27,6 +27,7 @@ from pocketmq.broker.polling.long_polling import PullRequestHoldService
 from pocketmq.broker.pop.pop import PopMessageService
 from pocketmq.broker.pop.pop_order import ConsumerOrderInfoManager
 from pocketmq.broker.pop.pop_revive import PopReviveService
+from pocketmq.broker.put.answer_gate import AnswerGate
 from pocketmq.broker.put.delivery_time import DeliveryTimes
 from pocketmq.broker.put.put import CLUSTER, MessagePutter
 from pocketmq.broker.registration.registration import Registration
@@ -174,14 +175,15 @@ class _Parts:
         registration = Registration(config, topics, client, timers, self.broker_address)
         timer_messages = self._timer_messages()
         times = self._delivery_times(timer_messages)
-        putter = MessagePutter(config, store, self.store_host, timers, self.loop, times)
-        putter.on_put_failed = schedule.on_put_failed = timer_messages.on_put_failed = stats.put_failed
+        putter = MessagePutter(config, store, self.store_host, timers, times)
+        for part in (putter, schedule, timer_messages):
+            part.put_failed.subscribe(stats.put_failed)
         stats.others[DEQUEUE_NUMS, TIMER_TOPIC] = lambda: timer_messages.delivered_total
         route_wait_s = min(config.register_broker_timeout_mills / 1000, ROUTE_WAIT_MAX_S)
-        route_barrier = RouteBarrier(registration, timers, route_wait_s, putter.is_immediate)
+        route_barrier = RouteBarrier(registration, timers, route_wait_s, topics.unwritten)
         topics.writer = groups.writer = request_modes.writer = self.tables
-        topics.on_change, route_barrier.unwritten = route_barrier.topic_changed, topics.unwritten
-        topics.on_taken_back = lambda _: registration.register()
+        topics.topic_changed.subscribe(route_barrier.topic_changed)
+        topics.taken_back.subscribe(lambda _: registration.register())
         clients = ClientRegistry(config, groups, clock, GroupNotifier(timers, turn), filters.unregister)
         waiting = timer_messages if times.is_enabled else NoTimers()
         return Services(
@@ -205,7 +207,7 @@ class _Parts:
             delay_cancelled=cancelled,
             client=client,
             registration=registration,
-            route_barrier=route_barrier,
+            gate=AnswerGate(store, route_barrier, timers, self.loop),
             stats=stats,
             permissions=self._permissions(),
             config_version=DataVersion(0, clock.message_time_ms()),

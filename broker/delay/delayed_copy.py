@@ -8,8 +8,8 @@ property string is the record's own, with what the delivery adds behind it. Only
 from functools import lru_cache
 from typing import Final
 
-from pocketmq.broker.names import TRANS_HALF_TOPIC
-from pocketmq.broker.put.put import STALE_IN_COPIES, WAIT
+from pocketmq.broker.names import TRANS_HALF_TOPIC, WAIT
+from pocketmq.broker.put.put import STALE_IN_COPIES
 from pocketmq.store.format.layout import RECORD_FIXED_STRUCTS, SYS_FLAG_POSITION
 from pocketmq.store.format.message import Message, folder_problem
 from pocketmq.store.format.properties import DELAY, REAL_QID, REAL_TOPIC, decode_properties, encode_properties, is_odd

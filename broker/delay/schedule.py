@@ -16,7 +16,7 @@ newer: a killed process repeats at most the batch under way, a power cut what wa
 
 import heapq
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import Executor
 from typing import Any, Final, NamedTuple
 
@@ -25,6 +25,7 @@ from pocketmq.broker.delay.delay_cancelled import DelayCancelled
 from pocketmq.broker.delay.delayed_copy import delivered_message
 from pocketmq.broker.delay.level_mark import LevelMark
 from pocketmq.broker.tables.config_manager import ConfigManager
+from pocketmq.runtime.event import Event
 from pocketmq.runtime.timers import Timer, Timers
 from pocketmq.runtime.turn import Turn
 from pocketmq.store.disk.config_file import ConfigFile
@@ -96,7 +97,8 @@ class ScheduleMessageService(ConfigManager):
         # What could not be put and is tried again beside the others; of so much of it no more is tried.
         self._failed: list[_Failed] = []
         self._retry_timer: Timer | None = None
-        self.on_put_failed: Callable[[], None] = lambda: None
+        self.put_failed: Event[[]] = Event()
+        """The store refused a copy."""
         self._is_running = False
         # Behind the newest copy delivered, and what waits for being synced up to there: (end offset, document).
         self._delivered_end = 0
@@ -285,7 +287,7 @@ class ScheduleMessageService(ConfigManager):
         except OSError as error:
             result = PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=str(error))
         if result.status is not _PUT_OK:
-            self.on_put_failed()
+            self.put_failed()
             log.error("delay level %d: cannot deliver to %s: %s", level, message.topic, result.reason or result.status.name)
             return result.status in _UNSTORABLE
         self._delivered_end = result.end_offset

@@ -16,7 +16,6 @@ from pocketmq.remoting.bodies import MessageQueue, encode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response
 from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
-from pocketmq.remoting.durable import when_written
 from pocketmq.remoting.header import NoHeader
 from pocketmq.remoting.pop_bodies import (
     MessageQueueAssignment,
@@ -103,7 +102,8 @@ def set_message_request_mode(services: Services, request: Request[NoHeader]) -> 
     if asked.mode not in MODES:
         raise RemotingError(ResponseCode.INVALID_PARAMETER, f"mode {asked.mode!r}: expected one of {', '.join(MODES)}")
     services.request_modes.set(asked)
-    return when_written(Response(), services.request_modes.unwritten(), services.groups.unwritten(asked.consumer_group))
+    written = services.request_modes.unwritten(), services.groups.unwritten(asked.consumer_group)
+    return services.gate.when_done(Response(), written=written)
 
 
 def get_all_message_request_mode(services: Services, request: Request[NoHeader]) -> Response:

@@ -10,7 +10,6 @@ from pocketmq.remoting.bodies import CheckClientRequestBody, ConsumerIdList, Hea
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response
 from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
-from pocketmq.remoting.durable import when_written
 from pocketmq.remoting.header import NoHeader
 from pocketmq.remoting.headers.consumer import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
 
@@ -57,7 +56,7 @@ def heart_beat(services: Services, request: Request[NoHeader]) -> Response | Def
     if refused is not None:
         raise refused
     written = {services.groups.unwritten(group) for group in new_groups}
-    return services.route_barrier.when_routed(when_written(Response(), *written), *retry_topics)
+    return services.gate.when_done(Response(), *retry_topics, written=written)
 
 
 def _check_limits(services: Services, data: HeartbeatData) -> None:

@@ -71,7 +71,7 @@ def cancel_delayed(services: Services, request: Request[DelayedMessageRequestHea
             ) from error
         return answer
     result = _put_cancelling(services, pending, request.channel.host_bytes)
-    return services.putter.when_safe(result.end_offset, {}, answer)
+    return services.gate.when_done(answer, end_offset=result.end_offset)
 
 
 def deliver_delayed_now(services: Services, request: Request[DelayedMessageRequestHeader]) -> Response | Deferred:
@@ -93,7 +93,8 @@ def deliver_delayed_now(services: Services, request: Request[DelayedMessageReque
         services.delay_cancelled.delivered(entry.level, entry.queue_offset, result.end_offset)
     else:
         result = _put_cancelling(services, pending, request.channel.host_bytes)
-    return services.putter.when_safe(result.end_offset, {}, Response(header=DelayedMessageResponseHeader(pending.msg_id)))
+    answer = Response(header=DelayedMessageResponseHeader(pending.msg_id))
+    return services.gate.when_done(answer, end_offset=result.end_offset)
 
 
 def _pending(services: Services, physical_offset: int) -> Pending:

@@ -21,7 +21,6 @@ from pocketmq.remoting.bodies import (
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response
 from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
-from pocketmq.remoting.durable import when_written
 from pocketmq.remoting.header import NoHeader
 from pocketmq.remoting.headers.consumer import (
     BrokerConsumeStatsRequestHeader,
@@ -51,7 +50,7 @@ def _update(services: Services, configs: Sequence[SubscriptionGroupConfig]) -> R
     if not all(config.group_name for config in configs):
         raise RemotingError(ResponseCode.SYSTEM_ERROR, "groupName is missing")
     services.groups.update(*configs)
-    return when_written(Response(), *{services.groups.unwritten(config.group_name) for config in configs})
+    return services.gate.when_done(Response(), written={services.groups.unwritten(config.group_name) for config in configs})
 
 
 def get_all_subscription_group_config(services: Services, request: Request[NoHeader]) -> Response:
@@ -78,7 +77,7 @@ def delete_subscription_group(
     services.groups.delete(header.group_name)
     if header.remove_offset or header.clean_offset:
         services.offsets.delete_group(header.group_name)
-    return when_written(Response(), services.groups.unwritten(header.group_name))
+    return services.gate.when_done(Response(), written=(services.groups.unwritten(header.group_name),))
 
 
 # --- connections ----------------------------------------------------------------------------------------------------

@@ -172,7 +172,7 @@ def ack_message(services: Services, request: Request[AckMessageRequestHeader]) -
     header = request.header
     handle = _check_handle(services, header, is_end_legal=True)
     end_offset = services.pops.acknowledge(header.consumer_group, header.topic, header.queue_id, handle, [header.offset])
-    return services.putter.when_safe(end_offset, {}, Response()) if end_offset else Response()
+    return services.gate.when_done(Response(), end_offset=end_offset)
 
 
 def _check_handle(
@@ -202,7 +202,7 @@ def batch_ack_message(services: Services, request: Request[NoHeader]) -> Respons
     if not body.acks:
         raise RemotingError(ResponseCode.NO_MESSAGE, "there is nothing to acknowledge")
     end_offset = max(_acknowledge(services, ack, body.broker_name) for ack in body.acks)
-    return services.putter.when_safe(end_offset, {}, Response()) if end_offset else Response()
+    return services.gate.when_done(Response(), end_offset=end_offset)
 
 
 def _acknowledge(services: Services, ack: BatchAck, broker_name: str) -> int:

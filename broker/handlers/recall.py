@@ -32,7 +32,7 @@ def recall_message(services: Services, request: Request[RecallMessageRequestHead
         raise RemotingError(ResponseCode.SYSTEM_ERROR, f"recall failed, execute error: {error.remark}") from None
     services.timer_messages.cancel_near(out_ms, key)
     response = Response(header=RecallMessageResponseHeader(handle.unique_key, services.config.region_id))
-    return services.putter.when_safe(result.end_offset, {}, response)
+    return services.gate.when_done(response, end_offset=result.end_offset)
 
 
 def _admit(services: Services, header: RecallMessageRequestHeader) -> tuple[RecallHandle, int]:

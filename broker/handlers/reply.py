@@ -61,7 +61,7 @@ def send_reply_message(services: Services, request: Request[SendMessageRequestHe
         on_stored(stored)
     else:
         stored.hand_to(on_stored)
-    return services.route_barrier.when_routed(deferred, header.topic)
+    return services.gate.when_routed(deferred, header.topic)
 
 
 def _push(
@@ -138,7 +138,7 @@ def _store(
         log.warning("a reply to %s is not stored: %s", properties.get(REPLY_TO_CLIENT), error.remark)
         return Response()
     place.msg_id, place.queue_offset = putter.message_id(result.physical_offset), result.queue_offset
-    return putter.when_safe(result.end_offset, properties, Response())
+    return services.gate.when_done(Response(), end_offset=result.end_offset, properties=properties)
 
 
 ROUTES = routes(

@@ -9,9 +9,9 @@ from time import monotonic
 from typing import Final, NoReturn
 
 from pocketmq.broker.delay.recall_handle import RecallHandle
-from pocketmq.broker.names import DLQ_PREFIX, RETRY_PREFIX, TIMER_TOPIC
+from pocketmq.broker.names import DLQ_PREFIX, RETRY_PREFIX, TIMER_TOPIC, WAIT
 from pocketmq.broker.put.delivery_time import DELAYING_PROPERTIES, TIMER_OUT_MS
-from pocketmq.broker.put.put import WAIT, split_properties
+from pocketmq.broker.put.put import split_properties
 from pocketmq.broker.services import Services
 from pocketmq.broker.tables.topic_config import PERM_WRITE, TOPIC_SYS_FLAG_UNIT, topic_name_problem
 from pocketmq.broker.transaction.transaction_half import TRAN_MSG
@@ -80,10 +80,11 @@ def send_message(services: Services, request: Request[SendMessageRequestHeader])
             putter.message_id(result.physical_offset), queue_id, result.queue_offset, None, config.region_id, config.trace_on
         ),
     )
-    if services.route_barrier.is_immediate:
+    if services.gate.is_open:
         return response
-    answer = putter.when_safe(result.end_offset, properties, response)
-    return services.route_barrier.when_routed(answer, header.topic, message.topic)
+    return services.gate.when_done(
+        response, header.topic, message.topic, end_offset=result.end_offset, properties=properties
+    )
 
 
 def _send_rare(services: Services, message: Message, text: str, queue_id: int) -> Response | Deferred:
@@ -107,8 +108,8 @@ def _send_rare(services: Services, message: Message, text: str, queue_id: int) -
     answer = RecallableSendMessageResponseHeader(
         message_id, queue_id, result.queue_offset, None, config.region_id, config.trace_on, handle
     )
-    safe = putter.when_safe(result.end_offset, properties, Response(_SUCCESS, answer))
-    return services.route_barrier.when_routed(safe, topic, message.topic)
+    response = Response(_SUCCESS, answer)
+    return services.gate.when_done(response, topic, message.topic, end_offset=result.end_offset, properties=properties)
 
 
 def admit(services: Services, request: Request[SendMessageRequestHeader]) -> TopicConfig:
@@ -220,10 +221,8 @@ def _send_half(services: Services, message: Message, text: str, queue_id: int) -
         config.trace_on,
     )
     response = Response(_SUCCESS, answer)
-    if services.route_barrier.is_immediate:
-        return response
-    safe = putter.when_safe(result.end_offset, {} if wait is None else {WAIT: wait}, response)
-    return services.route_barrier.when_routed(safe, topic)
+    asked = {} if wait is None else {WAIT: wait}
+    return services.gate.when_done(response, topic, end_offset=result.end_offset, properties=asked)
 
 
 def _redirect_to_dlq(services: Services, request: Request[SendMessageRequestHeader], message: Message) -> None:
@@ -293,10 +292,7 @@ def _send_batch(
         _SUCCESS,
         SendMessageResponseHeader(message_ids, queue_id, result.queue_offset, None, config.region_id, config.trace_on),
     )
-    if services.route_barrier.is_immediate:
-        return response
-    answer = putter.when_safe(result.end_offset, batch_properties, response)
-    return services.route_barrier.when_routed(answer, topic)
+    return services.gate.when_done(response, topic, end_offset=result.end_offset, properties=batch_properties)
 
 
 def _refuse_delay(properties: dict[str, str]) -> None:

@@ -7,9 +7,9 @@ The message is put again: into the group's retry topic, through a delay level th
 import random
 from typing import Final
 
-from pocketmq.broker.names import DLQ_PREFIX, RETRY_PREFIX
+from pocketmq.broker.names import DLQ_PREFIX, RETRY_PREFIX, WAIT
 from pocketmq.broker.put.message_id import encode_message_id
-from pocketmq.broker.put.put import CLUSTER, STALE_IN_COPIES, WAIT
+from pocketmq.broker.put.put import CLUSTER, STALE_IN_COPIES
 from pocketmq.broker.services import Services
 from pocketmq.broker.tables.topic_config import PERM_WRITE, TOPIC_SYS_FLAG_UNIT_SUB
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -68,7 +68,7 @@ def consumer_send_msg_back(services: Services, request: Request[ConsumerSendMsgB
     message.consumed_again()
     _put(services, message)
     services.stats.send_back(group, properties[RETRY_TOPIC])
-    return services.route_barrier.when_routed(Response(), topic)
+    return services.gate.when_done(Response(), topic)
 
 
 def _record_at(services: Services, physical_offset: int) -> Record:

@@ -17,7 +17,6 @@ from pocketmq.remoting.bodies import CreateTopicListRequestBody, TopicConfig, To
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response
 from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
-from pocketmq.remoting.durable import when_written
 from pocketmq.remoting.header import NoHeader
 from pocketmq.remoting.headers.topic import CreateTopicRequestHeader, TopicRequestHeader
 from pocketmq.runtime.table_writer import Written
@@ -39,7 +38,7 @@ def update_and_create_topic(services: Services, request: Request[CreateTopicRequ
         header.topic_sys_flag or 0,
     )
     services.topics.update(_admitted(services, wanted, header.attributes))
-    return services.route_barrier.when_routed(Response(), header.topic)
+    return services.gate.when_done(Response(), header.topic)
 
 
 def update_and_create_topic_list(services: Services, request: Request[NoHeader]) -> Response | Deferred:
@@ -50,7 +49,7 @@ def update_and_create_topic_list(services: Services, request: Request[NoHeader])
     ]
     admitted = [_admitted(services, row, change) for row, change in zip(rows, changes, strict=True)]
     services.topics.update(*admitted)
-    return services.route_barrier.when_routed(Response(), *(config.topic_name for config in admitted))
+    return services.gate.when_done(Response(), *(config.topic_name for config in admitted))
 
 
 def _admitted(services: Services, wanted: TopicConfig, attribute_changes: str | None) -> TopicConfig:
@@ -104,7 +103,7 @@ def delete_topic(services: Services, request: Request[TopicRequestHeader]) -> Re
             _mark_dropped(services, topic, dropped)
         else:
             written.add_done_callback(lambda done: _forgotten(services, topic, dropped, done.result()))
-    return services.route_barrier.when_routed(when_written(Response(), dropped), topic)
+    return services.gate.when_done(Response(), topic, written=(dropped,))
 
 
 def _forgotten(services: Services, topic: str, dropped: Written, error: Exception | None) -> None:

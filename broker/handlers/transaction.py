@@ -35,8 +35,8 @@ def end_transaction(services: Services, request: Request[EndTransactionRequestHe
     half = _half_message(services, header)
     if ending == TRANSACTION_COMMIT_TYPE:
         end_offset = services.transactions.commit(half)
-        if not request.is_oneway and end_offset:
-            return services.putter.when_synced(end_offset, Response())
+        if not request.is_oneway:
+            return services.gate.when_done(Response(), end_offset=end_offset, is_replicated=False)
         return Response()
     services.transactions.roll_back(half)
     return Response()

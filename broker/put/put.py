@@ -1,54 +1,45 @@
-"""What happens to a message between its header and the log, and between the log and its answer.
+"""Puts messages into the store: from the header of a send to the log.
 
-On the way in: properties are read once and their stored form is made; a message that is due later is put aside, with a delay
-level into SCHEDULE_TOPIC_XXXX, else into the timer topic (`delivery_time`).
+Properties are parsed once, and the string that is stored is made from them. A message that is due later is redirected: one
+with a delay level to SCHEDULE_TOPIC_XXXX, one with a delivery time to the timer topic (`delivery_time`). With SYNC_FLUSH a
+turn of the loop requests one sync, of the highest end offset put in it; `answer_gate` holds the answers back until then.
 
-On the way out: with SYNC_FLUSH the answer waits for the disk. A turn asks for one sync, of the highest end offset that was
-put in it; the flush thread tells once a round how far the log is durable, and all answers up to there leave together.
-
-Stored are the properties that 4.9.4 would store, whether or not a separator ended what came: entries without name or value
-are left out, of a name given twice the last one counts, CLUSTER is added, WAIT is left out. The string is never empty, and
-neither ends in a zero byte nor has an entry that is not read back: recovery may take such a record for torn. For that a
-zero byte is refused, by key, where 4.9.4 takes it.
+The stored properties are those that 4.9.4 would store, with or without a final separator: entries without name or value are
+left out, the last of several entries with one name counts, CLUSTER is added, WAIT is left out. The string is never empty,
+does not end in a zero byte and has no entry that is not read back, since recovery may take such a record for torn. Therefore
+a zero byte is refused, with its key; 4.9.4 takes it.
 """
 
-import asyncio
-import logging
-from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.names import POP_CK
+from pocketmq.broker.names import POP_CK, WAIT
 from pocketmq.broker.put.delivery_time import DELAYING_PROPERTIES, TIMER_PROPERTIES, DeliveryTimes
 from pocketmq.broker.put.message_id import message_id_template
 from pocketmq.broker.tables.creation_rate import QueuePace
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.command import Response
-from pocketmq.remoting.dispatch import Deferred, RemotingError
-from pocketmq.runtime.timers import Timer, Timers
+from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.runtime.event import Event
+from pocketmq.runtime.timers import Timers
 from pocketmq.store.format.message import SCHEDULE_TOPIC, TRANSACTION_UNQUEUED_FLAG, Message, PutResult, PutStatus
 from pocketmq.store.format.multi_dispatch import INNER_MULTI_QUEUE_OFFSET
 from pocketmq.store.format.properties import CRC32, DELAY, REAL_QID, REAL_TOPIC, ZERO, decode_properties, encode_properties
 from pocketmq.store.message_store import MessageStore
 
-log = logging.getLogger("broker")
-
 CLUSTER: Final = "CLUSTER"
-WAIT: Final = "WAIT"
 STALE_IN_COPIES: Final = (CRC32, INNER_MULTI_QUEUE_OFFSET)
-"""Properties of a record that say nothing true of a copy of it."""
+"""Properties of a record that are not true of a copy of it."""
 
-_PUT_OK: Final = PutStatus.PUT_OK  # 0.05 us less than by way of the enum (3.11)
+_PUT_OK: Final = PutStatus.PUT_OK  # looked up once: members of an enum are slow to look up in 3.11
 _WAIT_TRUE_ENTRY: Final = "\x02WAIT\x01true\x02"
 
 
 def split_properties(text: str | None) -> tuple[dict[str, str], str]:
-    """Name -> value of a property string, and the string: itself, or made anew where it is odd (see store.properties).
+    """Return the properties of a property string, and the string, rendered anew if it is odd (see store.properties).
 
-    Left out is POP_CK, as 5.x does: who forwards what it popped sends the handle along, and clients that pop the message
-    again believe it, and acknowledge the wrong one. Well-formed text goes a quick way: 1.0 us for 4 entries, not 1.6. Raises
-    RemotingError for a zero byte.
+    POP_CK is left out, as in 5.x: a client that forwards a popped message sends its handle along, and a client that pops the
+    forwarded message would acknowledge the wrong one with it. Raises RemotingError for a zero byte.
     """
     if not text:
         return {}, ""
@@ -72,22 +63,22 @@ def split_properties(text: str | None) -> tuple[dict[str, str], str]:
 
 
 class StoredProperties:
-    """Makes the property string that is stored: CLUSTER is added, WAIT is left out (it means nothing once stored)."""
+    """Makes the property string that is stored: adds CLUSTER, and leaves out WAIT, which has no meaning once stored."""
 
     def __init__(self, cluster: str) -> None:
         self._entry = f"{CLUSTER}\x01{cluster}"
         self._entry_behind = "\x02" + self._entry
         self.added = {CLUSTER: cluster}
-        """What it adds."""
+        """The properties that are added."""
 
     def __call__(self, text: str, properties: dict[str, str]) -> bytes:
-        """`properties` are those of `text`, both from `split_properties`. The order of the entries stays."""
+        """Return the stored form of `text`, whose `properties` `split_properties` returned. The order of entries is kept."""
         if not text:
             return self._entry.encode()
         if CLUSTER in properties:
             return self._rendered(properties)
         if WAIT in properties:
-            # Where Java clients put it; anything else is rendered anew.
+            # The place where Java clients put WAIT; any other form is rendered anew.
             stripped = text.replace(_WAIT_TRUE_ENTRY, "\x02", 1)
             if len(stripped) == len(text):
                 return self._rendered(properties)
@@ -95,7 +86,7 @@ class StoredProperties:
         return (text + (self._entry if text[-1] == "\x02" else self._entry_behind)).encode()
 
     def of_member(self, text: str, properties: dict[str, str], batch_properties: dict[str, str]) -> bytes:
-        """The string of a batch's member: its own, CLUSTER, and what the header says for the whole batch, as in 4.9.4."""
+        """Return the string of a member of a batch: its own properties, CLUSTER, and those of the header, as in 4.9.4."""
         if batch_properties or CLUSTER in properties:
             return encode_properties(properties | self.added | batch_properties).encode()
         return "\x02".join(part for part in (text.rstrip("\x02"), self._entry) if part).encode()
@@ -105,21 +96,8 @@ class StoredProperties:
         return encode_properties(kept | self.added).encode()
 
 
-def waits_for_store(properties: dict[str, str]) -> bool:
-    """Whether the sender wants to wait for disk and slaves: WAIT absent, or `true`."""
-    wait = properties.get(WAIT)
-    return wait is None or wait.lower() == "true"
-
-
-class _Unsynced(NamedTuple):
-    end_offset: int
-    deadline_s: float
-    deferred: Deferred
-    response: Response
-
-
 class MessagePutter:
-    """Puts messages and holds the answers back that promise a sync."""
+    """Puts the messages of clients, as they are or in their delayed form."""
 
     def __init__(
         self,
@@ -127,31 +105,20 @@ class MessagePutter:
         store: MessageStore,
         store_host: bytes,
         timers: Timers,
-        loop: asyncio.AbstractEventLoop,
         times: DeliveryTimes,
     ) -> None:
         self._times = times
         self._config = config
         self._store = store
         self._put_message = store.put_message
-        self._timers = timers
-        self._loop = loop
         self._end_offset = 0
         self._requested_offset = 0
-        self._unsynced: deque[_Unsynced] = deque()
-        self._timer: Timer | None = None
-        self.on_put_failed: Callable[[], None] = lambda: None
+        self.put_failed: Event[[]] = Event()
+        """The store refused a message."""
         self.message_id: Callable[[int], str] = message_id_template(store_host)
         self.stored_properties = StoredProperties(config.broker_cluster_name)
         self.queue_pace = QueuePace(timers.clock)
-        self.is_sync_flush = store.config.flush_disk_type == "SYNC_FLUSH"
-        self.is_sync_master = store.config.broker_role == "SYNC_MASTER"
-        self.is_immediate = not (self.is_sync_flush or self.is_sync_master)
-        """Whether a stored message can be answered at once."""
-        if self.is_sync_flush:
-            store.on_flushed = self._on_flushed
-
-    # --- in ----------------------------------------------------------------------------------------------------------
+        self._is_sync_flush = store.config.flush_disk_type == "SYNC_FLUSH"
 
     def put(self, message: Message) -> PutResult:
         """Store one message, or its delayed form. Raises RemotingError when the store refuses it."""
@@ -168,7 +135,7 @@ class MessagePutter:
         return result
 
     def put_batch(self, messages: Sequence[Message]) -> PutResult:
-        """Store messages of one topic and queue, all or none. Raises RemotingError when the store refuses them."""
+        """Store messages of one topic and queue, all or none. Raises RemotingError if the store refuses them."""
         result = self._store.put_messages(messages)
         if result.status is not _PUT_OK:
             raise self._refusal(result)
@@ -183,10 +150,10 @@ class MessagePutter:
         self._end_offset = result.end_offset
 
     def delay(self, message: Message) -> bool:
-        """Turn a message that is due later into its form in SCHEDULE_TOPIC_XXXX (CommitLog.asyncPutMessage of 4.9.4) or in
-        the timer topic. A level counts before a time. False: it is to be delivered at once, and is as it was.
+        """Redirect a message that is due later to SCHEDULE_TOPIC_XXXX (CommitLog.asyncPutMessage of 4.9.4) or to the timer
+        topic; a level takes precedence over a time. Return False for a message that is due now, which is not changed.
 
-        The stored string is made anew from all properties, so delivered copies show DELAY, REAL_TOPIC and REAL_QID.
+        The stored string is rendered from all properties, so delivered copies show DELAY, REAL_TOPIC and REAL_QID.
         """
         properties = message.properties
         try:
@@ -211,8 +178,8 @@ class MessagePutter:
         return True
 
     def _refusal(self, result: PutResult) -> RemotingError:
-        """The error that a client gets, by 4.9.4's table, with the store's reason behind Apache's words."""
-        self.on_put_failed()
+        """Return the error for the client: 4.9.4's code and text, followed by the store's reason."""
+        self.put_failed()
         reason = f" ({result.reason})" if result.reason else ""
         match result.status:
             case PutStatus.MESSAGE_ILLEGAL | PutStatus.PROPERTIES_SIZE_EXCEEDED:
@@ -230,68 +197,8 @@ class MessagePutter:
             case _:
                 return RemotingError(ResponseCode.SYSTEM_ERROR, f"UNKNOWN_ERROR{reason}")
 
-    # --- out ---------------------------------------------------------------------------------------------------------
-
-    def when_safe(self, end_offset: int, properties: dict[str, str], response: Response) -> Response | Deferred:
-        """The answer to a stored message, once what its sender wants is so: on disk (SYNC_FLUSH), at a slave (SYNC_MASTER).
-
-        There are no slaves: a sync master says so, with the message stored, as Apache's does without one.
-        """
-        if not waits_for_store(properties):
-            return response
-        if self.is_sync_master:
-            response.code = ResponseCode.SLAVE_NOT_AVAILABLE
-        return self.when_synced(end_offset, response)
-
-    def when_synced(self, end_offset: int, response: Response) -> Response | Deferred:
-        """The same, whoever should have a copy."""
-        if not self.is_sync_flush:
-            return response
-        timeout_s = self._store.config.sync_flush_timeout / 1000
-        deadline_s = self._timers.clock.monotonic() + timeout_s
-        deferred = Deferred()
-        self._unsynced.append(_Unsynced(end_offset, deadline_s, deferred, response))
-        if self._timer is None:
-            self._timer = self._timers.after(timeout_s, self._time_out)
-        return deferred
-
     def end_turn(self) -> None:
-        """Ask for one sync of all that was put. To be run in the turn's FLUSH phase."""
-        if self.is_sync_flush and self._end_offset > self._requested_offset:
+        """Request one sync of everything that was put in this turn. Runs in the turn's FLUSH phase."""
+        if self._is_sync_flush and self._end_offset > self._requested_offset:
             self._requested_offset = self._end_offset
             self._store.request_sync(self._end_offset)
-
-    def close(self) -> None:
-        """Answer nobody any more; the store has synced or failed by now."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._unsynced.clear()
-
-    def _on_flushed(self, flushed_offset: int, error: OSError | None) -> None:
-        """In the flush thread: once a round."""
-        try:
-            self._loop.call_soon_threadsafe(self._flushed, flushed_offset, error)
-        except RuntimeError:
-            log.info("synced up to %d after the loop ended", flushed_offset)
-
-    def _flushed(self, flushed_offset: int, error: OSError | None) -> None:
-        """Everything before `flushed_offset` is durable, or, with an error, never will be."""
-        unsynced = self._unsynced
-        while unsynced and unsynced[0].end_offset <= flushed_offset:
-            row = unsynced.popleft()
-            if error is None:
-                row.deferred.complete(row.response)
-            else:
-                remark = f"service not available now. (the log cannot be synced: {error})"
-                row.deferred.complete(Response(ResponseCode.SERVICE_NOT_AVAILABLE, remark=remark))
-
-    def _time_out(self) -> None:
-        """Tell those who waited too long: stored, with ids, but not known to be on disk."""
-        unsynced, now = self._unsynced, self._timers.clock.monotonic()
-        while unsynced and unsynced[0].deadline_s <= now:
-            row = unsynced.popleft()
-            row.response.code = ResponseCode.FLUSH_DISK_TIMEOUT
-            row.deferred.complete(row.response)
-        self._timer = None
-        if unsynced:
-            self._timer = self._timers.after(unsynced[0].deadline_s - now, self._time_out)

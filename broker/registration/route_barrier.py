@@ -2,17 +2,15 @@
 
 A client whose message was accepted for a new topic looks up its route next, and must find it after a crash, too. Therefore
 answers to requests that create or use a changed topic wait until topics.json is written and every reachable name server has
-the topic. If the file cannot be written, they become refusals. An ordinary send checks only one flag, `is_immediate`, which
-covers this wait and that for the log.
+the topic. If the file cannot be written, they become refusals (`broker.put.answer_gate`).
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from pocketmq.broker.registration.registration import Registration
-from pocketmq.remoting.command import Response
-from pocketmq.remoting.dispatch import Deferred
-from pocketmq.remoting.durable import not_written, when_done
+from pocketmq.remoting.durable import not_written
+from pocketmq.runtime.event import Event
 from pocketmq.runtime.table_writer import Written
 from pocketmq.runtime.timers import Timers
 
@@ -20,19 +18,24 @@ from pocketmq.runtime.timers import Timers
 class RouteBarrier:
     """The changed topics that may not be on disk or registered yet."""
 
-    def __init__(self, registration: Registration, timers: Timers, timeout_s: float, is_safe_at_once: bool) -> None:
-        """`timeout_s` bounds the wait. `is_safe_at_once`: a stored message needs no wait for a disk sync or a slave."""
+    def __init__(
+        self, registration: Registration, timers: Timers, timeout_s: float, unwritten: Callable[[str], Written | None]
+    ) -> None:
+        """`timeout_s` bounds the wait. `unwritten` returns the pending write of a topic, or None when it is on disk."""
         self._registration = registration
         self._timers = timers
         self._timeout_s = timeout_s
-        self._is_safe_at_once = is_safe_at_once
+        self._unwritten = unwritten
         # Topic -> future of its registration: None, or the reason why it failed. Topics changed in one turn share a future.
         self._rounds: dict[str, asyncio.Future[str | None]] = {}
         self._newest: tuple[Written, asyncio.Future[str | None]] | None = None
-        self.unwritten: Callable[[str], Written | None] = lambda topic: None
-        """Returns the pending write of a topic, or None when it is on disk."""
-        self.is_immediate = is_safe_at_once
-        """True if a stored message of any topic can be answered at once."""
+        self.changed: Event[[]] = Event()
+        """`is_waiting` may have changed."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """True if some topic may not be on disk or registered yet."""
+        return bool(self._rounds)
 
     def topic_changed(self, topic: str) -> None:
         """Register a changed topic once it is on disk; until then answers about it wait."""
@@ -40,17 +43,17 @@ class RouteBarrier:
         if known.done():
             return
         self._rounds[topic] = known
-        self.is_immediate = False
+        self.changed()
 
         def forget(known: "asyncio.Future[str | None]") -> None:
             if self._rounds.get(topic) is known:
                 del self._rounds[topic]
-                self.is_immediate = self._is_safe_at_once and not self._rounds
+                self.changed()
 
         known.add_done_callback(forget)
 
     def _known(self, topic: str) -> "asyncio.Future[str | None]":
-        unwritten = self.unwritten(topic)
+        unwritten = self._unwritten(topic)
         if unwritten is not None and self._newest is not None and self._newest[0] is unwritten:
             return self._newest[1]
         known: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
@@ -84,9 +87,6 @@ class RouteBarrier:
         known.add_done_callback(lambda _: timer.cancel())
         registered.add_done_callback(lambda _: end())
 
-    def when_routed(self, answer: Response | Deferred, *topics: str) -> Response | Deferred:
-        """Return the answer to a request that created or used `topics`, delayed until they are on disk and registered.
-
-        A Deferred passed in must not be bound yet.
-        """
-        return when_done(answer, {self._rounds[topic] for topic in topics if topic in self._rounds})
+    def rounds(self, topics: Iterable[str]) -> "set[asyncio.Future[str | None]]":
+        """Return the futures of the registrations that answers about `topics` wait for."""
+        return {self._rounds[topic] for topic in topics if topic in self._rounds}

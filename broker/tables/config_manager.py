@@ -15,6 +15,7 @@ import msgspec
 from pocketmq.broker.tables.carrying_table import CarryingTable
 from pocketmq.remoting.bodies import DataVersion
 from pocketmq.runtime.clock import Clock
+from pocketmq.runtime.event import Event
 from pocketmq.runtime.table_writer import TableWriter, Written
 from pocketmq.store.disk.config_file import ConfigFile, RowsWriter
 from pocketmq.store.disk.disk import StoreError
@@ -141,8 +142,8 @@ class RowsManager(ConfigManager, Generic[S]):
         super().__init__(file, clock)
         self.table: CarryingTable[S] = CarryingTable(declared, problem_of)
         self._rows = RowsWriter(file, self.TABLE_KEY, self.table.plain)
-        self.on_taken_back: Callable[[list[str]], object] = lambda names: None
-        """Called with the names of the rows that were restored after a failed write."""
+        self.taken_back: Event[[list[str]]] = Event()
+        """The rows of these names were restored after a failed write."""
 
     def encode(self) -> dict[str, Any]:
         return {"dataVersion": self.version_document(), self.TABLE_KEY: self.table.encode()}
@@ -170,4 +171,4 @@ class RowsManager(ConfigManager, Generic[S]):
         names = self.table.take_back()
         if names:
             self.next_version()
-            self.on_taken_back(names)
+            self.taken_back(names)

@@ -33,6 +33,7 @@ from pocketmq.remoting.bodies import TopicConfig
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.runtime.clock import Clock
+from pocketmq.runtime.event import Event
 from pocketmq.runtime.table_writer import Written
 from pocketmq.store.disk.config_file import ConfigFile
 from pocketmq.store.format.message import SCHEDULE_TOPIC, folder_problem
@@ -106,8 +107,8 @@ class TopicConfigManager(RowsManager[TopicConfig]):
         self._rate = CreationRate(
             clock, self._refusals, "maxTopicCreationsPerSecond", config.max_topic_creations_per_second, "topics"
         )
-        self.on_change: Callable[[str], object] = lambda topic: None
-        """Called with the topic after each change, to register it with the name servers."""
+        self.topic_changed: Event[[str]] = Event()
+        """A topic changed, and has to be registered with the name servers."""
         self._add_built_in()
 
     def _add_built_in(self) -> None:
@@ -234,7 +235,7 @@ class TopicConfigManager(RowsManager[TopicConfig]):
     def _changed(self, topic: str) -> None:
         self.next_version()
         self.changed()
-        self.on_change(topic)
+        self.topic_changed(topic)
 
     # --- the file ---------------------------------------------------------------------------------------------------
 

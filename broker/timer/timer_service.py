@@ -15,7 +15,7 @@ Nothing comes early. A time follows the calendar; a delay has passed on the stea
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, Future
 from typing import Final
 
@@ -28,6 +28,7 @@ from pocketmq.broker.timer.pending_timers import PendingTimer, PendingTimers
 from pocketmq.broker.timer.timer_enqueue import ENTER_EVERY_MS, Progress, TimerEnqueue, TimerReader
 from pocketmq.broker.timer.timer_record import read_timer_record
 from pocketmq.broker.timer.wheel_loader import WheelLoader
+from pocketmq.runtime.event import Event
 from pocketmq.runtime.timers import Timer, Timers
 from pocketmq.runtime.turn import Turn
 from pocketmq.store.format.message import Arrival, PutResult, PutStatus
@@ -105,7 +106,8 @@ class TimerMessageService:
         self._roll_refusal: str | None = None
         self.delivered_total = 0
         self._read_at = self._far_count = 0
-        self.on_put_failed: Callable[[], None] = lambda: None
+        self.put_failed: Event[[]] = Event()
+        """The store refused a copy."""
 
     @property
     def refusal(self) -> str | None:
@@ -320,7 +322,7 @@ class TimerMessageService:
             self._failed_in_a_row, self._failure = 0, ""
             self.delivered_total += 1
             return
-        self.on_put_failed()
+        self.put_failed()
         reason = f"a timer message cannot be delivered to {message.topic}: {result.reason or result.status.name}"
         if result.status in _UNSTORABLE:
             log.error("%s; it is lost", reason)

@@ -12,8 +12,8 @@ message that stays open is stored again, so that the queue's beginning need not 
 from typing import Final, Self
 
 from pocketmq.broker.delay.delayed_copy import OWN_PROPERTY
-from pocketmq.broker.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
-from pocketmq.broker.put.put import CLUSTER, STALE_IN_COPIES, WAIT, StoredProperties
+from pocketmq.broker.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, WAIT
+from pocketmq.broker.put.put import CLUSTER, STALE_IN_COPIES, StoredProperties
 from pocketmq.store.format.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_TYPE_MASK, Message, PutResult, folder_problem
 from pocketmq.store.format.properties import REAL_QID, REAL_TOPIC, UNIQ_KEY, decode_properties, encode_properties
 from pocketmq.store.format.record import decode_record, encode_record, record_size, topic_part

@@ -49,7 +49,7 @@ class Walk:
 
     async def live(self) -> None:
         path = DataPath(disk=self.disk, clock=self.clock, **SMALL)  # type: ignore[arg-type]
-        path.services.putter._loop = AtOnce()  # type: ignore[assignment]
+        path.services.gate._loop = AtOnce()  # type: ignore[assignment]
         for physical_offset, body in self.acknowledged.items():
             record = path.store.commit_log.record_at(physical_offset)
             assert record is not None and body in bytes(record), f"what was answered at {physical_offset} is lost"

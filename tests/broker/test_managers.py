@@ -75,7 +75,7 @@ def test_the_trace_topic_is_there_when_it_is_wanted_and_is_the_brokers_own() -> 
 @pytest.mark.parametrize(("wanted", "made"), [(4, 4), (100, 8), (-1, 0)])
 def test_a_send_creates_its_topic_after_the_default_one(wanted: int, made: int) -> None:
     manager, told = topics(), []
-    manager.on_change = told.append
+    manager.topic_changed.subscribe(told.append)
     created = manager.create_on_send("T", "TBW102", wanted, 1)
     assert created is not None
     assert (created.read_queue_nums, created.write_queue_nums, created.perm, created.topic_sys_flag) == (made, made, 6, 1)

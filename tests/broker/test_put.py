@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pocketmq.broker.put.answer_gate import waits_for_store
 from pocketmq.broker.put.message_id import decode_message_id
-from pocketmq.broker.put.put import StoredProperties, split_properties, waits_for_store
+from pocketmq.broker.put.put import StoredProperties, split_properties
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
 from pocketmq.remoting.headers.transaction import EndTransactionRequestHeader
@@ -47,7 +48,7 @@ def test_the_handle_of_a_forwarded_message_is_left_out(given_text):
     assert properties == decode_properties(kept) == {"a": "b"}
 
 
-def test_a_value_that_speaks_of_a_handle_is_none():
+def test_only_an_entry_named_pop_ck_is_left_out():
     text = "a\x01POP_CK\x02POP_CKS\x01b\x02XPOP_CK\x01c"
     assert split_properties(text) == ({"a": "POP_CK", "POP_CKS": "b", "XPOP_CK": "c"}, text)
 

@@ -104,7 +104,7 @@ async def test_sends_of_a_new_topic_wait_for_its_route_and_others_do_not(flush_d
         answers = await asyncio.gather(*waiting)
         assert [(one.code, one.ext["queueOffset"]) for one in answers] == [(0, "0"), (0, "1"), (0, "2")]
         assert "New" in ns.topics
-        assert broker.services.route_barrier.is_immediate == (flush_disk_type == "ASYNC_FLUSH")
+        assert broker.services.gate.is_open == (flush_disk_type == "ASYNC_FLUSH")
 
 
 async def test_a_topic_made_while_a_round_is_under_way_waits_for_the_next() -> None:
@@ -124,7 +124,7 @@ async def test_a_name_server_that_hangs_keeps_no_sender_waiting_longer_than_its_
         async with asyncio.timeout(5):
             assert (await sending(client, broker, "New")).code == ResponseCode.SUCCESS
         assert "New" not in ns.topics
-        await until(lambda: broker.services.route_barrier.is_immediate)
+        await until(lambda: broker.services.gate.is_open)
 
 
 async def test_a_broker_that_stops_meanwhile_answers() -> None:

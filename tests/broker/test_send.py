@@ -111,7 +111,7 @@ async def test_what_a_batch_may_not_be(path, fields):
 
 async def test_a_topic_is_made_by_a_send_with_the_default_topic(path):
     registered = []
-    path.services.topics.on_change = registered.append
+    path.services.topics.topic_changed.subscribe(registered.append)
     assert path.send(topic="New").code == 0
     created = path.services.topics.get("New")
     assert (created.read_queue_nums, created.write_queue_nums, created.perm) == (4, 4, 6)

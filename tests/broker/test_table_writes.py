@@ -144,7 +144,7 @@ async def test_a_second_use_of_a_new_topic_waits_as_long_as_the_first() -> None:
         assert not (first.done() or second.done() or any(one.done() for one in beats))
         disk.is_free.set()
         assert {answer.code for answer in await asyncio.gather(first, second, *beats)} == {0}
-        assert broker.services.route_barrier.is_immediate
+        assert broker.services.gate.is_open
 
 
 async def test_each_change_is_on_the_disk_when_it_is_answered() -> None:

@@ -33,7 +33,7 @@ class Life:
     def __init__(self, walk: "Walk") -> None:
         self.walk = walk
         self.path = Transacting(None, disk=walk.disk, clock=walk.clock, **SMALL)  # type: ignore[arg-type]
-        self.path.services.putter._loop = AtOnce()  # type: ignore[assignment]
+        self.path.services.gate._loop = AtOnce()  # type: ignore[assignment]
         self.producer = self.path.producer()
         self.waiting: dict[int, str] = {}
         self.stored: dict[str, tuple[int, int]] = {}  # what its sender was told: queue offset, physical offset
