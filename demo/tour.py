@@ -8,11 +8,12 @@ DELAYED = "delayed"
 
 @dataclass
 class Tour:
-    """Counts by kind; lateness in ms by delay in seconds, in the order of arrival."""
+    """Counts by kind; lateness in ms by delay in seconds, in the order of arrival, at the client and in the store."""
 
     sent: dict[str, int] = field(default_factory=dict)
     consumed: dict[str, int] = field(default_factory=dict)
     late_ms: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    store_late_ms: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     disorders: list[str] = field(default_factory=list)
 
     def hear(self, line: str) -> None:
@@ -23,14 +24,19 @@ class Tour:
                 self.sent[kind] = int(number)
             case ["CONSUMED", kind, number] if number.isdigit():
                 self.consumed[kind] = int(number)
-            case ["LATE", seconds, late] if seconds.isdigit() and late.lstrip("-").isdigit():
+            case ["LATE", seconds, late, store_late] if seconds.isdigit() and _is_number(late) and _is_number(store_late):
                 self.late_ms[int(seconds)].append(int(late))
+                self.store_late_ms[int(seconds)].append(int(store_late))
             case ["DISORDER", *_]:
                 self.disorders.append(line.partition(" ")[2])
 
     @property
     def late_all_ms(self) -> list[int]:
         return [late for lates in self.late_ms.values() for late in lates]
+
+    @property
+    def store_late_all_ms(self) -> list[int]:
+        return [late for lates in self.store_late_ms.values() for late in lates]
 
     def complaints(self) -> list[str]:
         """What is not as it should be, in words; empty when all is well."""
@@ -40,7 +46,8 @@ class Tour:
             if sent != consumed:
                 wrong.append(f"{kind}: {sent} sent, {consumed} consumed")
         wrong += [f"out of order: {line}" for line in self.disorders]
-        early = [late for late in self.late_all_ms if late < 0]
+        pairs = zip(self.late_all_ms, self.store_late_all_ms, strict=True)
+        early = [min(pair) for pair in pairs if min(pair) < 0]
         if early:
             wrong.append(f"{len(early)} delayed messages came early, by up to {-min(early)} ms")
         if len(self.late_all_ms) != self.sent.get(DELAYED, 0):
@@ -48,3 +55,7 @@ class Tour:
                 f"{self.sent.get(DELAYED, 0)} delayed messages were sent, {len(self.late_all_ms)} told how late they were"
             )
         return wrong
+
+
+def _is_number(word: str) -> bool:
+    return word.removeprefix("-").isdigit()

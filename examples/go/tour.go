@@ -2,8 +2,9 @@
 //
 //	go run . 127.0.0.1:9876 127.0.0.1:10911
 //
-// The second address is the broker's: the Go client creates topics there. Prints `SENT kind count`,
-// `LATE delay-seconds milliseconds` for each delayed message, `CONSUMED kind count`.
+// The second address is the broker's: the Go client creates topics there. Prints `SENT kind count`, `CONSUMED kind count`
+// and for each delayed message `LATE delay-seconds client-ms store-ms`: how long after its due time it was consumed, and
+// stored for consumers.
 package main
 
 import (
@@ -27,6 +28,7 @@ const (
 	plain, tagged, keyed, delayed = 120, 60, 40, 20
 	orders, steps                 = 5, 12
 	batches, batch                = 4, 10
+	queues                        = 4
 	patience                      = 60 * time.Second
 )
 
@@ -46,24 +48,23 @@ func main() {
 	createTopics(nameServer, broker)
 	consumers := []rocketmq.PushConsumer{
 		consume(nameServer, "TourConsumer", "*", "TourPlain", "TourKeyed", "TourDelayed", "TourBatch"),
-		consume(nameServer, "TourRed", "red", "TourTagged"), // two groups, each with the tags that it wants
-		consume(nameServer, "TourGreenBlue", "green || blue", "TourTagged"),
+		consume(nameServer, "TourRed", "red || white", "TourTagged"), // two groups, each with the tags that it wants
+		consume(nameServer, "TourGreenBlue", "green || blue || white", "TourTagged"),
 		consume(nameServer, "TourOrderly", "*", "TourOrdered"),
 	}
 
 	p := must(rocketmq.NewProducer(producer.WithNameServer([]string{nameServer}), producer.WithGroupName("TourProducer"),
 		producer.WithQueueSelector(chosenByOrder{producer.NewRoundRobinQueueSelector()})))
 	check(p.Start())
-	for i := 0; i < delayed; i++ {
-		m := message("TourDelayed", fmt.Sprint("delayed ", i))
-		m.WithDelayTimeLevel(1 + i%2) // level 1 is one second, level 2 is five
-		send(p, "delayed", m)
-	}
 	for i := 0; i < plain; i++ {
 		send(p, "plain", message("TourPlain", fmt.Sprint("plain ", i)))
 	}
 	for i := 0; i < tagged; i++ {
-		send(p, "tagged", message("TourTagged", fmt.Sprint("tagged ", i)).WithTag([]string{"red", "green", "blue"}[i%3]))
+		tag := []string{"red", "green", "blue"}[i%3]
+		if i >= tagged-queues { // a group's offset stays behind the last message that it was given: each queue ends with one for both
+			tag = "white"
+		}
+		send(p, "tagged", message("TourTagged", fmt.Sprint("tagged ", i)).WithTag(tag))
 	}
 	for i := 0; i < keyed; i++ { // mqadmin queryMsgByKey -t TourKeyed -k order-7
 		send(p, "keyed", message("TourKeyed", fmt.Sprint("keyed ", i)).WithKeys([]string{fmt.Sprint("order-", i)}))
@@ -82,11 +83,15 @@ func main() {
 		}
 		send(p, "batch", members...)
 	}
+	waitForAll() // what is due before a consumer's first pull waits for the consumer
+	for i := 0; i < delayed; i++ {
+		m := message("TourDelayed", fmt.Sprint("delayed ", i))
+		m.WithDelayTimeLevel(1 + i%2) // level 1 is one second, level 2 is five
+		send(p, "delayed", m)
+	}
 	print("SENT", sent)
 
-	for deadline := time.Now().Add(patience); total(consumed) < total(sent) && time.Now().Before(deadline); {
-		time.Sleep(20 * time.Millisecond)
-	}
+	waitForAll()
 	print("CONSUMED", consumed)
 	for _, c := range consumers {
 		c.Shutdown()
@@ -98,12 +103,18 @@ func main() {
 	}
 }
 
+func waitForAll() {
+	for deadline := time.Now().Add(patience); total(consumed) < total(sent) && time.Now().Before(deadline); {
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
 func createTopics(nameServer, broker string) {
 	a := must(admin.NewAdmin(admin.WithResolver(primitive.NewPassthroughResolver([]string{nameServer}))))
 	defer a.Close()
 	for _, topic := range []string{"TourPlain", "TourTagged", "TourKeyed", "TourDelayed", "TourOrdered", "TourBatch"} {
 		check(a.CreateTopic(ctx, admin.WithTopicCreate(topic), admin.WithBrokerAddrCreate(broker),
-			admin.WithReadQueueNums(4), admin.WithWriteQueueNums(4)))
+			admin.WithReadQueueNums(queues), admin.WithWriteQueueNums(queues)))
 	}
 }
 
@@ -159,7 +170,8 @@ func count(_ context.Context, messages ...*primitive.MessageExt) (consumer.Consu
 			if m.GetProperty(primitive.PropertyDelayTimeLevel) == "2" {
 				seconds = 5
 			}
-			fmt.Println("LATE", seconds, time.Now().UnixMilli()-m.BornTimestamp-seconds*1000)
+			due := m.BornTimestamp + seconds*1000
+			fmt.Println("LATE", seconds, time.Now().UnixMilli()-due, m.StoreTimestamp-due)
 		case "ordered":
 			body := strings.Fields(string(m.Body))
 			step, _ := strconv.Atoi(body[1])

@@ -2,7 +2,8 @@
 
     python examples/python/tour.py 127.0.0.1:9876
 
-Prints `SENT kind count`, `LATE delay-seconds milliseconds` for each delayed message, `CONSUMED kind count`.
+Prints `SENT kind count`, `CONSUMED kind count` and for each delayed message `LATE delay-seconds client-ms store-ms`: how
+long after its due time it was consumed, and stored for consumers.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from collections import Counter
 from pocketmq import Message, MessageExt, Producer, PushConsumer
 
 PLAIN, TAGGED, KEYED, DELAYED, ORDERS, STEPS, BATCHES, BATCH = 120, 60, 40, 20, 5, 12, 4, 10
+QUEUES = 4
 PATIENCE_S = 60
 
 sent: Counter[str] = Counter()
@@ -32,7 +34,8 @@ def count(message: MessageExt) -> None:
     consumed[kind] += 1
     if kind == "delayed":
         seconds = 1 if message.properties["DELAY"] == "1" else 5
-        print("LATE", seconds, int(time.time() * 1000) - message.born_timestamp_ms - seconds * 1000)
+        due_ms = message.born_timestamp_ms + seconds * 1000
+        print("LATE", seconds, int(time.time() * 1000) - due_ms, message.store_timestamp_ms - due_ms)
     if kind == "ordered":
         order, step = message.body.decode().split()
         if int(step) != last_step.get(order, -1) + 1:
@@ -45,20 +48,25 @@ def consumers(namesrv: str) -> list[PushConsumer]:
     for topic in ("TourPlain", "TourKeyed", "TourDelayed", "TourBatch", "TourOrdered"):
         everything.subscribe(topic, count)
     red = PushConsumer(namesrv, "TourRed", start="first")  # two groups, each with the tags that it wants
-    red.subscribe("TourTagged", count, "red")
+    red.subscribe("TourTagged", count, "red || white")
     others = PushConsumer(namesrv, "TourGreenBlue", start="first")
-    others.subscribe("TourTagged", count, "green || blue")
+    others.subscribe("TourTagged", count, "green || blue || white")
     return [everything, red, others]
 
 
-async def send_all(producer: Producer) -> None:
+async def send_delayed(producer: Producer) -> None:
     for i in range(DELAYED):  # level 1 is one second, level 2 is five
         await producer.send(Message("TourDelayed", b"delayed %d" % i, delay_level=1 + i % 2))
         sent["delayed"] += 1
+
+
+async def send_others(producer: Producer) -> None:
     for i in range(PLAIN):
         await producer.send(Message("TourPlain", b"plain %d" % i))
         sent["plain"] += 1
     for i, tag in zip(range(TAGGED), itertools.cycle(["red", "green", "blue"]), strict=False):
+        # A group's offset stays behind the last message that it was given: each queue ends with one for both groups.
+        tag = tag if i < TAGGED - QUEUES else "white"
         await producer.send(Message("TourTagged", b"tagged %d" % i, tags=tag))
         sent["tagged"] += 1
     for i in range(KEYED):
@@ -73,17 +81,23 @@ async def send_all(producer: Producer) -> None:
         sent["batch"] += BATCH
 
 
+async def wait_for_all() -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while consumed.total() < sent.total() and time.monotonic() < deadline:
+        await asyncio.sleep(0.02)
+
+
 async def main(namesrv: str) -> int:
     async with Producer(namesrv, "TourProducer") as producer:
         for topic in ("TourPlain", "TourTagged", "TourKeyed", "TourDelayed", "TourOrdered", "TourBatch"):
-            await producer.create_topic(topic, 4)
+            await producer.create_topic(topic, QUEUES)
         members = consumers(namesrv)
         for consumer in members:
             await consumer.start()
-        await send_all(producer)
-        deadline = time.monotonic() + PATIENCE_S
-        while consumed.total() < sent.total() and time.monotonic() < deadline:
-            await asyncio.sleep(0.02)
+        await send_others(producer)
+        await wait_for_all()
+        await send_delayed(producer)  # when all consumers listen: what is due before waits for them
+        await wait_for_all()
         for consumer in members:
             await consumer.close()
     for what, counts in (("SENT", sent), ("CONSUMED", consumed)):

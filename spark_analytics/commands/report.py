@@ -143,8 +143,8 @@ def remarks(report: Report) -> list[str]:
     lines = []
     if told.get("consumer_lag"):
         worst = report.tables["lag"].slice(0, 1).to_pylist()[0]
-        lines.append(f"{told['consumer_lag']:,} messages are not consumed yet, {worst['lag']:,} of them in {worst['topic']}"
-                     f" by {worst['group']}")  # fmt: skip
+        lines.append(f"consumer lag: {told['consumer_lag']:,} messages not consumed yet or skipped by a filter, "
+                     f"{worst['lag']:,} of them in {worst['topic']} for {worst['group']}")  # fmt: skip
     if told.get("dead_letters"):
         lines.append(f"dead letters: {told['dead_letters']:,}")
     if told.get("stored_twice"):
@@ -243,7 +243,7 @@ def _tiles(report: Report, told: dict[str, Any]) -> list[tuple[str, str, bool]]:
     if "consumer_lag" in told:
         errors = consistency.counted(report.tables["findings"].to_pylist()).get(consistency.ERROR, "0")
         tiles += [
-            ("not consumed yet", f"{told['consumer_lag']:,}", False),
+            ("consumer lag", f"{told['consumer_lag']:,}", False),
             ("dead letters", f"{told['dead_letters']:,}", bool(told["dead_letters"])),
             ("consistency errors", errors, bool(told["errors"])),
         ]
