@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import IGNORED_KEYS, BrokerConfig
 from pocketmq.remoting.tls import TlsConfig
-from pocketmq.runtime import command_line, lifecycle, log
+from pocketmq.runtime import command_line, lifecycle, log, pid_file
 from pocketmq.runtime.clock import SystemClock, VirtualClock
 from pocketmq.store.config import MessageStoreConfig
 
@@ -20,7 +20,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     config, store_config, tls_config = command_line.configure(PROGRAM, arguments, declared, IGNORED_KEYS)
     log.setup()
     clock = VirtualClock(SystemClock().message_time_ms()) if arguments.test_clock else None
-    sys.exit(lifecycle.run(Broker(config, store_config, clock=clock, tls_config=tls_config), PROGRAM, _say_ready))
+    broker = Broker(config, store_config, clock=clock, tls_config=tls_config)
+    with pid_file.registered(PROGRAM, store_config.store_path_root_dir):
+        exit_code = lifecycle.run(broker, PROGRAM, _say_ready)
+    sys.exit(exit_code)
 
 
 def _say_ready(broker: Broker) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pocketmq.namesrv.config import IGNORED_KEYS, NamesrvConfig
 from pocketmq.namesrv.namesrv import NameServer
 from pocketmq.remoting.tls import TlsConfig
-from pocketmq.runtime import command_line, lifecycle, log
+from pocketmq.runtime import command_line, lifecycle, log, pid_file
 
 PROGRAM = "mqnamesrv"
 
@@ -18,7 +18,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     if arguments.config_file is not None:
         config.config_store_path = str(arguments.config_file.absolute())
     log.setup()
-    sys.exit(lifecycle.run(NameServer(config, tls_config=tls_config), PROGRAM, _say_ready))
+    with pid_file.registered(PROGRAM, config.kv_config_path):
+        exit_code = lifecycle.run(NameServer(config, tls_config=tls_config), PROGRAM, _say_ready)
+    sys.exit(exit_code)
 
 
 def _say_ready(server: NameServer) -> None:
