@@ -101,7 +101,7 @@ def denied(what):
     return ResponseCode.SYSTEM_ERROR, f"No default permission for {what}"
 
 
-def test_who_one_is(call):
+def test_accounts_are_authenticated_by_signature(call):
     send = RequestCode.SEND_MESSAGE_V2, v2("topicD"), b"x"
     bad = 1, "Check signature failed for accessKey=RocketMQ"
     assert call(*send) == call(*send) == SERVED  # the same bytes again: signatures know no time, as with Apache
@@ -116,7 +116,7 @@ def test_who_one_is(call):
     assert call(RequestCode.HEART_BEAT, {}, heartbeat("groupC", "topicC"), who=None) == (1, "No accessKey is configured")
 
 
-def test_white_addresses_need_nothing(call):
+def test_white_addresses_need_no_account(call):
     send = RequestCode.SEND_MESSAGE_V2, v2("topicA"), b"x"
     assert call(*send, who=None, host="192.168.0.9") == SERVED
     assert call(*send, who=None, host="192.168.1.9") == (1, "No accessKey is configured")
@@ -152,7 +152,7 @@ def test_white_addresses_need_nothing(call):
         (52, {}, SERVED),
     ],
 )
-def test_what_one_may(call, code, fields, answer):
+def test_permissions_of_accounts(call, code, fields, answer):
     assert call(code, fields) == answer
     assert call(code, fields, who=MORE) == SERVED
     assert call(code, fields, who=ADMIN) == SERVED
@@ -194,26 +194,26 @@ def test_what_one_may(call, code, fields, answer):
                    "invisibleTime": 1}, denied("group:groupA")),
     ],
 )  # fmt: skip
-def test_what_4_9_4_leaves_open(call, code, fields, answer):
+def test_requests_that_4_9_4_leaves_open(call, code, fields, answer):
     assert call(code, fields) == answer
     assert call(code, fields, who=MORE) == SERVED
 
 
-def test_heartbeats_name_groups_and_topics(call):
+def test_heartbeats_need_permission_for_their_groups_and_topics(call):
     assert call(34, {}, heartbeat("groupC", "topicC")) == SERVED
     assert call(34, {}, heartbeat("groupA", "topicC")) == denied("group:groupA")
     assert call(34, {}, heartbeat("groupC", "topicA")) == denied("topic:topicA")
     assert call(34, {}, b"xx")[0] == ResponseCode.SYSTEM_ERROR
 
 
-def test_acks_in_their_body_name_groups_and_topics(call):
+def test_batch_acks_need_permission_for_their_groups_and_topics(call):
     ack = {"c": "groupC", "t": "topicD", "r": "0", "so": 0, "q": 0, "rq": 0, "pt": 0, "it": 0, "b": ""}
     assert call(200_151, {}, json.dumps({"acks": [ack]}).encode()) == denied("topic:topicD")
     assert call(200_151, {}, json.dumps({"acks": [ack | {"t": "topicC"}]}).encode()) == SERVED
 
 
 @pytest.mark.parametrize("code", [RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ])
-def test_locks_are_the_groups(call, code):
+def test_locks_need_permission_for_the_group(call, code):
     queues = {"clientId": "c", "mqSet": [{"topic": "topicC", "brokerName": "b", "queueId": 0}]}
     assert call(code, {}, json.dumps(queues | {"consumerGroup": "groupC"}).encode()) == SERVED
     assert call(code, {}, json.dumps(queues | {"consumerGroup": "groupA"}).encode()) == denied("group:groupA")
@@ -237,7 +237,7 @@ HALF = {"sys_flag": TRANSACTION_PREPARED_TYPE, "properties": "TRAN_MSG\x01true\x
         ({"topic": "%RETRY%groupA", "producer_group": "groupA"}, denied("group:groupA"), denied("group:groupA")),
     ],
 )
-async def test_a_message_named_by_its_place_is_its_topics(tmp_path, sent, sub, pub):
+async def test_request_by_message_offset_needs_permission_for_its_topic(tmp_path, sent, sub, pub):
     path = DataPath()
     message_id = path.send(**{"topic": "topicC", **sent}).ext["msgId"]
     call, (_, offset) = caller(tmp_path, path.services), decode_message_id(message_id)
@@ -252,7 +252,7 @@ async def test_a_message_named_by_its_place_is_its_topics(tmp_path, sent, sub, p
         assert call(code, fields, who=None) == (1, "No accessKey is configured")
 
 
-async def test_a_group_sends_back_what_it_popped_from_its_retry_topics(tmp_path):
+async def test_group_may_send_back_messages_popped_from_its_retry_topics(tmp_path):
     path = DataPath()
     call = caller(tmp_path, path.services)
     for topic, answer in (("%RETRY%groupC_topicC", SERVED), ("%RETRY%groupC_topicD", denied("topic:topicD"))):
@@ -261,14 +261,14 @@ async def test_a_group_sends_back_what_it_popped_from_its_retry_topics(tmp_path)
         assert call(309, {"consumerGroup": "groupC", "clientId": "c", "msgId": message_id}) == answer
 
 
-def test_a_place_without_a_message_is_the_handlers(call):
+def test_offset_without_message_is_left_to_the_handler(call):
     assert call(33, {"offset": 5}) == call(33, {"offset": -1}) == SERVED
     assert call(309, {"consumerGroup": "groupC", "clientId": "c", "msgId": "odd"}) == SERVED
     assert call(309, {"consumerGroup": "groupA", "clientId": "c", "msgId": "odd"}) == denied("group:groupA")
 
 
 @pytest.mark.parametrize("code", sorted(ADMIN_CODES))
-def test_what_needs_an_admin(call, code):
+def test_admin_codes_need_an_admin(call, code):
     refused = 1, f"Need admin permission for request code={code}, but accessKey=moreKeys is not"
     fields = {"topic": "t", "defaultTopic": "d", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "groupName": "g",
               "topicFilterType": "SINGLE_TAG", "accessKey": "a", "globalWhiteAddrs": "", "physicalOffset": 0,
@@ -281,12 +281,12 @@ def test_a_refused_oneway_is_not_answered(call):
     assert call(RequestCode.SEND_MESSAGE_V2, v2("topicA"), flag=FLAG_ONEWAY) is None
 
 
-def test_each_routed_code_has_one_place_in_the_permission_table():
+def test_each_routed_code_is_in_exactly_one_part_of_the_permission_table():
     parts = [*RESOURCES, *ADMIN_CODES, *SIGNED_CODES]
     assert sorted(parts) == sorted(ROUTES)
 
 
-def test_a_code_without_a_place_in_the_permission_table_needs_an_admin(tmp_path):
+def test_code_missing_in_the_permission_table_needs_an_admin(tmp_path):
     manager = PlainPermissionManager(acl_home(tmp_path, more=MORE_ACL), VirtualClock(0))
     manager.load()
     new = Route(99_999, NoHeader, lambda services, request: Response())
@@ -343,7 +343,7 @@ async def test_a_system_topic_with_messages_of_others_is_read_by_admins_only(tmp
         assert (code, call(code, fields, who=ADMIN)) == (code, SERVED)
 
 
-async def test_reading_needs_the_right_to_the_topic(tmp_path):
+async def test_reading_needs_permission_for_the_topic(tmp_path):
     call = caller(tmp_path, DataPath().services)
     for code, fields in reads_of("topicC"):
         assert (code, call(code, fields)) == (code, SERVED)
@@ -353,7 +353,7 @@ async def test_reading_needs_the_right_to_the_topic(tmp_path):
         assert (code, call(code, fields, who=MORE)) == (code, SERVED)
 
 
-async def test_a_retry_topic_of_pops_needs_the_right_to_its_topic_too(tmp_path):
+async def test_pop_retry_topic_also_needs_permission_for_its_topic(tmp_path):
     """Also where the group calls itself what stands behind %RETRY%."""
     path = DataPath()
     path.services.topics.table["topicA"] = path.services.topics.table["TBW102"]
@@ -374,13 +374,13 @@ async def test_a_retry_topic_of_pops_needs_the_right_to_its_topic_too(tmp_path):
         ("INNER_MULTI_DISPATCH\x01%RETRY%groupA", denied("group:groupA")),
     ],
 )
-def test_a_message_goes_into_no_further_queue_without_the_right_to_its_topic(tmp_path, properties, answer):
+def test_multi_dispatch_needs_permission_for_each_topic(tmp_path, properties, answer):
     config = SimpleNamespace(enable_multi_dispatch=True)
     call = caller(tmp_path, SimpleNamespace(store=SimpleNamespace(config=config)))
     assert call(RequestCode.SEND_MESSAGE_V2, v2("topicD", "groupC") | {"i": properties}) == answer
 
 
-async def test_a_key_made_up_to_have_another_topics_hash_shows_nothing_of_it():
+async def test_key_with_hash_collision_shows_no_message_of_another_topic():
     path = DataPath()
     for topic in ("Aa", "BB"):  # "Aa".hashCode() == "BB".hashCode()
         path.send("KEYS\x01k", topic=topic)
@@ -402,7 +402,7 @@ GROUP_CODES = [
 
 
 @pytest.mark.parametrize(("code", "fields"), GROUP_CODES)
-async def test_what_is_shown_of_a_group_needs_the_right_to_it(tmp_path, code, fields):
+async def test_queries_about_a_group_need_permission_for_it(tmp_path, code, fields):
     call = caller(tmp_path, DataPath().services)
     assert call(code, fields) == denied("group:groupA")
     mine = {name: "groupC" if value == "groupA" else value for name, value in fields.items()}
@@ -412,7 +412,7 @@ async def test_what_is_shown_of_a_group_needs_the_right_to_it(tmp_path, code, fi
 # --- the broker -----------------------------------------------------------------------------------------------------
 
 
-async def test_rules_changed_by_requests_hold_at_once(tmp_path):
+async def test_rules_changed_by_requests_take_effect_at_once(tmp_path):
     home = acl_home(tmp_path, "globalWhiteRemoteAddresses: [127.0.0.1]\n" + MORE_ACL)
     async with running_broker(acl_enable=True, rocketmq_home=str(home)) as broker, connected() as client:
         header = CreateAccessConfigRequestHeader("longenough", "12345678", topic_perms="a=PUB,b=SUB", admin=True)
@@ -445,7 +445,7 @@ async def test_rules_changed_by_requests_hold_at_once(tmp_path):
         assert broker.services.permissions.global_white_addresses() == ["10.0.0.1", "10.0.0.{1,2}"]
 
 
-async def test_without_acl_there_are_no_rules_to_ask_for():
+async def test_acl_requests_are_refused_when_acl_is_off():
     async with running_broker() as broker, connected() as client:
         for code in range(50, 55):
             header = CreateAccessConfigRequestHeader("longenough", "12345678") if code == 50 else None
@@ -456,7 +456,7 @@ async def test_without_acl_there_are_no_rules_to_ask_for():
             assert "aclEnable=false" in (answer.remark or "")
 
 
-async def test_a_broker_does_not_start_without_rules_it_can_read(tmp_path):
+async def test_broker_does_not_start_with_unreadable_rules(tmp_path):
     with pytest.raises(StartError, match="rocketmqHome"):
         async with running_broker(acl_enable=True, rocketmq_home=None):
             pass

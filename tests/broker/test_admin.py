@@ -151,7 +151,7 @@ SHAPES = [
 
 
 @pytest.mark.parametrize(("code", "header"), SHAPES, ids=[code.name for code, _ in SHAPES])
-async def test_answers_have_apaches_shape(tools: Tools, code: RequestCode, header: Any) -> None:
+async def test_admin_answers_have_apaches_shape(tools: Tools, code: RequestCode, header: Any) -> None:
     tools.broker.services.stats.sample()
     ours = shape(await tools.json(code, header))
     theirs = shape(fastjson.loads(recorded_answer(code).body))
@@ -167,17 +167,17 @@ async def test_answers_have_apaches_shape(tools: Tools, code: RequestCode, heade
     assert ours == theirs
 
 
-async def test_maps_by_queue_have_object_keys_as_only_all_java_clients_read_them(tools: Tools) -> None:
+async def test_maps_by_queue_have_object_keys_as_java_clients_read_them(tools: Tools) -> None:
     answer = await tools.ask(RequestCode.GET_TOPIC_STATS_INFO, TopicRequestHeader(TOPIC))
     assert answer.body.startswith(b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"AdmTopic"}:{')
 
 
-async def test_topic_stats_list_queues_that_are_empty_too(tools: Tools) -> None:
+async def test_topic_stats_include_empty_queues(tools: Tools) -> None:
     rows = list((await tools.json(RequestCode.GET_TOPIC_STATS_INFO, TopicRequestHeader("TBW102")))["offsetTable"].values())
     assert rows == [{"lastUpdateTimestamp": 0, "maxOffset": 0, "minOffset": 0}] * 8
 
 
-async def test_consume_stats_say_how_far_the_group_is(tools: Tools) -> None:
+async def test_consume_stats_have_the_group_s_progress(tools: Tools) -> None:
     rows = list(
         (await tools.json(RequestCode.GET_CONSUME_STATS, ConsumeStatsRequestHeader(GROUP, TOPIC)))["offsetTable"].values()
     )
@@ -187,7 +187,7 @@ async def test_consume_stats_say_how_far_the_group_is(tools: Tools) -> None:
     assert other == {"consumeTps": 0.0, "offsetTable": {}}
 
 
-async def test_the_config_answers_every_key_that_tools_need(tools: Tools) -> None:
+async def test_config_answer_has_every_key_that_tools_need(tools: Tools) -> None:
     answer = await tools.ask(RequestCode.GET_BROKER_CONFIG)
     properties = properties_file.loads(answer.body.decode())
     needed = """brokerClusterName brokerId brokerName brokerRole fileReservedTime filterServerNums flushDiskType
@@ -202,7 +202,7 @@ async def test_the_config_answers_every_key_that_tools_need(tools: Tools) -> Non
     assert answer.ext is not None and json.loads(answer.ext["version"])["counter"] == 0
 
 
-async def test_a_config_change_holds_and_is_counted(tools: Tools) -> None:
+async def test_config_change_takes_effect_and_advances_the_version(tools: Tools) -> None:
     assert (
         await tools.ask(RequestCode.UPDATE_BROKER_CONFIG, None, b"fileReservedTime=5\nautoCreateTopicEnable=false\n")
     ).code == 0
@@ -223,7 +223,7 @@ async def test_a_config_change_holds_and_is_counted(tools: Tools) -> None:
         (b"fileReservedTime=\\u12", "hexadecimal"),
     ],
 )
-async def test_a_config_change_with_a_bad_key_is_refused_whole(tools: Tools, body: bytes, words: str) -> None:
+async def test_config_change_with_an_invalid_key_is_refused_as_a_whole(tools: Tools, body: bytes, words: str) -> None:
     answer = await tools.ask(RequestCode.UPDATE_BROKER_CONFIG, None, body)
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert words in (answer.remark or "")
@@ -242,7 +242,7 @@ async def test_a_config_change_with_a_bad_key_is_refused_whole(tools: Tools, bod
         ("t" * 128, "The specified topic is longer than topic max length 127."),
     ],
 )
-async def test_names_that_no_topic_may_have(tools: Tools, topic: str, remark: str) -> None:
+async def test_invalid_topic_names_are_refused(tools: Tools, topic: str, remark: str) -> None:
     created = await tools.ask(
         RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader(topic, "TBW102", 1, 1, 6, "SINGLE_TAG")
     )
@@ -255,7 +255,7 @@ def with_attributes(text: str) -> CreateTopicRequestHeader:
     return CreateTopicRequestHeader("Kinds", "TBW102", 1, 1, 6, "SINGLE_TAG", attributes=text)
 
 
-async def test_attributes_are_set_shown_and_taken_away(tools: Tools) -> None:
+async def test_topic_attributes_are_set_shown_and_deleted(tools: Tools) -> None:
     for text, kept in (
         ("+message.type=FIFO,+queue.type=SimpleCQ", {"message.type": "FIFO", "queue.type": "SimpleCQ"}),
         ("", {"message.type": "FIFO", "queue.type": "SimpleCQ"}),
@@ -283,13 +283,13 @@ async def test_attributes_are_set_shown_and_taken_away(tools: Tools) -> None:
         ("+queue.type=SimpleCQ,", "attribute '': expected +name=value or -name"),
     ],
 )
-async def test_attributes_that_no_topic_can_have_here(tools: Tools, text: str, words: str) -> None:
+async def test_unsupported_topic_attributes_are_refused(tools: Tools, text: str, words: str) -> None:
     answer = await tools.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, with_attributes(text))
     assert (answer.code, words in (answer.remark or "")) == (ResponseCode.SYSTEM_ERROR, True), answer.remark
     assert tools.broker.services.topics.get("Kinds") is None
 
 
-async def test_a_list_makes_all_its_topics_or_none(tools: Tools) -> None:
+async def test_topic_list_creates_all_topics_or_none(tools: Tools) -> None:
     async def ask_for(*rows: dict[str, object]) -> RemotingCommand:
         return await tools.ask(
             RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, None, json.dumps({"topicConfigList": rows}).encode()
@@ -307,7 +307,7 @@ async def test_a_list_makes_all_its_topics_or_none(tools: Tools) -> None:
     assert tools.broker.services.topics.get("Two") is not None
 
 
-async def test_a_list_makes_groups(tools: Tools) -> None:
+async def test_group_list_creates_groups(tools: Tools) -> None:
     code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
     assert (await tools.ask(code, None, b'{"groupConfigList":[{"groupName":"A"},{"retryMaxTimes":1}]}')).code != 0
     assert tools.broker.services.groups.get("A") is None
@@ -329,12 +329,12 @@ async def test_groups_are_created_shown_and_deleted(tools: Tools) -> None:
     assert gone.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
-async def test_a_group_is_made_when_5_x_s_proxy_asks_for_it(tools: Tools) -> None:
+async def test_group_config_query_of_the_5_x_proxy_creates_the_group(tools: Tools) -> None:
     found = await tools.json(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupRequestHeader("never"))
     assert (found["groupName"], found["consumeEnable"]) == ("never", True)
 
 
-async def test_what_5_x_says_of_a_group_outlives_a_tool_of_4_9(tools: Tools) -> None:
+async def test_group_fields_of_5_x_survive_an_update_by_4_9_tools(tools: Tools) -> None:
     policy = {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 5000, "max": 7200000, "multiplier": 2}}
     body = {"groupName": "F", "consumeMessageOrderly": True, "groupRetryPolicy": policy, "consumeTimeoutMinute": 3}
     for row in (body, {"groupName": "F", "retryMaxTimes": 2}):
@@ -345,13 +345,13 @@ async def test_what_5_x_says_of_a_group_outlives_a_tool_of_4_9(tools: Tools) -> 
 
 
 @pytest.mark.parametrize("word", ["remove_offset", "clean_offset"])
-async def test_deleting_a_group_with_its_offsets_in_both_spellings(tools: Tools, word: str) -> None:
+async def test_group_deletion_with_offsets_in_both_spellings(tools: Tools, word: str) -> None:
     header = DeleteSubscriptionGroupRequestHeader(GROUP, **{word: True})
     await tools.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
     assert tools.broker.services.offsets.topics_of(GROUP) == []
 
 
-async def test_a_reset_tells_the_consumers_and_never_forward_without_force(tools: Tools) -> None:
+async def test_reset_is_sent_to_consumers_and_moves_forward_only_with_force(tools: Tools) -> None:
     tools.broker.services.config.use_server_side_reset_offset = False
     table = await tools.json(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsetRequestHeader(TOPIC, GROUP, -1, True))
     assert list(table["offsetTable"].values()) == [2, 1]
@@ -374,7 +374,7 @@ async def test_a_reset_of_a_group_that_is_offline_or_unknown(tools: Tools) -> No
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "THe consumer group <nobody> not exist")
 
 
-async def test_what_tools_ask_of_a_client_is_passed_on(tools: Tools) -> None:
+async def test_requests_of_tools_are_relayed_to_the_client(tools: Tools) -> None:
     answer = await tools.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, ConsumerRunningInfoRequestHeader(GROUP, "me", True))
     assert (answer.code, answer.remark, answer.body) == (0, "mine", b'{"jstack":"x"}')
     assert tools.asked[-1].ext() == {"consumerGroup": GROUP, "clientId": "me", "jstackEnable": "true"}
@@ -387,21 +387,21 @@ async def test_what_tools_ask_of_a_client_is_passed_on(tools: Tools) -> None:
     assert tools.asked[-1].ext()["brokerName"] == "b"
 
 
-async def test_where_the_clients_of_a_group_are(tools: Tools) -> None:
+async def test_consumer_status_has_the_offsets_of_each_client(tools: Tools) -> None:
     found = await tools.json(
         RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, ConsumerStatusRequestHeader(TOPIC, GROUP, "me")
     )
     assert list(found["consumerTable"]["me"].values()) == [5]
 
 
-async def test_a_client_that_is_not_there(tools: Tools) -> None:
+async def test_relay_to_an_unknown_client_is_refused(tools: Tools) -> None:
     answer = await tools.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, ConsumerRunningInfoRequestHeader(GROUP, "you"))
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, f"The Consumer <{GROUP}> <you> not online")
     offline = await tools.ask(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, ConsumerStatusRequestHeader(TOPIC, "nobody"))
     assert offline.code == ResponseCode.CONSUMER_NOT_ONLINE
 
 
-async def test_what_a_group_consumes(tools: Tools) -> None:
+async def test_queries_of_a_group_s_topics_and_subscriptions(tools: Tools) -> None:
     topics = await tools.json(RequestCode.QUERY_TOPICS_BY_CONSUMER, GroupRequestHeader(GROUP))
     assert topics == {"topicList": [TOPIC], "brokerAddr": f"127.0.0.1:{tools.broker.port}"}
     code = RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER
@@ -414,7 +414,7 @@ async def test_what_a_group_consumes(tools: Tools) -> None:
     ("topic", "offline", "copied"),
     [(TOPIC, False, True), (None, False, True), ("Gone", False, False), ("Left", False, False), ("Left", True, True)],
 )
-async def test_a_group_may_begin_where_another_is(tools: Tools, topic: str | None, offline: bool, copied: bool) -> None:
+async def test_group_offsets_are_cloned(tools: Tools, topic: str | None, offline: bool, copied: bool) -> None:
     await create_topic(tools.client, tools.broker, "Left", 1)
     offsets = tools.broker.services.offsets
     offsets.commit(GROUP, "Left", 0, 7)
@@ -426,7 +426,7 @@ async def test_a_group_may_begin_where_another_is(tools: Tools, topic: str | Non
         assert offsets.queues("AdmHeir", topic or TOPIC) == offsets.queues(GROUP, topic or TOPIC) != {}
 
 
-async def test_time_spans_of_what_was_consumed(tools: Tools) -> None:
+async def test_consume_time_spans_of_a_group(tools: Tools) -> None:
     spans = (await tools.json(RequestCode.QUERY_CONSUME_TIME_SPAN, TopicAndGroupRequestHeader(TOPIC, GROUP)))[
         "consumeTimeSpanSet"
     ]
@@ -435,12 +435,12 @@ async def test_time_spans_of_what_was_consumed(tools: Tools) -> None:
     assert spans[0]["delayTime"] >= 0 and spans[1]["delayTime"] == 0
 
 
-async def test_statistics_that_nobody_counted_are_refused(tools: Tools) -> None:
+async def test_unknown_statistics_are_refused(tools: Tools) -> None:
     answer = await tools.ask(RequestCode.VIEW_BROKER_STATS_DATA, BrokerStatsRequestHeader("TOPIC_PUT_NUMS", "Nothing"))
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "The stats <TOPIC_PUT_NUMS> <Nothing> not exist")
 
 
-async def test_a_queue_asked_for_outside_its_range(tools: Tools) -> None:
+async def test_queue_units_outside_the_range_are_not_returned(tools: Tools) -> None:
     outside = await tools.ask(RequestCode.QUERY_CONSUME_QUEUE, QueryConsumeQueueRequestHeader(TOPIC, 0, 99, 5))
     assert (outside.code, outside.body) == (0, b"")
     missing = await tools.ask(RequestCode.QUERY_CONSUME_QUEUE, QueryConsumeQueueRequestHeader(TOPIC, 77, 0, 5))
@@ -451,12 +451,12 @@ async def test_a_queue_asked_for_outside_its_range(tools: Tools) -> None:
     "code",
     [RequestCode.CLEAN_UNUSED_TOPIC, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, RequestCode.DELETE_EXPIRED_COMMITLOG],
 )
-async def test_cleaning_leaves_what_is_in_use(tools: Tools, code: RequestCode) -> None:
+async def test_cleaning_keeps_topics_in_use(tools: Tools, code: RequestCode) -> None:
     assert (await tools.ask(code)).code == 0
     assert tools.broker.services.store.max_offset(TOPIC, 0) == 2
 
 
-async def test_administrative_codes_can_be_kept_to_some_addresses() -> None:
+async def test_administrative_codes_can_be_restricted_to_addresses() -> None:
     async with running_broker(admin_allow="10.0.0.0/8,2001:db8::/32") as broker, connected() as client:
         for code in (RequestCode.UPDATE_BROKER_CONFIG, RequestCode.GET_BROKER_CONFIG, RequestCode.GET_ALL_TOPIC_CONFIG):
             answer = await ask(client, broker, code, None, b"traceOn=false")

@@ -97,7 +97,7 @@ class Walk:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-async def test_what_is_answered_survives_kills_and_power_cuts(seed: int, caplog: pytest.LogCaptureFixture) -> None:
+async def test_acknowledged_messages_survive_kills_and_power_cuts(seed: int, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
     walk = Walk(seed)
     await walk.run()

@@ -25,7 +25,7 @@ def rebuilt(path: DataPath) -> MessageStore:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-async def test_any_requests_leave_a_store_that_is_whole(seed: int, caplog: pytest.LogCaptureFixture) -> None:
+async def test_random_requests_leave_a_consistent_store(seed: int, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
     requests = AnyRequests(seed)
     choice, chance = requests.random.choice, requests.random.random

@@ -14,12 +14,12 @@ APACHE = [
 
 
 @pytest.mark.parametrize(("error_percent", "count", "text", "bit_count", "positions"), APACHE)
-def test_positions_are_apache_s(error_percent, count, text, bit_count, positions):
+def test_bit_positions_equal_apache_s(error_percent, count, text, bit_count, positions):
     bloom_filter = BloomFilter(error_percent, count)
     assert (bloom_filter.bit_count, bloom_filter.positions(text)) == (bit_count, positions)
 
 
-def test_a_bitmap_begins_with_the_lowest_bit():
+def test_bitmap_begins_with_the_lowest_bit():
     bitmap = BloomFilter(20, 32).bitmap([0, 9, 111, 9])
     assert bitmap == b"\x01\x02" + bytes(11) + b"\x80"
     assert int.from_bytes(bitmap, "little") == bit_mask([111, 9, 0])

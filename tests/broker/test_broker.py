@@ -62,7 +62,7 @@ async def test_a_topic_created_by_a_send_is_routed_once_the_send_is_answered() -
             assert await route(client, ns, f"Fresh{number}") is not None
 
 
-async def test_a_held_pull_is_answered_before_a_stopping_broker_hangs_up() -> None:
+async def test_held_pull_is_answered_before_a_stopping_broker_closes_the_connection() -> None:
     async with connected() as client, running_broker() as broker:
         await create_topic(client, broker, "T")
         pull = PullMessageRequestHeader("g", "T", 0, 0, 32, SUSPEND_AND_SUBSCRIPTION, 0, 15_000, 0, "*", "TAG")
@@ -77,7 +77,7 @@ async def test_a_held_pull_is_answered_before_a_stopping_broker_hangs_up() -> No
         await stopping
 
 
-async def test_a_deleted_topic_goes_with_its_messages() -> None:
+async def test_deleting_a_topic_deletes_its_messages() -> None:
     async with connected() as client, running_broker() as broker:
         await create_topic(client, broker, "T")
         await ask(client, broker, RequestCode.SEND_MESSAGE_V2, send_header("T"), b"x")
@@ -104,7 +104,7 @@ async def test_the_vip_port_serves_sends_and_refuses_pulls() -> None:
             assert refused.remark == f" request type {code} not supported"
 
 
-async def test_a_taken_vip_port_turns_that_off_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+async def test_occupied_vip_port_only_disables_the_vip_channel(caplog: pytest.LogCaptureFixture) -> None:
     with socket.socket() as fast, socket.socket() as main:
         fast.bind(("127.0.0.1", 0))
         fast.listen()
@@ -120,7 +120,7 @@ async def test_a_taken_vip_port_turns_that_off_and_nothing_else(caplog: pytest.L
     assert "the VIP channel is off" in caplog.text
 
 
-async def test_what_was_known_is_known_after_a_restart(tmp_path: Path) -> None:
+async def test_topics_groups_and_offsets_survive_a_restart(tmp_path: Path) -> None:
     store = {"store_path_root_dir": str(tmp_path)}
     async with connected() as client:
         async with running_broker(disk=FileDisk(), store=store) as broker:
@@ -141,7 +141,7 @@ async def test_what_was_known_is_known_after_a_restart(tmp_path: Path) -> None:
             await until(lambda: broker.services.store.max_offset("T", 0) == 2)
 
 
-async def test_a_store_in_use_is_refused(tmp_path: Path) -> None:
+async def test_store_locked_by_another_process_is_refused(tmp_path: Path) -> None:
     store = {"store_path_root_dir": str(tmp_path)}
     async with running_broker(disk=FileDisk(), store=store):
         with pytest.raises(StartError, match="in use by another broker"):
@@ -149,7 +149,7 @@ async def test_a_store_in_use_is_refused(tmp_path: Path) -> None:
                 pass
 
 
-async def test_a_taken_port_is_refused_with_the_key_to_change() -> None:
+async def test_occupied_port_is_refused_naming_the_config_key() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -158,7 +158,7 @@ async def test_a_taken_port_is_refused_with_the_key_to_change() -> None:
                 pass
 
 
-async def test_a_sync_master_without_a_slave_says_so_with_the_message_stored() -> None:
+async def test_sync_master_without_slave_answers_slave_not_available_with_the_message_stored() -> None:
     async with connected() as client, running_broker(store={"broker_role": "SYNC_MASTER"}) as broker:
         answer = await ask(client, broker, RequestCode.SEND_MESSAGE_V2, send_header("T"), b"x")
         assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
@@ -178,7 +178,7 @@ async def test_a_sync_master_without_a_slave_says_so_with_the_message_stored() -
         ({}, {"flush_disk_type": "NOW"}, "flushDiskType=NOW"),
     ],
 )
-async def test_what_it_cannot_be_is_refused_naming_the_key(
+async def test_unsupported_config_values_are_refused_naming_the_key(
     config: dict[str, object], store: dict[str, object], words: str
 ) -> None:
     broker = Broker(
@@ -192,7 +192,7 @@ async def test_what_it_cannot_be_is_refused_naming_the_key(
     assert words in str(refused.value)
 
 
-async def test_it_advertises_what_it_is_told_to() -> None:
+async def test_broker_advertises_the_configured_address() -> None:
     async with (
         running_namesrv() as ns,
         connected() as client,

@@ -34,7 +34,7 @@ def lacks(found: Any, wanted: Any, path: str = "") -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["v4_clean", "v4_kill9", "v5_clean", "v5_kill9"])
-async def test_every_table_is_written_with_all_that_was_in_it(name: str) -> None:
+async def test_every_table_is_rewritten_without_loss(name: str) -> None:
     disk, files = MemoryDisk(), config_of(name)
     for file, data in files.items():
         disk.write_file(f"/store/config/{file}", data)
@@ -66,7 +66,7 @@ NOT_OURS = ("broker.properties", "lmqConsumerOffset.json", "topicQueueMapping.js
 
 
 @pytest.mark.parametrize("name", ["v4_clean", "v5_clean"])
-async def test_what_we_do_not_know_stays_at_every_level(name: str) -> None:
+async def test_unknown_fields_are_kept_at_every_level(name: str) -> None:
     """Over two lives, in rows that are changed and in those that are not."""
     disk, files = MemoryDisk(), config_of(name)
     tables = {"topics.json": "topicConfigTable", "subscriptionGroup.json": "subscriptionGroupTable"}
@@ -109,7 +109,7 @@ async def test_what_we_do_not_know_stays_at_every_level(name: str) -> None:
 
 
 @pytest.mark.parametrize("row", ["null", "[1]", '{"0":null}', '{"x":1}'])
-async def test_offsets_that_cannot_be_read_are_left_alone(row: str) -> None:
+async def test_unreadable_offsets_are_kept_unchanged(row: str) -> None:
     disk = MemoryDisk()
     document = '{"offsetTable":{"T@odd":' + row + ',"T@g":{0:7},"no group":{0:1}}}'
     disk.write_file("/store/config/consumerOffset.json", document.encode())
@@ -120,7 +120,7 @@ async def test_offsets_that_cannot_be_read_are_left_alone(row: str) -> None:
     assert table == {"T@odd": json.loads(row), "T@g": {"0": 7, "1": 8}, "no group": {"0": 1}}
 
 
-async def test_a_row_that_cannot_be_read_is_left_alone() -> None:
+async def test_unreadable_row_is_kept_unchanged() -> None:
     disk = MemoryDisk()
     rows = b'{"topicConfigTable":{"Odd":{"topicName":"Odd","perm":{"deep":1}},"T":{"topicName":"T","perm":4}}}'
     disk.write_file("/store/config/topics.json", rows)
@@ -141,7 +141,7 @@ async def test_a_row_that_cannot_be_read_is_left_alone() -> None:
         ("topics", b'{"topicConfigTable":{},"dataVersion":{"timestamp":"x"}}'),
     ],
 )
-async def test_a_table_that_holds_what_it_cannot_is_refused_by_its_name(file: str, content: bytes) -> None:
+async def test_table_of_wrong_shape_is_refused_naming_the_file(file: str, content: bytes) -> None:
     disk = MemoryDisk()
     disk.write_file(f"/store/config/{file}.json", content)
     with pytest.raises(StartError, match=rf"^/store/config/{file}.json does not fit its table \(.*\): repair it, or delete"):

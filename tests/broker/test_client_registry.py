@@ -46,7 +46,7 @@ def ids(path, group="cg"):
     return decode_body(ConsumerIdList, answer.body).consumer_id_list if answer.code == 0 else answer
 
 
-async def test_the_group_hears_of_who_comes_and_goes(path, channels):
+async def test_group_is_notified_of_joining_and_leaving_consumers(path, channels):
     first, second = channels
     beat(path, first, heartbeat("c1"))
     assert notified(first) == ["cg"]
@@ -61,7 +61,7 @@ async def test_the_group_hears_of_who_comes_and_goes(path, channels):
     assert ids(path) == ["c1"]
 
 
-async def test_a_closed_connection_leaves_its_groups(path, channels):
+async def test_closed_connection_is_removed_from_its_groups(path, channels):
     first, second = channels
     beat(path, first, heartbeat("c1"))
     beat(path, second, heartbeat("c2"))
@@ -75,7 +75,7 @@ async def test_a_closed_connection_leaves_its_groups(path, channels):
     assert ids(path, "other").remark == "no consumer for this group, other"
 
 
-async def test_a_client_without_heartbeats_expires_and_its_connection_closes(path, channels):
+async def test_client_without_heartbeats_expires_and_its_connection_is_closed(path, channels):
     first, second = channels
     beat(path, first, heartbeat("c1"))
     beat(path, second, heartbeat("c2"))
@@ -92,14 +92,14 @@ async def test_a_client_without_heartbeats_expires_and_its_connection_closes(pat
     assert ids(path) == ["c1"]
 
 
-async def test_a_jump_of_the_calendar_expires_nobody(path, channels):
+async def test_calendar_step_expires_no_client(path, channels):
     beat(path, channels[0], heartbeat("c1"))
     path.clock.advance(400 * 86_400_000)
     path.services.clients.scan()
     assert ids(path) == ["c1"]
 
 
-async def test_only_a_change_of_topics_is_told(path, channels):
+async def test_only_a_change_of_topics_is_notified(path, channels):
     first, _ = channels
     beat(path, first, heartbeat("c1", ["T"], version=1))
     notified(first)
@@ -125,14 +125,14 @@ async def test_notifications_can_be_switched_off(channels, switch):
     assert notified(channels[0]) == []
 
 
-async def test_a_first_heartbeat_makes_the_group_and_its_retry_topic(path, channels):
+async def test_first_heartbeat_creates_the_group_and_its_retry_topic(path, channels):
     beat(path, channels[0], heartbeat("c1", group="new"))
     assert path.services.groups.get("new").retry_max_times == 16
     retry = path.services.topics.get("%RETRY%new")
     assert (retry.read_queue_nums, retry.write_queue_nums, retry.perm) == (1, 1, 6)
 
 
-async def test_one_client_id_counts_once(path, channels):
+async def test_client_id_on_two_connections_counts_once(path, channels):
     for channel in channels:
         beat(path, channel, heartbeat("same"))
     assert ids(path) == ["same"]
@@ -143,7 +143,7 @@ CPP_BODY = b"""{"clientID":"cpp","consumerDataSet":[{"consumeFromWhere":0,"consu
 "producerDataSet":[{"groupName":"pg"}]}"""
 
 
-async def test_the_cpp_client_s_heartbeat(path, channels):
+async def test_heartbeat_of_the_cpp_client_is_understood(path, channels):
     beat(path, channels[0], CPP_BODY)
     group = path.services.clients.consumer_group("cg")
     assert (group.consume_type, group.message_model) == ("CONSUME_PASSIVELY", "CLUSTERING")
@@ -152,7 +152,7 @@ async def test_the_cpp_client_s_heartbeat(path, channels):
     assert [client.client_id for client in path.services.clients.producer_clients("pg")] == ["cpp"]
 
 
-async def test_producers_come_and_go(path, channels):
+async def test_producers_are_registered_and_unregistered(path, channels):
     body = encode_body(HeartbeatData("p", [ProducerData("pg")], []))
     for channel in channels:
         beat(path, channel, body)
@@ -163,13 +163,13 @@ async def test_producers_come_and_go(path, channels):
     assert path.services.clients.producers == {}
 
 
-async def test_what_does_not_fit_in_a_heartbeat_is_named(path):
+async def test_malformed_heartbeat_is_refused_naming_the_field(path):
     answer = path.call(RequestCode.HEART_BEAT, None, b"{nonsense")
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark.startswith("body of code 34: ")
 
 
-async def test_a_client_id_that_two_connections_have_is_the_one_heard_from_last(path, channels):
+async def test_producer_with_a_shared_client_id_is_the_one_with_the_latest_heartbeat(path, channels):
     first, second = channels
     producer = encode_body(HeartbeatData("p1", [ProducerData("g1"), ProducerData("g2")], []))
     beat(path, first, producer)
@@ -186,7 +186,7 @@ async def test_a_client_id_that_two_connections_have_is_the_one_heard_from_last(
     assert clients.find_producer("p1") is None
 
 
-async def test_a_group_that_changes_many_times_in_a_turn_is_told_once(path):
+async def test_group_that_changes_many_times_in_a_turn_is_notified_once(path):
     channels = [StubChannel(port) for port in range(1, 201)]
     for number, channel in enumerate(channels):
         path.ask(RequestCode.HEART_BEAT, None, heartbeat(f"c{number}"), channel)
@@ -195,7 +195,7 @@ async def test_a_group_that_changes_many_times_in_a_turn_is_told_once(path):
     assert [notified(channel) for channel in channels] == [["cg"]] * 200
 
 
-async def test_a_large_group_is_not_told_with_each_turn_and_is_told_in_the_end(path):
+async def test_large_group_is_notified_less_often_but_of_the_last_change(path):
     channels = [StubChannel(port) for port in range(1, 101)]
     for number, channel in enumerate(channels):
         beat(path, channel, heartbeat(f"c{number}"))
@@ -213,7 +213,7 @@ async def test_a_large_group_is_not_told_with_each_turn_and_is_told_in_the_end(p
         ({"max_client_registrations": 2}, "maxClientRegistrations"),
     ],
 )
-async def test_made_up_producer_groups_have_limits_and_vanish_with_their_connection(channels, settings, words):
+async def test_producer_groups_are_limited_and_removed_with_their_connection(channels, settings, words):
     path = DataPath(settings)
     attacker, healthy = channels
 
@@ -242,13 +242,13 @@ async def test_made_up_producer_groups_have_limits_and_vanish_with_their_connect
         (heartbeat("c", ["T" * 1000] * 1100), "subscriptions of 1101100 characters in one group, limit 1048576"),
     ],
 )
-async def test_what_is_too_long_in_a_heartbeat_is_refused_with_its_limit(path, body, words):
+async def test_too_long_heartbeat_fields_are_refused_with_the_limit(path, body, words):
     answer = path.call(RequestCode.HEART_BEAT, None, body)
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, words)
     assert path.services.clients.consumers == {} and path.services.clients.producers == {}
 
 
-async def test_a_client_id_that_changes_is_found_by_its_new_name_only(path, channels):
+async def test_producer_that_changes_its_client_id_is_found_by_the_new_one_only(path, channels):
     for client_id in ("old", "new"):
         beat(path, channels[0], encode_body(HeartbeatData(client_id, [ProducerData("g")], [])))
     clients = path.services.clients

@@ -62,7 +62,7 @@ class Log:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_never_early_and_hardly_late_whatever_is_set(seed: int) -> None:
+def test_delays_are_never_early_and_hardly_late_after_any_clock_steps(seed: int) -> None:
     rng, log = random.Random(seed), Log()
     for _ in range(400):
         for _ in range(rng.choice((0, 1, 5))):
@@ -80,7 +80,7 @@ def test_never_early_and_hardly_late_whatever_is_set(seed: int) -> None:
 
 
 @pytest.mark.parametrize("step", [-MINUTE, MINUTE, -5, 5, -DAY, DAY])
-def test_a_step_between_two_turns_is_seen_to_the_millisecond(step: int) -> None:
+def test_clock_step_between_two_turns_is_measured_to_the_millisecond(step: int) -> None:
     log = Log()
     for _ in range(3):
         log.put()
@@ -99,7 +99,7 @@ def test_a_step_between_two_turns_is_seen_to_the_millisecond(step: int) -> None:
 
 
 @pytest.mark.parametrize("pauses", [1, 2, 100])
-def test_a_pause_between_the_readings_of_two_clocks_ends_no_delay_early(pauses: int) -> None:
+def test_pause_between_two_clock_readings_ends_no_delay_early(pauses: int) -> None:
     clock = InterruptedClock()
     log = Log(clock)
     log.put()
@@ -116,7 +116,7 @@ def test_a_pause_between_the_readings_of_two_clocks_ends_no_delay_early(pauses: 
     assert log.late_ms() == [0, 0]
 
 
-def test_a_pause_at_the_start_makes_no_delay_of_an_earlier_process_late() -> None:
+def test_pause_at_the_start_makes_no_earlier_delay_late() -> None:
     clock = InterruptedClock()
     stored_ms = clock.message_time_ms()
     clock.advance(SECOND)
@@ -127,7 +127,7 @@ def test_a_pause_at_the_start_makes_no_delay_of_an_earlier_process_late() -> Non
 
 
 @pytest.mark.parametrize("place", [(100, 0), (100, -1), (100, -(2**63)), (-1, 1), (-(2**63), 0)])
-def test_a_damaged_record_counts_as_the_earliest(place: tuple[int, int]) -> None:
+def test_damaged_record_counts_as_the_earliest(place: tuple[int, int]) -> None:
     log = Log()
     log.put()
     log.clock.step(SECOND)
@@ -135,7 +135,7 @@ def test_a_damaged_record_counts_as_the_earliest(place: tuple[int, int]) -> None
     assert log.steps.shift_ms(*place) == log.steps.shift_ms(0, 1) == SECOND
 
 
-def test_what_is_gone_is_forgotten() -> None:
+def test_steps_of_deleted_records_are_forgotten() -> None:
     log = Log()
     for step in (MINUTE, -MINUTE, MINUTE, -MINUTE, 0):
         log.put()
@@ -212,7 +212,7 @@ async def test_after_a_start_with_the_calendar_ahead_later_timers_are_on_time(ah
     assert t.bodies().count("more") == 3
 
 
-def test_store_times_that_are_still_to_come_at_a_start_are_known_to_be_ahead() -> None:
+def test_store_times_in_the_future_at_a_start_are_recognized() -> None:
     clock = VirtualClock()
     now_ms = clock.message_time_ms()
     steps = ClockSteps(clock)

@@ -65,7 +65,7 @@ def configure_all(text: str, tmp_path: Path, *options: str) -> tuple[BrokerConfi
     return broker, store, tls
 
 
-def test_the_tutorials_file_is_read_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_config_file_of_the_tutorial_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     broker, store = configure(TUTORIAL, tmp_path)
     assert (broker.namesrv_addresses, broker.default_topic_queue_nums) == (("127.0.0.1:9876",), 4)
     assert (store.file_reserved_time, store.max_message_size, store.disk_max_used_space_ratio) == (120, 65536, 88)
@@ -79,7 +79,7 @@ def test_the_tutorials_file_is_read_as_it_is(tmp_path: Path, capsys: pytest.Capt
         assert f"key {key}: ignored: " in said
 
 
-async def test_the_tutorials_broker_starts(tmp_path: Path) -> None:
+async def test_broker_starts_with_the_tutorial_s_config(tmp_path: Path) -> None:
     text = TUTORIAL.replace("/tmp/store", str(tmp_path / "store"))
     async with running_namesrv() as ns, connected() as client:
         broker = Broker(*configure(text, tmp_path, "-n", f"127.0.0.1:{ns.port}", "--port", "0"))
@@ -94,12 +94,12 @@ async def test_the_tutorials_broker_starts(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "store").iterdir()} >= {"commitlog", "consumequeue", "config", "checkpoint"}
 
 
-def test_options_win_over_the_file(tmp_path: Path) -> None:
+def test_options_override_the_file(tmp_path: Path) -> None:
     broker, _ = configure(TUTORIAL, tmp_path, "-n", "a:1; b:2;a:1", "--port", "0")
     assert (broker.namesrv_addresses, broker.listen_port) == (("a:1", "b:2"), 0)
 
 
-def test_a_bad_value_ends_the_process_with_its_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_value_ends_the_process_naming_the_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         configure("listenPort=70000\nbrokerId=x\n", tmp_path)
     assert ended.value.code == 2
@@ -119,7 +119,7 @@ def test_items_are_printed(option: str, count_min: int, capsys: pytest.CaptureFi
     assert ("regionId=DefaultRegion" in lines) == (option == "-p")
 
 
-def test_the_annotated_file_says_the_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_annotated_file_has_the_default_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = (Path(__file__).parents[2] / "conf" / "broker.conf").read_text()
     broker, store = configure(text, tmp_path)
     assert capsys.readouterr().err == ""
@@ -138,7 +138,7 @@ def test_the_annotated_file_mentions_every_key_with_its_default(tmp_path: Path) 
     assert (broker, store, tls) == (BrokerConfig(), MessageStoreConfig(), TlsConfig())
 
 
-def test_the_annotated_file_says_which_store_keys_have_no_effect() -> None:
+def test_annotated_file_marks_store_keys_without_effect() -> None:
     text = (Path(__file__).parents[2] / "conf" / "broker.conf").read_text()
     assert [key for key in STORE_IGNORED_KEYS if not key.startswith("ha") and not re.search(rf"\b{key}\b", text)] == []
 
@@ -161,7 +161,7 @@ def test_the_annotated_file_says_which_store_keys_have_no_effect() -> None:
         ("storePathCommitLog=/a,/b\nreadOnlyCommitLogStorePaths=/b,/a", "no file of the log could be made"),
     ],
 )
-def test_what_a_store_cannot_be_is_said_with_key_value_and_limit(
+def test_invalid_store_setting_is_refused_with_key_value_and_limit(
     line: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     try:
@@ -176,11 +176,11 @@ def test_what_a_store_cannot_be_is_said_with_key_value_and_limit(
     assert "\n" in line or line in said
 
 
-def test_a_queue_file_has_room_for_whole_units(tmp_path: Path) -> None:
+def test_queue_file_size_is_a_multiple_of_the_unit_size(tmp_path: Path) -> None:
     assert configure("mappedFileSizeConsumeQueue=3000001", tmp_path)[1].mapped_file_size_consume_queue == 3_000_020
 
 
-async def test_keys_of_the_store_reach_the_files(tmp_path: Path) -> None:
+async def test_store_keys_determine_the_file_sizes(tmp_path: Path) -> None:
     text = f"""
 storePathRootDir={tmp_path}/store
 storePathCommitLog={tmp_path}/a,{tmp_path}/b
@@ -214,7 +214,7 @@ transientStorePoolEnable=true
     assert "store/config/lmqConsumerOffset.json" in sizes and "store/config/consumerOffset.json" not in sizes
 
 
-def test_every_key_has_one_place() -> None:
+def test_every_key_is_declared_once() -> None:
     declared = set(items_of(BrokerConfig)) | set(items_of(MessageStoreConfig))
     assert not declared & set(IGNORED_KEYS)
     assert declared >= UPDATABLE_KEYS
@@ -231,15 +231,15 @@ def test_every_key_has_one_place() -> None:
         (BrokerConfig(bind_address="::1"), "::1"),
     ],
 )
-def test_the_address_that_clients_are_told(config: BrokerConfig, name: str) -> None:
+def test_advertised_address(config: BrokerConfig, name: str) -> None:
     assert advertised_host(config).name == name
 
 
-def test_all_interfaces_bound_advertise_a_real_address() -> None:
+def test_broker_bound_to_all_interfaces_advertises_a_real_address() -> None:
     found = advertised_host(BrokerConfig(bind_address="0.0.0.0"))
     assert found.address not in ("0.0.0.0", "")
 
 
-def test_a_host_that_does_not_exist_is_refused() -> None:
+def test_unknown_host_is_refused() -> None:
     with pytest.raises(StartError, match="brokerIP1=no such host"):
         advertised_host(BrokerConfig(broker_ip1="no such host"))

@@ -55,7 +55,7 @@ WAYS: dict[str, tuple[str, Create]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_what_is_created_beyond_the_rate_is_refused_as_busy(way: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_creations_beyond_the_rate_are_refused_as_busy(way: str, caplog: pytest.LogCaptureFixture) -> None:
     said, create = WAYS[way]
     limits = {"max_topic_creations_per_second": 1, "max_group_creations_per_second": 1}
     async with running_broker(**limits) as broker, connected() as client:
@@ -78,7 +78,7 @@ async def test_a_thousand_topics_and_groups_at_once_are_not_refused() -> None:
         assert len(broker.services.topics.table) > 2000, "a retry topic counts with its group"
 
 
-async def test_no_rate_is_no_limit() -> None:
+async def test_rate_0_means_no_limit() -> None:
     limits = {"max_topic_creations_per_second": 0, "max_group_creations_per_second": 0}
     async with running_broker(**limits) as broker, connected() as client:
         assert (await topic_list(client, broker, *(f"T{number}" for number in range(3000)))).code == ResponseCode.SUCCESS
@@ -87,7 +87,7 @@ async def test_no_rate_is_no_limit() -> None:
             assert (await beat(client, broker, *names)).code == ResponseCode.SUCCESS
 
 
-async def test_a_heartbeat_without_room_for_new_groups_serves_the_known_ones() -> None:
+async def test_heartbeat_beyond_the_group_rate_serves_the_known_groups() -> None:
     async with running_broker(max_group_creations_per_second=1) as broker, connected() as client:
         assert (await beat(client, broker, *(f"g{number}" for number in range(20)))).code == ResponseCode.SUCCESS
         clients = broker.services.clients
@@ -100,7 +100,7 @@ async def test_a_heartbeat_without_room_for_new_groups_serves_the_known_ones() -
         assert clients.consumer_group("g7") is not None
 
 
-def test_creations_come_back_with_time_and_a_long_list_needs_a_full_bucket() -> None:
+def test_tokens_refill_with_time_and_a_long_list_needs_a_full_bucket() -> None:
     clock = SteppedClock()
     rate = CreationRate(clock, LimitRefusals(clock), "maxThings", 5, "things")
     rate.take(100)
@@ -119,7 +119,7 @@ def test_creations_come_back_with_time_and_a_long_list_needs_a_full_bucket() -> 
     rate.take(5)
 
 
-async def test_others_are_served_between_the_first_messages_of_new_queues() -> None:
+async def test_other_connections_are_served_between_first_messages_of_new_queues() -> None:
     async with running_broker() as broker, connected() as client, connected() as neighbour:
         assert (await send(neighbour, broker, "Neighbour")).code == ResponseCode.SUCCESS
         creating = [asyncio.ensure_future(send(client, broker, f"T{number}")) for number in range(200)]
@@ -131,7 +131,7 @@ async def test_others_are_served_between_the_first_messages_of_new_queues() -> N
         assert len({count // 20 for count in served_at}) >= 6, "the neighbour is served all the while"
 
 
-async def test_the_pause_between_registrations_grows_with_what_they_cost() -> None:
+async def test_pause_between_registrations_grows_with_their_duration() -> None:
     took_s = 0.1
     begun: list[float] = []
     async with slow_name_server() as ns, connected() as client, running_broker(ns.address) as broker:

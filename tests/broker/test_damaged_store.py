@@ -31,7 +31,7 @@ async def test_files_damaged_on_a_disk() -> None:
     assert not failures, "\n" + "\n".join(failures)
 
 
-async def test_the_matrix_sees_damage() -> None:
+async def test_damage_matrix_detects_lost_messages_and_wrong_tables() -> None:
     """What is looked for is seen: a message gone with the log's file, and a table that says something else."""
     matrix = Matrix()
     await matrix.make()

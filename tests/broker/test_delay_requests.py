@@ -92,7 +92,7 @@ async def test_levels_and_timers_are_listed_together_by_due_time(path):
 
 
 @pytest.mark.parametrize("with_index", [True, False])
-async def test_what_is_asked_for_is_found_and_nothing_else(with_index):
+async def test_query_finds_exactly_the_matching_messages(with_index):
     path = DataPath(message_index_enable=with_index)
     now_ms = path.clock.message_time_ms()
     for number in range(1, 5):
@@ -112,7 +112,7 @@ async def test_what_is_asked_for_is_found_and_nothing_else(with_index):
     assert ids(path, msg_id="t1") == []
 
 
-async def test_pages_go_on_where_the_last_one_ended(path, monkeypatch):
+async def test_pages_continue_where_the_last_one_ended(path, monkeypatch):
     now_ms = path.clock.message_time_ms()
     expected = []
     for number in range(30):  # many in one second, and some levels among them
@@ -145,7 +145,7 @@ async def test_counts_by_the_hour(path):
 
 
 @pytest.mark.parametrize("delay", [{"TIMER_DELAY_SEC": "5"}, {"DELAY": "2"}, {"TIMER_DELAY_SEC": str(20 * 86_400)}])
-async def test_a_cancelled_message_never_comes(path, delay):
+async def test_cancelled_message_is_never_delivered(path, delay):
     put(path, "gone", **delay)
     put(path, "stays", **delay)
     (gone,) = ask(path, msg_id="gone")
@@ -161,7 +161,7 @@ async def test_a_cancelled_message_never_comes(path, delay):
 
 
 @pytest.mark.parametrize("delay", [{"TIMER_DELAY_SEC": "5"}, {"DELAY": "2"}])
-async def test_a_message_delivered_now_does_not_come_again(path, delay):
+async def test_message_delivered_early_is_not_delivered_again(path, delay):
     put(path, "now", **delay)
     put(path, "later", **delay)
     (now,) = ask(path, msg_id="now")
@@ -173,7 +173,7 @@ async def test_a_message_delivered_now_does_not_come_again(path, delay):
     assert bodies(path) == ["body of now", "body of later"]
 
 
-async def test_a_message_without_an_id_of_its_own_is_cancelled_by_its_place(path):
+async def test_message_without_unique_key_is_cancelled_by_its_offset(path):
     for body in (b"a", b"b"):
         path.call(RequestCode.SEND_MESSAGE_V2, send_header("TIMER_DELAY_SEC\x015"), body)
     first, second = ask(path)
@@ -190,7 +190,7 @@ async def test_records_of_other_kinds_are_not_pending(path):
         assert change(path, RequestCode.CANCEL_DELAYED, physical_offset).code == ResponseCode.QUERY_NOT_FOUND
 
 
-async def test_cancelled_levels_are_on_the_disk_and_forgotten_when_passed(path):
+async def test_cancelled_level_messages_are_persisted_and_forgotten_when_passed(path):
     put(path, "a", DELAY="1")
     put(path, "b", DELAY="2")
     for message in ask(path):
@@ -202,7 +202,7 @@ async def test_cancelled_levels_are_on_the_disk_and_forgotten_when_passed(path):
     assert cancelled.encode() == {"cancelled": {2: [0]}}
 
 
-async def test_a_level_message_delivered_now_is_on_the_disk_only_behind_its_copy(path):
+async def test_early_delivery_of_a_level_message_is_persisted_after_its_copy(path):
     put(path, "now", DELAY="2")
     (now,) = ask(path)
     change(path, RequestCode.DELIVER_DELAYED_NOW, now.physical_offset)
@@ -226,7 +226,7 @@ async def advance_by_wire(path, ms):
     return answers[0]
 
 
-async def test_time_passes_when_told_and_the_answer_comes_behind_what_became_due(path):
+async def test_advance_clock_is_answered_after_due_messages_are_delivered(path):
     now_ms = path.clock.message_time_ms()
     for number in range(300):
         put(path, f"{number}", **({"DELAY": "1"} if number % 2 else {"TIMER_DELAY_SEC": str(30 * 86_400)}))
@@ -237,7 +237,7 @@ async def test_time_passes_when_told_and_the_answer_comes_behind_what_became_due
     assert path.store.max_offset(TOPIC, 0) == 300
 
 
-async def test_time_does_not_run_back_or_away(path):
+async def test_clock_cannot_be_advanced_backwards_or_too_far(path):
     for ms in (-1, 1 << 62):
         answer = await advance_by_wire(path, ms)
         assert answer.code == ResponseCode.SYSTEM_ERROR and f"ms={ms}" in answer.remark

@@ -60,7 +60,7 @@ def test_a_message_is_due_to_the_millisecond(properties, expected):
     assert due(**properties) == expected
 
 
-def test_of_several_properties_the_first_counts():
+def test_first_of_several_delay_properties_counts():
     asked = {"TIMER_DELAY_SEC": "1", "TIMER_DELAY_MS": "2", "TIMER_DELIVER_MS": f"{NOW_MS + 3}"}
     asked["__STARTDELIVERTIME"] = f"{NOW_MS + 4}"
     found = []
@@ -70,7 +70,7 @@ def test_of_several_properties_the_first_counts():
     assert found == [1000, 2, 3, 4]
 
 
-def test_the_timer_form_is_that_of_apache():
+def test_stored_timer_message_has_apache_s_form():
     put = message(TIMER_DELIVER_MS="1700000005250", WAIT="true", KEYS="k")
     assert times().put_aside(put)
     assert (put.topic, put.queue_id) == (TIMER_TOPIC, 0)
@@ -81,7 +81,7 @@ def test_the_timer_form_is_that_of_apache():
 
 
 @pytest.mark.parametrize(("due_ms", "expected"), [(10_000, 9000), (10_001, 10_000), (10_999, 10_000), (11_000, 10_000)])
-def test_an_exact_second_is_in_the_slot_before(due_ms, expected):
+def test_due_time_on_an_exact_second_is_in_the_slot_before(due_ms, expected):
     assert slot_time_ms(due_ms, 1000) == expected
 
 
@@ -97,7 +97,7 @@ def test_an_exact_second_is_in_the_slot_before(due_ms, expected):
         {"KEYS": "k"},
     ],
 )
-def test_what_is_not_to_come_is_delivered_at_once(properties):
+def test_message_due_in_the_past_is_delivered_at_once(properties):
     put = message(**properties)
     assert not times().put_aside(put)
     assert (put.topic, put.queue_id, put.properties) == ("T", 3, properties)
@@ -106,7 +106,7 @@ def test_what_is_not_to_come_is_delivered_at_once(properties):
 @pytest.mark.parametrize(("sys_flag", "waits"), [
     (TRANSACTION_PREPARED_TYPE, False), (TRANSACTION_ROLLBACK_TYPE, False), (TRANSACTION_COMMIT_TYPE, True),
 ])  # fmt: skip
-def test_a_half_message_does_not_wait(sys_flag, waits):
+def test_half_message_is_not_delayed(sys_flag, waits):
     assert times().put_aside(message(sys_flag, TIMER_DELAY_SEC="5")) is waits
 
 
@@ -122,7 +122,7 @@ def test_a_half_message_does_not_wait(sys_flag, waits):
         ({"TIMER_DELIVER_MS": f"{NOW_MS}", "TIMER_DEL_UNIQKEY": "k"}, ("TIMER_DEL_UNIQKEY", "past", f"{NOW_MS}")),
     ],
 )  # fmt: skip
-def test_an_illegal_time_is_refused_by_name_limit_and_value(properties, words):
+def test_invalid_due_time_is_refused_naming_property_limit_and_value(properties, words):
     with pytest.raises(RemotingError) as refused:
         times().put_aside(message(**properties))
     assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
@@ -133,7 +133,7 @@ def test_an_illegal_time_is_refused_by_name_limit_and_value(properties, words):
         assert word in refused.value.remark
 
 
-def test_without_a_wheel_what_should_wait_is_refused():
+def test_delayed_message_is_refused_without_the_timer_wheel():
     off = times(is_enabled=False)
     for properties in ({"TIMER_DELAY_SEC": "0"}, {"__STARTDELIVERTIME": f"{NOW_MS + 1}"}):
         with pytest.raises(RemotingError, match="timerWheelEnable is false") as refused:
@@ -154,7 +154,7 @@ def test_a_full_slot_and_a_full_disk_are_refused():
     assert not times(room).put_aside(message(TIMER_DELAY_SEC="0"))
 
 
-def test_a_clients_word_about_copies_is_not_believed():
+def test_internal_copy_properties_from_a_client_are_ignored():
     put = message(TIMER_DELAY_SEC="5", PMQ_DUE_MS="1", PMQ_COPY_OF="first", TIMER_ROLL_TIMES="1")
     assert times().put_aside(put)
     assert due_of(put.properties, NOW_MS) == (NOW_MS + 5000, True)
@@ -173,16 +173,16 @@ def test_a_clients_word_about_copies_is_not_believed():
         ({"TIMER_OUT_MS": "7000"}, (8000, False)),
     ],
 )
-def test_records_of_other_origin_are_never_early(properties, expected):
+def test_records_of_other_brokers_are_never_delivered_early(properties, expected):
     assert due_of(properties, NOW_MS) == expected
 
 
-def test_a_record_that_tells_nothing_is_told_of():
+def test_record_without_due_time_is_logged():
     with pytest.raises(ValueError, match="TIMER_OUT_MS that is a number: 'x'"):
         due_of({"TIMER_OUT_MS": "x"}, NOW_MS)
 
 
-def test_what_cancels_lies_in_the_same_slot():
+def test_cancelling_message_is_in_the_same_slot():
     t = times()
     put = message(TIMER_DELIVER_MS="1700000005000", UNIQ_KEY="u")
     assert t.put_aside(put)

@@ -17,7 +17,7 @@ def is_wanted(text: str, properties: dict[str, str]) -> bool:
     return ExpressionFilter(compile_expression(text)).judge([entries_from(encode_properties(properties).encode())])[0]
 
 
-def test_verdicts_are_apache_s():
+def test_results_equal_apache_s():
     messages, verdicts = read_golden()
     assert len(verdicts) >= 2000 and len(messages) >= 20
     seen = set("".join(verdicts.values()))
@@ -51,13 +51,13 @@ def test_verdicts_are_apache_s():
         ("a = '" + "x" * SIZE_MAX + "'", f"has {SIZE_MAX + 6} characters, the limit is {SIZE_MAX}"),
     ],
 )
-def test_what_is_no_expression_is_told_where_and_why(text, said):
+def test_invalid_expression_is_refused_with_position_and_reason(text, said):
     with pytest.raises(ExpressionError) as raised:
         compile_expression(text)
     assert said in str(raised.value)
 
 
-def test_parts_may_stand_within_each_other():
+def test_expressions_may_be_nested():
     deep = "(" * 400 + "a = 1" + ")" * 400
     assert is_wanted(deep, {"a": "1"})
     nested = "a = 1"
@@ -70,12 +70,12 @@ def test_parts_may_stand_within_each_other():
         compile_expression("(b AND " * 450 + "a" + ")" * 450)
 
 
-def test_a_broker_without_sql_does_not_load_the_parser():
+def test_broker_without_sql_does_not_import_the_parser():
     code = "import sys, broker.broker; sys.exit(not {'lark', 'pocketmq.broker.filter.expression'}.isdisjoint(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_names_and_texts_are_data():
+def test_names_and_strings_cannot_inject_code():
     """Python is written for an expression: nothing of it may get out of its quotes."""
     text = "__import__ = '\"; raise SystemExit #\\' AND $get = 'v\nimport os' AND None = '{0}'"
     names = {"__import__": '"; raise SystemExit #\\', "$get": "v\nimport os", "None": "{0}"}
@@ -89,7 +89,7 @@ ENTRY = st.sampled_from(
 
 
 @given(st.lists(st.lists(ENTRY, max_size=4).map("\x02".join), max_size=5))
-def test_odd_property_strings_are_judged_by_what_is_read_from_them(texts):
+def test_odd_property_strings_are_evaluated_as_they_are_decoded(texts):
     """Names that come twice, without a value, or not at all."""
     run = [entries_from(text.encode()) for text in texts]
     values = [decode_properties(text).get("a") for text in texts]
@@ -119,5 +119,5 @@ def test_odd_property_strings_are_judged_by_what_is_read_from_them(texts):
         ("a > 4", b"5\xff", False),
     ],
 )
-def test_values_are_utf_8(text, value, is_true):
+def test_property_values_are_decoded_as_utf_8(text, value, is_true):
     assert ExpressionFilter(compile_expression(text)).judge([entries_from(b"a\x01" + value)]) == [is_true]

@@ -48,38 +48,38 @@ def bodies(answer):
     return [record.body for record in records(answer.body)]
 
 
-async def test_a_pull_brings_its_expression_along(path):
+async def test_pull_with_its_own_expression_is_filtered(path):
     answer = path.pull(subscription="price BETWEEN 2 AND 3", **SQL)
     assert bodies(answer) == [b"2", b"3"]
     assert answer.ext["nextBeginOffset"] == "6"
 
 
-async def test_what_no_message_is_true_of_is_stepped_over(path):
+async def test_pull_skips_messages_that_do_not_match(path):
     path.send("price\x01cheap", b"no number")
     for expression in ("price > 100", "gone > 1", "NOT gone = 'x'", "price <> 'x' AND TAGS > 1"):
         answer = path.pull(subscription=expression, **SQL)
         assert (answer.code, answer.ext["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "7"), expression
 
 
-async def test_a_pull_takes_no_more_than_it_asks_for(path):
+async def test_pull_returns_at_most_the_requested_number(path):
     answer = path.pull(subscription="price <> 1", max_msg_nums=3, **SQL)
     assert bodies(answer) == [b"0", b"2", b"3"]
     assert answer.ext["nextBeginOffset"] == "4"
 
 
 @pytest.mark.parametrize("expression", ["price >", "", None])
-async def test_a_pull_with_a_bad_expression_is_refused(path, expression):
+async def test_pull_with_an_invalid_expression_is_refused(path, expression):
     answer = path.pull(subscription=expression, **SQL)
     assert answer.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
     assert answer.remark.startswith("parse the consumer's subscription failed: ")
 
 
-async def test_an_unknown_type_is_refused(path):
+async def test_unknown_expression_type_is_refused(path):
     answer = path.pull(subscription="price > 1", expression_type="SQL99")
     assert answer.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED and "SQL99" in answer.remark
 
 
-async def test_the_heartbeat_s_expression_is_used(path):
+async def test_expression_of_the_heartbeat_is_used(path):
     heartbeat(path)
     assert bodies(path.pull(sys_flag=0, sub_version=7)) == [b"3", b"4", b"5"]
     heartbeat(path, "price < 2", version=8)
@@ -89,7 +89,7 @@ async def test_the_heartbeat_s_expression_is_used(path):
     assert path.pull(sys_flag=0, sub_version=9).code == ResponseCode.SUBSCRIPTION_NOT_LATEST
 
 
-async def test_a_bad_expression_of_a_heartbeat_is_told_to_its_pulls(path):
+async def test_invalid_expression_of_a_heartbeat_refuses_its_pulls(path):
     heartbeat(path, "price >")
     answer = path.pull(sys_flag=0, sub_version=7)
     assert answer.code == ResponseCode.FILTER_DATA_NOT_EXIST and "expression may be wrong" in answer.remark
@@ -99,13 +99,13 @@ async def test_a_bad_expression_of_a_heartbeat_is_told_to_its_pulls(path):
     assert path.pull(sys_flag=0, sub_version=9).code == ResponseCode.FILTER_DATA_NOT_EXIST
 
 
-async def test_a_filter_older_than_the_pull_is_refused(path):
+async def test_pull_newer_than_the_registered_filter_is_refused(path):
     heartbeat(path)
     path.services.clients.find_subscription("cg", TOPIC).sub_version = 8
     assert path.pull(sys_flag=0, sub_version=8).code == ResponseCode.FILTER_DATA_NOT_LATEST
 
 
-async def test_sql_is_off_by_default_and_the_key_is_named():
+async def test_sql_is_off_by_default_and_the_refusal_names_the_key():
     path = DataPath()
     heartbeat(path)
     answers = [path.pull(subscription="a > 1", **SQL), path.pull(sys_flag=0), check_config(path, "a > 1")]
@@ -121,7 +121,7 @@ def check_config(path, expression, kind="SQL92"):
     return path.call(RequestCode.CHECK_CLIENT_CONFIG, None, body)
 
 
-async def test_a_client_s_config_is_checked(path):
+async def test_check_client_config_validates_expressions(path):
     assert check_config(path, "a IS NOT NULL").code == 0
     answer = check_config(path, "a IS")
     assert answer.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED and "ends too early" in answer.remark
@@ -131,7 +131,7 @@ async def test_a_client_s_config_is_checked(path):
 # --- held pulls --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_held_pull_wakes_for_what_it_wants(path):
+async def test_held_pull_is_woken_only_by_a_matching_message(path):
     path.ask(RequestCode.PULL_MESSAGE, pull_header(6, sys_flag=6, subscription="price > 100", **SQL))
     send(path, [7], queue_id=1)
     send(path, [8])
@@ -148,7 +148,7 @@ def send_request(price):
     return send_header(f"price\x01{price}"), b"%d" % price
 
 
-async def test_a_held_pull_is_told_to_move_on(path):
+async def test_held_pull_is_answered_with_the_next_offset_after_unwanted_messages(path):
     pull = pull_header(6, sys_flag=6, suspend_timeout_millis=20, subscription="price > 100", **SQL)
     path.ask(RequestCode.PULL_MESSAGE, pull)
     send(path, [7])
@@ -162,7 +162,7 @@ async def test_a_held_pull_is_told_to_move_on(path):
 
 
 @pytest.mark.parametrize(("supported", "found"), [(False, [b"1", b"5", b"other"]), (True, [b"5", b"other"])])
-async def test_messages_that_come_again(supported, found):
+async def test_retry_messages_are_filtered_by_the_present_expression(supported, found):
     """filterSupportRetry: what a changed expression no longer wants does not come from the retry topic either."""
     path = path_with(filter_support_retry=supported)
     retry = SubscriptionData("%RETRY%cg", "*", sub_version=7)
@@ -181,7 +181,7 @@ def ext_units(path):
     return [row.get(queue.unit_at(number)[2]) for number in range(queue.max_offset)]
 
 
-async def test_bitmaps_say_who_wants_a_message():
+async def test_bitmaps_mark_subscriptions_that_want_a_message():
     path = DataPath({"enable_property_filter": True, "enable_calc_filter_bit_map": True}, enable_consume_queue_ext=True)
     send(path, [0])
     heartbeat(path)
@@ -198,7 +198,7 @@ async def test_bitmaps_say_who_wants_a_message():
     assert bodies(path.pull(sys_flag=0, sub_version=7)) == [b"3", b"9"]
 
 
-async def test_bitmaps_spare_a_look_at_the_record():
+async def test_bitmaps_avoid_reading_unwanted_records():
     path = DataPath({"enable_property_filter": True, "enable_calc_filter_bit_map": True}, enable_consume_queue_ext=True)
     heartbeat(path)
     path.clock.advance(1)
@@ -213,7 +213,7 @@ async def test_bitmaps_spare_a_look_at_the_record():
 # --- who stays ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_group_that_left_is_remembered_for_a_day(path):
+async def test_filter_of_a_departed_group_is_kept_for_a_day(path):
     filters = path.services.filters
     heartbeat(path)
     born_ms = filters.get(TOPIC, "cg").born_time
@@ -230,7 +230,7 @@ async def test_a_group_that_left_is_remembered_for_a_day(path):
     assert filters.get(TOPIC, "cg") is None and filters.table == {}
 
 
-async def test_a_topic_that_is_no_longer_named_is_dead(path):
+async def test_filter_of_a_topic_no_longer_subscribed_is_dead(path):
     heartbeat(path)
     heartbeat(path, topic="T2", version=8)
     filters = path.services.filters
@@ -239,7 +239,7 @@ async def test_a_topic_that_is_no_longer_named_is_dead(path):
     assert filters.get("T2", "cg").is_dead
 
 
-async def test_the_file_is_apache_s(path):
+async def test_consumer_filter_file_has_apache_s_form(path):
     heartbeat(path)
     filters = path.services.filters
     filters.persist()
@@ -274,7 +274,7 @@ async def test_the_file_is_apache_s(path):
     assert filters.record_filter(TOPIC, "cg").judge(["\x02price\x013\x02"]) == [True]
 
 
-async def test_bits_of_another_filter_make_the_file_void(path):
+async def test_file_with_bits_of_another_bloom_filter_is_ignored(path):
     heartbeat(path)
     path.services.filters.persist()
     other = path_with(expect_consumer_num_use_filter=64).services.filters

@@ -47,7 +47,7 @@ def held_pulls(holds, count, channel_of, matches=None, timeout_s=60.0, serve=Res
 # --- one failure ----------------------------------------------------------------------------------------------------
 
 
-async def test_an_answer_that_cannot_be_sent_takes_no_arrival_from_others(path):
+async def test_unsendable_answer_does_not_prevent_waking_of_other_pulls(path):
     poisoned, healthy = PoisonedChannel(5), StubChannel(6)
     hold(path, poisoned)
     hold(path, healthy)
@@ -57,7 +57,7 @@ async def test_an_answer_that_cannot_be_sent_takes_no_arrival_from_others(path):
     assert not poisoned.is_open
 
 
-async def test_an_answer_that_cannot_be_sent_does_not_stop_the_deadlines(path):
+async def test_unsendable_answer_does_not_stop_the_deadlines(path):
     poisoned, healthy = PoisonedChannel(5), StubChannel(6)
     hold(path, poisoned, suspend_timeout_millis=20)
     hold(path, healthy, suspend_timeout_millis=20)
@@ -70,7 +70,7 @@ async def test_an_answer_that_cannot_be_sent_does_not_stop_the_deadlines(path):
     assert not poisoned.is_open
 
 
-async def test_a_filter_that_fails_takes_no_arrival_from_others(path):
+async def test_failing_filter_does_not_prevent_waking_of_other_pulls(path):
     holds, bad, good = service(path), StubChannel(5), StubChannel(6)
     held_pulls(holds, 1, lambda _: bad, matches=lambda code: 1 / 0)
     held_pulls(holds, 1, lambda _: good)
@@ -79,7 +79,7 @@ async def test_a_filter_that_fails_takes_no_arrival_from_others(path):
     assert len(good.take()) == 1 and len(bad.take()) == 1
 
 
-async def test_stopping_answers_all_but_what_cannot_be_answered(path):
+async def test_stop_answers_all_held_pulls_despite_an_unsendable_one(path):
     poisoned, healthy = PoisonedChannel(5), StubChannel(6)
     hold(path, poisoned)
     hold(path, healthy)
@@ -87,7 +87,7 @@ async def test_stopping_answers_all_but_what_cannot_be_answered(path):
     assert len(healthy.take()) == 1
 
 
-async def test_a_pop_whose_answer_cannot_be_sent_stops_no_other(path):
+async def test_unsendable_answer_of_a_pop_stops_no_other_pop(path):
     polling = PopLongPollingService(Timers(path.clock, path.services.timers._loop))
     poisoned, healthy = PoisonedChannel(5), StubChannel(6)
     for channel in (poisoned, healthy):
@@ -101,7 +101,7 @@ async def test_a_pop_whose_answer_cannot_be_sent_stops_no_other(path):
 # --- work -----------------------------------------------------------------------------------------------------------
 
 
-async def test_an_arrival_does_not_hold_the_loop_for_all_pulls_of_its_queue(path):
+async def test_arrival_for_many_pulls_of_a_queue_does_not_block_the_loop(path):
     holds, healthy = service(path), StubChannel(9)
     attackers = [StubChannel(number) for number in range(100, 104)]
 
@@ -121,7 +121,7 @@ async def test_an_arrival_does_not_hold_the_loop_for_all_pulls_of_its_queue(path
     assert time.perf_counter() - began < 0.1, "the pull of another connection waits for all those of the attacker"
 
 
-async def test_what_comes_during_a_round_wakes_pulls_that_were_looked_at_before(path):
+async def test_arrival_during_a_round_wakes_pulls_already_checked(path):
     holds, others, healthy = service(path), StubChannel(5), StubChannel(6)
 
     def slow(code):
@@ -139,7 +139,7 @@ async def test_what_comes_during_a_round_wakes_pulls_that_were_looked_at_before(
     await until(lambda: healthy.out)
 
 
-async def test_deadlines_that_come_together_do_not_hold_the_loop(path):
+async def test_many_simultaneous_deadlines_do_not_block_the_loop(path):
     holds, channel = service(path), StubChannel(5)
 
     def serve():
@@ -174,11 +174,11 @@ def _cpu_of_a_deadline(count):
     return best
 
 
-def test_a_deadline_costs_the_same_among_few_and_many():
+def test_cost_of_a_deadline_is_independent_of_their_number():
     assert _cpu_of_a_deadline(40_000) < 3 * _cpu_of_a_deadline(10_000)
 
 
-def test_the_wheel_tells_what_is_due_and_nothing_else():
+def test_deadline_wheel_returns_exactly_the_due_items():
     wheel = DeadlineWheel()
     items = [HeldRequest(None, deadline_s, 0) for deadline_s in (1.0, 1.04, 1.06, 2.0, -5.0)]
     for item in items:
@@ -194,7 +194,7 @@ def test_the_wheel_tells_what_is_due_and_nothing_else():
 # --- limits ---------------------------------------------------------------------------------------------------------
 
 
-async def test_where_all_is_full_the_connection_that_holds_most_gives_way():
+async def test_at_the_total_limit_the_connection_with_most_requests_is_cut():
     path = DataPath({"max_held_requests": 100})
     attacker, healthy = StubChannel(5), StubChannel(6)
     for _ in range(100):
@@ -207,7 +207,7 @@ async def test_where_all_is_full_the_connection_that_holds_most_gives_way():
     assert path.services.holds.count <= 100
 
 
-async def test_the_bytes_of_what_is_held_have_a_limit():
+async def test_bytes_of_held_requests_are_limited():
     path = DataPath({"max_held_request_bytes": 1 << 20})
     attacker, healthy = StubChannel(5), StubChannel(6)
     for _ in range(40):
@@ -218,7 +218,7 @@ async def test_the_bytes_of_what_is_held_have_a_limit():
     assert healthy.take() == []
 
 
-async def test_a_connection_may_hold_so_many_and_others_are_not_hindered():
+async def test_limit_per_connection_does_not_affect_other_connections():
     path = DataPath({"max_held_requests_per_connection": 10})
     greedy, healthy = StubChannel(5), StubChannel(6)
     for _ in range(12):
@@ -228,7 +228,7 @@ async def test_a_connection_may_hold_so_many_and_others_are_not_hindered():
     assert healthy.take() == [] and not healthy.is_suspended
 
 
-async def test_a_pull_of_a_peer_that_does_not_read_waits_until_it_does(path):
+async def test_held_pull_of_a_peer_that_does_not_read_waits_until_it_reads(path):
     slow = StubChannel(5)
     slow.is_writable = False
     hold(path, slow)

@@ -71,7 +71,7 @@ async def send_message(client: Any, broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("more", [',"~type":300', ',"~channel":1', ',"~raw":"eA=="', ',"opaque2":1'])
-async def test_a_poisoned_pull_does_not_harm_those_that_are_held_beside_it(more: str) -> None:
+async def test_pull_with_an_unsendable_answer_does_not_harm_other_held_pulls(more: str) -> None:
     async with running_broker() as broker, connected() as client:
         await create_topic(client, broker, TOPIC)
         async with RawPeer.of(broker) as hostile, RawPeer.of(broker) as healthy:
@@ -86,7 +86,7 @@ async def test_a_poisoned_pull_does_not_harm_those_that_are_held_beside_it(more:
             assert [record.body for record in records(answer.body)] == [b"body"]
 
 
-async def test_a_second_code_does_not_choose_what_a_consumer_is_asked() -> None:
+async def test_extra_code_field_does_not_change_the_relayed_request() -> None:
     asked: list[int] = []
     codes = (RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.RESET_CONSUMER_CLIENT_OFFSET)
     table = {code: Route(code, NoHeader, lambda _, request: asked.append(request.code) or Response()) for code in codes}
@@ -104,7 +104,7 @@ async def test_a_second_code_does_not_choose_what_a_consumer_is_asked() -> None:
         assert asked == [codes[0]]
 
 
-async def test_a_consumers_code_that_no_binary_header_holds_is_an_error_for_who_asked(monkeypatch: Any) -> None:
+async def test_consumer_code_too_large_for_the_binary_header_is_answered_as_error(monkeypatch: Any) -> None:
     route = Route(RequestCode.GET_CONSUMER_RUNNING_INFO, NoHeader, lambda _, request: Response(70_000))
     async with running_broker() as broker, connected({route.code: route}) as consumer:
         beat = encode_body(HeartbeatData("client", consumer_data_set=[ConsumerData(GROUP)]))
@@ -117,7 +117,7 @@ async def test_a_consumers_code_that_no_binary_header_holds_is_an_error_for_who_
         assert "70000" in (answer.remark or "")
 
 
-def test_a_consumers_status_is_handed_on_only_where_it_is_one() -> None:
+def test_invalid_consumer_status_is_not_relayed() -> None:
     key = '{"brokerName":"b","queueId":0,"topic":"T"}'
     assert bytes(relay._status(f'{{"messageQueueTable":{{{key}:5}}}}'.encode())) == f"{{{key}:5}}".encode()
     for table in ('{"x\\":1},\\"code\\":{":1}', f"{{{key}:[[]]}}", f"{{{key}:null}}", "[]", '{"a":' * 5000):
@@ -139,14 +139,14 @@ COSTLY = {
 
 
 @pytest.mark.parametrize("kind", COSTLY)
-def test_an_expression_costs_time_in_proportion_to_its_length(kind: str) -> None:
+def test_expression_parsing_time_is_linear(kind: str) -> None:
     compile_expression("a = 1")
     texts = iter(range(10**6))  # each is another: nothing is remembered
     assert_linear(lambda text: compile_expression(f"{text} {next(texts)}", 10**6), COSTLY[kind], 4000)
 
 
 @pytest.mark.parametrize("word", ["AND", "OR"])
-def test_a_chain_up_to_the_limit_costs_time_in_proportion(word: str) -> None:
+def test_compile_time_of_long_chains_is_linear(word: str) -> None:
     compile_expression("a = 1")
     texts = iter(range(10**6))
 
@@ -163,7 +163,7 @@ def test_a_chain_up_to_the_limit_costs_time_in_proportion(word: str) -> None:
         ("a=" + "- " * 45, "ends too early"),
     ],
 )
-def test_the_length_of_an_expression_has_a_limit(text: str, said: str) -> None:
+def test_expression_length_is_limited(text: str, said: str) -> None:
     with pytest.raises(ExpressionError) as refused:
         compile_expression(text, 100)
     assert said in str(refused.value)
@@ -180,12 +180,12 @@ def test_the_length_of_an_expression_has_a_limit(text: str, said: str) -> None:
         " OR ".join(["a BETWEEN 1 AND 2"] * 400),
     ],
 )
-def test_the_parts_of_an_expression_have_a_limit(text: str) -> None:
+def test_operators_and_nesting_of_an_expression_are_limited(text: str) -> None:
     with pytest.raises(ExpressionError, match=r"more than \d+ (operators and keywords|nested parentheses)"):
         compile_expression(text, 10**6)
 
 
-def test_comments_are_where_they_were() -> None:
+def test_comments_keep_token_positions() -> None:
     wanted = compile_expression("a = /* = 2 '*/ 1 -- AND b = 'x\n AND b = '--/*' -- the end\n/**/")
     entries = "\x02a\x011\x02b\x01--/*\x02"
     assert wanted([entries, "\x02a\x011\x02b\x01x\x02"]) == [True, False]
@@ -214,7 +214,7 @@ async def path() -> DataPath:
     return path
 
 
-async def test_a_heartbeat_with_too_many_topics_is_refused(path: DataPath) -> None:
+async def test_heartbeat_with_too_many_topics_is_refused(path: DataPath) -> None:
     path.services.config.max_subscriptions_per_heartbeat = 10
     answer = path.call(RequestCode.HEART_BEAT, None, beat(*(SubscriptionData(f"T{n}") for n in range(11))))
     assert answer.code == ResponseCode.SYSTEM_ERROR
@@ -223,7 +223,7 @@ async def test_a_heartbeat_with_too_many_topics_is_refused(path: DataPath) -> No
     assert path.call(RequestCode.HEART_BEAT, None, beat(*(SubscriptionData(f"T{n}") for n in range(10)))).code == 0
 
 
-async def test_many_expressions_of_a_heartbeat_cost_what_one_costs(path: DataPath) -> None:
+async def test_many_expressions_of_a_heartbeat_cost_as_much_as_one(path: DataPath) -> None:
     path.call(RequestCode.HEART_BEAT, None, beat(sql(0, "a = 1")))
 
     def expressions(of: int) -> list[SubscriptionData]:
@@ -237,7 +237,7 @@ async def test_many_expressions_of_a_heartbeat_cost_what_one_costs(path: DataPat
     assert last is not None and last.judge(["\x02a2x19x7\x017\x02", "\x02b\x017\x02"]) == [True, False]
 
 
-async def test_an_expression_that_was_not_compiled_at_once_is_told_of_when_it_is_pulled(path: DataPath) -> None:
+async def test_invalid_expression_compiled_late_is_reported_to_its_pull(path: DataPath) -> None:
     path.services.config.max_filter_expression_length = 20
     path.call(RequestCode.HEART_BEAT, None, beat(sql(1, "a = 'a long one x'"), sql(2, "a = = 1"), sql(3, "b" * 21)))
     filters = path.services.filters
@@ -248,7 +248,7 @@ async def test_an_expression_that_was_not_compiled_at_once_is_told_of_when_it_is
     assert filters.get("T2", GROUP) is None and filters.record_filter("T2", GROUP) is None
 
 
-async def test_bitmaps_wait_for_no_more_than_one_expression(path: DataPath) -> None:
+async def test_bitmap_compiles_at_most_one_expression(path: DataPath) -> None:
     filters = path.services.filters
     for number in range(5):
         filters.register(f"g{number}", [SubscriptionData("T", f"a = {number}", SQL92, 1)], 0)
@@ -264,7 +264,7 @@ async def test_bitmaps_wait_for_no_more_than_one_expression(path: DataPath) -> N
 
 
 @pytest.mark.parametrize("body", [b'{"' + b'\\"' * 20_000, b"[" * 100_000, b'{"clientID":' + b"[" * 100_000])
-async def test_a_body_that_is_no_json_is_refused_quickly_and_in_few_words(path: DataPath, body: bytes) -> None:
+async def test_body_that_is_not_json_is_refused_quickly_with_a_short_remark(path: DataPath, body: bytes) -> None:
     answers = []
     assert cpu_s(lambda: answers.append(path.call(RequestCode.HEART_BEAT, None, body)), 1) < 1
     assert answers[0].code == ResponseCode.SYSTEM_ERROR
@@ -292,12 +292,12 @@ def kept_by(work: Any) -> int:
 
 
 @pytest.mark.parametrize("separator", ["x", "||"])
-def test_tag_filters_of_any_length_are_not_kept(separator: str) -> None:
+def test_long_tag_filters_are_not_cached(separator: str) -> None:
     size = SUBSCRIPTION_SIZE_MAX // 2
     assert kept_by(lambda number: tag_filter(f"t{number}" + f"{separator}a" * (size // 4))) < size
 
 
-async def test_pulls_with_junk_leave_the_memory_where_it_was(path: DataPath) -> None:
+async def test_junk_pulls_leave_no_memory_behind(path: DataPath) -> None:
     path.send("TAGS\x01A")
 
     def pull(number: int) -> None:
@@ -308,7 +308,7 @@ async def test_pulls_with_junk_leave_the_memory_where_it_was(path: DataPath) -> 
     assert kept_by(pull) < 1_000_000
 
 
-async def test_pulls_with_long_expressions_leave_little(path: DataPath) -> None:
+async def test_pulls_with_long_expressions_leave_little_memory_behind(path: DataPath) -> None:
     path.send("a\x011")
 
     def pull(number: int) -> None:
@@ -318,26 +318,26 @@ async def test_pulls_with_long_expressions_leave_little(path: DataPath) -> None:
     assert kept_by(pull) < 5_000_000
 
 
-def test_codes_of_long_tags_are_not_kept() -> None:
+def test_hash_codes_of_long_tags_are_not_cached() -> None:
     levels = DelayLevels("1s 5s")
     assert kept_by(lambda number: levels.tags_code(TOPIC, {"TAGS": f"{number}" + "x" * 30_000}, 0)) < 100_000
 
 
-def test_a_property_with_many_empty_values_is_read_in_time_that_is_linear() -> None:
+def test_property_with_many_empty_values_is_read_in_linear_time() -> None:
     mark = mark_of("a")
     assert_linear(lambda entries: value_of(entries, mark), lambda n: "\x02a\x01" * n + "\x02", 20_000)
     assert value_of("\x02a\x01x\x02a\x01\x02", mark) == "x"
     assert value_of("\x02a\x01\x02b\x01y\x02", mark) is None
 
 
-async def test_a_pull_looks_at_so_many_records_whatever_it_asks_for(path: DataPath) -> None:
+async def test_pull_reads_a_limited_number_of_records(path: DataPath) -> None:
     for _ in range(2000):
         path.send("TAGS\x01A")
     answer = path.pull(subscription="B", max_msg_nums=2**31 - 1)
     assert answer.ext is not None and 0 < int(answer.ext["nextBeginOffset"]) < 1000
 
 
-def test_a_white_list_is_split_in_time_that_is_linear() -> None:
+def test_white_list_is_split_in_linear_time() -> None:
     split = acl._split_outside_braces
     assert split("a,b.{1,2},c") == ["a", "b.{1,2}", "c"]
     assert split("a") == ["a"] and split(",") == ["", ""] and split("a,{b,c") == ["a", "{b", "c"]

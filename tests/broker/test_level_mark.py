@@ -96,7 +96,7 @@ class Life:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_nothing_is_lost_and_a_crash_repeats_only_what_no_mark_knows(seed: int) -> None:
+def test_crash_loses_nothing_and_repeats_only_unmarked_deliveries(seed: int) -> None:
     rng = random.Random(seed)
     disk, clock = PowerCutDisk(rng=rng), VirtualClock()
     expected: list[str] = []
@@ -145,7 +145,7 @@ def test_nothing_is_lost_and_a_crash_repeats_only_what_no_mark_knows(seed: int) 
     assert {body: count for body, count in found.items() if count > 1 + unknown[body]} == {}
 
 
-def test_a_mark_of_another_store_is_not_believed() -> None:
+def test_mark_of_another_store_is_ignored() -> None:
     """A store that was wiped and filled anew, by another broker too, has other records before the mark's offsets."""
     disk, clock = MemoryDisk(), VirtualClock()
     life = Life(disk, clock)
@@ -170,7 +170,7 @@ def test_a_mark_of_another_store_is_not_believed() -> None:
     assert sorted(bodies(life.store)) == sorted(["odd size", *(f"new {number}" for number in range(20))])
 
 
-def test_the_file_of_another_broker_that_went_further_counts() -> None:
+def test_newer_progress_file_of_another_broker_counts() -> None:
     disk, clock = MemoryDisk(), VirtualClock()
     life = Life(disk, clock)
     for number in range(10):
@@ -188,7 +188,9 @@ def test_the_file_of_another_broker_that_went_further_counts() -> None:
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_no_flipped_bit_of_the_mark_loses_or_repeats_a_message(is_clean: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_flipped_bit_in_the_mark_neither_loses_nor_repeats_a_message(
+    is_clean: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     disk, clock = MemoryDisk(), VirtualClock()
     life = Life(disk, clock)
     for number in range(6):
@@ -228,7 +230,7 @@ def test_no_flipped_bit_of_the_mark_loses_or_repeats_a_message(is_clean: bool, c
         assert kind == "gone" or MARK in caplog.text, (kind, at)
 
 
-async def test_a_broker_that_is_killed_in_each_second_delivers_no_level_message_again(tmp_path: Path) -> None:
+async def test_broker_killed_every_second_repeats_no_level_message(tmp_path: Path) -> None:
     store = {"store_path_root_dir": f"{tmp_path}/store", "message_delay_level": LEVELS}
     async with running_broker(disk=FileDisk(), store=store) as broker:
         for number in range(600):

@@ -21,7 +21,7 @@ def hold(path, channel, queue_offset=0, **fields):
     path.ask(RequestCode.PULL_MESSAGE, pull_header(queue_offset, **({"sys_flag": SUSPEND} | fields)), b"", channel)
 
 
-async def test_a_held_pull_is_answered_when_a_message_comes(path, consumer):
+async def test_held_pull_is_answered_when_a_message_arrives(path, consumer):
     hold(path, consumer)
     assert consumer.take() == [] and path.services.holds.count == 1
     path.ask(RequestCode.SEND_MESSAGE_V2, send_header(), b"news")
@@ -33,7 +33,7 @@ async def test_a_held_pull_is_answered_when_a_message_comes(path, consumer):
     assert path.services.holds.count == 0
 
 
-async def test_only_the_queue_that_grew_wakes(path, consumer):
+async def test_only_pulls_of_the_grown_queue_are_woken(path, consumer):
     hold(path, consumer, queue_id=1)
     hold(path, consumer, topic="%RETRY%none", queue_id=0)
     path.send(queue_id=0)
@@ -42,7 +42,7 @@ async def test_only_the_queue_that_grew_wakes(path, consumer):
     assert path.services.holds.count == 0
 
 
-async def test_the_tag_filter_decides_who_wakes(path, consumer):
+async def test_tag_filter_decides_which_pulls_are_woken(path, consumer):
     hold(path, consumer, subscription="A")
     path.send("TAGS\x01B")
     path.send()
@@ -55,7 +55,7 @@ async def test_the_tag_filter_decides_who_wakes(path, consumer):
     assert answer.ext["nextBeginOffset"] == "4"
 
 
-async def test_many_messages_of_a_turn_wake_a_pull_once(path, consumer):
+async def test_many_messages_of_a_turn_wake_a_pull_once_only(path, consumer):
     hold(path, consumer)
     for _ in range(5):
         path.ask(RequestCode.SEND_MESSAGE_V2, send_header(), b"x")
@@ -64,7 +64,7 @@ async def test_many_messages_of_a_turn_wake_a_pull_once(path, consumer):
     assert len(records(answer.body)) == 5
 
 
-async def test_where_many_wake_a_queue_has_its_turn_once_in_a_while(path):
+async def test_with_many_woken_pulls_a_queue_is_served_once_per_period(path):
     consumers = [StubChannel(number) for number in range(2)]
     for queue_offset in range(WOKEN_AT_ONCE):
         hold(path, consumers[0], queue_offset)
@@ -82,7 +82,7 @@ async def test_where_many_wake_a_queue_has_its_turn_once_in_a_while(path):
     assert len(records(answer.body)) == 3
 
 
-async def test_where_few_wake_none_waits(path, consumer):
+async def test_with_few_woken_pulls_no_queue_waits_for_the_next_period(path, consumer):
     for queue_offset in range(2 * WOKEN_AT_ONCE):
         hold(path, consumer, queue_offset)
         path.send()
@@ -90,7 +90,7 @@ async def test_where_few_wake_none_waits(path, consumer):
         path.clock.seconds += PERIOD_S / (WOKEN_AT_ONCE - 1)
 
 
-async def test_all_who_wait_for_a_queue_wake_in_the_order_they_came(path, consumer):
+async def test_pulls_of_a_queue_are_woken_in_order_of_arrival(path, consumer):
     for group in ("g1", "g2", "g3"):
         hold(path, consumer, consumer_group=group)
     path.send()
@@ -98,7 +98,7 @@ async def test_all_who_wait_for_a_queue_wake_in_the_order_they_came(path, consum
 
 
 @pytest.mark.parametrize(("enabled", "suspend_ms", "wait_s"), [(True, 300, 0.3), (False, 60_000, 1.0)])
-async def test_a_pull_is_told_in_time_that_nothing_came(consumer, enabled, suspend_ms, wait_s):
+async def test_held_pull_is_answered_at_its_deadline_without_messages(consumer, enabled, suspend_ms, wait_s):
     path = DataPath({"long_polling_enable": enabled})
     hold(path, consumer, suspend_timeout_millis=suspend_ms)
     (deadline_s,) = [row.deadline_s for queue in path.services.holds._queues.values() for row in queue]
@@ -110,7 +110,7 @@ async def test_a_pull_is_told_in_time_that_nothing_came(consumer, enabled, suspe
     assert path.services.holds.count == 0
 
 
-async def test_each_pull_has_its_own_time(path, consumer):
+async def test_each_held_pull_has_its_own_deadline(path, consumer):
     hold(path, consumer, suspend_timeout_millis=60_000)
     hold(path, consumer, suspend_timeout_millis=20)
     path.clock.seconds += 1
@@ -119,14 +119,14 @@ async def test_each_pull_has_its_own_time(path, consumer):
     assert path.services.holds.count == 1
 
 
-async def test_a_jump_of_the_calendar_ends_no_wait(path, consumer):
+async def test_calendar_step_ends_no_held_pull(path, consumer):
     hold(path, consumer)
     path.clock.advance(400 * 86_400_000)
     path.turn()
     assert path.services.holds.count == 1
 
 
-async def test_a_pull_that_found_only_what_it_does_not_want_is_told_where_to_go_on(path, consumer):
+async def test_pull_of_unwanted_messages_only_gets_the_next_offset(path, consumer):
     hold(path, consumer, subscription="A", suspend_timeout_millis=20)
     path.send("TAGS\x01B")
     path.clock.seconds += 1
@@ -135,7 +135,7 @@ async def test_a_pull_that_found_only_what_it_does_not_want_is_told_where_to_go_
     assert (answer.code, answer.ext["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "1")
 
 
-async def test_that_is_told_five_seconds_after_it_came(path, consumer):
+async def test_held_pull_gets_the_next_offset_5_s_after_unwanted_messages(path, consumer):
     hold(path, consumer, subscription="A", suspend_timeout_millis=15_000)
     path.send("TAGS\x01B")
     (held,) = path.services.holds._queues[TOPIC, 0]
@@ -145,11 +145,11 @@ async def test_that_is_told_five_seconds_after_it_came(path, consumer):
     assert held.deadline_s == path.clock.seconds + 4
 
 
-async def test_without_the_suspend_flag_nothing_waits(path):
+async def test_pull_without_suspend_flag_is_not_held(path):
     assert path.pull(sys_flag=4).code == ResponseCode.PULL_NOT_FOUND
 
 
-async def test_a_bad_offset_does_not_wait(path):
+async def test_pull_with_an_invalid_offset_is_not_held(path):
     assert path.pull(77, sys_flag=SUSPEND).code == ResponseCode.PULL_OFFSET_MOVED
 
 
@@ -174,7 +174,7 @@ async def test_a_closed_connection_leaves_no_held_pull(path, consumer):
     assert path.services.holds._queues == {} and path.services.holds._channels == {}
 
 
-async def test_a_held_pull_of_a_topic_that_goes_away_is_told(path, consumer):
+async def test_held_pull_of_a_deleted_topic_is_answered(path, consumer):
     hold(path, consumer)
     path.services.topics.delete(TOPIC)
     path.services.holds.wake_all(TOPIC)
@@ -183,7 +183,7 @@ async def test_a_held_pull_of_a_topic_that_goes_away_is_told(path, consumer):
 
 
 @pytest.mark.parametrize("key", ["max_held_requests", "max_held_requests_per_connection"])
-async def test_beyond_the_limit_pulls_are_answered_at_once_and_their_connection_is_not_read_from(consumer, key):
+async def test_pulls_beyond_the_limit_are_answered_at_once_and_reading_pauses(consumer, key):
     path = DataPath({key: 1})
     hold(path, consumer)
     hold(path, consumer)

@@ -55,12 +55,12 @@ def told(caplog: pytest.LogCaptureFixture) -> str:
     return "\n".join(record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING)
 
 
-async def test_a_new_store_has_lost_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_new_store_logs_no_lost_tables(caplog: pytest.LogCaptureFixture) -> None:
     async with running_broker():
         assert "missing" not in told(caplog)
 
 
-async def test_topics_and_groups_come_from_the_queues(caplog: pytest.LogCaptureFixture) -> None:
+async def test_topics_and_groups_are_recovered_from_the_queues(caplog: pytest.LogCaptureFixture) -> None:
     disk = MemoryDisk()
     async with running_broker(disk=disk) as broker:
         for topic, queue_id in (("T", 0), ("T", 6), ("%RETRY%g", 1), ("%DLQ%h", 0), ("rmq_sys_sync_other", 0)):
@@ -85,7 +85,7 @@ async def test_topics_and_groups_come_from_the_queues(caplog: pytest.LogCaptureF
     assert "made again" not in told(caplog), "it was written"
 
 
-async def test_lost_consumer_offsets_are_said(caplog: pytest.LogCaptureFixture) -> None:
+async def test_lost_consumer_offsets_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     disk = MemoryDisk()
     async with running_broker(disk=disk) as broker:
         put(broker, "T", 0)
@@ -98,7 +98,7 @@ async def test_lost_consumer_offsets_are_said(caplog: pytest.LogCaptureFixture) 
         assert "topics.json" not in told(caplog)
 
 
-async def test_offsets_go_along_when_light_queues_are_enabled(caplog: pytest.LogCaptureFixture) -> None:
+async def test_offsets_are_kept_when_light_queues_are_enabled(caplog: pytest.LogCaptureFixture) -> None:
     disk = MemoryDisk()
     async with running_broker(disk=disk) as broker:
         put(broker, "T", 0)
@@ -130,7 +130,7 @@ async def restarted_without_delay_offsets(
         return delivered(broker)[before:]
 
 
-async def test_the_mark_tells_what_the_lost_file_of_the_levels_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_mark_replaces_the_lost_delay_offset_file(caplog: pytest.LogCaptureFixture) -> None:
     disk, clock = MemoryDisk(), VirtualClock()
     async with running_broker(disk=disk, clock=clock) as broker:
         delay(broker, "past", UNIQ_KEY="")
@@ -146,7 +146,9 @@ async def test_the_mark_tells_what_the_lost_file_of_the_levels_told(caplog: pyte
 
 
 @pytest.mark.parametrize("count, waiting", [(1, 0), (3, 0), (40, 0), (0, 1), (0, 40), (1, 1), (40, 1), (1, 40), (37, 23)])
-async def test_a_level_goes_on_behind_what_was_delivered(count: int, waiting: int, caplog: pytest.LogCaptureFixture) -> None:
+async def test_level_continues_after_the_last_delivered_message(
+    count: int, waiting: int, caplog: pytest.LogCaptureFixture
+) -> None:
     disk, clock = MemoryDisk(), VirtualClock()
     async with running_broker(disk=disk, clock=clock) as broker:
         for number in range(count):
@@ -164,7 +166,7 @@ async def test_a_level_goes_on_behind_what_was_delivered(count: int, waiting: in
 
 
 @pytest.mark.parametrize("how", ["no index", "no keys"])
-async def test_without_a_trace_everything_comes_again(how: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_level_without_evidence_is_delivered_again(how: str, caplog: pytest.LogCaptureFixture) -> None:
     disk, clock = MemoryDisk(), VirtualClock()
     store = {"message_index_enable": how != "no index"}
     async with running_broker(disk=disk, clock=clock, store=store) as broker:
@@ -176,7 +178,7 @@ async def test_without_a_trace_everything_comes_again(how: str, caplog: pytest.L
     assert "delivered messages are delivered again" in told(caplog)
 
 
-async def test_one_key_on_two_messages_is_no_proof() -> None:
+async def test_key_shared_by_two_messages_does_not_prove_delivery() -> None:
     disk, clock = MemoryDisk(), VirtualClock()
     async with running_broker(disk=disk, clock=clock) as broker:
         delay(broker, "first", UNIQ_KEY="same")
@@ -188,7 +190,7 @@ async def test_one_key_on_two_messages_is_no_proof() -> None:
     assert came[-2:] == ["between", "sent twice"]
 
 
-async def test_what_was_wanted_at_once_is_no_proof_that_what_waited_before_it_came() -> None:
+async def test_early_delivery_does_not_prove_delivery_of_earlier_messages() -> None:
     disk, clock = MemoryDisk(), VirtualClock()
     async with running_broker(disk=disk, clock=clock) as broker, connected() as client:
         for body in ("past", "first", "second"):
@@ -205,7 +207,7 @@ async def test_what_was_wanted_at_once_is_no_proof_that_what_waited_before_it_ca
     assert await restarted_without_delay_offsets(disk, clock, {"first", "second"}) == ["first", "second"]
 
 
-async def test_retries_of_one_message_are_told_apart() -> None:
+async def test_retries_of_one_message_are_distinguished() -> None:
     disk, clock = MemoryDisk(), VirtualClock()
     async with running_broker(disk=disk, clock=clock) as broker:
         delay(broker, "at level 1", UNIQ_KEY="same")
@@ -218,7 +220,7 @@ async def test_retries_of_one_message_are_told_apart() -> None:
 # --- what is not ours -------------------------------------------------------------------------------------------------
 
 
-async def test_files_that_we_do_not_use_are_left_as_they_are() -> None:
+async def test_unused_files_of_other_versions_are_not_changed() -> None:
     disk = MemoryDisk()
     names = ("consumerFilter.json", "topicQueueMapping.json")
     for name in (*names, "timermetrics", "transactionMetrics"):
@@ -231,7 +233,7 @@ async def test_files_that_we_do_not_use_are_left_as_they_are() -> None:
         assert not disk.exists(f"{CONFIG}/{name}.bak")
 
 
-async def test_tables_in_rocksdb_are_named(caplog: pytest.LogCaptureFixture) -> None:
+async def test_tables_in_rocksdb_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     disk = MemoryDisk()
     disk.write_file(f"{CONFIG}/topics/CURRENT", b"MANIFEST-000005\n")
     disk.write_file("/store/rocksdbstore/000012.sst", b"x")
@@ -240,7 +242,7 @@ async def test_tables_in_rocksdb_are_named(caplog: pytest.LogCaptureFixture) -> 
         assert f"{CONFIG}/topics is a RocksDB database" in said and "rocksdbstore has data" in said
 
 
-async def test_an_empty_rocksdbstore_is_nothing_to_speak_of(caplog: pytest.LogCaptureFixture) -> None:
+async def test_empty_rocksdbstore_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     disk = MemoryDisk()
     disk.write_file("/store/rocksdbstore/CURRENT", b"MANIFEST-000005\n")
     disk.write_file("/store/rocksdbstore/000004.log", b"")
@@ -248,7 +250,7 @@ async def test_an_empty_rocksdbstore_is_nothing_to_speak_of(caplog: pytest.LogCa
         assert "RocksDB" not in told(caplog)
 
 
-async def test_a_topic_with_batch_queues_is_kept_and_refused(caplog: pytest.LogCaptureFixture) -> None:
+async def test_topic_with_batch_queues_is_kept_and_its_sends_refused(caplog: pytest.LogCaptureFixture) -> None:
     disk = MemoryDisk()
     path = "/store/batchconsumequeue/B/1/00000000000000000000"
     disk.write_file(path, b"units")
@@ -265,7 +267,7 @@ async def test_a_topic_with_batch_queues_is_kept_and_refused(caplog: pytest.LogC
     assert not disk.is_dir("/store/consumequeue/B"), "5.x would not start"
 
 
-async def test_queues_made_again_from_the_log_leave_batch_topics_out() -> None:
+async def test_queues_rebuilt_from_the_log_exclude_batch_topics() -> None:
     disk = MemoryDisk()
     async with running_broker(disk=disk) as broker:
         for topic in ("B", "T"):

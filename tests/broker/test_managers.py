@@ -49,7 +49,7 @@ def offsets(disk: MemoryDisk | None = None) -> ConsumerOffsetManager:
 # --- topics ---------------------------------------------------------------------------------------------------------
 
 
-def test_topics_that_every_broker_has() -> None:
+def test_built_in_topics() -> None:
     found = {(t.topic_name, t.read_queue_nums, t.write_queue_nums, t.perm) for t in topics().table.values()}
     assert found == {
         ("SELF_TEST_TOPIC", 1, 1, 6),
@@ -65,7 +65,7 @@ def test_topics_that_every_broker_has() -> None:
     }
 
 
-def test_the_trace_topic_is_there_when_it_is_wanted_and_is_the_brokers_own() -> None:
+def test_trace_topic_exists_if_enabled_and_is_a_system_topic() -> None:
     manager = topics(trace_topic_enable=True, msg_trace_topic_name="Traces")
     created = manager.get("Traces")
     assert created is not None and (created.read_queue_nums, created.write_queue_nums, created.perm) == (1, 1, 6)
@@ -73,7 +73,7 @@ def test_the_trace_topic_is_there_when_it_is_wanted_and_is_the_brokers_own() -> 
 
 
 @pytest.mark.parametrize(("wanted", "made"), [(4, 4), (100, 8), (-1, 0)])
-def test_a_send_creates_its_topic_after_the_default_one(wanted: int, made: int) -> None:
+def test_send_creates_a_topic_from_the_default_topic(wanted: int, made: int) -> None:
     manager, told = topics(), []
     manager.topic_changed.subscribe(told.append)
     created = manager.create_on_send("T", "TBW102", wanted, 1)
@@ -83,7 +83,7 @@ def test_a_send_creates_its_topic_after_the_default_one(wanted: int, made: int) 
     assert manager.create_on_send("T", "TBW102", 1) is created and told == ["T"]
 
 
-def test_a_send_creates_nothing_where_that_is_not_allowed() -> None:
+def test_send_creates_no_topic_if_not_allowed() -> None:
     disk = MemoryDisk()
     topics(disk).create_on_send("Other", "TBW102", 1)  # leaves TBW102 with its inheritance in the file
     manager = topics(disk, auto_create_topic_enable=False)
@@ -92,7 +92,7 @@ def test_a_send_creates_nothing_where_that_is_not_allowed() -> None:
     assert topics().create_on_send("T", "NoSuchTopic", 4) is None
 
 
-def test_retry_topics_are_made_once() -> None:
+def test_retry_topics_are_created_once() -> None:
     manager = topics()
     made = manager.create_on_send_back("%RETRY%g", 1)
     assert (made.read_queue_nums, made.perm) == (1, 6)
@@ -100,16 +100,16 @@ def test_retry_topics_are_made_once() -> None:
 
 
 @pytest.mark.parametrize("name", ["a", "%RETRY%a", "A|b_c-9", "t" * 127])
-def test_names_that_a_topic_may_have(name: str) -> None:
+def test_valid_topic_names(name: str) -> None:
     assert topic_name_problem(name) is None
 
 
 @pytest.mark.parametrize("name", ["", " ", "a b", "a/b", "..", "ä", "a\n", "t" * 128])
-def test_names_that_a_topic_may_not_have(name: str) -> None:
+def test_invalid_topic_names(name: str) -> None:
     assert topic_name_problem(name) is not None
 
 
-def test_changes_survive_and_are_counted() -> None:
+def test_changes_are_persisted_and_advance_the_version() -> None:
     disk = MemoryDisk()
     manager = topics(disk)
     manager.update(TopicConfig("T", 2, 3))
@@ -123,7 +123,7 @@ def test_changes_survive_and_are_counted() -> None:
     assert disk.exists("/store/config/topics.json.bak")
 
 
-def test_what_a_newer_broker_wrote_stays() -> None:
+def test_unknown_fields_of_a_newer_broker_are_kept() -> None:
     disk = MemoryDisk()
     text = """{"dataVersion":{"counter":5,"stateVersion":2,"timestamp":7},"mappings":{1:2},"topicConfigTable":{
         "T":{"topicName":"T","readQueueNums":2,"attributes":{"message.type":"FIFO"},"fresh":[1]}}}"""
@@ -138,7 +138,7 @@ def test_what_a_newer_broker_wrote_stays() -> None:
     assert document["topicConfigTable"]["T"]["readQueueNums"] == 4
 
 
-def test_a_row_that_cannot_be_read_is_left_out_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_unreadable_row_does_not_affect_other_rows(caplog: pytest.LogCaptureFixture) -> None:
     disk = MemoryDisk()
     disk.write_file("/store/config/topics.json", b'{"topicConfigTable":{"A":{"perm":"many"},"B":{"topicName":"B"},"C":3}}')
     manager = topics(disk)
@@ -146,7 +146,7 @@ def test_a_row_that_cannot_be_read_is_left_out_alone(caplog: pytest.LogCaptureFi
     assert "'A'" in caplog.text
 
 
-def test_a_damaged_table_is_not_taken_for_an_empty_one() -> None:
+def test_damaged_table_is_not_read_as_empty() -> None:
     disk = MemoryDisk()
     disk.write_file("/store/config/topics.json", b'{"topicConfigTable":')
     with pytest.raises(StoreError):
@@ -168,7 +168,7 @@ def test_the_name_servers_order_config_marks_ordered_topics() -> None:
 # --- groups ---------------------------------------------------------------------------------------------------------
 
 
-def test_groups_are_made_at_their_first_use() -> None:
+def test_groups_are_created_at_first_use() -> None:
     disk = MemoryDisk()
     manager = groups(disk)
     assert set(BUILT_IN_GROUPS) <= set(manager.table)
@@ -178,7 +178,7 @@ def test_groups_are_made_at_their_first_use() -> None:
     assert groups(disk).get("g") == made
 
 
-def test_groups_are_not_made_when_that_is_off() -> None:
+def test_groups_are_not_created_when_auto_creation_is_off() -> None:
     manager = groups(auto_create_subscription_group=False)
     assert manager.find("g") is None
     assert manager.find("CID_RMQ_SYS_x") is not None
@@ -190,7 +190,7 @@ def test_groups_are_not_made_when_that_is_off() -> None:
 # --- consumer offsets -----------------------------------------------------------------------------------------------
 
 
-def test_offsets_go_where_they_are_set() -> None:
+def test_offsets_are_committed_and_reset() -> None:
     disk = MemoryDisk()
     manager = offsets(disk)
     assert manager.query("g", "T", 0) == -1
@@ -207,7 +207,7 @@ def test_offsets_go_where_they_are_set() -> None:
     assert again.topics_of("g") == [] and again.query("h", "T", 2) == 2
 
 
-def test_offsets_are_written_only_when_there_are_new_ones() -> None:
+def test_offsets_are_written_only_after_new_commits() -> None:
     disk = MemoryDisk()
     manager = offsets(disk)
     path = "/store/config/consumerOffset.json"
@@ -221,7 +221,7 @@ def test_offsets_are_written_only_when_there_are_new_ones() -> None:
     assert json.loads(disk.read_file(path))["offsetTable"] == {"T@g": {"0": 9}}
 
 
-def test_light_groups_have_a_table_of_their_own() -> None:
+def test_lmq_groups_have_a_separate_table() -> None:
     disk = MemoryDisk()
     manager = ConsumerOffsetManager(file(disk, "lmqConsumerOffset"), VirtualClock(), with_lmq=True)
     manager.load()
@@ -237,7 +237,7 @@ def test_light_groups_have_a_table_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("with_lmq", [True, False])
-def test_light_topics_and_groups_need_no_table(with_lmq: bool) -> None:
+def test_lmq_topics_and_groups_need_no_table_row(with_lmq: bool) -> None:
     disk = MemoryDisk()
     topic_manager = TopicConfigManager(config(), file(disk, "topics"), VirtualClock(), with_lmq=with_lmq)
     group_manager = SubscriptionGroupManager(
@@ -251,7 +251,7 @@ def test_light_topics_and_groups_need_no_table(with_lmq: bool) -> None:
 
 
 @pytest.mark.parametrize("name", ["../../up", "a/b", "a\0b", "n" * 249, "é" * 125])
-def test_names_that_no_folder_can_have_are_no_groups_and_no_topics(name: str) -> None:
+def test_names_invalid_as_folder_are_refused_for_groups_and_topics(name: str) -> None:
     disk = MemoryDisk()
     rows = {name: {"topicName": name}, "T": {"topicName": "T"}}
     disk.write_file("/store/config/topics.json", json.dumps({"topicConfigTable": rows}).encode())
@@ -270,7 +270,7 @@ def test_names_that_no_folder_can_have_are_no_groups_and_no_topics(name: str) ->
     assert light_groups.find("%LMQ%plain") is not None and light_groups.find("n" * 248) is not None
 
 
-def test_what_was_carried_for_a_topic_goes_with_it() -> None:
+def test_carried_fields_are_deleted_with_their_topic() -> None:
     disk = MemoryDisk()
     disk.write_file("/store/config/topics.json", b'{"topicConfigTable":{"T":{"topicName":"T","theirs":1}}}')
     manager = topics(disk)
@@ -282,7 +282,7 @@ def test_what_was_carried_for_a_topic_goes_with_it() -> None:
 # --- Apache's files -------------------------------------------------------------------------------------------------
 
 
-def test_files_that_apache_wrote(tmp_path: Path) -> None:
+def test_files_written_by_apache_are_read(tmp_path: Path) -> None:
     disk = MemoryDisk()
     disk.write_file(
         "/store/config/topics.json",
@@ -301,7 +301,7 @@ def test_files_that_apache_wrote(tmp_path: Path) -> None:
     assert offsets(disk).queues("GoldenPartGroup", "GoldenNormal") == {0: 111, 1: 127, 2: 227, 3: 228}
 
 
-def test_what_waits_for_the_log_is_written_as_it_was_and_the_rest_as_it_is() -> None:
+def test_rows_that_wait_for_the_log_are_written_in_their_snapshot_state() -> None:
     disk = MemoryDisk()
     manager = offsets(disk)
     end = flushed = 100
@@ -322,7 +322,7 @@ def test_what_waits_for_the_log_is_written_as_it_was_and_the_rest_as_it_is() -> 
     assert json.loads(disk.read_file(path))["offsetTable"] == {"T@g": {"0": 2}, "T@popper": {"0": 2}}
 
 
-def test_an_unwritten_state_is_in_the_next_one_that_is_written() -> None:
+def test_pending_snapshot_is_included_in_the_next_write() -> None:
     disk = MemoryDisk()
     manager = offsets(disk)
     flushed = 100
@@ -338,7 +338,7 @@ def test_an_unwritten_state_is_in_the_next_one_that_is_written() -> None:
     assert offsets(disk).table == {"T@popper": {0: 1}, "T@g": {0: 1}, "T@h": {0: 1}}
 
 
-def test_commits_of_few_groups_cost_the_loop_nothing_for_the_others() -> None:
+def test_commit_cost_is_independent_of_the_number_of_other_groups() -> None:
     def cpu_s(count: int) -> float:
         manager = offsets()
         for n in range(count):

@@ -23,7 +23,7 @@ def query(path, group="cg", topic=TOPIC, queue_id=0):
     return path.call(RequestCode.QUERY_CONSUMER_OFFSET, QueryConsumerOffsetRequestHeader(group, topic, queue_id))
 
 
-async def test_what_was_committed_is_found_and_may_go_back(path):
+async def test_committed_offset_is_returned_and_may_decrease(path):
     for consumer_offset in (3, 1):
         header = UpdateConsumerOffsetRequestHeader("cg", TOPIC, 0, consumer_offset)
         assert path.call(RequestCode.UPDATE_CONSUMER_OFFSET, header).code == 0
@@ -31,17 +31,17 @@ async def test_what_was_committed_is_found_and_may_go_back(path):
 
 
 @pytest.mark.parametrize("queue_id", [0, 1])
-async def test_a_new_group_begins_at_0_while_message_0_is_in_memory(path, queue_id):
+async def test_new_group_starts_at_0_while_message_0_is_in_memory(path, queue_id):
     assert query(path, "new", queue_id=queue_id).ext == {"offset": "0"}
 
 
 @pytest.mark.parametrize(("set_zero", "code"), [(None, 0), (True, 0), (False, ResponseCode.QUERY_NOT_FOUND)])
-async def test_a_new_group_that_wants_no_0_is_told_so(path, set_zero, code):
+async def test_new_group_with_set_zero_if_not_found_false_gets_not_found(path, set_zero, code):
     header = QueryConsumerOffsetRequestHeader("new", TOPIC, 0, set_zero)
     assert path.call(RequestCode.QUERY_CONSUMER_OFFSET, header).code == code
 
 
-async def test_a_new_group_on_an_old_queue_chooses_itself(path, monkeypatch):
+async def test_new_group_on_an_old_queue_gets_not_found(path, monkeypatch):
     monkeypatch.setattr(path.services.store.reader, "in_memory_bytes", 0)
     answer = query(path, "new")
     assert answer.code == ResponseCode.QUERY_NOT_FOUND
@@ -60,25 +60,25 @@ async def test_a_new_group_on_an_old_queue_chooses_itself(path, monkeypatch):
         (RequestCode.GET_EARLIEST_MSG_STORETIME, 1, "timestamp", -1),
     ],
 )
-async def test_the_ends_of_a_queue(path, code, queue_id, name, value):
+async def test_min_and_max_offset_of_a_queue(path, code, queue_id, name, value):
     assert path.call(code, QueueRequestHeader(TOPIC, queue_id)).ext == {name: str(value)}
 
 
 @pytest.mark.parametrize(("after_ms", "queue_offset"), [(-1000, 0), (100, 1), (149, 1), (151, 2), (9999, 2)])
-async def test_the_offset_of_a_time(path, after_ms, queue_offset):
+async def test_offset_by_time_is_the_nearest_message(path, after_ms, queue_offset):
     header = SearchOffsetRequestHeader(TOPIC, 0, 1_700_000_000_000 + after_ms)
     assert path.call(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header).ext == {"offset": str(queue_offset)}
 
 
 @pytest.mark.parametrize("boundary", ["LOWER", "lower", "", "whatever"])
 @pytest.mark.parametrize(("after_ms", "queue_offset"), [(-1000, 0), (0, 0), (1, 1), (100, 1), (101, 2), (9999, 3)])
-async def test_the_offset_of_a_time_from_there_on(path, boundary, after_ms, queue_offset):
+async def test_offset_by_time_with_lower_boundary(path, boundary, after_ms, queue_offset):
     header = SearchOffsetRequestHeader(TOPIC, 0, 1_700_000_000_000 + after_ms, boundary)
     assert path.call(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header).ext == {"offset": str(queue_offset)}
 
 
 @pytest.mark.parametrize("boundary", ["UPPER", "Upper"])
 @pytest.mark.parametrize(("after_ms", "queue_offset"), [(-1000, 0), (0, 0), (99, 0), (100, 1), (9999, 2)])
-async def test_the_offset_of_a_time_up_to_there(path, boundary, after_ms, queue_offset):
+async def test_offset_by_time_with_upper_boundary(path, boundary, after_ms, queue_offset):
     header = SearchOffsetRequestHeader(TOPIC, 0, 1_700_000_000_000 + after_ms, boundary)
     assert path.call(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header).ext == {"offset": str(queue_offset)}
