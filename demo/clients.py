@@ -1,6 +1,6 @@
-"""Which client the demonstration can use on this machine, built once and kept in ${POCKETMQ_CACHE:-~/.cache/pocketmq}.
+"""Choice of the demonstration's client, which is built once and kept in ${POCKETMQ_CACHE:-~/.cache/pocketmq}.
 
-The standard clients come first: what they can do with our servers is what counts.
+Standard clients are preferred, because compatibility with them is what the demonstration shows.
 """
 
 import hashlib
@@ -19,12 +19,12 @@ JAVA_MISSING = "a JDK (11 or newer) and Maven; Debian and Ubuntu: apt-get instal
 
 
 class BuildFailed(RuntimeError):
-    """The tools are there, but did not build the example; the text has their last words."""
+    """The tools are installed, but the example could not be built; the message contains their last output."""
 
 
 @dataclass
 class Client:
-    """A client and how to run its tour against a name server and a broker."""
+    """A client, and the command that runs its tour against a name server and a broker."""
 
     name: str
     is_standard: bool
@@ -32,7 +32,7 @@ class Client:
 
 
 def choose(say: Callable[[str], None]) -> Client:
-    """The best client that can be had; `say` hears why a better one could not."""
+    """Return the best available client; `say` is called with the reasons why better ones are not available."""
     for name, tools, missing, build in (
         (JAVA_CLIENT, ("javac", "mvn"), JAVA_MISSING, _java),
         (GO_CLIENT, ("go",), "Go 1.21 or newer (https://go.dev/dl)", _go),
@@ -45,7 +45,7 @@ def choose(say: Callable[[str], None]) -> Client:
             return build(say)
         except BuildFailed as failure:
             say(f"{name}: {failure}")
-    say("No standard client is to be had here, so PocketMQ's own client plays its part: that shows less. See above.")
+    say("No standard client is available, so PocketMQ's own client is used, which shows less. See above.")
     tour = EXAMPLES / "python" / "tour.py"
     return Client(OWN_CLIENT, False, lambda namesrv, broker, home: [sys.executable, str(tour), namesrv])
 
@@ -68,7 +68,7 @@ def _go(say: Callable[[str], None]) -> Client:
 
 
 def _built(language: str, build: Callable[[Path], None], say: Callable[[str], None]) -> Path:
-    """A built copy of examples/LANGUAGE, in the cache under the digest of its sources."""
+    """Return a built copy of examples/LANGUAGE, cached under the digest of its sources."""
     source = EXAMPLES / language
     files = sorted(path for path in source.rglob("*") if path.is_file() and "target" not in path.parts)
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]

@@ -1,8 +1,7 @@
-"""A shop that gives an order 30 minutes to be paid, with PocketMQ's own client. Any RocketMQ client of 5.x would do.
+"""A shop that cancels orders which are not paid within 30 minutes, with PocketMQ's own client. Any client of 5.x works, too.
 
-With each order goes a message to the shop itself that comes half an hour later. An order that is paid takes its message
-back; should that fail, the message finds the order paid and does nothing. So nobody has to look through all orders again and
-again.
+With each order the shop sends itself a message that is delivered half an hour later. When an order is paid, its message is
+recalled; if that fails, the message finds the order paid and does nothing. So the shop need not search for unpaid orders.
 
     python examples/order_timeout/shop.py 127.0.0.1:9876
 """
@@ -26,7 +25,7 @@ class Order(Enum):
 
 
 class Shop:
-    """Orders by number. `reminded` are those whose message came."""
+    """Orders by number. `reminded` are the orders whose message has arrived."""
 
     def __init__(self, namesrv: str) -> None:
         self.orders: dict[str, Order] = {}
@@ -47,20 +46,20 @@ class Shop:
         await self._producer.close()
 
     async def order(self, number: str) -> None:
-        """Take an order. The message is on its way before the order counts: one without would stay open for ever."""
+        """Accept an order. The message is sent first, because an order without one would stay open forever."""
         properties = {"TIMER_DELAY_SEC": str(PAY_WITHIN_S)}
         sent = await self._producer.send(Message(TOPIC, number.encode(), keys=number, properties=properties))
         self.orders[number] = Order.OPEN
         self._handles[number] = sent.recall_handle
 
     async def pay(self, number: str) -> bool:
-        """False: it came too late."""
+        """Pay an order; return False if it is too late."""
         if self.orders[number] is not Order.OPEN:
             return False
         self.orders[number] = Order.PAID
         handle = self._handles.pop(number, None)
         if handle is not None:
-            with contextlib.suppress(RemotingError, OSError, TimeoutError):  # it will come, and find the order paid
+            with contextlib.suppress(RemotingError, OSError, TimeoutError):  # the message will find the order paid
                 await self._producer.recall(TOPIC, handle)
         return True
 

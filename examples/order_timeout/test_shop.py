@@ -1,4 +1,4 @@
-"""Half an hour passes in a moment: the fixture comes with PocketMQ (pip install pocketmq, then pytest finds it)."""
+"""Tests of the shop with a virtual clock; pytest finds the fixture once PocketMQ is installed."""
 
 import asyncio
 import sys
@@ -11,13 +11,13 @@ PATIENCE_S = 20
 
 
 async def came(shop: Shop, *numbers: str) -> None:
-    """Wait until these messages are consumed: that goes by real time, as with any client."""
+    """Wait until these messages are consumed, which takes real time as with any client."""
     async with asyncio.timeout(PATIENCE_S):
         while not set(numbers) <= set(shop.reminded):
             await asyncio.sleep(0.01)
 
 
-def test_an_order_that_is_not_paid_within_half_an_hour_is_cancelled(pocketmq_cluster) -> None:
+def test_unpaid_order_is_cancelled_after_half_an_hour(pocketmq_cluster) -> None:
     async def story() -> None:
         async with Shop(pocketmq_cluster.namesrv_address) as shop:
             await shop.order("A1")
@@ -38,6 +38,6 @@ def test_an_order_that_is_not_paid_within_half_an_hour_is_cancelled(pocketmq_clu
     asyncio.run(story())
 
 
-def test_a_year_passes_too(pocketmq_cluster) -> None:
+def test_virtual_clock_advances_by_a_year(pocketmq_cluster) -> None:
     before_ms = pocketmq_cluster.now_ms
     assert pocketmq_cluster.advance("365d") == before_ms + 365 * 86_400_000
