@@ -14,6 +14,7 @@ from pocketmq.broker.clients.client_registry import ClientRegistry
 from pocketmq.broker.clients.group_notifier import GroupNotifier
 from pocketmq.broker.clients.rebalance_lock import RebalanceLock
 from pocketmq.broker.config import BrokerConfig, advertised_host
+from pocketmq.broker.context import Context
 from pocketmq.broker.delay.clock_steps import ClockSteps
 from pocketmq.broker.delay.delay_cancelled import DelayCancelled
 from pocketmq.broker.delay.delay_query import DelayQuery, NoTimers
@@ -21,7 +22,7 @@ from pocketmq.broker.delay.level_mark import LevelMark
 from pocketmq.broker.delay.schedule import ScheduleMessageService
 from pocketmq.broker.figures.timer_figures import DEQUEUE_NUMS
 from pocketmq.broker.filter.consumer_filter import ConsumerFilterManager
-from pocketmq.broker.names import REVIVE_TOPIC_PREFIX, TIMER_TOPIC
+from pocketmq.broker.names import TIMER_TOPIC
 from pocketmq.broker.polling.held_requests import HoldLimits
 from pocketmq.broker.polling.long_polling import PullRequestHoldService
 from pocketmq.broker.pop.pop import PopMessageService
@@ -131,60 +132,60 @@ def close(services: Services) -> None:
 
 
 class _Parts:
-    """The parts that others are made of, and the functions that make the others."""
+    """Makes the parts of a broker whose store is loaded."""
 
     def __init__(
         self, config: BrokerConfig, store: MessageStore, loop: asyncio.AbstractEventLoop, port: int, tables: TableWriter,
         name_server_tls: ReloadingContext | None, timer_slots: int,
     ) -> None:  # fmt: skip
-        self.config = config
-        self.store = store
-        self.loop = loop
-        self.clock = store.clock
-        self.turn, self.timers = Turn(loop), Timers(store.clock, loop)
+        host, advertised_port = advertised_host(config), config.advertised_port or port
+        clock = store.clock
+        self.context = Context(
+            config, store, clock, Timers(clock, loop), Turn(loop), loop, ClockSteps(clock),
+            pack_host(host.address, advertised_port),
+        )  # fmt: skip
+        self.broker_address = f"{host.name}:{advertised_port}"
         self.tables = tables
         self.name_server_tls = name_server_tls
         self.timer_slots = timer_slots
-        host, advertised_port = advertised_host(config), config.advertised_port or port
-        self.broker_address = f"{host.name}:{advertised_port}"
-        self.store_host = pack_host(host.address, advertised_port)
-        self.steps = ClockSteps(store.clock)
 
     def services(self) -> Services:
         """Load the tables and make everything."""
-        config, store, clock, turn, timers = self.config, self.store, self.clock, self.turn, self.timers
-        with_lmq = store.config.enable_lmq
-        topics = TopicConfigManager(config, self._file("topics"), clock, with_lmq=with_lmq)
-        groups = SubscriptionGroupManager(config, self._file("subscriptionGroup"), clock, with_lmq=with_lmq)
-        offsets = self._consumer_offsets()
-        filters = self._consumer_filters()
+        context = self.context
+        config, store, clock, timers = context.config, context.store, context.clock, context.timers
+        with_lmq, writer = store.config.enable_lmq, self.tables
+        topics = TopicConfigManager(config, self._file("topics"), clock, with_lmq=with_lmq, writer=writer)
+        groups = SubscriptionGroupManager(config, self._file("subscriptionGroup"), clock, with_lmq=with_lmq, writer=writer)
+        offsets, filters = self._consumer_offsets(), self._consumer_filters()
         stats = BrokerStats(config.broker_cluster_name, clock)
         cancelled = DelayCancelled(self._file("delayCancelled"), clock, lambda: store.flushed_offset)
         mark = LevelMark(store, MarkFile(store.disk, store.config.store_path("config/levelmark")))
-        schedule = ScheduleMessageService(
-            store, store.delay_levels, self._file("delayOffset"), timers, turn, cancelled, self.steps, mark
-        )
-        request_modes = MessageRequestModeManager(self._file("messageRequestMode"), clock)
+        schedule = ScheduleMessageService(context, self._file("delayOffset"), cancelled, mark)
+        request_modes = MessageRequestModeManager(self._file("messageRequestMode"), clock, writer)
         for manager in (topics, groups, schedule, cancelled, request_modes):
             manager.load()
         table_recovery.make_again(store, topics, groups, offsets, schedule)
         cancelled.passed(schedule.progress())
         unsupported_tables.refuse_batch_topics(store, topics)
         unsupported_tables.warn_of_rocksdb(store.disk, store.config.store_path_root_dir)
-        client = RemotingClient(turn, timers, tls=self.name_server_tls)
+        client = RemotingClient(context.turn, timers, tls=self.name_server_tls)
         registration = Registration(config, topics, client, timers, self.broker_address)
-        timer_messages = self._timer_messages()
+        timer_messages = TimerMessageService(context, self._timer_store())
         times = self._delivery_times(timer_messages)
-        putter = MessagePutter(config, store, self.store_host, timers, times)
+        putter = MessagePutter(context, times)
         for part in (putter, schedule, timer_messages):
             part.put_failed.subscribe(stats.put_failed)
         stats.others[DEQUEUE_NUMS, TIMER_TOPIC] = lambda: timer_messages.delivered_total
         route_wait_s = min(config.register_broker_timeout_mills / 1000, ROUTE_WAIT_MAX_S)
         route_barrier = RouteBarrier(registration, timers, route_wait_s, topics.unwritten)
-        topics.writer = groups.writer = request_modes.writer = self.tables
         topics.topic_changed.subscribe(route_barrier.topic_changed)
         topics.taken_back.subscribe(lambda _: registration.register())
-        clients = ClientRegistry(config, groups, clock, GroupNotifier(timers, turn), filters.unregister)
+        clients = ClientRegistry(config, groups, clock, GroupNotifier(timers, context.turn), filters.unregister)
+        progress = TransactionProgress()
+        check = TransactionCheck(context, putter, progress, topics, clients)
+        orders = ConsumerOrderInfoManager(context, self._file("consumerOrderInfo"))
+        orders.load()
+        revive = PopReviveService(context, putter, offsets, topics, groups, timer_messages)
         waiting = timer_messages if times.is_enabled else NoTimers()
         return Services(
             config=config,
@@ -200,102 +201,72 @@ class _Parts:
             schedule=schedule,
             timer_messages=timer_messages,
             delivery_times=times,
-            transactions=self._transactions(putter, topics, clients, offsets),
-            pops=self._pops(putter, offsets, topics, groups, stats, timer_messages),
+            transactions=TransactionalMessageService(context, putter, offsets, progress, check),
+            pops=PopMessageService(context, putter, offsets, topics, stats, orders, revive),
             request_modes=request_modes,
-            delay_query=DelayQuery(store, waiting, schedule, cancelled, times.precision_ms, self.steps.shift_ms),
+            delay_query=DelayQuery(context, waiting, schedule, cancelled),
             delay_cancelled=cancelled,
             client=client,
             registration=registration,
-            gate=AnswerGate(store, route_barrier, timers, self.loop),
+            gate=AnswerGate(context, route_barrier),
             stats=stats,
             permissions=self._permissions(),
             config_version=DataVersion(0, clock.message_time_ms()),
-            turn=turn,
+            turn=context.turn,
             timers=timers,
             clock=clock,
-            store_host=self.store_host,
+            store_host=context.store_host,
             broker_address=self.broker_address,
         )
 
     def _file(self, name: str) -> ConfigFile:
-        return ConfigFile(self.store.disk, self.store.config.store_path(f"config/{name}.json"))
+        store = self.context.store
+        return ConfigFile(store.disk, store.config.store_path(f"config/{name}.json"))
 
     def _consumer_offsets(self) -> ConsumerOffsetManager:
-        store, with_lmq = self.store, self.store.config.enable_lmq
+        store, with_lmq = self.context.store, self.context.store.config.enable_lmq
         offsets = ConsumerOffsetManager(
-            self._file("lmqConsumerOffset" if with_lmq else "consumerOffset"), self.clock, with_lmq=with_lmq,
-            count_max=self.config.max_consumer_offsets,
+            self._file("lmqConsumerOffset" if with_lmq else "consumerOffset"), self.context.clock, with_lmq=with_lmq,
+            count_max=self.context.config.max_consumer_offsets, log_end=lambda: store.max_physical_offset,
+            flushed_offset=lambda: store.flushed_offset,
         )  # fmt: skip
-        offsets.log_end, offsets.flushed_offset = lambda: store.max_physical_offset, lambda: store.flushed_offset
         offsets.load()
         if with_lmq and offsets.file.is_missing:
             offsets.decode(self._file("consumerOffset").load())  # offsets committed before light queues were enabled
         return offsets
 
     def _consumer_filters(self) -> ConsumerFilterManager:
-        filters = ConsumerFilterManager(self.config, self._file("consumerFilter"), self.clock)
-        if self.config.enable_property_filter:
+        config, store = self.context.config, self.context.store
+        filters = ConsumerFilterManager(config, self._file("consumerFilter"), self.context.clock)
+        if config.enable_property_filter:
             filters.load()
-            if self.config.enable_calc_filter_bit_map:
-                self.store.queues.ext.bitmap_of = filters.bitmaps(self.store.message_at)
+            if config.enable_calc_filter_bit_map:
+                store.queues.ext.bitmap_of = filters.bitmaps(store.message_at)
         return filters
 
-    def _timer_messages(self) -> TimerMessageService:
-        store, config = self.store, self.store.config
-        files = TimerStore(
+    def _timer_store(self) -> TimerStore:
+        store, config = self.context.store, self.context.store.config
+        return TimerStore(
             store.disk, wheel_path=config.store_path("timerwheel"), log_directory=config.store_path("timerlog"),
             checkpoint_path=config.store_path("config/timercheck"), log_file_size=config.mapped_file_size_timer_log,
             precision_ms=config.timer_precision_ms, open_files=store.open_files, slots_total=self.timer_slots,
             roll_window_slots=roll_window_slots(config.timer_roll_window_slot, config.timer_precision_ms),
         )  # fmt: skip
-        return TimerMessageService(
-            store, files, self.steps, self.timers, self.turn, precision_ms=config.timer_precision_ms,
-            stop_enter=config.timer_stop_enqueue, stop_deliver=config.timer_stop_dequeue,
-        )  # fmt: skip
 
     def _delivery_times(self, timer_messages: TimerMessageService) -> DeliveryTimes:
-        config = self.store.config
+        config = self.context.store.config
         return DeliveryTimes(
-            self.clock, timer_messages, cluster=(CLUSTER, self.config.broker_cluster_name),
+            self.context.clock, timer_messages, cluster=(CLUSTER, self.context.config.broker_cluster_name),
             is_enabled=config.timer_wheel_enable, precision_ms=config.timer_precision_ms,
             delay_max_s=config.timer_max_delay_sec, congestion_max=config.timer_congest_num_each_slot,
         )  # fmt: skip
 
-    def _transactions(
-        self, putter: MessagePutter, topics: TopicConfigManager, clients: ClientRegistry, offsets: ConsumerOffsetManager
-    ) -> TransactionalMessageService:
-        progress = TransactionProgress()
-        check = TransactionCheck(
-            self.store, putter, progress, topics, clients, self.config, self.store_host, self.steps, self.timers, self.turn
-        )
-        return TransactionalMessageService(
-            self.store, putter, offsets, progress, check, store_host=self.store_host, clock=self.clock
-        )
-
-    def _pops(
-        self, putter: MessagePutter, offsets: ConsumerOffsetManager, topics: TopicConfigManager,
-        groups: SubscriptionGroupManager, stats: BrokerStats, timer_messages: TimerMessageService,
-    ) -> PopMessageService:  # fmt: skip
-        config = self.config
-        revive = PopReviveService(
-            self.store, putter, offsets, topics, groups, timer_messages, self.timers, self.turn,
-            revive_topic=REVIVE_TOPIC_PREFIX + config.broker_cluster_name, queue_nums=config.revive_queue_num,
-            store_host=self.store_host, with_retry_v2=config.enable_retry_topic_v2, steps=self.steps,
-        )  # fmt: skip
-        orders = ConsumerOrderInfoManager(self._file("consumerOrderInfo"), self.clock, self.timers)
-        orders.load()
-        return PopMessageService(
-            config, self.store, putter, offsets, topics, stats, orders, revive, self.timers, self.turn, self.clock,
-            self.store_host, self.steps,
-        )  # fmt: skip
-
     def _permissions(self) -> "PlainPermissionManager | None":
-        if not self.config.acl_enable:
+        if not self.context.config.acl_enable:
             return None
         from pocketmq.broker.acl.plain_permission import PlainPermissionManager  # only brokers with ACLs load YAML
 
-        permissions = PlainPermissionManager(Path(self.config.rocketmq_home or ""), self.clock)
+        permissions = PlainPermissionManager(Path(self.context.config.rocketmq_home or ""), self.context.clock)
         permissions.load()
         return permissions
 

@@ -10,12 +10,13 @@ Who asks for a key or an id need not go through everything: the index has it, un
 import base64
 import contextlib
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from pocketmq.broker.context import Context
 from pocketmq.broker.delay.delay_cancelled import DelayCancelled
 from pocketmq.broker.delay.schedule import ScheduleMessageService
 from pocketmq.broker.names import REVIVE_TOPIC_PREFIX, TIMER_TOPIC
@@ -26,7 +27,6 @@ from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_DTYPE, HOLE_TAGS_COD
 from pocketmq.store.format.message import SCHEDULE_TOPIC
 from pocketmq.store.format.properties import KEYS, REAL_QID, REAL_TOPIC, TAGS, UNIQ_KEY, decode_properties
 from pocketmq.store.format.record import BadRecordError, Record, decode_record
-from pocketmq.store.message_store import MessageStore
 from pocketmq.store.queue.consume_queue_ext import EXT_ADDRESS_MAX
 
 SCANNED_MAX: Final = 500
@@ -130,21 +130,14 @@ class DelayQuery:
     """Reads; it changes nothing."""
 
     def __init__(
-        self,
-        store: MessageStore,
-        timers: PendingTimers,
-        schedule: ScheduleMessageService,
-        cancelled: DelayCancelled,
-        precision_ms: int = 1000,
-        shift_ms: Callable[[int, int], int] = lambda physical_offset, store_timestamp_ms: 0,
+        self, context: Context, timers: PendingTimers, schedule: ScheduleMessageService, cancelled: DelayCancelled
     ) -> None:
-        """`shift_ms` (ClockSteps) moves the due time of a delay to today's calendar."""
-        self._store = store
+        self._store = context.store
         self._timers = timers
         self._schedule = schedule
         self._cancelled = cancelled
-        self._precision_ms = precision_ms
-        self._shift_ms = shift_ms
+        self._precision_ms = context.store.config.timer_precision_ms
+        self._shift_ms = context.steps.shift_ms
 
     # --- answers ----------------------------------------------------------------------------------------------------
 

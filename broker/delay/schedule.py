@@ -20,20 +20,17 @@ from collections.abc import Iterable
 from concurrent.futures import Executor
 from typing import Any, Final, NamedTuple
 
-from pocketmq.broker.delay.clock_steps import ClockSteps
+from pocketmq.broker.context import Context
 from pocketmq.broker.delay.delay_cancelled import DelayCancelled
 from pocketmq.broker.delay.delayed_copy import delivered_message
 from pocketmq.broker.delay.level_mark import LevelMark
 from pocketmq.broker.tables.config_manager import ConfigManager
 from pocketmq.runtime.event import Event
-from pocketmq.runtime.timers import Timer, Timers
-from pocketmq.runtime.turn import Turn
+from pocketmq.runtime.timers import Timer
 from pocketmq.store.disk.config_file import ConfigFile
-from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_STRUCT, HOLE_TAGS_CODE
 from pocketmq.store.format.message import SCHEDULE_TOPIC, Arrival, PutResult, PutStatus
 from pocketmq.store.format.record import BadRecordError
-from pocketmq.store.message_store import MessageStore
 from pocketmq.store.queue.consume_queue_ext import EXT_ADDRESS_MAX
 
 log = logging.getLogger("broker")
@@ -70,26 +67,15 @@ class _Failed(NamedTuple):
 class ScheduleMessageService(ConfigManager):
     """Delivers delayed messages when they are due."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        levels: DelayLevels,
-        file: ConfigFile,
-        timers: Timers,
-        turn: Turn,
-        cancelled: DelayCancelled,
-        steps: ClockSteps | None = None,
-        mark: LevelMark | None = None,
-    ) -> None:
-        """Without a `mark` a killed process repeats what was delivered since the file was written."""
-        super().__init__(file, timers.clock)
+    def __init__(self, context: Context, file: ConfigFile, cancelled: DelayCancelled, mark: LevelMark) -> None:
+        super().__init__(file, context.clock)
         self._mark = mark
         self._cancelled = cancelled
-        self._steps = steps or ClockSteps(timers.clock)
-        self.levels = levels
-        self._store = store
-        self._timers = timers
-        self._turn = turn
+        self._steps = context.steps
+        self._store = context.store
+        self._timers = context.timers
+        self._turn = context.turn
+        self.levels = levels = context.store.delay_levels
         self._rows = {level: _Level(level, levels.delay_ms(level)) for level in range(1, levels.level_max + 1)}
         self._in_file: set[int] = set()
         self._heads: list[tuple[int, int]] = []  # (due ms, level)
@@ -119,8 +105,7 @@ class ScheduleMessageService(ConfigManager):
         for level, row in self._rows.items():
             self._correct(level, row)
             self._queue_head(level, row)
-        if self._mark is not None:
-            self._mark.write(self._next_offsets(), self._delivered_end)
+        self._mark.write(self._next_offsets(), self._delivered_end)
         self._arm()
 
     def stop(self) -> None:
@@ -268,9 +253,8 @@ class ScheduleMessageService(ConfigManager):
 
     def _note_delivered(self) -> None:
         self._turn.arm()
-        if self._mark is not None:
-            self._store.write()
-            self._mark.write(self._next_offsets(), self._delivered_end)
+        self._store.write()
+        self._mark.write(self._next_offsets(), self._delivered_end)
 
     def _deliver(self, level: int, physical_offset: int) -> bool:
         """Put the copy. False: try again later. What can never be delivered is logged and left behind."""
@@ -332,14 +316,12 @@ class ScheduleMessageService(ConfigManager):
 
     def mark_in(self, executor: Executor) -> None:
         """Carry the mark to the disk, in another thread. To be called every second."""
-        if self._mark is not None:
-            self._mark.persist_in(executor)
+        self._mark.persist_in(executor)
 
     def close(self) -> None:
         """Seal the mark, once the store has synced its log. Raises OSError."""
-        if self._mark is not None:
-            self._mark.write(self._next_offsets(), self._delivered_end)
-            self._mark.close()
+        self._mark.write(self._next_offsets(), self._delivered_end)
+        self._mark.close()
 
     def _next_offsets(self) -> dict[int, int]:
         offsets = {level: row.next_offset for level, row in self._rows.items()}
@@ -357,7 +339,7 @@ class ScheduleMessageService(ConfigManager):
 
     def marked_to(self, level: int) -> int:
         """The queue offset before which the mark says that everything was delivered; 0 says nothing."""
-        return 0 if self._mark is None else self._mark.delivered_to(level)
+        return self._mark.delivered_to(level)
 
     def decode(self, document: dict[str, Any]) -> None:
         for level, next_offset in (document.get("offsetTable") or {}).items():

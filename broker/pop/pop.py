@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from typing import Final
 
-from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.delay.clock_steps import ClockSteps
+from pocketmq.broker.context import Context
 from pocketmq.broker.filter.subscription import Wanted
 from pocketmq.broker.names import POP_CK, RETRY_PREFIX
 from pocketmq.broker.polling.held_requests import HoldLimits
@@ -34,15 +33,11 @@ from pocketmq.broker.stats.stats import BrokerStats
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.tables.topic_config import TopicConfigManager
 from pocketmq.remoting.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
-from pocketmq.runtime.clock import Clock
-from pocketmq.runtime.timers import Timers
-from pocketmq.runtime.turn import Turn
 from pocketmq.store.format.layout import QUEUE_OFFSET_POSITION, RECORD_SIZE_MIN
 from pocketmq.store.format.message import Arrival, GetResult, GetStatus
 from pocketmq.store.format.multi_dispatch import LMQ_PREFIX
 from pocketmq.store.format.properties import decode_properties
 from pocketmq.store.format.record import BadRecordError, decode_record, encode_record, record_size, topic_part
-from pocketmq.store.message_store import MessageStore
 
 _TURNS_MAX: Final = 10_000
 """Groups whose turn among the queues is remembered; one that is forgotten begins at the first."""
@@ -99,26 +94,24 @@ class PopMessageService:
     """All of it belongs to the loop."""
 
     def __init__(
-        self, config: BrokerConfig, store: MessageStore, putter: MessagePutter, offsets: ConsumerOffsetManager,
-        topics: TopicConfigManager, stats: BrokerStats, orders: ConsumerOrderInfoManager, revive: PopReviveService,
-        timers: Timers, turn: Turn, clock: Clock, store_host: bytes, steps: ClockSteps,
+        self, context: Context, putter: MessagePutter, offsets: ConsumerOffsetManager, topics: TopicConfigManager,
+        stats: BrokerStats, orders: ConsumerOrderInfoManager, revive: PopReviveService,
     ) -> None:  # fmt: skip
-        self._config = config
-        self._store = store
+        self._config = config = context.config
+        self._store = context.store
         self._putter = putter
         self._offsets = offsets
         self._topics = topics
         self._stats = stats
         self._orders = orders
         self._revive = revive
-        self.polling = PopLongPollingService(timers, HoldLimits(*config.hold_limits))
-        self.notifications = NotificationLongPollingService(timers, HoldLimits(*config.hold_limits))
-        self._turn = turn
-        orders.on_free = self.look_at
-        orders.shift_since_ms = steps.shift_since_ms
-        self._steps = steps
-        self._clock = clock
-        self._store_host = store_host
+        self.polling = PopLongPollingService(context.timers, HoldLimits(*config.hold_limits))
+        self.notifications = NotificationLongPollingService(context.timers, HoldLimits(*config.hold_limits))
+        self._turn = context.turn
+        self._steps = context.steps
+        self._clock = context.clock
+        self._store_host = context.store_host
+        orders.freed.subscribe(self.look_at)
         self._counter = 0
         self._turns: dict[tuple[str, str], int] = {}
 

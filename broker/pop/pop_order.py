@@ -4,15 +4,14 @@ Of a queue that is popped in order nobody gets more as long as something of it i
 pop with the attempt id of the one before it is the same one, tried again: it gets the same messages.
 """
 
-from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any, Final
 
 import msgspec
 
+from pocketmq.broker.context import Context
 from pocketmq.broker.tables.config_manager import ConfigManager
-from pocketmq.runtime.clock import Clock
-from pocketmq.runtime.timers import Timers
+from pocketmq.runtime.event import Event
 from pocketmq.store.disk.config_file import ConfigFile
 
 _KEPT_MS: Final = 24 * 3_600_000
@@ -52,15 +51,14 @@ class OrderInfo(msgspec.Struct, rename={"pop_time_ms": "popTime", "invisible_tim
 class ConsumerOrderInfoManager(ConfigManager):
     """By `topic@group`, then queue id."""
 
-    def __init__(self, file: ConfigFile, clock: Clock, timers: Timers) -> None:
-        super().__init__(file, clock)
-        self._timers = timers
+    def __init__(self, context: Context, file: ConfigFile) -> None:
+        super().__init__(file, context.clock)
+        self._timers = context.timers
+        self._steps = context.steps
         self.table: dict[str, dict[int, OrderInfo]] = {}
         self._is_dirty = False
-        self.on_free: Callable[[str, int], None] = lambda topic, queue_id: None
-        """Called when the messages of a queue may be popped again."""
-        self.shift_since_ms: Callable[[int], int] = lambda calendar_ms: 0
-        """How far the calendar was set since it showed a time (`ClockSteps`). Times in the table are those of the pop."""
+        self.freed: Event[[str, int]] = Event()
+        """The messages of a queue (topic, queue id) may be popped again."""
 
     def is_blocked(self, topic: str, group: str, queue_id: int, attempt_id: str | None, now_ms: int) -> bool:
         """Whether somebody has messages of the queue, other than by this attempt."""
@@ -70,7 +68,8 @@ class ConsumerOrderInfoManager(ConfigManager):
         return now_ms < self._blocked_to_ms(info)
 
     def _blocked_to_ms(self, info: OrderInfo) -> int:
-        return info.blocked_to_ms() + self.shift_since_ms(info.pop_time_ms)
+        # Times in the table are those that the calendar showed at the pop.
+        return info.blocked_to_ms() + self._steps.shift_since_ms(info.pop_time_ms)
 
     def calendar_set(self) -> None:
         """The calendar was set: have the timers run that follow it anew."""
@@ -128,7 +127,7 @@ class ConsumerOrderInfoManager(ConfigManager):
 
     def _arm(self, topic: str, queue_id: int, info: OrderInfo) -> None:
         if info.open_offsets():
-            self._timers.at_ms(self._blocked_to_ms(info), lambda: self.on_free(topic, queue_id))
+            self._timers.at_ms(self._blocked_to_ms(info), lambda: self.freed(topic, queue_id))
 
     # --- the file ---------------------------------------------------------------------------------------------------
 

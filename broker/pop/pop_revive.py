@@ -15,7 +15,8 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
-from pocketmq.broker.delay.clock_steps import ClockSteps
+from pocketmq.broker.context import Context
+from pocketmq.broker.names import REVIVE_TOPIC_PREFIX
 from pocketmq.broker.pop.pop_record import (
     FIRST_POP_TIME,
     REVIVE_GROUP,
@@ -30,13 +31,11 @@ from pocketmq.broker.tables.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.tables.topic_config import TopicConfigManager
 from pocketmq.broker.timer.timer_service import TimerMessageService
 from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.runtime.timers import Timer, Timers
-from pocketmq.runtime.turn import Turn
+from pocketmq.runtime.timers import Timer
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_STRUCT, HOLE_TAGS_CODE
 from pocketmq.store.format.message import Arrival
 from pocketmq.store.format.properties import TAGS, decode_properties
 from pocketmq.store.format.record import decode_record
-from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger("broker")
 
@@ -70,25 +69,25 @@ class PopReviveService:
     """All of it belongs to the loop."""
 
     def __init__(
-        self, store: MessageStore, putter: MessagePutter, offsets: ConsumerOffsetManager, topics: TopicConfigManager,
-        groups: SubscriptionGroupManager, timer_messages: TimerMessageService, timers: Timers, turn: Turn, *,
-        revive_topic: str, queue_nums: int, store_host: bytes, with_retry_v2: bool, steps: ClockSteps,
+        self, context: Context, putter: MessagePutter, offsets: ConsumerOffsetManager, topics: TopicConfigManager,
+        groups: SubscriptionGroupManager, timer_messages: TimerMessageService,
     ) -> None:  # fmt: skip
-        self._store = store
+        config = context.config
+        self._store = context.store
         self._putter = putter
         self._offsets = offsets
         self._topics = topics
         self._groups = groups
         self._timer_messages = timer_messages
-        self._timers = timers
-        self._clock = timers.clock
-        self._turn = turn
-        self.topic = revive_topic
-        self._queue_nums = queue_nums
-        self._store_host = store_host
-        self._with_retry_v2 = with_retry_v2
+        self._timers = context.timers
+        self._clock = context.clock
+        self._turn = context.turn
+        self._steps = context.steps
+        self._store_host = context.store_host
+        self.topic = REVIVE_TOPIC_PREFIX + config.broker_cluster_name
+        self._queue_nums = config.revive_queue_num
+        self._with_retry_v2 = config.enable_retry_topic_v2
         self._queues: dict[int, _ReviveQueue] = {}
-        self._steps = steps
         # Heap: revive time, queue id, queue offset of the check point. Times are on the steady clock.
         self._due: list[tuple[int, int, int]] = []
         self._timer: Timer | None = None

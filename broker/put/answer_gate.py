@@ -10,10 +10,10 @@ An answer may promise that
 A condition on records, such as replication, is added in `_recorded`: an `OffsetWait` that is told how far it has come.
 """
 
-import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 
+from pocketmq.broker.context import Context
 from pocketmq.broker.names import WAIT
 from pocketmq.broker.put.offset_wait import OffsetWait
 from pocketmq.broker.registration.route_barrier import RouteBarrier
@@ -22,8 +22,6 @@ from pocketmq.remoting.command import Response
 from pocketmq.remoting.dispatch import Deferred
 from pocketmq.remoting.durable import when_done, when_written
 from pocketmq.runtime.table_writer import Written
-from pocketmq.runtime.timers import Timers
-from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger("broker")
 
@@ -37,15 +35,15 @@ def waits_for_store(properties: Mapping[str, str]) -> bool:
 class AnswerGate:
     """Holds answers back. `is_open`: no answer to a send has to wait, whatever its topic; sends check it first."""
 
-    def __init__(self, store: MessageStore, routes: RouteBarrier, timers: Timers, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, context: Context, routes: RouteBarrier) -> None:
         self._routes = routes
-        self._loop = loop
-        config = store.config
+        self._loop = context.loop
+        config = context.store.config
         self._is_sync_master = config.broker_role == "SYNC_MASTER"
         self._synced: OffsetWait | None = None
         if config.flush_disk_type == "SYNC_FLUSH":
-            self._synced = OffsetWait(timers, config.sync_flush_timeout / 1000, ResponseCode.FLUSH_DISK_TIMEOUT)
-            store.on_flushed = self._on_flushed
+            self._synced = OffsetWait(context.timers, config.sync_flush_timeout / 1000, ResponseCode.FLUSH_DISK_TIMEOUT)
+            context.store.on_flushed = self._on_flushed
         self._has_record_conditions = self._is_sync_master or self._synced is not None
         self.is_open = False
         self._routes_changed()

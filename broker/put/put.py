@@ -13,7 +13,7 @@ a zero byte is refused, with its key; 4.9.4 takes it.
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.context import Context
 from pocketmq.broker.names import POP_CK, WAIT
 from pocketmq.broker.put.delivery_time import DELAYING_PROPERTIES, TIMER_PROPERTIES, DeliveryTimes
 from pocketmq.broker.put.message_id import message_id_template
@@ -21,11 +21,9 @@ from pocketmq.broker.tables.creation_rate import QueuePace
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.runtime.event import Event
-from pocketmq.runtime.timers import Timers
 from pocketmq.store.format.message import SCHEDULE_TOPIC, TRANSACTION_UNQUEUED_FLAG, Message, PutResult, PutStatus
 from pocketmq.store.format.multi_dispatch import INNER_MULTI_QUEUE_OFFSET
 from pocketmq.store.format.properties import CRC32, DELAY, REAL_QID, REAL_TOPIC, ZERO, decode_properties, encode_properties
-from pocketmq.store.message_store import MessageStore
 
 CLUSTER: Final = "CLUSTER"
 STALE_IN_COPIES: Final = (CRC32, INNER_MULTI_QUEUE_OFFSET)
@@ -99,14 +97,8 @@ class StoredProperties:
 class MessagePutter:
     """Puts the messages of clients, as they are or in their delayed form."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        store_host: bytes,
-        timers: Timers,
-        times: DeliveryTimes,
-    ) -> None:
+    def __init__(self, context: Context, times: DeliveryTimes) -> None:
+        config, store = context.config, context.store
         self._times = times
         self._config = config
         self._store = store
@@ -115,9 +107,9 @@ class MessagePutter:
         self._requested_offset = 0
         self.put_failed: Event[[]] = Event()
         """The store refused a message."""
-        self.message_id: Callable[[int], str] = message_id_template(store_host)
+        self.message_id: Callable[[int], str] = message_id_template(context.store_host)
         self.stored_properties = StoredProperties(config.broker_cluster_name)
-        self.queue_pace = QueuePace(timers.clock)
+        self.queue_pace = QueuePace(context.clock)
         self._is_sync_flush = store.config.flush_disk_type == "SYNC_FLUSH"
 
     def put(self, message: Message) -> PutResult:

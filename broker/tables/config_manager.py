@@ -30,11 +30,11 @@ S = TypeVar("S", bound=msgspec.Struct)
 class ConfigManager(ABC):
     """Base of the persisted tables."""
 
-    def __init__(self, file: ConfigFile, clock: Clock) -> None:
+    def __init__(self, file: ConfigFile, clock: Clock, writer: TableWriter | None = None) -> None:
         self.file = file
         self.clock = clock
         self.data_version = DataVersion(0, clock.message_time_ms())
-        self.writer: TableWriter | None = None
+        self.writer = writer
         """Writes the file in the background after `changed`; None: `changed` writes it at once."""
         self._failed_count = 0
         self._next_log_s = float("-inf")
@@ -137,9 +137,12 @@ class RowsManager(ConfigManager, Generic[S]):
 
     TABLE_KEY: ClassVar[str]
 
-    def __init__(self, file: ConfigFile, clock: Clock, declared: type[S], problem_of: Callable[[str], str | None]) -> None:
+    def __init__(
+        self, file: ConfigFile, clock: Clock, declared: type[S], problem_of: Callable[[str], str | None],
+        writer: TableWriter | None = None,
+    ) -> None:  # fmt: skip
         """`problem_of` returns what is wrong with a row's name, or None."""
-        super().__init__(file, clock)
+        super().__init__(file, clock, writer)
         self.table: CarryingTable[S] = CarryingTable(declared, problem_of)
         self._rows = RowsWriter(file, self.TABLE_KEY, self.table.plain)
         self.taken_back: Event[[list[str]]] = Event()

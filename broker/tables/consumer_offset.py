@@ -32,10 +32,14 @@ OWN_GROUPS: Final = frozenset(("CID_RMQ_SYS_TRANS", "CID_RMQ_SYS_REVIVE_GROUP"))
 class ConsumerOffsetManager(ConfigManager):
     """Consumer offsets by `topic@group`, then queue id."""
 
-    def __init__(self, file: ConfigFile, clock: Clock, *, with_lmq: bool = False, count_max: int = 500_000) -> None:
+    def __init__(
+        self, file: ConfigFile, clock: Clock, *, with_lmq: bool = False, count_max: int = 500_000,
+        log_end: Callable[[], int] = lambda: 0, flushed_offset: Callable[[], int] = lambda: 0,
+    ) -> None:  # fmt: skip
         """`with_lmq` (enableLmq): `file` is lmqConsumerOffset.json, where groups %LMQ%... have a table of their own.
 
-        `count_max` (maxConsumerOffsets) limits new offsets; those read from the file are always kept.
+        `count_max` (maxConsumerOffsets) limits new offsets; those read from the file are always kept. `log_end` and
+        `flushed_offset` return the ends of the log and of its synced part (physical offsets).
         """
         super().__init__(file, clock)
         self.table: dict[str, dict[int, int]] = {}
@@ -57,8 +61,8 @@ class ConsumerOffsetManager(ConfigManager):
         self._waits_for_sync = False
         # A snapshot, and the log offset that must be synced before it is written.
         self._unwritten: tuple[int, Callable[[], object]] | None = None
-        self.log_end: Callable[[], int] = lambda: 0
-        self.flushed_offset: Callable[[], int] = lambda: 0
+        self._log_end = log_end
+        self._flushed_offset = flushed_offset
 
     def commit_when_synced(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
         """As `commit`, for an offset that is valid only once the records put so far are synced."""
@@ -144,7 +148,7 @@ class ConsumerOffsetManager(ConfigManager):
 
     def persist(self) -> None:
         """Write the file, unless the state depends on records that are not synced."""
-        if not self._waits_for_sync or self.log_end() <= self.flushed_offset():
+        if not self._waits_for_sync or self._log_end() <= self._flushed_offset():
             if self._unwritten is not None:  # superseded: write all rows, since its own are not in the file
                 self._unwritten, self._is_taken = None, False
             super().persist()
@@ -152,9 +156,9 @@ class ConsumerOffsetManager(ConfigManager):
     def persist_in(self, executor: Executor) -> None:
         """Write the file from another thread if anything was committed since the last write."""
         if self._unwritten is None and self._changed:
-            end_offset = self.log_end() if self._waits_for_sync else 0
+            end_offset = self._log_end() if self._waits_for_sync else 0
             self._unwritten = end_offset, self.snapshot()
-        if self._unwritten is not None and self._unwritten[0] <= self.flushed_offset():
+        if self._unwritten is not None and self._unwritten[0] <= self._flushed_offset():
             executor.submit(self._try, self._unwritten[1])
             self._unwritten = None
 

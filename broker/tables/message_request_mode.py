@@ -7,6 +7,7 @@ import msgspec
 from pocketmq.broker.tables.config_manager import ConfigManager
 from pocketmq.remoting.pop_bodies import MessageRequestMode
 from pocketmq.runtime.clock import Clock
+from pocketmq.runtime.table_writer import TableWriter
 from pocketmq.store.disk.config_file import ConfigFile
 
 PULL, POP = "PULL", "POP"
@@ -16,8 +17,8 @@ MODES: Final = (PULL, POP)
 class MessageRequestModeManager(ConfigManager):
     """Table of topic -> group -> mode."""
 
-    def __init__(self, file: ConfigFile, clock: Clock) -> None:
-        super().__init__(file, clock)
+    def __init__(self, file: ConfigFile, clock: Clock, writer: TableWriter | None = None) -> None:
+        super().__init__(file, clock, writer)
         self.table: dict[str, dict[str, MessageRequestMode]] = {}
 
     def get(self, topic: str, group: str) -> MessageRequestMode | None:

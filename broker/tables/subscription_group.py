@@ -13,6 +13,7 @@ from pocketmq.broker.tables.creation_rate import CreationRate
 from pocketmq.broker.tables.limit_refusals import LimitRefusals
 from pocketmq.remoting.bodies import SubscriptionGroupConfig
 from pocketmq.runtime.clock import Clock
+from pocketmq.runtime.table_writer import TableWriter
 from pocketmq.store.disk.config_file import ConfigFile
 from pocketmq.store.format.message import folder_problem
 from pocketmq.store.format.multi_dispatch import LMQ_PREFIX
@@ -41,9 +42,12 @@ class SubscriptionGroupManager(RowsManager[SubscriptionGroupConfig]):
 
     TABLE_KEY = "subscriptionGroupTable"
 
-    def __init__(self, config: BrokerConfig, file: ConfigFile, clock: Clock, *, with_lmq: bool = False) -> None:
+    def __init__(
+        self, config: BrokerConfig, file: ConfigFile, clock: Clock, *, with_lmq: bool = False,
+        writer: TableWriter | None = None,
+    ) -> None:  # fmt: skip
         """`with_lmq` (enableLmq): each name %LMQ%... counts as a group without being in the table."""
-        super().__init__(file, clock, SubscriptionGroupConfig, group_problem)
+        super().__init__(file, clock, SubscriptionGroupConfig, group_problem, writer)
         self._config = config
         self._refusals = LimitRefusals(clock)
         per_second = config.max_group_creations_per_second

@@ -34,7 +34,7 @@ from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.runtime.clock import Clock
 from pocketmq.runtime.event import Event
-from pocketmq.runtime.table_writer import Written
+from pocketmq.runtime.table_writer import TableWriter, Written
 from pocketmq.store.disk.config_file import ConfigFile
 from pocketmq.store.format.message import SCHEDULE_TOPIC, folder_problem
 from pocketmq.store.format.multi_dispatch import LMQ_PREFIX
@@ -83,9 +83,12 @@ class TopicConfigManager(RowsManager[TopicConfig]):
 
     TABLE_KEY = "topicConfigTable"
 
-    def __init__(self, config: BrokerConfig, file: ConfigFile, clock: Clock, *, with_lmq: bool = False) -> None:
+    def __init__(
+        self, config: BrokerConfig, file: ConfigFile, clock: Clock, *, with_lmq: bool = False,
+        writer: TableWriter | None = None,
+    ) -> None:  # fmt: skip
         """`with_lmq` (enableLmq): each name %LMQ%... counts as a topic of one queue without being in the table."""
-        super().__init__(file, clock, TopicConfig, folder_problem)
+        super().__init__(file, clock, TopicConfig, folder_problem, writer)
         self._config = config
         self.get: Callable[[str], TopicConfig | None] = self._get_with_lmq if with_lmq else self.table.get
         """Returns the topic's config, or None."""

@@ -12,15 +12,12 @@ from typing import Final
 
 import numpy as np
 
-from pocketmq.broker.delay.clock_steps import ClockSteps
+from pocketmq.broker.context import Context
 from pocketmq.broker.timer.due_queue import DueQueue
 from pocketmq.broker.timer.timer_record import carried_copy, read_timer_record
 from pocketmq.broker.timer.wheel_loader import WheelLoader
-from pocketmq.runtime.timers import Timers
-from pocketmq.runtime.turn import Turn
 from pocketmq.store.format.message import PutStatus
 from pocketmq.store.format.record import decode_record
-from pocketmq.store.message_store import MessageStore
 from pocketmq.store.timer.timer_store import TimerStore
 
 log = logging.getLogger("broker")
@@ -33,27 +30,18 @@ class CopyForward:
     """`refusal` says why no timer message can be taken now, or is None. What is before `carried_to` has its copy."""
 
     def __init__(
-        self,
-        store: MessageStore,
-        timer_store: TimerStore,
-        near: DueQueue,
-        loader: WheelLoader,
-        steps: ClockSteps,
-        timers: Timers,
-        turn: Turn,
-        precision_ms: int,
-        expect: Callable[[int], None],
+        self, context: Context, timer_store: TimerStore, near: DueQueue, loader: WheelLoader, expect: Callable[[int], None]
     ) -> None:
         """`expect` is told of TIMER_OUT_MS of each copy before it is put."""
         self.refusal: str | None = None
-        self._store = store
+        self._store = context.store
         self._timer_store = timer_store
         self._near = near
         self._loader = loader
-        self._steps = steps
-        self._timers = timers
-        self._turn = turn
-        self._precision_ms = precision_ms
+        self._steps = context.steps
+        self._timers = context.timers
+        self._turn = context.turn
+        self._precision_ms = context.store.config.timer_precision_ms
         self._expect = expect
         # Everything that was pending before that physical offset is copied, up to the end of the last copy.
         self.carried_to = self._copies_end = 0
@@ -61,7 +49,7 @@ class CopyForward:
         self._waiting: list[int] = []
         self._is_copying = False
         # An earlier process may have copied something, and left the file. Of such records, their messages' first ones.
-        self._strange_to = store.max_physical_offset
+        self._strange_to = context.store.max_physical_offset
         self._copied: set[int] = set()
 
     def may_remove(self, end_offset: int) -> bool:

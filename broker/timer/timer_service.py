@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, Future
 from typing import Final
 
-from pocketmq.broker.delay.clock_steps import ClockSteps
+from pocketmq.broker.context import Context
 from pocketmq.broker.delay.delayed_copy import due_copy
 from pocketmq.broker.names import TIMER_TOPIC
 from pocketmq.broker.timer.copy_forward import CopyForward
@@ -29,11 +29,9 @@ from pocketmq.broker.timer.timer_enqueue import ENTER_EVERY_MS, Progress, TimerE
 from pocketmq.broker.timer.timer_record import read_timer_record
 from pocketmq.broker.timer.wheel_loader import WheelLoader
 from pocketmq.runtime.event import Event
-from pocketmq.runtime.timers import Timer, Timers
-from pocketmq.runtime.turn import Turn
+from pocketmq.runtime.timers import Timer
 from pocketmq.store.format.message import Arrival, PutResult, PutStatus
 from pocketmq.store.format.record import BadRecordError
-from pocketmq.store.message_store import MessageStore
 from pocketmq.store.timer.timer_checkpoint import TimerState
 from pocketmq.store.timer.timer_store import TimerStore
 
@@ -68,28 +66,23 @@ def roll_window_slots(asked_slots: int, precision_ms: int) -> int:
 class TimerMessageService:
     """All of it belongs to the loop; only the mark's way to the disk is another thread's."""
 
-    def __init__(
-        self, store: MessageStore, timer_store: TimerStore, steps: ClockSteps, timers: Timers, turn: Turn, *,
-        precision_ms: int = 1000, stop_enter: bool = False, stop_deliver: bool = False,
-    ) -> None:  # fmt: skip
-        """`stop_enter` and `stop_deliver` are timerStopEnqueue and timerStopDequeue."""
+    def __init__(self, context: Context, timer_store: TimerStore) -> None:
+        store, config = context.store, context.store.config
         self._store = store
         self._timer_store = timer_store
-        self._steps = steps
-        self._timers = timers
-        self._clock = timers.clock
-        self._turn = turn
-        self._precision_ms = precision_ms
-        self._stop_enter = stop_enter
-        self._stop_deliver = stop_deliver
+        self._steps = steps = context.steps
+        self._timers = context.timers
+        self._clock = context.clock
+        self._turn = context.turn
+        self._precision_ms = precision_ms = config.timer_precision_ms
+        self._stop_enter = config.timer_stop_enqueue
+        self._stop_deliver = config.timer_stop_dequeue
         self._near = DueQueue()
         reader = TimerReader(store, precision_ms)
         self.know = reader.know
         self._loader = WheelLoader(timer_store, self._near, steps, reader, precision_ms)
         self._entry = TimerEnqueue(store, timer_store, self._loader, reader, self._clock)
-        self._carry = CopyForward(
-            store, timer_store, self._near, self._loader, steps, timers, turn, precision_ms, self._entry.expect
-        )
+        self._carry = CopyForward(context, timer_store, self._near, self._loader, self._entry.expect)
         self._list = PendingTimers(timer_store, self._near, self._loader, reader, self._clock, self._begin_offset)
         # What is before this due time and physical offset, and not in the heap, is delivered. It never goes back.
         self._done = (0, 0)

@@ -13,6 +13,7 @@ asked: there the second commit is known and not delivered again, as long as this
 import logging
 from typing import Final
 
+from pocketmq.broker.context import Context
 from pocketmq.broker.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from pocketmq.broker.put.put import MessagePutter
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
@@ -20,10 +21,8 @@ from pocketmq.broker.transaction.transaction_check import TransactionCheck
 from pocketmq.broker.transaction.transaction_half import HalfMessage, as_half
 from pocketmq.broker.transaction.transaction_op import TransactionProgress, op_body, op_message
 from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.runtime.clock import Clock
 from pocketmq.store.format.layout import HOLE_TAGS_CODE
 from pocketmq.store.format.message import Message, PutResult
-from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger("broker")
 
@@ -40,23 +39,16 @@ class TransactionalMessageService:
     """All of it belongs to the loop."""
 
     def __init__(
-        self,
-        store: MessageStore,
-        putter: MessagePutter,
-        offsets: ConsumerOffsetManager,
-        progress: TransactionProgress,
+        self, context: Context, putter: MessagePutter, offsets: ConsumerOffsetManager, progress: TransactionProgress,
         check: TransactionCheck,
-        *,
-        store_host: bytes,
-        clock: Clock,
-    ) -> None:
-        self._store = store
+    ) -> None:  # fmt: skip
+        self._store = context.store
         self._putter = putter
         self._offsets = offsets
         self._progress = progress
         self._check = check
-        self._store_host = store_host
-        self._clock = clock
+        self._store_host = context.store_host
+        self._clock = context.clock
         self._committed: dict[int, None] = {}  # first offsets, oldest first
         self._prepared: dict[int, tuple[Message, PutResult]] = {}  # by physical offset, oldest first
         self._ended: list[int] = []  # queue offsets of the half messages that this turn ended

@@ -19,8 +19,7 @@ import logging
 from typing import Final
 
 from pocketmq.broker.clients.client_registry import ClientRegistry
-from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.delay.clock_steps import ClockSteps
+from pocketmq.broker.context import Context
 from pocketmq.broker.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from pocketmq.broker.put.message_id import encode_message_id
 from pocketmq.broker.put.put import MessagePutter
@@ -30,10 +29,8 @@ from pocketmq.broker.transaction.transaction_op import HalfPlace, TransactionPro
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.transaction import CheckTransactionStateRequestHeader
-from pocketmq.runtime.timers import Timer, Timers
-from pocketmq.runtime.turn import Turn
+from pocketmq.runtime.timers import Timer
 from pocketmq.store.format.layout import HOLE_TAGS_CODE
-from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger("broker")
 
@@ -51,29 +48,20 @@ class TransactionCheck:
     """The head of the half queue and its timer."""
 
     def __init__(
-        self,
-        store: MessageStore,
-        putter: MessagePutter,
-        progress: TransactionProgress,
-        topics: TopicConfigManager,
+        self, context: Context, putter: MessagePutter, progress: TransactionProgress, topics: TopicConfigManager,
         clients: ClientRegistry,
-        config: BrokerConfig,
-        store_host: bytes,
-        steps: ClockSteps,
-        timers: Timers,
-        turn: Turn,
-    ) -> None:
-        self._store = store
+    ) -> None:  # fmt: skip
+        self._store = context.store
         self._putter = putter
         self._progress = progress
         self._topics = topics
         self._clients = clients
-        self._config = config
-        self._store_host = store_host
-        self._steps = steps
-        self._timers = timers
-        self._clock = timers.clock
-        self._turn = turn
+        self._config = context.config
+        self._store_host = context.store_host
+        self._steps = context.steps
+        self._timers = context.timers
+        self._clock = context.clock
+        self._turn = context.turn
         self._timer: Timer | None = None
         self._is_running = False
         self._is_far = False  # whether the timer's head is due later than a fresh half message could be

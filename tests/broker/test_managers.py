@@ -40,8 +40,8 @@ def groups(disk: MemoryDisk | None = None, **values: Any) -> SubscriptionGroupMa
     return manager
 
 
-def offsets(disk: MemoryDisk | None = None) -> ConsumerOffsetManager:
-    manager = ConsumerOffsetManager(file(disk or MemoryDisk(), "consumerOffset"), VirtualClock())
+def offsets(disk: MemoryDisk | None = None, **how: Any) -> ConsumerOffsetManager:
+    manager = ConsumerOffsetManager(file(disk or MemoryDisk(), "consumerOffset"), VirtualClock(), **how)
     manager.load()
     return manager
 
@@ -303,9 +303,8 @@ def test_files_written_by_apache_are_read(tmp_path: Path) -> None:
 
 def test_rows_that_wait_for_the_log_are_written_in_their_snapshot_state() -> None:
     disk = MemoryDisk()
-    manager = offsets(disk)
     end = flushed = 100
-    manager.log_end, manager.flushed_offset = lambda: end, lambda: flushed
+    manager = offsets(disk, log_end=lambda: end, flushed_offset=lambda: flushed)
     path = "/store/config/consumerOffset.json"
     manager.commit("g", "T", 0, 1)
     manager.commit_when_synced("popper", "T", 0, 1)
@@ -324,9 +323,8 @@ def test_rows_that_wait_for_the_log_are_written_in_their_snapshot_state() -> Non
 
 def test_pending_snapshot_is_included_in_the_next_write() -> None:
     disk = MemoryDisk()
-    manager = offsets(disk)
     flushed = 100
-    manager.log_end, manager.flushed_offset = lambda: 100, lambda: flushed
+    manager = offsets(disk, log_end=lambda: 100, flushed_offset=lambda: flushed)
     manager.commit_when_synced("popper", "T", 0, 1)
     manager.commit("g", "T", 0, 1)
     flushed = 0

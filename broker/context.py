@@ -1,0 +1,29 @@
+"""The parts that almost every other part of a broker needs."""
+
+import asyncio
+from dataclasses import dataclass
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.delay.clock_steps import ClockSteps
+from pocketmq.runtime.clock import Clock
+from pocketmq.runtime.timers import Timers
+from pocketmq.runtime.turn import Turn
+from pocketmq.store.message_store import MessageStore
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Passed to the constructors of parts, so that these name only what is particular to them.
+
+    The putter is not in it: it depends on the timer service, which is made from this context.
+    """
+
+    config: BrokerConfig
+    store: MessageStore
+    clock: Clock
+    timers: Timers
+    turn: Turn
+    loop: asyncio.AbstractEventLoop
+    steps: ClockSteps
+    store_host: bytes
+    """The advertised address as it is stored in records."""
