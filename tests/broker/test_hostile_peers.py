@@ -86,7 +86,7 @@ async def test_pull_with_an_unsendable_answer_does_not_harm_other_held_pulls(mor
             assert [record.body for record in records(answer.body)] == [b"body"]
 
 
-async def test_extra_code_field_does_not_change_the_relayed_request() -> None:
+async def test_header_with_a_second_code_field_closes_the_connection() -> None:
     asked: list[int] = []
     codes = (RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.RESET_CONSUMER_CLIENT_OFFSET)
     table = {code: Route(code, NoHeader, lambda _, request: asked.append(request.code) or Response()) for code in codes}
@@ -185,7 +185,7 @@ def test_operators_and_nesting_of_an_expression_are_limited(text: str) -> None:
         compile_expression(text, 10**6)
 
 
-def test_comments_keep_token_positions() -> None:
+def test_comments_are_skipped_outside_strings_only() -> None:
     wanted = compile_expression("a = /* = 2 '*/ 1 -- AND b = 'x\n AND b = '--/*' -- the end\n/**/")
     entries = "\x02a\x011\x02b\x01--/*\x02"
     assert wanted([entries, "\x02a\x011\x02b\x01x\x02"]) == [True, False]

@@ -63,7 +63,7 @@ def keys(manager):
     return set(manager.rules.accounts)
 
 
-def test_all_files_count(tmp_path):
+def test_rules_of_all_files_are_merged(tmp_path):
     home = acl_home(tmp_path, more=MORE_ACL)
     (home / "conf" / "acl" / "deep").mkdir()
     (home / "conf" / "acl" / "deep" / "x.yaml").write_text("globalWhiteRemoteAddresses: [127.0.0.1]\n")
@@ -75,7 +75,7 @@ def test_all_files_count(tmp_path):
     assert len(manager.versions()) == 3
 
 
-def test_permissions(tmp_path):
+def test_permissions_of_accounts_and_admins(tmp_path):
     rules = loaded(acl_home(tmp_path, more=MORE_ACL)).rules
     user, admin, more = (rules.accounts[key] for key in ("RocketMQ", "rocketmq2", "moreKeys"))
     for resource, perm, allowed in [
@@ -90,14 +90,14 @@ def test_permissions(tmp_path):
     assert admin.is_white("192.168.1.9") and not user.is_white("192.168.1.9")
 
 
-def test_an_admin_with_listed_resources_is_held_to_them(tmp_path):
+def test_admin_with_listed_resources_is_restricted_to_them(tmp_path):
     text = "accounts:\n- {accessKey: adminKey, secretKey: 12345678, admin: true, topicPerms: [a=PUB]}\n"
     admin = loaded(acl_home(tmp_path, text)).rules.accounts["adminKey"]
     assert admin.denied([("a", PUB)]) is None
     assert admin.denied([("b", PUB)]) == "b"
 
 
-def test_the_first_of_two_accounts_with_one_key_counts(tmp_path, caplog):
+def test_first_of_two_accounts_with_one_key_counts(tmp_path, caplog):
     more = "accounts:\n- {accessKey: RocketMQ, secretKey: 12345678, defaultTopicPerm: PUB}\n"
     account = loaded(acl_home(tmp_path, more=more)).rules.accounts["RocketMQ"]
     assert account.denied([("any", PUB)]) is None
@@ -120,7 +120,7 @@ def test_the_first_of_two_accounts_with_one_key_counts(tmp_path, caplog):
         ("globalWhiteRemoteAddresses: [x]\n", "remote address 'x'"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_named_and_no_secret_is(tmp_path, text, said):
+def test_invalid_file_is_refused_without_showing_secrets(tmp_path, text, said):
     with pytest.raises(AclError) as caught:
         loaded(acl_home(tmp_path, text))
     assert said in str(caught.value)
@@ -129,7 +129,7 @@ def test_what_is_wrong_is_named_and_no_secret_is(tmp_path, text, said):
     assert "secret:" not in str(caught.value)
 
 
-def test_without_a_file_nobody_is_known(tmp_path, caplog):
+def test_without_files_there_are_no_accounts(tmp_path, caplog):
     assert keys(loaded(tmp_path)) == set()
     assert "there are no accounts" in caplog.text
 
@@ -146,7 +146,7 @@ def test_changed_files_are_read_again(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "accounts: [\n", "accounts: [{accessKey: x}]\n"])
-def test_a_bad_file_leaves_the_rules_and_is_told_of_once(tmp_path, caplog, text):
+def test_invalid_file_keeps_the_rules_and_is_logged_once(tmp_path, caplog, text):
     home = acl_home(tmp_path)
     manager = loaded(home)
     rules = manager.rules
@@ -175,7 +175,7 @@ def test_a_new_account_is_written_as_apache_writes_it(tmp_path):
     assert keys(loaded(home)) == keys(manager)
 
 
-def test_an_account_is_changed_where_it_stands(tmp_path):
+def test_account_is_changed_in_its_own_file(tmp_path):
     home = acl_home(tmp_path, more=MORE_ACL)
     manager = loaded(home)
     change = {"accessKey": "moreKeys", "secretKey": "otherSecret", "admin": True, "groupPerms": ["g=SUB"]}
@@ -191,7 +191,7 @@ def test_an_account_is_changed_where_it_stands(tmp_path):
     assert manager.versions()[str(home / "conf" / "acl" / "more.yml")].counter == 2
 
 
-def test_what_somebody_edited_meanwhile_is_kept(tmp_path):
+def test_manual_edit_before_a_change_is_kept(tmp_path):
     home = acl_home(tmp_path)
     manager = loaded(home)
     acl_home(home, PLAIN_ACL.replace("rocketmq2", "rocketmq3"))
@@ -206,7 +206,7 @@ def test_what_somebody_edited_meanwhile_is_kept(tmp_path):
         {"whiteRemoteAddress": "300.1.1.1"},
     ],
 )  # fmt: skip
-def test_a_bad_change_changes_nothing(tmp_path, change):
+def test_invalid_change_is_refused_without_effect(tmp_path, change):
     home = acl_home(tmp_path)
     manager = loaded(home)
     with pytest.raises(AclError):
@@ -215,7 +215,7 @@ def test_a_bad_change_changes_nothing(tmp_path, change):
     assert keys(manager) == {"RocketMQ", "rocketmq2"}
 
 
-def test_the_white_list_of_a_file(tmp_path):
+def test_white_list_of_a_file_is_replaced(tmp_path):
     home = acl_home(tmp_path, more=MORE_ACL)
     manager = loaded(home)
     manager.update_global_white_addresses(["127.0.0.1"], None)
@@ -232,6 +232,6 @@ def test_the_white_list_of_a_file(tmp_path):
     assert outside.read_text() == "accounts: []\n"
 
 
-def test_what_is_not_there_cannot_be_deleted(tmp_path):
+def test_deleting_an_unknown_account_is_refused(tmp_path):
     with pytest.raises(AclError, match="nobodyAtAll"):
         loaded(acl_home(tmp_path)).delete_account("nobodyAtAll")

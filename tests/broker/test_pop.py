@@ -24,7 +24,7 @@ from tests.broker.running import SMALL, ask, until
 from tests.store.power_cut_disk import PowerCutDisk
 
 
-async def test_what_is_acknowledged_never_comes_again_and_the_rest_does_when_its_time_is_over() -> None:
+async def test_only_unacknowledged_messages_are_redelivered_after_the_invisible_time() -> None:
     async with popping() as path:
         await path.send("a", "b", "c", "d")
         assert sorted(await path.bodies()) == ["a", "b", "c", "d"]
@@ -41,7 +41,7 @@ async def test_what_is_acknowledged_never_comes_again_and_the_rest_does_when_its
         assert await path.bodies() == []
 
 
-async def test_a_message_that_comes_again_is_the_same_but_for_how_often_it_was_consumed() -> None:
+async def test_redelivered_message_differs_in_its_reconsume_times_only() -> None:
     async with popping() as path:
         await path.send("a", tags="tag")
         (first,) = records((await path.pop()).body)
@@ -57,7 +57,7 @@ async def test_a_message_that_comes_again_is_the_same_but_for_how_often_it_was_c
         assert properties == decode_properties(first.properties)
 
 
-async def test_a_longer_invisible_time_counts_from_when_it_was_asked_for() -> None:
+async def test_longer_invisible_time_counts_from_the_change() -> None:
     async with popping() as path:
         await path.send("a", "b")
         await path.bodies()
@@ -71,7 +71,7 @@ async def test_a_longer_invisible_time_counts_from_when_it_was_asked_for() -> No
         assert "a" in await path.bodies()
 
 
-async def test_a_shorter_one_brings_the_message_back_at_once() -> None:
+async def test_shorter_invisible_time_redelivers_the_message_earlier() -> None:
     async with popping() as path:
         await path.send("a")
         await path.bodies()
@@ -81,7 +81,7 @@ async def test_a_shorter_one_brings_the_message_back_at_once() -> None:
 
 
 @pytest.mark.parametrize("times_ms", [(INVISIBLE_MS,), (1,), (1000, 2 * INVISIBLE_MS, INVISIBLE_MS)])
-async def test_a_change_within_the_millisecond_of_the_pop_loses_nothing(times_ms: tuple[int, ...]) -> None:
+async def test_change_in_the_same_millisecond_as_the_pop_loses_nothing(times_ms: tuple[int, ...]) -> None:
     disk, clock = MemoryDisk(), VirtualClock()
     async with popping(disk, clock) as path:
         await path.send("a")
@@ -111,7 +111,7 @@ async def let_pass(path: Popper, ms: int) -> None:
 
 
 @pytest.mark.parametrize("step", STEPS)
-async def test_a_set_calendar_changes_no_invisible_time(step: int) -> None:
+async def test_calendar_step_changes_no_invisible_time(step: int) -> None:
     async with popping() as path:
         await path.send("a", "b", "c")
         assert sorted(await path.bodies()) == ["a", "b", "c"]
@@ -138,7 +138,7 @@ async def test_a_set_calendar_changes_no_invisible_time(step: int) -> None:
 
 
 @pytest.mark.parametrize("step", STEPS)
-async def test_a_set_calendar_changes_no_invisible_time_that_was_changed(step: int) -> None:
+async def test_calendar_step_changes_no_changed_invisible_time(step: int) -> None:
     async with popping() as path:
         await path.send("a")
         assert await path.bodies() == ["a"]
@@ -152,7 +152,7 @@ async def test_a_set_calendar_changes_no_invisible_time_that_was_changed(step: i
 
 
 @pytest.mark.parametrize("step", STEPS)
-async def test_a_set_calendar_changes_no_invisible_time_of_a_pop_in_order(step: int) -> None:
+async def test_calendar_step_changes_no_invisible_time_of_an_ordered_pop(step: int) -> None:
     async with popping() as path:
         await path.send("a", "b")
         assert await path.bodies(1, queue_id=0, order=True) == ["a"]
@@ -173,7 +173,7 @@ async def test_a_set_calendar_changes_no_invisible_time_of_a_pop_in_order(step: 
 
 
 @pytest.mark.parametrize("step", [3_600_000, -3_600_000])
-async def test_a_calendar_that_was_set_before_a_restart_keeps_no_popped_message_back(step: int) -> None:
+async def test_calendar_step_before_a_restart_delays_no_popped_message(step: int) -> None:
     disk, clock = MemoryDisk(), VirtualClock()
     async with popping(disk, clock) as path:
         await path.send("a", "b")
@@ -191,7 +191,7 @@ async def test_a_calendar_that_was_set_before_a_restart_keeps_no_popped_message_
 
 
 @pytest.mark.parametrize("is_cut", [False, True])
-async def test_a_broker_that_starts_knows_what_was_popped_and_what_was_acknowledged(is_cut: bool) -> None:
+async def test_pops_and_acks_survive_a_restart(is_cut: bool) -> None:
     disk, clock, store = PowerCutDisk(), VirtualClock(), {"flush_disk_type": "SYNC_FLUSH"}
     bodies = [f"m{number}" for number in range(50)]
     async with popping(disk, clock, store=store) as path:
@@ -216,7 +216,7 @@ async def test_a_broker_that_starts_knows_what_was_popped_and_what_was_acknowled
         assert expected <= set(again) and (is_cut or sorted(again) == sorted(expected))
 
 
-async def test_acks_of_many_messages_at_once() -> None:
+async def test_batch_ack_acknowledges_many_messages() -> None:
     async with popping() as path:
         await path.send(*"abcdef")
         await path.bodies(queue_id=0)
@@ -238,7 +238,7 @@ def _made_up_acks(size: int, start: int = 0) -> bytes:
     return msgspec.json.encode({"brokerName": "b", "acks": [row]})
 
 
-async def test_a_batch_ack_of_a_long_bit_map_costs_what_its_bytes_are_worth() -> None:
+async def test_batch_ack_time_is_linear_in_the_bit_map() -> None:
     async with popping() as path:
         await path.send("a")
 
@@ -252,7 +252,7 @@ async def test_a_batch_ack_of_a_long_bit_map_costs_what_its_bytes_are_worth() ->
         assert await spent(200_000) < 8 * await spent(50_000) + 0.02
 
 
-async def test_a_batch_ack_of_more_messages_than_a_pop_hands_out_stores_nothing() -> None:
+async def test_batch_ack_of_more_messages_than_a_pop_returns_stores_nothing() -> None:
     async with popping() as path:
         await path.send(*(str(number) for number in range(40)))
         end = path.broker.services.store.commit_log.max_offset
@@ -260,7 +260,7 @@ async def test_a_batch_ack_of_more_messages_than_a_pop_hands_out_stores_nothing(
         assert path.broker.services.store.commit_log.max_offset == end
 
 
-async def test_an_ack_makes_no_revive_queue() -> None:
+async def test_ack_with_unknown_revive_queue_creates_no_queue() -> None:
     async with popping() as path:
         await path.send("a")
         await path.bodies()
@@ -272,7 +272,7 @@ async def test_an_ack_makes_no_revive_queue() -> None:
         assert path.broker.services.store.queue(REVIVE_TOPIC, 8) is None
 
 
-async def test_where_the_store_refuses_midway_what_is_put_is_not_put_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_store_refusal_during_a_revive_causes_no_duplicate_puts(monkeypatch: pytest.MonkeyPatch) -> None:
     async with popping() as path:
         await path.send(*"abcd")
         await path.bodies()
@@ -292,7 +292,7 @@ async def test_where_the_store_refuses_midway_what_is_put_is_not_put_again(monke
         assert await path.bodies() == ["a", "b", "c", "d"]
 
 
-async def test_a_retry_topic_is_popped_like_another_and_feeds_itself_not_twice() -> None:
+async def test_retry_topic_can_be_popped_directly_without_feeding_itself() -> None:
     async with popping() as path:
         retry_topic = f"%RETRY%{GROUP}"
         header = SendMessageRequestHeader("p", retry_topic, "TBW102", 1, 0, 0, 1_700_000_000_000, 0, "", 0)
@@ -309,7 +309,7 @@ async def test_a_retry_topic_is_popped_like_another_and_feeds_itself_not_twice()
         assert (await waiting).code == ResponseCode.POLLING_TIMEOUT
 
 
-async def test_a_record_that_the_disk_lost_is_an_answer_and_nothing_is_taken() -> None:
+async def test_unreadable_record_is_answered_and_pops_nothing() -> None:
     async with popping() as path:
         await path.send("lost", "b")
         (file,) = path.broker.services.store.commit_log.mapped_files.files
@@ -322,7 +322,7 @@ async def test_a_record_that_the_disk_lost_is_an_answer_and_nothing_is_taken() -
 
 
 @pytest.mark.parametrize("with_v2", [False, True])
-async def test_groups_that_pop_by_turns_all_get_what_they_did_not_acknowledge(with_v2: bool) -> None:
+async def test_each_group_is_redelivered_its_unacknowledged_messages(with_v2: bool) -> None:
     async with popping(enable_retry_topic_v2=with_v2) as path:
         await path.send("a")
         others = [Popper(path.client, path.broker, path.clock, f"g{number}") for number in range(5)]
@@ -345,7 +345,7 @@ async def test_the_retry_topics_of_both_forms_are_popped() -> None:
             assert sorted(await path.bodies() + await path.bodies()) == ["a", "b", "c", "d"]
 
 
-async def test_only_what_a_group_subscribes_to_is_popped() -> None:
+async def test_pop_returns_subscribed_messages_only() -> None:
     async with popping() as path:
         await path.send("no", "no", tags="A")
         await path.send("yes", tags="B")
@@ -353,7 +353,7 @@ async def test_only_what_a_group_subscribes_to_is_popped() -> None:
         assert (await path.pop(exp="||", exp_type="TAG")).code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 
-async def test_a_new_group_may_begin_with_the_last_message() -> None:
+async def test_new_group_can_start_at_the_last_message() -> None:
     async with popping(init_pop_offset_by_check_msg_in_mem=False) as path:
         await path.send("a", "b", "c")
         assert await path.bodies(queue_id=0, init_mode=1) == ["c"]
@@ -362,7 +362,7 @@ async def test_a_new_group_may_begin_with_the_last_message() -> None:
         assert await path.bodies(queue_id=0, init_mode=1) == ["a", "b", "c"], "the first is still in memory"
 
 
-async def test_in_order_a_queue_gives_no_more_until_all_is_acknowledged_or_its_time_over() -> None:
+async def test_ordered_pop_blocks_the_queue_until_acks_or_timeout() -> None:
     async with popping() as path:
         await path.send("a", "b", "c")
         assert await path.bodies(2, queue_id=0, order=True, attempt_id="1") == ["a", "b"]
@@ -385,14 +385,14 @@ async def test_in_order_a_queue_gives_no_more_until_all_is_acknowledged_or_its_t
         ({"queue_id": 8}, ResponseCode.INVALID_PARAMETER),
     ],
 )
-async def test_what_cannot_be_is_refused(how: dict[str, int], code: int) -> None:
+async def test_invalid_pops_are_refused(how: dict[str, int], code: int) -> None:
     async with popping() as path:
         await path.send("a")
         assert (await path.pop(**how)).code == code
         assert (await path.pop()).code == 0
 
 
-async def test_acks_that_are_none() -> None:
+async def test_invalid_acks_are_refused() -> None:
     async with popping() as path:
         await path.send("a")
         await path.bodies()
@@ -410,7 +410,7 @@ async def test_acks_that_are_none() -> None:
         assert await path.bodies() == ["a"]
 
 
-async def test_progress_of_reviving_is_a_consumer_offset() -> None:
+async def test_revive_progress_is_a_consumer_offset() -> None:
     disk, clock = MemoryDisk(), VirtualClock()
     async with popping(disk, clock) as path:
         await path.send("a")
@@ -423,7 +423,7 @@ async def test_progress_of_reviving_is_a_consumer_offset() -> None:
         assert sorted(done)[-1] == 1 and [max(at + 1, 0) for at in done] == ends
 
 
-async def test_what_is_noted_about_pops_is_not_listed_among_delayed_messages() -> None:
+async def test_check_points_are_not_listed_as_delayed_messages() -> None:
     async with popping() as path:
         await path.send("a")
         await path.bodies()
@@ -433,7 +433,7 @@ async def test_what_is_noted_about_pops_is_not_listed_among_delayed_messages() -
             assert len(decode_body(DelayedMessages, answer.body).messages) == count
 
 
-async def test_without_timers_nothing_can_be_popped() -> None:
+async def test_pop_is_refused_without_the_timer_wheel() -> None:
     async with popping(store={**SMALL, "timer_wheel_enable": False}) as path:
         await path.send("a")
         answer = await path.pop()

@@ -10,7 +10,7 @@ from tests.broker.popping import GROUP, INVISIBLE_MS, TOPIC, popping, records
 from tests.broker.running import ask
 
 
-async def test_a_pop_waits_for_a_message_and_one_alone_gets_it() -> None:
+async def test_message_answers_exactly_one_waiting_pop() -> None:
     async with popping() as path:
         await path.send("old")
         await path.bodies()
@@ -29,7 +29,7 @@ async def test_a_pop_waits_for_a_message_and_one_alone_gets_it() -> None:
         assert [(await one).code for one in waiting[1:]] == [ResponseCode.POLLING_TIMEOUT] * 2
 
 
-async def test_a_waiting_pop_of_a_topic_that_goes_away_is_told() -> None:
+async def test_waiting_pop_of_a_deleted_topic_is_answered() -> None:
     async with popping() as path:
         await path.send("a")
         await path.bodies()
@@ -40,7 +40,7 @@ async def test_a_waiting_pop_of_a_topic_that_goes_away_is_told() -> None:
 
 
 @pytest.mark.parametrize("with_v2", [False, True])
-async def test_waiting_pops_get_what_others_did_not_acknowledge(with_v2: bool) -> None:
+async def test_waiting_pop_gets_redelivered_messages(with_v2: bool) -> None:
     async with popping(enable_retry_topic_v2=with_v2) as path:
         await path.send("a")
         await path.bodies()
@@ -50,7 +50,7 @@ async def test_waiting_pops_get_what_others_did_not_acknowledge(with_v2: bool) -
             assert [record.body for record in records((await waiting).body)] == [b"a"]
 
 
-async def test_a_pop_goes_on_turn_by_turn_behind_many_that_it_does_not_want() -> None:
+async def test_pop_continues_over_several_turns_behind_unwanted_messages() -> None:
     async with popping() as path:
         for _ in range(5):
             await path.send(*["no"] * 1000, tags="A")
@@ -60,7 +60,7 @@ async def test_a_pop_goes_on_turn_by_turn_behind_many_that_it_does_not_want() ->
         assert path.clock.monotonic() - began_s < 10, "not when its time was over"
 
 
-async def test_peeking_takes_nothing_and_notification_tells() -> None:
+async def test_peek_takes_nothing_and_notification_reports_messages() -> None:
     async with popping() as path:
         await path.send("a")
         peek = PeekMessageRequestHeader(GROUP, TOPIC, -1, 32)
@@ -78,7 +78,7 @@ async def test_peeking_takes_nothing_and_notification_tells() -> None:
         assert await path.bodies() == ["b"], "it was told of, not taken"
 
 
-async def test_a_message_is_told_to_the_newest_that_waits_at_its_queue_and_the_newest_at_any() -> None:
+async def test_message_answers_the_newest_notification_of_its_queue_and_of_any_queue() -> None:
     async with popping() as path:
         await path.send("old")
         await path.bodies()
@@ -92,7 +92,7 @@ async def test_a_message_is_told_to_the_newest_that_waits_at_its_queue_and_the_n
 
 
 @pytest.mark.parametrize(("queue_id", "has_message"), [(0, "true"), (1, "false")])
-async def test_whom_nobody_told_is_told_when_the_time_is_over_what_was_not_taken(queue_id: int, has_message: str) -> None:
+async def test_notification_reports_untaken_messages_at_its_deadline(queue_id: int, has_message: str) -> None:
     async with popping() as path:  # requests wait in real time
         await path.send("old")
         await path.bodies()
@@ -102,7 +102,7 @@ async def test_whom_nobody_told_is_told_when_the_time_is_over_what_was_not_taken
         assert (await older).ext["hasMsg"] == has_message
 
 
-async def test_nobody_is_told_of_what_a_waiting_pop_took_and_each_is_counted_by_itself() -> None:
+async def test_message_taken_by_a_waiting_pop_answers_no_notification() -> None:
     async with popping() as path:
         await path.send("old")
         await path.bodies()

@@ -12,7 +12,7 @@ from tests.broker.running import running_broker
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has such priorities")
 
 
-def test_the_log_says_whether_the_loop_alone_has_the_priority_or_what_to_do(tmp_path):
+def test_priority_of_the_loop_thread_is_logged(tmp_path):
     broker = processes.start_broker(tmp_path, "127.0.0.1:1", {"realTimePriority": "1"})
     try:
         threads = [int(name) for name in os.listdir(f"/proc/{broker.process.pid}/task")]
@@ -27,7 +27,7 @@ def test_the_log_says_whether_the_loop_alone_has_the_priority_or_what_to_do(tmp_
         assert "realTimePriority=1 is not granted (Operation not permitted)" in said and "CAP_SYS_NICE" in said
 
 
-async def test_where_it_is_not_granted_the_broker_starts_all_the_same(monkeypatch, caplog):
+async def test_broker_starts_without_the_right_to_raise_its_priority(monkeypatch, caplog):
     def refuse(*arguments: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 

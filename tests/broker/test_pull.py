@@ -24,26 +24,26 @@ def ext(answer):
     return tuple(int(answer.ext[name]) for name in ("suggestWhichBrokerId", "nextBeginOffset", "minOffset", "maxOffset"))
 
 
-async def test_messages_come_as_they_are_stored(path):
+async def test_pulled_messages_equal_the_stored_records(path):
     answer = path.pull()
     assert (answer.code, answer.remark, ext(answer)) == (0, "FOUND", (0, 5, 0, 5))
     assert records(answer.body) == path.stored()
     assert bodies(path.pull(1, max_msg_nums=2)) == [b"B", b"A"]
 
 
-async def test_lite_pull_is_the_same(path):
+async def test_lite_pull_answers_as_pull(path):
     answer = path.call(RequestCode.LITE_PULL_MESSAGE, pull_header(3, sys_flag=4 | 16))
     assert bodies(answer) == [b"B", b"A"]
 
 
 @pytest.mark.parametrize(("expression", "found"), [("A", 3), ("B", 2), ("A || B", 5), ("*", 5), (None, 5)])
-async def test_tags_filter(path, expression, found):
+async def test_pull_is_filtered_by_tags(path, expression, found):
     answer = path.pull(subscription=expression)
     assert len(bodies(answer)) == found
     assert ext(answer)[1] == 5
 
 
-async def test_what_is_filtered_out_is_stepped_over(path):
+async def test_filtered_messages_are_skipped(path):
     answer = path.pull(subscription="C")
     assert (answer.code, answer.remark) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE")
     assert ext(answer)[1] == 5
@@ -65,7 +65,7 @@ async def test_offsets_out_of_range_are_corrected(path, queue_id, queue_offset, 
     assert answer.body == b""
 
 
-async def test_a_pull_commits(path):
+async def test_pull_commits_its_offset(path):
     path.pull(3, sys_flag=4 | 1, commit_offset=3)
     assert path.services.offsets.query("cg", TOPIC, 0) == 3
     path.pull(4, sys_flag=4, commit_offset=4)
@@ -91,7 +91,7 @@ async def test_permissions(path):
     assert path.pull(topic="WriteOnly", consumer_group="other").code == ResponseCode.NO_PERMISSION
 
 
-async def test_unknown_topics_groups_and_queues(path):
+async def test_unknown_topics_groups_and_queues_are_refused(path):
     assert path.pull(topic="NoSuch").code == ResponseCode.TOPIC_NOT_EXIST
     for queue_id in (-1, 4):
         answer = path.pull(queue_id=queue_id)
@@ -100,7 +100,7 @@ async def test_unknown_topics_groups_and_queues(path):
     assert path.pull(consumer_group="nobody").code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
-async def test_an_expression_without_tags_cannot_be_parsed(path):
+async def test_expression_without_tags_is_refused(path):
     assert path.pull(subscription="||").code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 
@@ -112,7 +112,7 @@ def heartbeat(path, topic=TOPIC, expression="A", version=7, **fields):
     path.ask(RequestCode.HEART_BEAT, None, encode_body(HeartbeatData("c", [], [data])))
 
 
-async def test_a_pull_without_subscription_uses_the_heartbeat_s(path):
+async def test_pull_without_subscription_uses_that_of_the_heartbeat(path):
     assert path.pull(sys_flag=0).code == ResponseCode.SUBSCRIPTION_NOT_EXIST
     heartbeat(path, topic="Other")
     assert path.pull(sys_flag=0).code == ResponseCode.SUBSCRIPTION_NOT_EXIST
@@ -135,7 +135,7 @@ async def test_lite_pulls_can_be_forbidden(path):
     assert bodies(path.pull(3)) == [b"B", b"A"]
 
 
-async def test_a_moved_offset_is_told_to_those_who_watch(path):
+async def test_corrected_offset_stores_an_offset_moved_event(path):
     assert path.pull(9999).code == ResponseCode.PULL_OFFSET_MOVED
     (record,) = path.stored("OFFSET_MOVED_EVENT")
     assert record.body == (
@@ -148,7 +148,7 @@ async def test_a_moved_offset_is_told_to_those_who_watch(path):
     assert len(path.stored("OFFSET_MOVED_EVENT")) == 1
 
 
-async def test_a_moved_offset_is_answered_also_when_the_store_takes_nothing(path, monkeypatch):
+async def test_corrected_offset_is_answered_when_the_event_cannot_be_stored(path, monkeypatch):
     refused = PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
     monkeypatch.setattr(path.services.putter, "_put_message", lambda message: refused)
     assert ext(path.pull(9999)) == (0, 5, 0, 5)

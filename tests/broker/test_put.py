@@ -19,7 +19,7 @@ text = st.text(st.characters(blacklist_characters="\0\x01\x02", blacklist_catego
 
 
 @given(st.text(st.sampled_from("a=\x01\x02"), max_size=20))
-def test_the_quick_reading_equals_the_store_s(properties):
+def test_fast_property_parser_equals_the_store_s(properties):
     found, text = split_properties(properties)
     assert found == decode_properties(properties) == decode_properties(text)
     assert not is_odd(text, found)
@@ -27,7 +27,7 @@ def test_the_quick_reading_equals_the_store_s(properties):
 
 @pytest.mark.parametrize("entry", ["no separator", "\x01no name", "no value\x01", "two\x01three\x01parts", "a\x01twice", ""])
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_an_odd_string_is_stored_as_what_it_means(entry, place):
+def test_odd_property_string_is_stored_normalized(entry, place):
     entries = ["a\x01b", "c\x01d"]
     entries.insert(place, entry)
     given_text = "\x02".join(entries)
@@ -43,7 +43,7 @@ def test_an_odd_string_is_stored_as_what_it_means(entry, place):
 @pytest.mark.parametrize(
     "given_text", ["POP_CK\x01h\x02a\x01b\x02", "a\x01b\x02POP_CK\x01h", "POP_CK\x01h\x02odd\x02a\x01b"]
 )
-def test_the_handle_of_a_forwarded_message_is_left_out(given_text):
+def test_pop_ck_property_from_sender_is_dropped(given_text):
     properties, kept = split_properties(given_text)
     assert properties == decode_properties(kept) == {"a": "b"}
 
@@ -63,7 +63,7 @@ async def test_a_zero_byte_in_the_properties_is_refused_by_key(text_with_zero):
 
 
 @pytest.mark.parametrize("name", ["%LMQ%a\0b", "%RETRY%a/b", "%DLQ%" + "n" * 300, "a\0b", "t" * 128])
-async def test_a_topic_that_cannot_be_stored_is_refused(name):
+async def test_topic_invalid_as_folder_is_refused(name):
     path = DataPath()
     answer = path.call(RequestCode.SEND_MESSAGE_V2, send_header(topic=name), b"x")
     assert answer.code == ResponseCode.SYSTEM_ERROR and "The specified topic" in answer.remark
@@ -71,7 +71,7 @@ async def test_a_topic_that_cannot_be_stored_is_refused(name):
 
 
 @pytest.mark.parametrize("group", ["a\0b", "../up", "n" * 300])
-async def test_a_group_whose_retry_topic_could_not_be_stored_stops_nobody(group):
+async def test_group_with_an_unstorable_retry_topic_affects_no_other(group):
     path = DataPath()
     path.send()
     header = ConsumerSendMsgBackRequestHeader(0, group, -1)
@@ -86,7 +86,7 @@ async def test_a_group_whose_retry_topic_could_not_be_stored_stops_nobody(group)
     st.integers(0, 4),
     st.booleans(),
 )
-def test_stored_properties_have_cluster_and_no_wait(properties, wait, position, ends_with_separator):
+def test_stored_properties_have_cluster_but_not_wait(properties, wait, position, ends_with_separator):
     entries = list(properties.items())
     if wait is not None:
         entries.insert(position, ("WAIT", wait))
@@ -98,7 +98,7 @@ def test_stored_properties_have_cluster_and_no_wait(properties, wait, position, 
     assert not bytes_stored.endswith(b"\x02")
 
 
-def test_the_order_of_a_java_client_s_entries_stays():
+def test_property_order_of_the_java_client_is_kept():
     java = "KEYS\x01k\x02UNIQ_KEY\x01u\x02WAIT\x01true\x02TAGS\x01t"
     assert stored(java, split_properties(java)[0]) == b"KEYS\x01k\x02UNIQ_KEY\x01u\x02TAGS\x01t\x02CLUSTER\x01C"
     assert stored("", {}) == b"CLUSTER\x01C"
@@ -107,7 +107,7 @@ def test_the_order_of_a_java_client_s_entries_stays():
 @pytest.mark.parametrize(
     ("wait", "expected"), [(None, True), ("true", True), ("TRUE", True), ("false", False), ("x", False)]
 )
-def test_wait_is_read_as_java_reads_a_boolean(wait, expected):
+def test_wait_is_parsed_as_a_java_boolean(wait, expected):
     assert waits_for_store({} if wait is None else {"WAIT": wait}) is expected
 
 
@@ -131,7 +131,7 @@ class SyncedByHand(DataPath):
         await asyncio.sleep(0)
 
 
-async def test_an_answer_waits_for_its_sync_and_a_turn_asks_once():
+async def test_answers_wait_for_one_sync_per_turn():
     path = SyncedByHand()
     path.send_later()
     end_of_first = path.store.max_physical_offset
@@ -151,14 +151,14 @@ async def test_an_answer_waits_for_its_sync_and_a_turn_asks_once():
     assert answers[0].ext["queueOffset"] == "1"
 
 
-async def test_wait_false_does_not_wait():
+async def test_send_with_wait_false_does_not_wait_for_the_sync():
     path = SyncedByHand()
     path.send_later("WAIT\x01false")
     assert [answer.code for answer in path.channel.take()] == [0]
 
 
 @pytest.mark.parametrize(("ending", "answers_then"), [(TRANSACTION_COMMIT_TYPE, []), (TRANSACTION_ROLLBACK_TYPE, [0])])
-async def test_a_commit_that_somebody_waits_for_is_safe_when_it_is_answered(ending, answers_then):
+async def test_commit_with_answer_is_synced_before_the_answer(ending, answers_then):
     path = SyncedByHand()
     header = send_header("TRAN_MSG\x01true\x02PGROUP\x01pg\x02UNIQ_KEY\x01u", sys_flag=TRANSACTION_PREPARED_TYPE)
     path.ask(RequestCode.SEND_MESSAGE_V2, header, b"x")
@@ -172,7 +172,7 @@ async def test_a_commit_that_somebody_waits_for_is_safe_when_it_is_answered(endi
     assert [answer.code for answer in path.channel.take()] == [0][len(answers_then) :]
 
 
-async def test_a_sync_that_takes_too_long_is_told_with_the_ids():
+async def test_sync_timeout_is_answered_with_the_message_ids():
     path = SyncedByHand(sync_flush_timeout=20)
     path.send_later()
     path.send_later()
@@ -186,7 +186,7 @@ async def test_a_sync_that_takes_too_long_is_told_with_the_ids():
     assert path.channel.take() == []
 
 
-async def test_after_a_failed_sync_nobody_is_told_that_it_is_stored():
+async def test_after_a_failed_sync_no_send_is_acknowledged():
     path = SyncedByHand()
     path.send_later()
     path.turn()
@@ -196,7 +196,7 @@ async def test_after_a_failed_sync_nobody_is_told_that_it_is_stored():
     assert "bad disk" in answer.remark and answer.ext is None
 
 
-async def test_the_real_flush_thread_ends_the_waiting():
+async def test_flush_thread_completes_waiting_answers():
     path = DataPath(flush_disk_type="SYNC_FLUSH")
     path.store.start()
     for _ in range(3):
@@ -208,7 +208,7 @@ async def test_the_real_flush_thread_ends_the_waiting():
     path.store.shutdown()
 
 
-async def test_a_sync_master_without_slave_says_so_with_the_message_stored():
+async def test_sync_master_without_slave_answers_slave_not_available():
     path = DataPath(broker_role="SYNC_MASTER")
     answer = path.send(body=b"stored")
     assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
@@ -220,7 +220,7 @@ async def test_a_sync_master_without_slave_says_so_with_the_message_stored():
 # --- delay levels ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_delay_level_puts_the_message_aside():
+async def test_message_with_delay_level_is_stored_in_the_schedule_topic():
     path = DataPath()
     answer = path.send("DELAY\x013\x02TAGS\x01t\x02WAIT\x01true", queue_id=2)
     assert (answer.code, answer.ext["queueId"], answer.ext["queueOffset"]) == (0, "2", "0")
@@ -236,7 +236,7 @@ async def test_a_delay_level_puts_the_message_aside():
     }
 
 
-async def test_a_level_beyond_the_last_is_the_last():
+async def test_level_above_the_maximum_is_the_maximum():
     path = DataPath(message_delay_level="1s 5s")
     path.send("DELAY\x0199")
     (record,) = path.stored("SCHEDULE_TOPIC_XXXX", 1)
@@ -244,13 +244,13 @@ async def test_a_level_beyond_the_last_is_the_last():
 
 
 @pytest.mark.parametrize("level", ["0", "-1"])
-async def test_no_level_is_no_delay(level):
+async def test_level_0_means_no_delay(level):
     path = DataPath()
     assert path.send(f"DELAY\x01{level}").code == 0
     assert len(path.stored()) == 1
 
 
-async def test_a_level_that_is_no_number_is_refused():
+async def test_non_numeric_level_is_refused():
     answer = DataPath().send("DELAY\x01soon")
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "DELAY='soon'" in answer.remark

@@ -28,7 +28,7 @@ async def test_messages_are_found_by_key_and_by_unique_key(path):
     }
 
 
-async def test_what_is_not_found_is_told(path):
+async def test_unknown_key_is_answered_query_not_found(path):
     path.send("KEYS\x01k1")
     for answer in (find(path, "other"), find(path, "k1", end=1)):
         assert answer.code == ResponseCode.QUERY_NOT_FOUND
@@ -44,7 +44,7 @@ async def test_a_message_is_viewed_by_its_id(path):
         assert path.call(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(wrong)).code == ResponseCode.SYSTEM_ERROR
 
 
-async def test_locks_by_wire(path):
+async def test_queue_locks_by_requests(path):
     queues = [MessageQueue("b", queue_id, TOPIC) for queue_id in range(2)]
     body = encode_body(LockBatchBody("cg", "c1", queues))
     answer = path.call(RequestCode.LOCK_BATCH_MQ, None, body)
@@ -60,7 +60,7 @@ async def test_locks_by_wire(path):
     ("expression_type", "expression", "code"),
     [("TAG", "a||b", 0), (None, "*", 0), ("TAG", "||", 23)],
 )
-async def test_a_client_s_config_is_checked(path, expression_type, expression, code):
+async def test_check_client_config_validates_tags(path, expression_type, expression, code):
     subscription = {"topic": TOPIC, "subString": expression, "expressionType": expression_type}
     body = encode_body({"clientId": "c", "group": "cg", "subscriptionData": subscription})
     assert path.call(RequestCode.CHECK_CLIENT_CONFIG, None, body).code == code

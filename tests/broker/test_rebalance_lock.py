@@ -6,7 +6,7 @@ Q0, Q1 = MessageQueue("b", 0, "T"), MessageQueue("b", 1, "T")
 LIVE_MS = 60_000
 
 
-def test_a_queue_has_one_holder_a_group():
+def test_queue_has_one_holder_per_group():
     locks = RebalanceLock(SteppedClock(), LIVE_MS)
     assert locks.lock_batch("g", [Q0], "c1") == [Q0]
     assert locks.lock_batch("g", [Q0, Q1], "c2") == [Q1]
@@ -25,7 +25,7 @@ def test_only_the_holder_unlocks():
     assert locks.lock_batch("g", [Q0], "c2") == [Q0]
 
 
-def test_a_lock_lives_so_long_after_it_was_last_asked_for():
+def test_lock_expires_after_its_last_request():
     clock = SteppedClock()
     locks = RebalanceLock(clock, LIVE_MS)
     locks.lock_batch("g", [Q0], "c1")
@@ -38,7 +38,7 @@ def test_a_lock_lives_so_long_after_it_was_last_asked_for():
     assert locks.lock_batch("g", [Q0], "c2") == [Q0]
 
 
-def test_the_calendar_takes_no_lock_away():
+def test_calendar_step_expires_no_lock():
     clock = SteppedClock()
     locks = RebalanceLock(clock, LIVE_MS)
     locks.lock_batch("g", [Q0], "c1")
@@ -46,7 +46,7 @@ def test_the_calendar_takes_no_lock_away():
     assert locks.holder("g", Q0) == "c1"
 
 
-def test_expired_locks_are_forgotten():
+def test_expired_locks_are_removed():
     clock = SteppedClock()
     locks = RebalanceLock(clock, LIVE_MS)
     locks.lock_batch("g", [Q0], "c1")
@@ -59,7 +59,7 @@ def test_expired_locks_are_forgotten():
     assert list(locks._groups) == ["h"]
 
 
-def test_locks_have_a_limit_and_those_that_are_held_stay_held(caplog):
+def test_locks_are_limited_and_held_ones_stay(caplog):
     clock = SteppedClock()
     locks = RebalanceLock(clock, LIVE_MS, 3)
     assert locks.lock_batch("g", [Q0, Q1], "c1") == [Q0, Q1]

@@ -39,7 +39,7 @@ async def advance(path, ms):
     path.turn()
 
 
-async def test_a_timer_message_waits_in_its_topic_and_is_answered_from_there(path):
+async def test_timer_message_is_stored_in_the_timer_topic_and_answered_with_its_ids(path):
     answer = timer(path, 5000)
     (waiting,) = path.stored(TIMER_TOPIC)
     assert answer.code == 0
@@ -55,12 +55,12 @@ async def test_a_timer_message_waits_in_its_topic_and_is_answered_from_there(pat
 
 
 @pytest.mark.parametrize("properties", ["UNIQ_KEY\x01K\x02DELAY\x011", "UNIQ_KEY\x01K", "TIMER_DELAY_SEC\x015"])
-async def test_what_cannot_be_recalled_has_no_handle(path, properties):
+async def test_answer_without_recall_has_no_handle(path, properties):
     answer = path.send(properties)
     assert answer.code == 0 and "recallHandle" not in answer.ext
 
 
-async def test_a_level_counts_before_a_time(path):
+async def test_delay_level_takes_precedence_over_a_due_time(path):
     path.send("TIMER_DELAY_SEC\x015\x02DELAY\x011")
     (waiting,) = path.stored("SCHEDULE_TOPIC_XXXX")
     assert "TIMER_DELAY_SEC" not in decode_properties(waiting.properties)
@@ -77,7 +77,7 @@ async def test_a_batch_with_a_delay_is_refused(path, header, member_properties):
     assert path.stored() == []
 
 
-async def test_a_recalled_message_never_comes_and_the_others_do(path):
+async def test_recalled_message_is_not_delivered_but_others_are(path):
     handle = timer(path, 5000, "K1").ext["recallHandle"]
     timer(path, 5000, "K2")
     answer = recall(path, handle)
@@ -87,7 +87,7 @@ async def test_a_recalled_message_never_comes_and_the_others_do(path):
     assert path.stored() == [], "what cancels is not delivered itself"
 
 
-async def test_a_recall_within_the_second_of_delivery_is_in_time(path):
+async def test_recall_within_the_second_of_delivery_succeeds(path):
     path.clock.set_ms(1_700_000_000_000)
     handle = timer(path, 5900).ext["recallHandle"]
     await advance(path, 5899)
@@ -96,7 +96,7 @@ async def test_a_recall_within_the_second_of_delivery_is_in_time(path):
     assert path.stored(queue_id=2) == []
 
 
-async def test_a_clients_own_cancelling_message_works_as_a_recall_does(path):
+async def test_cancelling_message_sent_by_a_client_works_like_a_recall(path):
     at = str(path.clock.message_time_ms() + 5000)
     path.send(f"UNIQ_KEY\x01K1\x02TIMER_DELIVER_MS\x01{at}", queue_id=2)
     path.send(f"UNIQ_KEY\x01K2\x02TIMER_DELIVER_MS\x01{at}\x02TIMER_DEL_UNIQKEY\x01{TOPIC}+K1", queue_id=2)

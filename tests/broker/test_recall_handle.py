@@ -18,12 +18,12 @@ def test_a_handle_is_apaches_text_in_url_safe_base64():
 
 
 @pytest.mark.parametrize("raw", [b"v2 T b 1 k", b"v1 T b 1", b"v1 T  1 k", b"\xff" * 9, b""])
-def test_another_text_is_refused(raw):
+def test_modified_handle_is_refused(raw):
     with pytest.raises(ValueError, match="recall handle is invalid"):
         decode_recall_handle(base64.urlsafe_b64encode(raw).decode())
 
 
 @pytest.mark.parametrize("text", ["a", "not base64!", "djE"])
-def test_anything_else_is_refused(text):
+def test_arbitrary_text_is_refused_as_handle(text):
     with pytest.raises(ValueError, match="recall handle is invalid"):
         decode_recall_handle(text)

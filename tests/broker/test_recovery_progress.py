@@ -12,7 +12,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_long_recovery_is_logged_now_and_then_and_a_short_one_is_not(
+def test_long_recovery_is_logged_periodically_and_a_short_one_is_not(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = [100.0]

@@ -12,7 +12,7 @@ from pocketmq.remoting.codes import ResponseCode
 from tests.broker.running import connected, create_topic, route, running_broker, running_namesrv, until
 
 
-async def test_a_name_server_that_is_down_is_logged_once_and_found_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unreachable_name_server_is_logged_once_and_registered_again(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "broker")
     async with running_namesrv() as later:
         address = f"127.0.0.1:{later.port}"
@@ -29,7 +29,7 @@ async def test_a_name_server_that_is_down_is_logged_once_and_found_again(caplog:
             assert await route(client, later, "TBW102") is not None
 
 
-async def test_a_name_server_that_hangs_holds_up_nobody_but_once() -> None:
+async def test_hanging_name_server_delays_at_most_one_answer() -> None:
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(-1)
         writer.close()
@@ -48,7 +48,7 @@ async def test_a_name_server_that_hangs_holds_up_nobody_but_once() -> None:
     hanging.close()
 
 
-async def test_a_change_during_a_round_is_in_the_next() -> None:
+async def test_change_during_a_round_is_sent_in_the_next() -> None:
     async with running_namesrv() as ns, connected() as client, running_broker(ns) as broker:
         services: Registration = broker.services.registration
         first = services.register()
@@ -58,7 +58,7 @@ async def test_a_change_during_a_round_is_in_the_next() -> None:
         assert await route(client, ns, "T") is not None
 
 
-async def test_a_broker_without_write_permission_offers_none() -> None:
+async def test_broker_without_write_permission_registers_topics_without_it() -> None:
     async with running_namesrv() as ns, connected() as client, running_broker(ns, broker_permission=4) as broker:
         await create_topic(client, broker, "T")
         found = await route(client, ns, "T")
@@ -78,7 +78,7 @@ async def test_a_broker_is_registered_a_second_after_its_name_server_is_back(cap
         assert await route(client, ns, "TBW102") is not None
 
 
-async def test_a_broker_begins_to_register_though_no_name_server_was_there_at_its_start() -> None:
+async def test_broker_registers_when_a_name_server_appears_after_its_start() -> None:
     async with running_namesrv() as ns:
         await ns.stop()
         async with running_broker(f"127.0.0.1:{ns.port}"):
@@ -89,7 +89,7 @@ async def test_a_broker_begins_to_register_though_no_name_server_was_there_at_it
             assert time.monotonic() - back_s < 3
 
 
-async def test_a_name_server_that_is_down_is_asked_about_once_a_second_and_logged_once(
+async def test_unreachable_name_server_is_retried_once_a_second(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     asked = []
@@ -106,7 +106,7 @@ async def test_a_name_server_that_is_down_is_asked_about_once_a_second_and_logge
     assert caplog.text.count("cannot register") == 1
 
 
-async def test_a_second_broker_of_one_name_and_id_is_told_in_both_logs(caplog: pytest.LogCaptureFixture) -> None:
+async def test_second_broker_with_the_same_name_and_id_is_logged_by_both(caplog: pytest.LogCaptureFixture) -> None:
     async with running_namesrv() as ns, connected() as client, running_broker(ns) as first:
         async with running_broker(ns) as second:
             assert second.address != first.address
@@ -118,7 +118,7 @@ async def test_a_second_broker_of_one_name_and_id_is_told_in_both_logs(caplog: p
         assert found is not None, "the second does not unregister the first"
 
 
-async def test_a_second_broker_takes_the_name_over_when_the_first_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_second_broker_takes_over_the_name_when_the_first_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registration, "REFUSED_RETRY_S", 0.1)
     async with running_namesrv() as ns, connected() as client, running_broker(ns) as first, running_broker(ns) as second:
         await first.stop()

@@ -56,7 +56,7 @@ def ask_as(path: DataPath, language: str, code: int, header: Any) -> RemotingCom
 
 
 @pytest.mark.parametrize("tool", ["JAVA", "CPP"])
-async def test_each_consumer_gets_its_offsets_in_a_form_that_it_reads(path: DataPath, tool: str) -> None:
+async def test_each_consumer_gets_offsets_in_a_form_it_can_read(path: DataPath, tool: str) -> None:
     java, go = consumer(path, 1, "JAVA"), consumer(path, 2, "GO", 317)
     cpp, cpp_by_number, python = consumer(path, 3, "CPP", 333), consumer(path, 4, 1, 333), consumer(path, 5, "PYTHON", 333)
     for channel in (java, go, cpp, cpp_by_number, python):
@@ -80,7 +80,7 @@ async def test_each_consumer_gets_its_offsets_in_a_form_that_it_reads(path: Data
         (RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, ConsumerStatusRequestHeader(TOPIC, GROUP)),
     ],
 )
-async def test_a_consumer_that_knows_nothing_of_offsets_is_not_asked(path: DataPath, code: int, header: Any) -> None:
+async def test_consumer_too_old_for_offset_requests_is_not_asked(path: DataPath, code: int, header: Any) -> None:
     old = consumer(path, 1, "JAVA", 27)
     old.take()
     answer = path.call(code, header)
@@ -95,7 +95,7 @@ async def test_a_consumer_that_knows_nothing_of_offsets_is_not_asked(path: DataP
         (RequestCode.CONSUME_MESSAGE_DIRECTLY, ConsumeMessageDirectlyRequestHeader(GROUP, "client-1")),
     ],
 )
-async def test_a_consumer_that_is_too_old_is_not_asked(path: DataPath, code: int, header: Any) -> None:
+async def test_consumer_too_old_for_relayed_requests_is_not_asked(path: DataPath, code: int, header: Any) -> None:
     old = consumer(path, 1, "JAVA", 61)
     old.take()
     answer = path.call(code, header)
@@ -134,7 +134,7 @@ async def consuming(broker: Broker, client_id: str) -> AsyncIterator[Consumer]:
 RUNNING_INFO = ConsumerRunningInfoRequestHeader(GROUP, "silent", True)
 
 
-async def test_a_consumer_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_silent_consumer_is_answered_as_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay, "RELAY_TIMEOUT_S", 0.05)
     async with running_broker() as broker, consuming(broker, "silent"), connected() as tool:
         answer = await ask(tool, broker, RequestCode.GET_CONSUMER_RUNNING_INFO, RUNNING_INFO)
@@ -142,7 +142,7 @@ async def test_a_consumer_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) 
         assert (answer.remark or "").startswith(f"consumer <{GROUP}> <silent> Timeout: ")
 
 
-async def test_a_consumer_that_goes_before_it_answers() -> None:
+async def test_consumer_that_disconnects_before_answering_is_an_error() -> None:
     async with running_broker() as broker, connected() as tool:
         async with consuming(broker, "silent") as silent:
             channel = await tool.channel(f"127.0.0.1:{broker.port}")
@@ -153,7 +153,7 @@ async def test_a_consumer_that_goes_before_it_answers() -> None:
         assert (answer.remark or "").startswith(f"invoke consumer <{GROUP}> <silent> Exception: connection to 127.0.0.1:")
 
 
-async def test_of_many_consumers_those_that_answer_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_consumer_status_has_the_consumers_that_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay, "STATUS_TIMEOUT_S", 0.05)
     async with (
         running_broker() as broker,

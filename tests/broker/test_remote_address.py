@@ -36,13 +36,13 @@ HOSTS = [
         ("2001:db8::1-5", "2001:db8::5"),
     ],
 )
-def test_a_pattern_means_these(pattern, meant):
+def test_patterns_match_the_expected_addresses(pattern, meant):
     matches = remote_address_strategy(pattern)
     assert [host for host in HOSTS if matches(host)] == meant.split()
 
 
 @pytest.mark.parametrize("pattern", ["*", "*.*.*.*", "*:*:*:*:*:*:*:*"])
-def test_everybody(pattern):
+def test_patterns_that_match_every_address(pattern):
     assert all(map(remote_address_strategy(pattern), HOSTS))
 
 
@@ -55,13 +55,13 @@ def test_everybody(pattern):
         "2001:db8::g-h",
     ],
 )  # fmt: skip
-def test_what_is_no_pattern_is_named(pattern):
+def test_invalid_pattern_is_named(pattern):
     with pytest.raises(ValueError, match="remote address") as caught:
         remote_address_strategy(pattern)
     assert pattern in str(caught.value)
 
 
-def test_any_of_several():
+def test_any_of_several_patterns():
     matches = any_of(["10.0.0.*", "127.0.0.1"])
     assert [host for host in HOSTS if matches(host)] == ["127.0.0.1", "10.0.0.1"]
     assert not any(map(any_of([]), HOSTS))

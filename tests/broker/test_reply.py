@@ -63,7 +63,7 @@ def stored(broker: Broker, topic: str = REPLY_TOPIC) -> list[Record]:
 
 
 @pytest.mark.parametrize("code", [RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2])
-async def test_a_reply_comes_to_the_client_that_waits_and_is_stored(code: RequestCode) -> None:
+async def test_reply_is_pushed_to_the_waiting_client_and_stored(code: RequestCode) -> None:
     async with running_broker() as broker, asking(broker) as asker, connected() as replier:
         answer = await send_reply(replier, broker, PROPERTIES, code=code, sys_flag=COMPRESSED)
         assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, None)
@@ -86,7 +86,7 @@ async def test_a_reply_comes_to_the_client_that_waits_and_is_stored(code: Reques
         assert decode_properties(record.properties) == PROPERTIES | {"CLUSTER": "DefaultCluster"}
 
 
-async def test_replies_need_not_be_stored() -> None:
+async def test_replies_are_not_stored_when_storing_is_off() -> None:
     async with running_broker(store_reply_message_enable=False) as broker, asking(broker) as asker, connected() as replier:
         answer = await send_reply(replier, broker, PROPERTIES)
         assert answer.ext is not None
@@ -94,7 +94,7 @@ async def test_replies_need_not_be_stored() -> None:
         assert (len(asker.got), stored(broker)) == (1, [])
 
 
-async def test_a_client_that_has_gone() -> None:
+async def test_reply_to_a_disconnected_client_fails() -> None:
     async with running_broker() as broker, connected() as replier:
         async with asking(broker):
             assert broker.services.clients.find_producer("asker@1") is not None
@@ -104,7 +104,7 @@ async def test_a_client_that_has_gone() -> None:
         assert [record.body for record in stored(broker)] == [b"answer"], "it is stored all the same"
 
 
-async def test_a_client_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reply_to_a_silent_client_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reply, "PUSH_TIMEOUT_S", 0.05)
     async with running_broker() as broker, asking(broker) as asker, connected() as replier:
         asker.answer = Deferred()
@@ -113,14 +113,14 @@ async def test_a_client_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) ->
         assert (answer.remark or "").startswith("push reply message to asker@1 fail: no answer from 127.0.0.1:")
 
 
-async def test_a_client_that_refuses_a_reply() -> None:
+async def test_reply_refused_by_the_client_fails() -> None:
     async with running_broker() as broker, asking(broker) as asker, connected() as replier:
         asker.answer = Response(ResponseCode.SYSTEM_ERROR, remark="too late")
         answer = await send_reply(replier, broker, PROPERTIES)
         assert (answer.code, answer.remark) == (1, "push reply message to asker@1 fail: code 1, too late")
 
 
-async def test_a_reply_to_nobody() -> None:
+async def test_reply_without_client_id_fails() -> None:
     async with running_broker() as broker, asking(broker) as asker, connected() as replier:
         answer = await send_reply(replier, broker, {"CORRELATION_ID": "c-1"})
         assert (answer.code, answer.remark) == (1, "reply message properties[REPLY_TO_CLIENT] is null")
@@ -136,13 +136,13 @@ async def test_a_reply_to_nobody() -> None:
         ({"queue_id": 1}, ResponseCode.SYSTEM_ERROR),
     ],
 )
-async def test_what_no_message_may_be_a_reply_may_not_be_either(fields: dict[str, Any], code: int) -> None:
+async def test_reply_is_checked_like_a_send(fields: dict[str, Any], code: int) -> None:
     async with running_broker() as broker, asking(broker) as asker, connected() as replier:
         answer = await send_reply(replier, broker, PROPERTIES, **fields)
         assert (answer.code, asker.got, stored(broker)) == (code, [], [])
 
 
-async def test_a_reply_that_the_store_refuses_is_pushed_all_the_same() -> None:
+async def test_reply_that_cannot_be_stored_is_still_pushed() -> None:
     async with running_broker(store={"max_message_size": 100}) as broker, asking(broker) as asker, connected() as replier:
         answer = await send_reply(replier, broker, PROPERTIES, b"x" * 101)
         assert answer.ext is not None
@@ -150,7 +150,7 @@ async def test_a_reply_that_the_store_refuses_is_pushed_all_the_same() -> None:
         assert [got.body for got in asker.got] == [b"x" * 101]
 
 
-async def test_with_sync_flush_the_answer_waits_for_the_disk_too() -> None:
+async def test_answer_to_a_reply_waits_for_the_sync() -> None:
     async with (
         running_broker(store={"flush_disk_type": "SYNC_FLUSH"}) as broker,
         asking(broker) as asker,

@@ -54,14 +54,14 @@ def offsets(answer: RemotingCommand) -> dict[int, int]:
     return {json.loads(key)["queueId"]: at for key, at in fastjson.loads(answer.body)["offsetTable"].items()}
 
 
-async def test_a_group_that_is_offline_begins_where_it_was_set(path: DataPath) -> None:
+async def test_offline_group_starts_at_the_reset_offset(path: DataPath) -> None:
     assert offsets(reset(path)) == {0: 0, 1: 0, 2: 0, 3: 0}
     assert committed(path) == "0"
     answer = path.pull(0)
     assert (answer.code, answer.ext["nextBeginOffset"]) == (0, "5"), "it knew: nothing moves under its feet"
 
 
-async def test_a_consumer_is_told_by_its_next_pull_and_only_by_that(path: DataPath) -> None:
+async def test_reset_is_answered_to_the_next_pull_only(path: DataPath) -> None:
     offsets(reset(path))
     commit(path, 5)
     assert committed(path) == "0", "it told of where it had been"
@@ -75,7 +75,7 @@ async def test_a_consumer_is_told_by_its_next_pull_and_only_by_that(path: DataPa
     assert committed(path) == "3"
 
 
-async def test_a_consumer_that_waits_for_messages_is_told_at_once(path: DataPath) -> None:
+async def test_reset_is_answered_to_a_held_pull_at_once(path: DataPath) -> None:
     consumer = StubChannel(5)
     path.ask(RequestCode.PULL_MESSAGE, pull_header(MESSAGES, sys_flag=SUSPEND), b"", consumer)
     assert path.services.holds.count == 1
@@ -84,12 +84,12 @@ async def test_a_consumer_that_waits_for_messages_is_told_at_once(path: DataPath
     assert (answer.code, answer.ext["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "0")
 
 
-async def test_the_other_groups_of_a_topic_stay_where_they_are(path: DataPath) -> None:
+async def test_reset_does_not_affect_other_groups(path: DataPath) -> None:
     offsets(reset(path))
     assert path.pull(3, consumer_group="other").code == 0
 
 
-async def test_one_queue_goes_where_it_is_told(path: DataPath) -> None:
+async def test_one_queue_is_reset_to_an_offset(path: DataPath) -> None:
     commit(path, 0, queue_id=1)
     assert offsets(reset(path, queue_id=0, offset=2)) == {0: 2}
     assert (committed(path), committed(path, 1)) == ("2", "0")
@@ -98,7 +98,7 @@ async def test_one_queue_goes_where_it_is_told(path: DataPath) -> None:
     assert offsets(reset(path, -1, queue_id=0)) == {0: 5}, "the end"
 
 
-async def test_without_force_nobody_goes_forward(path: DataPath) -> None:
+async def test_reset_without_force_moves_no_offset_forward(path: DataPath) -> None:
     assert offsets(reset(path, -1, is_force=False)) == {0: 4, 1: 0, 2: 0, 3: 0}
     assert offsets(reset(path, -1, is_force=True)) == {0: 5, 1: 0, 2: 0, 3: 0}
 
@@ -112,19 +112,19 @@ async def test_without_force_nobody_goes_forward(path: DataPath) -> None:
         ({"queue_id": 0, "offset": 6}, ResponseCode.SYSTEM_ERROR, "offset=6"),
     ],
 )
-async def test_what_cannot_be_is_refused(path: DataPath, fields: dict[str, Any], code: int, word: str) -> None:
+async def test_invalid_resets_are_refused(path: DataPath, fields: dict[str, Any], code: int, word: str) -> None:
     answer = reset(path, **fields)
     assert answer.code == code and word in answer.remark
     assert (committed(path), path.services.offsets.resets) == ("4", {})
 
 
-async def test_consumers_cannot_be_told_of_one_queue(path: DataPath) -> None:
+async def test_reset_of_one_queue_needs_server_side_reset(path: DataPath) -> None:
     path.services.config.use_server_side_reset_offset = False
     answer = reset(path, queue_id=0, offset=2)
     assert answer.code == ResponseCode.SYSTEM_ERROR and "useServerSideResetOffset=false" in answer.remark
 
 
-async def test_what_is_popped_in_order_comes_again_though_nobody_gave_it_back(path: DataPath) -> None:
+async def test_reset_redelivers_messages_popped_in_order(path: DataPath) -> None:
     def pop() -> RemotingCommand:
         return path.call(RequestCode.POP_MESSAGE, PopMessageRequestHeader(GROUP, TOPIC, 0, 32, 60_000, 0, order=True))
 
@@ -135,14 +135,14 @@ async def test_what_is_popped_in_order_comes_again_though_nobody_gave_it_back(pa
     assert pop().code == ResponseCode.POLLING_TIMEOUT, "once"
 
 
-async def test_a_group_that_was_deleted_leaves_no_reset(path: DataPath) -> None:
+async def test_deleted_group_leaves_no_pending_reset(path: DataPath) -> None:
     offsets(reset(path))
     header = DeleteSubscriptionGroupRequestHeader(GROUP, remove_offset=True)
     assert path.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, header).code == 0
     assert (path.services.offsets.resets, path.services.offsets.pull_offsets) == ({}, {})
 
 
-async def test_tools_see_what_is_with_consumers(path: DataPath) -> None:
+async def test_consume_stats_count_messages_in_flight(path: DataPath) -> None:
     def row() -> dict[str, int]:
         table = fastjson.loads(path.call(RequestCode.GET_CONSUME_STATS, ConsumeStatsRequestHeader(GROUP, TOPIC)).body)
         return {name: at for name, at in next(iter(table["offsetTable"].values())).items() if name.endswith("Offset")}

@@ -91,7 +91,7 @@ def sending(client: RemotingClient, broker: Broker, topic: str, **fields: Any) -
 
 
 @pytest.mark.parametrize("flush_disk_type", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-async def test_sends_of_a_new_topic_wait_for_its_route_and_others_do_not(flush_disk_type: str) -> None:
+async def test_only_sends_of_a_new_topic_wait_for_its_route(flush_disk_type: str) -> None:
     async with slowly_registered(store={"flush_disk_type": flush_disk_type}) as (ns, broker, client):
         waiting = [sending(client, broker, "New")]
         await until(lambda: ns.unanswered_count == 1)
@@ -107,7 +107,7 @@ async def test_sends_of_a_new_topic_wait_for_its_route_and_others_do_not(flush_d
         assert broker.services.gate.is_open == (flush_disk_type == "ASYNC_FLUSH")
 
 
-async def test_a_topic_made_while_a_round_is_under_way_waits_for_the_next() -> None:
+async def test_topic_created_during_a_round_waits_for_the_next() -> None:
     async with slowly_registered() as (ns, broker, client):
         first = sending(client, broker, "New")
         await until(lambda: ns.unanswered_count == 1)
@@ -119,7 +119,7 @@ async def test_a_topic_made_while_a_round_is_under_way_waits_for_the_next() -> N
         assert ns.topics >= {"New", "New2"}
 
 
-async def test_a_name_server_that_hangs_keeps_no_sender_waiting_longer_than_its_time_out() -> None:
+async def test_hanging_name_server_delays_a_send_by_at_most_the_timeout() -> None:
     async with slowly_registered(register_broker_timeout_mills=50) as (ns, broker, client):
         async with asyncio.timeout(5):
             assert (await sending(client, broker, "New")).code == ResponseCode.SUCCESS
@@ -127,7 +127,7 @@ async def test_a_name_server_that_hangs_keeps_no_sender_waiting_longer_than_its_
         await until(lambda: broker.services.gate.is_open)
 
 
-async def test_a_broker_that_stops_meanwhile_answers() -> None:
+async def test_stopping_broker_answers_waiting_sends() -> None:
     async with slowly_registered() as (ns, broker, client):
         waiting = sending(client, broker, "New")
         await until(lambda: ns.unanswered_count == 1)
@@ -135,7 +135,7 @@ async def test_a_broker_that_stops_meanwhile_answers() -> None:
         assert (await waiting).code == ResponseCode.SUCCESS
 
 
-async def test_a_heartbeat_waits_for_the_retry_topics_that_it_makes() -> None:
+async def test_heartbeat_waits_for_the_retry_topics_it_creates() -> None:
     async with slowly_registered() as (ns, broker, client):
         beat = HeartbeatData("c", set(), [ConsumerData("g"), ConsumerData("h")])
         beating = asyncio.ensure_future(ask(client, broker, RequestCode.HEART_BEAT, None, encode_body(beat)))
@@ -150,7 +150,7 @@ async def test_a_heartbeat_waits_for_the_retry_topics_that_it_makes() -> None:
 
 
 @pytest.mark.parametrize(("delay_level", "topic"), [(0, "%RETRY%g"), (-1, "%DLQ%g")])
-async def test_a_message_sent_back_waits_for_the_topic_that_it_makes(delay_level: int, topic: str) -> None:
+async def test_send_back_waits_for_the_topic_it_creates(delay_level: int, topic: str) -> None:
     async with slowly_registered() as (ns, broker, client):
         await sending(client, broker, "Old")
         header = ConsumerSendMsgBackRequestHeader(0, "g", delay_level)

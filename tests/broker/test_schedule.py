@@ -80,7 +80,7 @@ class Scheduled:
         return Scheduled(self.disk, self.clock, levels)
 
 
-async def test_delivers_at_its_time_and_not_a_millisecond_before() -> None:
+async def test_message_is_delivered_at_its_time_and_not_earlier() -> None:
     s = Scheduled()
     s.delay("x", 1)
     await s.advance(999)
@@ -91,7 +91,7 @@ async def test_delivers_at_its_time_and_not_a_millisecond_before() -> None:
     assert s.bodies() == ["x"]
 
 
-async def test_the_copy_keeps_what_the_message_was_and_shows_the_delay_as_apache_does() -> None:
+async def test_delivered_copy_has_the_message_s_fields_and_apache_s_delay_properties() -> None:
     s = Scheduled()
     s.delay("x", 2, KEYS="k")
     await s.advance(5_000)
@@ -108,7 +108,7 @@ async def test_the_copy_keeps_what_the_message_was_and_shows_the_delay_as_apache
     assert unit is not None and unit[2] == ord("a"), "the tags code is the hash of the tags again"
 
 
-async def test_held_pulls_of_the_real_queue_are_told() -> None:
+async def test_held_pulls_of_the_real_queue_are_woken() -> None:
     s = Scheduled()
     s.delay("x", 1)
     arrivals: list[Arrival] = []
@@ -117,7 +117,7 @@ async def test_held_pulls_of_the_real_queue_are_told() -> None:
     assert [(a.topic, a.queue_id, a.queue_offset) for a in arrivals] == [("T", 2, 1)]
 
 
-async def test_levels_that_are_late_together_are_delivered_in_the_order_of_their_due_times() -> None:
+async def test_late_levels_are_delivered_in_order_of_due_time() -> None:
     s = Scheduled()
     s.delay("10", 3)
     s.delay("5", 2)
@@ -128,7 +128,7 @@ async def test_levels_that_are_late_together_are_delivered_in_the_order_of_their
     assert s.bodies() == ["5", "5.5", "9.5", "10"]
 
 
-async def test_an_empty_level_is_woken_by_what_arrives_before_the_present_head() -> None:
+async def test_empty_level_is_woken_by_an_earlier_message() -> None:
     s = Scheduled()
     s.delay("late", 3)
     s.delay("soon", 1)
@@ -136,7 +136,7 @@ async def test_an_empty_level_is_woken_by_what_arrives_before_the_present_head()
     assert s.bodies() == ["soon"]
 
 
-async def test_a_backlog_leaves_the_loop_free_between_batches() -> None:
+async def test_backlog_is_delivered_in_batches_that_yield_to_the_loop() -> None:
     s = Scheduled()
     for number in range(BATCH_MAX + 10):
         s.delay(str(number), 1)
@@ -159,7 +159,7 @@ async def test_offsets_survive_a_restart() -> None:
     assert json.loads(s.disk.read_file("/store/config/delayOffset.json"))["offsetTable"] == {"1": 1}
 
 
-async def test_what_came_due_while_the_broker_was_down_comes_at_once() -> None:
+async def test_messages_due_during_downtime_are_delivered_at_start() -> None:
     s = Scheduled()
     s.delay("a", 2)
     s.stop()
@@ -169,7 +169,7 @@ async def test_what_came_due_while_the_broker_was_down_comes_at_once() -> None:
     assert s.bodies() == ["a"]
 
 
-async def test_offsets_are_written_only_once_the_copies_before_them_are_synced() -> None:
+async def test_offsets_are_written_after_the_sync_of_their_copies() -> None:
     s = Scheduled()
     s.delay("a", 1)
     await s.advance(1_000)
@@ -187,7 +187,7 @@ async def test_offsets_are_written_only_once_the_copies_before_them_are_synced()
 
 
 @pytest.mark.parametrize(("stored", "expected"), [(99, ["b"]), (-3, ["a", "b"])])
-async def test_an_offset_outside_the_queue_is_corrected(stored: int, expected: list[str]) -> None:
+async def test_progress_outside_the_queue_is_corrected(stored: int, expected: list[str]) -> None:
     s = Scheduled()
     s.delay("a", 1)
     s.stop()
@@ -198,7 +198,7 @@ async def test_an_offset_outside_the_queue_is_corrected(stored: int, expected: l
     assert s.bodies() == expected
 
 
-async def test_an_offset_of_a_level_without_a_queue_begins_at_zero() -> None:
+async def test_progress_of_a_level_without_queue_starts_at_0() -> None:
     s = Scheduled()
     s.stop()
     s.disk.write_file("/store/config/delayOffset.json", b'{"offsetTable":{2:5}}')
@@ -208,7 +208,7 @@ async def test_an_offset_of_a_level_without_a_queue_begins_at_zero() -> None:
     assert s.bodies() == ["a"]
 
 
-async def test_a_level_that_the_table_lost_is_still_delivered_at_its_time() -> None:
+async def test_level_removed_from_the_config_is_still_delivered_in_time() -> None:
     s = Scheduled()
     s.delay("a", 3)
     s = s.again("1s")
@@ -218,7 +218,7 @@ async def test_a_level_that_the_table_lost_is_still_delivered_at_its_time() -> N
     assert s.bodies() == ["a"]
 
 
-async def test_a_clock_set_back_lets_nobody_wait_longer_than_the_level_says() -> None:
+async def test_clock_set_back_extends_no_wait_beyond_the_level() -> None:
     s = Scheduled()
     s.delay("a", 1)
     s.stop()
@@ -230,7 +230,7 @@ async def test_a_clock_set_back_lets_nobody_wait_longer_than_the_level_says() ->
     assert s.bodies() == ["a"]
 
 
-async def test_a_store_that_refuses_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_delivery_is_retried_after_a_store_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     s = Scheduled()
     s.delay("a", 1)
     s.delay("b", 1)
@@ -260,7 +260,7 @@ async def test_a_store_that_refuses_is_tried_again(monkeypatch: pytest.MonkeyPat
     ],
     ids=lambda properties: "{}={:.20}".format(*next(iter(properties.items()))).replace("\0", "zero"),
 )
-async def test_a_message_that_can_never_be_delivered_does_not_stop_the_next(properties: dict[str, str]) -> None:
+async def test_undeliverable_message_does_not_stop_the_next(properties: dict[str, str]) -> None:
     s = Scheduled()
     real = {"DELAY": "1", "REAL_TOPIC": "T", "REAL_QID": "2", **properties}
     bad = Message(SCHEDULE_TOPIC, 0, b"bad", HOST, HOST, properties=real)
@@ -272,7 +272,7 @@ async def test_a_message_that_can_never_be_delivered_does_not_stop_the_next(prop
     assert s.service.progress() == {1: (2, 2)}
 
 
-async def test_the_wall_clock_delivers_within_milliseconds() -> None:
+async def test_delivery_by_the_real_clock_is_within_milliseconds() -> None:
     s = Scheduled(clock=SystemClock(), levels="1s")
     s.delay("a", 1)
     waiting = s.store.queue(SCHEDULE_TOPIC, 0)
@@ -282,7 +282,7 @@ async def test_the_wall_clock_delivers_within_milliseconds() -> None:
     assert 0 <= s.records()[0].store_timestamp_ms - unit[2] < 500
 
 
-async def test_a_step_back_of_the_clock_delivers_nothing_early() -> None:
+async def test_clock_step_back_delivers_nothing_early() -> None:
     s = Scheduled()
     s.delay("a", 1)
     s.clock.set_ms(s.clock.message_time_ms() - 5)
@@ -296,7 +296,7 @@ async def test_a_step_back_of_the_clock_delivers_nothing_early() -> None:
 # --- queues of other shapes -------------------------------------------------------------------------------------------
 
 
-async def test_units_without_a_record_are_stepped_over() -> None:
+async def test_queue_units_without_record_are_skipped() -> None:
     s = Scheduled()
     s.delay("first", 1)
     s.delay("elsewhere", 2)
@@ -324,7 +324,7 @@ async def test_due_times_may_lie_in_consumequeue_ext() -> None:
 @pytest.mark.parametrize(
     "tail", [b"\x02no separator\x02empty\x01", b"\x02INNER_MULTI_QUEUE_OFFSET\x017", b"\x02__CRC32#\x014413297771\x02"]
 )
-async def test_a_copy_has_nothing_odd_and_nothing_untrue(tail: bytes) -> None:
+async def test_copy_has_no_stale_or_odd_properties(tail: bytes) -> None:
     s = Scheduled()
     properties = {"DELAY": "1", "REAL_TOPIC": "T", "REAL_QID": "2"}
     odd = encode_properties(properties).encode() + tail
@@ -336,7 +336,7 @@ async def test_a_copy_has_nothing_odd_and_nothing_untrue(tail: bytes) -> None:
 
 
 @pytest.mark.parametrize("step", [-60_000, 60_000])
-async def test_a_delay_passes_on_the_steady_clock_however_the_calendar_is_set(step: int) -> None:
+async def test_delay_follows_the_monotonic_clock(step: int) -> None:
     s = Scheduled()
     s.delay("x", 3)
     await s.advance(4_000)
@@ -347,7 +347,7 @@ async def test_a_delay_passes_on_the_steady_clock_however_the_calendar_is_set(st
     assert s.bodies() == ["x"]
 
 
-async def test_a_message_that_cannot_be_put_does_not_stop_its_level_and_is_not_passed_over() -> None:
+async def test_message_that_cannot_be_put_is_retried_without_stopping_its_level() -> None:
     s = Scheduled()
     put, fails = s.store.put_message, True
 

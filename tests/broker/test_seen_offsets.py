@@ -9,7 +9,7 @@ from pocketmq.broker.timer.offset_dedup import OffsetDedup
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_only_the_first_of_each_is_new(seed: int) -> None:
+def test_only_the_first_unit_of_a_message_is_new(seed: int) -> None:
     rng = random.Random(seed)
     seen, known = OffsetDedup(), set[int]()
     for _ in range(40):

@@ -22,7 +22,7 @@ async def path():
     return DataPath()
 
 
-async def test_a_message_is_stored_as_it_was_sent(path):
+async def test_message_is_stored_as_sent(path):
     answer = path.send("TAGS\x01t\x02color\x01red", b"body", queue_id=3, flag=42, sys_flag=1, reconsume_times=2)
     assert answer.code == 0
     assert answer.ext == {
@@ -41,24 +41,24 @@ async def test_a_message_is_stored_as_it_was_sent(path):
     assert decode_properties(record.properties) == {"TAGS": "t", "color": "red", "CLUSTER": "DefaultCluster"}
 
 
-async def test_the_long_header_does_the_same(path):
+async def test_v1_header_is_stored_the_same(path):
     answer = path.call(RequestCode.SEND_MESSAGE, send_header("TAGS\x01t", long=True, queue_id=1), b"x")
     assert answer.code == 0 and answer.ext["queueId"] == "1"
 
 
-async def test_a_oneway_send_is_stored_and_not_answered(path):
+async def test_oneway_send_is_stored_and_not_answered(path):
     path.ask(RequestCode.SEND_MESSAGE_V2, send_header(), b"quiet", oneway=True)
     path.turn()
     assert path.channel.take() == []
     assert [record.body for record in path.stored()] == [b"quiet"]
 
 
-async def test_queue_minus_one_is_any_queue(path):
+async def test_queue_id_minus_1_means_any_queue(path):
     chosen = {path.send(queue_id=-1).ext["queueId"] for _ in range(60)}
     assert chosen == {"0", "1", "2", "3"}
 
 
-async def test_a_batch_is_consecutive_messages(path):
+async def test_batch_is_stored_as_consecutive_messages(path):
     body = member(b"a", "TAGS\x01x", 7) + member(b"b") + member(b"c", "KEYS\x01k\x02")
     for code in (RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_MESSAGE_V2):  # C++ clients send 310
         answer = path.call(code, send_header("WAIT\x01true", batch=True, queue_id=1), body)
@@ -85,14 +85,14 @@ async def test_a_batch_is_consecutive_messages(path):
         struct.pack(">iiiii", 20, 0, 0, 0, -1),
     ],
 )
-async def test_a_malformed_batch_is_refused_whole(path, body):
+async def test_malformed_batch_is_refused_as_a_whole(path, body):
     answer = path.call(RequestCode.SEND_BATCH_MESSAGE, send_header(batch=True), member(b"ok") + body if body else body)
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
     assert "batch" in answer.remark
     assert path.stored() == []
 
 
-async def test_a_batch_of_more_messages_than_the_limit_is_refused_whole(path):
+async def test_batch_beyond_the_limit_is_refused_as_a_whole(path):
     path.services.config.max_messages_per_batch = 3
     assert path.call(RequestCode.SEND_BATCH_MESSAGE, send_header(batch=True, queue_id=1), member(b"a") * 3).code == 0
     answer = path.call(RequestCode.SEND_BATCH_MESSAGE, send_header(batch=True, queue_id=1), member(b"a") * 4)
@@ -101,7 +101,7 @@ async def test_a_batch_of_more_messages_than_the_limit_is_refused_whole(path):
 
 
 @pytest.mark.parametrize("fields", [{"sys_flag": 4}, {"properties": "DELAY\x011"}, {"topic": "%RETRY%g"}])
-async def test_what_a_batch_may_not_be(path, fields):
+async def test_invalid_batches_are_refused(path, fields):
     answer = path.call(RequestCode.SEND_BATCH_MESSAGE, send_header(batch=True, **fields), member(b"a"))
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
 
@@ -109,7 +109,7 @@ async def test_what_a_batch_may_not_be(path, fields):
 # --- topics ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_topic_is_made_by_a_send_with_the_default_topic(path):
+async def test_send_creates_a_topic_from_the_default_topic(path):
     registered = []
     path.services.topics.topic_changed.subscribe(registered.append)
     assert path.send(topic="New").code == 0
@@ -120,7 +120,7 @@ async def test_a_topic_is_made_by_a_send_with_the_default_topic(path):
     assert registered == ["New"]
 
 
-async def test_without_a_default_topic_that_lets_inherit_there_is_no_topic(path):
+async def test_send_without_an_inheritable_default_topic_is_refused(path):
     answer = path.send(topic="New", default_topic="NoSuch")
     assert answer.code == ResponseCode.TOPIC_NOT_EXIST
     assert answer.remark.startswith("topic[New] not exist, apply first please!")
@@ -128,7 +128,7 @@ async def test_without_a_default_topic_that_lets_inherit_there_is_no_topic(path)
 
 
 @pytest.mark.parametrize("topic", ["", "a/b", "../../x", "t" * 128, "ü"])
-async def test_bad_names_make_no_topic(path, topic):
+async def test_invalid_topic_names_are_refused(path, topic):
     assert path.send(topic=topic).code == ResponseCode.SYSTEM_ERROR
     assert path.services.topics.get(topic) is None
 
@@ -144,11 +144,11 @@ async def test_bad_names_make_no_topic(path, topic):
         "rmq_sys_REVIVE_LOG_DefaultCluster",
     ],
 )
-async def test_nobody_sends_to_the_broker_s_own_topics(path, topic):
+async def test_sends_to_the_broker_s_own_topics_are_refused(path, topic):
     assert path.send(topic=topic).code == ResponseCode.NO_PERMISSION
 
 
-async def test_queue_ids_end_where_the_topic_ends(path):
+async def test_queue_id_beyond_the_topic_is_refused(path):
     path.services.topics.update(TopicConfig("Uneven", 2, 4))
     assert path.send(topic="Uneven", queue_id=3).code == 0
     answer = path.send(topic="Uneven", queue_id=4)
@@ -156,7 +156,7 @@ async def test_queue_ids_end_where_the_topic_ends(path):
     assert "queueId[4] is illegal" in answer.remark
 
 
-async def test_a_multi_tag_topic_marks_its_messages(path):
+async def test_messages_of_a_multi_tag_topic_are_flagged(path):
     path.services.topics.update(TopicConfig("Multi", 1, 1, topic_filter_type="MULTI_TAG"))
     path.send(topic="Multi")
     assert path.stored("Multi")[0].sys_flag == 2
@@ -165,14 +165,14 @@ async def test_a_multi_tag_topic_marks_its_messages(path):
 # --- refusals --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_broker_that_may_not_be_written_refuses_ordered_topics_only(path):
+async def test_read_only_broker_refuses_ordered_topics_only(path):
     path.services.config.broker_permission = 4
     assert path.send().code == 0
     path.services.topics.get(TOPIC).order = True
     assert path.send().code == ResponseCode.NO_PERMISSION
 
 
-async def test_what_waited_too_long_in_a_turn_is_refused():
+async def test_send_that_waited_too_long_is_refused():
     path = DataPath({"broker_fast_failure_enable": True, "wait_time_mills_in_send_queue": 200})
     turn = path.services.turn
     assert path.send().code == 0
@@ -185,7 +185,7 @@ async def test_what_waited_too_long_in_a_turn_is_refused():
 
 
 @pytest.mark.parametrize("batch", [False, True])
-async def test_what_waited_behind_a_put_for_which_the_page_cache_took_long_is_refused(monkeypatch, batch):
+async def test_send_behind_a_slow_page_cache_write_is_refused(monkeypatch, batch):
     path = DataPath({"broker_fast_failure_enable": True}, os_page_cache_busy_time_out_mills=1500)
     slow = itertools.count(monotonic(), 1.6)  # seconds from look to look at the clock
     turn = path.services.turn
@@ -218,21 +218,21 @@ async def test_what_waited_behind_a_put_for_which_the_page_cache_took_long_is_re
         ("MSG_REGION\x01far\x02TAGS\x01t\x02", {"MSG_REGION": "far", "TAGS": "t"}),
     ],
 )
-async def test_a_broker_with_a_trace_topic_stores_the_region(sent, stored):
+async def test_messages_have_msg_region_if_the_trace_topic_is_enabled(sent, stored):
     path = DataPath({"trace_topic_enable": True, "region_id": "near"})
     assert path.send(sent).code == 0
     properties = decode_properties(path.stored()[0].properties)
     assert properties == {"MSG_REGION": "near", "CLUSTER": "DefaultCluster"} | stored
 
 
-async def test_before_the_start_time_nothing_is_taken(path):
+async def test_send_before_the_configured_start_time_is_refused(path):
     path.services.config.start_accept_send_request_time_stamp = path.clock.message_time_ms() + 1
     assert path.send().code == ResponseCode.SYSTEM_ERROR
     path.clock.advance(1)
     assert path.send().code == 0
 
 
-async def test_too_much_is_refused_with_the_limits(path):
+async def test_oversized_messages_are_refused_naming_the_limits(path):
     answer = path.send(body=bytes((4 << 20) + 1))
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
     assert "msg body length limit 4194304B, msg properties length limit 32KB." in answer.remark
@@ -240,7 +240,7 @@ async def test_too_much_is_refused_with_the_limits(path):
     assert path.send(body=bytes(4 << 20)).code == 0
 
 
-async def test_a_store_that_takes_nothing_is_not_available(path):
+async def test_store_refusal_is_answered_service_not_available(path):
     path.store.commit_log.refuse("test", "disk full")
     answer = path.send()
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
@@ -258,7 +258,7 @@ async def test_transactions_can_be_forbidden(path):
 # --- the retry topic -------------------------------------------------------------------------------------------------
 
 
-async def test_a_send_to_the_retry_topic_goes_to_the_dlq_once_tried_out(path):
+async def test_send_to_the_retry_topic_goes_to_the_dlq_after_the_maximum_of_retries(path):
     retry, dlq = "%RETRY%cg", "%DLQ%cg"
     path.send(topic=retry, default_topic="NoSuch", reconsume_times=15)
     path.send(topic=retry, reconsume_times=16)
@@ -268,6 +268,6 @@ async def test_a_send_to_the_retry_topic_goes_to_the_dlq_once_tried_out(path):
     assert len(path.stored(dlq)) == 2
 
 
-async def test_a_retry_topic_of_a_group_that_may_not_be_is_refused():
+async def test_send_to_the_retry_topic_of_an_invalid_group_is_refused():
     path = DataPath({"auto_create_subscription_group": False})
     assert path.send(topic="%RETRY%nobody").code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST

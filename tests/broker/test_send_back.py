@@ -21,7 +21,7 @@ def give_back(path, record, delay_level=0, group="cg", **fields):
     return path.call(RequestCode.CONSUMER_SEND_MSG_BACK, header)
 
 
-async def test_a_message_given_back_waits_and_comes_again(path):
+async def test_message_sent_back_is_delayed_and_redelivered(path):
     path.send("TAGS\x01t\x02mine\x01yes", b"again", flag=9)
     (first,) = path.stored()
     assert give_back(path, first).code == 0
@@ -53,7 +53,7 @@ async def test_a_message_given_back_waits_and_comes_again(path):
     assert properties["ORIGIN_MESSAGE_ID"] == encode_message_id(first.store_host, first.physical_offset)
 
 
-async def test_the_level_asked_for_is_taken(path):
+async def test_requested_delay_level_is_used(path):
     path.send()
     give_back(path, path.stored()[0], delay_level=1)
     assert len(path.stored(SCHEDULE, 0)) == 1
@@ -63,7 +63,7 @@ async def test_the_level_asked_for_is_taken(path):
     ("reconsume_times", "fields", "is_dead"),
     [(15, {}, False), (16, {}, True), (2, {"max_reconsume_times": 2}, True), (16, {"max_reconsume_times": 17}, False)],
 )
-async def test_tried_out_it_goes_to_the_dead_letters(path, reconsume_times, fields, is_dead):
+async def test_message_goes_to_the_dlq_after_the_maximum_of_retries(path, reconsume_times, fields, is_dead):
     path.send(reconsume_times=reconsume_times)
     give_back(path, path.stored()[0], **fields)
     assert len(path.stored(DLQ)) == is_dead
@@ -72,19 +72,19 @@ async def test_tried_out_it_goes_to_the_dead_letters(path, reconsume_times, fiel
         assert path.services.topics.get(DLQ).perm == 6
 
 
-async def test_the_count_ends_where_its_field_does(path):
+async def test_reconsume_times_stop_at_the_maximum_of_the_field(path):
     path.send(reconsume_times=2**31 - 1)
     assert give_back(path, path.stored()[0]).code == 0
     assert [record.reconsume_times for record in path.stored(DLQ)] == [2**31 - 1]
 
 
-async def test_a_negative_level_is_for_the_dead_letters(path):
+async def test_negative_level_sends_to_the_dlq(path):
     path.send()
     give_back(path, path.stored()[0], delay_level=-1)
     assert len(path.stored(DLQ)) == 1
 
 
-async def test_refusals(path):
+async def test_invalid_send_backs_are_refused(path):
     path.send()
     (record,) = path.stored()
     record.physical_offset += 1
@@ -98,14 +98,14 @@ async def test_refusals(path):
     assert give_back(path, path.stored()[0], group="nobody").code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
-async def test_a_group_without_retries_loses_the_message(path):
+async def test_message_is_dropped_for_a_group_without_retry_queues(path):
     path.services.groups.find("cg").retry_queue_nums = 0
     path.send()
     assert give_back(path, path.stored()[0]).code == 0
     assert path.services.topics.get(RETRY) is None
 
 
-async def test_a_store_that_takes_nothing_fails_the_giving_back(path):
+async def test_send_back_fails_when_the_store_refuses(path):
     path.send()
     path.store.commit_log.refuse("test", "disk full")
     assert give_back(path, path.stored()[0]).code == ResponseCode.SYSTEM_ERROR

@@ -52,7 +52,7 @@ class StuckDisk(MemoryDisk):
 
 @pytest.mark.parametrize("flush_disk_type", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 @pytest.mark.parametrize("delay", ["TIMER_DELAY_MS\x011500", "TIMER_DELAY_SEC\x013", "DELAY\x012", "DELAY\x011"])
-async def test_delayed_messages_come_in_time_while_a_sync_is_stuck(flush_disk_type: str, delay: str) -> None:
+async def test_delayed_messages_are_on_time_while_a_sync_hangs(flush_disk_type: str, delay: str) -> None:
     disk, clock = StuckDisk(), VirtualClock()
     store = {"flush_disk_type": flush_disk_type}
     async with running_broker(disk=disk, clock=clock, store=store) as broker, connected() as client:

@@ -23,7 +23,7 @@ def put(s: BrokerStats, topic: str, queue_id: int, count: int, size: int) -> Non
     s.arrived([Arrival(topic, queue_id, count, [0] * count, 0, size)])
 
 
-def test_a_batch_counts_its_messages_once_for_each_who_asks() -> None:
+def test_batch_is_counted_once_per_statistic() -> None:
     s = stats()
     put(s, "T", 0, 3, 300)
     put(s, "T", 1, 1, 50)
@@ -60,7 +60,7 @@ def test_rates_over_a_minute_and_an_hour() -> None:
     assert s.group_get_tps("g", "T") == 0.0
 
 
-def test_the_last_minute_forgets_what_was_before() -> None:
+def test_statistics_of_the_last_minute_exclude_older_messages() -> None:
     clock = Clock()
     s = stats(clock)
     put(s, "T", 0, 100, 1)
@@ -71,7 +71,7 @@ def test_the_last_minute_forgets_what_was_before() -> None:
     assert item is not None and item.snapshot()["statsMinute"] == {"sum": 0, "tps": 0.0, "avgpt": 0.0}
 
 
-def test_per_second_over_the_windows_of_the_runtime_info() -> None:
+def test_rates_over_the_windows_of_the_runtime_info() -> None:
     clock = Clock()
     s = stats(clock)
     assert s.tps()["putTps"] == [0.0, 0.0, 0.0]
@@ -105,7 +105,7 @@ def test_totals_at_midnight() -> None:
     )
 
 
-def test_a_deleted_topic_can_be_forgotten() -> None:
+def test_statistics_of_a_deleted_topic_are_dropped() -> None:
     s = stats()
     put(s, "T", 0, 1, 1)
     s.get("g", "T", 0, 1, 1)
@@ -117,7 +117,7 @@ def test_a_deleted_topic_can_be_forgotten() -> None:
     assert s.item("TOPIC_PUT_NUMS", "U") is not None
 
 
-def test_samples_are_taken_in_small_pieces_between_which_messages_come() -> None:
+def test_sampling_in_steps_allows_messages_in_between() -> None:
     clock = Clock()
     s = stats(clock)
     for number in range(500):
@@ -134,7 +134,7 @@ def test_samples_are_taken_in_small_pieces_between_which_messages_come() -> None
     assert item is not None and item.latest.value == 1
 
 
-def test_a_topic_that_goes_away_while_samples_are_taken_has_no_statistics_afterwards() -> None:
+def test_topic_deleted_during_sampling_has_no_statistics() -> None:
     s = stats()
     for number in range(20):
         s.get(f"g{number}", "T", 0, 2, 200)

@@ -5,11 +5,11 @@ from pocketmq.store.format.java_hash import java_hash
 
 
 @pytest.mark.parametrize("expression", [None, "", "*"])
-def test_everything_passes_without_a_filter(expression):
+def test_subscription_to_all_has_no_filter(expression):
     assert tag_filter(expression) is None
 
 
-def test_a_filter_knows_codes_only():
+def test_tag_filter_compares_hash_codes_only():
     matches = tag_filter("A || AaAa||  ")
     assert matches is not None
     assert matches(java_hash("A"))
@@ -23,6 +23,6 @@ def test_blank_tags_match_nothing():
     assert matches is not None and not matches(java_hash("A"))
 
 
-def test_bars_alone_are_refused():
+def test_expression_of_bars_only_is_refused():
     with pytest.raises(ValueError, match="has no tag"):
         split_tags("||")

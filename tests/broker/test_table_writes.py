@@ -99,7 +99,7 @@ async def delete(client: RemotingClient, broker: Broker, topic: str) -> Remoting
 # --- how often, and where -------------------------------------------------------------------------------------------------
 
 
-async def test_a_heartbeat_of_a_thousand_new_groups_is_a_write_or_two_of_each_table_and_none_in_the_loop() -> None:
+async def test_heartbeat_of_1000_new_groups_writes_each_table_at_most_twice_off_the_loop() -> None:
     disk = CountingDisk()
     async with running_broker(disk=disk) as broker, connected() as client:
         disk.begin()
@@ -111,7 +111,7 @@ async def test_a_heartbeat_of_a_thousand_new_groups_is_a_write_or_two_of_each_ta
         assert {f"%RETRY%g{n}" for n in range(1000)} <= decode_document(found.read_file(TOPICS))["topicConfigTable"].keys()
 
 
-async def test_many_sends_that_create_topics_wait_for_one_write_and_the_loop_waits_for_none() -> None:
+async def test_many_topic_creations_share_one_write_off_the_loop() -> None:
     disk = CountingDisk()
     async with running_broker(disk=disk) as broker, connected() as client, connected() as other:
         await create_topic(client, broker, "Old")
@@ -132,7 +132,7 @@ async def test_many_sends_that_create_topics_wait_for_one_write_and_the_loop_wai
         assert {"First", *(f"T{n}" for n in range(500))} <= table.keys()
 
 
-async def test_a_second_use_of_a_new_topic_waits_as_long_as_the_first() -> None:
+async def test_second_send_to_a_new_topic_waits_like_the_first() -> None:
     disk = CountingDisk()
     async with running_broker(disk=disk) as broker, connected() as client, connected() as other:
         disk.is_free.clear()
@@ -147,7 +147,7 @@ async def test_a_second_use_of_a_new_topic_waits_as_long_as_the_first() -> None:
         assert broker.services.gate.is_open
 
 
-async def test_each_change_is_on_the_disk_when_it_is_answered() -> None:
+async def test_each_change_is_on_disk_before_its_answer() -> None:
     disk = CountingDisk()
     async with running_broker(disk=disk) as broker, connected() as client:
         await create_topic(client, broker, "T")
@@ -166,7 +166,7 @@ async def test_each_change_is_on_the_disk_when_it_is_answered() -> None:
         assert "T" not in decode_document(killed(disk).read_file(TOPICS))["topicConfigTable"]
 
 
-async def test_a_stop_waits_for_what_is_to_be_written() -> None:
+async def test_stop_waits_for_pending_writes() -> None:
     disk = CountingDisk()
     async with running_broker(disk=disk) as broker:
         broker.services.topics.update(TopicConfig("Late", 1, 1))
@@ -177,7 +177,7 @@ async def test_a_stop_waits_for_what_is_to_be_written() -> None:
 # --- a disk that refuses --------------------------------------------------------------------------------------------------
 
 
-async def test_what_cannot_be_written_is_refused_and_taken_back(caplog: pytest.LogCaptureFixture) -> None:
+async def test_change_that_cannot_be_written_is_refused_and_undone(caplog: pytest.LogCaptureFixture) -> None:
     disk = CountingDisk()
     async with running_broker(disk=disk) as broker, connected() as client:
         await create_topic(client, broker, "T", 2)
@@ -207,7 +207,7 @@ async def test_what_cannot_be_written_is_refused_and_taken_back(caplog: pytest.L
         assert {"T", "New", "%RETRY%new"} <= document.keys() and "Sent" not in document
 
 
-async def test_a_change_that_came_behind_one_that_fails_stays() -> None:
+async def test_change_after_a_failed_one_is_kept() -> None:
     disk = CountingDisk()
     async with running_broker(disk=disk) as broker, connected() as client, connected() as other:
         disk.refused, disk.refusals_left = "topics", 1
@@ -224,7 +224,7 @@ async def test_a_change_that_came_behind_one_that_fails_stays() -> None:
 # --- limits ---------------------------------------------------------------------------------------------------------------
 
 
-async def test_topics_and_groups_have_a_limit_and_those_that_there_are_stay(caplog: pytest.LogCaptureFixture) -> None:
+async def test_topics_and_groups_are_limited_and_existing_ones_stay(caplog: pytest.LogCaptureFixture) -> None:
     disk = MemoryDisk()
     async with running_broker(disk=disk) as broker, connected() as client:
         for n in range(30):
@@ -244,7 +244,7 @@ async def test_topics_and_groups_have_a_limit_and_those_that_there_are_stay(capl
         assert caplog.text.count("maxTopics=20") == 1, "a refusal that lasts is said once a minute"
 
 
-async def test_consumer_offsets_that_are_made_up_are_not_kept() -> None:
+async def test_invalid_consumer_offsets_are_refused_and_their_number_is_limited() -> None:
     async with running_broker(max_consumer_offsets=5) as broker, connected() as client:
         await create_topic(client, broker, "T", 4)
         assert (await commit(client, broker, "g", "NoSuchTopic")).code == ResponseCode.TOPIC_NOT_EXIST
@@ -275,7 +275,7 @@ async def test_consumer_offsets_that_are_made_up_are_not_kept() -> None:
         (heartbeat("g", client_id="c" * 1025), "1025 characters"),
     ],
 )
-async def test_a_heartbeat_says_no_more_than_is_kept(body: bytes, remark: str) -> None:
+async def test_heartbeat_beyond_a_limit_is_refused(body: bytes, remark: str) -> None:
     limits = {"max_groups_per_heartbeat": 5, "max_subscriptions_per_heartbeat": 7}
     async with running_broker(**limits) as broker, connected() as client:
         answer = await ask(client, broker, RequestCode.HEART_BEAT, None, body)
@@ -286,7 +286,7 @@ async def test_a_heartbeat_says_no_more_than_is_kept(body: bytes, remark: str) -
 # --- deleting topics, damaged tables --------------------------------------------------------------------------------------
 
 
-async def test_deleting_a_topic_deletes_no_queue_of_another_whether_or_not_the_table_knows_it() -> None:
+async def test_deleting_a_topic_keeps_queues_of_others_even_if_not_in_the_table() -> None:
     disk = MemoryDisk()
     async with running_broker(disk=disk) as broker, connected() as client:
         for topic in ("T", "Unknown", "Other"):
@@ -300,7 +300,7 @@ async def test_deleting_a_topic_deletes_no_queue_of_another_whether_or_not_the_t
         assert store.max_offset("Unknown", 0) == 0, "that command is for them"
 
 
-async def test_a_topic_cannot_be_made_again_while_it_is_being_deleted() -> None:
+async def test_topic_cannot_be_created_while_it_is_being_deleted() -> None:
     disk = CountingDisk()
     async with running_broker(disk=disk) as broker, connected() as client, connected() as other:
         await send(client, broker, "T")
@@ -317,7 +317,7 @@ async def test_a_topic_cannot_be_made_again_while_it_is_being_deleted() -> None:
 
 
 @pytest.mark.parametrize("damage", ["bit", "torn", "empty", "rows lost"])
-async def test_a_damaged_topic_table_costs_no_topic(damage: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_damaged_topic_table_loses_no_topic(damage: str, caplog: pytest.LogCaptureFixture) -> None:
     disk = MemoryDisk()
     async with running_broker(disk=disk) as broker, connected() as client:
         for topic in ("First", "Newest"):
@@ -368,7 +368,7 @@ def _without_hanging_comma(text: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("file", ["topics", "subscriptionGroup", "consumerOffset", "delayOffset", "messageRequestMode"])
-async def test_every_table_that_is_written_has_a_seal_and_a_file_without_one_is_read(file: str) -> None:
+async def test_written_tables_are_sealed_and_unsealed_files_are_read(file: str) -> None:
     disk = MemoryDisk()
     async with running_broker(disk=disk) as broker, connected() as client:
         await create_topic(client, broker, "T")
@@ -391,7 +391,7 @@ async def test_every_table_that_is_written_has_a_seal_and_a_file_without_one_is_
         raise AssertionError(str(error)) from error
 
 
-async def test_a_file_that_was_edited_by_hand_counts_as_it_is_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
+async def test_manually_edited_file_is_accepted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     disk = MemoryDisk()
     async with running_broker(disk=disk) as broker, connected() as client:
         for topic in ("Kept", "Deleted by hand"[:7]):

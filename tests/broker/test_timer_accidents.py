@@ -201,13 +201,13 @@ class Walk:
 
 @pytest.mark.parametrize("kills", [(True,), (False,), (True, False)], ids=["kills", "power cuts", "both"])
 @pytest.mark.parametrize("seed", range(25))
-def test_nothing_is_lost_or_early_and_little_comes_twice(seed: int, kills: tuple[bool, ...]) -> None:
+def test_accidents_lose_nothing_and_repeat_only_unmarked_deliveries(seed: int, kills: tuple[bool, ...]) -> None:
     Walk(seed, kills).run()
 
 
 @pytest.mark.parametrize("listed_s", range(8))
 @pytest.mark.parametrize("window_slots", [2, 4, 8])
-async def test_what_is_rolled_comes_once_however_short_the_roll_window(window_slots: int, listed_s: int) -> None:
+async def test_rolled_timer_is_delivered_once_for_any_roll_window(window_slots: int, listed_s: int) -> None:
     disk, clock = PowerCutDisk(rng=random.Random(1)), VirtualClock()
     t = Timed(disk, clock, roll_window_slots=window_slots)
     bodies = [f"{after_s}" for after_s in range(1, 16)]

@@ -49,7 +49,7 @@ def row_of(columns: TimerColumns, row: int) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_a_row_says_what_its_record_says(seed: int) -> None:
+async def test_columns_equal_the_decoded_records(seed: int) -> None:
     t = Columns(commit_log_file_size=1 << 14)
     chance = random.Random(seed)
     places = []
@@ -83,7 +83,7 @@ async def test_a_row_says_what_its_record_says(seed: int) -> None:
     assert plain_count > 5
 
 
-async def test_usual_records_are_not_read_singly_and_those_that_cancel_are_told() -> None:
+async def test_ordinary_records_are_read_in_bulk_and_cancelling_ones_marked() -> None:
     t = Columns()
     usual = [t.stored(f"TIMER_DELAY_SEC\x01{n}\x02TIMER_OUT_MS\x01{n}000\x02REAL_TOPIC\x01T") for n in range(5)]
     cancelling = t.stored("TIMER_DELIVER_MS\x014001\x02TIMER_OUT_MS\x014000\x02TIMER_DEL_UNIQKEY\x01k")
@@ -96,7 +96,7 @@ async def test_usual_records_are_not_read_singly_and_those_that_cancel_are_told(
     assert reader.plain_times(cancelling.physical_offset, cancelling.size) is None
 
 
-async def test_what_is_no_whole_record_is_left_to_who_reads_it_singly() -> None:
+async def test_incomplete_records_are_left_to_the_single_reader() -> None:
     t = Columns()
     result = t.stored("TIMER_DELAY_SEC\x017\x02TIMER_OUT_MS\x017000")
     offset, size = result.physical_offset, result.size

@@ -115,7 +115,9 @@ def flips(store: Stopped, rng: random.Random) -> Iterator[tuple[str, int, bool]]
 
 
 @pytest.mark.parametrize("is_clean", [True, False], ids=["clean stop", "kill"])
-async def test_a_flipped_bit_delays_repeats_and_loses_nothing(is_clean: bool, caplog: pytest.LogCaptureFixture) -> None:
+async def test_flipped_bit_neither_delays_nor_repeats_nor_loses_a_timer(
+    is_clean: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     store = await stopped(is_clean=is_clean)
     assert problems(store.disk(), "/store") == []
     for path, bit, means in flips(store, random.Random(is_clean)):
@@ -134,7 +136,7 @@ async def test_a_flipped_bit_delays_repeats_and_loses_nothing(is_clean: bool, ca
 
 
 @pytest.mark.parametrize("is_clean", [True, False], ids=["clean stop", "kill"])
-async def test_a_cut_emptied_or_deleted_file_delays_repeats_and_loses_nothing(
+async def test_truncated_or_deleted_file_neither_delays_nor_repeats_nor_loses_a_timer(
     is_clean: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = await stopped(is_clean=is_clean)
@@ -157,7 +159,7 @@ async def test_a_cut_emptied_or_deleted_file_delays_repeats_and_loses_nothing(
         await check(store, disk, (path, "zeros"), with_past=not is_clean and path == MARK)
 
 
-async def test_all_files_of_the_timers_are_gone() -> None:
+async def test_timers_are_rebuilt_when_all_their_files_are_deleted() -> None:
     store = await stopped(is_clean=True)
     disk = store.disk()
     for path in (CHECK, MARK, WHEEL, *store.log_paths()):
@@ -166,7 +168,7 @@ async def test_all_files_of_the_timers_are_gone() -> None:
     await check(store, disk, "all", with_past=True)
 
 
-async def test_a_flipped_bit_in_what_apache_left_loses_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_flipped_bit_in_files_of_apache_loses_no_timer(caplog: pytest.LogCaptureFixture) -> None:
     ours = await stopped(is_clean=True)
     files = dict(ours.files)
     # As 5.5.0 leaves it: its 56 bytes, nothing of ours, units without checksums.
@@ -191,7 +193,7 @@ async def test_a_flipped_bit_in_what_apache_left_loses_nothing(caplog: pytest.Lo
         await check(theirs, disk, (path, bit), with_past=True)
 
 
-async def test_a_deleted_first_file_of_the_timer_log_is_missed() -> None:
+async def test_deleted_first_file_of_the_timer_log_is_detected() -> None:
     """The log goes on in the files behind it, and only what was in it is missing."""
     t = Timed(**SETTINGS)
     now_ms = t.clock.message_time_ms()

@@ -13,7 +13,7 @@ from tests.broker.running import ask, connected, create_topic, running_broker, u
 KEYS = {"timerReadBehind", "timerOffsetBehind", "timerCongestNum", "timerEnqueueTps", "timerDequeueTps"}
 
 
-async def test_what_waits_is_told_by_topic_and_in_all():
+async def test_waiting_timers_are_counted_by_topic_and_in_total():
     async with running_broker() as broker, connected() as client:
         for topic, count in (("T", 3), ("U", 1), ("Empty", 0)):
             await create_topic(client, broker, topic)
@@ -29,7 +29,7 @@ async def test_what_waits_is_told_by_topic_and_in_all():
         assert len(checkpoint) == TIMER_CHECKPOINT_STRUCT.size == 56
 
 
-async def test_without_a_wheel_the_keys_are_those_of_an_idle_one():
+async def test_timer_keys_without_the_wheel_are_those_of_an_idle_one():
     async with running_broker(store={"timer_wheel_enable": False}) as broker, connected() as client:
         lines = timer_lines(broker.services)
         assert lines.keys() == KEYS and set(lines.values()) == {"0", "0.0"}
@@ -37,7 +37,7 @@ async def test_without_a_wheel_the_keys_are_those_of_an_idle_one():
         assert (await ask(client, broker, RequestCode.COUNT_DELAYED)).code == 0
 
 
-async def test_what_is_delivered_in_a_second_is_told_and_every_put_that_fails_is_counted():
+async def test_delivery_rate_and_failed_puts_are_reported():
     clock = VirtualClock()
     async with running_broker(clock=clock) as broker, connected() as client:
         services = broker.services

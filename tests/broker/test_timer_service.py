@@ -13,7 +13,7 @@ from pocketmq.store.timer.timer_log import unit_times
 from tests.broker.timed import DAY, HOUR, MINUTE, SECOND, Timed
 
 
-async def test_each_kind_of_time_is_met_on_the_millisecond() -> None:
+async def test_each_kind_of_due_time_is_met_to_the_millisecond() -> None:
     t = Timed()
     now = t.clock.message_time_ms()
     t.put("sec", TIMER_DELAY_SEC=2)
@@ -30,7 +30,7 @@ async def test_each_kind_of_time_is_met_on_the_millisecond() -> None:
     assert t.arrivals() == sorted(due.items(), key=lambda item: item[1])
 
 
-async def test_the_copy_is_what_the_message_was_and_shows_what_apaches_shows() -> None:
+async def test_delivered_copy_has_the_message_s_fields_and_apache_s_properties() -> None:
     t = Timed()
     now = t.clock.message_time_ms()
     t.put("x", TIMER_DELAY_MS=1500, KEYS="k", TAGS="a")
@@ -45,7 +45,7 @@ async def test_the_copy_is_what_the_message_was_and_shows_what_apaches_shows() -
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_many_come_in_the_order_of_their_times_and_of_arrival(seed: int) -> None:
+async def test_timers_are_delivered_in_order_of_due_time_and_arrival(seed: int) -> None:
     rng = random.Random(seed)
     t = Timed(slots_total=200, roll_window_slots=60)
     due: dict[str, int] = {}
@@ -68,7 +68,7 @@ async def test_many_come_in_the_order_of_their_times_and_of_arrival(seed: int) -
     assert [body for body, _ in arrived] == sorted(due, key=lambda body: (due[body], int(body)))
 
 
-async def test_far_ones_roll_and_come_at_their_time() -> None:
+async def test_distant_timers_roll_and_are_on_time() -> None:
     t = Timed()
     now = t.clock.message_time_ms()
     times = [now + days * DAY + 321 for days in (1, 3, 9, 30, 399)]
@@ -82,7 +82,7 @@ async def test_far_ones_roll_and_come_at_their_time() -> None:
         assert t.arrivals()[number:] == [(f"{number}", at)]
 
 
-async def test_what_is_rolled_is_in_one_slot_only_that_is_still_to_be_read() -> None:
+async def test_rolled_timer_is_in_only_one_unread_slot() -> None:
     t = Timed(slots_total=400, roll_window_slots=20)
     slot = t.clock.message_time_ms() // SECOND * SECOND
     t.put("0", TIMER_DELIVER_MS=slot + 200 * SECOND)
@@ -101,7 +101,7 @@ def slots_of_units(t: Timed) -> list[int]:
     return [time for part in t.timer_store.pending() for time in unit_times(part).tolist()]
 
 
-async def test_what_lies_in_many_slots_stays_in_many_however_far_the_clock_leaps() -> None:
+async def test_timers_of_many_slots_stay_spread_after_a_clock_leap() -> None:
     t = Timed(slots_total=400, roll_window_slots=60)
     due = {}
     for number in range(50):
@@ -119,7 +119,7 @@ async def test_what_lies_in_many_slots_stays_in_many_however_far_the_clock_leaps
     assert t.bodies() == list(due)
 
 
-async def test_far_ones_of_a_slot_that_lie_apart_in_the_log_roll_too() -> None:
+async def test_distant_timers_far_apart_in_the_log_also_roll() -> None:
     t = Timed()
     now = t.clock.message_time_ms()
     t.put("first", TIMER_DELIVER_MS=now + 9 * DAY)
@@ -132,7 +132,7 @@ async def test_far_ones_of_a_slot_that_lie_apart_in_the_log_roll_too() -> None:
     assert t.bodies()[4200:] == ["first", "last"]
 
 
-async def test_a_leap_of_400_days_delivers_all_that_is_due_in_order() -> None:
+async def test_clock_leap_of_400_days_delivers_due_timers_in_order() -> None:
     t = Timed()
     now = t.clock.message_time_ms()
     rng = random.Random(1)
@@ -150,7 +150,7 @@ async def test_a_leap_of_400_days_delivers_all_that_is_due_in_order() -> None:
     assert sorted(t.bodies()) == sorted([*due, "soon"])
 
 
-async def test_cancelled_ones_never_come_whether_near_or_far() -> None:
+async def test_cancelled_timers_are_never_delivered() -> None:
     t = Timed()
     now = t.clock.message_time_ms()
     for body, at in (("near", 900), ("kept", 901), ("far", HOUR), ("far kept", HOUR), ("rolled", 10 * DAY)):
@@ -163,7 +163,7 @@ async def test_cancelled_ones_never_come_whether_near_or_far() -> None:
     assert list(t.service.pending()) == [] and t.service.counts_by_hour() == {}
 
 
-async def test_what_is_pending_is_listed_by_time_and_topic() -> None:
+async def test_pending_timers_are_listed_by_time_and_topic() -> None:
     t = Timed()
     now = t.clock.message_time_ms()
     for number in range(50):
@@ -179,7 +179,7 @@ async def test_what_is_pending_is_listed_by_time_and_topic() -> None:
     assert sum(messages for messages, _ in t.service.counts_by_hour().values()) == 50
 
 
-async def test_a_list_is_the_same_by_many_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_paged_list_equals_the_whole_list(monkeypatch: pytest.MonkeyPatch) -> None:
     t = Timed()
     now = t.clock.message_time_ms()
     for number in range(60):
@@ -195,7 +195,7 @@ async def test_a_list_is_the_same_by_many_looks(monkeypatch: pytest.MonkeyPatch)
     assert list(t.service.pending(now + HOUR, now + DAY)) == [one for one in everything if HOUR <= one.out_ms - now < DAY]
 
 
-async def test_a_restart_goes_on_where_it_was() -> None:
+async def test_restart_continues_from_the_checkpoint() -> None:
     t = Timed()
     now = t.clock.message_time_ms()
     for number in range(40):
@@ -218,7 +218,7 @@ async def test_a_restart_goes_on_where_it_was() -> None:
         ("config/timercheck", "config/timermark"),
     ],
 )
-async def test_the_timers_files_are_a_cache(lost: tuple[str, ...]) -> None:
+async def test_timer_files_are_rebuilt_from_the_log(lost: tuple[str, ...]) -> None:
     t = Timed()
     now = t.clock.message_time_ms()
     for number in range(40):
@@ -239,7 +239,7 @@ async def test_the_timers_files_are_a_cache(lost: tuple[str, ...]) -> None:
     ]
 
 
-async def test_what_is_pending_is_copied_forward_before_its_file_goes() -> None:
+async def test_pending_timers_are_copied_forward_before_their_log_file_is_deleted() -> None:
     t = Timed(commit_log_file_size=16 << 10)
     now = t.clock.message_time_ms()
     for number in range(20):
@@ -265,7 +265,7 @@ async def test_what_is_pending_is_copied_forward_before_its_file_goes() -> None:
     assert all(b"PMQ_" not in record.properties for record in t.records())
 
 
-async def test_a_copy_and_its_original_never_both_come() -> None:
+async def test_copy_and_original_are_not_both_delivered() -> None:
     t = Timed(commit_log_file_size=16 << 10)
     for number in range(20):
         t.put(f"{number}", TIMER_DELAY_MS=3 * DAY)
@@ -281,7 +281,7 @@ async def test_a_copy_and_its_original_never_both_come() -> None:
     assert sorted(t.bodies(), key=int) == [f"{number}" for number in range(20)]
 
 
-async def test_without_room_for_the_copies_the_file_stays_and_sends_are_refused() -> None:
+async def test_without_space_for_copies_the_file_is_kept_and_sends_refused() -> None:
     t = Timed(commit_log_file_size=16 << 10)
     t.put("kept", TIMER_DELAY_MS=3 * DAY)
     for _ in range(100):
@@ -299,7 +299,7 @@ async def test_without_room_for_the_copies_the_file_stays_and_sends_are_refused(
     assert t.bodies() == ["kept"]
 
 
-async def test_what_cannot_be_put_is_tried_again_and_stops_nothing_else() -> None:
+async def test_delivery_that_cannot_be_put_is_retried_without_stopping_others() -> None:
     t = Timed()
     put, refused = t.store.put_message, []
 
@@ -319,7 +319,7 @@ async def test_what_cannot_be_put_is_tried_again_and_stops_nothing_else() -> Non
     assert sorted(body[-1] for body in t.bodies()) == ["0", "1", "2", "3", "4", "5"] and len(refused) == 5
 
 
-async def test_a_store_that_takes_nothing_is_asked_again_until_it_does() -> None:
+async def test_delivery_is_retried_until_the_store_accepts() -> None:
     t = Timed()
     for number in range(50):
         t.put(f"{number}", TIMER_DELAY_MS=10)
@@ -335,7 +335,7 @@ async def test_a_store_that_takes_nothing_is_asked_again_until_it_does() -> None
     assert sorted(t.bodies(), key=int) == [f"{number}" for number in range(50)]
 
 
-async def test_what_is_put_off_until_more_has_come_is_pending_and_on_time_and_survives() -> None:
+async def test_postponed_entries_are_pending_on_time_and_survive_a_restart() -> None:
     t = Timed()
     for number in range(40):
         t.put(f"{number}", TIMER_DELAY_MS=5 * SECOND)
@@ -357,7 +357,7 @@ async def test_what_is_put_off_until_more_has_come_is_pending_and_on_time_and_su
 
 
 @pytest.mark.parametrize("ahead_ms", [SECOND, MINUTE])  # into a slot that is loaded, and into one that waits
-async def test_hundreds_that_come_together_are_delivered_in_due_order_without_those_cancelled(ahead_ms: int) -> None:
+async def test_hundreds_of_timers_are_delivered_in_order_without_cancelled_ones(ahead_ms: int) -> None:
     t = Timed()
     now, chance = t.clock.message_time_ms(), random.Random(ahead_ms)
     dues = {str(number): now + ahead_ms + chance.randrange(3) for number in range(700)}

@@ -20,7 +20,7 @@ async def path(request, monkeypatch):
     return Transacting()
 
 
-async def test_a_half_message_is_nowhere_but_in_the_half_queue(path):
+async def test_half_message_is_only_in_the_half_queue(path):
     answer = path.prepare("a", TAGS="tag", KEYS="key", WAIT="true")
     (half,) = path.halves()
     assert (answer.code, answer.ext["queueId"], answer.ext["queueOffset"]) == (0, "0", "0")
@@ -45,7 +45,7 @@ async def test_a_half_message_is_nowhere_but_in_the_half_queue(path):
         "TRAN_MSG\x01true\x02PGROUP\x01pg\x02__transactionId__\x01theirs\x02TAGS\x01\x02UNIQ_KEY\x01u",
     ],
 )
-async def test_however_its_properties_are_written_a_half_message_has_each_once_and_what_the_broker_adds(path, text):
+async def test_half_message_has_each_property_once_and_the_broker_s_own(path, text):
     path.send(text, sys_flag=TRANSACTION_PREPARED_TYPE)
     sent = decode_properties(text)
     sent.pop("WAIT", None)
@@ -57,14 +57,14 @@ async def test_however_its_properties_are_written_a_half_message_has_each_once_a
     assert len(half.properties.split(b"\x02")) == len(sent | added)
 
 
-async def test_what_only_a_broker_may_say_of_a_half_message_is_not_taken_from_a_client(path):
+async def test_broker_properties_of_a_half_message_from_a_client_are_ignored(path):
     path.prepare("a", TRANSACTION_CHECK_TIMES=15, TRAN_PREPARED_QUEUE_OFFSET=3, PMQ_STORED_MS=1)
     assert {"TRANSACTION_CHECK_TIMES", "TRAN_PREPARED_QUEUE_OFFSET", "PMQ_STORED_MS"}.isdisjoint(
         properties(path.halves()[0])
     )
 
 
-async def test_a_commit_delivers_and_leaves_an_op_message_that_both_versions_read(path):
+async def test_commit_delivers_and_stores_an_op_message_for_both_versions(path):
     path.send("UNIQ_KEY\x01ordinary", b"before")
     path.prepare("first")
     path.prepare("a", TAGS="tag", KEYS="key", own="1")
@@ -80,7 +80,7 @@ async def test_a_commit_delivers_and_leaves_an_op_message_that_both_versions_rea
     assert (op.body, properties(op)) == (b"1", {"TAGS": "d"})
 
 
-async def test_odd_properties_are_delivered_as_the_half_message_has_them(path):
+async def test_odd_properties_are_delivered_as_stored_in_the_half_message(path):
     path.prepare("a", empty="", name="x\x01y", é="ü", **{"b\x01c": "d", "__CRC32#": "1"})
     (half,) = path.halves()
     assert path.end(half).code == 0
@@ -90,14 +90,14 @@ async def test_odd_properties_are_delivered_as_the_half_message_has_them(path):
     assert (found["name"], found["é"], found["b\ufffdc"]) == ("x\x01y", "ü", "d")
 
 
-async def test_a_roll_back_leaves_an_op_message_alone(path):
+async def test_rollback_stores_only_an_op_message(path):
     path.prepare("a")
     assert path.end(path.halves()[0], ROLLBACK).code == 0
     await path.advance(10 * TIMEOUT_MS)
     assert (path.stored(), path.ops(), len(path.halves())) == ([], ["0"], 1)
 
 
-async def test_what_is_not_known_yet_is_not_answered_and_stays_open(path):
+async def test_unknown_state_is_not_answered_and_keeps_the_transaction_open(path):
     path.prepare("a")
     (half,) = path.halves()
     header = EndTransactionRequestHeader("pg", half.queue_offset, half.physical_offset, UNKNOWN, "m")
@@ -117,7 +117,7 @@ async def test_what_is_not_known_yet_is_not_answered_and_stays_open(path):
         ({"commit_log_offset": 0}, "Find prepared transaction message failed"),  # a message, but no half message
     ],
 )
-async def test_an_end_that_names_no_half_message_of_its_group_is_refused(path, wrong, remark):
+async def test_end_of_an_unknown_half_message_is_refused(path, wrong, remark):
     path.send("PGROUP\x01pg", b"ordinary")
     path.prepare("a")
     answer = path.end(path.halves()[0], **wrong)
@@ -126,7 +126,7 @@ async def test_an_end_that_names_no_half_message_of_its_group_is_refused(path, w
     assert (path.bodies(), path.ops()) == (["ordinary"], [])
 
 
-async def test_bytes_in_a_body_that_look_like_a_half_message_are_none(path):
+async def test_half_message_forged_inside_a_body_is_refused(path):
     path.prepare("a")
     (half,) = path.halves()
     forged = bytearray(path.store.message_at(half.physical_offset))
@@ -138,7 +138,7 @@ async def test_bytes_in_a_body_that_look_like_a_half_message_are_none(path):
     assert (answer.code, path.ops(), len(path.stored())) == (ResponseCode.SYSTEM_ERROR, [], 1)
 
 
-async def test_a_committed_message_waits_for_its_delay_from_the_commit_on(path):
+async def test_delay_of_a_committed_message_starts_at_the_commit(path):
     path.prepare("level", DELAY=2)
     path.prepare("timer", TIMER_DELAY_MS=3_000)
     delay_ms = DelayLevels(path.store.config.message_delay_level).delay_ms(2)
@@ -155,18 +155,18 @@ async def test_a_committed_message_waits_for_its_delay_from_the_commit_on(path):
     assert all(record.sys_flag & TRANSACTION_TYPE_MASK == COMMIT for record in path.stored())
 
 
-async def test_a_delay_that_cannot_be_is_refused_with_the_half_message(path):
+async def test_invalid_delay_of_a_half_message_is_refused(path):
     answer = path.prepare("a", TIMER_DELAY_SEC=10**9)
     assert (answer.code, path.halves()) == (ResponseCode.MESSAGE_ILLEGAL, [])
 
 
-async def test_a_committed_message_that_is_given_back_is_no_transaction_again(path):
+async def test_committed_message_sent_back_is_not_a_half_message(path):
     path.services.groups.find("cg")
     answer = path.send("TRAN_MSG\x01true\x02DELAY\x011", topic="%RETRY%cg", reconsume_times=1)
     assert (answer.code, path.halves()) == (0, [])
 
 
-async def test_a_commit_that_cannot_be_stored_leaves_the_transaction_open(path):
+async def test_commit_that_cannot_be_stored_keeps_the_transaction_open(path):
     path.prepare("a")
     (half,) = path.halves()
     path.store.commit_log.refuse("test", "disk full")
@@ -177,7 +177,7 @@ async def test_a_commit_that_cannot_be_stored_leaves_the_transaction_open(path):
     assert (path.bodies(), path.ops()) == (["a"], ["0"])
 
 
-async def test_what_is_ended_where_no_op_message_can_be_stored_is_done_with_as_long_as_the_process_lives(path, caplog):
+async def test_transaction_ended_without_op_message_stays_ended_in_the_process(path, caplog):
     path.prepare("a")
     path.prepare("b")
     a, b = path.halves()
@@ -196,7 +196,7 @@ async def test_what_is_ended_where_no_op_message_can_be_stored_is_done_with_as_l
     assert len(channel.take()) == 2, "the next one asks"
 
 
-async def test_the_ends_of_one_turn_have_an_op_message_each(path):
+async def test_each_end_of_a_turn_has_its_own_op_message(path):
     for body in "abc":
         path.prepare(body)
     a, b, c = path.halves()
@@ -208,7 +208,7 @@ async def test_the_ends_of_one_turn_have_an_op_message_each(path):
     assert path.progress() == (3, 3)
 
 
-async def test_progress_goes_as_far_as_all_is_done_with_and_is_told_when_that_is_synced(path):
+async def test_progress_advances_over_ended_transactions_once_synced(path):
     for body in "abc":
         path.prepare(body)
     a, b, c = path.halves()
@@ -224,7 +224,7 @@ async def test_progress_goes_as_far_as_all_is_done_with_and_is_told_when_that_is
     assert path.progress() == (3, 3)
 
 
-async def test_retention_keeps_what_is_open(path):
+async def test_retention_keeps_open_half_messages(path):
     path.prepare("a")
     path.prepare("b")
     a, b = path.halves()
@@ -236,7 +236,7 @@ async def test_retention_keeps_what_is_open(path):
     assert may_remove(1 << 40)
 
 
-async def test_the_op_messages_of_both_versions_are_understood(path):
+async def test_op_messages_of_both_versions_are_read(path):
     for body in "abcd":
         path.prepare(body)
     path.put_op(b"3")  # 4.9.4's

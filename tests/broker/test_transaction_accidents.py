@@ -166,5 +166,5 @@ class Walk:
 
 
 @pytest.mark.parametrize("seed", [1, *range(10, 20)])  # 1: fails without the wait for the sync; 13: progress told too early
-async def test_accidents(seed: int) -> None:
+async def test_transactions_survive_kills_and_power_cuts(seed: int) -> None:
     Walk(seed).run()

@@ -27,7 +27,7 @@ async def path():
     return Transacting()
 
 
-async def test_a_producer_is_asked_when_the_time_is_over_and_its_answer_counts(path):
+async def test_producer_is_checked_after_the_timeout_and_its_answer_counts(path):
     channel = path.producer()
     path.prepare("a", TAGS="tag")
     path.prepare("b")
@@ -51,7 +51,7 @@ async def test_a_producer_is_asked_when_the_time_is_over_and_its_answer_counts(p
     assert (channel.take(), len(path.halves())) == ([], 4)
 
 
-async def test_each_of_a_groups_producers_is_asked_in_turn_and_no_other(path):
+async def test_producers_of_the_group_are_checked_in_turn(path):
     other, first, second = path.producer(41001, "other"), path.producer(41002), path.producer(41003)
     path.prepare("a")
     await path.advance(TIMEOUT_MS)
@@ -63,7 +63,7 @@ async def test_each_of_a_groups_producers_is_asked_in_turn_and_no_other(path):
     assert (len(first.take()), second.take()) == (1, [])
 
 
-async def test_after_15_questions_it_is_given_up(path):
+async def test_transaction_is_given_up_after_15_checks(path):
     channel = path.producer()
     path.prepare("a", own="1")
     await path.advance(TIMEOUT_MS)
@@ -83,14 +83,14 @@ async def test_after_15_questions_it_is_given_up(path):
     assert path.progress() == (16, 0)
 
 
-async def test_what_is_older_than_the_log_keeps_is_given_up_at_once(path):
+async def test_transaction_older_than_the_log_retention_is_given_up(path):
     channel = path.producer()
     path.prepare("a")
     await path.advance(path.store.config.file_reserved_time * HOUR_MS + 1)
     assert (channel.take(), len(path.stored(GIVEN_UP))) == ([], 1)
 
 
-async def test_nobody_is_asked_before_the_immunity_time_is_over_and_the_queue_goes_on(path):
+async def test_no_check_before_the_immunity_time_and_the_queue_continues(path):
     channel = path.producer()
     path.prepare("immune", CHECK_IMMUNITY_TIME_IN_SECONDS=150)
     path.prepare("brief", CHECK_IMMUNITY_TIME_IN_SECONDS=1)
@@ -108,7 +108,7 @@ async def test_nobody_is_asked_before_the_immunity_time_is_over_and_the_queue_go
     assert [question.ext["msgId"] for question in channel.take()] == ["U-immune"]
 
 
-async def test_its_sender_may_end_what_was_stored_again_meanwhile(path):
+async def test_transaction_stored_again_can_be_ended_by_its_old_offset(path):
     """Apache delivers such a message twice: the copy stays open there."""
     channel = path.producer()
     path.prepare("immune", CHECK_IMMUNITY_TIME_IN_SECONDS=3600)
@@ -125,7 +125,7 @@ async def test_its_sender_may_end_what_was_stored_again_meanwhile(path):
     assert (channel.take(), len(path.halves())) == ([], 6)
 
 
-async def test_a_sender_and_who_was_asked_may_both_commit_and_it_is_delivered_once(path):
+async def test_commits_by_sender_and_checked_producer_deliver_once(path):
     channel = path.producer()
     path.prepare("a")
     (half,) = path.halves()
@@ -136,7 +136,7 @@ async def test_a_sender_and_who_was_asked_may_both_commit_and_it_is_delivered_on
     assert (path.bodies(), path.ops()) == (["a"], ["1"])
 
 
-async def test_a_commit_counts_that_comes_after_who_was_asked_knew_nothing_of_it(path):
+async def test_commit_after_an_unknown_check_answer_counts(path):
     channel = path.producer()
     path.prepare("a")
     (half,) = path.halves()
@@ -146,7 +146,7 @@ async def test_a_commit_counts_that_comes_after_who_was_asked_knew_nothing_of_it
     assert path.bodies() == ["a"]
 
 
-async def test_a_given_up_transaction_can_still_be_committed(path):
+async def test_given_up_transaction_can_still_be_committed(path):
     path.prepare("a")
     (half,) = path.halves()
     await path.advance(path.store.config.file_reserved_time * HOUR_MS + 1)
@@ -154,7 +154,7 @@ async def test_a_given_up_transaction_can_still_be_committed(path):
     assert path.bodies() == ["a"]
 
 
-async def test_what_was_given_up_is_asked_about_again_when_somebody_wants_it(path):
+async def test_given_up_transaction_is_checked_again_on_request(path):
     path.prepare("a")
     await path.advance(path.store.config.file_reserved_time * HOUR_MS + 1)
     (given_up,) = path.stored(GIVEN_UP)
@@ -174,7 +174,7 @@ async def test_what_was_given_up_is_asked_about_again_when_somebody_wants_it(pat
     assert path.bodies() == ["a"]
 
 
-async def test_the_calendar_set_back_or_forth_makes_nobody_wait_for_it(path):
+async def test_calendar_steps_delay_no_check(path):
     channel = path.producer()
     path.prepare("back")
     path.clock.step(-HOUR_MS)
@@ -196,7 +196,7 @@ async def test_the_calendar_set_back_or_forth_makes_nobody_wait_for_it(path):
     assert [question.ext["msgId"] for question in channel.take()] == ["U-forth"], "nor who starts behind its own log"
 
 
-async def test_a_fresh_message_behind_a_copy_waits_no_longer_than_it_must(path):
+async def test_half_message_behind_a_copy_is_checked_in_time(path):
     channel = path.producer()
     path.prepare("old")
     await path.advance(TIMEOUT_MS)
@@ -208,7 +208,7 @@ async def test_a_fresh_message_behind_a_copy_waits_no_longer_than_it_must(path):
     assert [question.ext["msgId"] for question in channel.take()] == ["U-fresh"]
 
 
-async def test_a_copy_that_cannot_be_stored_is_tried_again_and_nobody_is_asked_before(path):
+async def test_copy_that_cannot_be_stored_is_retried_before_any_check(path):
     channel = path.producer()
     path.prepare("a")
     path.store.commit_log.refuse("test", "disk full")
@@ -220,7 +220,7 @@ async def test_a_copy_that_cannot_be_stored_is_tried_again_and_nobody_is_asked_b
     assert len(channel.take()) == 1
 
 
-async def test_one_with_no_room_for_more_properties_is_given_up_and_holds_nothing_up(path):
+async def test_half_message_without_room_for_properties_is_given_up(path):
     channel = path.producer()
     path.prepare("large", own="v" * 32_600)
     path.prepare("small")
@@ -229,7 +229,7 @@ async def test_one_with_no_room_for_more_properties_is_given_up_and_holds_nothin
     assert path.bodies(GIVEN_UP) == ["large"]
 
 
-async def test_a_producer_that_takes_nothing_is_not_asked(path):
+async def test_producer_that_does_not_read_is_not_checked(path):
     stalled, other = path.producer(41001), path.producer(41002)
     stalled.is_writable = False
     for body in "ab":
@@ -238,7 +238,7 @@ async def test_a_producer_that_takes_nothing_is_not_asked(path):
     assert (len(stalled.take()), len(other.take())) == (0, 2)
 
 
-async def test_many_that_are_due_together_take_more_than_one_turn(path):
+async def test_many_due_checks_are_spread_over_turns(path):
     channel = path.producer()
     for number in range(100):
         path.prepare(str(number))
@@ -252,7 +252,7 @@ async def test_many_that_are_due_together_take_more_than_one_turn(path):
 # --- ends in the middle ----------------------------------------------------------------------------------------------
 
 
-async def test_what_was_open_is_asked_about_by_the_next_process(path):
+async def test_open_transactions_are_checked_after_a_restart(path):
     for body in "abc":
         path.prepare(body)
     path.end(path.halves()[1])
@@ -273,7 +273,7 @@ async def test_what_was_open_is_asked_about_by_the_next_process(path):
 @pytest.mark.parametrize("immunity", [None, 90])
 @pytest.mark.parametrize("persisted", [False, True])
 @pytest.mark.parametrize("killed_at", range(12))
-async def test_a_process_may_end_before_any_put(path, killed_at, persisted, immunity):
+async def test_process_may_be_killed_before_any_put(path, killed_at, persisted, immunity):
     """Of the next one that lives long enough: all commits are delivered, no roll back is, all is done with in the end."""
     endings = {"a": COMMIT, "b": ROLLBACK, "c": COMMIT}
     extra = {} if immunity is None else {"CHECK_IMMUNITY_TIME_IN_SECONDS": immunity}

@@ -26,7 +26,7 @@ def at_start(properties):
 
 
 @pytest.mark.parametrize("key", sorted(UPDATABLE_KEYS))
-def test_a_value_is_taken_while_running_exactly_when_a_start_takes_it(key):
+def test_value_is_accepted_at_runtime_exactly_if_accepted_at_start(key):
     for text in HOSTILE:
         running = at_start({})
         before = copy.deepcopy(running)
@@ -44,13 +44,13 @@ def test_a_value_is_taken_while_running_exactly_when_a_start_takes_it(key):
             assert to_properties(running) == to_properties(at_start(changes)), text[:50]
 
 
-def test_each_number_that_may_be_changed_has_both_limits():
+def test_each_updatable_number_has_both_limits():
     items = items_of(BrokerConfig) | items_of(MessageStoreConfig)
     numbers = [items[key] for key in UPDATABLE_KEYS if items[key].kind in (int, float)]
     assert [item.key for item in numbers if item.low is None or item.high is None] == []
 
 
-async def test_a_refused_change_changes_nothing_and_says_why():
+async def test_refused_change_has_no_effect_and_a_reason():
     async with running_broker() as broker, connected() as client:
         body = b"traceOn=false\ndeleteWhen=junk\n"
         answer = await ask(client, broker, RequestCode.UPDATE_BROKER_CONFIG, None, body)
