@@ -1,7 +1,7 @@
 """Allow-lists of client addresses for request codes: `adminAllow`, `registerAllow`.
 
-A list has networks in CIDR form and single addresses, IPv4 and IPv6, with commas between. An empty list lets each address
-through, as Apache does. What counts is the address that the connection comes from: of a proxy its own.
+A list contains networks in CIDR form and single addresses, IPv4 and IPv6, separated by commas. An empty list allows every
+address, as Apache does. The address checked is the remote address of the connection: behind a proxy, that of the proxy.
 """
 
 import ipaddress
@@ -15,14 +15,14 @@ from pocketmq.remoting.dispatch import Deferred, Handler, RemotingError, Route
 from pocketmq.runtime.refusal_log import RefusalLog
 
 VALUE_SIZE_MAX: Final = 200
-"""Characters of a bad entry that its error shows."""
+"""Maximum number of characters of an invalid entry shown in an error."""
 NETWORKS_MAX: Final = 256
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def networks(key: str, text: str) -> tuple[Network, ...]:
-    """The networks that the value `text` of `key` names. Raises ValueError naming key and entry."""
+    """Parse the value `text` of config key `key`. Raises ValueError with key and entry."""
     entries = [part.strip() for part in text.split(",") if part.strip()]
     if len(entries) > NETWORKS_MAX:
         raise ValueError(f"{key}: {len(entries)} entries, the limit is {NETWORKS_MAX}")
@@ -33,13 +33,13 @@ def networks(key: str, text: str) -> tuple[Network, ...]:
         except ValueError:
             shown = entry[:VALUE_SIZE_MAX]
             raise ValueError(
-                f"{key}={shown}: expected addresses or networks with , between, as 10.0.0.0/8,::1,2001:db8::/32"
+                f"{key}={shown}: expected addresses or networks separated by commas, such as 10.0.0.0/8,::1,2001:db8::/32"
             ) from None
     return tuple(found)
 
 
 def restricted(table: dict[int, Route], codes: Iterable[int], key: str, text: str, log: logging.Logger) -> dict[int, Route]:
-    """`table` with its `codes` served to the addresses that `text` names; as it is where `text` names none."""
+    """Return `table` with `codes` served only to the addresses in `text`; unchanged if `text` is empty."""
     allowed = networks(key, text)
     if not allowed:
         return table

@@ -1,4 +1,4 @@
-"""What the connections of one server or client share: their limits, the reaper, and the one write a turn."""
+"""State shared by the connections of one server or client: limits, reaper, and one write per connection and turn."""
 
 import logging
 from typing import TYPE_CHECKING, Final
@@ -19,13 +19,13 @@ log = logging.getLogger("remoting")
 IDLE_S: Final = 120.0
 """A connection silent for this long in both directions is closed (Apache: serverChannelMaxIdleTimeSeconds)."""
 WRITE_BUFFER_MAX: Final = 4 * 1024 * 1024
-"""Unsent bytes of one connection above which it is not read from."""
+"""Unsent bytes of one connection above which reading from it is paused."""
 EXCESS_CHECK_S: Final = 0.1
-"""How often the bytes of all unread answers are added up at most."""
+"""Minimum time between two summations of all unread answers."""
 
 
 class Channels:
-    """What the connections of one server or client share: which are open, which have something to write."""
+    """Connections of one server or client: those that are open and those that have data to write."""
 
     def __init__(
         self,
@@ -37,8 +37,8 @@ class Channels:
         *,
         is_server: bool = False,
     ) -> None:
-        """`credentials`: who signs our own requests; None signs none. `is_server`: peers must speak first, and what is sent
-        to them unasked is dropped where they do not read."""
+        """`credentials` sign the requests that this side sends; None: not signed. `is_server`: peers must send first, and
+        requests to peers that do not read are dropped."""
         self.turn = turn
         self.timers = timers
         self.credentials = credentials
@@ -61,18 +61,18 @@ class Channels:
         self._reaper = timers.every(min(10.0, idle_s / 4, slow_s / 3), self._reap)
 
     def write(self) -> None:
-        """Write what every channel has gathered."""
+        """Write the pending data of all channels."""
         if self.unwritten:
             channels, self.unwritten = self.unwritten, []
             for channel in channels:
                 try:
                     channel.write()
-                except Exception:  # the answers of the others leave nevertheless
+                except Exception:  # a failed channel must not hold back the answers of the others
                     log.exception("dropping %s: its answers cannot be written", channel)
                     channel.abort()
 
     def frame_grew(self, channel: "Channel", size: int, *, is_new: bool) -> None:
-        """`channel` holds `size` bytes of an unfinished frame; `is_new`: of another one than before."""
+        """Report that `channel` holds `size` bytes of an unfinished frame; `is_new`: a different frame than before."""
         if not size:
             self._unfinished.forget(channel)
             return
@@ -83,17 +83,17 @@ class Channels:
             self._drop(self._unfinished, now, f"unfinished frames are more than {limit} bytes (maxUnfinishedFrameBytes)")
 
     def stopped_reading(self, channel: "Channel") -> None:
-        """The answers to `channel` lie in memory."""
+        """Report that `channel` does not read its answers, which are kept in memory."""
         self._unsent.update(channel, channel.unsent_bytes, self.timers.clock.monotonic(), is_new=True)
         if len(self._unsent) * WRITE_BUFFER_MAX > self.limits.max_unsent_bytes and self._excess_timer is None:
             self._excess_timer = self.timers.after(EXCESS_CHECK_S, self._check_unsent)
 
     def reads_again(self, channel: "Channel") -> None:
-        """The answers to `channel` have left."""
+        """Report that the answers to `channel` have been sent."""
         self._unsent.forget(channel)
 
     def forget(self, channel: "Channel") -> None:
-        """A connection is gone."""
+        """Remove a connection that has ended."""
         self.open.discard(channel)
         self._unfinished.forget(channel)
         self._unsent.forget(channel)
@@ -111,7 +111,7 @@ class Channels:
             self.drop(channel, why)
 
     def drop(self, channel: "Channel", why: str) -> None:
-        """Close a connection at once, and say so."""
+        """Close a connection at once, and log the reason."""
         self._dropped.refused(None, f"dropping {channel}: {why}")
         self._unfinished.forget(channel)
         self._unsent.forget(channel)
@@ -124,7 +124,7 @@ class Channels:
         self._check_unsent()
         pace = f"{rate} bytes a second within {slow_s} s (minConnectionBytesPerSecond, slowConnectionSeconds)"
         for channel in self._unfinished.too_slow(now):
-            self.drop(channel, f"its unfinished frame came slower than {pace}")
+            self.drop(channel, f"it sends its unfinished frame slower than {pace}")
         for channel in self._unsent.too_slow(now):
             self.drop(channel, f"it reads its answers slower than {pace}")
         oldest, oldest_silent = now - self.idle_s, now - slow_s
@@ -139,7 +139,7 @@ class Channels:
                 self.drop(channel, f"it sent nothing for {slow_s} s (slowConnectionSeconds)")
 
     def close(self) -> None:
-        """Write what is left and close every connection."""
+        """Write pending data and close every connection."""
         self._reaper.cancel()
         if self._excess_timer is not None:
             self._excess_timer.cancel()

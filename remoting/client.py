@@ -1,9 +1,9 @@
-"""The asking side: one connection an address, opened at first use and again after it broke.
+"""Client of the remoting protocol: one connection per address, opened at first use and again after a failure.
 
     answer = await client.invoke("127.0.0.1:9876", RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
 
-Answers find their request by opaque. What servers ask of us (NOTIFY_CONSUMER_IDS_CHANGED and the like) is served by the
-routes given at construction, as a server would.
+Answers are matched to requests by opaque. Requests sent by servers (such as NOTIFY_CONSUMER_IDS_CHANGED) are served by the
+routes given to the constructor, as in a server.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ from pocketmq.runtime.turn import Turn
 
 CONNECT_TIMEOUT_S: Final = 3.0
 _LIMITS: Final = ConnectionLimits(max_unfinished_frame_bytes=256 << 20)
-"""Servers are trusted with more, as many may answer at once with large frames."""
+"""Larger than a server's limit, because many servers may answer at once with large frames."""
 
 
 class TlsMismatch(ChannelClosed):
-    """It looks as if one side spoke TLS and the other plain, or as if one side refused the other's certificate."""
+    """Probably one side uses TLS and the other does not, or one side rejects the certificate of the other."""
 
 
 class RemotingClient:
@@ -43,7 +43,7 @@ class RemotingClient:
         tls: ReloadingContext | None = None,
         credentials: Credentials | None = None,
     ) -> None:
-        """`tls` None: connections are plain. `credentials` None: requests are not signed."""
+        """Without `tls` connections are plain; without `credentials` requests are not signed."""
         self._channels = Channels(turn, timers, credentials=credentials, limits=_LIMITS)
         self._dispatcher = Dispatcher(services, table or {})
         self._tls = tls
@@ -51,7 +51,7 @@ class RemotingClient:
         self._by_address: dict[str, Channel] = {}
 
     async def channel(self, address: str) -> Channel:
-        """The open connection to `address`, made if need be. Raises OSError or TimeoutError when it cannot be."""
+        """Return the open connection to `address`; connect if necessary. Raises OSError or TimeoutError."""
         channel = self._by_address.get(address)
         if channel is not None and channel.is_open:
             return channel
@@ -70,13 +70,13 @@ class RemotingClient:
         body: Body = b"",
         timeout_s: float = 3.0,
     ) -> RemotingCommand:
-        """Ask and wait for the answer, whatever its code. Raises OSError, ChannelClosed or TimeoutError."""
+        """Send a request and return its answer, whatever its code. Raises OSError, ChannelClosed or TimeoutError."""
         channel = await self.channel(address)
         try:
             return await channel.invoke(code, header, body, timeout_s)
         except NeverHeard as failure:
-            does_so = "enforces TLS" if self._tls is None else "wants another certificate (tls.client.certPath) or none"
-            raise TlsMismatch(f"{failure}, nothing had come from there: so does a server that {does_so}") from failure
+            does_so = "enforces TLS" if self._tls is None else "requires another certificate (tls.client.certPath) or none"
+            raise TlsMismatch(f"{failure} before it sent anything: this is how a server behaves that {does_so}") from failure
 
     async def call(
         self,
@@ -86,18 +86,18 @@ class RemotingClient:
         body: Body = b"",
         timeout_s: float = 3.0,
     ) -> RemotingCommand:
-        """As `invoke`; an answer other than SUCCESS is raised as RemotingError with its code and remark."""
+        """Like `invoke`, but raise RemotingError with code and remark for an answer other than SUCCESS."""
         answer = await self.invoke(address, code, header, body, timeout_s)
         if answer.code != ResponseCode.SUCCESS:
             raise RemotingError(answer.code, answer.remark or f"{address} answered {answer.code} to code {code}")
         return answer
 
     async def invoke_oneway(self, address: str, code: int, header: CommandHeader | None = None, body: Body = b"") -> None:
-        """Send what wants no answer."""
+        """Send a request without an answer."""
         (await self.channel(address)).invoke_oneway(code, header, body)
 
     async def close(self) -> None:
-        """Close all connections; what waits for an answer gets ChannelClosed."""
+        """Close all connections; pending requests fail with ChannelClosed."""
         for task in list(self._connecting.values()):
             task.cancel()
         self._channels.close()
@@ -106,7 +106,7 @@ class RemotingClient:
     def _connected(self, address: str, task: asyncio.Task[Channel]) -> None:
         self._connecting.pop(address, None)
         if not task.cancelled():
-            task.exception()  # who waited has it; when all of them were cancelled, nobody needs it
+            task.exception()  # mark it as retrieved: all waiters may have been cancelled
 
     async def _connect(self, address: str) -> Channel:
         host, _, port = address.rpartition(":")
@@ -126,6 +126,6 @@ class RemotingClient:
         except (ssl.SSLError, ConnectionResetError, ConnectionAbortedError) as error:
             if self._tls is None:
                 raise
-            raise TlsMismatch(f"{address} takes no TLS connection: {error}") from error
+            raise TlsMismatch(f"{address} does not accept a TLS connection: {error}") from error
         self._by_address[address] = channel
         return channel

@@ -1,10 +1,10 @@
-"""Numbers of the protocol, by Apache's names. Only codes that some module uses or answers are listed."""
+"""Constants of the protocol with Apache's names. Only codes in use are listed."""
 
 from enum import IntEnum
 from typing import Final
 
 VERSION: Final = 401
-"""MQVersion ordinal that we send: V4_9_4. Clients switch features by it (SQL92 from 232, strict route JSON from 401)."""
+"""MQVersion ordinal of our commands: V4_9_4. Clients switch features by it (SQL92 from 232, strict route JSON from 401)."""
 VERSION_NAME: Final = "V4_9_4"
 LANGUAGE: Final = "PYTHON"
 
@@ -35,7 +35,7 @@ class LanguageCode(IntEnum):
 
 
 class RequestCode(IntEnum):
-    """What a request asks for."""
+    """Request codes."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -140,7 +140,7 @@ class RequestCode(IntEnum):
     NOTIFICATION = 200_054
     POLLING_INFO = 200_055
     BATCH_ACK_MESSAGE = 200_151
-    # Ours alone, far from Apache's: what delayed messages are pending (docs/delay.md), and the clock of tests.
+    # PocketMQ's own codes, far from Apache's: pending delayed messages (docs/delay.md), and the virtual clock of tests.
     QUERY_DELAYED = 70_000
     COUNT_DELAYED = 70_001
     CANCEL_DELAYED = 70_002
@@ -150,7 +150,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """How it went."""
+    """Response codes."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -180,7 +180,7 @@ class ResponseCode(IntEnum):
     NO_MESSAGE = 208
     POLLING_FULL = 209
     POLLING_TIMEOUT = 210
-    # 4.9's names of the same numbers, for the codes about access rules; 5.x gave them to popping.
+    # 4.9 uses these numbers for access rules; 5.x reused them for pop consumption.
     UPDATE_AND_CREATE_ACL_CONFIG_FAILED = 209
     DELETE_ACL_CONFIG_FAILED = 210
     UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED = 211

@@ -1,4 +1,4 @@
-"""Bodies of our own requests about delayed messages."""
+"""Bodies of PocketMQ's own requests about delayed messages."""
 
 import msgspec
 
@@ -6,10 +6,10 @@ from pocketmq.remoting.bodies import Body
 
 
 class DelayedMessage(Body):
-    """A message that is to be delivered later. Times in epoch ms; `level` 0: one of any time.
+    """A delayed message. Times in epoch ms; `level` 0: an arbitrary delivery time.
 
-    `is_delay`: it is due some time after it was stored, not at a time of the calendar. `properties` and `body` (base64)
-    only where they were asked for.
+    `is_delay`: the sender gave a delay, not a time of the calendar. `properties` and `body` (base64) are set only if the
+    request asks for them.
     """
 
     physical_offset: int
@@ -37,9 +37,9 @@ class DelayedMessages(Body):
 
 
 class DelayedCounts(Body):
-    """Answer of COUNT_DELAYED: messages due in each hour, by the epoch ms of its beginning, as text.
+    """Answer of COUNT_DELAYED: number of messages due in each hour; the key is the start of the hour in epoch ms, as text.
 
-    `cancelled` of them are cancelled, but in slots that are not read yet; only counts of all topics know that number.
+    `cancelled` of them are cancelled, in slots that have not been read yet; known only for counts of all topics.
     """
 
     hours: dict[str, int] = msgspec.field(default_factory=dict)

@@ -1,11 +1,11 @@
-"""From a frame to a handler and from its result to an answer.
+"""Dispatch of frames to handlers by request code.
 
 A handler is a plain function `(services, request) -> Response | Deferred | None`, listed in a `Route` with the code that it
-serves and the header that it expects. It may raise `RemotingError(code, remark)`. None answers nothing (oneway codes only).
+serves and the header that it expects. It may raise `RemotingError(code, remark)`. None sends no answer (oneway codes only).
 
-Two ways lead to a typed request. The quick one: a JSON header that begins `{"code":N,` (all known clients) is decoded
-straight into the route's header, 0.9 us for a send. The general one decodes to text fields first, 2.2 us, and serves the
-binary serialisation, responses, and headers of another shape; a test holds the two equal.
+There are two ways to decode a request. The fast path decodes a JSON header that starts with `{"code":N,`, as those of all
+known clients do, directly into the route's header. The general path decodes to text fields first; it serves the binary
+serialisation, responses, and headers of any other shape. A test checks that both give the same result.
 """
 
 import logging
@@ -36,11 +36,11 @@ log = logging.getLogger("remoting")
 B = TypeVar("B", bound=Body)
 
 _START_SIZE: Final = len(b'{"code":310,')
-"""Bytes at the start of a JSON header by which its route is looked up."""
+"""Number of bytes at the start of a JSON header that are looked up to find its route."""
 
 
 class RemotingError(Exception):
-    """A refusal: becomes a response with this code and remark."""
+    """Refusal of a request, answered with this code and remark."""
 
     def __init__(self, code: int, remark: str) -> None:
         super().__init__(remark)
@@ -49,7 +49,7 @@ class RemotingError(Exception):
 
 
 def request_body(request: Request[Any], declared: type[B]) -> B:
-    """The body of a request as `declared`; none at all has no fields. Raises RemotingError naming what does not fit."""
+    """Decode the body of a request; an empty one counts as `{}`. Raises RemotingError with the invalid field."""
     try:
         return decode_body(declared, request.body or b"{}", REQUEST_BODY_SIZE_MAX)
     except ValueError as error:
@@ -57,7 +57,7 @@ def request_body(request: Request[Any], declared: type[B]) -> B:
 
 
 class Deferred:
-    """An answer that comes later. The handler keeps it and calls `complete` from the loop, once."""
+    """Answer to be sent later. The handler keeps it and calls `complete` once, in the event loop."""
 
     __slots__ = ("_channel", "_opaque", "_serialize_type", "_response", "is_done")
 
@@ -69,7 +69,7 @@ class Deferred:
         self.is_done = False
 
     def bind(self, channel: Any, opaque: int, serialize_type: int) -> None:
-        """Called by the dispatcher: where the answer goes."""
+        """Set the connection of the answer. Called by the dispatcher."""
         self._channel, self._opaque, self._serialize_type = channel, opaque, serialize_type
         if self._response is not None:
             self._send(self._response)
@@ -77,14 +77,14 @@ class Deferred:
             channel.deferred_added()
 
     def hand_to(self, receive: Callable[[Response], object]) -> None:
-        """Instead of `bind`: `receive` is called with the answer, now if it is there."""
+        """Call `receive` with the answer instead of sending it; at once if it is complete. Replaces `bind`."""
         self.bind(_Receiver(receive), 0, JSON)
 
     def complete(self, response: Response) -> None:
-        """Answer. A closed connection or a oneway request drops it.
+        """Send the answer; it is dropped if the connection is closed or the request is oneway.
 
-        Never raises, since one loop completes the answers of many clients: where this one cannot be sent, its connection
-        alone is closed.
+        Never raises, because the caller may complete the answers of many clients in one loop: if this one cannot be sent,
+        only its connection is closed.
         """
         if self.is_done:
             return
@@ -109,7 +109,7 @@ class Deferred:
 
 
 class _Receiver:
-    """What a Deferred takes for its connection when a function gets its answer."""
+    """Stands in for the connection of a Deferred whose answer goes to a function."""
 
     def __init__(self, receive: Callable[[Response], object]) -> None:
         self._receive = receive
@@ -118,20 +118,20 @@ class _Receiver:
         self._receive(response)
 
     def deferred_added(self) -> None:
-        """The Deferred that goes to the client counts on its connection."""
+        """Do nothing: the connection counts the outer Deferred."""
 
     def deferred_removed(self) -> None:
-        """The Deferred that goes to the client counts on its connection."""
+        """Do nothing, as in `deferred_added`."""
 
     def close(self) -> None:
-        """There is no connection of its own to be closed."""
+        """Do nothing: there is no connection."""
 
 
 Handler = Callable[[Any, Request[Any]], Response | Deferred | None]
 
 
 class Route(NamedTuple):
-    """One request code: its header declaration and its handler."""
+    """Request code with its header class and its handler."""
 
     code: int
     header: type[CommandHeader]
@@ -139,7 +139,7 @@ class Route(NamedTuple):
 
 
 def routes(*rows: Route | Iterable[Route]) -> dict[int, Route]:
-    """A table of routes by code. Rows may be routes or tables' values. A code listed twice is a ValueError."""
+    """Return a table of routes by code. A row is a route or several. Raises ValueError for a duplicate code."""
     table: dict[int, Route] = {}
     for row in rows:
         for route in [row] if isinstance(row, Route) else row:
@@ -154,7 +154,7 @@ _Quick = tuple[Callable[[bytes], Request[Any]], Callable[[bytes, Any], bool], Ha
 
 
 class Dispatcher:
-    """Serves frames by a table of routes."""
+    """Serves frames with a table of routes."""
 
     def __init__(self, services: Any, table: dict[int, Route], refused: frozenset[int] = frozenset()) -> None:
         self._services = services
@@ -169,7 +169,7 @@ class Dispatcher:
         self._quick: dict[bytes, _Quick] = {}
 
     def serve(self, channel: Any, frame: Frame, out: list[Buffer]) -> None:
-        """Serve one frame; append the answer to `out`, if it is ready. Raises FrameError to have the connection closed."""
+        """Serve one frame; append the answer to `out` if it is ready. Raises FrameError if the connection must be closed."""
         serialize_type, header, body = frame
         if serialize_type != JSON:
             self._serve_general(channel, frame, out)

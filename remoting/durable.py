@@ -1,4 +1,4 @@
-"""Answers that wait until what they promise is on the disk, and are refusals when it cannot be written."""
+"""Answers that are sent once their changes are on disk; they become refusals if a write fails."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from pocketmq.runtime.table_writer import Written
 
 
 def not_written(error: Exception) -> str:
-    """What is told of a change that the disk did not take."""
+    """Return the remark for a change that could not be written."""
     if isinstance(error, OSError):
         name = str(error.filename or "a file of config/").removesuffix(".tmp")
         return f"not done: {name} cannot be written ({error.strerror or error})"
@@ -17,7 +17,7 @@ def not_written(error: Exception) -> str:
 
 
 def when_written(answer: Response | Deferred, *written: Written | None) -> Response | Deferred:
-    """`answer`, once all changes it depends on are on the disk; a refusal when one is not. None need not be waited for."""
+    """Return `answer`, sent once all of `written` are on disk, or a refusal if one fails. None is not waited for."""
     waited: set[asyncio.Future[str | None]] = set()
     for change in {change for change in written if change is not None}:
         known: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
@@ -29,7 +29,7 @@ def when_written(answer: Response | Deferred, *written: Written | None) -> Respo
 
 
 def when_done(answer: Response | Deferred, waited: "set[asyncio.Future[str | None]]") -> Response | Deferred:
-    """`answer`, once all of `waited` are done; a refusal when one of them has a problem."""
+    """Return `answer`, sent once all of `waited` are done, or a refusal if one of them has a problem."""
     if not waited:
         return answer
     outer, open_count = Deferred(), len(waited) + 1

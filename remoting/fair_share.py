@@ -1,8 +1,8 @@
-"""The share of the loop's time that costly connections get.
+"""Limit on the event loop's time spent on connections with expensive requests.
 
-A connection whose requests took long is *heavy*. It is served for a short while, then others are, and all heavy connections
-together wait as long as the last of them took. So they have half of the loop's time at most, and no more than one request of
-theirs lies between two looks at the others. A connection stops being heavy once what it asks for takes little time again.
+A connection whose requests take long is *heavy*. Heavy connections are served one at a time, each for a short while; after
+each, all of them pause for as long as it took. So together they get at most half of the loop's time, and at most one of
+their requests delays the other connections. A connection is no longer heavy once its requests take little time.
 """
 
 from collections import deque
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from pocketmq.remoting.server import Channel
 
 SERVED_S: Final = 0.01
-"""So long one connection is served before others are."""
+"""Time for which one connection is served before the others."""
 WAIT_MAX_S: Final = 0.25
 
 
 class FairShare:
-    """The heavy connections of a server that wait for their next while."""
+    """Queue of the heavy connections of a server."""
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
@@ -33,11 +33,11 @@ class FairShare:
         return not self._waiting and monotonic() >= self._free_s
 
     def spent(self, seconds: float) -> None:
-        """A connection was served for so long."""
+        """Account the time for which a heavy connection was served."""
         self._free_s = monotonic() + min(seconds, WAIT_MAX_S)
 
     def wait(self, channel: "Channel") -> None:
-        """Have `channel.serve_left` called when it is its turn."""
+        """Call `channel.serve_left` when it is its turn."""
         if not self._waiting:
             self._timers.after(max(self._free_s - monotonic(), 0.0), self._next)
         self._waiting.append(channel)

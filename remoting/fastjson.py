@@ -1,9 +1,8 @@
-"""The JSON dialect of the peers.
+"""The JSON dialect of Apache's servers and clients, which is that of the library fastjson.
 
-Apache's servers and clients write with fastjson: map keys that are numbers stand bare (`{0:"a"}`), and so do keys that are
-objects (`{{"brokerName":"b","queueId":0,"topic":"t"}:12}`). `loads` reads both into Python (an object key becomes its
-canonical text, as `object_key` writes it); `dumps` writes strict JSON, fields in alphabetical order as fastjson does;
-`object_map` writes a map with object keys, the only form that all Java clients read.
+Map keys may be unquoted numbers (`{0:"a"}`) or objects (`{{"brokerName":"b","queueId":0,"topic":"t"}:12}`). `loads` reads
+both; an object key becomes its canonical text, as `object_key` writes it. `dumps` writes strict JSON with fields in
+alphabetical order, as fastjson does. `object_map` writes a map with object keys, the only form that all Java clients read.
 """
 
 import re
@@ -13,11 +12,11 @@ from typing import Any, Final
 import msgspec
 
 LOOSE_SIZE_MAX: Final = 256 * 1024
-"""Bytes of a text that is no strict JSON. Real ones have 100 a queue of a topic, or a broker of a cluster."""
-TOO_DEEP: Final = "objects or lists stand too deep within each other"
+"""Maximum size in bytes of a text that is not strict JSON. Real ones have some 100 bytes per queue or broker."""
+TOO_DEEP: Final = "objects or lists are nested too deep"
 
-# A string, or one that is not ended, which goes up to the text's end; a bare key; an object key, which has no object within
-# it. Each begins where the last one ended, and nothing is given back that was read: the work is linear.
+# A string; an unterminated string up to the end of the text; a numeric key; an object key without nested objects. Each match
+# begins where the last one ended, and possessive quantifiers prevent backtracking: the time is linear.
 _STRING: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _ODD: Final = re.compile(
     rf'{_STRING}|".*+|([{{,]\s*+)(?:(-?\d++)(?=\s*+:)|(\{{[^{{}}"]*+(?:{_STRING}[^{{}}"]*+)*+\}})(?=\s*+:))', re.DOTALL
@@ -25,7 +24,7 @@ _ODD: Final = re.compile(
 
 
 def loads(text: bytes | str) -> Any:
-    """Parse JSON, with bare numeric keys and object keys allowed. Raises ValueError."""
+    """Parse JSON that may have unquoted numeric keys and object keys. Raises ValueError."""
     try:
         return msgspec.json.decode(text)
     except RecursionError:
@@ -33,7 +32,7 @@ def loads(text: bytes | str) -> Any:
     except msgspec.DecodeError as error:
         if len(text) > LOOSE_SIZE_MAX:
             raise ValueError(
-                f"{error}; of JSON with bare keys at most {LOOSE_SIZE_MAX} bytes are read, not {len(text)}"
+                f"{error}; JSON with unquoted keys may have at most {LOOSE_SIZE_MAX} bytes, not {len(text)}"
             ) from None
     if isinstance(text, bytes):
         text = text.decode()
@@ -44,7 +43,7 @@ def loads(text: bytes | str) -> Any:
 
 
 def _strict(found: re.Match[str]) -> str:
-    """What was found as strict JSON has it: an object key as a string of its canonical text."""
+    """Return the match as strict JSON; an object key becomes a string with its canonical text."""
     before, number, object_text = found.groups()
     if number is not None:
         return f'{before}"{number}"'
@@ -55,12 +54,12 @@ def _strict(found: re.Match[str]) -> str:
 
 
 def dumps(value: Any) -> bytes:
-    """Strict JSON, compact, object fields in alphabetical order, None fields of structs left to their declaration."""
+    """Return compact strict JSON, fields in alphabetical order; struct declarations decide whether None is written."""
     return msgspec.json.encode(value, order="sorted")
 
 
 def object_key(broker_name: str, queue_id: int, topic: str) -> bytes:
-    """A MessageQueue as a bare map key."""
+    """Return a MessageQueue as an object key of a map."""
     return b'{"brokerName":%b,"queueId":%d,"topic":%b}' % (
         msgspec.json.encode(broker_name),
         queue_id,
@@ -69,5 +68,5 @@ def object_key(broker_name: str, queue_id: int, topic: str) -> bytes:
 
 
 def object_map(rows: Iterable[tuple[bytes, Any]]) -> msgspec.Raw:
-    """A map of (object key text, value) as raw JSON, to be put into a larger value given to `dumps`."""
+    """Return a map of (object key text, value) as raw JSON, to be embedded in a value for `dumps`."""
     return msgspec.Raw(b"{" + b",".join(key + b":" + dumps(value) for key, value in rows) + b"}")

@@ -1,7 +1,7 @@
-"""Bytes in, frames out; no socket here.
+"""Splitting of a byte stream into frames, independent of sockets.
 
-A frame is `length, mark, header, body` (`layout`). Both lengths are checked before a byte is kept for them, and
-only bytes that came are kept: a peer can make us hold at most one frame of FRAME_SIZE_MAX bytes a connection.
+A frame is `length, mark, header, body` (`layout`). Both lengths are checked before memory is used, and only received bytes
+are kept: a connection pins at most one frame of FRAME_SIZE_MAX bytes.
 """
 
 import struct
@@ -14,18 +14,18 @@ Frame = tuple[int, bytes, bytes]
 
 _HEAD = struct.Struct(">II")  # length; serialise type (top byte) and header length: held to layout.FRAME_HEAD by a test
 _SMALL_READ: Final = 4096
-"""Reads below this size are gathered in one buffer: an object for each byte would cost forty times its size."""
+"""Smaller reads are collected in one buffer: a bytes object for each would take many times its size."""
 
 
 class FrameError(Exception):
-    """The peer broke the framing or its header cannot be read: the connection must be closed, without an answer."""
+    """Invalid frame or header. The connection must be closed without an answer."""
 
 
 class FrameBuffer:
-    """Cuts a byte stream into frames. `held` is the number of bytes kept of an unfinished frame.
+    """Splits a byte stream into frames. `held` is the number of bytes kept of an unfinished frame.
 
-    `_chunks` holds them, `_needed` is the count at which it is worth looking again (0 when nothing is held): a large frame
-    that comes in many reads is joined once.
+    `_chunks` contains them; `_needed` is the size at which they are joined and parsed again (0 if nothing is held), so that
+    a large frame received in many reads is joined once.
     """
 
     __slots__ = ("_chunks", "_frame_size_max", "_header_size_max", "_needed", "held")
@@ -38,7 +38,7 @@ class FrameBuffer:
         self.held = 0
 
     def feed(self, data: bytes) -> list[Frame]:
-        """All frames that `data` completes, in order. Raises FrameError on a length out of range."""
+        """Return the frames completed by `data`, in order. Raises FrameError for a length out of range."""
         if self._needed:
             self._keep(data)
             if self.held < self._needed:
@@ -71,7 +71,7 @@ class FrameBuffer:
         return frames
 
     def clear(self) -> None:
-        """Let go of an unfinished frame."""
+        """Discard an unfinished frame."""
         self._chunks.clear()
         self._needed = self.held = 0
 
@@ -88,5 +88,5 @@ class FrameBuffer:
 
 
 def frame_head(serialize_type: int, header_length: int, body_length: int) -> bytes:
-    """The 8 bytes in front of a header."""
+    """Return the 8 bytes before a header."""
     return _HEAD.pack(4 + header_length + body_length, serialize_type << 24 | header_length)

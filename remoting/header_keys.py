@@ -1,7 +1,7 @@
-"""Duplicate keys of JSON headers: a header that has one is refused, since readers differ in which of them counts.
+"""Detection of duplicate keys in JSON headers. Such a header is refused, because readers differ in which value counts.
 
-Where all distinct keys of a header are known, their number is compared with an upper bound of the keys that stand in its
-text, which one search gives. Only where these differ is the text read key by key.
+The number of decoded keys is compared with an upper bound of the keys in the text, found by one search. Only if they differ
+is the text parsed key by key.
 """
 
 import json
@@ -16,20 +16,20 @@ from pocketmq.remoting.header import CommandHeader, is_optional
 from pocketmq.runtime.peer_text import clipped
 
 KEY_END: Final = b'":'
-"""Ends each key that has no space before its colon."""
+"""End of a key without white space before its colon."""
 TOP_LEVEL_KEYS: Final = 8
 """code, extFields, flag, language, opaque, version, remark and serializeTypeCurrentRPC."""
 KEYS_MAX: Final = 8_192
-"""Keys of a header, where they must be read one by one: clients send some twenty."""
+"""Maximum number of keys of a header that is parsed key by key; clients send some twenty."""
 _COLON_OF_KEY: Final = re.compile(rb'"[ \t\r\n]*+:')
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def unique_keys_check(declared: type[CommandHeader]) -> Callable[[bytes, Any], bool]:
-    """`check(header, request)`: whether the keys of a JSON header are unique for sure; `request` is what it was decoded to.
+    """Generate `check(header, request)`: whether the keys of a JSON header, decoded to `request`, are certainly unique.
 
-    Generated once a route, since it runs with each request. It counts the fields that are there, which shows only where all
-    that may be left out are None then; of other headers it says False.
+    Generated once per route, because it runs for each request. It counts the fields that are present, which works only if
+    None is the default of all optional fields; for other header classes it returns False.
     """
     fields = msgspec.structs.fields(declared)
     if not all(field.required or (is_optional(field) and field.default is None) for field in fields):
@@ -48,7 +48,7 @@ def unique_keys_check(declared: type[CommandHeader]) -> Callable[[bytes, Any], b
 
 
 def decode_fields(header: bytes) -> dict[str, Any]:
-    """The JSON object that a header is. Raises FrameError."""
+    """Decode a header to a dict. Raises FrameError."""
     try:
         return _decode_object(header)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -56,7 +56,7 @@ def decode_fields(header: bytes) -> dict[str, Any]:
 
 
 def refuse_duplicate_keys(header: bytes, fields: dict[str, Any] | None = None) -> None:
-    """Raise FrameError if a key stands twice in an object of `header`; `fields` is what was decoded from it, if it was."""
+    """Raise FrameError if an object in `header` has a duplicate key. `fields`: the decoded header, if available."""
     if fields is None:
         fields = decode_fields(header)
     ext = fields.get("extFields")
@@ -79,8 +79,8 @@ def refuse_duplicate_keys(header: bytes, fields: dict[str, Any] | None = None) -
 
 
 def too_many_keys() -> FrameError:
-    """The error of a header that has more than KEYS_MAX keys."""
-    return FrameError(f"the header has more than {KEYS_MAX} keys, which is the limit")
+    """Return the error for a header with more than KEYS_MAX keys."""
+    return FrameError(f"the header has more than {KEYS_MAX} keys")
 
 
 def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -88,5 +88,5 @@ def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         seen: set[str] = set()
         name = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise FrameError(f"key {clipped(name)!r} stands twice in the header")
+        raise FrameError(f"duplicate key {clipped(name)!r} in the header")
     return found

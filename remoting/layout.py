@@ -1,7 +1,7 @@
-"""The frame and the binary (ROCKETMQ) header, declared once; `frame` and `command` run on structs derived from these.
+"""Declarations of the frame and of the binary (ROCKETMQ) header, from which `frame` and `command` derive their structs.
 
 frame   := length i32, mark (serialise type u8, header length u24), header, body
-           length counts everything behind itself
+           length is the number of bytes after it
 binary  := code i16, language u8, version i16, opaque i32, flag i32, remark (i32 + bytes), ext (i32 + entries)
 entry   := key (i16 + bytes), value (i32 + bytes)
 """
@@ -23,9 +23,9 @@ from construct import (
 )
 
 FRAME_SIZE_MAX: Final = 16 * 1024 * 1024
-"""Largest frame with its length field, in bytes; as Netty's decoder in Apache's server and clients."""
+"""Largest frame in bytes, with its length field: the limit of Netty's decoder in Apache's server and clients."""
 HEADER_SIZE_MAX: Final = 0xFFFFFF
-"""Bytes of a header: its length has 24 bits in a frame."""
+"""Largest header in bytes: a frame has 24 bits for its length."""
 
 FrameHead = Struct("length" / Int32ub, "serialize_type" / Int8ub, "header_length" / Int24ub)
 
@@ -41,7 +41,7 @@ BinaryHeader = Struct(
 
 
 def struct_of(declared: Struct) -> struct.Struct:
-    """The `struct.Struct` of a construct of fixed integer fields, big-endian."""
+    """Return the big-endian `struct.Struct` of a construct that has only fixed-size integers."""
     return struct.Struct(">" + "".join(field.subcon.fmtstr[1:] for field in declared.subcons))
 
 

@@ -1,7 +1,7 @@
-"""Limits of what a connection, and all connections of a server together, may cost.
+"""Limits of memory and time per connection and for all connections of a server together.
 
-The config classes of the servers inherit the keys. Bytes that a peer makes a server keep are counted in two `PinnedBytes`:
-the bytes of unfinished frames, and the bytes of answers that are not read.
+The config classes of the servers inherit the keys. The bytes that peers pin in a server are counted by two `PinnedBytes`:
+one for unfinished frames, one for unread answers.
 """
 
 import resource
@@ -13,9 +13,9 @@ from pocketmq.remoting.layout import FRAME_SIZE_MAX, HEADER_SIZE_MAX
 from pocketmq.runtime.config import setting
 
 DESCRIPTORS_KEPT: Final = 128
-"""Descriptors that connections never take: for listeners, small files, connections to other servers."""
+"""Descriptors reserved for listeners, small files and connections to other servers."""
 _KEPT_SHARE: Final = 7 / 8
-"""To this share of a limit the total is brought down, so that one look over all serves for many bytes to come."""
+"""Share of a limit to which the total is reduced, so that the search for victims is not repeated soon."""
 _AGE_MIN_S: Final = 0.01
 
 K = TypeVar("K", bound=Hashable)
@@ -23,28 +23,28 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass
 class ConnectionLimits:
-    """Keys of our own; Apache limits none of these."""
+    """PocketMQ's own config keys; Apache has no such limits."""
 
     max_connections: int = setting(100_000, low=1)
-    """Of a server. The descriptors of the process may allow fewer."""
+    """Connections of a server. The descriptors of the process may allow fewer."""
     max_header_bytes: int = setting(256 << 10, low=64 << 10, high=HEADER_SIZE_MAX)
-    """Of one header: its fields are decoded in one piece, while the other connections wait."""
+    """Size of one header: it is decoded in one step, while the other connections wait."""
     max_unfinished_frame_bytes: int = setting(64 << 20, low=FRAME_SIZE_MAX)
-    """Bytes of unfinished frames, of all connections together."""
+    """Bytes of unfinished frames of all connections."""
     max_unsent_bytes: int = setting(512 << 20, low=FRAME_SIZE_MAX)
-    """Bytes of answers that peers do not read, of all connections together."""
+    """Bytes of unread answers of all connections."""
     max_unsent_bytes_per_connection: int = setting(64 << 20, low=FRAME_SIZE_MAX)
     min_connection_bytes_per_second: int = setting(1024, low=0)
-    """Pace of an unfinished frame, and of unread answers, below which a connection is closed."""
+    """Rate of an unfinished frame, or of unread answers, below which a connection is closed."""
     slow_connection_seconds: int = setting(30, low=1)
-    """How long that pace is measured, and how long a new connection may stay silent."""
+    """Period over which that rate is measured; also the maximum silence of a new connection."""
 
     def connection_count_max(self, descriptors_kept: int = DESCRIPTORS_KEPT) -> int:
-        """`max_connections`, or fewer, so that `descriptors_kept` are never taken by connections."""
+        """Return `max_connections`, or fewer, so that `descriptors_kept` remain for other uses."""
         soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         if soft_limit == resource.RLIM_INFINITY:
             return self.max_connections
-        # With very few descriptors a quarter of them still serves connections.
+        # Even with very few descriptors a quarter of them is for connections.
         return min(self.max_connections, max(soft_limit - descriptors_kept, soft_limit // 4, 1))
 
 
@@ -58,14 +58,14 @@ class _Row:
 
 
 class PinnedBytes(Generic[K]):
-    """Bytes that peers pin, by connection: their total, and which connections are to be given up for it.
+    """Bytes pinned by each connection, their total, and the choice of connections to drop when the total is too large.
 
-    A total that is too high costs those connections that pinned most for longest (bytes times seconds): a frame of a healthy
-    peer is large for a moment only.
+    The connections with the largest product of bytes and seconds are dropped first: a healthy peer's frame is large only for
+    a moment.
     """
 
     def __init__(self, size_max: int, bytes_per_second_min: int, window_s: float, *, is_draining: bool) -> None:
-        """`is_draining`: bytes become fewer as the peer goes on; else more."""
+        """`is_draining`: progress of the peer decreases its bytes (unread answers); else it increases them."""
         self._size_max = size_max
         self._bytes_per_second_min = bytes_per_second_min
         self._window_s = window_s
@@ -77,7 +77,7 @@ class PinnedBytes(Generic[K]):
         return len(self._rows)
 
     def connections(self) -> list[K]:
-        """The connections that pin something."""
+        """Return the connections that pin bytes."""
         return list(self._rows)
 
     @property
@@ -85,7 +85,7 @@ class PinnedBytes(Generic[K]):
         return self.total > self._size_max
 
     def update(self, key: K, size: int, now: float, *, is_new: bool = False) -> None:
-        """`key` pins `size` bytes now; `is_new`: others than before."""
+        """Set the bytes pinned by `key`; `is_new`: they are not those of the previous call."""
         row = self._rows.get(key)
         if row is None:
             self._rows[key] = _Row(size, now)
@@ -98,13 +98,13 @@ class PinnedBytes(Generic[K]):
             row.checked_size = size
 
     def forget(self, key: K) -> None:
-        """`key` pins nothing any more."""
+        """Remove `key`, which pins nothing any more."""
         row = self._rows.pop(key, None)
         if row is not None:
             self.total -= row.size
 
     def too_slow(self, now: float) -> list[K]:
-        """The connections that moved too few bytes since the last look at them, which was one window ago or longer."""
+        """Return the connections that moved too few bytes since their last check, at least one window ago."""
         slow = []
         for key, row in self._rows.items():
             elapsed_s = now - row.checked_s
@@ -117,7 +117,7 @@ class PinnedBytes(Generic[K]):
         return slow
 
     def excess(self, now: float) -> list[K]:
-        """The connections to be given up so that the total is below its limit again; none while it is."""
+        """Return the connections to drop so that the total is below its limit; none if it is already."""
         if not self.is_too_much:
             return []
         rows = sorted(self._rows.items(), key=lambda item: item[1].size * (now - item[1].began_s + _AGE_MIN_S))

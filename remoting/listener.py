@@ -1,6 +1,6 @@
-"""A port: accepts connections, as many as there is room for, and goes on when descriptors ran out.
+"""Listener: accepts connections up to a limit, and resumes after the process has run out of descriptors.
 
-The loop's own servers are not used: uvloop's closes for good when a connection cannot be accepted.
+The event loop's own servers are not used, because uvloop's closes permanently when a connection cannot be accepted.
 """
 
 import asyncio
@@ -18,15 +18,15 @@ log = logging.getLogger("remoting")
 
 BACKLOG: Final = 1024
 ACCEPTED_AT_ONCE: Final = 64
-"""So many connections are accepted before others are served."""
+"""Maximum number of connections accepted before existing ones are served."""
 FULL_PAUSE_S: Final = 1.0
-"""How long nothing is accepted after the process ran out of descriptors."""
+"""Pause in accepting after the process has run out of descriptors."""
 _LOST: Final = (errno.EAGAIN, errno.EINTR, errno.ECONNABORTED, errno.EPROTO)
-"""Nothing is there to be accepted, or not any more."""
+"""Errors of `accept` when no connection is waiting, or it has gone."""
 
 
 class Admission:
-    """How many connections a server has on all its ports, from their acceptance to their end, and how many it may have."""
+    """Number of connections of a server on all ports, from acceptance to end, and its limit."""
 
     def __init__(self, count_max: int, timers: Timers) -> None:
         self.count_max = count_max
@@ -39,7 +39,7 @@ class Admission:
         return self.count >= self.count_max
 
     def refuse(self, accepted: socket.socket) -> None:
-        """Close a connection for which there is no room."""
+        """Close a connection beyond the limit."""
         self._refused.refused(
             None, f"closing {peer_of(accepted)}: {self.count_max} connections are open (maxConnections, RLIMIT_NOFILE)"
         )
@@ -47,17 +47,17 @@ class Admission:
 
 
 class Connection(asyncio.Protocol):
-    """The protocol of a connection, as a listener needs it."""
+    """Protocol of a connection, as far as a listener uses it."""
 
     is_open: bool
     """Whether it is connected."""
 
     def on_close(self, callback: Callable[..., None]) -> None:
-        """Have `callback(connection)` run when the connection is gone."""
+        """Call `callback(connection)` when the connection has ended."""
 
 
 class Listener:
-    """Listens like asyncio's servers; `make` makes the protocol of a connection."""
+    """Listening sockets of one port. `make` creates the protocol of a connection."""
 
     def __init__(self, make: Callable[[], Connection], timers: Timers, admission: Admission) -> None:
         self._make = make
@@ -82,7 +82,7 @@ class Listener:
         return int(self._listening[0].getsockname()[1])
 
     def close(self) -> None:
-        """Accept no more, and forget what is not a channel yet."""
+        """Stop accepting, and drop connections that are not yet channels."""
         for listening in self._listening:
             self._loop.remove_reader(listening)
             listening.close()
@@ -111,8 +111,8 @@ class Listener:
             self._accepted(accepted)
 
     def _pause(self, listening: socket.socket, error: OSError) -> None:
-        """Connections wait in the backlog until there are descriptors again."""
-        self._admission.failed.refused(None, f"no connection can be accepted, trying again each {FULL_PAUSE_S:g} s: {error}")
+        """Stop accepting for a while; new connections wait in the backlog until there are descriptors again."""
+        self._admission.failed.refused(None, f"cannot accept connections, trying again every {FULL_PAUSE_S:g} s: {error}")
         self._loop.remove_reader(listening)
         self._timers.after(FULL_PAUSE_S, lambda: self._go_on(listening))
 
@@ -121,7 +121,7 @@ class Listener:
             self._loop.add_reader(listening, self._accept, listening)
 
     def _accepted(self, accepted: socket.socket) -> None:
-        """Make a channel of a connection."""
+        """Create the channel of an accepted connection."""
         self._start(accepted)
 
     def _start(self, accepted: socket.socket, context: ssl.SSLContext | None = None) -> None:
@@ -146,7 +146,7 @@ class Listener:
         peer, connection = peer_of(accepted), self._make()
         try:
             await self._make_channel(connection, accepted, context)
-        except OSError as error:  # ssl.SSLError and TimeoutError are such
+        except OSError as error:  # includes ssl.SSLError and TimeoutError
             kind, why = "connection" if context is None else "TLS connection", str(error) or "it has gone"
             log.warning("closing %s: no %s: %s", peer, kind, why)
             accepted.close()
@@ -160,7 +160,7 @@ class Listener:
 
 
 def peer_of(accepted: socket.socket) -> str:
-    """The address of the peer, for people."""
+    """Return the address of the peer for log lines."""
     try:
         return "{}:{}".format(*accepted.getpeername()[:2])
     except OSError:

@@ -1,4 +1,4 @@
-"""Bodies of the requests about popping, and about who consumes which queues."""
+"""Bodies of the requests about pop consumption and about the assignment of queues to clients."""
 
 import msgspec
 
@@ -6,10 +6,10 @@ from pocketmq.remoting.bodies import Body, MessageQueue
 
 
 class BatchAck(Body):
-    """Acknowledgements within one pop of a queue. `b` has a bit for each message: bit n is queue offset `so` + n.
+    """Acknowledgements of messages popped together from one queue. Bit n of `b` is the message at queue offset `so` + n.
 
-    The names are the wire's: `c` group, `t` topic, `r` which retry topic, `so` start offset, `q` queue, `rq` revive queue,
-    `pt` pop time, `it` invisible time.
+    The names are those on the wire: `c` group, `t` topic, `r` which retry topic, `so` start offset, `q` queue, `rq` revive
+    queue, `pt` pop time, `it` invisible time.
     """
 
     c: str
@@ -32,7 +32,7 @@ class BatchAckMessageRequestBody(Body):
 
 
 class QueryAssignmentRequestBody(Body):
-    """QUERY_ASSIGNMENT: which queues are a client's?"""
+    """QUERY_ASSIGNMENT: request for the queues assigned to a client."""
 
     topic: str
     consumer_group: str
@@ -42,20 +42,20 @@ class QueryAssignmentRequestBody(Body):
 
 
 class MessageQueueAssignment(Body):
-    """A queue, and whether it is pulled from or popped from."""
+    """A queue and its mode: PULL or POP."""
 
     message_queue: MessageQueue
     mode: str
 
 
 class QueryAssignmentResponseBody(Body):
-    """None: the client keeps what it has."""
+    """Answer of QUERY_ASSIGNMENT. None: the client keeps its current queues."""
 
     message_queue_assignments: list[MessageQueueAssignment] | None = None
 
 
 class MessageRequestMode(Body):
-    """SET_MESSAGE_REQUEST_MODE. `pop_share_queue_num`: how many neighbours' queues a client pops from too; 0 is all."""
+    """SET_MESSAGE_REQUEST_MODE. `pop_share_queue_num`: number of other clients whose queues are popped too; 0: all."""
 
     topic: str
     consumer_group: str

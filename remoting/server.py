@@ -1,11 +1,12 @@
-"""The socket shell: connections, listeners, idle reaper.
+"""Connections and the server that accepts them.
 
-`Channel` is one connection of a server or of a client. It cuts frames, serves them at once through its dispatcher and
-leaves the answers in `_out`; the turn's REPLY phase writes each channel's answers with one call. A peer that does not read
-(full socket buffer) or that holds too many unanswered requests is not read from until it does.
+`Channel` is one connection of a server or of a client. It splits the received bytes into frames, serves them at once
+through its dispatcher and collects the answers in `_out`; the turn's REPLY phase writes the answers of each channel with one
+call. Reading from a peer is paused while it does not read its answers (full socket buffer) or has too many unanswered
+requests.
 
-What a peer can make a server keep has limits (`limits`): bytes of unfinished frames, bytes of unread answers, the
-time a connection may stay silent or slow. A connection beyond them is dropped, with a line in the log.
+The resources that a peer can pin are limited (`limits`): bytes of unfinished frames, bytes of unread answers, and the time
+that a connection may be silent or slow. A connection beyond a limit is dropped and logged.
 """
 
 import asyncio
@@ -33,27 +34,27 @@ from pocketmq.runtime.turn import Turn
 log = logging.getLogger("remoting")
 
 DEFERRED_MAX: Final = 4096
-"""Unanswered requests of one connection above which it is not read from."""
+"""Unanswered requests of one connection above which reading from it is paused."""
 JOIN_MAX: Final = 64 * 1024
-"""Answers up to this size are joined into one buffer; larger ones (pulled views) go out as they are, uncopied."""
+"""Answers up to this total size are joined into one buffer; larger ones (views of pulled records) are not copied."""
 SERVED_AT_ONCE: Final = 8
-"""So many requests that came together are served before it is looked at how much their answers are."""
+"""Number of pipelined requests served between two checks of the size of their answers."""
 UNANSWERED_MAX: Final = 4096
-"""Requests of a server's own to one client that may wait for their answers."""
+"""Maximum number of unanswered requests from a server to one client."""
 
 LARGE_READ_SIZE: Final = 16 * 1024
-"""Requests that came together in so many bytes are served with an eye on the time."""
+"""From this size of one read on, its requests are served with a time limit."""
 LARGE_ANSWER_SIZE: Final = 16 * 1024
-"""A body of this size is not kept back until all other connections were read."""
+"""An answer with a body of this size is sent before the other connections are read."""
 CLOSE_MAX_S: Final = 1.0
-"""How long a closing server waits for answers to leave."""
+"""Maximum time for which a closing server waits until its answers are sent."""
 OPAQUE_FIRST: Final = 1 << 30
-"""Our own requests are counted from here: a peer that knows its answers by opaque alone, without a look at the response
-flag, counts from 0 and must not take a notification for an answer."""
+"""First opaque of requests sent by this side. Some clients match answers by opaque alone, without checking the response
+flag; they count from 0, so that a request from here is not taken for an answer."""
 
 _UNSENT, _DEFERRED, _SUSPENDED, _RESTING, _HEAVY = 1, 2, 4, 8, 16
-"""Why a peer is not read from: its answers are unread, its requests unanswered, it asked for too much, others come first, it
-waits for its share of the loop's time."""
+"""Reasons why reading is paused: answers are unread, requests are unanswered, the peer asked for too much, its requests are
+expensive (`rest`), or it waits for its share of the loop's time."""
 
 
 class ChannelClosed(ConnectionError):
@@ -61,15 +62,15 @@ class ChannelClosed(ConnectionError):
 
 
 class NeverHeard(ChannelClosed):
-    """The peer closed the connection and had sent nothing at all."""
+    """The peer closed the connection without having sent anything."""
 
 
 class NotReading(ConnectionError):
-    """The peer does not read what it was sent before, or answers too little of it; nothing more is sent to it."""
+    """The peer does not read, or has too many unanswered requests; nothing more is sent to it."""
 
 
 class Channel(Connection):
-    """One connection. `attachments` is for whoever must remember something about it."""
+    """One connection. `attachments` holds data that handlers keep for the connection, by name."""
 
     def __init__(self, channels: Channels, dispatcher: Dispatcher) -> None:
         self._channels = channels
@@ -83,7 +84,7 @@ class Channel(Connection):
         self._unread_because = 0
         self._frames_left: list[Frame] = []
         self._is_heavy = self._waits_for_share = False
-        # Of `_out`: of how many buffers the bytes were counted, and how many they are.
+        # Number of buffers of `_out` whose sizes are included in `_measured_bytes`.
         self._measured = self._measured_bytes = 0
         self.is_closing = False
         """Whether this side has closed the connection."""
@@ -102,7 +103,7 @@ class Channel(Connection):
     def __repr__(self) -> str:
         return f"<Channel {self.remote_address}>"
 
-    # What asyncio calls
+    # Called by asyncio
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
@@ -138,14 +139,14 @@ class Channel(Connection):
         if was_empty and out:
             channels.unwritten.append(self)
             if len(out[-1]) >= LARGE_ANSWER_SIZE:
-                # The turn ends here: the peer can read while other connections are served. Without it pulls go in convoys,
-                # all served, then all read (measured: a third fewer pulls a second).
+                # End the turn here, so that the peer can read while others are served. Otherwise clients that pull large
+                # batches fall into step: all are served, then all read.
                 channels.turn.run()
         if monotonic() - self.last_active > SERVED_S:
             self._took(monotonic() - self.last_active)
 
     def _serve_many(self, frames: list[Frame]) -> None:
-        """Serve what came together step by step, and leave the rest until the peer has read the answers."""
+        """Serve pipelined requests step by step; keep the rest until the peer has read the answers."""
         self._frames_left += frames
         channels = self._channels
         if self._is_heavy and not channels.share.is_free:
@@ -173,7 +174,7 @@ class Channel(Connection):
             channels.turn.run()
 
     def _took(self, seconds: float) -> None:
-        """Its requests were served for so long."""
+        """Account the time for which the requests of this connection were served."""
         self._is_heavy = seconds > SERVED_S
         if self._is_heavy:
             self._channels.share.spent(seconds)
@@ -187,16 +188,16 @@ class Channel(Connection):
             self._channels.share.wait(self)
 
     def serve_left(self) -> None:
-        """It is this connection's turn to be served again."""
+        """Serve pending requests. Called by `FairShare` when it is this connection's turn."""
         self._waits_for_share = False
-        self._is_heavy = False  # else it would wait for itself
+        self._is_heavy = False  # else `_serve_many` would wait for the share again
         if not self._is_paused:
             self._serve_left()
         if not self._waits_for_share:
             self._go_on_reading(_HEAVY)
 
     def _serve_left(self) -> None:
-        """The peer reads again: go on where its answers became too many."""
+        """Serve the remaining requests after the peer has read its answers."""
         if not self.is_open or self._waits_for_share:
             return
         self._channels.turn.arm()
@@ -213,7 +214,7 @@ class Channel(Connection):
         self._frames.clear()
         self._channels.frame_grew(self, 0, is_new=False)
         log.warning("closing %s: %s", self, error)
-        self._channels.turn.run()  # what was served before may be answered once it is done
+        self._channels.turn.run()  # send the answers to the requests before the invalid frame
         self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -232,7 +233,7 @@ class Channel(Connection):
             try:
                 callback(self)
             except Exception:
-                log.exception("%s is closed, and what remembered it failed to forget it", self)
+                log.exception("a callback at the end of %s failed", self)
 
     def pause_writing(self) -> None:
         self._is_paused = True
@@ -243,15 +244,15 @@ class Channel(Connection):
         self._is_paused = False
         self._channels.reads_again(self)
         if self._frames_left:
-            # Not here: the transport is in the middle of its write.
+            # Not now: the transport calls this in the middle of a write.
             self._channels.timers.after(0.0, self._serve_left)
         else:
             self._go_on_reading(_UNSENT)
 
-    # What the dispatcher and Deferred call
+    # Called by the dispatcher and by Deferred
 
     def respond(self, response: Response, opaque: int, serialize_type: int) -> None:
-        """Answer a request that was deferred."""
+        """Send the answer to a deferred request."""
         if self.is_open:
             if not self._out:
                 self._channels.unwritten.append(self)
@@ -269,21 +270,21 @@ class Channel(Connection):
             self._go_on_reading(_DEFERRED)
 
     def response_received(self, command: RemotingCommand) -> None:
-        """The answer to a request of ours; one that nobody waits for any more is dropped."""
+        """Complete the pending request that `command` answers; a late answer is dropped."""
         future = self._waiting.pop(command.opaque, None)
         if future is not None and not future.done():
             future.set_result(command)
 
-    # What everybody else calls
+    # Called by handlers and services
 
     @property
     def is_heard(self) -> bool:
-        """Whether the peer has sent anything."""
+        """Whether the peer has sent any data."""
         return self.last_active != self.made_at
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes that wait for being written, and those that wait for the peer to read."""
+        """Bytes not yet written plus bytes not yet read by the peer."""
         out = self._out
         if len(out) > self._measured:
             self._measured_bytes += sum(map(len, out[self._measured :]))
@@ -292,40 +293,40 @@ class Channel(Connection):
 
     @property
     def is_writable(self) -> bool:
-        """Whether the peer takes what it is sent; else it lies in memory."""
+        """Whether the peer reads what it is sent."""
         return self.is_open and not self._is_paused and self.unsent_bytes <= WRITE_BUFFER_MAX
 
     @property
     def is_suspended(self) -> bool:
-        """Whether reading is suspended."""
+        """Whether reading is paused by `suspend_reading`."""
         return self._unread_because & _SUSPENDED != 0
 
     def suspend_reading(self, seconds: float) -> None:
-        """Do not read from a peer that asks for more than it may have, for a while."""
+        """Pause reading from a peer that asks for more than it may have."""
         if not self._unread_because & _SUSPENDED:
             self._stop_reading(_SUSPENDED)
             self._channels.timers.after(seconds, lambda: self._go_on_reading(_SUSPENDED))
 
     def rest(self, seconds: float) -> None:
-        """Serve no more of this peer's requests for a while: they cost much, and others are to be served between them."""
+        """Pause serving this peer, whose requests are expensive, so that others are served in between."""
         if not self._unread_because & _RESTING:
             self._stop_reading(_RESTING)
             self._channels.timers.after(seconds, self._rested)
 
     def _rested(self) -> None:
         if self._frames_left:
-            # It is read from again when these are served.
+            # Reading resumes when these requests have been served.
             self._unread_because = self._unread_because & ~_RESTING | _UNSENT
             self._serve_left()
         else:
             self._go_on_reading(_RESTING)
 
     def on_close(self, callback: Callable[["Channel"], None]) -> None:
-        """Have `callback(channel)` run when the connection is gone."""
+        """Call `callback(channel)` when the connection has ended."""
         self._on_close.append(callback)
 
     def invoke_oneway(self, code: int, header: CommandHeader | None = None, body: Body = b"") -> None:
-        """Send a request that wants no answer. A server drops it where the peer does not read."""
+        """Send a request without an answer. A server drops it if the peer does not read."""
         if self._channels.is_server and not self.is_writable:
             return
         credentials = self._channels.credentials
@@ -336,7 +337,7 @@ class Channel(Connection):
     ) -> "asyncio.Future[RemotingCommand]":
         """Send a request. The future ends with its answer, TimeoutError, ChannelClosed or NotReading.
 
-        Raises TypeError or ValueError when the request cannot be encoded; nothing of it is kept or sent then.
+        Raises TypeError or ValueError if the request cannot be encoded; then nothing is sent.
         """
         future: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
         if not self.is_open:
@@ -354,7 +355,7 @@ class Channel(Connection):
         return future
 
     def close(self) -> None:
-        """Close after what is already handed to the transport has left."""
+        """Close the connection after pending data has been sent."""
         if self._transport is not None and not self._transport.is_closing():
             self.is_closing = True
             self.closing_s = self._channels.timers.clock.monotonic()
@@ -362,12 +363,12 @@ class Channel(Connection):
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once; what has not left is lost."""
+        """Close at once; unsent data is lost."""
         if self._transport is not None:
             self._transport.abort()
 
     def write(self) -> None:
-        """Hand what has been gathered to the transport, in one call."""
+        """Pass the pending data to the transport, in one call."""
         out = self._out
         if not out:
             return
@@ -417,7 +418,7 @@ class Channel(Connection):
 
 
 def plain_host(host: str) -> str:
-    """An IPv4 address in its own form also where it arrived over an IPv6 socket (`::ffff:a.b.c.d`)."""
+    """Return an address as text; an IPv4 address mapped to IPv6 (`::ffff:a.b.c.d`) in its IPv4 form."""
     mapped = ipaddress.ip_address(host.partition("%")[0])
     if isinstance(mapped, ipaddress.IPv6Address) and mapped.ipv4_mapped is not None:
         return str(mapped.ipv4_mapped)
@@ -425,12 +426,12 @@ def plain_host(host: str) -> str:
 
 
 def pack_host(host: str, port: int) -> bytes:
-    """Address (4 or 16 bytes) and port (i32), as message records and offsetMsgIds hold them."""
+    """Return address (4 or 16 bytes) and port (i32) in the form of message records and offsetMsgIds."""
     return ipaddress.ip_address(host).packed + struct.pack(">i", port)
 
 
 class RemotingServer:
-    """Listens on one or more ports; each port may refuse some codes (the VIP port does not serve pulls)."""
+    """Server on one or more ports; a port may refuse some codes (the VIP port does not serve pulls)."""
 
     def __init__(
         self,
@@ -443,7 +444,7 @@ class RemotingServer:
         limits: ConnectionLimits | None = None,
         descriptors_kept: int = DESCRIPTORS_KEPT,
     ) -> None:
-        """`descriptors_kept`: so many connections never take."""
+        """`descriptors_kept`: descriptors that connections may not use."""
         self._services = services
         self._table = table
         limits = limits or ConnectionLimits()
@@ -453,7 +454,7 @@ class RemotingServer:
         self._listeners: list[Listener] = []
 
     async def listen(self, host: str, port: int, refused: frozenset[int] = frozenset()) -> int:
-        """Listen on `host` and `port` (0: the kernel chooses). Returns the port. Raises OSError when it is taken."""
+        """Listen on `host` and `port` (0: the kernel chooses). Returns the port. Raises OSError if it is in use."""
         dispatcher = Dispatcher(self._services, self._table, refused)
 
         def make() -> Channel:
@@ -472,7 +473,7 @@ class RemotingServer:
     async def close(self) -> None:
         """Stop listening, send what is ready, close all connections.
 
-        Waits until what was written has left, but not for long for a peer that does not read.
+        Waits until pending data is sent, at most CLOSE_MAX_S for peers that do not read.
         """
         for listener in self._listeners:
             listener.close()

@@ -1,9 +1,9 @@
-"""TLS: Apache's settings, and what they come to.
+"""TLS settings, and the SSL contexts made from them.
 
-The keys are Apache's system properties; here they stand in the server's own config file, or in the one that
-`tls.config.file` names, whose values win. Certificates are read again when their files change, for connections to come;
-files that do not fit leave those before them in force. TLS 1.2 and later, no renegotiation. Names in certificates are not
-compared with hosts, as Apache's clients and servers do not either.
+The keys are Apache's system properties. They are read from the server's config file and from the file named by
+`tls.config.file`, whose values take precedence. Certificates are reloaded for new connections when their files change;
+after a failed reload the previous ones stay in use. TLS 1.2 and later, no renegotiation. Names in certificates are not
+compared with host names, as in Apache's clients and servers.
 """
 
 import logging
@@ -25,11 +25,11 @@ from pocketmq.runtime.lifecycle import StartError
 log = logging.getLogger("remoting")
 
 TLS_FILES_S: Final = 1.0
-"""How often it is looked whether certificates changed."""
+"""Interval between checks for changed certificate files."""
 
 
 class TlsMode(Enum):
-    """What a server accepts: no TLS; TLS and plain on the same port; TLS only."""
+    """Connections that a server accepts: plain only; TLS and plain on the same port; TLS only."""
 
     DISABLED = "disabled"
     PERMISSIVE = "permissive"
@@ -37,7 +37,7 @@ class TlsMode(Enum):
 
 
 class ClientAuth(Enum):
-    """Whether a client must show a certificate."""
+    """Whether clients are asked for a certificate."""
 
     NONE = "none"
     OPTIONAL = "optional"
@@ -46,30 +46,30 @@ class ClientAuth(Enum):
 
 @dataclass
 class TlsConfig:
-    """Apache's keys and defaults; only the test mode is off here."""
+    """TLS settings with Apache's keys and defaults, except that the test mode is off."""
 
     mode: TlsMode = setting(TlsMode.PERMISSIVE, key="tls.server.mode")
-    """PERMISSIVE without a certificate is DISABLED."""
+    """PERMISSIVE without a certificate has the effect of DISABLED."""
     config_file: str | None = setting(None, key="tls.config.file")
     test_mode_enable: bool = setting(False, key="tls.test.mode.enable")
-    """A certificate of the server's own making, and any certificate is trusted. Needs the command openssl."""
+    """Generate a self-signed certificate, and trust any certificate. Needs the command openssl."""
     server_need_client_auth: ClientAuth = setting(ClientAuth.NONE, key="tls.server.need.client.auth")
     server_key_path: str | None = setting(None, key="tls.server.keyPath")
     server_key_password: str | None = setting(None, key="tls.server.keyPassword", secret=True)
     server_cert_path: str | None = setting(None, key="tls.server.certPath")
     server_auth_client: bool = setting(False, key="tls.server.authClient")
-    """Whether certificates of clients are asked for and checked, as `server_need_client_auth` says."""
+    """Whether client certificates are verified, as `server_need_client_auth` says."""
     server_trust_cert_path: str | None = setting(None, key="tls.server.trustCertPath")
-    """The authorities that sign certificates of clients. None: those of the machine."""
+    """Certificate authorities of clients. None: those of the machine."""
     client_key_path: str | None = setting(None, key="tls.client.keyPath")
     client_key_password: str | None = setting(None, key="tls.client.keyPassword", secret=True)
     client_cert_path: str | None = setting(None, key="tls.client.certPath")
     client_auth_server: bool = setting(False, key="tls.client.authServer")
-    """Whether the certificates of servers that are connected to are checked."""
+    """Whether the certificates of servers are verified."""
     client_trust_cert_path: str | None = setting(None, key="tls.client.trustCertPath")
 
     def read_config_file(self) -> None:
-        """Take over what `tls.config.file` says. Raises StartError."""
+        """Set the values of the file `tls.config.file`. Raises StartError."""
         if self.config_file is None:
             return
         own = {"tls.server.mode", "tls.config.file"}
@@ -83,17 +83,17 @@ class TlsConfig:
 
 
 class ReloadingContext:
-    """An SSL context made of files; `context` is the newest good one."""
+    """SSL context made from files; `context` is the latest that could be loaded."""
 
     def __init__(self, make: Callable[[], ssl.SSLContext], *paths: str | None) -> None:
-        """Raises what `make` raises."""
+        """`make` creates the context; its exceptions are passed on."""
         self._make = make
         self._paths = [path for path in paths if path]
         self._seen = self._stamp()
         self.context = make()
 
     def reload(self) -> None:
-        """Make it again if a file changed."""
+        """Create the context again if a file has changed."""
         stamp = self._stamp()
         if stamp == self._seen:
             return
@@ -101,9 +101,9 @@ class ReloadingContext:
         try:
             self.context = self._make()
         except (StartError, OSError) as error:
-            log.error("certificates not loaded again, those before hold on: %s", error)
+            log.error("certificates cannot be reloaded, the previous ones stay in use: %s", error)
         else:
-            log.info("certificates loaded again: %s", ", ".join(self._paths))
+            log.info("certificates reloaded: %s", ", ".join(self._paths))
 
     def _stamp(self) -> list[tuple[int, int, int] | None]:
         rows: list[tuple[int, int, int] | None] = []
@@ -119,14 +119,14 @@ class ReloadingContext:
 
 @dataclass(frozen=True)
 class ServerTls:
-    """How a server accepts TLS."""
+    """TLS settings of a listener."""
 
     is_enforced: bool
     certificates: ReloadingContext
 
 
 def server_tls(config: TlsConfig) -> ServerTls | None:
-    """What a server listens with; None is plain. Raises StartError naming the key that is wrong."""
+    """Return the TLS settings of a server, None for plain connections. Raises StartError with the invalid key."""
     has_certificate = config.test_mode_enable or config.server_cert_path is not None
     if config.mode is TlsMode.DISABLED or (config.mode is TlsMode.PERMISSIVE and not has_certificate):
         return None
@@ -134,14 +134,14 @@ def server_tls(config: TlsConfig) -> ServerTls | None:
         raise StartError("tls.server.mode=enforcing: tls.server.certPath and tls.server.keyPath must name a certificate")
     if config.server_need_client_auth is ClientAuth.REQUIRE and not config.server_auth_client:
         raise StartError(
-            "tls.server.need.client.auth=require: certificates are checked with tls.server.authClient=true only"
+            "tls.server.need.client.auth=require: certificates are verified only with tls.server.authClient=true"
         )
     paths = config.server_cert_path, config.server_key_path, config.server_trust_cert_path
     return ServerTls(config.mode is TlsMode.ENFORCING, ReloadingContext(lambda: _server_context(config), *paths))
 
 
 def client_tls(config: TlsConfig) -> ReloadingContext:
-    """What connections to servers are made with. Raises StartError naming the key that is wrong."""
+    """Return the context for connections to servers. Raises StartError with the invalid key."""
     paths = config.client_cert_path, config.client_key_path, config.client_trust_cert_path
     return ReloadingContext(lambda: _client_context(config), *paths)
 
@@ -183,7 +183,7 @@ def _load_certificate(
 ) -> None:
     assert cert_path is not None
     try:
-        context.load_cert_chain(cert_path, key_path, password or "")  # without one it would ask at the terminal
+        context.load_cert_chain(cert_path, key_path, password or "")  # None would prompt at the terminal
     except (OSError, ValueError) as error:
         raise StartError(f"tls.{side}.certPath={cert_path}, tls.{side}.keyPath={key_path}: {error}") from error
 

@@ -1,7 +1,7 @@
-"""The alert by which TLS tells the other side why a handshake failed.
+"""Sending of the TLS alert that tells the peer why a handshake failed.
 
-Neither asyncio nor uvloop sends it: they end the connection, and the alert is lost with the buffer in which it waits. Here a
-failed handshake carries it in its error, and whoever kept the socket sends it.
+Neither asyncio nor uvloop sends it: they close the connection and lose the alert, which is still in a buffer. Here the
+exception of a failed handshake carries the alert, and the listener sends it over a duplicate of the socket.
 """
 
 import socket
@@ -26,12 +26,12 @@ class _AlertingObject(ssl.SSLObject):
 
 
 class AlertingContext(ssl.SSLContext):
-    """A context whose failed handshakes raise errors that `send_alert` can make use of."""
+    """SSL context whose failed handshakes raise errors that carry the alert for `send_alert`."""
 
     sslobject_class = _AlertingObject
 
     def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **kwargs: Any) -> ssl.SSLObject:
-        """As SSLContext's; the object knows where it writes to."""
+        """Like SSLContext.wrap_bio; the object keeps its outgoing buffer."""
         wrapped = super().wrap_bio(incoming, outgoing, *args, **kwargs)
         assert isinstance(wrapped, _AlertingObject)
         wrapped.outgoing = outgoing
@@ -39,8 +39,8 @@ class AlertingContext(ssl.SSLContext):
 
 
 def send_alert(connection: socket.socket, error: ssl.SSLError) -> None:
-    """Tell the other side of a connection that does not block why its handshake failed, as far as that goes."""
+    """Send the alert of a failed handshake over a non-blocking socket, if possible."""
     with suppress(OSError):
         connection.send(getattr(error, "alert", b""))
         connection.shutdown(socket.SHUT_WR)
-        connection.recv(_UNREAD_MAX)  # a close with something unread would take the alert back
+        connection.recv(_UNREAD_MAX)  # closing with unread data would reset the connection and drop the alert

@@ -1,8 +1,8 @@
-"""A port that takes TLS and plain connections, told apart by their first byte.
+"""Listener for TLS and plain connections on the same port, distinguished by their first byte.
 
-A connection that was accepted waits, outside any protocol, until its first byte is there; that byte is looked at and left
-in the socket. 0x16 begins a TLS handshake and cannot begin a frame, whose length it would make 350 MB. Then the socket
-becomes a `Channel` as on any other port: what is sent plain costs nothing more from there on.
+An accepted connection waits until its first byte has arrived; the byte is peeked at and stays in the socket. 0x16 begins a
+TLS handshake and cannot begin a frame, because the frame would have 350 MB. Then the socket becomes a `Channel` as on any
+other port, so that plain connections have no overhead.
 """
 
 import logging
@@ -29,7 +29,7 @@ class TlsListener(Listener):
     def __init__(
         self, make: Callable[[], Connection], timers: Timers, admission: Admission, tls: ServerTls, silent_s: float
     ) -> None:
-        """`silent_s`: how long a connection may keep us waiting for its first byte."""
+        """`silent_s`: maximum time to wait for the first byte of a connection."""
         super().__init__(make, timers, admission)
         self._tls = tls
         self._silent_s = silent_s
@@ -53,7 +53,7 @@ class TlsListener(Listener):
             first = b""
         is_tls = first == HANDSHAKE
         if first and self._tls.is_enforced and not is_tls:
-            log.warning("closing %s: it speaks no TLS, and tls.server.mode is enforcing", peer_of(accepted))
+            log.warning("closing %s: it does not use TLS, but tls.server.mode is enforcing", peer_of(accepted))
         if not first or (self._tls.is_enforced and not is_tls):
             self._drop(accepted)
             return
@@ -75,7 +75,7 @@ class TlsListener(Listener):
         if context is None:
             await super()._make_channel(made, accepted, None)
             return
-        # The loop closes the socket before it tells that a handshake failed.
+        # The loop closes the socket before it reports a failed handshake.
         with accepted.dup() as kept:
             try:
                 await self._loop.connect_accepted_socket(

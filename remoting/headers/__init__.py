@@ -1,1 +1,1 @@
-"""The declarations of request and response headers, a module a family. Each header is declared once, here."""
+"""Request and response headers, one module per family. Each header is declared exactly once."""

@@ -1,4 +1,4 @@
-"""The rules of who may do what: codes 50 to 54."""
+"""Access rules: codes 50 to 54."""
 
 from pocketmq.remoting.header import CommandHeader
 
@@ -30,7 +30,7 @@ class UpdateGlobalWhiteAddrsConfigRequestHeader(CommandHeader):
 
 
 class GetBrokerAclConfigResponseHeader(CommandHeader):
-    """GET_BROKER_CLUSTER_ACL_INFO: the DataVersion of the default file, and those of all by path, as JSON text."""
+    """GET_BROKER_CLUSTER_ACL_INFO: DataVersion of the default file, and DataVersions of all files by path, as JSON text."""
 
     version: str
     broker_name: str

@@ -1,4 +1,4 @@
-"""Clients and their groups."""
+"""Clients and consumer groups."""
 
 from msgspec import field
 
@@ -26,7 +26,7 @@ class ProducerGroupRequestHeader(CommandHeader):
 
 
 class DeleteSubscriptionGroupRequestHeader(CommandHeader):
-    """DELETE_SUBSCRIPTIONGROUP: 4.9 says removeOffset, 5.x cleanOffset."""
+    """DELETE_SUBSCRIPTIONGROUP. The field is removeOffset in 4.9 and cleanOffset in 5.x."""
 
     group_name: str
     remove_offset: bool = False

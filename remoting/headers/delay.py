@@ -1,4 +1,4 @@
-"""Delayed messages: taking them back (5.3 and later), and our own requests to see and change what is pending."""
+"""Delayed messages: recall (5.3 and later), and PocketMQ's own requests to list and change pending messages."""
 
 from msgspec import field
 
@@ -8,7 +8,7 @@ _EVER = (1 << 63) - 1
 
 
 class RecallMessageRequestHeader(CommandHeader):
-    """RECALL_MESSAGE. recall_handle is what the send was answered with."""
+    """RECALL_MESSAGE. recall_handle comes from the answer to the send."""
 
     topic: str
     recall_handle: str
@@ -16,16 +16,16 @@ class RecallMessageRequestHeader(CommandHeader):
 
 
 class RecallMessageResponseHeader(CommandHeader):
-    """msg_id is the unique key of the message taken back."""
+    """RECALL_MESSAGE. msg_id is the unique key of the recalled message."""
 
     msg_id: str
     region_id: str = field(name="MSG_REGION", default="DefaultRegion")
 
 
 class QueryDelayedRequestHeader(CommandHeader):
-    """QUERY_DELAYED. All that is given must be so; times are due times, epoch ms, the end excluded.
+    """QUERY_DELAYED. Messages must match all given fields; times are due times in epoch ms, the end is exclusive.
 
-    msg_id: unique key or offsetMsgId. cursor: that of the answer before. detailed: properties and body too.
+    msg_id: unique key or offsetMsgId. cursor: from the previous answer. detailed: with properties and body.
     """
 
     topic: str | None = None
@@ -39,7 +39,7 @@ class QueryDelayedRequestHeader(CommandHeader):
 
 
 class CountDelayedRequestHeader(CommandHeader):
-    """COUNT_DELAYED. With a cursor in the answer it goes on there; the counts add up."""
+    """COUNT_DELAYED. If the answer has a cursor, the next request continues there; the counts are to be added."""
 
     topic: str | None = None
     begin_timestamp: I64 = 0
@@ -48,31 +48,31 @@ class CountDelayedRequestHeader(CommandHeader):
 
 
 class CursorResponseHeader(CommandHeader):
-    """QUERY_DELAYED, COUNT_DELAYED. cursor absent: that was the end."""
+    """QUERY_DELAYED, COUNT_DELAYED. No cursor: this is the last answer."""
 
     cursor: str | None = None
 
 
 class DelayedMessageRequestHeader(CommandHeader):
-    """CANCEL_DELAYED, DELIVER_DELAYED_NOW: one message, as QUERY_DELAYED tells it."""
+    """CANCEL_DELAYED, DELIVER_DELAYED_NOW: one message, by its offset from QUERY_DELAYED."""
 
     physical_offset: I64
 
 
 class DelayedMessageResponseHeader(CommandHeader):
-    """Which message it was: its unique key, or its offsetMsgId if it has none."""
+    """CANCEL_DELAYED, DELIVER_DELAYED_NOW: unique key of the message, or its offsetMsgId if it has none."""
 
     msg_id: str
 
 
 class AdvanceClockRequestHeader(CommandHeader):
-    """ADVANCE_CLOCK: let so many ms of message time pass."""
+    """ADVANCE_CLOCK: let `ms` of message time pass."""
 
     ms: I64
 
 
 class ClockResponseHeader(CommandHeader):
-    """READ_CLOCK, ADVANCE_CLOCK: the broker's message time, epoch ms, and whether it is one that tests advance."""
+    """READ_CLOCK, ADVANCE_CLOCK: the broker's message time in epoch ms, and whether its clock is virtual."""
 
     now: I64
     is_virtual: bool

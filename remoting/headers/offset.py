@@ -1,4 +1,4 @@
-"""Consumer offsets and the offsets of queues."""
+"""Consumer offsets and queue offsets."""
 
 from pocketmq.remoting.header import I32, I64, CommandHeader
 
@@ -22,7 +22,7 @@ class UpdateConsumerOffsetRequestHeader(CommandHeader):
 
 
 class QueueRequestHeader(CommandHeader):
-    """GET_MAX_OFFSET, GET_MIN_OFFSET, GET_EARLIEST_MSG_STORETIME: a queue and nothing else."""
+    """GET_MAX_OFFSET, GET_MIN_OFFSET, GET_EARLIEST_MSG_STORETIME: a queue."""
 
     topic: str
     queue_id: I32
@@ -38,7 +38,7 @@ class SearchOffsetRequestHeader(CommandHeader):
 
 
 class OffsetResponseHeader(CommandHeader):
-    """One offset, of a consumer or of a queue, as the request says."""
+    """One offset, of a consumer or of a queue, depending on the request."""
 
     offset: I64
 

@@ -1,4 +1,4 @@
-"""Popping: POP_MESSAGE and what belongs to it. Binary headers cannot carry these codes: their code has 16 bits."""
+"""Pop consumption. Binary headers cannot carry these codes, because they have only 16 bits for the code."""
 
 from pocketmq.remoting.header import I32, I64, CommandHeader
 
@@ -33,7 +33,7 @@ class PopMessageResponseHeader(CommandHeader):
 
 
 class AckMessageRequestHeader(CommandHeader):
-    """ACK_MESSAGE. `topic` is where the message is: its retry topic, if it came from there."""
+    """ACK_MESSAGE. `topic` is the topic that stores the message, possibly its retry topic."""
 
     consumer_group: str
     topic: str
@@ -54,7 +54,7 @@ class ChangeInvisibleTimeRequestHeader(CommandHeader):
 
 
 class ChangeInvisibleTimeResponseHeader(CommandHeader):
-    """Of these and the offset the client makes the new handle."""
+    """CHANGE_MESSAGE_INVISIBLETIME: the client builds the new handle from these fields and the offset."""
 
     pop_time: I64
     invisible_time: I64
@@ -62,7 +62,7 @@ class ChangeInvisibleTimeResponseHeader(CommandHeader):
 
 
 class PeekMessageRequestHeader(CommandHeader):
-    """PEEK_MESSAGE: read without taking."""
+    """PEEK_MESSAGE: read messages without making them invisible."""
 
     consumer_group: str
     topic: str
@@ -71,7 +71,7 @@ class PeekMessageRequestHeader(CommandHeader):
 
 
 class NotificationRequestHeader(CommandHeader):
-    """NOTIFICATION: tell when there is something to pop."""
+    """NOTIFICATION: wait until there is a message to pop."""
 
     consumer_group: str
     topic: str
@@ -83,13 +83,13 @@ class NotificationRequestHeader(CommandHeader):
 
 
 class NotificationResponseHeader(CommandHeader):
-    """`polling_full`: too many wait already."""
+    """NOTIFICATION. `polling_full`: too many requests wait already."""
 
     has_msg: bool
     polling_full: bool = False
 
 
 class PollingInfoResponseHeader(CommandHeader):
-    """POLLING_INFO: how many pops wait. It is asked by QueryConsumerOffsetRequestHeader."""
+    """POLLING_INFO: number of waiting pops. The request has a QueryConsumerOffsetRequestHeader."""
 
     polling_num: I32

@@ -1,4 +1,4 @@
-"""Pulling: PULL_MESSAGE and LITE_PULL_MESSAGE."""
+"""PULL_MESSAGE and LITE_PULL_MESSAGE."""
 
 from msgspec import field
 
@@ -6,10 +6,10 @@ from pocketmq.remoting.header import I32, I64, CommandHeader
 
 
 class PullMessageRequestHeader(CommandHeader):
-    """sys_flag bits: 1 commit_offset counts, 2 may be held, 4 subscription given, 8 class filter, 16 lite pull.
+    """sys_flag bits: 1 commit_offset is valid, 2 may be held, 4 subscription is present, 8 class filter, 16 lite pull.
 
-    The last three fields have no effect here. They are declared since clients send them with each pull: a header without
-    undeclared fields is quicker to check for duplicate keys.
+    The last three fields have no effect here. They are declared because clients always send them: a header without
+    undeclared fields is faster to check for duplicate keys.
     """
 
     consumer_group: str
@@ -29,7 +29,7 @@ class PullMessageRequestHeader(CommandHeader):
 
 
 class PullMessageResponseHeader(CommandHeader):
-    """With every answer of code 0, 19, 20, 21."""
+    """Sent with every answer of code 0, 19, 20, 21."""
 
     suggest_which_broker_id: I64
     next_begin_offset: I64

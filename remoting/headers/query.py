@@ -1,4 +1,4 @@
-"""Looking messages up."""
+"""Queries of messages."""
 
 from msgspec import field
 
@@ -6,7 +6,7 @@ from pocketmq.remoting.header import I32, I64, CommandHeader
 
 
 class QueryMessageRequestHeader(CommandHeader):
-    """QUERY_MESSAGE. unique_key_query is a free field of the wire, not of Java's header class."""
+    """QUERY_MESSAGE. unique_key_query is sent as an extra field; Java's header class does not declare it."""
 
     topic: str
     key: str
@@ -17,7 +17,7 @@ class QueryMessageRequestHeader(CommandHeader):
 
 
 class QueryMessageResponseHeader(CommandHeader):
-    """How far the index reaches."""
+    """QUERY_MESSAGE: time and physical offset of the last index entry."""
 
     index_last_update_timestamp: I64
     index_last_update_phyoffset: I64

@@ -1,10 +1,10 @@
-"""Brokers at the name server; key-value config."""
+"""Registration of brokers at name servers, and key-value config."""
 
 from pocketmq.remoting.header import I32, I64, CommandHeader
 
 
 class RegisterBrokerRequestHeader(CommandHeader):
-    """REGISTER_BROKER. body_crc32 0: not checked."""
+    """REGISTER_BROKER. body_crc32=0: not checked."""
 
     broker_name: str
     broker_addr: str
@@ -17,7 +17,7 @@ class RegisterBrokerRequestHeader(CommandHeader):
 
 
 class RegisterBrokerResponseHeader(CommandHeader):
-    """Where a slave finds its master; absent for a master."""
+    """REGISTER_BROKER: addresses of the master of a slave; absent for a master."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
@@ -45,13 +45,13 @@ class BrokerNameRequestHeader(CommandHeader):
 
 
 class WipeWritePermResponseHeader(CommandHeader):
-    """How many topics lost the permission."""
+    """WIPE_WRITE_PERM_OF_BROKER: number of topics that lost the permission."""
 
     wipe_topic_count: I32
 
 
 class AddWritePermResponseHeader(CommandHeader):
-    """How many topics got the permission."""
+    """ADD_WRITE_PERM_OF_BROKER: number of topics that got the permission."""
 
     add_topic_count: I32
 

@@ -1,4 +1,4 @@
-"""Sending: SEND_MESSAGE, its lettered V2 form, CONSUMER_SEND_MSG_BACK."""
+"""SEND_MESSAGE, its V2 form with single-letter fields, and CONSUMER_SEND_MSG_BACK."""
 
 from msgspec import field
 
@@ -25,11 +25,11 @@ class SendMessageRequestHeader(CommandHeader):
 
 
 SendMessageRequestHeaderV2 = lettered(SendMessageRequestHeader, "abcdefghijkmln")
-"""The same fields as SendMessageRequestHeader under letters; l is maxReconsumeTimes, m is batch."""
+"""The fields of SendMessageRequestHeader with single-letter names; l is maxReconsumeTimes, m is batch."""
 
 
 class SendMessageResponseHeader(CommandHeader):
-    """Clients read msgId, queueId and queueOffset always; Java fails where MSG_REGION and TRACE_ON are not there."""
+    """Answer to a send. Java clients fail without MSG_REGION and TRACE_ON."""
 
     msg_id: str
     queue_id: I32
@@ -40,13 +40,13 @@ class SendMessageResponseHeader(CommandHeader):
 
 
 class RecallableSendMessageResponseHeader(SendMessageResponseHeader):
-    """The answer to a message that waits in the timer topic: with recallHandle it can be taken back (5.3 and later)."""
+    """Answer to the send of a message with a delivery time; recallHandle allows its recall (5.3 and later)."""
 
     recall_handle: str | None = None
 
 
 class ReplyMessageRequestHeader(CommandHeader):
-    """PUSH_REPLY_MESSAGE_TO_CLIENT: what the reply was sent with, and where from. Hosts are `address:port`."""
+    """PUSH_REPLY_MESSAGE_TO_CLIENT: the fields of the reply's send, and its hosts as `address:port`."""
 
     producer_group: str
     topic: str

@@ -1,4 +1,4 @@
-"""Topics, on brokers and name servers."""
+"""Topics on brokers and name servers."""
 
 from pocketmq.remoting.header import I32, CommandHeader
 

@@ -1,12 +1,12 @@
-"""Transactions: how a producer ends one, and how the broker asks about one that it did not hear of."""
+"""Transactions: ending one, and the broker's check of an undecided one."""
 
 from pocketmq.remoting.header import I32, I64, CommandHeader
 
 
 class EndTransactionRequestHeader(CommandHeader):
-    """END_TRANSACTION. The half message is named by its queue offset and its physical offset.
+    """END_TRANSACTION. The half message is identified by its queue offset and its physical offset.
 
-    `commit_or_rollback` is a transaction type of sysFlag: 8 commits, 12 rolls back, 0 is not known yet.
+    `commit_or_rollback` is a transaction type of sysFlag: 8 commit, 12 rollback, 0 not known yet.
     """
 
     producer_group: str
@@ -20,7 +20,7 @@ class EndTransactionRequestHeader(CommandHeader):
 
 
 class CheckTransactionStateRequestHeader(CommandHeader):
-    """CHECK_TRANSACTION_STATE; what the answer, an END_TRANSACTION, is to name."""
+    """CHECK_TRANSACTION_STATE. The END_TRANSACTION that answers it repeats these fields."""
 
     tran_state_table_offset: I64
     commit_log_offset: I64
@@ -30,7 +30,7 @@ class CheckTransactionStateRequestHeader(CommandHeader):
 
 
 class ResumeCheckHalfMessageRequestHeader(CommandHeader):
-    """RESUME_CHECK_HALF_MESSAGE. `msg_id` is an offsetMsgId; 5.x names the topic too."""
+    """RESUME_CHECK_HALF_MESSAGE. `msg_id` is an offsetMsgId; 5.x also sends the topic."""
 
     msg_id: str
     topic: str | None = None

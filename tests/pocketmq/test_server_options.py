@@ -156,7 +156,7 @@ async def test_tls_connection_to_plain_server(run: Run, tmp_path: Path) -> None:
     try:
         options = "-n", f"127.0.0.1:{namesrv.port}", "--tls", str(written(tmp_path / "tls.properties", ""))
         code, _, said = await run("clock", *options)
-        assert (code, "takes no TLS connection" in said) == (1, True), said
+        assert (code, "does not accept a TLS connection" in said) == (1, True), said
     finally:
         await namesrv.stop()
 

@@ -121,9 +121,9 @@ TWICE_IN_EXT = [
 
 @pytest.mark.parametrize("text", [row % FIELDS_TEXT for row in TWICE])
 def test_a_header_with_a_key_twice_is_refused(text):
-    with pytest.raises(FrameError, match="stands twice in the header"):
+    with pytest.raises(FrameError, match="duplicate key"):
         serve(text.encode())
-    with pytest.raises(FrameError, match="stands twice in the header"):
+    with pytest.raises(FrameError, match="duplicate key"):
         decode_header(JSON, text.encode())
 
 
@@ -132,14 +132,14 @@ def test_a_header_with_a_key_twice_is_refused(text):
 @pytest.mark.parametrize("start", ['"code":310,', '"code":7,', ""])
 def test_a_header_with_a_field_twice_is_refused(start, ext, flag):
     text = f'{{{start}"extFields":{{{ext}}},"flag":{flag},"language":"JAVA","opaque":5,"version":401}}'
-    with pytest.raises(FrameError, match="stands twice in the header"):
+    with pytest.raises(FrameError, match="duplicate key"):
         serve(text.encode())
 
 
 def test_a_binary_header_with_a_field_twice_is_refused():
     fixed = {"code": 310, "language": 0, "version": 401, "opaque": 5, "flag": 0}
     entries = [{"key": "topic", "value": "t"}, {"key": "x", "value": ""}, {"key": "topic", "value": "u"}]
-    with pytest.raises(FrameError, match="'topic' stands twice in the header"):
+    with pytest.raises(FrameError, match="duplicate key 'topic' in the header"):
         serve(BinaryHeader.build({"fixed": fixed, "remark": "", "ext": entries}), kind=ROCKETMQ)
 
 
@@ -182,7 +182,7 @@ def test_any_key_may_stand_once_and_none_twice(declared, data):
         whole = [(key, "{" + again + "}" if key == "extFields" else value) for key, value in whole]
     else:
         whole.append(data.draw(st.sampled_from(whole)))
-    with pytest.raises(FrameError, match="stands twice"):
+    with pytest.raises(FrameError, match="duplicate key"):
         Dispatcher(None, table).serve(peer, (JSON, f"{{{text_of(whole)}}}".encode(), b""), peer.out)
 
 
@@ -217,7 +217,7 @@ def test_an_answer_whose_header_no_frame_holds_is_an_error_that_says_so():
     ((kind, header, _),) = FrameBuffer().feed(b"".join(out))
     answer = decode_header(kind, header)
     assert (answer.code, answer.opaque) == (1, 9)
-    assert f"a header has at most {HEADER_SIZE_MAX}" in answer.remark
+    assert f"the limit is {HEADER_SIZE_MAX}" in answer.remark
 
 
 @pytest.mark.parametrize("kind", [JSON, ROCKETMQ])
