@@ -91,7 +91,7 @@ def refusal(client: Driver, name: str, topic: str, **options: object) -> str:
     raise AssertionError("it was let through")
 
 
-def test_who_may_send(guest: Driver, named: Callable[[str], str]) -> None:
+def test_only_permitted_producers_can_send(guest: Driver, named: Callable[[str], str]) -> None:
     assert "No accessKey is configured" in refusal(guest, named("unsigned"), OPEN)
     assert "Check signature failed for accessKey=userKey" in refusal(
         guest, named("forged"), OPEN, accessKey="userKey", secretKey="87654321"
@@ -108,7 +108,7 @@ def test_who_may_send(guest: Driver, named: Callable[[str], str]) -> None:
 
 
 @pytest.mark.parametrize("guest", (*CLIENTS, CPP), indirect=True)
-def test_who_may_consume(guest: Driver, guarded: Cluster, named: Callable[[str], str]) -> None:
+def test_only_permitted_consumers_can_consume(guest: Driver, guarded: Cluster, named: Callable[[str], str]) -> None:
     """With a retry in between; who is refused gets nothing, while another one gets all."""
     tag = named("t")
     with Connection(guarded.broker_address, signed_as=ADMIN) as connection:
@@ -147,7 +147,7 @@ def popper(guarded: Cluster, drivers: Drivers, flavour: Flavour) -> Driver:
         return drivers.get("java_5_5_0", guarded)
 
 
-def test_who_may_pop(popper: Driver, guarded: Cluster, named: Callable[[str], str]) -> None:
+def test_popping_needs_permission_for_topic_and_group(popper: Driver, guarded: Cluster, named: Callable[[str], str]) -> None:
     """Pops, acks and changes of the invisible time need SUB on topic and group, as in 5.3 and later; before, a signature."""
     address, group = guarded.broker_address, named("g")
     with Connection(address, signed_as=ADMIN) as connection:
@@ -181,7 +181,7 @@ def test_who_may_pop(popper: Driver, guarded: Cluster, named: Callable[[str], st
     assert popper.acknowledge(address, group, again, **USER) == "OK"
 
 
-def test_a_popping_consumer_signs(popper: Driver, guarded: Cluster, named: Callable[[str], str]) -> None:
+def test_popping_consumer_signs_its_requests(popper: Driver, guarded: Cluster, named: Callable[[str], str]) -> None:
     tag = named("t")
     with Connection(guarded.broker_address, signed_as=ADMIN) as connection:
         for group in (named("g"), "Acl-denied"):
@@ -196,7 +196,7 @@ def test_a_popping_consumer_signs(popper: Driver, guarded: Cluster, named: Calla
     popper.shutdown(named("c"), named("denied"))
 
 
-def test_mqadmin_needs_rights(admin: Admin) -> None:
+def test_mqadmin_needs_admin_permission(admin: Admin) -> None:
     create = ("updateTopic", "-c", CLUSTER_NAME, "-t", "Acl-new", "-r", "1", "-w", "1")
     assert "No accessKey is configured" in admin(*create, who=None)
     assert "Need admin permission for request code=17, but accessKey=userKey is not" in admin(
@@ -206,7 +206,7 @@ def test_mqadmin_needs_rights(admin: Admin) -> None:
     assert f'"brokerName":"{BROKER_NAME}"' in admin("topicRoute", "-t", "Acl-new", who=None)  # name servers ask for nothing
 
 
-def test_a_message_by_its_id_is_shown_to_who_may_read_its_topic(admin: Admin, guarded: Cluster, flavour: Flavour) -> None:
+def test_message_by_id_needs_permission_for_its_topic(admin: Admin, guarded: Cluster, flavour: Flavour) -> None:
     """4.9.4 shows it to whoever can sign."""
     user = (USER["accessKey"], USER["secretKey"])
     with Connection(guarded.broker_address, signed_as=ADMIN) as connection:

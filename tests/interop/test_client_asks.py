@@ -128,7 +128,7 @@ def run(client_name: str, runs: dict[str, "Future[Asked]"]) -> Asked:
         return runs[client_name].result()
 
 
-def test_what_a_consumer_is_doing(run: Asked) -> None:
+def test_running_info_of_a_consumer(run: Asked) -> None:
     if run.client_name == "go_v2" and "CODE: 0  DESC: json marshal error: json: unsupported value: NaN" in run.running_info:
         return  # its own answer, passed on: it divides by the number of pulls in the last minute
     properties, info = run.running_info.partition("#Consumer MQ Detail#")[::2]
@@ -138,7 +138,7 @@ def test_what_a_consumer_is_doing(run: Asked) -> None:
 
 
 @answered
-def test_where_a_consumer_is(run: Asked) -> None:
+def test_consumer_status_of_a_consumer(run: Asked) -> None:
     text = run.status.decode()
     assert f'"{run.client_id}":{{' in text
     for queue_id in range(QUEUES):
@@ -147,16 +147,16 @@ def test_where_a_consumer_is(run: Asked) -> None:
 
 
 @answered
-def test_a_message_is_consumed_directly(run: Asked) -> None:
+def test_message_is_consumed_directly(run: Asked) -> None:
     assert re.search(r"ConsumeMessageDirectlyResult \[order=false, autoCommit=true, consumeResult=CR_SUCCESS", run.direct)
     assert [message.body for message in run.directly] == ["m0"]
 
 
-def test_a_live_consumer_begins_anew(run: Asked) -> None:
+def test_live_consumer_follows_a_server_side_reset(run: Asked) -> None:
     begins_anew(run)
 
 
-def test_a_live_consumer_is_told_to_begin_anew(client_name: str, told: dict[str, "Future[Asked]"]) -> None:
+def test_live_consumer_follows_a_reset_sent_by_the_broker(client_name: str, told: dict[str, "Future[Asked]"]) -> None:
     with needed(client_name):
         begins_anew(told[client_name].result())
 

@@ -50,7 +50,7 @@ def test_every_kind_of_send(cpp: Driver, topic: str, named: Callable[[str], str]
     cpp.shutdown(producer, named("c"))
 
 
-def test_of_a_broadcast_each_gets_all(cpp: Driver, topic: str, named: Callable[[str], str]) -> None:
+def test_broadcast_reaches_every_consumer(cpp: Driver, topic: str, named: Callable[[str], str]) -> None:
     cpp.start_producer(named("p"))
     for name in "ab":
         cpp.start_consumer(named(name), named("g"), topic, model="BROADCASTING")
@@ -75,7 +75,7 @@ def test_of_a_broadcast_each_gets_all(cpp: Driver, topic: str, named: Callable[[
     cpp.shutdown(named("p"), named("a"), named("b"))
 
 
-def test_what_failed_comes_again(cpp: Driver, connection: Connection, topic: str, named: Callable[[str], str]) -> None:
+def test_failed_message_is_redelivered(cpp: Driver, connection: Connection, topic: str, named: Callable[[str], str]) -> None:
     connection.create_topic(f"%RETRY%{named('g')}", 1)  # who does not find it at once looks again after 20 s
     cpp.start_producer(named("p"))
     cpp.send(named("p"), topic, ["good", "bad"], tags=["T"], keys=["k"])

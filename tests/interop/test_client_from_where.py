@@ -59,7 +59,7 @@ def bodies(client: Driver, consumer: str) -> set[str]:
 
 
 @pytest.mark.parametrize("model", ["CLUSTERING", "BROADCASTING"])
-def test_where_a_new_group_begins(client_name: str, model: str, aged: tuple[Cluster, int], drivers: Drivers) -> None:
+def test_start_offset_of_a_new_group(client_name: str, model: str, aged: tuple[Cluster, int], drivers: Drivers) -> None:
     cluster, moment_ms = aged
     topic = topic_of(client_name)
     with needed(client_name), Connection(cluster.broker_address) as connection:

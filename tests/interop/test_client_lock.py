@@ -91,7 +91,9 @@ def runs(
 
 
 @pytest.mark.parametrize("client_name", CLIENTS)
-def test_queues_of_a_dead_consumer(client_name: str, runs: dict[str, "Future[Inheritance]"]) -> None:
+def test_queues_of_a_dead_orderly_consumer_are_taken_over_in_order(
+    client_name: str, runs: dict[str, "Future[Inheritance]"]
+) -> None:
     with needed(client_name):
         run = runs[client_name].result()
     for queue_id in range(QUEUES):

@@ -85,7 +85,7 @@ def test_pops_in_order(popper: Driver, cluster: Cluster, connection: Connection,
     assert popper.pop_in_order(address, topic, group, "e") == []
 
 
-def test_a_forwarded_message_is_acknowledged_where_it_is(
+def test_forwarded_message_is_acknowledged_in_its_new_topic(
     popper: Driver, cluster: Cluster, connection: Connection, named: Callable[[str], str]
 ) -> None:
     """Who forwards a popped message sends the handle along; clients keep one that a record has, so it must not be stored."""
@@ -106,7 +106,7 @@ def test_a_forwarded_message_is_acknowledged_where_it_is(
     assert len(set(handles)) == 3
 
 
-def test_an_orderly_listener_consumes_in_order_though_its_group_pops(
+def test_orderly_listener_of_a_popping_group_consumes_in_order(
     popper: Driver, connection: Connection, named: Callable[[str], str]
 ) -> None:
     """The Java client does not pop for it: it shares out the queues itself, locks them and pulls."""
@@ -127,7 +127,7 @@ def test_an_orderly_listener_consumes_in_order_though_its_group_pops(
         assert bodies([message for message in popper.received(consumer) if message.queue_id == queue_id]) == wanted
 
 
-def test_what_a_dead_consumer_held_comes_to_another_one_once(
+def test_messages_held_by_a_dead_consumer_are_redelivered_once(
     drivers: Drivers, flavour: Flavour, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     cluster = Cluster(tmp_path_factory.mktemp("pop"), flavour)

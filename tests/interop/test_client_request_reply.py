@@ -56,7 +56,7 @@ def wait_for_producer(connection: Connection, group: str, *, known: bool = True)
         time.sleep(0.05)
 
 
-def test_replies_in_time_too_late_and_to_the_dead(
+def test_replies_in_time_too_late_and_to_a_dead_client(
     client: Driver, client_name: str, cluster: Cluster, drivers: Drivers, connection: Connection, topic: str,
     replier: Replier, named: Callable[[str], str],
 ) -> None:  # fmt: skip

@@ -133,7 +133,7 @@ def test_compressed_body_is_kept_as_sent(
 
 
 @pytest.mark.parametrize(("kind", "flag", "magic"), [("LZ4", 0x100, "04224d18"), ("ZSTD", 0x200, "28b52ffd")])
-def test_a_body_compressed_as_by_5_x_is_kept_as_sent(
+def test_body_compressed_by_a_5_x_algorithm_is_kept_as_sent(
     drivers: Drivers, cluster: Cluster, connection: Connection, topic: str, named: Callable[[str], str],
     kind: str, flag: int, magic: str,
 ) -> None:  # fmt: skip

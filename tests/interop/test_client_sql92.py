@@ -38,7 +38,7 @@ def test_push_by_sql(client: Driver, topic: str, named: Callable[[str], str]) ->
 
 
 @pytest.mark.parametrize("client_name", ["java_4_9_4"])  # the others look for a new group's retry topic after 20 s
-def test_what_failed_comes_again(client: Driver, topic: str, named: Callable[[str], str]) -> None:
+def test_failed_message_is_redelivered_without_filtering(client: Driver, topic: str, named: Callable[[str], str]) -> None:
     """The retry topic is not filtered."""
     send(client, named("p"), topic)
     options = {"expression": EXPRESSION, "type": "SQL92", "fail": ["A eu 20"], "failTimes": 1, "delayLevel": 1}
@@ -61,15 +61,13 @@ def test_pull_by_sql(client: Driver, client_name: str, flavour: Flavour, topic: 
 
 
 @pytest.mark.parametrize("client_name", ["java_4_9_4", "java_5_5_0"])  # Go does not ask (CHECK_CLIENT_CONFIG)
-def test_a_bad_expression_is_refused(client: Driver, client_name: str, topic: str, named: Callable[[str], str]) -> None:
+def test_invalid_expression_is_refused(client: Driver, client_name: str, topic: str, named: Callable[[str], str]) -> None:
     """Before the consumer starts."""
     with pytest.raises(DriverError, match="23"):
         client.start_consumer(named("c"), named("g"), topic, expression="price BETWEEN", type="SQL92")
 
 
-def test_an_expression_takes_the_place_of_another(
-    client: Driver, connection: Connection, named: Callable[[str], str]
-) -> None:
+def test_expression_replaces_the_previous_one(client: Driver, connection: Connection, named: Callable[[str], str]) -> None:
     topic = named("topic")
     connection.create_topic(topic, 1)
     send(client, named("p"), topic)

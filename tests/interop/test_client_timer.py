@@ -66,7 +66,9 @@ def send(client: Driver, named: Callable[[str], str], topic: str, body: str, **h
     return sent
 
 
-def test_the_setters_of_5_x(java: Driver, timer_topic: str, named: Callable[[str], str], flavour: Flavour) -> None:
+def test_due_times_by_the_setters_of_5_x(
+    java: Driver, timer_topic: str, named: Callable[[str], str], flavour: Flavour
+) -> None:
     begin(java, named, timer_topic)
     deliver_ms = int(time.time() * 1000) + DELAY_MS + 123
     asked: dict[str, tuple[str, dict[str, object], int | None]] = {
@@ -88,7 +90,7 @@ def test_the_setters_of_5_x(java: Driver, timer_topic: str, named: Callable[[str
 
 @pytest.mark.parametrize("client_name", ["java_4_9_4", "go_v2"], scope="session")
 @pytest.mark.parametrize("name", ["TIMER_DELIVER_MS", "TIMER_DELAY_MS", "__STARTDELIVERTIME"])
-def test_the_properties_by_any_client(
+def test_due_times_by_properties_of_any_client(
     client_name: str, name: str, drivers: Drivers, timer_cluster: Cluster, timer_topic: str, named: Callable[[str], str],
     flavour: Flavour,
 ) -> None:  # fmt: skip
@@ -108,7 +110,7 @@ def test_the_properties_by_any_client(
     check_on_time(flavour, third, later.sent_at_ms + DELAY_MS if name == "TIMER_DELAY_MS" else value)
 
 
-def test_a_recalled_message_never_comes(java: Driver, timer_topic: str, named: Callable[[str], str]) -> None:
+def test_recalled_message_is_never_delivered(java: Driver, timer_topic: str, named: Callable[[str], str]) -> None:
     begin(java, named, timer_topic)
     gone = send(java, named, timer_topic, "gone", delayTimeMs=DELAY_MS)
     stays = send(java, named, timer_topic, "stays", delayTimeMs=DELAY_MS + 2000)
@@ -123,7 +125,7 @@ def test_a_recalled_message_never_comes(java: Driver, timer_topic: str, named: C
         java.recall(named("p"), timer_topic, "nonsense")
 
 
-def test_an_illegal_time_is_refused(java: Driver, timer_topic: str, named: Callable[[str], str]) -> None:
+def test_invalid_due_time_is_refused(java: Driver, timer_topic: str, named: Callable[[str], str]) -> None:
     java.start_producer(named("p"))
     for how in ({"delayTimeSec": 500 * 86_400}, {"delayTimeMs": 1 << 62}, {"deliverTimeMs": (1 << 63) - 1}):
         with pytest.raises(DriverError, match=r"CODE: 13 .*timer message illegal, the delay time should not be bigger than"):

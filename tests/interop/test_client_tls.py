@@ -120,7 +120,7 @@ def trusting(certificates: Certificates, authority: str = "authority", with_cert
 
 
 @both_versions
-def test_sent_and_consumed_by_tls(
+def test_messages_are_sent_and_consumed_over_tls(
     client_name: str, enforcing: Cluster, drivers: Drivers, certificates: Certificates
 ) -> None:
     """Through a name server that enforces TLS too, with which the broker is registered."""
@@ -138,7 +138,7 @@ def test_sent_and_consumed_by_tls(
 
 @both_versions
 @pytest.mark.parametrize("kind", ["plain", "untrusting", "without a certificate"])
-def test_who_is_refused(
+def test_clients_without_valid_tls_are_refused(
     client_name: str, kind: str, enforcing: Cluster, drivers: Drivers, certificates: Certificates
 ) -> None:
     properties = {
@@ -177,7 +177,7 @@ def test_mqadmin_by_a_tls_properties_file(
         mqadmin.close()
 
 
-def test_both_kinds_in_permissive_mode(
+def test_plain_and_tls_clients_in_permissive_mode(
     flavour: Flavour, drivers: Drivers, certificates: Certificates, tmp_path: Path
 ) -> None:
     with (
@@ -195,9 +195,7 @@ def test_both_kinds_in_permissive_mode(
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_who_is_refused_is_told_so_by_an_alert(
-    version: ssl.TLSVersion, enforcing: Cluster, certificates: Certificates
-) -> None:
+def test_refused_client_gets_a_tls_alert(version: ssl.TLSVersion, enforcing: Cluster, certificates: Certificates) -> None:
     """Which one is for the library to say: Java's is bad_certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -213,7 +211,7 @@ def test_who_is_refused_is_told_so_by_an_alert(
             by_tls.recv(1)  # with TLS 1.3 a client is through before its certificate is looked at
 
 
-def test_a_new_certificate_is_shown_without_a_restart(enforcing: Cluster, certificates: Certificates) -> None:
+def test_new_certificate_is_used_without_a_restart(enforcing: Cluster, certificates: Certificates) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.load_verify_locations(certificates["authority"])

@@ -34,7 +34,7 @@ def tracer(client_name: str, tracing: Cluster, drivers: Drivers) -> Driver:
         return drivers.get(client_name, tracing)
 
 
-def test_a_message_is_traced(
+def test_message_traces_are_stored_and_found(
     tracer: Driver, client_name: str, tracing: Cluster, flavour: Flavour, mqadmin: Mqadmin, named: Callable[[str], str]
 ) -> None:
     """The broker's own trace topic is there from the start; another one comes into being with the first trace."""

@@ -122,7 +122,7 @@ def run(client_name: str, runs: dict[str, "Future[Transactions]"]) -> Transactio
         return runs[client_name].result()
 
 
-def test_what_is_committed_is_consumed_and_nothing_else(run: Transactions, flavour: Flavour) -> None:
+def test_only_committed_messages_are_consumed(run: Transactions, flavour: Flavour) -> None:
     wanted = ["ready dies", "ready lives", "committed", "asked, committed", "immune", "left open"]
     assert {message.body for message in run.consumed} == set(wanted)
     if flavour.name == "pocketmq":  # with Apache, what is asked about twice on a slow machine may come twice
@@ -133,7 +133,7 @@ def test_what_is_committed_is_consumed_and_nothing_else(run: Transactions, flavo
             assert message.properties["UNIQ_KEY"] and message.properties["TRAN_MSG"] == "true"
 
 
-def test_a_producer_that_lives_is_asked_about_what_is_open(run: Transactions) -> None:
+def test_live_producer_is_checked_for_open_transactions(run: Transactions) -> None:
     counts = Counter(message.body for message in run.asked)
     assert counts.keys() == {"never ended", "asked, committed", "asked, rolled back", "immune", "left open"}
     assert counts["never ended"] == CHECKS_MAX
@@ -142,7 +142,7 @@ def test_a_producer_that_lives_is_asked_about_what_is_open(run: Transactions) ->
     assert first.arrived_at_ms - first.born_timestamp_ms >= IMMUNITY_S * 1000
 
 
-def test_after_15_questions_people_are_told(run: Transactions) -> None:
+def test_transaction_given_up_after_15_checks_is_in_the_check_max_time_topic(run: Transactions) -> None:
     (given_up,) = run.given_up
     assert given_up.body == b"never ended"
     assert given_up.properties["TRANSACTION_CHECK_TIMES"] == str(CHECKS_MAX)

@@ -56,7 +56,7 @@ def progress(admin: Callable[..., str], topic: str, group: str) -> list[list[int
     return [list(map(int, row[3:7])) for row in rows]
 
 
-def test_what_is_with_consumers(admin: Callable[..., str], consumed: tuple[str, str]) -> None:
+def test_in_flight_messages_of_consumers(admin: Callable[..., str], consumed: tuple[str, str]) -> None:
     assert progress(admin, *consumed) == [[MESSAGES, MESSAGES - 2, 2, 2]] * 2
     printed = admin("consumerProgress", "-g", consumed[1])
     assert re.search(r"^Consume Inflight Total: 4$", printed, re.MULTILINE), printed
@@ -99,7 +99,7 @@ def test_topics_and_groups_one_by_one(admin: Callable[..., str], cluster: Cluste
     assert topic not in admin("topicList").splitlines()
 
 
-def test_looking_up(admin: Callable[..., str], consumed: tuple[str, str]) -> None:
+def test_message_queries(admin: Callable[..., str], consumed: tuple[str, str]) -> None:
     topic, _ = consumed
     key = f"{topic}-1-3"
     assert re.search(r" 1 +3 ", admin("queryMsgByKey", "-t", topic, "-k", key))
@@ -122,7 +122,7 @@ def test_looking_up(admin: Callable[..., str], consumed: tuple[str, str]) -> Non
         ("exportMetrics", ("-c", CLUSTER_NAME, "-f", "FOLDER"), r"metrics.json success$"),
     ],
 )
-def test_what_a_broker_shows(
+def test_broker_status_commands(
     admin: Callable[..., str], cluster: Cluster, tmp_path: Path, command: str, arguments: tuple[str, ...], shown: str
 ) -> None:
     places = {"ADDRESS": cluster.broker_address, "FOLDER": str(tmp_path)}

@@ -158,5 +158,7 @@ def runs(apache: Apache, tmp_path_factory: pytest.TempPathFactory) -> Iterator[d
 
 
 @pytest.mark.parametrize(("first", "ending"), CASES)
-def test_what_is_not_acknowledged_goes_over(first: str, ending: str, runs: dict[tuple[str, str], "Future[None]"]) -> None:
+def test_unacknowledged_messages_are_redelivered_by_the_other_broker(
+    first: str, ending: str, runs: dict[tuple[str, str], "Future[None]"]
+) -> None:
     runs[first, ending].result()

@@ -36,7 +36,7 @@ def apache_verdicts(version: str, found: Messages, texts: list[str]) -> FilterCa
 
 
 @pytest.mark.parametrize("version", JARS)
-def test_verdicts(version: str) -> None:
+def test_random_expressions_give_apache_s_results(version: str) -> None:
     """Other expressions each time; the seed is in the message of a failure. 4.9.4 does not know CONTAINS and its like."""
     seed = random.randrange(1 << 32)
     chance = random.Random(seed)
@@ -50,7 +50,7 @@ def test_verdicts(version: str) -> None:
     assert wrong == {}, f"seed {seed}, messages {found}"
 
 
-def test_the_golden_verdicts(pytestconfig: pytest.Config) -> None:
+def test_golden_results_equal_those_of_5_5_0(pytestconfig: pytest.Config) -> None:
     """What tests/broker/test_expression.py holds us to without Java is what 5.5.0 says."""
     if pytestconfig.getoption("write_golden"):
         chance = random.Random(1)
@@ -60,7 +60,7 @@ def test_the_golden_verdicts(pytestconfig: pytest.Config) -> None:
     assert apache_verdicts("5.5.0", found, list(verdicts)) == verdicts
 
 
-def test_bits_of_subscriptions() -> None:
+def test_bloom_filter_bits_equal_apache_s() -> None:
     cases = [(20, 32, "group#Topic"), (1, 1000, "g" * 40 + "#é"), (99, 1, ""), (50, 7, "0123456789abcdef")]
     answers = ask_apache("4.9.4", (["bloom", str(error), str(count), text] for error, count, text in cases))
     for (error, count, text), answer in zip(cases, answers, strict=True):

@@ -178,7 +178,7 @@ def _has_ipv6() -> bool:
 
 @pytest.mark.parametrize("ending", ["stop", "kill"])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_apaches_store_here_and_back(cluster: Cluster, version: str, ending: str, pytestconfig: pytest.Config) -> None:
+def test_apache_store_to_pocketmq_and_back(cluster: Cluster, version: str, ending: str, pytestconfig: pytest.Config) -> None:
     let_in_long_group(cluster.store)
     exchange = Exchange(cluster, version, ending)
     exchange.live(Apache(version))
@@ -190,7 +190,7 @@ def test_apaches_store_here_and_back(cluster: Cluster, version: str, ending: str
 
 
 @pytest.mark.parametrize(("version", "ending"), [("4.9.4", "stop"), ("5.5.0", "kill")])
-def test_our_store_there_and_back(cluster: Cluster, version: str, ending: str) -> None:
+def test_pocketmq_store_to_apache_and_back(cluster: Cluster, version: str, ending: str) -> None:
     let_in_long_group(cluster.store)
     exchange = Exchange(cluster, version, ending)
     exchange.live(Pocketmq())
@@ -200,7 +200,7 @@ def test_our_store_there_and_back(cluster: Cluster, version: str, ending: str) -
 
 
 @pytest.mark.parametrize("name", ["v4_clean", "v4_kill9", "v5_clean", "v5_kill9"])
-def test_golden_store_goes_on_here_and_then_there(cluster: Cluster, name: str) -> None:
+def test_golden_store_is_continued_by_pocketmq_and_then_apache(cluster: Cluster, name: str) -> None:
     cluster.config.update(unpack(name, cluster.folder) | NO_CHECKS)
     version, ending = "4.9.4" if name.startswith("v4") else "5.5.0", "stop" if name.endswith("clean") else "kill"
     exchange = Exchange(cluster, version, ending)
@@ -214,7 +214,7 @@ def test_golden_store_goes_on_here_and_then_there(cluster: Cluster, name: str) -
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_apache_reads_on_behind_quarantined_bytes(cluster: Cluster, version: str) -> None:
+def test_apache_continues_after_quarantined_bytes(cluster: Cluster, version: str) -> None:
     bodies = [b"body %02d" % number for number in range(30)]
     cluster.start_broker()
     with Connection(cluster.broker_address) as connection:

@@ -62,7 +62,9 @@ def check(connection: Connection, count: int, kind: str, light_count: int) -> No
         ("light", "5.5.0", "from_apache", "kill"),  # its stop takes 20 s
     ],
 )
-def test_rare_parts(started: Callable[[str], Cluster], kind: str, version: str, direction: str, ending: str) -> None:
+def test_consume_queue_ext_and_lmq_queues_are_exchanged(
+    started: Callable[[str], Cluster], kind: str, version: str, direction: str, ending: str
+) -> None:
     ours, theirs = Pocketmq(), Apache(version)
     lives = (ours, theirs, ours) if direction == "to_apache" else (theirs, ours, theirs)
     cluster = started(kind)

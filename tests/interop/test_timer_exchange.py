@@ -308,5 +308,7 @@ def runs(apache: Apache, tmp_path_factory: pytest.TempPathFactory) -> Iterator[d
 
 
 @pytest.mark.parametrize(("first", "ending"), CASES)
-def test_pending_timers_go_over(first: str, ending: str, runs: dict[tuple[str, str], "Future[None]"]) -> None:
+def test_pending_timers_are_delivered_by_the_other_broker(
+    first: str, ending: str, runs: dict[tuple[str, str], "Future[None]"]
+) -> None:
     runs[first, ending].result()

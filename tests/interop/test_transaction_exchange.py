@@ -114,7 +114,7 @@ def runs(apache: Apache, tmp_path_factory: pytest.TempPathFactory) -> Iterator[d
 
 
 @pytest.mark.parametrize(("first", "second", "ending"), CASES)
-def test_open_transactions_go_over(
+def test_open_transactions_are_ended_by_the_other_broker(
     first: str, second: str, ending: str, runs: dict[tuple[str, str, str], "Future[None]"]
 ) -> None:
     runs[first, second, ending].result()
