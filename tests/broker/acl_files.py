@@ -40,7 +40,7 @@ accounts:
 
 
 def acl_home(folder: Path, text: str = PLAIN_ACL, more: str | None = None) -> Path:
-    """A rocketmqHome with these files."""
+    """Create a rocketmqHome with these files."""
     (folder / "conf" / "acl").mkdir(parents=True, exist_ok=True)
     (folder / "conf" / "plain_acl.yml").write_text(text)
     if more is not None:

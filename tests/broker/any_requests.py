@@ -1,6 +1,6 @@
 """Requests that a client could send, most of them sensible, drawn from the headers as they are declared.
 
-Damaged frames are tests/remoting/test_fuzz.py's; here each frame is whole, and what is odd stands in its fields.
+Damaged frames are tested by tests/remoting/test_fuzz.py; here each frame is valid, and only the values of fields are odd.
 """
 
 import json
@@ -56,7 +56,7 @@ _NUMBERS: dict[str, list[int]] = {  # by a part of the field's name
 
 
 class AnyRequests:
-    """Endless, from one seed. What is answered goes into later requests: message ids, offsets, what was popped."""
+    """Endless requests from one seed. Later requests use values of earlier answers: message ids, offsets, pop handles."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -80,7 +80,7 @@ class AnyRequests:
             yield code, (0, json.dumps(header, separators=(",", ":")).encode(), body)
 
     def answered(self, answer: RemotingCommand) -> None:
-        """Have later requests name what this answer tells of."""
+        """Collect values of this answer for later requests."""
         ext = answer.ext or {}
         message_id = ext.get("msgId", "").partition(",")[0]
         if len(message_id) == 32 and answer.is_response:

@@ -1,8 +1,8 @@
-"""What becomes of a small store when one of its files is damaged: each file deleted, emptied, cut, each bit flipped.
+"""Damage matrix of a small store: each file deleted, emptied or truncated, each bit flipped.
 
-`Matrix` makes the store once (stopped cleanly, and killed), `case` starts a broker on a damaged copy and says what is wrong
-with what it does: it must start, or refuse and name the file; every message that the damage did not hit is read or
-delivered; a table that is another than before, and a structure that is gone, is told in the log.
+`Matrix` creates the store once (stopped cleanly, and killed); `case` starts a broker on a damaged copy and returns what it
+does wrong. A broker must start, or refuse and name the file; it must read or deliver every message not hit by the damage,
+and log each changed table and each lost structure.
 
 As a program: `make damage DAMAGE_ARGS="--every"`.
 """
@@ -82,11 +82,11 @@ class Content(NamedTuple):
 
     @property
     def used(self) -> int:
-        """Bytes up to the last that is not zero."""
+        """Return the size up to the last non-zero byte."""
         return max((at + len(page.rstrip(b"\0")) for at, page in self.pages), default=0)
 
     def bytes_in_use(self, step: int) -> Iterator[int]:
-        """Each `step`th position up to the last byte of a page that is not zero, and a little behind it."""
+        """Return each `step`th position up to a little beyond the last non-zero byte of each page."""
         for at, page in self.pages:
             yield from range(at, min(at + len(page.rstrip(b"\0")) + 16, self.size), step)
 
@@ -96,7 +96,7 @@ Files = dict[str, Content]
 
 
 class Damage(NamedTuple):
-    """`how` is one of WAYS, or the number of the bit that is flipped."""
+    """Damage of one file; `how` is one of WAYS, or the number of the flipped bit."""
 
     state: str
     file: str
@@ -120,7 +120,7 @@ class Damage(NamedTuple):
 
 
 class State(NamedTuple):
-    """What a broker knows and delivers."""
+    """The tables of a broker and the messages that it delivers."""
 
     tables: dict[str, Any]
     found: dict[str, int]  # body -> how often it is read
@@ -151,7 +151,7 @@ def _listening() -> Iterator[_Lines]:
 
 
 class Matrix:
-    """The store in both states. `in_memory`: copies are on a MemoryDisk, which is quicker, else in a folder."""
+    """The store in both states. `in_memory`: copies are on a MemoryDisk, which is faster, else in a folder."""
 
     def __init__(self, in_memory: bool = True) -> None:
         self.in_memory = in_memory
@@ -181,7 +181,7 @@ class Matrix:
             assert not missing and not failures, f"an undamaged store: {missing} missing, {failures}"
 
     async def case(self, damage: Damage) -> list[str]:
-        """What is wrong after this damage; empty when all is well."""
+        """Return what is wrong after this damage; empty if nothing is."""
         files = dict(self.files[damage.state])
         content = damage.of(files[damage.file])
         if content is None:
@@ -208,7 +208,7 @@ class Matrix:
         if lost:
             yield f"lost{'' if is_told else ' in silence'}: {', '.join(lost)}"
         unkeyed = sorted(normal.by_key - state.by_key - hit)
-        # An index entry has no sum: with a flipped bit it leads elsewhere. Queue and id find its message all the same.
+        # An index entry has no checksum: a flipped bit makes it point elsewhere. Its message is still found by queue and id.
         if unkeyed and not (isinstance(damage.how, int) and damage.file.startswith("index/")):
             yield f"not found by key{'' if is_told else ', in silence'}: {', '.join(unkeyed)}"
         if is_told:
@@ -228,7 +228,7 @@ class Matrix:
             yield "not named in the log"
 
     def _must_be_told(self, damage: Damage) -> bool:
-        """Whether something of a user's stood in what is gone."""
+        """Whether user data was in the lost part, so that the loss must be logged."""
         content = self.files[damage.state][damage.file]
         is_whole = damage.how == "halved" and content.used <= content.size // 2 and damage.file.startswith(_LARGE)
         return not (damage.file in HINTS or damage.file.endswith(".bak") or not content.used) and (
@@ -237,13 +237,13 @@ class Matrix:
 
     @staticmethod
     def _is_told(damage: Damage, lines: Iterable[str]) -> bool:
-        """Whether a line names the file, or what is in it."""
+        """Whether a log line names the file or its content."""
         if damage.file.startswith(_LARGE):
             return any(True for _ in lines)
         return any(_stem(damage.file) in line for line in lines)
 
     def _hit(self, damage: Damage) -> Iterator[str]:
-        """Bodies one of whose records is hit."""
+        """Return the bodies of which a record is hit by the damage."""
         if not damage.file.startswith("commitlog/"):
             return
         content = self.files[damage.state][damage.file]
@@ -259,7 +259,7 @@ class Matrix:
                 yield body
 
     async def _lived(self, files: Files) -> tuple[State, list[str]]:
-        """A broker starts on `files`, everything becomes due, and all is read; and what failed meanwhile."""
+        """Start a broker on `files`, let everything become due and read all; return its state and the failures."""
         root = "/store" if self.in_memory else str(self._folder / "made")
         disk = _disk_of(files, None if self.in_memory else Path(root))
         clock = VirtualClock(self.now_ms)
@@ -282,12 +282,13 @@ class Matrix:
                 f"a failure is logged: {one}" for one in log.failures
             ]
 
-    # --- which damages ----------------------------------------------------------------------------------------------
+    # --- choice of damages ------------------------------------------------------------------------------------------
 
     def every(self) -> Iterator[Damage]:
-        """All files in all ways; all bits of the small files, or of each 32nd used byte.
+        """Yield all files in all ways, and all bits of the small files.
 
-        The latter for logs, queues, index and the timer wheel, and for documents, whose bits `document_failures` walks.
+        In logs, queues, index and timer wheel, and in documents (whose bits `document_failures` covers), only the bits of
+        each 32nd used byte are flipped.
         """
         for state, files in self.files.items():
             for file, content in files.items():
@@ -297,10 +298,10 @@ class Matrix:
                     yield from (Damage(state, file, byte * 8 + bit) for bit in range(8))
 
     def document_failures(self, part: int = 0, parts: int = 1) -> Iterator[str | None]:
-        """Each bit of each document of `config/` flipped and read as a broker reads it: a problem, or None for none.
+        """Flip each bit of each document of `config/` and read it as a broker does; yield the problem, or None.
 
-        A document is read by `ConfigFile` alone, so that equal rows and a line in the log make the broker live as it does on
-        the undamaged store. A `.bak` is read where the file itself is missing.
+        Only `ConfigFile` reads a document: with equal rows and a log line the broker behaves as on the undamaged store. A
+        `.bak` is read when the file itself is missing.
         """
         documents = [
             (f"{state} stop, {file}", content)
@@ -326,7 +327,7 @@ class Matrix:
         return None if any(_stem(name) in line for line in lines) else f"{label}: not named in the log"
 
     def sample(self, seed: int, count: int) -> list[Damage]:
-        """All files in all ways, but of the queues only some; and `count` flipped bits, as many of each file."""
+        """Return all files (but only some of the queues) in all ways, and `count` flipped bits, the same number per file."""
         rng = random.Random(seed)
         ways = [one for one in self.every() if isinstance(one.how, str) and not _is_like_others(one.file)]
         flips: dict[tuple[str, str], list[Damage]] = {}
@@ -338,14 +339,14 @@ class Matrix:
 
 
 def _is_document(file: str) -> bool:
-    """Whether it is a table of `config/`, or the file before it."""
+    """Whether the file is a table of `config/`, or its `.bak`."""
     return file.startswith("config/") and file.removesuffix(".bak").endswith(".json")
 
 
 def _document_in(name: str, data: bytes) -> tuple[dict[str, Any], list[str]]:
-    """The document in a file of `config/` as a broker reads it, and the warnings that this gives.
+    """Return the document of a file of `config/` as a broker reads it, and the warnings logged for it.
 
-    Raises StoreError where it cannot be read.
+    Raises StoreError when it cannot be read.
     """
     disk = MemoryDisk()
     disk.write_file(f"/config/{name}", bytes(data))
@@ -354,14 +355,14 @@ def _document_in(name: str, data: bytes) -> tuple[dict[str, Any], list[str]]:
 
 
 def _is_like_others(file: str) -> bool:
-    """Whether it is the file of a queue like another one's."""
+    """Whether it is a queue file that is equivalent to another queue's."""
     return file.startswith("consumequeue/") and not re.match(
         "consumequeue/(T1/0|T/0|SCHEDULE_TOPIC_XXXX/4|rmq_sys_wheel_timer/0|RMQ_SYS_TRANS_HALF_TOPIC/0)/", file
     )
 
 
 def _stem(file: str) -> str:
-    """What a line must say to name a file: its name without endings."""
+    """Return the part of a file's name that a log line must contain: the name without endings."""
     return file.rpartition("/")[2].removesuffix(".bak").removesuffix(".json")
 
 
@@ -396,7 +397,7 @@ def _disk_of(files: Files, folder: Path | None) -> Disk:
 
 
 def _bodies_in(files: Files) -> Iterator[tuple[int, int, str]]:
-    """(begin, end, body) of each record of the log that carries one of our bodies; physical offsets."""
+    """Return (begin, end, body) of each record of the log with one of the test's bodies; physical offsets."""
     for file, content in files.items():
         if not file.startswith("commitlog/"):
             continue
@@ -456,7 +457,7 @@ def _difference(before: Any, after: Any) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """The innermost line of ours that raised it."""
+    """Return the innermost line of PocketMQ's code in the traceback."""
     root = Path(__file__).parents[2]
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(str(root))]
     ours = [frame for frame in frames if "/tests/" not in frame.filename] or frames
@@ -464,7 +465,7 @@ def _place(error: BaseException) -> str:
 
 
 async def failures_of(matrix: Matrix, damages: Iterable[Damage]) -> list[str]:
-    """A line for each damage after which something is wrong."""
+    """Return a line for each damage after which something is wrong."""
     return [f"{damage}: {problem}" for damage in damages for problem in await matrix.case(damage)]
 
 
@@ -472,7 +473,7 @@ async def failures_of(matrix: Matrix, damages: Iterable[Damage]) -> list[str]:
 
 
 def _grouped(lines: Iterable[str]) -> list[str]:
-    """Lines that differ in bit and byte only, as one with their count."""
+    """Merge lines that differ in bit and byte only into one with their count."""
     groups: dict[str, list[str]] = {}
     for line in lines:
         groups.setdefault(

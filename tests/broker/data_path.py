@@ -1,4 +1,4 @@
-"""A broker's data path without sockets: real parts on a memory disk, clocks that tests move, connections that are lists."""
+"""A broker's data path without sockets: real parts on a memory disk, clocks moved by tests, recording connections."""
 
 import asyncio
 import itertools
@@ -24,7 +24,7 @@ TOPIC = "T"
 
 
 class SteppedClock(VirtualClock):
-    """Liveness that a test moves too."""
+    """A clock of which a test also moves the monotonic time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,14 +35,14 @@ class SteppedClock(VirtualClock):
 
 
 class AtOnce:
-    """In the place of the loop: what the flush thread tells is heard at once."""
+    """Stand-in for the loop: calls from the flush thread run at once."""
 
     def call_soon_threadsafe(self, callback: Any, *args: Any) -> None:
         callback(*args)
 
 
 class StubChannel:
-    """A connection: what the broker sends over it is in `out`, decoded by `answers()` and `requests()`."""
+    """A connection that keeps the sent frames in `out`; `answers()` and `requests()` decode them."""
 
     def __init__(self, port: int = 40000) -> None:
         self.remote_address = f"127.0.0.1:{port}"
@@ -88,7 +88,7 @@ class StubChannel:
                 callback(self)
 
     def take(self) -> list[RemotingCommand]:
-        """What came since the last call, in order."""
+        """Return the frames since the last call, in order."""
         data = b"".join(map(bytes, self.out))
         self.out.clear()
         commands = []
@@ -131,14 +131,14 @@ class DataPath:
         self._dispatcher.serve(channel, frame, channel.out)
 
     def ask(self, code: int, header: Any = None, body: bytes = b"", channel: StubChannel | None = None, **how: Any) -> None:
-        """Send a request; what is answered comes to the channel."""
+        """Send a request; its answer goes to the channel."""
         channel = channel or self.channel
         data = b"".join(encode_request(code, header, body, next(self._opaque), **how))
         for frame in FrameBuffer().feed(data):
             self.serve(frame, channel)
 
     def call(self, code: int, header: Any = None, body: bytes = b"", channel: StubChannel | None = None) -> RemotingCommand:
-        """Send a request that is answered at once, and end the turn. Other frames that came are dropped."""
+        """Send a request that is answered at once, end the turn and return the answer. Other frames are dropped."""
         channel = channel or self.channel
         channel.take()
         self.ask(code, header, body, channel)
@@ -154,13 +154,13 @@ class DataPath:
         return self.call(RequestCode.PULL_MESSAGE, pull_header(queue_offset, **fields))
 
     def stored(self, topic: str = TOPIC, queue_id: int = 0, queue_offset: int = 0) -> list[Record]:
-        """The records of a queue."""
+        """Return the records of a queue."""
         result = self.store.get_message(topic, queue_id, queue_offset, 32)
         return records(b"".join(map(bytes, result.views)))
 
 
 def records(body: bytes) -> list[Record]:
-    """The records in the body of an answer."""
+    """Return the records in the body of an answer."""
     view, position, found = memoryview(body), 0, []
     while position < len(view):
         found.append(decode_record(view, position))
@@ -201,7 +201,7 @@ def pull_header(queue_offset: int = 0, **fields: Any) -> PullMessageRequestHeade
 
 
 async def until(condition: Any, deadline_s: float = 5.0) -> None:
-    """Wait for a condition, turn by turn; fail when it does not come in time."""
+    """Run loop turns until a condition holds; fail after a deadline."""
     loop = asyncio.get_running_loop()
     end = loop.time() + deadline_s
     while not condition():

@@ -1,4 +1,4 @@
-"""A broker, and a client of one group that pops from it."""
+"""Test support for pops: a broker, and a client of one group that pops from it."""
 
 import asyncio
 import contextlib
@@ -47,7 +47,7 @@ class Popper:
         return await ask(self.client, self.broker, RequestCode.POP_MESSAGE, header)
 
     async def waiting_pops(self, count: int) -> "list[asyncio.Future[RemotingCommand]]":
-        """Pops that find nothing, and are held."""
+        """Start pops that find nothing and are held."""
         channel = await self.client.channel(f"127.0.0.1:{self.broker.port}")
         header = PopMessageRequestHeader(self.group, TOPIC, -1, 32, INVISIBLE_MS, 20_000)
         waiting = [channel.invoke(RequestCode.POP_MESSAGE, header, b"", 15.0) for _ in range(count)]
@@ -55,7 +55,7 @@ class Popper:
         return waiting
 
     async def waiting_notifications(self, *queue_ids: int, poll_ms: int = 20_000) -> "list[asyncio.Future[RemotingCommand]]":
-        """Questions that find nothing, and are held."""
+        """Start NOTIFICATION requests that find nothing and are held."""
         channel = await self.client.channel(f"127.0.0.1:{self.broker.port}")
         headers = [NotificationRequestHeader(self.group, TOPIC, queue_id, poll_ms) for queue_id in queue_ids]
         waiting = [channel.invoke(RequestCode.NOTIFICATION, header, b"", 15.0) for header in headers]
@@ -63,7 +63,7 @@ class Popper:
         return waiting
 
     async def bodies(self, *args: int, **how: object) -> list[str]:
-        """Pop, and keep the handles as the Java client makes them."""
+        """Pop and return the bodies; the handles are kept in the form of the Java client."""
         answer = await self.pop(*args, **how)  # type: ignore[arg-type]
         if answer.code != ResponseCode.SUCCESS:
             assert answer.code == ResponseCode.POLLING_TIMEOUT, answer.remark
@@ -99,7 +99,7 @@ class Popper:
         self.handles[body] = str(handle._replace(start_offset=handle.queue_offset, **times))
 
     async def advance(self, ms: int) -> None:
-        """Let time pass in the broker, and everything be done that is due by then."""
+        """Advance the broker's time and wait until everything due is done."""
         for part in (ms - 1500, 1000, 500):
             if part > 0:
                 self.clock.advance(part)

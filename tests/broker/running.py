@@ -1,4 +1,4 @@
-"""Whole brokers and name servers in the test's loop, on ports of the kernel's choice."""
+"""Whole brokers and name servers in the test's event loop, on free ports."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ SMALL: dict[str, Any] = {"mapped_file_size_commit_log": 1 << 20, "max_hash_slot_
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what must come."""
+    """Wait until a condition holds; fail after a deadline."""
     async with asyncio.timeout(20):
         while not condition():
             await asyncio.sleep(0.002)
@@ -51,7 +51,7 @@ async def running_broker(
     store: dict[str, Any] | None = None,
     **config: Any,
 ) -> AsyncIterator[Broker]:
-    """Registered with `name_servers` (servers or addresses), in memory unless a disk is given."""
+    """Run a broker registered with `name_servers` (servers or addresses), in memory unless a disk is given."""
     addresses = [one if isinstance(one, str) else f"127.0.0.1:{one.port}" for one in name_servers]
     settings = {"broker_name": "b", "listen_port": 0, "namesrv_addr": ";".join(addresses) or None, **config}
     store_config = MessageStoreConfig(**{"store_path_root_dir": "/store", **SMALL, **(store or {})})
@@ -65,7 +65,7 @@ async def running_broker(
 
 @contextlib.asynccontextmanager
 async def connected(table: dict[int, Route] | None = None) -> AsyncIterator[RemotingClient]:
-    """A client of its own; `table` answers what brokers ask of it."""
+    """Run a client; `table` holds its routes for requests from brokers."""
     loop = asyncio.get_running_loop()
     client = RemotingClient(Turn(loop), Timers(SystemClock(), loop), table)
     try:
@@ -86,6 +86,6 @@ async def create_topic(client: RemotingClient, broker: Broker, topic: str, queue
 
 
 async def route(client: RemotingClient, server: NameServer, topic: str) -> TopicRouteData | None:
-    """The topic's route at a name server, or None."""
+    """Return the topic's route at a name server, or None."""
     answer = await ask(client, server, RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic))
     return None if answer.code else decode_body(TopicRouteData, answer.body)

@@ -1,4 +1,4 @@
-"""A small store with everything in it that a broker keeps, and how a consumer reads it again."""
+"""A small store with every kind of data that a broker keeps, and functions that read it as a consumer."""
 
 import asyncio
 import contextlib
@@ -49,7 +49,7 @@ WAIT_S = 10.0
 
 
 class Stuck(AssertionError):
-    """What must come does not come."""
+    """Raised when an expected delivery does not happen in time."""
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:
@@ -63,14 +63,14 @@ async def until(condition: Callable[[], bool], what: str) -> None:
 
 @contextlib.asynccontextmanager
 async def opened(disk: Disk, root: str, clock: VirtualClock) -> AsyncIterator[Broker]:
-    """A broker on the store under `root`."""
+    """Open a broker on the store under `root`."""
     store = {**SIZES, "store_path_root_dir": root}
     async with running_broker(disk=disk, clock=clock, store=store, enable_property_filter=True) as broker:
         yield broker
 
 
 async def make_store(disk: Disk, root: str, clock: VirtualClock, before_stop: Callable[[], None]) -> None:
-    """Make the store and stop it cleanly. `before_stop` is called when a kill would leave everything in the page cache."""
+    """Create the store and stop it cleanly. `before_stop` runs when all is in the page cache, as after a kill."""
     async with opened(disk, root, clock) as broker, connected() as client:
         for topic in (*TOPICS, POPPED):
             await create_topic(client, broker, topic, 2)
@@ -90,7 +90,7 @@ async def make_store(disk: Disk, root: str, clock: VirtualClock, before_stop: Ca
 
 
 def _persist(broker: Broker) -> None:
-    """Have written what a broker writes by the clock."""
+    """Write the tables that a broker writes periodically."""
     services = broker.services
     services.store.flush_service.flush_log()
     services.store.flush_queues()
@@ -153,7 +153,7 @@ async def _transactions(client: RemotingClient, broker: Broker) -> None:
 
 
 def is_idle(broker: Broker) -> bool:
-    """Whether all that is due is delivered."""
+    """Whether everything due is delivered."""
     services = broker.services
     services.turn.run()
     is_delivered = services.timer_messages.delivered_to_ms >= services.clock.message_time_ms() // 1000 * 1000
@@ -162,7 +162,7 @@ def is_idle(broker: Broker) -> bool:
 
 
 async def let_all_be_delivered(broker: Broker, clock: VirtualClock) -> None:
-    """Let time pass until nothing waits."""
+    """Advance the time until no message waits."""
     for _ in range(5):
         await until(lambda: is_idle(broker), "what is due is delivered")
         clock.advance(DUE_AFTER_MS // 4)
@@ -170,7 +170,7 @@ async def let_all_be_delivered(broker: Broker, clock: VirtualClock) -> None:
 
 
 async def read_all(client: RemotingClient, broker: Broker, topic: str) -> list[str]:
-    """The bodies in a topic's queues, as a pulling client gets them. Raises AssertionError for an answer that is none."""
+    """Return the bodies in a topic's queues, as a pulling client gets them. Raises AssertionError for an error answer."""
     found: list[str] = []
     config = broker.services.topics.get(topic)
     for queue_id in range(0 if config is None else min(config.read_queue_nums, 16)):

@@ -1,4 +1,4 @@
-"""Who is let through: the answers are those that Apache 4.9.4 gave to the same calls, but where a test says otherwise."""
+"""Access checks. The answers are those of Apache 4.9.4 to the same calls, unless a test says otherwise."""
 
 import json
 from types import SimpleNamespace
@@ -312,7 +312,7 @@ SYSTEM_TOPICS = [
 
 
 def reads_of(topic, group="groupC"):
-    """Every request that shows messages of `topic`, or where they lie."""
+    """Return every request that shows messages of `topic` or their offsets."""
     queue = {"topic": topic, "queueId": 0}
     pop = {**queue, "consumerGroup": group, "maxMsgNums": 1, "invisibleTime": 1, "pollTime": 0}
     return [
@@ -354,7 +354,7 @@ async def test_reading_needs_permission_for_the_topic(tmp_path):
 
 
 async def test_pop_retry_topic_also_needs_permission_for_its_topic(tmp_path):
-    """Also where the group calls itself what stands behind %RETRY%."""
+    """Also for a group named like the part after %RETRY%."""
     path = DataPath()
     path.services.topics.table["topicA"] = path.services.topics.table["TBW102"]
     path.services.groups.find("groupB")

@@ -1,4 +1,4 @@
-"""Tools: every admin answer has the shape that Apache 4.9.4 gave, and says what is so."""
+"""Admin requests: every answer has the shape of Apache 4.9.4's, and correct values."""
 
 import base64
 import gzip
@@ -48,7 +48,7 @@ TOPIC, GROUP = "AdmTopic", "AdmConsumerGroup"
 
 
 def recorded_answer(code: int) -> RemotingCommand:
-    """What Apache's broker answered to `code`."""
+    """Return the recorded answer of Apache's broker to `code`."""
     with gzip.open(RECORDED, "rt") as file:
         for row in map(json.loads, file):
             if row["asked"] == code and row["flag"] & 1 and row["code"] == 0:
@@ -61,7 +61,7 @@ def recorded_answer(code: int) -> RemotingCommand:
 
 
 def shape(value: Any, name: str = "") -> Any:
-    """Keys and types; of a map with free keys, and of a list, those of all values together."""
+    """Return keys and types; for lists and for maps with arbitrary keys the merged shape of all values."""
     if isinstance(value, dict) and name in MAPS:
         return [merged([shape(item, name if name == "offsetTable" else "") for item in value.values()])]
     if isinstance(value, dict):

@@ -1,6 +1,6 @@
-"""Any whole requests under SYNC_FLUSH, with kills and power cuts before any change of the disk.
+"""Random valid requests under SYNC_FLUSH, with kills and power cuts before any change of the disk.
 
-Each message whose sender got an answer is in the log afterwards, where the answer said; no start and no handler fails.
+Each acknowledged message is in the log afterwards, at the acknowledged offset; no start and no handler fails.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ SMALL = {
 
 
 class Walk:
-    """Some processes on one disk, one after the other."""
+    """Several processes on one disk, one after the other."""
 
     def __init__(self, seed: int) -> None:
         self.requests = AnyRequests(seed)

@@ -1,4 +1,4 @@
-"""Whatever whole requests come: no handler fails without meaning to, and the store is what it says it is."""
+"""Random valid requests: no handler raises an unexpected exception, and the store stays consistent."""
 
 import asyncio
 import logging
@@ -14,7 +14,7 @@ SEEDS, REQUESTS = 20, 2000
 
 
 def rebuilt(path: DataPath) -> MessageStore:
-    """The store of a broker that stopped, its queues and index made again from the log."""
+    """Return the store of a stopped broker, with queues and index rebuilt from the log."""
     store = MessageStore(
         MessageStoreConfig("/store", mapped_file_size_commit_log=32 << 20, max_hash_slot_num=1000, max_index_num=5000),
         path.disk,

@@ -1,4 +1,4 @@
-"""A broker as a whole: start, registration, both ports, stop, and being there again afterwards."""
+"""A whole broker: start, registration, both ports, stop and restart."""
 
 import asyncio
 import json

@@ -1,7 +1,7 @@
-"""Recorded traffic of real clients, served again: the answers must be those of the real brokers.
+"""Replay of recorded traffic of real clients: the answers must equal those of the real brokers.
 
-The requests of a client's recordings run in the order in which they were taken, on one empty broker, at the recorded times;
-what they say about physical offsets is translated from the real store's to ours.
+The recordings of a client are replayed in their order on one empty broker, at the recorded times; physical offsets in
+requests are translated from the recorded store's to ours.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ VALUES = {"queueId", "offset", *PULL_EXT}
 
 
 class Replay:
-    """One broker, to which the recordings of a client are played."""
+    """One broker on which the recordings of a client are replayed."""
 
     def __init__(self) -> None:
         self.path = DataPath()
@@ -58,7 +58,7 @@ class Replay:
         return self.channels.setdefault((recording, connection), StubChannel(40000 + len(self.channels)))
 
     async def until_ms(self, now_ms: int) -> None:
-        """Let message time and liveness come to `now_ms`."""
+        """Advance message time and monotonic time to `now_ms`."""
         clock = self.path.clock
         if now_ms - clock.message_time_ms() > 300_000:
             clock.set_ms(now_ms)  # between two recordings nothing was going on
@@ -87,7 +87,7 @@ class Replay:
         self.collect()
 
     def translated(self, command: RemotingCommand, frame: Frame) -> Frame:
-        """The request with our physical offset in place of the recorded one."""
+        """Return the request with our physical offset in place of the recorded one."""
         declared: type[CommandHeader] | None = {
             RequestCode.CONSUMER_SEND_MSG_BACK: ConsumerSendMsgBackRequestHeader,
             RequestCode.VIEW_MESSAGE_BY_ID: ViewMessageRequestHeader,
@@ -101,7 +101,7 @@ class Replay:
         return head, header.replace(b'"version":401', b'"version":%d' % command.version), body
 
     def learn(self, code: int, recorded: RemotingCommand, ours: RemotingCommand) -> None:
-        """Pair the messages of two answers to the same request."""
+        """Record the offset pairs of the messages of two answers to the same request."""
         pairs: list[tuple[int, int]] = []
         if code in CODES_WITH_MESSAGES:
             theirs, mine = records(recorded.body), records(ours.body)
@@ -126,7 +126,7 @@ def rows_of(client: str, name: str) -> Iterator[dict[str, Any]]:
 def compare(
     key: tuple[str, int, int], asked: RemotingCommand, recorded: RemotingCommand, ours: RemotingCommand, is_4_9: bool
 ) -> list[str]:
-    """What differs between the two answers to a request."""
+    """Return the differences between the two answers to a request."""
     where = f"{key} code {asked.code} {asked.ext}"
     if ours.code != recorded.code:
         return [f"{where}: code {ours.code} {ours.remark}, recorded {recorded.code} {recorded.remark}"]

@@ -1,4 +1,4 @@
-"""Stores of 4.9.4 and 5.5.0: our broker reads their tables and writes them anew, and nothing of theirs is lost."""
+"""Tables of 4.9.4 and 5.5.0 stores: the broker reads and rewrites them without losing anything."""
 
 import json
 import tarfile
@@ -17,14 +17,14 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def config_of(name: str) -> dict[str, bytes]:
-    """File name -> content of a golden store's `config/`."""
+    """Return file name -> content of a golden store's `config/`."""
     with tarfile.open(GOLDEN / name / "store.tar.gz") as archive:
         members = [member for member in archive if "/config/" in member.name and member.isfile()]
         return {Path(member.name).name: archive.extractfile(member).read() for member in members}  # type: ignore[union-attr]
 
 
 def lacks(found: Any, wanted: Any, path: str = "") -> list[str]:
-    """Where `found` has less than `wanted`, or something else; versions may have moved on."""
+    """Return where `found` lacks or changes something of `wanted`; versions may have advanced."""
     if isinstance(wanted, dict) and isinstance(found, dict):
         missing = [f"{path}/{key}" for key in wanted if key not in found]
         return missing + [
@@ -67,7 +67,7 @@ NOT_OURS = ("broker.properties", "lmqConsumerOffset.json", "topicQueueMapping.js
 
 @pytest.mark.parametrize("name", ["v4_clean", "v5_clean"])
 async def test_unknown_fields_are_kept_at_every_level(name: str) -> None:
-    """Over two lives, in rows that are changed and in those that are not."""
+    """Over two processes, in changed and unchanged rows."""
     disk, files = MemoryDisk(), config_of(name)
     tables = {"topics.json": "topicConfigTable", "subscriptionGroup.json": "subscriptionGroupTable"}
     for file, table in tables.items():

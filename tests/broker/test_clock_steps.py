@@ -1,4 +1,4 @@
-"""What a set calendar does to delays that are under way: nothing."""
+"""Steps of the calendar clock do not affect running delays."""
 
 import random
 
@@ -12,7 +12,7 @@ from tests.broker.timed import DAY, MINUTE, SECOND, Timed
 
 
 def copied(disk: Disk) -> MemoryDisk:
-    """What a killed process leaves."""
+    """Return a copy of the disk as a killed process leaves it."""
     assert isinstance(disk, MemoryDisk)
     copy = MemoryDisk()
     for path in disk._files:
@@ -22,7 +22,7 @@ def copied(disk: Disk) -> MemoryDisk:
 
 
 class InterruptedClock(VirtualClock):
-    """The next `pauses` times that the calendar was read others have the processor for 8 ms."""
+    """A clock that pauses for 8 ms after each of the next `pauses` readings of the calendar."""
 
     pauses = 0
 
@@ -35,7 +35,7 @@ class InterruptedClock(VirtualClock):
 
 
 class Log:
-    """Records of 100 bytes: when they were stored, on the calendar as the log tells it and on the steady clock."""
+    """Records of 100 bytes with their store times, by the calendar (as in the log) and by the monotonic clock."""
 
     def __init__(self, clock: VirtualClock | None = None) -> None:
         self.clock = clock or VirtualClock()
@@ -53,7 +53,7 @@ class Log:
         self.steps.note(100 * len(self.stored), self.last_ms)
 
     def late_ms(self) -> list[int]:
-        """For each record how much later than due a delay would end, by the steady clock."""
+        """Return for each record how late a delay would end, by the monotonic clock."""
         now_ms, steady_ms = self.clock.message_time_ms(), self.clock.steady_ms()
         return [
             stored_ms + self.steps.shift_ms(100 * row, stored_ms) - now_ms - (stored_steady_ms - steady_ms)

@@ -1,4 +1,4 @@
-"""Topics and groups that a peer makes up: how many come into being, and what others notice of it."""
+"""Limits on the creation of topics and groups by a hostile peer, and their effect on other clients."""
 
 import asyncio
 import time

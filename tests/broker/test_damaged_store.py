@@ -1,7 +1,7 @@
-"""A store with one damaged file: the broker starts, delivers and shows every message that the damage did not hit, and says
-what it lost, or refuses and names the file.
+"""A store with one damaged file: the broker starts, serves every message not hit by the damage and logs what is lost, or it
+refuses to start and names the file.
 
-A pinned sample; `make damage DAMAGE_ARGS="--every"` flips every bit of the small files.
+This is a fixed sample; `make damage DAMAGE_ARGS="--every"` flips every bit of the small files.
 """
 
 from tests.broker.damage import Damage, Matrix, failures_of
@@ -21,7 +21,7 @@ async def test_every_file_damaged_in_memory() -> None:
 
 
 async def test_files_damaged_on_a_disk() -> None:
-    """The same on the machine's file system, where a mapped file that was cut can end the process."""
+    """The same on a real file system, where a truncated mapped file can kill the process."""
     matrix = Matrix(in_memory=False)
     await matrix.make()
     try:
@@ -32,7 +32,7 @@ async def test_files_damaged_on_a_disk() -> None:
 
 
 async def test_damage_matrix_detects_lost_messages_and_wrong_tables() -> None:
-    """What is looked for is seen: a message gone with the log's file, and a table that says something else."""
+    """The matrix detects a message lost with a log file, and a changed table."""
     matrix = Matrix()
     await matrix.make()
     try:

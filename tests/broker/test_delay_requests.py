@@ -1,4 +1,4 @@
-"""Our own requests: what is pending is listed, counted, cancelled and delivered early, levels and timers alike."""
+"""PocketMQ's own requests list, count, cancel and deliver pending delayed messages, of levels and timers."""
 
 import base64
 import json
@@ -33,7 +33,7 @@ def put(path, key, topic=TOPIC, **properties):
 
 
 def ask(path, **wanted):
-    """All pages of an answer."""
+    """Return all pages of an answer."""
     found, cursor = [], None
     while True:
         answer = path.call(RequestCode.QUERY_DELAYED, QueryDelayedRequestHeader(cursor=cursor, **wanted))

@@ -1,4 +1,4 @@
-"""Which time a message names, what is refused, and what a stored record says of its due time."""
+"""Due times of messages: parsing of the properties, refusals, and the due time in stored records."""
 
 import pytest
 

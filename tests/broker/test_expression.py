@@ -76,7 +76,7 @@ def test_broker_without_sql_does_not_import_the_parser():
 
 
 def test_names_and_strings_cannot_inject_code():
-    """Python is written for an expression: nothing of it may get out of its quotes."""
+    """Python code is generated from an expression: no part of it may escape its quotes."""
     text = "__import__ = '\"; raise SystemExit #\\' AND $get = 'v\nimport os' AND None = '{0}'"
     names = {"__import__": '"; raise SystemExit #\\', "$get": "v\nimport os", "None": "{0}"}
     assert is_wanted(text, names)
@@ -90,7 +90,7 @@ ENTRY = st.sampled_from(
 
 @given(st.lists(st.lists(ENTRY, max_size=4).map("\x02".join), max_size=5))
 def test_odd_property_strings_are_evaluated_as_they_are_decoded(texts):
-    """Names that come twice, without a value, or not at all."""
+    """Property names that occur twice, without a value, or not at all."""
     run = [entries_from(text.encode()) for text in texts]
     values = [decode_properties(text).get("a") for text in texts]
     for text, is_true in {

@@ -1,4 +1,4 @@
-"""Requests that wait: linear work, limits, and one client's failure that is no other's."""
+"""Held requests: linear work, limits, and isolation of one client's failure from the others."""
 
 import time
 
@@ -27,7 +27,7 @@ def hold(path, channel, queue_offset=0, **fields):
 
 
 class PoisonedChannel(StubChannel):
-    """A connection whose answers cannot be encoded."""
+    """A connection on which answers cannot be encoded."""
 
     def respond(self, response, opaque, serialize_type):
         raise ValueError("poisoned")
@@ -158,7 +158,7 @@ async def test_many_simultaneous_deadlines_do_not_block_the_loop(path):
 
 
 def _cpu_of_a_deadline(count):
-    """Seconds for one item that is due among `count` that are not."""
+    """Return the CPU seconds for one due item among `count` that are not due."""
     wheel = DeadlineWheel()
     for number in range(count):
         wheel.add(HeldRequest(None, 100.0 + number % 1000, 0))

@@ -1,4 +1,4 @@
-"""A broker beside peers that mean harm: others are served, what is asked for is bounded, nothing stays in memory."""
+"""A broker with hostile peers: others are served, work is bounded, and no memory stays behind."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ GROUP = "cg"
 
 
 class RawPeer:
-    """A connection that sends any bytes."""
+    """A connection that sends arbitrary bytes."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer, self._frames = reader, writer, FrameBuffer()
@@ -49,7 +49,7 @@ class RawPeer:
         self._writer.write(frame_head(0, len(text), len(body)) + text + body)
 
     async def answer(self) -> RemotingCommand | None:
-        """The next answer; None when the broker closed the connection."""
+        """Return the next answer, or None when the broker closed the connection."""
         async with asyncio.timeout(10):
             while True:
                 data = await self._reader.read(1 << 20)
@@ -280,7 +280,7 @@ async def test_a_body_above_the_limit_is_refused(path: DataPath) -> None:
 
 
 def kept_by(work: Any) -> int:
-    """Bytes that stay after 60 calls with a number."""
+    """Return the bytes of memory that stay after 60 calls with a number."""
     work(0)
     tracemalloc.start()
     for number in range(1, 61):
