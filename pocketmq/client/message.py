@@ -1,7 +1,6 @@
 """Messages of a client: property strings, batch bodies, decoding of pulled records, unique ids.
 
-Pulled records have the broker's format (docs/format.md). The client reads the few fields it needs at their fixed positions,
-so it does not depend on the store package.
+Pulled records have the format of the store (docs/format.md), which decodes them.
 """
 
 import importlib
@@ -28,6 +27,8 @@ from pocketmq.client.message_check import (
     check_user_properties,
     joined_keys,
 )
+from pocketmq.store.format.message import COMPRESSED_FLAG
+from pocketmq.store.format.record import Record, decode_record
 
 KEYS: Final = "KEYS"
 TAGS: Final = "TAGS"
@@ -40,10 +41,6 @@ RETRY_GROUP_PREFIX: Final = "%RETRY%"
 DECOMPRESSED_SIZE_MAX: Final = 16 * 1024 * 1024
 """Size limit of a decompressed body: a few KB may expand to GB."""
 
-_MAGIC_V2: Final = 0xDAA320AB
-_COMPRESSED, _BORN_HOST_V6, _STORE_HOST_V6 = 0x1, 0x10, 0x20
-_UP_TO_BORN_HOST = struct.Struct(">IIIiiqqiq")  # total size .. born timestamp
-_AFTER_STORE_HOST = struct.Struct(">iqI")  # reconsume times, prepared transaction offset, body length
 _BATCH_HEAD = struct.Struct(">IIIII")
 _SEPARATORS = ("\x01", "\x02")
 
@@ -148,59 +145,40 @@ def encode_batch(
 
 
 def decode_messages(records: bytes, broker_name: str) -> list[MessageExt]:
-    """Return the messages in a pull's body. Raises ValueError if the record sizes do not match the body."""
-    messages, position = [], 0
-    try:
-        while position < len(records):
-            (size,) = struct.unpack_from(">I", records, position)
-            if size < _UP_TO_BORN_HOST.size or position + size > len(records):
-                raise ValueError(f"a record of {size} bytes at byte {position} of {len(records)}")
-            messages.append(_decode_record(records[position : position + size], broker_name))
-            position += size
-    except struct.error as error:
-        raise ValueError(f"a record at byte {position} is truncated: {error}") from None
+    """Return the messages in a pull's body. Raises ValueError for bytes that are not whole records."""
+    messages, position, view = [], 0, memoryview(records)
+    while position < len(records):
+        record = decode_record(view, position)
+        messages.append(_message_of(record, broker_name))
+        position += record.total_size
     return messages
 
 
-def _decode_record(record: bytes, broker_name: str) -> MessageExt:
-    _, magic, _, queue_id, flag, queue_offset, physical_offset, sys_flag, born_ms = _UP_TO_BORN_HOST.unpack_from(record)
-    at = _UP_TO_BORN_HOST.size + (20 if sys_flag & _BORN_HOST_V6 else 8)
-    (store_ms,) = struct.unpack_from(">q", record, at)
-    host_size = 20 if sys_flag & _STORE_HOST_V6 else 8
-    store_host = record[at + 8 : at + 8 + host_size]
-    at += 8 + host_size
-    reconsume_times, _, body_size = _AFTER_STORE_HOST.unpack_from(record, at)
-    at += _AFTER_STORE_HOST.size
-    body = record[at : at + body_size]
-    at += body_size
-    topic_size = struct.unpack_from(">H" if magic == _MAGIC_V2 else ">B", record, at)[0]
-    at += 2 if magic == _MAGIC_V2 else 1
-    topic = record[at : at + topic_size].decode()
-    at += topic_size
-    (properties_size,) = struct.unpack_from(">H", record, at)
-    properties = decode_properties(record[at + 2 : at + 2 + properties_size].decode(errors="replace"))
-    plain, problem = _plain_body(body, sys_flag)
+def _message_of(record: Record, broker_name: str) -> MessageExt:
+    topic = record.topic.decode()
+    properties = decode_properties(record.properties.decode(errors="replace"))
+    plain, problem = _plain_body(record.body, record.sys_flag)
     return MessageExt(
         topic=properties.get(RETRY_TOPIC, topic) if topic.startswith(RETRY_GROUP_PREFIX) else topic,
         broker_name=broker_name,
-        queue_id=queue_id,
-        queue_offset=queue_offset,
-        physical_offset=physical_offset,
-        flag=flag,
-        sys_flag=sys_flag,
-        born_timestamp_ms=born_ms,
-        store_timestamp_ms=store_ms,
-        reconsume_times=reconsume_times,
+        queue_id=record.queue_id,
+        queue_offset=record.queue_offset,
+        physical_offset=record.physical_offset,
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        born_timestamp_ms=record.born_timestamp_ms,
+        store_timestamp_ms=record.store_timestamp_ms,
+        reconsume_times=record.reconsume_times,
         body=plain,
         properties=properties,
-        offset_msg_id=(store_host + struct.pack(">q", physical_offset)).hex().upper(),
+        offset_msg_id=(record.store_host + struct.pack(">q", record.physical_offset)).hex().upper(),
         problem=problem,
     )
 
 
 def _plain_body(body: bytes, sys_flag: int) -> tuple[bytes, str | None]:
     """Return (decompressed body, None), or (the body as stored, reason why it could not be decompressed)."""
-    if not sys_flag & _COMPRESSED:
+    if not sys_flag & COMPRESSED_FLAG:
         return body, None
     try:
         plain = _decompressed(body, sys_flag >> 8 & 7)
