@@ -1,6 +1,7 @@
-"""`make demo`: two servers, a standard client that sends and consumes all kinds of messages, Spark over the store it left.
+"""`make demo`: two servers, a standard client that sends and consumes messages of all kinds, and Spark over the resulting
+store.
 
-The last line is `DEMO OK ...`, or the exit code is not 0 and the last words say what was wrong.
+The last line is `DEMO OK ...`; otherwise the exit code is not 0 and the last line gives the reason.
 """
 
 import contextlib
@@ -31,7 +32,7 @@ console = Console(highlight=False, soft_wrap=True)
 
 
 class DemoFailed(RuntimeError):
-    """The demonstration did not show what it should; the text says what was seen and where to look."""
+    """A step of the demonstration failed; the message tells what happened and where to look."""
 
 
 def main() -> None:
@@ -46,13 +47,13 @@ def main() -> None:
 
 
 def demonstrate() -> str:
-    """The whole of it; returns the last line. Raises DemoFailed, NotReady, OSError."""
+    """Run the demonstration and return its last line. Raises DemoFailed, NotReady, OSError."""
     step("1. A client")
     client = clients.choose(lambda text: console.print(f"   {_plain(text)}"))
     console.print(f"   using {client.name}")
     prepare_folder()
     with contextlib.ExitStack() as running:
-        step("2. Two processes on ports that the kernel gives")
+        step("2. Two processes on free ports")
         namesrv = processes.start_namesrv(HOME)
         running.callback(namesrv.stop)
         settings = {"brokerName": "demo", "mappedFileSizeCommitLog": str(COMMIT_LOG_FILE_SIZE)}
@@ -65,28 +66,28 @@ def demonstrate() -> str:
         tour = run_tour(client, namesrv.address, broker.address)
         show(tour)
         if complaints := tour.complaints():
-            raise DemoFailed("; ".join(complaints) + f"\n   what the servers and the client said is in {HOME}")
+            raise DemoFailed("; ".join(complaints) + f"\n   the output of servers and client is in {HOME}")
 
         step("4. The broker stops")
         if (code := broker.stop()) != 0:
             raise DemoFailed(f"the broker ended with {code}; see {broker.out}")
-        console.print("   cleanly: every message is in the files")
+        console.print("   cleanly: all messages are in the files")
 
     step("5. Spark reads the store; no broker is running")
     report = run_report()
     rows, lag = int(report["rows"]), int(report["consumer_lag"])
     sent, delayed = sum(tour.sent.values()), tour.sent.get(DELAYED, 0)
-    if rows != sent + delayed:  # a delayed message stands in the log twice: when it was sent, and when it was due
+    if rows != sent + delayed:  # a delayed message is in the log twice: as sent, and as delivered
         raise DemoFailed(
-            f"Spark read {rows} records where {sent} messages, {delayed} of them twice for their delay, should lie"
+            f"Spark read {rows} records instead of {sent} messages, {delayed} of them twice because of their delay"
         )
     if lag != 0:
         raise DemoFailed(f"the groups' offsets are {lag} messages behind, though all were consumed")
     console.print(f"   {rows} records = {sent} messages + {delayed} scheduled copies of the delayed ones")
     if not client.is_standard:
         console.print(
-            "\n[bold yellow]No standard client was to be had on this machine[/]: PocketMQ's own client was used. For the "
-            f"real thing install {clients.JAVA_MISSING}, and run this again."
+            "\n[bold yellow]No standard client is available on this machine[/]: PocketMQ's own client was used. To use "
+            f"one, install {clients.JAVA_MISSING}, and run this again."
         )
     return (
         f"DEMO OK client={client.name} sent={sent} consumed={sum(tour.consumed.values())} delayed={delayed} "
@@ -100,7 +101,7 @@ def step(title: str) -> None:
 
 
 def prepare_folder() -> None:
-    """An empty folder for this run; one that the demonstration did not make is not touched."""
+    """Create an empty folder for this run; a folder that the demonstration did not create is not touched."""
     if HOME.exists():
         if not (HOME / MARK).exists():
             raise DemoFailed(f"{HOME} exists and was not made by the demonstration: move it away and run this again")
@@ -131,7 +132,7 @@ def run_tour(client: clients.Client, namesrv: str, broker: str) -> Tour:
 
 
 def show(tour: Tour) -> None:
-    """What was sent and consumed by kind; how late each delayed message came."""
+    """Print the messages sent and consumed by kind, and the lateness of delayed messages."""
     counts = Table("kind", "sent", "consumed", title="messages", title_justify="left")
     for kind, number in sorted(tour.sent.items()):
         counts.add_row(kind, str(number), str(tour.consumed.get(kind, 0)))
@@ -166,13 +167,13 @@ def run_report() -> dict[str, Any]:
     except subprocess.TimeoutExpired:
         raise DemoFailed(f"the Spark report did not end within {REPORT_SECONDS_MAX} s") from None
     if done.returncode != 0:
-        raise DemoFailed(f"the Spark report ended with {done.returncode}; its words are above")
+        raise DemoFailed(f"the Spark report ended with {done.returncode}; see its output above")
     totals: dict[str, Any] = json.loads((out / "report.json").read_text())
     return totals
 
 
 def _plain(text: str) -> str:
-    """Text that may hold brackets, for a console that reads markup."""
+    """Escape brackets for a console that interprets markup."""
     return text.replace("[", "\\[")
 
 

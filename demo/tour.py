@@ -1,4 +1,4 @@
-"""What a client's tour told on its standard output: counts by kind, and each delayed message's lateness."""
+"""Evaluation of a client tour's output: counts by kind, and the lateness of each delayed message."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ class Tour:
     disorders: list[str] = field(default_factory=list)
 
     def hear(self, line: str) -> None:
-        """Take in one line; lines of another shape are the client's own chatter."""
+        """Process one line of output; lines of another form are ignored."""
         words = line.split()
         match words:
             case ["SENT", kind, number] if number.isdigit():
@@ -39,7 +39,7 @@ class Tour:
         return [late for lates in self.store_late_ms.values() for late in lates]
 
     def complaints(self) -> list[str]:
-        """What is not as it should be, in words; empty when all is well."""
+        """Return descriptions of all problems; empty if there are none."""
         wrong = [] if self.sent else ["the client sent nothing"]
         for kind in sorted(self.sent | self.consumed):
             sent, consumed = self.sent.get(kind, 0), self.consumed.get(kind, 0)
@@ -52,7 +52,7 @@ class Tour:
             wrong.append(f"{len(early)} delayed messages came early, by up to {-min(early)} ms")
         if len(self.late_all_ms) != self.sent.get(DELAYED, 0):
             wrong.append(
-                f"{self.sent.get(DELAYED, 0)} delayed messages were sent, {len(self.late_all_ms)} told how late they were"
+                f"{self.sent.get(DELAYED, 0)} delayed messages were sent, {len(self.late_all_ms)} reported their lateness"
             )
         return wrong
 

@@ -1,4 +1,4 @@
-"""A tour of RocketMQ with PocketMQ's own client: every kind of message is sent once through and consumed again.
+"""A tour of RocketMQ with PocketMQ's own client: sends and consumes messages of every kind.
 
     python examples/python/tour.py 127.0.0.1:9876
 
@@ -28,7 +28,7 @@ disorders: list[str] = []
 def count(message: MessageExt) -> None:
     place = (message.topic, message.queue_id, message.queue_offset)
     if place in seen:
-        return  # a message comes at least once
+        return  # duplicates are possible
     seen.add(place)
     kind = message.topic.removeprefix("Tour").lower()
     consumed[kind] += 1
@@ -47,7 +47,7 @@ def consumers(namesrv: str) -> list[PushConsumer]:
     everything = PushConsumer(namesrv, "TourConsumer", start="first")
     for topic in ("TourPlain", "TourKeyed", "TourDelayed", "TourBatch", "TourOrdered"):
         everything.subscribe(topic, count)
-    red = PushConsumer(namesrv, "TourRed", start="first")  # two groups, each with the tags that it wants
+    red = PushConsumer(namesrv, "TourRed", start="first")  # two groups, each with its own tags
     red.subscribe("TourTagged", count, "red || white")
     others = PushConsumer(namesrv, "TourGreenBlue", start="first")
     others.subscribe("TourTagged", count, "green || blue || white")
@@ -65,14 +65,14 @@ async def send_others(producer: Producer) -> None:
         await producer.send(Message("TourPlain", b"plain %d" % i))
         sent["plain"] += 1
     for i, tag in zip(range(TAGGED), itertools.cycle(["red", "green", "blue"]), strict=False):
-        # A group's offset stays behind the last message that it was given: each queue ends with one for both groups.
+        # A group's offset stays behind the last message it received, so each queue ends with a message for both groups.
         tag = tag if i < TAGGED - QUEUES else "white"
         await producer.send(Message("TourTagged", b"tagged %d" % i, tags=tag))
         sent["tagged"] += 1
     for i in range(KEYED):
         await producer.send(Message("TourKeyed", b"keyed %d" % i, keys=f"order-{i}"))
         sent["keyed"] += 1
-    for step, order in itertools.product(range(STEPS), range(ORDERS)):  # messages of one order go to one queue
+    for step, order in itertools.product(range(STEPS), range(ORDERS)):  # messages of one order go to the same queue
         message = Message("TourOrdered", b"%d %d" % (order, step))
         await producer.send(message, select=lambda queues, order=order: queues[order % len(queues)])  # type: ignore[misc]
         sent["ordered"] += 1
@@ -96,7 +96,7 @@ async def main(namesrv: str) -> int:
             await consumer.start()
         await send_others(producer)
         await wait_for_all()
-        await send_delayed(producer)  # when all consumers listen: what is due before waits for them
+        await send_delayed(producer)  # once all consumers listen, as messages due earlier would wait for them
         await wait_for_all()
         for consumer in members:
             await consumer.close()

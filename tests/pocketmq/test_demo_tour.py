@@ -29,7 +29,7 @@ def test_a_complete_tour_has_no_complaints() -> None:
         ("CONSUMED plain 2", "", "plain: 2 sent, 0 consumed"),
         ("LATE 5 1 0", "LATE 5 1 -40", "1 delayed messages came early, by up to 40 ms"),
         ("LATE 5 1 0", "LATE 5 -40 -41", "1 delayed messages came early, by up to 41 ms"),
-        ("LATE 5 1 0", "", "2 delayed messages were sent, 1 told how late they were"),
+        ("LATE 5 1 0", "", "2 delayed messages were sent, 1 reported their lateness"),
         ("LATE 5 1 0", "LATE 5 1 0\nDISORDER order 1: step 3 after 1", "out of order: order 1: step 3 after 1"),
     ],
 )
