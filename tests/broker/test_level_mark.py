@@ -1,4 +1,4 @@
-"""The mark of the delay levels: through kills and power cuts nothing is lost, and only what was under way comes twice."""
+"""The mark of the delay levels: kills and power cuts lose nothing, and only deliveries in progress are repeated."""
 
 import asyncio
 import itertools
@@ -49,7 +49,7 @@ def bodies(store: MessageStore) -> list[str]:
 
 
 class Life:
-    """One process; the disk that it leaves is that of the next."""
+    """One process; the next one uses the disk that it leaves."""
 
     def __init__(self, disk: Disk, clock: VirtualClock) -> None:
         self.disk, self.loop = disk, HandLoop()
@@ -85,7 +85,7 @@ class Life:
                 self.loop.run()
 
     def persist(self) -> None:
-        """What happens each second."""
+        """Do what a broker does each second."""
         self.store.flush_service.flush_log()
         self.service.mark_in(InlineExecutor())
 
@@ -146,7 +146,7 @@ def test_crash_loses_nothing_and_repeats_only_unmarked_deliveries(seed: int) -> 
 
 
 def test_mark_of_another_store_is_ignored() -> None:
-    """A store that was wiped and filled anew, by another broker too, has other records before the mark's offsets."""
+    """A store that was wiped and refilled, even by another broker, has other records before the mark's offsets."""
     disk, clock = MemoryDisk(), VirtualClock()
     life = Life(disk, clock)
     for number in range(10):

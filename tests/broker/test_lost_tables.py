@@ -1,4 +1,4 @@
-"""Brokers whose `config/` is gone, in whole or in part: what is made again, what is said, what is left alone."""
+"""Brokers whose `config/` is lost in whole or in part: recovered tables, log messages, and content left unchanged."""
 
 import asyncio
 import json
@@ -119,7 +119,7 @@ async def test_offsets_are_kept_when_light_queues_are_enabled(caplog: pytest.Log
 async def restarted_without_delay_offsets(
     disk: MemoryDisk, clock: VirtualClock, expected: set[str], **store: Any
 ) -> list[str]:
-    """Which bodies are delivered in the second life, in order."""
+    """Return the bodies that are delivered after the restart, in order."""
     lose(disk, "delayOffset")
     disk.delete("/store/config/levelmark")
     async with running_broker(disk=disk, clock=clock, store=store) as broker:
@@ -217,7 +217,7 @@ async def test_retries_of_one_message_are_distinguished() -> None:
     assert await restarted_without_delay_offsets(disk, clock, {"at level 2"}) == ["at level 2"]
 
 
-# --- what is not ours -------------------------------------------------------------------------------------------------
+# --- content of other versions ----------------------------------------------------------------------------------------
 
 
 async def test_unused_files_of_other_versions_are_not_changed() -> None:

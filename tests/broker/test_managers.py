@@ -1,4 +1,4 @@
-"""Topics, groups and consumer offsets: what is made when, what is written, and what Apache's own files read back as."""
+"""Tables of topics, groups and consumer offsets: creation, persistence, and reading of Apache's own files."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""ACL files: what is read from them, when they are read again, what requests write."""
+"""ACL files: reading, reloading after a change, and changes by requests."""
 
 import os
 

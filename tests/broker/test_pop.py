@@ -1,4 +1,4 @@
-"""Popping, over the wire, under the virtual clock: what is handed out, comes back, and is never seen again."""
+"""Pops over the wire, by the virtual clock: first delivery, redelivery, and acks."""
 
 import base64
 import random
@@ -102,7 +102,7 @@ STEPS = [3_600_000, -3_600_000, 5000, -5000]
 
 
 async def let_pass(path: Popper, ms: int) -> None:
-    """As `advance`, and no more than `ms`."""
+    """Advance like `Popper.advance`, but by exactly `ms`."""
     if ms > 1500:
         await path.advance(ms)
     else:

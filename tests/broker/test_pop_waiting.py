@@ -1,4 +1,4 @@
-"""Pops that wait, and what tells a client whether there is something to pop, against a broker on the virtual clock."""
+"""Waiting pops, peek and NOTIFICATION requests, against a broker on the virtual clock."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A broker whose loop goes before the machine's other work, where it may."""
+"""Raised scheduling priority of the broker's event loop thread, where permitted."""
 
 import os
 import sys

@@ -115,7 +115,7 @@ def test_wait_is_parsed_as_a_java_boolean(wait, expected):
 
 
 class SyncedByHand(DataPath):
-    """SYNC_FLUSH, where the test says what is synced; `requested` is what the turns asked for."""
+    """A data path with SYNC_FLUSH in which the test decides what is synced; `requested` lists the requested syncs."""
 
     def __init__(self, **store):
         super().__init__(flush_disk_type="SYNC_FLUSH", **store)
@@ -126,7 +126,7 @@ class SyncedByHand(DataPath):
         self.ask(RequestCode.SEND_MESSAGE_V2, send_header(properties), b"x")
 
     async def synced(self, end_offset, error=None):
-        """As the flush thread tells it."""
+        """Report a sync as the flush thread does."""
         await asyncio.to_thread(self.store.on_flushed, end_offset, error)
         await asyncio.sleep(0)
 

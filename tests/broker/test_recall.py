@@ -1,4 +1,4 @@
-"""A timer message through the whole data path: sent, answered with a handle, taken back with it."""
+"""Recall of timer messages through the whole data path: send, answer with a handle, recall by the handle."""
 
 import struct
 
@@ -24,7 +24,7 @@ def timer(path, delay_ms, unique_key="K1", **properties):
 
 
 def member(properties):
-    """A batch of one message, with an empty body."""
+    """Return a batch of one message with an empty body."""
     text = properties.encode()
     return struct.pack(">iiiii", 22 + len(text), 0, 0, 0, 0) + struct.pack(">H", len(text)) + text
 

@@ -1,4 +1,4 @@
-"""The handle of a recall: Apache's bytes, read back; nothing else is taken for one."""
+"""Recall handles: Apache's encoding, decoding, and refusal of anything else."""
 
 import base64
 

@@ -1,4 +1,4 @@
-"""Registration while name servers come, go and hang."""
+"""Registration while name servers start, stop and hang."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""What tools ask of consumers, in the forms that their languages read; consumers that are too old, silent or gone."""
+"""Relay of requests to consumers, in the forms that their languages read; consumers that are too old, silent or gone."""
 
 import json
 from collections.abc import AsyncIterator
@@ -47,7 +47,7 @@ def consumer(path: DataPath, port: int, language: str | int, version: int = 401)
 
 
 def ask_as(path: DataPath, language: str, code: int, header: Any) -> RemotingCommand:
-    """Ask as a tool that gives itself out for one of a language: mqadmin does so with `resetOffsetByTime -c`."""
+    """Ask as a tool that identifies as a client of a language, as mqadmin does with `resetOffsetByTime -c`."""
     path.channel.take()
     for kind, head, body in FrameBuffer().feed(b"".join(encode_request(code, header, b"", 1))):
         path.serve((kind, head.replace(b'"PYTHON"', f'"{language}"'.encode()), body), path.channel)
@@ -108,7 +108,7 @@ async def test_consumer_too_old_for_relayed_requests_is_not_asked(path: DataPath
 
 
 class Consumer:
-    """A connected consumer; `answer` is what it says to whatever it is asked."""
+    """A connected consumer; `answer` is its answer to every request."""
 
     def __init__(self) -> None:
         self.answer: Response | Deferred = Deferred()

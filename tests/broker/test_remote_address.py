@@ -1,4 +1,4 @@
-"""Patterns of addresses. The verdicts are those of Apache 4.9.4, but where the test says otherwise."""
+"""Patterns of addresses. The results are those of Apache 4.9.4, unless a test says otherwise."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Replies to requests: pushed to the client that waits, stored for people, answered by what became of the push."""
+"""Replies to requests: pushed to the waiting client, stored for inspection, answered with the result of the push."""
 
 import json
 from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ COMPRESSED = 1
 
 
 class Asker:
-    """A client that waits for replies; `answer` is what it says to each."""
+    """A client that waits for replies; `answer` is its answer to each."""
 
     def __init__(self) -> None:
         self.got: list[Request[Any]] = []

@@ -1,4 +1,4 @@
-"""A tool sets a group's consumer offsets in the broker; who reads the queues learns of it by its next pull."""
+"""Server-side reset of a group's consumer offsets; consumers learn of it by their next pull."""
 
 import json
 from typing import Any
@@ -49,7 +49,7 @@ def reset(path: DataPath, timestamp_ms: int = 0, topic: str = TOPIC, group: str 
 
 
 def offsets(answer: RemotingCommand) -> dict[int, int]:
-    """Queue id -> what the tool is told of."""
+    """Return queue id -> offset from the answer to the tool."""
     assert answer.code == 0, answer.remark
     return {json.loads(key)["queueId"]: at for key, at in fastjson.loads(answer.body)["offsetTable"].items()}
 

@@ -1,4 +1,4 @@
-"""Answers about new topics, while the name server takes its time."""
+"""Answers about new topics while the name server is slow."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ from tests.broker.running import ask, connected, create_topic, running_broker, u
 
 
 class SlowNameServer:
-    """Takes registrations, and answers them when `is_slow` is False again."""
+    """A name server that answers registrations only once `is_slow` is False again."""
 
     def __init__(self) -> None:
         self.address = ""
@@ -48,7 +48,7 @@ class SlowNameServer:
         return len(self._unanswered)
 
     def answer(self) -> None:
-        """Answer what waits, and from now on at once."""
+        """Answer the waiting registrations, and further ones at once."""
         self.is_slow = False
         for deferred, topics in self._unanswered:
             self.topics |= topics
@@ -76,7 +76,7 @@ async def slow_name_server() -> AsyncIterator[SlowNameServer]:
 
 @contextlib.asynccontextmanager
 async def slowly_registered(**config: Any) -> AsyncIterator[tuple[SlowNameServer, Broker, RemotingClient]]:
-    """A name server that is slow from now on, a broker with topic `Old`, a client."""
+    """Run a name server that is slow from now on, a broker with topic `Old`, and a client."""
     async with slow_name_server() as ns, connected() as client, running_broker(ns.address, **config) as broker:
         await create_topic(client, broker, "Old")
         ns.is_slow = True

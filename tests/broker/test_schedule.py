@@ -1,4 +1,4 @@
-"""Delayed messages: on time, in order, once; over restarts, crashes, clocks that jump and disks that fail."""
+"""Delayed messages: on time, in order and once, over restarts, crashes, clock steps and disk errors."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ HOST = bytes((127, 0, 0, 1, 0, 0, 0, 1))
 
 
 class Scheduled:
-    """A store and its schedule service, which can be stopped cleanly or dropped and built again on the same disk."""
+    """A store and its schedule service, which can be stopped cleanly or dropped, and opened again on the same disk."""
 
     def __init__(self, disk: MemoryDisk | None = None, clock: Any = None, levels: str = "1s 5s 10s", **store: Any) -> None:
         self.disk, self.clock = disk or MemoryDisk(), clock or VirtualClock()

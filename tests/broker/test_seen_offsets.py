@@ -1,4 +1,4 @@
-"""Of the units of a slot each message counts once, in whatever order they come."""
+"""Deduplication of the timer-log units of a slot: each message counts once, in any order of units."""
 
 import random
 

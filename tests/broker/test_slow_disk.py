@@ -1,4 +1,4 @@
-"""A disk that takes its time: delayed messages come at theirs, and the loop waits for no sync."""
+"""A slow disk: delayed messages are on time, and the event loop waits for no sync."""
 
 import asyncio
 import threading
@@ -24,7 +24,7 @@ class StuckRegion(MappedRegion):
 
 
 class StuckDisk(MemoryDisk):
-    """No sync comes to an end while `is_free` is not set. `waiters`: the threads that found it so."""
+    """A disk whose syncs hang until `is_free` is set. `waiters` holds the hanging threads."""
 
     def __init__(self) -> None:
         super().__init__()

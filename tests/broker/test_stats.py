@@ -19,7 +19,7 @@ def stats(clock: Clock | None = None) -> BrokerStats:
 
 
 def put(s: BrokerStats, topic: str, queue_id: int, count: int, size: int) -> None:
-    """`count` messages of `size` bytes in all came to a queue in one turn."""
+    """Count `count` messages of `size` bytes in total that arrived in a queue in one turn."""
     s.arrived([Arrival(topic, queue_id, count, [0] * count, 0, size)])
 
 

@@ -1,4 +1,4 @@
-"""Topics, groups and offsets: written off the loop, many changes at once, answered when durable, within limits."""
+"""Writes of topics, groups and offsets: off the loop, many changes per write, answered once durable, within limits."""
 
 import asyncio
 import errno
@@ -39,7 +39,7 @@ TOPICS, GROUPS = f"{CONFIG}/topics.json", f"{CONFIG}/subscriptionGroup.json"
 
 
 class CountingDisk(StuckDisk):
-    """Counts how often each file is replaced, and in which threads; refuses paths that hold `refused`, so often."""
+    """A disk that counts the replacements of each file and their threads, and refuses some writes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class CountingDisk(StuckDisk):
 
 
 def killed(disk: MemoryDisk) -> MemoryDisk:
-    """What the next process finds of config/ when this one is killed now."""
+    """Return `config/` as the next process finds it if this one is killed now."""
     copy = MemoryDisk()
     for name in disk.listdir(CONFIG):
         if not disk.is_dir(f"{CONFIG}/{name}"):
@@ -345,7 +345,7 @@ async def test_damaged_topic_table_loses_no_topic(damage: str, caplog: pytest.Lo
 
 
 def sealed_with_rows_lost(good: bytes) -> bytes:
-    """As many bytes as before, and JSON: two rows are blanks."""
+    """Replace two rows by blanks: the document is still valid JSON of the same size."""
     document = decode_document(good)
     text = good
     for name in ("First", "Newest"):

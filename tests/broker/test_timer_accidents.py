@@ -1,4 +1,4 @@
-"""Timers through kills and power cuts at any step: nothing is lost or early, and only what was under way comes twice."""
+"""Timers through kills and power cuts at any step: none is lost or early, only deliveries in progress are repeated."""
 
 import random
 from collections import Counter
@@ -16,7 +16,7 @@ DELAYS_MS = (1, 3, 700, 999, 1000, 1001, 2500, 30 * SECOND, 59 * SECOND, 61 * SE
 
 
 class HandLoop:
-    """An event loop that runs when told, and lets a stop of the machine through."""
+    """An event loop that runs only on request, and does not catch the simulated crash."""
 
     def __init__(self) -> None:
         self.ready: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
@@ -45,7 +45,7 @@ class HandLoop:
 
 
 class Life:
-    """One process. `delivered` are its copies; of these the last mark and the last flush know so many."""
+    """One process. `delivered` lists its copies; `marked` and `flushed` count those covered by the last mark and flush."""
 
     def __init__(self, walk: "Walk") -> None:
         self.walk, self.loop = walk, HandLoop()
@@ -148,7 +148,7 @@ class Walk:
             self.count(life)
 
     def count(self, life: Life) -> None:
-        """The wheel's counts and the hashes of what is near, against a look at every unit."""
+        """Check the wheel's counts, and the hashes of near timers, against every unit."""
         service = life.timed.service
         hashes = sum(service.counts_by_topic_hash().values())  # by then all is entered
         count, is_loading = service.count(), service._loader.loading_ms is not None
@@ -174,7 +174,7 @@ class Walk:
             life.timed.cancel(body, (self.due[body] - 1) // SECOND * SECOND)
 
     def check(self) -> None:
-        """Let all come due, and see what is in the log."""
+        """Let everything become due, and check the copies in the log."""
         life = Life.__new__(Life)
         life.__init__(self)  # type: ignore[misc]
         life.settle()

@@ -1,4 +1,4 @@
-"""Many timer records read at once say what each of them says by itself."""
+"""Bulk reading of timer records gives the same values as reading each record singly."""
 
 import random
 
@@ -21,7 +21,7 @@ NAMES = (
 
 
 class Columns(Timed):
-    """Records as they come, whoever made them; what is read singly is noted."""
+    """Records of any origin; the offsets of those read singly are noted."""
 
     def stored(self, properties: str) -> PutResult:
         raw = properties.encode()

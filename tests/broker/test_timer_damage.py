@@ -1,6 +1,7 @@
-"""Any flipped bit, cut, emptied or deleted file of the timers: what is pending comes once, at its time, and the log says it.
+"""Timer files with a flipped bit, truncated, emptied or deleted: pending timers are delivered once and on time, and the
+damage is logged.
 
-A sample of the bits is tried; with POCKETMQ_EXHAUSTIVE=1 in the environment all of them.
+A sample of the bits is tested, or all of them with POCKETMQ_EXHAUSTIVE=1 in the environment.
 """
 
 import logging
@@ -46,7 +47,7 @@ class Stopped(NamedTuple):
 
 
 async def stopped(*, is_clean: bool) -> Stopped:
-    """Four timers are delivered, one of them late; eight pend in slots of their own, together, on the way."""
+    """A stopped store: four timers are delivered, one late; eight are pending, alone or together in a slot, or rolling."""
     t = Timed(**SETTINGS)
     begin_ms = t.clock.message_time_ms()
     pending = {}
@@ -89,7 +90,7 @@ async def check(store: Stopped, disk: MemoryDisk, what: object, *, with_past: bo
 
 
 def used_bits(data: bytes, size: int) -> list[int]:
-    """Of pieces of `size` bytes that hold anything."""
+    """Yield the bits of the non-empty pieces of `size` bytes."""
     pieces = [at for at in range(0, len(data), size) if any(data[at : at + size])]
     return [8 * at + bit for at in pieces for bit in range(8 * min(size, len(data) - at))]
 
@@ -99,7 +100,7 @@ def sampled(bits: list[int], count: int, rng: random.Random) -> list[int]:
 
 
 def flips(store: Stopped, rng: random.Random) -> Iterator[tuple[str, int, bool]]:
-    """(path, bit, whether it is one that means anything)."""
+    """Yield (path, bit, whether the bit has a meaning)."""
     for bit in sampled(used_bits(store.files[CHECK], 8), 60, rng):
         yield CHECK, bit, True
     for bit in sampled(used_bits(store.files[MARK], 8), 60, rng):
@@ -194,7 +195,7 @@ async def test_flipped_bit_in_files_of_apache_loses_no_timer(caplog: pytest.LogC
 
 
 async def test_deleted_first_file_of_the_timer_log_is_detected() -> None:
-    """The log goes on in the files behind it, and only what was in it is missing."""
+    """The log continues in the following files; only the content of the first one is missing."""
     t = Timed(**SETTINGS)
     now_ms = t.clock.message_time_ms()
     for number in range(3 * PER_FILE):

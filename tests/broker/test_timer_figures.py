@@ -1,4 +1,4 @@
-"""What 5.x's tools and slaves ask about timers."""
+"""Timer figures for 5.x's tools and slaves."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Messages due at any time: on the ms, in order, once; over restarts, lost files, set clocks and disks that fail."""
+"""Timer messages: on time to the ms, in order and once, over restarts, lost files, clock steps and disk errors."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""Transactions: prepared, committed, rolled back, and what is stored of it."""
+"""Transactions: prepare, commit and rollback, and the stored half and op messages."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from tests.broker.transacting import COMMIT, INTERVAL_MS, OP, ROLLBACK, TIMEOUT_
 
 @pytest.fixture(params=["as it was put", "read from the log"])
 async def path(request, monkeypatch):
-    """A transaction is ended by what is still known of its half message, or by what stands in the log."""
+    """A data path; transactions are ended from the cached half message, or from its record in the log."""
     if request.param != "as it was put":
         monkeypatch.setattr("pocketmq.broker.transaction.transaction.PREPARED_BODY_SIZE_MAX", -1)
     return Transacting()

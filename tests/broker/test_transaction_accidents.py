@@ -1,7 +1,7 @@
 """Transactions through kills and power cuts before any change of the disk, under SYNC_FLUSH.
 
-No half message whose sender got an answer is forgotten, what was rolled back is never delivered, and what was ended durably
-is neither asked about nor delivered again.
+No acknowledged half message is lost, none that was rolled back is delivered, and none that was durably ended is checked or
+delivered again.
 """
 
 import random
@@ -28,7 +28,7 @@ SMALL = {
 
 
 class Life:
-    """One process: its producer, and what is under way. No timer runs by itself, since nothing is awaited."""
+    """One process with its producer and its open transactions. Timers run only on request, since nothing is awaited."""
 
     def __init__(self, walk: "Walk") -> None:
         self.walk = walk
@@ -57,7 +57,7 @@ class Life:
         self.hear()
 
     def hear(self) -> None:
-        """What the sender is told."""
+        """Take the answers to the sender."""
         for answer in self.path.channel.take():
             body = self.waiting[len(self.stored) + 1]
             assert answer.code == 0
@@ -73,7 +73,7 @@ class Life:
         self.ended[body] = self.path.store.max_physical_offset
 
     def pass_time(self, ms: int, answered: float) -> None:
-        """Producers are asked, and answer some of it."""
+        """Let time pass; the producer answers some of the checks."""
         self.walk.clock.advance(ms)
         check = self.path.services.transactions._check
         while not check.is_idle:
@@ -104,7 +104,7 @@ class Walk:
         self.count = self.stops = 0
 
     def decide(self, body: str) -> int:
-        """Senders do not change their minds."""
+        """Return the decision on a transaction, which never changes."""
         return self.decisions.setdefault(body, self.rng.choice((COMMIT, ROLLBACK)))
 
     def run(self) -> None:

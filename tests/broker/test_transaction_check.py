@@ -1,4 +1,4 @@
-"""Transactions that nobody ends: who is asked, when, how often; and what a process that ends in the middle leaves."""
+"""Checks of open transactions: which producer, when and how often; and processes killed in the middle."""
 
 import pytest
 
@@ -109,7 +109,7 @@ async def test_no_check_before_the_immunity_time_and_the_queue_continues(path):
 
 
 async def test_transaction_stored_again_can_be_ended_by_its_old_offset(path):
-    """Apache delivers such a message twice: the copy stays open there."""
+    """Apache delivers such a message twice, because the copy stays open there."""
     channel = path.producer()
     path.prepare("immune", CHECK_IMMUNITY_TIME_IN_SECONDS=3600)
     path.prepare("rolled back", CHECK_IMMUNITY_TIME_IN_SECONDS=3600)
@@ -274,7 +274,7 @@ async def test_open_transactions_are_checked_after_a_restart(path):
 @pytest.mark.parametrize("persisted", [False, True])
 @pytest.mark.parametrize("killed_at", range(12))
 async def test_process_may_be_killed_before_any_put(path, killed_at, persisted, immunity):
-    """Of the next one that lives long enough: all commits are delivered, no roll back is, all is done with in the end."""
+    """After the next complete process all committed messages are delivered, none rolled back is, and all are ended."""
     endings = {"a": COMMIT, "b": ROLLBACK, "c": COMMIT}
     extra = {} if immunity is None else {"CHECK_IMMUNITY_TIME_IN_SECONDS": immunity}
     for body in endings:
@@ -297,7 +297,7 @@ async def test_process_may_be_killed_before_any_put(path, killed_at, persisted, 
 
 
 async def _live(path, endings, ms, persisted):
-    """Let time pass with a producer that answers."""
+    """Let time pass with a producer that answers checks."""
     channel = path.producer()
     for _ in range(ms // TIMEOUT_MS):
         path.clock.advance(TIMEOUT_MS)

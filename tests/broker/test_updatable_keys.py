@@ -1,4 +1,4 @@
-"""updateBrokerConfig: what is taken while running is taken at start, and what a start refuses is refused."""
+"""updateBrokerConfig accepts exactly the values that are accepted at start."""
 
 import copy
 
@@ -19,7 +19,7 @@ HOSTILE = [
 
 
 def at_start(properties):
-    """The configs that a start makes of `properties`; raises what it refuses."""
+    """Return the configs that a start creates from `properties`; raises the error of a refused start."""
     (config, store_config), _ = bind([BrokerConfig, MessageStoreConfig], properties)
     check(config, store_config)
     return config, store_config

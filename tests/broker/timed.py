@@ -1,4 +1,4 @@
-"""A store and its timer service on a disk and a clock of the test's own."""
+"""Test support for timers: a store and its timer service on the test's disk and clock."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,7 +20,8 @@ SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
 
 
 class Timed:
-    """`again` stops it cleanly and opens the same disk; a test that kills it just makes another on the disk that is left."""
+    """A store with a timer service. `again` stops it cleanly and opens the same disk; to simulate a kill, a test creates
+    another one on that disk."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class Timed:
         self.turn.run()
 
     async def settle(self) -> None:
-        """Until nothing is done any more."""
+        """Wait until nothing happens any more."""
         state = None
         while (
             state != (state := (self.store.max_physical_offset, self.timer_store.state, self.service.is_idle))
@@ -86,7 +87,7 @@ class Timed:
         await self.settle()
 
     async def remove_files(self) -> None:
-        """Some rounds of retention, all that may go goes."""
+        """Run retention until everything that may be deleted is deleted."""
         for _ in range(5):
             self.store.flush_service.flush_log()
             self.store.clean(manual=True)
@@ -105,7 +106,7 @@ class Timed:
         return [record.body.decode() for record in self.records(topic, queue_id)]
 
     def arrivals(self) -> list[tuple[str, int]]:
-        """(body, when it was delivered)."""
+        """Return (body, delivery time) of each delivered message."""
         return [
             (record.body.decode(), int(decode_properties(record.properties)["TIMER_DEQUEUE_MS"]))
             for record in self.records()

@@ -1,4 +1,4 @@
-"""A data path with transactional producers: what they prepare and end, and what they are asked."""
+"""Test support for transactions: a data path with transactional producers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,11 +19,11 @@ TIMEOUT_MS, INTERVAL_MS = 6_000, 60_000
 
 
 class Killed(BaseException):
-    """The process ended where a record was to be put."""
+    """Raised to simulate a kill before a record is put."""
 
 
 class Transacting(DataPath):
-    """`again` opens the same disk as after a kill: what is not in a file is lost."""
+    """A data path with transactions. `again` opens the same disk as after a kill: only the files are left."""
 
     def __init__(self, broker: dict[str, Any] | None = None, **how: Any) -> None:
         self.settings = broker
@@ -34,17 +34,17 @@ class Transacting(DataPath):
         return self.send(encode_properties(named), body.encode(), sys_flag=TRANSACTION_PREPARED_TYPE)
 
     def producer(self, port: int = 41000, group: str = GROUP) -> StubChannel:
-        """A connected producer of a group."""
+        """Connect a producer of a group."""
         channel: Any = StubChannel(port)
         self.services.clients.register_producer(group, channel, f"client-{port}", "JAVA", 401)
         return channel
 
     def end(self, half: Record, ending: int = COMMIT, **fields: Any) -> RemotingCommand:
-        """Ask for the end of a transaction; the answer."""
+        """End a transaction and return the answer."""
         return self.call(RequestCode.END_TRANSACTION, self._end_header(half, ending, **fields))
 
     def ask_end(self, half: Record, ending: int) -> None:
-        """Ask for the end of a transaction in a turn that goes on."""
+        """End a transaction without ending the turn."""
         self.ask(RequestCode.END_TRANSACTION, self._end_header(half, ending), oneway=True)
 
     def _end_header(self, half: Record, ending: int, **fields: Any) -> EndTransactionRequestHeader:
@@ -58,7 +58,7 @@ class Transacting(DataPath):
         return EndTransactionRequestHeader(**settings)
 
     def end_asked(self, question: RemotingCommand, ending: int) -> None:
-        """What a producer does when it is asked."""
+        """End a transaction as a checked producer does."""
         header = EndTransactionRequestHeader(
             GROUP, int(question.ext["tranStateTableOffset"]), int(question.ext["commitLogOffset"]), ending,
             question.ext["msgId"], from_transaction_check=True,
@@ -71,7 +71,7 @@ class Transacting(DataPath):
         await self.settle()
 
     async def settle(self) -> None:
-        """Until nothing is to be done before a time comes."""
+        """Wait until nothing is left to do before some time passes."""
         services = self.services
 
         def is_idle() -> bool:
@@ -81,14 +81,14 @@ class Transacting(DataPath):
         await until(is_idle)
 
     def persist(self) -> None:
-        """Have the consumer offsets told, and written."""
+        """Commit the transaction progress as consumer offsets, and write them."""
         self.store.flush_service.flush_log()
         for _ in range(2):
             self.services.transactions.persist()
         self.services.offsets.persist()
 
     def progress(self) -> tuple[int, int]:
-        """The consumer offsets in half and op queue, as told."""
+        """Return the committed consumer offsets in half and op queue."""
         offsets = self.services.offsets
         return offsets.query(OFFSETS_GROUP, HALF, 0), offsets.query(OFFSETS_GROUP, OP, 0)
 
@@ -103,14 +103,14 @@ class Transacting(DataPath):
         return Transacting(self.settings, disk=self.disk, clock=self.clock)
 
     def put_op(self, body: bytes) -> None:
-        """An op message of another broker."""
+        """Put an op message as another broker would."""
         message = op_message(0, bytes(8))
         message.body = body
         self.services.putter.put_at_once(message)
         self.turn()
 
     def kill_before_put(self, number: int) -> None:
-        """Let the process end where its put of that number, from 0, was to come."""
+        """Simulate a kill before the put with that number, counted from 0."""
         left = [number]
 
         def counted(put: Callable[..., Any]) -> Callable[..., Any]:
