@@ -1,7 +1,7 @@
-"""Mappings of files by calls of the C library: without a descriptor, and with holes where looking at one takes room.
+"""Mappings of files as `numpy.memmap`: without a descriptor, and with holes where reading one would take room.
 
-Python's own mapping keeps a descriptor for its whole life. Here the kernel gets the file in the place of pages that Python
-holds, and Python gives that place back when nobody holds a part of it any more.
+`numpy.memmap` keeps a descriptor for as long as the file is mapped, and a store has thousands of queues. So a memmap of
+anonymous pages is made first, and the file is then mapped in their place (MAP_FIXED); the memmap unmaps it at its end.
 
 The files of a store are sparse. Elsewhere a look at a hole shows zeros and costs nothing; on tmpfs it takes a page, which
 only a write should. A scan behind the log's end would fill the file system that way, and on a full one end the process
@@ -16,13 +16,12 @@ import ctypes
 import errno
 import mmap
 import os
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
 _TMPFS_MAGIC: Final = 0x01021994
 _MAP_FIXED: Final = 0x10
-_MAP_NORESERVE: Final = 0x4000
 _MAP_FAILED: Final = ctypes.c_void_p(-1).value
 _READ_ONLY: Final = (mmap.PROT_READ, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED)
 _OF_FILE: Final = (mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | mmap.MAP_POPULATE)
@@ -33,16 +32,41 @@ _LIBC.mmap.restype = ctypes.c_void_p
 _LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
 
 
-def map_file(descriptor: int, size: int, read_only: bool) -> mmap.mmap:
-    """Map `size` bytes of a file, which then needs the descriptor no more. Raises OSError."""
-    prot = mmap.PROT_READ if read_only else mmap.PROT_READ | mmap.PROT_WRITE
+class _Placeholder:
+    """File object from which `numpy.memmap` makes a mapping of `size` bytes without a file, and so without a descriptor."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def fileno(self) -> int:
+        """The number that stands for no file in mmap(2)."""
+        return -1
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Accept the look for the end of the file."""
+        return self._size
+
+    def tell(self) -> int:
+        """Return the size of the mapping."""
+        return self._size
+
+    def read(self, size: int = -1) -> bytes:
+        """By this method `numpy.memmap` tells a file object from a path."""
+        return b""
+
+
+def map_file(descriptor: int, size: int, read_only: bool) -> "np.memmap[tuple[int], np.dtype[np.uint8]]":
+    """Map `size` bytes of a file, whose descriptor is not needed afterwards. Raises OSError."""
+    mode: Literal["r", "r+"] = "r" if read_only else "r+"
     try:
-        pages = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE, prot)
+        pages = np.memmap(_Placeholder(size), np.uint8, mode, shape=(size,))  # type: ignore[call-overload]
     except OSError:
-        # Where the kernel never promises more than it has, even for a moment.
-        return mmap.mmap(descriptor, size, mmap.MAP_SHARED, prot)
-    _map(np.frombuffer(pages, np.uint8).ctypes.data, size, prot, mmap.MAP_SHARED | _MAP_FIXED, descriptor, 0)
-    return pages
+        # The kernel grants no second gigabyte even for a moment: a mapping in the usual way, which keeps a descriptor.
+        with open(descriptor, "rb" if read_only else "r+b", closefd=False) as file:
+            return np.memmap(file, np.uint8, mode, shape=(size,))
+    prot = mmap.PROT_READ if read_only else mmap.PROT_READ | mmap.PROT_WRITE
+    _map(pages.ctypes.data, size, prot, mmap.MAP_SHARED | _MAP_FIXED, descriptor, 0)
+    return pages  # type: ignore[no-any-return]
 
 
 def sync(address: int, size: int, path: str) -> None:
