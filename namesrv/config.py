@@ -1,4 +1,4 @@
-"""NamesrvConfig: Apache's keys and defaults, as far as they mean something here."""
+"""NamesrvConfig: Apache's keys and defaults, as far as they have an effect here."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +10,12 @@ from pocketmq.runtime.config import setting
 from pocketmq.runtime.lifecycle import StartError
 
 REGISTER_PERIOD_MAX_S: Final = 60
-"""Brokers, Apache's too, register again after this long at the latest, whatever their registerNameServerPeriod says."""
+"""Maximum time between two registrations of a broker, Apache's too, whatever its registerNameServerPeriod."""
 
 
 @dataclass
 class NamesrvConfig(ConnectionLimits):
-    """The name server's settings. An empty path: nothing is kept on disk."""
+    """Settings of the name server. An empty path: nothing is kept on disk."""
 
     bind_address: str = setting("127.0.0.1", important=True)
     listen_port: int = setting(9876, low=0, high=65535, important=True)
@@ -23,35 +23,35 @@ class NamesrvConfig(ConnectionLimits):
     max_kv_value_bytes: int = setting(1 << 20, low=1)
     max_kv_entries: int = setting(10_000, low=1)
     max_kv_total_bytes: int = setting(16 << 20, low=1)
-    """Of all namespaces, keys and values together."""
+    """Total size of all namespaces, keys and values."""
     config_store_path: str = ""
     order_message_enable: bool = False
     server_channel_max_idle_time_seconds: int = setting(120, low=REGISTER_PERIOD_MAX_S, high=86_400)
-    """A shorter time would close the connections of living brokers, and their routes would go with them."""
+    """A shorter time would close the connections of healthy brokers and remove their routes."""
 
     admin_allow: str = ""
-    """Addresses and CIDR networks, with , between, that administrative codes are served to. Empty: all, as in Apache."""
+    """Addresses and CIDR networks, separated by commas, that may use administrative codes. Empty: all, as in Apache."""
     register_allow: str = ""
-    """The same for brokers: who may register and unregister."""
+    """The same for brokers, which register and unregister."""
     refuse_second_broker: bool = True
-    """Whether a broker is refused whose name and id, or address, another living broker has; else it takes them over."""
+    """Whether to refuse a broker whose name and id, or address, belong to another living broker; else it takes over."""
     register_brokers_max: int = setting(2_000, low=1)
-    """Brokers that are registered at a time."""
+    """Maximum number of registered brokers."""
     register_clusters_max: int = setting(1_000, low=1)
     register_topics_max: int = setting(50_000, low=1)
-    """Topics of one broker."""
+    """Maximum number of topics of one broker."""
     register_queues_max: int = setting(65_536, low=1)
-    """Queues of one topic on one broker."""
+    """Maximum number of queues of one topic on one broker."""
     register_name_size_max: int = setting(600, low=1)
-    """Characters of one name or address that a broker tells."""
+    """Maximum length in characters of a name or address sent by a broker."""
     register_filter_servers_max: int = setting(16, low=0)
-    """Filter servers of one broker."""
+    """Maximum number of filter servers of one broker."""
     route_rows_max: int = setting(250_000, low=1)
-    """Rows of the route table: topics of all brokers, each counted once for each broker."""
+    """Maximum number of rows of the route table: one for each topic of each broker."""
 
 
 def check(config: NamesrvConfig) -> None:
-    """Raises StartError for what this name server cannot be. Used at start, and for each change while running."""
+    """Raise StartError for an invalid config. Called at start, and for each change while running."""
     try:
         networks("adminAllow", config.admin_allow)
         networks("registerAllow", config.register_allow)
@@ -60,14 +60,14 @@ def check(config: NamesrvConfig) -> None:
 
 
 CHANGEABLE: Final = frozenset({"orderMessageEnable", "serverChannelMaxIdleTimeSeconds"})
-"""Keys that UPDATE_NAMESRV_CONFIG may set; never an address or a path."""
+"""Keys that UPDATE_NAMESRV_CONFIG may change; no addresses or paths."""
 
 _NETTY: Final = "one event loop serves all connections"
 IGNORED_KEYS: Final = {
     "rocketmqHome": "nothing is read from an installation folder",
     "namesrvAddr": "name servers do not talk to each other",
-    "productEnvName": "cluster tests ask no other name server",
-    "clusterTest": "cluster tests ask no other name server",
+    "productEnvName": "there is no cluster test mode",
+    "clusterTest": "there is no cluster test mode",
     "useEpollNativeSelector": _NETTY,
     "serverWorkerThreads": _NETTY,
     "serverSelectorThreads": _NETTY,

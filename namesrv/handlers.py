@@ -1,4 +1,4 @@
-"""What the name server answers, by request code; the table is at the end."""
+"""Request handlers of the name server; the table by request code is at the end."""
 
 import json
 import zlib
@@ -43,22 +43,22 @@ from pocketmq.runtime.config import ConfigError, KeyRefused
 from pocketmq.runtime.lifecycle import StartError
 
 STRICT_JSON_VERSION: Final = 401
-"""Clients from 4.9.4 on read routes as strict JSON; older Go clients only know fastjson's bare numeric keys."""
+"""Clients from 4.9.4 on read strict JSON routes; older Go clients read only fastjson's unquoted numeric keys."""
 
 HEARTBEAT_TIMEOUT_MAX_S: Final = 86_400.0
-"""The longest silence that a broker may ask for."""
+"""Maximum heartbeat timeout that a broker may request."""
 
 FAQ: Final = "See http://rocketmq.apache.org/docs/faq/ for further details."
 
 
 class NamesrvServices(NamedTuple):
-    """What the handlers may reach."""
+    """Dependencies available to request handlers."""
 
     config: NamesrvConfig
     routes: RouteInfoManager
     kv_config: KVConfigManager
     config_changed: Callable[[dict[str, str]], None]
-    """Called with key -> text after a change of the config, to apply and to persist it."""
+    """Called with key -> text after a change of the config, to apply and persist it."""
 
 
 # Brokers
@@ -106,13 +106,13 @@ def _identity(header: RegisterBrokerRequestHeader | BrokerIdentityRequestHeader)
 
 
 def _refused(services: NamesrvServices, channel: Any, error: RegistrationRefused) -> RemotingError:
-    """The answer to a broker that is refused; also said in the log, at once and then each minute."""
+    """Return the answer to a refused broker, and log the refusal at once and then once a minute."""
     services.routes.refusals.refused((host_of(channel), error.key), f"refused a broker at {host_of(channel)}: {error}")
     return RemotingError(ResponseCode.SYSTEM_ERROR, str(error))
 
 
 def query_data_version(services: NamesrvServices, request: Request[BrokerIdentityRequestHeader]) -> Response:
-    """Tells whether a registration would bring news; if not, the question counts as a sign of life."""
+    """Answer whether the broker's DataVersion is new. If not, the request counts as a heartbeat."""
     address = request.header.broker_addr
     asked = request_body(request, DataVersion)
     is_changed = services.routes.is_changed(address, asked)
@@ -148,19 +148,19 @@ def get_route_info(services: NamesrvServices, request: Request[GetRouteInfoReque
 
 
 def _tell_of_acting_masters(request: Request[Any], brokers: Iterable[BrokerData]) -> None:
-    """Say to clients after 4.9.4 that no slave acts for its master. Their versions before are told what 4.9.4 says."""
+    """Set enableActingMaster=false for clients newer than 4.9.4; older ones get the same fields as from 4.9.4."""
     if request.version > STRICT_JSON_VERSION:
         for broker in brokers:
             broker.enable_acting_master = False
 
 
 def _strict_route(route: TopicRouteData) -> bytes:
-    """Standard JSON in ASCII with sorted keys."""
+    """Encode a route as standard ASCII JSON with sorted keys."""
     return json.dumps(msgspec.json.decode(encode_body(route)), sort_keys=True, separators=(",", ":")).encode()
 
 
 def _loose_route(route: TopicRouteData) -> bytes:
-    """As fastjson writes it: broker ids stand bare."""
+    """Encode a route as fastjson does, with unquoted broker ids."""
     fields = msgspec.to_builtins(route)
     fields["brokerDatas"] = [_loose_broker(broker) for broker in route.broker_datas]
     return encode_body(fields)
@@ -190,7 +190,7 @@ def get_topics_by_cluster(services: NamesrvServices, request: Request[GetTopicsB
 
 
 def get_system_topic_list(services: NamesrvServices, request: Request[NoHeader]) -> Response:
-    """Names of clusters and brokers, which are topics too, and a broker that knows the other system topics."""
+    """Return the names of clusters and brokers, which are topics too, and a broker to ask for the other system topics."""
     names = [name for cluster, brokers in services.routes.clusters().items() for name in (cluster, *brokers)]
     addresses = (address for broker in services.routes.brokers().values() for address in broker.broker_addrs.values())
     return Response(body=encode_body(TopicList(names, next(addresses, None))))
@@ -212,7 +212,7 @@ def delete_topic(services: NamesrvServices, request: Request[DeleteTopicInNamesr
 
 
 def put_kv_config(services: NamesrvServices, request: Request[PutKVConfigRequestHeader]) -> Response | Deferred:
-    """Answered when it is on the disk."""
+    """Set a value; answered once it is on disk."""
     header = request.header
     try:
         services.kv_config.put(header.namespace, header.key, header.value)
@@ -230,7 +230,7 @@ def get_kv_config(services: NamesrvServices, request: Request[KVConfigKeyRequest
 
 
 def delete_kv_config(services: NamesrvServices, request: Request[KVConfigKeyRequestHeader]) -> Response | Deferred:
-    """The same."""
+    """Delete a key; answered once that is on disk."""
     namespace, key = request.header.namespace, request.header.key
     services.kv_config.delete(namespace, key)
     return when_written(Response(), services.kv_config.unwritten(namespace, key))
@@ -247,7 +247,7 @@ def get_kv_list(services: NamesrvServices, request: Request[KVNamespaceRequestHe
 
 
 def update_namesrv_config(services: NamesrvServices, request: Request[NoHeader]) -> Response:
-    """Unlike Apache's, which answers success, an unknown or forbidden key is refused, and with it the whole update."""
+    """Change config keys. An unknown or forbidden key refuses the whole update; Apache ignores it and answers success."""
     try:
         changes = properties_file.loads(properties_file.decode(request.body))
         runtime_config.update([services.config], changes, CHANGEABLE, check)
@@ -293,7 +293,7 @@ ROUTES: Final = routes(
 REGISTER_CODES: Final = frozenset(
     {RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER, RequestCode.QUERY_DATA_VERSION},
 )
-"""What brokers ask: `registerAllow`."""
+"""Codes used by brokers, restricted by `registerAllow`."""
 OPEN_CODES: Final = frozenset(
     {
         RequestCode.GET_ROUTEINFO_BY_TOPIC,
@@ -308,6 +308,6 @@ OPEN_CODES: Final = frozenset(
         RequestCode.GET_KVLIST_BY_NAMESPACE,
     }
 )
-"""What clients ask."""
+"""Codes used by clients, open to all."""
 ADMIN_CODES: Final = frozenset(ROUTES) - REGISTER_CODES - OPEN_CODES
-"""What tools ask, also each new code: `adminAllow`."""
+"""Codes used by tools, restricted by `adminAllow`; includes every code in no other set."""

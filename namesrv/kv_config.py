@@ -1,4 +1,4 @@
-"""KVConfigManager: small settings by namespace and key, kept in kvConfig.json in Apache's shape."""
+"""KVConfigManager: settings by namespace and key, stored in kvConfig.json in Apache's format."""
 
 import logging
 from collections.abc import Callable
@@ -24,11 +24,11 @@ class _KVConfigFile(msgspec.Struct, rename="camel"):
 
 
 class KVLimitError(ValueError):
-    """A value that is not taken; the text names key and value of the limit."""
+    """A value beyond a limit; the text has key and value of the limit."""
 
 
 class KVLimits(msgspec.Struct, frozen=True):
-    """What a name server keeps at most; what an older file has beyond that is kept. Sizes in bytes, of UTF-8."""
+    """Limits for new values; existing ones beyond a limit are kept. Sizes in bytes of UTF-8."""
 
     value_bytes_max: int = 1 << 20
     entries_max: int = 10_000
@@ -36,10 +36,10 @@ class KVLimits(msgspec.Struct, frozen=True):
 
 
 class KVConfigManager:
-    """Namespace -> key -> value. Without a path nothing is kept.
+    """Table of namespace -> key -> value. Without a path it is kept in memory only.
 
-    With a `writer` a change holds at once, and is taken back when the file cannot be written; `unwritten` tells when it is.
-    Without one it is on the disk before it holds.
+    With a `writer` a change takes effect at once and is undone if the file cannot be written; `unwritten` returns a future
+    of the write. Without a writer a change takes effect once it is on disk.
     """
 
     def __init__(self, path: Path | None, writer: TableWriter | None = None, limits: KVLimits | None = None) -> None:
@@ -49,12 +49,12 @@ class KVConfigManager:
         self._table: Table = {}
         self._entry_count = 0
         self._byte_count = 0
-        # (namespace, key) -> the value before, None for none: of what changed since the last snapshot, and before it.
+        # (namespace, key) -> previous value or None: changes since the last snapshot, and changes in that snapshot.
         self._before: dict[tuple[str, str], str | None] = {}
         self._before_taken: dict[tuple[str, str], str | None] = {}
 
     def load(self) -> None:
-        """Read the file, if there is one. Raises ValueError, naming it, when it cannot be read."""
+        """Read the file, if it exists. Raises ValueError with its name if it cannot be read."""
         if self._path is not None:
             self._table = atomic_file.load(self._path, _decode) or {}
         sizes = [_size(*names, value) for names, value in self._entries()]
@@ -64,11 +64,11 @@ class KVConfigManager:
         return self._table.get(namespace, {}).get(key)
 
     def namespace(self, namespace: str) -> dict[str, str] | None:
-        """All keys of a namespace; None when it was never written to."""
+        """Return all keys of a namespace; None if it was never written to."""
         return self._table.get(namespace)
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a value. Raises OSError when it cannot be persisted, KVLimitError when it is too much; then it is not set."""
+        """Set a value. Raises OSError if it cannot be written, KVLimitError if it exceeds a limit; then it is not set."""
         before = self.get(namespace, key)
         limits, size = self._limits, len(value.encode())
         if size > limits.value_bytes_max:
@@ -76,7 +76,7 @@ class KVConfigManager:
         if before is None and self._entry_count >= limits.entries_max:
             raise KVLimitError(f"maxKvEntries={limits.entries_max}: there are {self._entry_count}")
         if namespace not in self._table and len(self._table) >= limits.entries_max:
-            # One whose keys are all deleted stays, as in Apache.
+            # A namespace stays when all its keys are deleted, as in Apache.
             raise KVLimitError(f"maxKvEntries={limits.entries_max}: there are {len(self._table)} namespaces")
         total = self._byte_count + _size(namespace, key, value) - (0 if before is None else _size(namespace, key, before))
         if total > max(limits.total_bytes_max, self._byte_count):
@@ -84,7 +84,7 @@ class KVConfigManager:
         self._change(namespace, key, value)
 
     def delete(self, namespace: str, key: str) -> None:
-        """Delete a key, if it is there. Raises OSError when that cannot be persisted."""
+        """Delete a key, if it exists. Raises OSError if that cannot be written."""
         if self.get(namespace, key) is not None:
             self._change(namespace, key, None)
 
@@ -120,7 +120,7 @@ class KVConfigManager:
     # --- the file ---------------------------------------------------------------------------------------------------
 
     def unwritten(self, namespace: str, key: str) -> Written | None:
-        """Done when the value is on the disk; None when it is."""
+        """Return a future that is done once the value is on disk; None if it is already."""
         if self._writer is None:
             return None
         if (namespace, key) in self._before:
@@ -137,7 +137,7 @@ class KVConfigManager:
         taken, self._before_taken = self._before_taken, {}
         if error is None:
             return
-        log.error("%s cannot be written, what changed is taken back: %s", self._path, error)
+        log.error("%s cannot be written, its changes are undone: %s", self._path, error)
         for (namespace, key), before in taken.items():
             if (namespace, key) in self._before:
                 self._before[namespace, key] = before

@@ -1,4 +1,4 @@
-"""The name server: its parts put together, started and stopped."""
+"""NameServer: construction, start and stop."""
 
 import asyncio
 import logging
@@ -23,11 +23,11 @@ from pocketmq.runtime.turn import Turn
 log = logging.getLogger("namesrv")
 
 SCAN_S: Final = 10.0
-"""How often silent brokers are looked for."""
+"""Interval between checks for silent brokers."""
 
 
 class NameServer:
-    """One name server. `port` is known once it started."""
+    """A name server. `port` is set by `start`."""
 
     def __init__(self, config: NamesrvConfig, clock: Clock | None = None, tls_config: TlsConfig | None = None) -> None:
         self.config = config
@@ -41,7 +41,7 @@ class NameServer:
         self._tables = TableWriter(self._writer)
 
     async def start(self) -> None:
-        """Load the key-value config and listen. Raises StartError when either cannot be done."""
+        """Load the key-value config and listen. Raises StartError."""
         config = self.config
         check(config)
         limits = KVLimits(config.max_kv_value_bytes, config.max_kv_entries, config.max_kv_total_bytes)
@@ -66,7 +66,7 @@ class NameServer:
             self._housekeeping.append(timers.every(TLS_FILES_S, tls.certificates.reload))
 
     async def stop(self) -> None:
-        """Close all connections. Harmless when not started."""
+        """Close all connections. May be called without `start`."""
         for timer in self._housekeeping:
             timer.cancel()
         await self._tables.drain()
@@ -76,7 +76,7 @@ class NameServer:
         self._writer.shutdown()
 
     def expire(self) -> None:
-        """Take out silent brokers and close their connections."""
+        """Remove silent brokers and close their connections."""
         for channel in self.routes.expire():
             channel.close()
 

@@ -1,4 +1,4 @@
-"""The body of REGISTER_BROKER in its three forms: JSON, JSON of brokers older than 3.0.11, and the compressed one."""
+"""Body of REGISTER_BROKER in its three forms: JSON, JSON of brokers older than 3.0.11, and compressed."""
 
 import struct
 import zlib
@@ -11,13 +11,13 @@ from pocketmq.remoting import fastjson
 from pocketmq.remoting.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper, decode_body
 
 V3_0_11: Final = 37
-"""Brokers below it send the topic table alone."""
+"""Version from which brokers send more than the topic table."""
 INFLATED_SIZE_MAX: Final = 32 * 1024 * 1024
-"""Largest inflated body in bytes: some 350,000 topics."""
+"""Maximum size in bytes of an inflated body: some 350,000 topics."""
 _INFLATED_RATIO_MAX: Final = 100
-"""Inflated bytes to a compressed one: topics whose names differ by a number have some 20, made-up bodies 1,000."""
+"""Maximum inflated bytes per compressed byte. Topics with similar names reach some 20, zip bombs 1,000."""
 _INFLATED_SIZE_MIN: Final = 64 * 1024
-"""So much a body of any size may inflate to."""
+"""Size in bytes to which a body of any size may inflate."""
 _INFLATED_STEP: Final = 64 * 1024
 _COMPRESSED_STEP: Final = 4 * 1024
 
@@ -31,7 +31,7 @@ class RegisterBodyError(ValueError):
 def decode_register_body(body: bytes, version: int, is_compressed: bool, topics_max: int) -> RegisterBrokerBody:
     """Decode a body sent by a broker of `version`; an empty one means no topics. Raises RegisterBodyError.
 
-    `topics_max` is registerTopicsMax: a compressed body of more is not read.
+    `topics_max` is registerTopicsMax: a compressed body with more topics is refused.
     """
     try:
         if not body:
@@ -44,9 +44,9 @@ def decode_register_body(body: bytes, version: int, is_compressed: bool, topics_
 
 
 def _inflated(body: bytes, topics_max: int) -> RegisterBrokerBody:
-    """A zlib stream of: DataVersion JSON, count, topics as text, filter servers JSON; i32 lengths before each.
+    """Decode a zlib stream of: DataVersion JSON, count, topics as text, filter servers JSON, each after its i32 length.
 
-    What 5.x puts behind it (queue mappings of static topics) is neither inflated nor read.
+    The data that 5.x appends (queue mappings of static topics) is neither inflated nor read.
     """
     stream = _InflatedStream(body)
     version_json = stream.text()
@@ -54,7 +54,7 @@ def _inflated(body: bytes, topics_max: int) -> RegisterBrokerBody:
     if count > topics_max:
         raise ValueError(f"{count} topics: registerTopicsMax={topics_max} is the limit")
     if count > len(body):
-        raise ValueError(f"{count} topics cannot be told apart in {len(body)} bytes")
+        raise ValueError(f"{len(body)} bytes cannot contain {count} topics")
     version = decode_body(DataVersion, version_json)
     topics: dict[str, TopicConfig] = {}
     for _ in range(count):
@@ -65,15 +65,15 @@ def _inflated(body: bytes, topics_max: int) -> RegisterBrokerBody:
 
 
 class _InflatedStream:
-    """Reads fields of a zlib stream, and inflates only what is read, so a refusal costs no more than what is before it."""
+    """Reader of the fields of a zlib stream. Inflates only what is read, so that a refusal is cheap."""
 
     def __init__(self, compressed: bytes) -> None:
         self._compressed = compressed
-        self._taken = 0  # bytes of `compressed` that the inflater has got
+        self._taken = 0  # bytes of `compressed` given to the inflater
         self._inflater = zlib.decompressobj()
-        self._data = b""  # inflated, and from `_position` on not read
+        self._data = b""  # inflated; unread from `_position` on
         self._position = 0
-        self._size = 0  # of all that was inflated
+        self._size = 0  # total number of inflated bytes
         self._size_max = min(INFLATED_SIZE_MAX, _INFLATED_SIZE_MIN + _INFLATED_RATIO_MAX * len(compressed))
 
     def i32(self) -> int:
@@ -84,7 +84,7 @@ class _InflatedStream:
         return int(value)
 
     def text(self) -> bytes:
-        """A field with its length before it. Raises ValueError for one that cannot be there."""
+        """Read a field that follows its length. Raises ValueError for an impossible length."""
         length = self.i32()
         if length < 0 or length > self._size_max:
             raise ValueError(f"length {length} of a field is not within 0 to {self._size_max}")
@@ -96,7 +96,7 @@ class _InflatedStream:
         return self._data[start : start + length]
 
     def _inflate(self, wanted: int) -> None:
-        """Have `wanted` bytes that are not read. Raises ValueError when the stream ends before, or inflates to too much."""
+        """Inflate until `wanted` bytes are unread. Raises ValueError if the stream ends or exceeds the size limit."""
         pieces = [self._data[self._position :]]
         have = len(pieces[0])
         while have < wanted:
@@ -106,19 +106,19 @@ class _InflatedStream:
                 self._taken += len(compressed)
             piece = self._inflater.decompress(compressed, _INFLATED_STEP)
             if not piece and (self._inflater.eof or not compressed):
-                raise ValueError(f"it ends after {self._size} bytes, within a field")
+                raise ValueError(f"it ends in the middle of a field, after {self._size} bytes")
             self._size += len(piece)
             if self._size > self._size_max:
-                raise ValueError(f"it inflates to more than {self._size_max} bytes, {len(self._compressed)} are sent")
+                raise ValueError(f"it inflates to more than {self._size_max} bytes, from {len(self._compressed)}")
             pieces.append(piece)
             have += len(piece)
         self._data, self._position = b"".join(pieces), 0
 
 
 def _topic_config(text: str) -> TopicConfig:
-    """`topic readQueueNums writeQueueNums perm filterType` and, since 5.0, a JSON map of attributes."""
+    """Parse `topic readQueueNums writeQueueNums perm filterType` and, since 5.0, a JSON map of attributes."""
     words = text.split(" ", 5)
     if len(words) < 5:
-        raise ValueError(f"topic {text[:SHOWN_SIZE_MAX]!r} does not have five words")
+        raise ValueError(f"topic {text[:SHOWN_SIZE_MAX]!r} has fewer than five fields")
     attributes: Any = fastjson.loads(words[5]) if len(words) > 5 and words[5] else None
     return TopicConfig(words[0], int(words[1]), int(words[2]), int(words[3]), words[4], attributes=attributes)

@@ -1,4 +1,4 @@
-"""What a registration may bring: everything that a broker tells is kept, so everything has a limit with a config key."""
+"""Limits of registrations. All data that a broker sends is kept, so each part has a limit with a config key."""
 
 from collections.abc import Container, Iterable
 
@@ -6,13 +6,13 @@ from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.remoting.bodies import TopicConfig, TopicConfigSerializeWrapper
 
 SHOWN_SIZE_MAX = 60
-"""Characters of a name that an error shows."""
+"""Maximum number of characters of a name shown in an error."""
 PERM_MAX = 15
 SYS_FLAG_MAX = 2**31 - 1
 
 
 class RegistrationRefused(ValueError):
-    """A registration that is not taken, as a whole. `key` tells refusals of one kind from others."""
+    """The whole registration is refused. `key` is the kind of the refusal."""
 
     def __init__(self, key: str, why: str) -> None:
         super().__init__(why)
@@ -20,7 +20,7 @@ class RegistrationRefused(ValueError):
 
 
 def check_names(config: NamesrvConfig, names: Iterable[tuple[str, str]], filter_servers: list[str]) -> None:
-    """Raises RegistrationRefused for a (what, name) or a list of filter servers that is too long."""
+    """Check (what, name) pairs and filter servers. Raises RegistrationRefused for one too long or too many."""
     for what, name in names:
         _check_size(config, what, name)
     if len(filter_servers) > config.register_filter_servers_max:
@@ -30,7 +30,7 @@ def check_names(config: NamesrvConfig, names: Iterable[tuple[str, str]], filter_
 
 
 def check_topics(config: NamesrvConfig, topics: TopicConfigSerializeWrapper, known: Container[str]) -> int:
-    """How many topics are not `known`. Raises RegistrationRefused for too many, and for one that no broker could have."""
+    """Return the number of topics not in `known`. Raises RegistrationRefused for too many or an invalid one."""
     table = topics.topic_config_table
     if len(table) > config.register_topics_max:
         raise _beyond("registerTopicsMax", config.register_topics_max, len(table), "topics")
@@ -66,7 +66,7 @@ def _bad_topic(config: NamesrvConfig, topic: TopicConfig) -> RegistrationRefused
 
 
 def check_room(config: NamesrvConfig, brokers: int, clusters: int, rows: int) -> None:
-    """Raises RegistrationRefused where the tables would have more than they may."""
+    """Raise RegistrationRefused if a table would exceed its limit."""
     if brokers > config.register_brokers_max:
         raise _beyond("registerBrokersMax", config.register_brokers_max, brokers, "brokers")
     if clusters > config.register_clusters_max:

@@ -1,15 +1,15 @@
-"""RouteInfoManager: which brokers live, and which queues of which topics they have.
+"""RouteInfoManager: registered brokers and the queues of their topics.
 
-Four tables, after Apache's: queues by topic and broker name, brokers (id -> address) by name, broker names by cluster, live
-brokers by address. A broker is taken out when it unregisters, when its connection closes, or when it was silent for 120 s;
-a topic without brokers goes with the last one. Nothing here knows a socket: a connection is an object to compare.
+It has the same four tables as Apache's: queues by topic and broker name, brokers (id -> address) by name, broker names by
+cluster, live brokers by address. A broker is removed when it unregisters, when its connection closes, or after 120 s of
+silence; a topic is removed with its last broker. The module does not use sockets: connections are only compared.
 
-A broker is *living* while its connection is open and it has registered within the longest period of brokers. A second one of
-its name and id, or with its address from another host, is refused meanwhile, and told why; in Apache's name server it would
-take over the route, until the first registers again. `refuseSecondBroker=false` has it so.
+A broker is *living* while its connection is open and it has registered within the maximum period of brokers. During that
+time a second broker with the same name and id, or with the same address from another host, is refused with the reason. In
+Apache's name server it takes over the route until the first registers again; so it does with `refuseSecondBroker=false`.
 
-Only the broker with id 0 tells topics, and they are taken when its DataVersion changed: that is why write permission wiped
-here survives the broker's heartbeats until its topics change. A topic that a broker no longer mentions stays, as in 4.9.
+Topics are taken only from the broker with id 0, and only when its DataVersion has changed. So a wiped write permission
+survives heartbeats until the broker's topics change. A topic that a broker no longer sends stays, as in 4.9.
 """
 
 import logging
@@ -35,14 +35,14 @@ log = logging.getLogger("namesrv")
 
 MASTER_ID: Final = 0
 BROKER_EXPIRED_S: Final = 120.0
-"""A broker that did not register for this long is taken out, unless it asked for another time."""
+"""Silence after which a broker is removed, unless it has requested another time."""
 
 LIVING_S: Final = REGISTER_PERIOD_MAX_S + 15.0
-"""A broker that did not register for this long no longer keeps others from its name: one that hangs is replaced."""
+"""Silence after which another broker may take over the name, so that a hanging broker can be replaced."""
 
 _TABLE_BYTES_MIN: Final = 64 * 1024
 _ROW_BYTES_MAX: Final = 256
-"""A table of topics that takes more for each of them is made anew."""
+"""Size per topic above which the table of topics is rebuilt."""
 
 PERM_WRITE: Final = 2
 PERM_READ_WRITE: Final = 6
@@ -51,7 +51,7 @@ FLAG_UNIT_SUB: Final = 2
 
 
 class BrokerIdentity(NamedTuple):
-    """Who a broker says it is."""
+    """Identity of a broker, as it registers."""
 
     cluster: str
     broker_name: str
@@ -64,7 +64,7 @@ class BrokerIdentity(NamedTuple):
 
 
 class _Live:
-    """A broker that is believed alive. Times in seconds of the clock's monotonic time."""
+    """Registration of a live broker. Times in seconds of monotonic time."""
 
     __slots__ = ("channel", "data_version", "expired_s", "filter_servers", "ha_address", "identity", "last_seen")
 
@@ -88,7 +88,7 @@ class _Live:
 
 
 class _Broker:
-    """The addresses by id of one broker name, and the topics and clusters that it has."""
+    """Addresses by id, topics and clusters of one broker name."""
 
     __slots__ = ("address_by_id", "cluster", "clusters", "name", "topics")
 
@@ -108,7 +108,7 @@ QueueKey = tuple[int, int, int, int]
 
 
 def _shared_row(shared: dict[QueueKey, QueueData], broker_name: str, key: QueueKey) -> QueueData:
-    """Topics of a broker have few different rows: one object for each, which is never changed."""
+    """Return the row for `key`. Topics with equal rows share one object, which is never modified."""
     row = shared.get(key)
     if row is None:
         row = shared[key] = QueueData(broker_name, *key)
@@ -116,15 +116,15 @@ def _shared_row(shared: dict[QueueKey, QueueData], broker_name: str, key: QueueK
 
 
 def host_of(channel: Any) -> str | None:
-    """Where a connection comes from."""
+    """Return the remote host of a connection."""
     return getattr(channel, "remote_host", None)
 
 
 class RouteInfoManager:
-    """The tables of a name server."""
+    """Tables of a name server."""
 
     def __init__(self, clock: Clock, config: NamesrvConfig | None = None) -> None:
-        """`config` says how much brokers may bring."""
+        """`config` has the limits of registrations."""
         self._clock = clock
         self._config = config or NamesrvConfig()
         self._queues: dict[str, dict[str, QueueData]] = {}
@@ -145,9 +145,9 @@ class RouteInfoManager:
         channel: Any,
         expired_s: float = BROKER_EXPIRED_S,
     ) -> tuple[str | None, str | None]:
-        """Enter a broker. Returns the HA address and the address of its master; None, None where it has none.
+        """Register a broker. Returns HA address and address of its master, (None, None) without a master.
 
-        Raises RegistrationRefused, and changes nothing, for a second living broker and for what is beyond a limit.
+        Raises RegistrationRefused, without any change, for a second living broker and for data beyond a limit.
         """
         tells_topics = self._check(identity, ha_address, topics, filter_servers, channel)
         known = self._live.get(identity.address)
@@ -174,7 +174,7 @@ class RouteInfoManager:
         return master.ha_address, master_address
 
     def _renamed(self, before: BrokerIdentity, identity: BrokerIdentity) -> None:
-        """What was registered with this address until now; a broker that only changed its id keeps its topics."""
+        """Remove the previous identity of an address; a broker that changed only its id keeps its topics."""
         if before.broker_name != identity.broker_name:
             self._drop(before)
         elif before.broker_id != identity.broker_id:
@@ -186,7 +186,7 @@ class RouteInfoManager:
         self, identity: BrokerIdentity, ha_address: str, topics: TopicConfigSerializeWrapper, filter_servers: list[str],
         channel: Any,
     ) -> bool:  # fmt: skip
-        """Whether the registration brings topics. Raises RegistrationRefused."""
+        """Check a registration; return whether its topics are to be taken. Raises RegistrationRefused."""
         config = self._config
         names = [
             ("brokerName", identity.broker_name), ("clusterName", identity.cluster), ("brokerAddr", identity.address),
@@ -202,7 +202,7 @@ class RouteInfoManager:
         if tells_topics:
             known = {} if broker is None else broker.topics
             fresh, told = check_topics(config, topics, known), len(topics.topic_config_table)
-            # Of a broker that has told more topics than it may have at a time, those go that it no longer has.
+            # If a broker has accumulated more topics than allowed, those that it no longer sends are removed.
             rows += fresh if len(known) + fresh <= config.register_topics_max else told - len(known)
         check_room(
             config,
@@ -213,9 +213,9 @@ class RouteInfoManager:
         return tells_topics
 
     def _check_second(self, identity: BrokerIdentity, data_version: DataVersion, channel: Any) -> None:
-        """Raises RegistrationRefused when a living broker has the name and id, or the address."""
+        """Raise RegistrationRefused if another living broker has the name and id, or the address."""
         holder = self._living_other(self._live.get(identity.address), channel)
-        if holder is None or host_of(holder.channel) == host_of(channel):  # the same broker, started again
+        if holder is None or host_of(holder.channel) == host_of(channel):  # the same broker, restarted
             broker = self._brokers.get(identity.broker_name)
             address = None if broker is None else broker.address_by_id.get(identity.broker_id)
             if address is None or address == identity.address:
@@ -225,8 +225,8 @@ class RouteInfoManager:
                 return  # a higher state version: 5.x's controller has elected a new master
         silent_s = self._clock.monotonic() - holder.last_seen
         why = (
-            f"two living brokers: {identity} wants to register, {holder.identity} did so {silent_s:.0f} s ago over a "
-            f"connection from {host_of(holder.channel)} that is open"
+            f"two living brokers: {identity} registers, but {holder.identity} registered {silent_s:.0f} s ago over a "
+            f"connection from {host_of(holder.channel)} that is still open"
         )
         if self._config.refuse_second_broker:
             raise RegistrationRefused(
@@ -236,22 +236,22 @@ class RouteInfoManager:
         self.refusals.refused(identity.broker_name, f"{why}; the second takes over (refuseSecondBroker=false)")
 
     def _living_other(self, live: _Live | None, channel: Any) -> _Live | None:
-        """`live`, if it lives and is connected by another connection than `channel`."""
+        """Return `live` if it is living and uses a connection other than `channel`, else None."""
         return live if live is not None and live.channel is not channel and self._is_living(live) else None
 
     def _is_living(self, live: _Live) -> bool:
         return self._clock.monotonic() <= live.last_seen + min(live.expired_s, LIVING_S)
 
     def unregister_by(self, identity: BrokerIdentity, channel: Any) -> None:
-        """Take a broker out as `channel` asks. Raises RegistrationRefused when it lives and is connected from elsewhere."""
+        """Remove a broker at the request of `channel`. Raises RegistrationRefused if it is connected from another host."""
         live = self._living_other(self._live.get(identity.address), channel)
         if live is not None and host_of(live.channel) != host_of(channel):
-            why = f"broker {live.identity} is connected from {host_of(live.channel)}, which alone may unregister it"
+            why = f"broker {live.identity} is connected from {host_of(live.channel)}, only that host may unregister it"
             raise RegistrationRefused("unregister", why)
         self.unregister(identity)
 
     def unregister(self, identity: BrokerIdentity) -> None:
-        """Take a broker out; unknown ones are fine, and an id that meanwhile is at another address stays."""
+        """Remove a broker, if known; an id that is now registered with another address stays."""
         live = self._live.get(identity.address)
         if live is not None and live.identity[1:] == identity[1:]:
             del self._live[identity.address]
@@ -260,18 +260,18 @@ class RouteInfoManager:
     def _drop(self, identity: BrokerIdentity) -> None:
         broker = self._brokers.get(identity.broker_name)
         if broker is not None and broker.address_by_id.get(identity.broker_id) == identity.address:
-            log.info("broker %s is gone", identity)
+            log.info("broker %s removed", identity)
             del broker.address_by_id[identity.broker_id]
             if not broker.address_by_id:
                 self._drop_name(broker)
 
     def channel_closed(self, channel: Any) -> None:
-        """Take out every broker that registered by this connection and by no other since."""
+        """Remove the brokers whose last registration came over this connection."""
         for live in [live for live in self._live.values() if live.channel is channel]:
             self.unregister(live.identity)
 
     def expire(self) -> list[Any]:
-        """Take out the brokers that were silent too long. Returns their connections, to be closed."""
+        """Remove the brokers that were silent too long. Returns their connections, to be closed."""
         now = self._clock.monotonic()
         silent = [live for live in self._live.values() if live.last_seen + live.expired_s < now]
         for live in silent:
@@ -280,17 +280,17 @@ class RouteInfoManager:
         return [live.channel for live in silent]
 
     def is_changed(self, address: str, data_version: DataVersion) -> bool:
-        """Whether the broker at `address` is unknown or last registered with another version."""
+        """Return whether the broker at `address` is unknown or last registered with another version."""
         live = self._live.get(address)
         return live is None or live.data_version != data_version
 
     def data_version(self, address: str) -> DataVersion | None:
-        """What the broker at `address` last registered with."""
+        """Return the version last registered by the broker at `address`."""
         live = self._live.get(address)
         return None if live is None else live.data_version
 
     def touch(self, address: str) -> None:
-        """The broker at `address` gave a sign of life."""
+        """Record a heartbeat of the broker at `address`."""
         live = self._live.get(address)
         if live is not None:
             live.last_seen = self._clock.monotonic()
@@ -298,7 +298,7 @@ class RouteInfoManager:
     # Topics
 
     def route(self, topic: str) -> TopicRouteData | None:
-        """Queues and brokers of a topic; None when no broker has it."""
+        """Return queues and brokers of a topic; None if no broker has it."""
         queues = self._queues.get(topic)
         if not queues:
             return None
@@ -317,20 +317,20 @@ class RouteInfoManager:
         return list(self._queues)
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
-        """Topics that a broker of the cluster has; none for an unknown cluster."""
+        """Return the topics of the brokers of a cluster; empty for an unknown cluster."""
         names = self._clusters.get(cluster, ())
         return list(
             dict.fromkeys(chain.from_iterable(self._brokers[name].topics for name in names if name in self._brokers))
         )
 
     def topics_by_flag(self, matches: Callable[[int], bool]) -> list[str]:
-        """Topics whose topicSysFlag, as the first of their brokers has it, matches."""
+        """Return the topics whose topicSysFlag on their first broker matches."""
         return [
             topic for topic, queues in self._queues.items() if queues and matches(next(iter(queues.values())).topic_sys_flag)
         ]
 
     def delete_topic(self, topic: str, cluster: str | None) -> None:
-        """Forget a topic, or only what the brokers of `cluster` have of it."""
+        """Delete a topic, or only its queues on the brokers of `cluster`."""
         if cluster is None:
             for name in list(self._queues.get(topic, ())):
                 self._drop_queues(topic, name)
@@ -341,19 +341,19 @@ class RouteInfoManager:
     # Clusters
 
     def clusters(self) -> dict[str, list[str]]:
-        """Broker names by cluster."""
+        """Return broker names by cluster."""
         return {cluster: sorted(names) for cluster, names in self._clusters.items()}
 
     def brokers(self) -> dict[str, BrokerData]:
-        """Brokers by name."""
+        """Return brokers by name."""
         return {name: broker.data() for name, broker in self._brokers.items()}
 
     def wipe_write_perm(self, broker_name: str) -> int:
-        """Take the write permission from all queues of a broker. Returns how many topics it has."""
+        """Remove the write permission from all queues of a broker. Returns its number of topics."""
         return self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
 
     def add_write_perm(self, broker_name: str) -> int:
-        """Let all queues of a broker be read and written; other bits are lost, as in Apache's. Returns how many topics."""
+        """Set read and write permission on all queues of a broker; clears other bits, as Apache. Returns its topic count."""
         return self._change_perm(broker_name, lambda perm: PERM_READ_WRITE)
 
     def _change_perm(self, broker_name: str, changed: Callable[[int], int]) -> int:
@@ -398,7 +398,7 @@ class RouteInfoManager:
         for topic in broker.topics:
             self._drop_row(topic, broker.name)
         if sys.getsizeof(self._queues) > _TABLE_BYTES_MIN + _ROW_BYTES_MAX * len(self._queues):
-            self._queues = dict(self._queues)  # a dict keeps the room of what is taken out of it
+            self._queues = dict(self._queues)  # a dict does not shrink when keys are deleted
 
     def _drop_queues(self, topic: str, broker_name: str) -> None:
         if self._drop_row(topic, broker_name) and broker_name in self._brokers:

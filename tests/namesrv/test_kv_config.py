@@ -1,4 +1,4 @@
-"""kvConfig.json, in Apache's shape."""
+"""KV config, and kvConfig.json in Apache's format."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ from pocketmq.runtime.timers import Timers
 from pocketmq.runtime.turn import Turn
 
 
-def test_values_survive_a_restart_in_apaches_shape(tmp_path):
+def test_values_survive_a_restart_in_apaches_format(tmp_path):
     path = tmp_path / "namesrv" / "kvConfig.json"
     manager = KVConfigManager(path)
     manager.load()
@@ -34,7 +34,7 @@ def test_values_survive_a_restart_in_apaches_shape(tmp_path):
     assert json.loads(path.read_bytes())["configTable"]["ns"] == {}
 
 
-def test_a_change_that_cannot_be_written_does_not_hold(tmp_path):
+def test_unwritable_change_has_no_effect(tmp_path):
     (tmp_path / "file").write_text("")
     manager = KVConfigManager(tmp_path / "file" / "kvConfig.json")
     with pytest.raises(OSError):
@@ -43,14 +43,14 @@ def test_a_change_that_cannot_be_written_does_not_hold(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"configTable":{"ns":{"k":1}}}'])
-def test_a_file_that_cannot_be_read_is_named(tmp_path, text):
+def test_error_of_an_unreadable_file_has_its_name(tmp_path, text):
     path = tmp_path / "kvConfig.json"
     path.write_text(text)
     with pytest.raises(ValueError, match="kvConfig.json"):
         KVConfigManager(path).load()
 
 
-def test_the_backup_is_used_when_the_file_is_torn(tmp_path):
+def test_backup_is_used_when_the_file_is_truncated(tmp_path):
     path = tmp_path / "kvConfig.json"
     manager = KVConfigManager(path)
     manager.put("ns", "k", "old")
@@ -102,7 +102,7 @@ def put(call, key, value="v"):
     return asyncio.ensure_future(call(RequestCode.PUT_KV_CONFIG, PutKVConfigRequestHeader("ns", key, value)))
 
 
-async def test_many_puts_are_few_writes_none_in_the_loop_and_answered_once_written(tmp_path, monkeypatch):
+async def test_many_puts_need_few_writes_outside_the_loop_and_are_answered_once_written(tmp_path, monkeypatch):
     disk, path = Disk(monkeypatch), tmp_path / "kvConfig.json"
     async with running(path) as call:
         disk.is_free.clear()
@@ -120,7 +120,7 @@ async def test_many_puts_are_few_writes_none_in_the_loop_and_answered_once_writt
         assert len(json.loads(path.read_bytes())["configTable"]["ns"]) == 301
 
 
-async def test_a_value_that_cannot_be_written_is_refused_and_taken_back(tmp_path, monkeypatch):
+async def test_unwritable_value_is_refused_and_undone(tmp_path, monkeypatch):
     disk = Disk(monkeypatch)
     async with running(tmp_path / "kvConfig.json") as call:
         assert (await put(call, "k", "old")).code == 0
@@ -139,7 +139,7 @@ async def test_a_value_that_cannot_be_written_is_refused_and_taken_back(tmp_path
     assert json.loads((tmp_path / "kvConfig.json").read_bytes())["configTable"]["ns"] == {"k": "old", "m": "v"}
 
 
-async def test_what_is_kept_has_limits(tmp_path):
+async def test_values_entries_and_total_size_are_limited(tmp_path):
     path = tmp_path / "kvConfig.json"
     async with running(path, max_kv_value_bytes=100, max_kv_entries=3, max_kv_total_bytes=250) as call:
         answer = await put(call, "k", "é" * 51)
@@ -159,7 +159,7 @@ async def test_what_is_kept_has_limits(tmp_path):
         assert (await put(call, "d", "y")).code == 0
 
 
-def test_namespaces_whose_keys_are_deleted_are_kept_up_to_a_limit():
+def test_empty_namespaces_are_kept_up_to_a_limit():
     manager = KVConfigManager(None, limits=KVLimits(entries_max=3))
     for namespace in "abc":
         manager.put(namespace, "k", "v")
@@ -170,7 +170,7 @@ def test_namespaces_whose_keys_are_deleted_are_kept_up_to_a_limit():
     assert manager.namespace("a") == {"k": "v"}
 
 
-async def test_a_backup_that_is_used_is_said_and_stays(tmp_path, caplog):
+async def test_use_of_the_backup_is_logged_and_keeps_the_backup(tmp_path, caplog):
     path = tmp_path / "kvConfig.json"
     path.write_text('{"confi')
     path.with_name("kvConfig.json.bak").write_text('{"configTable":{"ns":{"k":"v"}}}')

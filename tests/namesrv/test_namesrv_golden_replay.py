@@ -1,4 +1,4 @@
-"""What Apache's name server answered to its brokers and to mqadmin, asked again of ours.
+"""Replay of requests that Apache's brokers and mqadmin sent to Apache's name server; the answers must be the same.
 
 The recordings hold whole exchanges in order. Where the state behind an answer came about before the recording, it is made
 from the answer itself: then the test says that our shape is the same, not that the content is.
@@ -52,7 +52,7 @@ def assert_same(code, ours, recorded):
     assert content(code, ours.body) == content(code, body)
 
 
-def test_the_registrations_of_a_broker_in_both_serialisations(namesrv):
+def test_replay_of_a_brokers_registrations_in_both_serialisations(namesrv):
     codes = []
     for _, frame, recorded in exchanges("namesrv_registration"):
         command, _ = decoded(frame)
@@ -104,7 +104,7 @@ RECORDED = list(exchanges("namesrv_mqadmin"))
 
 
 @pytest.mark.parametrize("recording", sorted({name for name, *_ in RECORDED}))
-def test_the_exchanges_of_a_tool(namesrv, recording):
+def test_replay_of_the_requests_of_a_tool(namesrv, recording):
     if recording.endswith("updateOrderConf_get"):
         namesrv.services.kv_config.put("ORDER_TOPIC_CONFIG", "AdmOrdered", "golden-a:4")
     for name, frame, recorded in RECORDED:
@@ -119,7 +119,7 @@ def test_the_exchanges_of_a_tool(namesrv, recording):
         assert_same(request.code, namesrv.serve(frame), recorded)
 
 
-def test_the_recordings_ask_what_tools_ask():
+def test_recordings_contain_the_codes_of_tools():
     asked = {decoded(frame)[0].code for _, frame, _ in RECORDED}
     assert asked >= {100, 101, 102, 105, 106, 205, 206, 216, 318, 319, 327}
     assert asked <= set(ROUTES)

@@ -62,7 +62,7 @@ async def test_a_broker_is_in_the_route_until_its_connection_closes(served):
     assert (await consumer.invoke(address, Code.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader("T"))).code == 17
 
 
-async def test_a_silent_broker_is_taken_out_and_its_connection_closed(served):
+async def test_silent_broker_is_removed_and_its_connection_closed(served):
     server, client, address = served
     broker = client()
     header = RegisterBrokerRequestHeader("a", "h:1", "c", "h:2", 0, heartbeat_timeout_millis=1)
@@ -72,7 +72,7 @@ async def test_a_silent_broker_is_taken_out_and_its_connection_closed(served):
     await until(lambda: not channel.is_open)
 
 
-async def test_an_unknown_code_is_answered(served):
+async def test_unknown_code_is_answered(served):
     _, client, address = served
     answer = await client().invoke(address, 4711)
     assert (answer.code, answer.remark) == (3, " request type 4711 not supported")
@@ -90,7 +90,7 @@ async def test_a_changed_config_is_written_to_the_config_file_with_its_comments(
     assert server.config.order_message_enable
 
 
-async def test_a_taken_port_says_which_and_by_which_key(served):
+async def test_error_of_a_port_in_use_has_address_and_config_key(served):
     server, *_ = served
     second = NameServer(NamesrvConfig(listen_port=server.port, kv_config_path=""))
     with pytest.raises(StartError, match=rf"127\.0\.0\.1:{server.port} \(listenPort={server.port}\): the port is taken"):
@@ -98,7 +98,7 @@ async def test_a_taken_port_says_which_and_by_which_key(served):
     await second.stop()
 
 
-async def test_several_name_servers_know_nothing_of_each_other(served):
+async def test_name_servers_are_independent(served):
     server, client, address = served
     second = NameServer(NamesrvConfig(listen_port=0, kv_config_path=""))
     await second.start()
@@ -133,7 +133,7 @@ class Process:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_process_says_when_it_is_ready_and_stops_when_told(tmp_path, number):
+def test_process_reports_readiness_and_stops_at_a_signal(tmp_path, number):
     process = Process(tmp_path, "--port", "0")
     line = process.ready_line()
     prefix = "The Name Server boot success. serializeType=JSON, address=127.0.0.1:"
@@ -148,7 +148,7 @@ def test_the_process_says_when_it_is_ready_and_stops_when_told(tmp_path, number)
     assert "Traceback" not in err
 
 
-def test_the_process_with_a_taken_port_ends_with_one_line(tmp_path):
+def test_process_whose_port_is_in_use_ends_with_one_line(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         code, out, err = Process(tmp_path, "--port", str(port)).end()
@@ -179,7 +179,7 @@ def test_important_items_only(tmp_path):
     assert "orderMessageEnable" not in out
 
 
-async def test_administrative_and_registration_codes_can_be_kept_to_some_addresses(tmp_path):
+async def test_administrative_and_registration_codes_are_restricted_to_allowed_addresses(tmp_path):
     server = NameServer(
         NamesrvConfig(listen_port=0, kv_config_path="", admin_allow="10.0.0.0/8", register_allow="127.0.0.0/8,::1")
     )
@@ -200,7 +200,7 @@ async def test_administrative_and_registration_codes_can_be_kept_to_some_address
 
 
 @pytest.mark.parametrize("key", ["admin_allow", "register_allow"])
-async def test_a_name_server_does_not_start_with_a_list_that_cannot_be_read(key):
+async def test_name_server_does_not_start_with_an_invalid_allow_list(key):
     server = NameServer(NamesrvConfig(listen_port=0, kv_config_path="", **{key: "10.0.0.300"}))
     with pytest.raises(StartError, match="Allow=10.0.0.300: expected addresses or networks"):
         await server.start()

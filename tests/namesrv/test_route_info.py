@@ -1,4 +1,4 @@
-"""RouteInfoManager: brokers come, change and go."""
+"""RouteInfoManager: registration, change and removal of brokers."""
 
 import time
 import tracemalloc
@@ -47,7 +47,7 @@ def test_a_route_has_the_queues_and_addresses_of_all_brokers():
     assert routes.route("U") is None
 
 
-def test_a_slave_learns_its_master_and_tells_no_topics():
+def test_slave_gets_its_master_and_registers_no_topics():
     routes, _ = tables()
     assert enter(routes, A_SLAVE, topics("OfSlave")) == (None, None)
     assert enter(routes, A) == (None, None)
@@ -56,7 +56,7 @@ def test_a_slave_learns_its_master_and_tells_no_topics():
     assert brokers_of(routes) == {"a": {"0": A.address, "1": A_SLAVE.address}}
 
 
-def test_topics_are_taken_again_only_when_the_version_changed():
+def test_topics_are_updated_only_when_the_version_changes():
     routes, _ = tables()
     enter(routes, A, topics("T"))
     enter(routes, A, topics("T", "U"))
@@ -79,7 +79,7 @@ def test_wiped_write_permission_lasts_until_the_topics_change():
     assert [queue.perm for queue in routes.route("T").queue_datas] == [6]
 
 
-def test_the_last_broker_takes_its_topics_along():
+def test_topics_are_removed_with_their_last_broker():
     routes, _ = tables()
     enter(routes, A)
     enter(routes, B, topics("T", "OnlyB"))
@@ -99,14 +99,14 @@ def test_a_slave_keeps_the_topics_of_its_lost_master():
     assert brokers_of(routes) == {"a": {"1": A_SLAVE.address}}
 
 
-def test_an_address_that_comes_with_another_id_is_moved():
+def test_address_registered_with_another_id_moves_to_it():
     routes, _ = tables()
     enter(routes, A_SLAVE)
     enter(routes, A_SLAVE._replace(broker_id=0))
     assert brokers_of(routes) == {"a": {"0": A_SLAVE.address}}
 
 
-def test_a_broker_silent_for_120_s_is_taken_out_and_its_connection_named():
+def test_broker_silent_for_120_s_is_removed_and_its_connection_returned():
     routes, clock = tables()
     connection = Connection()
     enter(routes, A, channel=connection)
@@ -119,7 +119,7 @@ def test_a_broker_silent_for_120_s_is_taken_out_and_its_connection_named():
     assert routes.expire() == []
 
 
-def test_each_registration_and_each_matching_version_query_is_a_sign_of_life():
+def test_registration_and_matching_version_query_count_as_heartbeats():
     routes, clock = tables()
     enter(routes, A)
     clock.now += 100
@@ -131,7 +131,7 @@ def test_each_registration_and_each_matching_version_query_is_a_sign_of_life():
     assert routes.expire() == []
 
 
-def test_a_closed_connection_takes_out_its_broker_but_not_one_that_came_back_by_another():
+def test_closed_connection_removes_its_broker_unless_it_reconnected():
     routes, _ = tables()
     old, new = Connection(), Connection()
     enter(routes, A, channel=old)
@@ -142,7 +142,7 @@ def test_a_closed_connection_takes_out_its_broker_but_not_one_that_came_back_by_
     assert brokers_of(routes) is None
 
 
-def test_a_broker_that_moved_is_not_harmed_by_the_end_of_its_old_connection():
+def test_end_of_the_old_connection_does_not_remove_a_moved_broker():
     routes, clock = tables()
     old, moved = Connection(), A._replace(address="10.0.0.9:1")
     enter(routes, A, channel=old)
@@ -195,7 +195,7 @@ TAKEN = [
 
 
 @pytest.mark.parametrize("second", TAKEN)
-def test_what_a_living_broker_has_is_refused_to_a_second_one(second):
+def test_second_broker_with_identity_or_address_of_a_living_one_is_refused(second):
     routes, clock = tables()
     first, stranger = Connection(), Connection("10.0.0.9")
     enter(routes, A, channel=first)
@@ -210,7 +210,7 @@ def test_what_a_living_broker_has_is_refused_to_a_second_one(second):
 
 
 @pytest.mark.parametrize("second", TAKEN)
-def test_a_second_broker_takes_over_when_the_first_is_silent_or_its_connection_closed(second):
+def test_second_broker_takes_over_when_the_first_is_silent_or_disconnected(second):
     for is_silent in (True, False):
         routes, clock = tables()
         first, taker = Connection(), Connection("10.0.0.9")
@@ -228,14 +228,14 @@ def test_a_second_broker_takes_over_when_the_first_is_silent_or_its_connection_c
         assert (routes.topics(), routes.brokers(), routes.clusters()) == ([], {}, {})
 
 
-def test_a_broker_that_started_again_at_its_address_is_taken_at_once():
+def test_restarted_broker_is_accepted_at_once():
     """Its old connection may not have closed yet."""
     routes, _ = tables()
     enter(routes, A, channel=Connection())
     enter(routes, A, channel=Connection())
 
 
-def test_a_master_that_a_controller_elected_takes_over_at_once():
+def test_master_elected_by_a_controller_takes_over_at_once():
     routes, _ = tables()
     enter(routes, A, channel=Connection())
     newer = TopicConfigSerializeWrapper({}, DataVersion(1, 5, 2))
@@ -243,7 +243,7 @@ def test_a_master_that_a_controller_elected_takes_over_at_once():
     assert brokers_of(routes) == {"a": {"0": "10.0.0.9:1"}}
 
 
-def test_as_in_apaches_name_server_the_second_can_take_over(caplog):
+def test_second_broker_takes_over_if_configured_as_in_apache(caplog):
     routes, _ = tables(refuse_second_broker=False)
     enter(routes, A, channel=Connection())
     enter(routes, A._replace(address="10.0.0.9:1"), channel=Connection("10.0.0.9"))
@@ -251,7 +251,7 @@ def test_as_in_apaches_name_server_the_second_can_take_over(caplog):
     assert "two living brokers" in caplog.text and "takes over" in caplog.text
 
 
-def test_only_its_own_host_unregisters_a_living_broker():
+def test_living_broker_is_unregistered_only_from_its_own_host():
     routes, clock = tables()
     enter(routes, A, channel=Connection())
     with pytest.raises(RegistrationRefused, match="connected from 10.0.0.1"):
@@ -263,7 +263,7 @@ def test_only_its_own_host_unregisters_a_living_broker():
     assert brokers_of(routes) is None
 
 
-def test_a_broker_that_gets_another_name_leaves_nothing_behind():
+def test_renamed_broker_leaves_no_rows():
     routes, _ = tables()
     for number in range(9):
         enter(routes, A._replace(broker_name=f"name{number}"), topics(f"T{number}"), channel=None)
@@ -301,7 +301,7 @@ def test_a_master_that_becomes_a_slave_keeps_its_topics():
         ),
     ],
 )
-def test_what_is_beyond_a_limit_is_refused_whole_naming_it(config, identity, wrapper, said):
+def test_registration_beyond_a_limit_is_refused_as_a_whole(config, identity, wrapper, said):
     routes, _ = tables(**config)
     enter(routes, A, topics("T"))
     with pytest.raises(RegistrationRefused) as refused:
@@ -320,7 +320,7 @@ def test_filter_servers_have_limits(servers, said):
         routes.register(A, "", topics("T"), servers, None)
 
 
-def test_topics_that_a_broker_no_longer_has_make_room_for_its_new_ones():
+def test_topics_no_longer_sent_make_room_for_new_ones():
     routes, _ = tables(register_topics_max=3, route_rows_max=3)
     for number in range(9):
         enter(routes, A, topics(f"T{number}", counter=number))
@@ -329,7 +329,7 @@ def test_topics_that_a_broker_no_longer_has_make_room_for_its_new_ones():
     assert sorted(routes.topics()) == ["x", "y", "z"]
 
 
-def test_many_brokers_over_one_connection_go_in_linear_time():
+def test_many_brokers_of_one_connection_are_removed_in_linear_time():
     def close_s(count):
         routes, _ = tables(register_brokers_max=count)
         connection = Connection()
@@ -346,7 +346,7 @@ def test_many_brokers_over_one_connection_go_in_linear_time():
     assert min(close_s(2000) for _ in range(3)) < 9 * small_s, "four times as many"
 
 
-def test_what_the_tables_took_for_brokers_that_went_is_free_again():
+def test_memory_of_removed_brokers_is_freed():
     routes, _ = tables()
     enter(routes, A)
     connection = Connection()
