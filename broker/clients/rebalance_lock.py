@@ -5,6 +5,7 @@ uses monotonic time: a step of the calendar clock must not take a queue away fro
 """
 
 import logging
+import sys
 from collections.abc import Iterable
 
 from pocketmq.remoting.bodies import MessageQueue
@@ -31,6 +32,7 @@ class RebalanceLock:
         """Lock the queues that are free, expired or already held by the client. Return the queues that it now holds."""
         now = self._clock.monotonic()
         table = self._groups.get(group, {})
+        held = (client_id, now)
         locked = []
         for queue in queues:
             row = table.get(queue)
@@ -40,9 +42,11 @@ class RebalanceLock:
                     self._refused.refused(None, f"no further queue is locked for client {clipped(client_id)}: {what}")
                     break
                 self._count += 1
+                # The strings are shared: each queue of a request has its own copies.
+                queue = MessageQueue(sys.intern(queue.broker_name), queue.queue_id, sys.intern(queue.topic))
             elif row[0] != client_id and now - row[1] <= self._live_s:
                 continue
-            table[queue] = (client_id, now)
+            table[queue] = held
             locked.append(queue)
         if table:
             self._groups[group] = table

@@ -1,6 +1,9 @@
+import tracemalloc
+
 from pocketmq.broker.clients.rebalance_lock import RebalanceLock
-from pocketmq.remoting.bodies import MessageQueue
-from tests.broker.data_path import SteppedClock
+from pocketmq.remoting.bodies import LockBatchBody, LockOkBody, MessageQueue, decode_body, encode_body
+from pocketmq.remoting.codes import RequestCode
+from tests.broker.data_path import TOPIC, DataPath, SteppedClock
 
 Q0, Q1 = MessageQueue("b", 0, "T"), MessageQueue("b", 1, "T")
 LIVE_MS = 60_000
@@ -73,3 +76,25 @@ def test_locks_are_limited_and_held_ones_stay(caplog):
     clock.seconds += LIVE_MS / 1000 + 1
     locks.expire()
     assert locks.lock_batch("g", [Q0, Q1], "c3") == [Q0, Q1]
+
+
+async def test_queues_that_do_not_exist_are_not_locked():
+    path = DataPath()
+    real = [MessageQueue("b", queue_id, TOPIC) for queue_id in range(4)]
+    made_up = [MessageQueue("b", queue_id, "Hostile") for queue_id in range(100)]
+    made_up += [MessageQueue("b", 4, TOPIC), MessageQueue("b", -1, TOPIC)]
+    answer = path.call(RequestCode.LOCK_BATCH_MQ, None, encode_body(LockBatchBody("cg", "c1", made_up + real)))
+    assert decode_body(LockOkBody, answer.body).lock_ok_mq_set == real
+    assert all(path.services.locks.holder("cg", queue) is None for queue in made_up)
+
+
+def test_a_lock_keeps_little_memory():
+    locks = RebalanceLock(SteppedClock(), LIVE_MS)
+    count = 20_000
+    tracemalloc.start()
+    body = encode_body(LockBatchBody("cg", "c1", [MessageQueue("broker-name", n, "topic-name" * 10) for n in range(count)]))
+    before = tracemalloc.get_traced_memory()[0]
+    locks.lock_batch("cg", decode_body(LockBatchBody, body, len(body)).mq_set, "c1")
+    kept = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert kept / count < 230
