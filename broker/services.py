@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pocketmq.runtime.clock import Clock
     from pocketmq.runtime.timers import Timers
     from pocketmq.runtime.turn import Turn
+    from pocketmq.runtime.work_slices import WorkSlices
     from pocketmq.store.message_store import MessageStore
 
 
@@ -70,6 +71,8 @@ class Services:
     """Version of the configuration, which counts the changes made by requests."""
     turn: "Turn"
     timers: "Timers"
+    slices: "WorkSlices"
+    """Long work of request handlers."""
     clock: "Clock"
     store_host: bytes
     """The advertised address as it is stored in records: 4 or 16 bytes of address, then 4 of port."""

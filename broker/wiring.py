@@ -53,6 +53,7 @@ from pocketmq.runtime.clock import Clock
 from pocketmq.runtime.table_writer import TableWriter
 from pocketmq.runtime.timers import Timers
 from pocketmq.runtime.turn import Phase, Turn
+from pocketmq.runtime.work_slices import WorkSlices
 from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.disk.config_file import ConfigFile
 from pocketmq.store.disk.disk import Disk
@@ -214,6 +215,7 @@ class _Parts:
             config_version=DataVersion(0, clock.message_time_ms()),
             turn=context.turn,
             timers=timers,
+            slices=WorkSlices(timers),
             clock=clock,
             store_host=context.store_host,
             broker_address=self.broker_address,

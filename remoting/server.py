@@ -49,12 +49,12 @@ LARGE_ANSWER_SIZE: Final = 16 * 1024
 CLOSE_MAX_S: Final = 1.0
 """Maximum time for which a closing server waits until its answers are sent."""
 OPAQUE_FIRST: Final = 1 << 30
-"""First opaque of requests sent by this side. Some clients match answers by opaque alone, without checking the response
-flag; they count from 0, so that a request from here is not taken for an answer."""
+"""First opaque of our requests. Some clients count from 0 and match answers by opaque alone, without the response flag."""
 
-_UNSENT, _DEFERRED, _SUSPENDED, _RESTING, _HEAVY = 1, 2, 4, 8, 16
+_UNSENT, _DEFERRED, _SUSPENDED, _RESTING, _HEAVY, _WORKING = 1, 2, 4, 8, 16, 32
 """Reasons why reading is paused: answers are unread, requests are unanswered, the peer asked for too much, its requests are
-expensive (`rest`), or it waits for its share of the loop's time."""
+expensive (`rest`), it waits for its share of the loop's time, or its last request is served in slices."""
+_UNSERVED: Final = _RESTING | _WORKING  # requests that were read already are not served either
 
 
 class ChannelClosed(ConnectionError):
@@ -155,11 +155,11 @@ class Channel(Connection):
         may_end_turn = not self._out
         at, left = 0, self._frames_left
         end_s = monotonic() + SERVED_S
-        while at < len(left) and not self._is_paused and not self._unread_because & _RESTING and self.is_open:
+        while at < len(left) and not self._is_paused and not self._unread_because & _UNSERVED and self.is_open:
             out = self._out
             was_empty = not out
             step_end = min(at + SERVED_AT_ONCE, len(left))
-            while at < step_end and monotonic() < end_s and not self._unread_because & _RESTING:
+            while at < step_end and monotonic() < end_s and not self._unread_because & _UNSERVED:
                 self._serve(self, left[at], out)
                 at += 1
             if was_empty and out:
@@ -311,15 +311,19 @@ class Channel(Connection):
         """Pause serving this peer, whose requests are expensive, so that others are served in between."""
         if not self._unread_because & _RESTING:
             self._stop_reading(_RESTING)
-            self._channels.timers.after(seconds, self._rested)
+            self._channels.timers.after(seconds, lambda: self._serve_again(_RESTING))
 
-    def _rested(self) -> None:
+    def pause_requests(self, is_paused: bool) -> None:
+        """Serve no more of this peer's requests while the last one is served in slices; or serve them again."""
+        (self._stop_reading if is_paused else self._serve_again)(_WORKING)
+
+    def _serve_again(self, reason: int) -> None:
         if self._frames_left:
             # Reading resumes when these requests have been served.
-            self._unread_because = self._unread_because & ~_RESTING | _UNSENT
+            self._unread_because = self._unread_because & ~reason | _UNSENT
             self._serve_left()
         else:
-            self._go_on_reading(_RESTING)
+            self._go_on_reading(reason)
 
     def on_close(self, callback: Callable[["Channel"], None]) -> None:
         """Call `callback(channel)` when the connection has ended."""

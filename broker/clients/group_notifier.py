@@ -47,22 +47,26 @@ class GroupNotifier:
             return
         changed, self._changed = self._changed, {}
         now = self._timers.clock.monotonic()
+        notified = []
         for name, group in changed.items():
             if now >= group.next_notify_s:
                 count = len(group.clients)
                 group.next_notify_s = now + (min(count * PER_MEMBER_S, INTERVAL_MAX_S) if count > SMALL_GROUP else 0.0)
-                self._slices.start(self._notify(group))
+                notified.append(group)
             else:
                 if not self._later:
                     self._timers.after(LATER_S, self._retry_postponed)
                 self._later[name] = group
+        if notified:
+            self._slices.start(self._notify(notified))
 
     def _retry_postponed(self) -> None:
         self._changed, self._later = self._later | self._changed, {}
         self._turn.arm()
 
-    def _notify(self, group: "ConsumerGroupInfo") -> Iterator[None]:
-        header = ConsumerGroupRequestHeader(group.group)
-        for channel in tuple(group.clients):
-            channel.invoke_oneway(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header)
-            yield
+    def _notify(self, groups: "list[ConsumerGroupInfo]") -> Iterator[None]:
+        for group in groups:
+            header = ConsumerGroupRequestHeader(group.group)
+            for channel in tuple(group.clients):
+                channel.invoke_oneway(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header)
+                yield

@@ -1,15 +1,19 @@
 """Client life cycle: HEART_BEAT, UNREGISTER_CLIENT, members of a group, CHECK_CLIENT_CONFIG."""
 
+from collections.abc import Iterator
+
 from pocketmq.broker.clients.client_registry import NAME_SIZE_MAX
 from pocketmq.broker.filter.consumer_filter import compile_subscription
 from pocketmq.broker.filter.subscription import is_tag_type, refusal, split_tags
+from pocketmq.broker.handlers.slices import answer_in_slices
 from pocketmq.broker.names import RETRY_PREFIX
 from pocketmq.broker.services import Services
 from pocketmq.broker.tables.topic_config import TOPIC_SYS_FLAG_UNIT_SUB
-from pocketmq.remoting.bodies import CheckClientRequestBody, ConsumerIdList, HeartbeatData, encode_body
+from pocketmq.remoting.bodies import CheckClientRequestBody, ConsumerData, ConsumerIdList, HeartbeatData, encode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response
 from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
+from pocketmq.remoting.durable import when_written
 from pocketmq.remoting.header import NoHeader
 from pocketmq.remoting.headers.consumer import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
 
@@ -22,11 +26,20 @@ def heart_beat(services: Services, request: Request[NoHeader]) -> Response | Def
     """
     data = request_body(request, HeartbeatData)
     _check_limits(services, data)
-    clients, client = services.clients, (request.channel, data.client_id, request.language, request.version)
-    retry_topics, new_groups = [], []
+    admitted, retry_topics, refused = _create_groups(services, data)
+    written = {services.groups.unwritten(retry_topic.removeprefix(RETRY_PREFIX)) for retry_topic in retry_topics}
+    registered = answer_in_slices(services, request, _register(services, request, data, admitted, refused))
+    return services.gate.when_routed(when_written(registered, *written), *retry_topics)
+
+
+def _create_groups(services: Services, data: HeartbeatData) -> tuple[list[ConsumerData], list[str], RemotingError | None]:
+    """Create the groups of a heartbeat that do not exist.
+
+    Return the consumers whose groups can be served, the retry topics, and the refusal where there is no room for a group.
+    """
+    admitted, retry_topics = [], []
     refused: RemotingError | None = None
     has_room = True
-    compiled_max = services.config.max_filter_expression_length
     for consumer in data.consumer_data_set:
         is_new = consumer.group_name not in services.groups.table
         if is_new and not has_room:
@@ -38,7 +51,6 @@ def heart_beat(services: Services, request: Request[NoHeader]) -> Response | Def
             continue
         try:
             if group_config is not None:
-                new_groups.append(consumer.group_name)
                 sys_flag = TOPIC_SYS_FLAG_UNIT_SUB if consumer.unit_mode else 0
                 retry_topic = RETRY_PREFIX + consumer.group_name
                 retry_topics.append(retry_topic)
@@ -48,15 +60,30 @@ def heart_beat(services: Services, request: Request[NoHeader]) -> Response | Def
         except RemotingError as error:
             refused = error
             continue
+        admitted.append(consumer)
+    return admitted, retry_topics, refused
+
+
+def _register(
+    services: Services,
+    request: Request[NoHeader],
+    data: HeartbeatData,
+    consumers: list[ConsumerData],
+    refused: RemotingError | None,
+) -> Iterator[None]:
+    """Register a client in its groups, one a step. Raises RemotingError at a limit, and `refused` at the end."""
+    clients, client = services.clients, (request.channel, data.client_id, request.language, request.version)
+    compiled_max = services.config.max_filter_expression_length
+    for consumer in consumers:
         clients.register_consumer(consumer, *client)
         if services.config.enable_property_filter:
             compiled_max = services.filters.register(consumer.group_name, consumer.subscription_data_set, compiled_max)
+        yield
     for producer in data.producer_data_set:
         clients.register_producer(producer.group_name, *client)
+        yield
     if refused is not None:
         raise refused
-    written = {services.groups.unwritten(group) for group in new_groups}
-    return services.gate.when_done(Response(), *retry_topics, written=written)
 
 
 def _check_limits(services: Services, data: HeartbeatData) -> None:

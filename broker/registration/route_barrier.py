@@ -28,6 +28,7 @@ class RouteBarrier:
         self._unwritten = unwritten
         # Topic -> future of its registration: None, or the reason why it failed. Topics changed in one turn share a future.
         self._rounds: dict[str, asyncio.Future[str | None]] = {}
+        self._topics: dict[asyncio.Future[str | None], list[str]] = {}
         self._newest: tuple[Written, asyncio.Future[str | None]] | None = None
         self.changed: Event[[]] = Event()
         """`is_waiting` may have changed."""
@@ -44,13 +45,17 @@ class RouteBarrier:
             return
         self._rounds[topic] = known
         self.changed()
+        topics = self._topics.get(known)
+        if topics is None:
+            topics = self._topics[known] = []
+            known.add_done_callback(self._forget)
+        topics.append(topic)
 
-        def forget(known: "asyncio.Future[str | None]") -> None:
+    def _forget(self, known: "asyncio.Future[str | None]") -> None:
+        for topic in self._topics.pop(known):
             if self._rounds.get(topic) is known:
                 del self._rounds[topic]
-                self.changed()
-
-        known.add_done_callback(forget)
+        self.changed()
 
     def _known(self, topic: str) -> "asyncio.Future[str | None]":
         unwritten = self._unwritten(topic)

@@ -23,6 +23,8 @@ from pocketmq.store.disk.disk import StoreError
 log = logging.getLogger("broker")
 
 _LOG_INTERVAL_S = 60.0
+_NAMES_LOGGED = 10
+"""Number of created rows that one log line names."""
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -136,6 +138,8 @@ class RowsManager(ConfigManager, Generic[S]):
     """A table of many rows: a write encodes only the changed rows, a failed write restores them."""
 
     TABLE_KEY: ClassVar[str]
+    ROWS_NAME: ClassVar[str]
+    """The rows' name in log lines, in the plural."""
 
     def __init__(
         self, file: ConfigFile, clock: Clock, declared: type[S], problem_of: Callable[[str], str | None],
@@ -147,6 +151,7 @@ class RowsManager(ConfigManager, Generic[S]):
         self._rows = RowsWriter(file, self.TABLE_KEY, self.table.plain)
         self.taken_back: Event[[list[str]]] = Event()
         """The rows of these names were restored after a failed write."""
+        self._created: list[str] = []
 
     def encode(self) -> dict[str, Any]:
         return {"dataVersion": self.version_document(), self.TABLE_KEY: self.table.encode()}
@@ -154,7 +159,18 @@ class RowsManager(ConfigManager, Generic[S]):
     def decode(self, document: dict[str, Any]) -> None:
         self.table.decode(document.get(self.TABLE_KEY) or {})
 
+    def note_created(self, name: str) -> None:
+        """Mention the row `name`, which a client's request created, in the log line of the next write.
+
+        One line for each write, because a request may create a thousand rows.
+        """
+        self._created.append(name)
+
     def snapshot(self) -> Callable[[], object]:
+        if self._created:
+            created, self._created = self._created, []
+            more = f" and {len(created) - _NAMES_LOGGED} more" if len(created) > _NAMES_LOGGED else ""
+            log.info("%s created at their first use: %s%s", self.ROWS_NAME, ", ".join(created[:_NAMES_LOGGED]), more)
         document, changes = {"dataVersion": self.version_document()}, self.table.take_changes()
         return lambda: self._rows.write(document, changes.items())
 

@@ -1,7 +1,7 @@
 """Refusals because of a limit: each is answered to the client; they are logged at once, then once a minute."""
 
 import logging
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
@@ -9,6 +9,9 @@ from pocketmq.runtime.clock import Clock
 from pocketmq.runtime.refusal_log import RefusalLog
 
 log = logging.getLogger("broker")
+
+REFUSED_REST_S: Final = 0.05
+"""How long a connection is not served after a refusal, so that a peer that repeats it cannot keep the broker busy."""
 
 
 class LimitRefusals:
@@ -24,4 +27,4 @@ class LimitRefusals:
         Refusals are logged separately for each `code`.
         """
         self._refusals.refused(code, remark)
-        raise RemotingError(code, remark)
+        raise RemotingError(code, remark, REFUSED_REST_S)

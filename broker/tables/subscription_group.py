@@ -41,6 +41,7 @@ class SubscriptionGroupManager(RowsManager[SubscriptionGroupConfig]):
     """The consumer groups by name. `table` is for listing; look-ups go through `find`, which may create a group."""
 
     TABLE_KEY = "subscriptionGroupTable"
+    ROWS_NAME = "consumer groups"
 
     def __init__(
         self, config: BrokerConfig, file: ConfigFile, clock: Clock, *, with_lmq: bool = False,
@@ -73,9 +74,12 @@ class SubscriptionGroupManager(RowsManager[SubscriptionGroupConfig]):
         if problem is not None:
             log.warning("a consumer group is not created: its retry %s", problem)
             return None
+        self._check_room(1)
         found = SubscriptionGroupConfig(group)
-        self.update(found)
-        log.info("consumer group %s is created at its first use", group)
+        self.note_created(group)
+        self.table.put(group, found)
+        self.next_version()
+        self.changed()
         return found
 
     def update(self, *group_configs: SubscriptionGroupConfig) -> None:

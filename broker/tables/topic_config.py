@@ -82,6 +82,7 @@ class TopicConfigManager(RowsManager[TopicConfig]):
     """The topics by name. `table` is for look-ups; changes go through the methods, which persist and register them."""
 
     TABLE_KEY = "topicConfigTable"
+    ROWS_NAME = "topics"
 
     def __init__(
         self, config: BrokerConfig, file: ConfigFile, clock: Clock, *, with_lmq: bool = False,
@@ -163,7 +164,7 @@ class TopicConfigManager(RowsManager[TopicConfig]):
         perm = default.perm & ~PERM_INHERIT
         created = TopicConfig(topic, queue_nums, queue_nums, perm, default.topic_filter_type, topic_sys_flag)
         self._put(created)
-        log.info("topic %s is created by a send, with %d queues", topic, queue_nums)
+        self.note_created(topic)
         return created
 
     def create_on_send_back(

@@ -75,6 +75,9 @@ class StubChannel:
     def rest(self, seconds: float) -> None:
         self.rest_s += seconds
 
+    def pause_requests(self, is_paused: bool) -> None:
+        self.is_suspended = is_paused
+
     def abort(self) -> None:
         self.close()
 
