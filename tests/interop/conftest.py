@@ -1,8 +1,7 @@
-"""Real clients against real servers.
+"""Tests of real clients against real servers.
 
-``--server=pocketmq`` (the default) tests ours; ``--server=apache`` puts Apache 4.9.4 in its place, to show that the
-expectations are the real one's. A missing JDK, Maven or Go is a failure where ``CI=true``, elsewhere a skip that the summary
-repeats aloud.
+``--server=pocketmq`` (the default) tests PocketMQ; ``--server=apache`` runs the same tests against Apache 4.9.4, to verify
+their expectations. A missing JDK, Maven or Go is a failure with ``CI=true``, otherwise a skip that the summary lists.
 """
 
 from collections.abc import Callable, Iterator
@@ -112,14 +111,14 @@ def mqadmin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mqadmin]:
 
 @pytest.fixture
 def named(request: pytest.FixtureRequest) -> Callable[[str], str]:
-    """Makes names of topics, groups and clients that no other test uses."""
+    """Creates names of topics, groups and clients that are unique to the test."""
     test = request.node.name.replace("[", "-").replace("]", "").removeprefix("test_")
     return lambda what: f"{test}-{what}"
 
 
 @pytest.fixture
 def topic(connection: Connection, named: Callable[[str], str]) -> str:
-    """A topic of four queues, in the route. With Apache, one that a send creates gets there a moment after the send."""
+    """A topic of four queues that is in the route. (A topic created by a send to Apache gets there only after the send.)"""
     name = named("topic")
     connection.create_topic(name, 4)
     return name

@@ -1,7 +1,7 @@
-"""The C++ client, through the Python package `rocketmq` that holds it, behind the line protocol of `java/Driver.java`.
+"""The C++ client, from the Python package `rocketmq` that contains it, behind the line protocol of `java/Driver.java`.
 
-Its C interface tells less than the others: of a send but the status, the id and the queue offset; of a message no list of
-its properties, so those are asked for that tests look at. It has no limit and no delay of retries, and no transactions.
+Its C interface returns less than the others: of a send only status, id and queue offset; of a message no list of properties,
+so that only properties needed by tests are read. It has no limit and no delay of retries, and no transactions.
 """
 
 import ctypes

@@ -1,7 +1,7 @@
-"""How long a process was kept from running by others: on a busy machine not all lateness is its own.
+"""Time for which other processes kept a process from running, to tell its own lateness from that of a busy machine.
 
-The kernel counts for each thread how long it was ready to run and had no processor (`schedstat`), and how long the host of a
-virtual machine gave it none (`steal`). Both only grow; they are noted all the time, so that one can be asked for afterwards.
+The kernel counts for each thread how long it was ready to run without a processor (`schedstat`), and how long the host of a
+virtual machine withheld one (`steal`). Both counters are sampled all the time, so that any past interval can be queried.
 """
 
 import os
@@ -14,7 +14,7 @@ _TICK_MS = 1000 / os.sysconf("SC_CLK_TCK")
 
 
 class CpuWait:
-    """Of a process's first thread, which is our broker's loop, or of all of its threads together."""
+    """Waiting time of a process's first thread, which runs our broker's loop, or of all of its threads together."""
 
     def __init__(self, pid: int, *, all_threads: bool = False, every_s: float = 0.01) -> None:
         self._tasks = Path(f"/proc/{pid}/task")
@@ -31,7 +31,7 @@ class CpuWait:
         self._thread.join()
 
     def between_ms(self, begin_ms: float, end_ms: float) -> float:
-        """How long it waited in that time (epoch ms), the rest of the notes' intervals included."""
+        """Return the waiting time within an interval (epoch ms), rounded up to whole sampling intervals."""
         if not self._times_ms:
             return 0.0
         first = max(bisect_right(self._times_ms, begin_ms) - 1, 0)

@@ -27,7 +27,7 @@ class DriverError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One send, as its client saw it. ``*_at_ms`` are wall clock, ``acked_at`` is the driver's monotonic milliseconds."""
+    """One send as seen by its client. ``*_at_ms`` are wall clock, ``acked_at`` is the driver's monotonic milliseconds."""
 
     body: str
     status: str
@@ -42,7 +42,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """One message, as a consumer got it; ``body`` only if it is short, ``body_crc`` always."""
+    """One message as received by a consumer; ``body`` only if it is short, ``body_crc`` always."""
 
     topic: str
     body: str | None
@@ -102,7 +102,7 @@ class Driver:
         return [Sent(**item) for item in result]
 
     def recall(self, producer: str, topic: str, handle: str) -> str:
-        """Takes a timer message back; its unique key. Java 5.5.0 only."""
+        """Recalls a timer message and returns its unique key. Java 5.5.0 only."""
         return str(self.call("recall", producer=producer, topic=topic, handle=handle))
 
     def request(self, producer: str, topic: str, body: str, timeout_ms: int = 10_000) -> Received:
@@ -115,7 +115,7 @@ class Driver:
         return Sent(**self.call("reply", producer=producer, body=body, **properties))
 
     def start_consumer(self, name: str, group: str, topic: str, **options: object) -> None:
-        """Starts a push consumer, from the first offset, all tags; what it gets is read by `received` and `wait_for`."""
+        """Starts a push consumer from the first offset for all tags; `received` and `wait_for` return its messages."""
         self.call("push", name=name, group=group, topic=topic, **options)
 
     def shutdown(self, *names: str) -> None:
@@ -127,13 +127,13 @@ class Driver:
             return list(self._received[consumer])
 
     def wait_for(self, consumer: str, count: int, timeout_s: float = 30) -> list[Received]:
-        """Waits until a consumer has got that many messages in all."""
+        """Waits until a consumer has received that many messages in total."""
         got = self._received[consumer]
         self.wait_until(lambda: len(got) >= count, timeout_s, lambda: f"{consumer}: {len(got)} of {count} messages")
         return self.received(consumer)
 
     def wait_until(self, condition: Callable[[], T], timeout_s: float, what: Callable[[], str]) -> T:
-        """Waits until something is true of what was received."""
+        """Waits until the received messages meet a condition."""
         with self._changed:
             self._wait(condition, timeout_s, what)
             return condition()
@@ -150,22 +150,22 @@ class Driver:
     def pop_in_order(
         self, address: str, topic: str, group: str, attempt_id: str, count: int = 3, poll_ms: int = 0, **who: str
     ) -> list[Received]:
-        """Messages of queue 0, invisible for a minute. Java 5.5.0 only, as the two below."""
+        """Pops messages of queue 0 in order, invisible for a minute. Java 5.5.0 only, as the two below."""
         fields = {"count": count, "invisibleMs": 60_000, "pollMs": poll_ms, "attemptId": attempt_id, **who}
         return [Received(**item) for item in self.call("pop", address=address, topic=topic, group=group, **fields)]
 
     def acknowledge(self, address: str, group: str, message: Received, **who: str) -> str:
-        """What a message that was popped in order is acknowledged with: OK, or that there is no such message."""
+        """Acknowledges a message popped in order; returns OK, or that there is no such message."""
         fields = {"handle": message.properties["POP_CK"], **who}
         return str(self.call("acknowledge", address=address, topic=message.topic, group=group, **fields))
 
     def change_invisible(self, address: str, group: str, message: Received, invisible_ms: int, **who: str) -> str:
-        """A message that was popped in order is visible again so long from now."""
+        """Sets the invisible time, from now, of a message popped in order."""
         fields = {"handle": message.properties["POP_CK"], "invisibleMs": invisible_ms, **who}
         return str(self.call("changeInvisible", address=address, topic=message.topic, group=group, **fields))
 
     def close(self) -> None:
-        """Ends the driver, with whatever clients still run in it."""
+        """Ends the driver with all clients that still run in it."""
         assert self._process.stdin and self._process.stdout
         self._process.stdin.close()
         try:

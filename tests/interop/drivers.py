@@ -1,4 +1,4 @@
-"""The client libraries that are tested, and the drivers that run for them."""
+"""The tested client libraries, and their running drivers."""
 
 import itertools
 import os
@@ -30,7 +30,7 @@ def toolchain_missing(reason: str) -> NoReturn:
 
 @contextmanager
 def needed(client: str) -> Iterator[None]:
-    """Skips the test, or in CI fails it, where the toolchain of a client library is missing."""
+    """Skips the test, or fails it in CI, when the toolchain of a client library is missing."""
     try:
         yield
     except toolchain.ToolchainMissing as missing:
@@ -52,7 +52,7 @@ class Drivers:
         return self._running[key]
 
     def another(self, client: str, cluster: Cluster, **more_env: str) -> Driver:
-        """A process of its own, which its caller closes or kills."""
+        """Starts a separate process, which the caller must close or kill."""
         home = self._folder / f"{client}-{next(self._numbers)}"
         env = {**os.environ, "HOME": str(home), "ROCKETMQ_GO_LOG_LEVEL": "error", **more_env}
         if client == CPP:

@@ -1,10 +1,10 @@
-"""A broker on a small file system of its own that fills up, for real; needs root, to mount one.
+"""A broker on a small file system that really fills up; needs root, to mount it.
 
     python tests/interop/full_disk.py ext4|xfs|tmpfs [--size-mb 160] [--flush SYNC_FLUSH]
 
 The broker must refuse with the reason, the path and the used share, must not die (SIGBUS), must go on serving pulls, and
-must take messages again once there is room. After a kill it must open without a byte of room, or say what it has no room
-for; and it must have everything that was acknowledged, timed messages too.
+must take messages again once there is space. After a kill it must start without any free space, or say what needs space; and
+it must have all acknowledged messages, including timer messages.
 """
 
 import argparse
@@ -32,7 +32,7 @@ REFUSED_IN_A_ROW = 300
 
 @contextmanager
 def mounted(kind: str, size_mb: int, folder: Path) -> Iterator[Path]:
-    """A file system of `size_mb` under `folder`."""
+    """Mount a file system of `size_mb` under `folder`."""
     target, image = folder / "disk", folder / "image"
     target.mkdir()
     if kind == "tmpfs":
@@ -50,7 +50,7 @@ def mounted(kind: str, size_mb: int, folder: Path) -> Iterator[Path]:
 
 
 class Sender:
-    """Sends and remembers what was acknowledged: (queue, queue offset) -> CRC of the body; of timed messages the CRC."""
+    """Sends, and records the acknowledged messages: (queue, queue offset) -> CRC of the body; of timer messages the CRC."""
 
     def __init__(self) -> None:
         self.acknowledged: dict[tuple[int, int], int] = {}
@@ -90,7 +90,7 @@ class Sender:
 
 
 def ballast(disk: Path, leave_mb: int) -> Path:
-    """A file that takes all the room but so much."""
+    """Create a file that uses all space but the given amount."""
     path, stat = disk / "ballast", os.statvfs(disk)
     room = stat.f_bavail * stat.f_frsize - (leave_mb << 20)
     with path.open("wb") as file:
@@ -99,7 +99,7 @@ def ballast(disk: Path, leave_mb: int) -> Path:
 
 
 def take_the_rest(disk: Path) -> Path:
-    """A file that takes what room is left, to the last page."""
+    """Create a file that uses the remaining space, to the last page."""
     path = disk / "rest"
     with path.open("wb", buffering=0) as file, suppress(OSError):
         while True:
@@ -127,7 +127,7 @@ def fill(sender: Sender, connection: Connection) -> None:
 
 
 def restart_on_full(cluster: Cluster, sender: Sender, disk: Path, path: Path) -> None:
-    """Start the killed broker without a byte of room, then make room, by deleting `path` too."""
+    """Start the killed broker without any free space, then free some, also by deleting `path`."""
     rest = take_the_rest(disk)
     try:
         cluster.start_broker()

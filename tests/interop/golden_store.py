@@ -1,4 +1,4 @@
-"""The stores in `tests/golden` that Apache's own brokers wrote, for brokers to run on."""
+"""The stores in `tests/golden` written by Apache's brokers, unpacked for brokers to run on."""
 
 import gzip
 import json
@@ -13,7 +13,7 @@ _OF_THE_MACHINE = {"listenPort", "namesrvAddr", "storePathRootDir", "storePathCo
 
 
 def unpack(name: str, folder: Path) -> dict[str, object]:
-    """Unpacks a store into `folder`/store; the settings of its broker."""
+    """Unpacks a store into `folder`/store; returns the settings of its broker."""
     unpack_golden(name, folder)
     lines = (folder / "broker.conf").read_text().splitlines()
     pairs = [line.split("=", 1) for line in lines if "=" in line]
@@ -21,7 +21,7 @@ def unpack(name: str, folder: Path) -> dict[str, object]:
 
 
 def expected_records(name: str, store: Path) -> Records:
-    """What Apache's own classes find in the queues; to be read before a broker runs on the store."""
+    """Returns the records that Apache's own classes find in the queues; must run before a broker runs on the store."""
     log = {int(path.name): path.read_bytes() for path in (store / "commitlog").iterdir()}
     file_size = len(log[0])
     topics = document((store / "config" / "topics.json").read_bytes())["topicConfigTable"]
@@ -36,7 +36,7 @@ def expected_records(name: str, store: Path) -> Records:
 
 
 def expected_by_key(name: str) -> list[tuple[str, str, set[int]]]:
-    """(topic, key, physical offsets of the records that have it), by Apache's own index."""
+    """Returns (topic, key, physical offsets of the records with that key), by Apache's own index."""
     return [
         (row["topic"], row["key"], {int(msg_id[-16:], 16) for msg_id in row["keyReallyMatches"]})
         for row in _rows(name, "expected_index")

@@ -1,4 +1,4 @@
-"""Load on a broker that is killed in the midst of it, by hand on the wire: nothing of ours decides what was acknowledged."""
+"""Load on a broker that is killed under it. The wire protocol is hand-coded: acknowledgements do not depend on our code."""
 
 import asyncio
 import sys
@@ -21,20 +21,20 @@ SMALL_FILES: dict[str, object] = {
 
 
 class Ask(Protocol):
-    """Sends a request and waits for its answer. Raises ConnectionError or IncompleteReadError when there will be none."""
+    """Sends a request and waits for its answer. Raises ConnectionError or IncompleteReadError when the connection ends."""
 
     def __call__(self, code: int, fields: dict[str, object], body: bytes = b"") -> Awaitable[Answer]: ...
 
 
 class Load(ABC):
-    """Senders with one request in flight each, so that what each one sent has an order."""
+    """Senders with one request in flight each, so that the messages of each sender are ordered."""
 
     def __init__(self) -> None:
         self.anything_taken = asyncio.Event()
 
     @abstractmethod
     async def send(self, sender: int, ask: Ask) -> None:
-        """The next request of a sender; what was answered is to be remembered."""
+        """Sends the next request of a sender and records its answer."""
 
     async def run(self, address: str) -> None:
         """Sends until the connection breaks."""
@@ -61,7 +61,7 @@ class Load(ABC):
 
 
 async def load_until_killed(cluster: Cluster, load: Load, seconds: float) -> None:
-    """Loads it for so long, or until something was acknowledged, and kills it."""
+    """Loads the broker for some time, at least until a message is acknowledged, and kills it."""
     load.anything_taken.clear()
     sending = asyncio.create_task(load.run(cluster.broker_address))
     await asyncio.wait({sending}, timeout=seconds)  # the load is what is waited for; it breaks by the kill
@@ -72,7 +72,7 @@ async def load_until_killed(cluster: Cluster, load: Load, seconds: float) -> Non
 
 
 def kill_while_starting(cluster: Cluster, seconds: float) -> None:
-    """Starts the broker once more, and kills it so long after, however far it has come."""
+    """Starts the broker again and kills it after some time, at any stage of its start."""
     command = [sys.executable, "-m", "broker", "-n", cluster.namesrv_address, "-c", str(cluster.folder / "broker.conf")]
     process = ServerProcess(command, cluster.folder / "broker.log")
     time.sleep(seconds)  # any moment will do, so nothing is waited for

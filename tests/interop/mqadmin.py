@@ -1,4 +1,4 @@
-"""The real mqadmin, many commands in one JVM: starting it costs a second each time, a command some 100 ms."""
+"""The real mqadmin, with many commands in one JVM, because starting a JVM takes far longer than a command."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ class Mqadmin:
         )  # fmt: skip
 
     def run(self, namesrv_address: str, command: str, *arguments: str) -> str:
-        """What the command printed, stack traces included. One command at a time, whoever gives it."""
+        """Runs a command and returns its output, including stack traces. Commands of all threads run one at a time."""
         with self._lock:
             return self._run(namesrv_address, command, *arguments)
 

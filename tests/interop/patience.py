@@ -1,4 +1,4 @@
-"""Waiting for what another process does."""
+"""Waiting for another process."""
 
 import time
 from collections.abc import Callable

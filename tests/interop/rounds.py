@@ -1,4 +1,4 @@
-"""Who of a group owns which queue, told by who gets a message that was sent to it: the same for every client library."""
+"""Ownership of queues within a group, observed by which consumer gets a message of each queue; for any client library."""
 
 import time
 from collections import Counter
@@ -18,7 +18,7 @@ class Rounds:
         self.sent: list[str] = []
 
     def wait_for_shares(self, shares: dict[str, int]) -> None:
-        """Sends rounds until so many queues are with each consumer."""
+        """Sends rounds until each consumer owns the given number of queues."""
         deadline = time.monotonic() + SHARED_ANEW_S
         while Counter(owners := self._owners_of_a_round()) != shares:
             assert time.monotonic() < deadline, f"owners of the queues after {SHARED_ANEW_S} s: {owners}"

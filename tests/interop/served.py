@@ -1,6 +1,6 @@
-"""What a broker serves from a store, to be held against what another broker served, or what lies on the disk.
+"""Checks of the content that a broker serves from a store, against another broker's or the files on disk.
 
-The same records byte for byte under the same queue offsets, by key, by tag and by time; what came meanwhile stands behind.
+Records must be the same byte for byte at the same queue offsets, by key, by tag and by time; new ones follow behind them.
 """
 
 import bisect
@@ -25,13 +25,13 @@ _GOES_ON = re.compile(r"abort|checkpoint|lock|timerwheel|timerlog/\d+|config/tim
 
 
 def queues_on_disk(store: Path) -> list[Queue]:
-    """Every queue that has a file. (Asked for one that has none, Apache makes it.)"""
+    """Returns every queue that has a file. (Apache creates a queue that is asked for.)"""
     folders = {path.parent for path in (store / "consumequeue").glob("*/*/*")}
     return sorted((folder.parent.name, int(folder.name)) for folder in folders)
 
 
 def read_all(connection: Connection, queues: Iterable[Queue]) -> Records:
-    """Every record of the queues, from the first offset to the last. Topics without a configuration cannot be pulled."""
+    """Returns every record of the queues in order. Topics without a configuration cannot be pulled."""
     found, topics = {}, connection.topic_table()
     for topic, queue_id in queues:
         if topic not in topics:
@@ -44,7 +44,7 @@ def read_all(connection: Connection, queues: Iterable[Queue]) -> Records:
 
 
 def check_begins_with(served: Records, earlier: Records) -> None:
-    """What was there is there, byte for byte; what came since stands behind it."""
+    """Checks that the old records are unchanged, byte for byte, and that new ones follow behind them."""
     for queue, records in earlier.items():
         raw = [record.raw for record in served.get(queue, [])[: len(records)]]
         same = sum(1 for mine, theirs in zip(raw, records, strict=False) if mine == theirs.raw)
@@ -52,7 +52,7 @@ def check_begins_with(served: Records, earlier: Records) -> None:
 
 
 def check_by_key(connection: Connection, records: Records) -> int:
-    """Each of a sample of records is found by its first key and by its unique one. Returns the number of questions."""
+    """Checks that a sample of records is found by first key and by unique key. Returns the number of queries."""
     keyed = [record for queue in records.values() for record in queue if record.properties.get("KEYS")]
     asked = keyed[:: max(1, len(keyed) // _KEYS_ASKED)]
     for record in asked:
@@ -64,7 +64,7 @@ def check_by_key(connection: Connection, records: Records) -> int:
 
 
 def check_by_tag(connection: Connection, records: Records) -> int:
-    """A pull with one tag gives every record that has it, and none with another of the tags. Returns what came."""
+    """Checks that a pull by tag returns all records that have it and none with another tag. Returns their number."""
     count = 0
     for (topic, queue_id), queue in records.items():
         tags = sorted({record.properties.get("TAGS", "") for record in queue})
@@ -80,7 +80,7 @@ def check_by_tag(connection: Connection, records: Records) -> int:
 
 
 def _hash(tag: str) -> int:
-    """All that a queue knows of a tag: Java's hash of the string."""
+    """Returns Java's hash of a tag, which is all that a queue holds of it."""
     code = 0
     for char in tag:
         code = (31 * code + ord(char)) & 0xFFFFFFFF
@@ -88,7 +88,7 @@ def _hash(tag: str) -> int:
 
 
 def check_by_time(connection: Connection, records: Records, version: str, store: Path) -> int:
-    """Queue offsets by store time, by the rule of that version. Returns the number of questions."""
+    """Checks queue offsets by store time, by the rule of the version. Returns the number of queries."""
     count = 0
     for (topic, queue_id), queue in records.items():
         files = len([*(store / "consumequeue" / topic / str(queue_id)).iterdir()])
@@ -114,7 +114,7 @@ def check_by_time(connection: Connection, records: Records, version: str, store:
 
 
 def indexes_by_time(times: list[int], asked: int, bound: str) -> set[int]:
-    """The indexes that answer: 5.x has LOWER and UPPER, 4.9.4 ("") the nearest, and the last one when all are later."""
+    """Returns the valid answers as indexes: 5.x has LOWER and UPPER; 4.9.4 ("") the nearest, the last if all are later."""
     left, right = bisect.bisect_left(times, asked), bisect.bisect_right(times, asked)
     if bound == "LOWER":
         return {left}
@@ -130,11 +130,11 @@ def indexes_by_time(times: list[int], asked: int, bound: str) -> set[int]:
     return {left - 1} if before <= after else {left}
 
 
-# --- what else lies in a store --------------------------------------------------------------------------------------
+# --- other files of a store -----------------------------------------------------------------------------------------
 
 
 def files(store: Path) -> dict[str, bytes]:
-    """Every file but those of the log, the queues and the index, which grow and are cut."""
+    """Returns every file except those of the log, the queues and the index, which grow and are truncated."""
     kinds = ("commitlog", "consumequeue", "index")
     paths = [path for path in store.rglob("*") if path.is_file() and path.relative_to(store).parts[0] not in kinds]
     return {str(path.relative_to(store)): path.read_bytes() for path in paths}
@@ -146,7 +146,7 @@ def document(data: bytes) -> Any:
 
 
 def check_carried(before: dict[str, bytes], after: dict[str, bytes]) -> None:
-    """No file is gone; JSON documents have every key that they had; what is not JSON is untouched, but for what goes on."""
+    """Checks that no file is lost, JSON documents have all their keys, and other files (but those in use) are unchanged."""
     assert before.keys() - after.keys() <= _OF_A_RUN
     for name, data in before.items():
         if name.endswith(".json"):
@@ -157,7 +157,7 @@ def check_carried(before: dict[str, bytes], after: dict[str, bytes]) -> None:
 
 
 def _missing(before: Any, after: Any, path: str = "") -> Iterable[str]:
-    """Paths of the keys that one document has and another has not. A progress of 0 is as good as none."""
+    """Yields the paths of the keys that another document lacks. A missing progress equals 0."""
     if isinstance(before, dict):
         for key, value in before.items():
             if key not in after and value == 0 and path.startswith("/offsetTable"):
@@ -169,7 +169,7 @@ def _missing(before: Any, after: Any, path: str = "") -> Iterable[str]:
 
 
 def complaints(log: Path) -> dict[str, int]:
-    """The warnings and errors of Apache's log: level and text -> how often."""
+    """Counts the warnings and errors of Apache's log by level and text."""
     counts: dict[str, int] = defaultdict(int)
     for line in log.read_text(errors="replace").splitlines():
         found = re.match(r"[\d-]+ [\d:,]+ (WARN|ERROR) (.*)", line)

@@ -1,8 +1,8 @@
-"""A name server and a broker as two processes of their own: PocketMQ's, or Apache's to show that a test asks for what the
-real one does, and to exchange stores with it.
+"""A name server and a broker as separate processes: PocketMQ's, or Apache's to verify a test's expectations and to exchange
+stores with it.
 
-PocketMQ takes its ports from the kernel. Apache's broker opens three that hang together (listenPort, -2, +1) and cannot say
-which it got, so there a free triple is looked for.
+PocketMQ gets its ports from the kernel. Apache's broker opens three related ports (listenPort, -2, +1) and cannot report
+them, so that a free triple must be found for it.
 """
 
 import json
@@ -43,7 +43,7 @@ JAVA_OPTIONS = (
 
 
 class ServerProcess:
-    """One running server; its output goes to a file that also tells when it is ready."""
+    """One running server; its output goes to a file, in which its ready line is awaited."""
 
     def __init__(
         self, command: list[str], log: Path, env: dict[str, str] | None = None, ready: str = "boot success"
@@ -61,7 +61,7 @@ class ServerProcess:
         return self._process.pid
 
     def wait_ready(self) -> str:
-        """The line that says so, as soon as it is there."""
+        """Waits for the ready line and returns it."""
         deadline = time.monotonic() + READY_TIMEOUT_S
         while time.monotonic() < deadline:
             text = self.log.read_text(errors="replace")
@@ -75,7 +75,7 @@ class ServerProcess:
         raise TimeoutError(f"{self.log.stem} printed no {self._ready!r} in {READY_TIMEOUT_S} s:\n{text[-4000:]}")
 
     def stop(self) -> None:
-        """SIGTERM, as `kill` and containers send it, and the wait for a clean end."""
+        """Sends SIGTERM, as `kill` and containers do, and waits for a clean end."""
         if self._process.poll() is None:
             self._process.terminate()
             try:
@@ -91,7 +91,7 @@ class ServerProcess:
 
 
 class Flavour(Protocol):
-    """How one implementation is started."""
+    """Start commands of one implementation."""
 
     name: str
 
@@ -165,7 +165,7 @@ class Apache:
 
 
 def start_proxy(folder: Path, namesrv_address: str) -> tuple[ServerProcess, str]:
-    """Apache's proxy 5.5.0, which speaks gRPC to clients and remoting to the brokers of a name server; its address."""
+    """Starts Apache's proxy 5.5.0 (gRPC to clients, remoting to the brokers of a name server); returns its address."""
     port = _free_port(beside=(1,))
     config = {"rocketMQClusterName": CLUSTER_NAME, "namesrvAddr": namesrv_address, "proxyMode": "CLUSTER",
               "grpcServerPort": port, "remotingListenPort": port + 1, "transactionHeartbeatPeriodSecond": 2}  # fmt: skip
@@ -233,7 +233,7 @@ class Cluster:
             self.broker.kill()
 
     def close(self) -> None:
-        """Ends both at once: their store is thrown away."""
+        """Ends both servers at once; their store is discarded."""
         self.kill_broker()
         self.namesrv.kill()
 
@@ -263,9 +263,9 @@ def write_logback(home: Path, name: str, version: str = "4.9.4") -> None:
 
 
 def _free_port(beside: tuple[int, ...]) -> int:
-    """A port that is free, as are those at the given distances from it, and that nobody else here was given.
+    """Returns an unused port whose neighbours at the given distances are free, too; each port is returned only once.
 
-    Below those that the kernel hands out: between this and the bind of a Java that starts it may be some seconds.
+    It is below the kernel's ephemeral range, because a starting JVM binds it only some seconds later.
     """
     for _ in range(1000):
         port = random.randrange(*_PORTS)
@@ -278,7 +278,7 @@ def _free_port(beside: tuple[int, ...]) -> int:
 
 
 def _is_free(port: int) -> bool:
-    """Whether Java could listen there: on every address, and over what is left of closed connections."""
+    """Whether Java could listen on the port: on every address, and despite remains of closed connections."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -60,7 +60,7 @@ def guest(request: pytest.FixtureRequest, guarded: Cluster, drivers: Drivers) ->
 
 
 class Admin:
-    """mqadmin, with the credentials that its conf/tools.yml says."""
+    """mqadmin with the credentials of its conf/tools.yml."""
 
     def __init__(self, mqadmin: Mqadmin, cluster: Cluster) -> None:
         self._mqadmin, self._cluster = mqadmin, cluster
@@ -80,7 +80,7 @@ def admin(guarded: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def refusal(client: Driver, name: str, topic: str, **options: object) -> str:
-    """What a producer hears, started with `options`."""
+    """Returns the error that a producer with `options` gets."""
     client.start_producer(name, **options)
     try:
         client.send(name, topic, ["no"], queueId=0)  # to one queue: not tried again
@@ -109,7 +109,7 @@ def test_only_permitted_producers_can_send(guest: Driver, named: Callable[[str],
 
 @pytest.mark.parametrize("guest", (*CLIENTS, CPP), indirect=True)
 def test_only_permitted_consumers_can_consume(guest: Driver, guarded: Cluster, named: Callable[[str], str]) -> None:
-    """With a retry in between; who is refused gets nothing, while another one gets all."""
+    """With a retry in between; the refused consumer gets nothing, while another one gets all."""
     tag = named("t")
     with Connection(guarded.broker_address, signed_as=ADMIN) as connection:
         connection.create_topic(f"%RETRY%{named('g')}", 1)  # whoever does not find it at once looks again after 20 s
@@ -207,7 +207,7 @@ def test_mqadmin_needs_admin_permission(admin: Admin) -> None:
 
 
 def test_message_by_id_needs_permission_for_its_topic(admin: Admin, guarded: Cluster, flavour: Flavour) -> None:
-    """4.9.4 shows it to whoever can sign."""
+    """4.9.4 shows it to every account with a valid signature."""
     user = (USER["accessKey"], USER["secretKey"])
     with Connection(guarded.broker_address, signed_as=ADMIN) as connection:
         ids = {topic: connection.send(topic, 0, b"by id").ext["msgId"] for topic in (READ, WRITTEN)}

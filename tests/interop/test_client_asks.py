@@ -1,6 +1,6 @@
-"""What mqadmin asks of live consumers by way of the broker: what they are doing, to consume one message now, to begin anew.
+"""Requests of mqadmin relayed to live consumers: running info, consuming one message directly, and offset resets.
 
-A client takes 10 s to begin anew, so all do it side by side.
+A client takes 10 s for a reset, so all clients do it in parallel.
 """
 
 import json
@@ -27,7 +27,7 @@ PATIENCE_S = 60
 
 
 class Asked:
-    """A consumer of one client library that has consumed some messages; the fields tell how it answered."""
+    """A consumer of one client library that has consumed some messages; the fields hold its answers."""
 
     consumer = "asked"
 
@@ -60,7 +60,7 @@ class Asked:
         return self
 
     def run_reset(self) -> "Asked":
-        """Only the last of it."""
+        """Runs only the reset."""
         client = self._drivers.get(self.client_name, self._cluster)
         with Connection(self._cluster.broker_address) as connection:
             connection.create_topic(self.topic, QUEUES)
@@ -111,7 +111,7 @@ def runs(cluster: Cluster, drivers: Drivers, mqadmin: Mqadmin) -> Iterator[dict[
 def told(
     flavour: Flavour, drivers: Drivers, mqadmin: Mqadmin, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, "Future[Asked]"]]:
-    """With a broker that sets no consumer offsets: it tells consumers to, in the form that each of them reads."""
+    """With useServerSideResetOffset=false: the broker sends the offsets to the consumers, in a form that each can read."""
     cluster = Cluster(tmp_path_factory.mktemp("told"), flavour, useServerSideResetOffset="false")
     try:
         cluster.start_broker()

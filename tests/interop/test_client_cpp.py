@@ -1,6 +1,6 @@
-"""The C++ client where tests of the others do not fit it; `with_cpp` is on those that do.
+"""Tests of the C++ client where the shared ones (marked `with_cpp`) do not fit.
 
-A new group of it begins at the end of a broadcast topic, and its C interface cannot set that. Its batches have no ids.
+Its new groups start at the end of a broadcast topic, which its C interface cannot change. Its batches have no ids.
 """
 
 import time

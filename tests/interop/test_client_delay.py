@@ -1,4 +1,4 @@
-"""Delay levels through the real clients: never early, and the message that was sent."""
+"""Delay levels through the real clients: never early, and with the message unchanged."""
 
 from collections.abc import Callable
 

@@ -1,7 +1,7 @@
-"""Where a group begins that is new to a topic: behind the last message, or at a time. (The other tests begin at the first.)
+"""Start offset of a new group: after the last message, or at a time. (The other tests start at the first message.)
 
-It is asked only where it is not plain: a queue that still has its first message is read from there, whatever the group wants
-(4.9.4's `queryConsumerOffset`). So the log's first files, with the queues' first messages, are deleted before.
+A queue that still has its first message is read from there regardless of consumeFromWhere (4.9.4's `queryConsumerOffset`).
+Therefore the first log files, with the first messages of the queues, are deleted before the test.
 """
 
 import time
@@ -27,7 +27,7 @@ def topic_of(client_name: str) -> str:
 
 @pytest.fixture(scope="session")  # the tests of one client come together: a module's would be made three times
 def aged(flavour: Flavour, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, int]]:
-    """A broker whose queues lost their first message, and a time, in epoch ms, between the two that they have."""
+    """A broker whose queues lost their first message, and a time (epoch ms) between the two messages left."""
     keep_nothing = {"mappedFileSizeCommitLog": FILE_SIZE, "fileReservedTime": 0, "cleanResourceInterval": 200}
     cluster = Cluster(tmp_path_factory.mktemp("aged"), flavour, **keep_nothing)
     try:

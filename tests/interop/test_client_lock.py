@@ -1,7 +1,7 @@
-"""A consumer that reads in order dies: its queues go to another of its group once its locks have lived their time.
+"""An orderly consumer is killed: its queues go to another consumer of the group once its locks have expired.
 
-With `--server=apache` the broker is 4.9.4's. Times are short: by default a lock lives 60 s, and clients ask every 20 s. The
-consumer that dies is in the midst of its queues, suspended at a message that fails.
+With `--server=apache` the broker is 4.9.4's. Times are short here: by default a lock lives 60 s, and clients renew it every
+20 s. The killed consumer is in the middle of its queues, suspended at a message that fails.
 """
 
 import time
@@ -32,7 +32,7 @@ PATIENCE_S = 60
 
 
 class Inheritance:
-    """What the two consumers of a group got; the first one was killed in the midst of it."""
+    """The messages that two consumers of a group got; the first one was killed in between."""
 
     def __init__(self, client_name: str, cluster: Cluster, drivers: Drivers) -> None:
         self.topic, self.group = f"Lock-{client_name}", f"Lock-{client_name}-g"
@@ -64,7 +64,7 @@ class Inheritance:
 
     @staticmethod
     def _wait_for(client: Driver, number: int) -> None:
-        """Until the consumer was given this message of each queue."""
+        """Waits until the consumer has received this message of each queue."""
         wanted = {f"{queue_id}:{number}" for queue_id in range(QUEUES)}
         wait(lambda: wanted <= {one.body or "" for one in client.received("c")}, f"messages {wanted}", PATIENCE_S)
 
@@ -79,7 +79,7 @@ class Inheritance:
 def runs(
     flavour: Flavour, drivers: Drivers, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, "Future[Inheritance]"]]:
-    """Side by side: most of it they wait."""
+    """All runs in parallel, as they mostly wait."""
     life: dict[str, object] = {"rocketmq.broker.rebalance.lockMaxLiveTime": int(LOCK_LIVE_S * 1000)}
     cluster = Cluster(tmp_path_factory.mktemp("locks"), flavour, **life)
     try:
