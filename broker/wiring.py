@@ -197,7 +197,7 @@ class _Parts:
             filters=filters,
             clients=clients,
             locks=RebalanceLock(clock, config.rebalance_lock_max_live_time, config.max_locked_queues),
-            holds=PullRequestHoldService(timers, store.any_matches, HoldLimits(*config.hold_limits)),
+            holds=PullRequestHoldService(timers, store.reader.any_matches, HoldLimits(*config.hold_limits)),
             putter=putter,
             schedule=schedule,
             timer_messages=timer_messages,

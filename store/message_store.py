@@ -71,17 +71,6 @@ class MessageStore:
         self._known = CleanStop()
         self._on_flushed: OnFlushed = lambda flushed_offset, error: None
         self.reader = QueueReader(config, self.queues, self.commit_log, self.delay_levels.tags_code)
-        self.put_message = self.commit_log.put
-        """Append one message. A refusal is a status and a reason, never an exception."""
-        self.put_messages = self.commit_log.put_batch
-        """Append a batch of one topic and queue as consecutive records: all, or none of them."""
-        self.put_alike = self.commit_log.put_alike
-        """Append one message with each of several bodies: all, or none."""
-        self.write = self.commit_log.write
-        """Have what was put survive a kill: before something else is written that tells of it. `dispatch` does so, too."""
-        self.get_message = self.reader.get_message
-        self.is_in_memory = self.reader.is_in_memory
-        self.any_matches = self.reader.any_matches
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -386,7 +375,7 @@ class MessageStore:
 
     def clean(self, manual: bool = False) -> int:
         """Remove what is expired and see whether the disk is full; to be called every `cleanResourceInterval`."""
-        self.write()
+        self.commit_log.write()
         return self._retention.clean(manual)
 
     def ask_before_removing(self, may_remove: Callable[[int], bool]) -> None:
@@ -398,7 +387,7 @@ class MessageStore:
 
         The schedule topic's stay, and those of light queues, which are in no topic table.
         """
-        self.write()
+        self.commit_log.write()
         log = self.commit_log
         topics = {topic for topic, _ in self.queues.queues} | {request.topic for request in log.undispatched}
         kept = keep | {SCHEDULE_TOPIC} | {topic for topic in topics if topic.startswith(LMQ_PREFIX)}
@@ -418,7 +407,7 @@ class MessageStore:
 
     def drop_topic(self, topic: str) -> None:
         """Delete the queues of one topic, which is marked as dropped. Raises OSError."""
-        self.write()
+        self.commit_log.write()
         self._drop({topic})
 
     def _drop(self, topics: Set[str]) -> list[str]:

@@ -253,7 +253,7 @@ class ScheduleMessageService(ConfigManager):
 
     def _note_delivered(self) -> None:
         self._turn.arm()
-        self._store.write()
+        self._store.commit_log.write()
         self._mark.write(self._next_offsets(), self._delivered_end)
 
     def _deliver(self, level: int, physical_offset: int) -> bool:
@@ -267,7 +267,7 @@ class ScheduleMessageService(ConfigManager):
             log.error("delay level %d: the message at %d is lost: %s", level, physical_offset, error)
             return True
         try:
-            result = self._store.put_message(message)
+            result = self._store.commit_log.put(message)
         except OSError as error:
             result = PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=str(error))
         if result.status is not _PUT_OK:

@@ -43,7 +43,7 @@ def _is_on_disk(services: Services, topic: str, queue_id: int) -> bool:
     unit = None if queue is None else queue.unit_at(0)
     if unit is None:
         return False
-    return not services.store.is_in_memory(unit[0])
+    return not services.store.reader.is_in_memory(unit[0])
 
 
 def update_consumer_offset(services: Services, request: Request[UpdateConsumerOffsetRequestHeader]) -> Response:

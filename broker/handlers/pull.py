@@ -85,7 +85,7 @@ def _read(services: Services, header: PullMessageRequestHeader, matches: Wanted)
         consumer_offset = services.offsets.take_reset(header.consumer_group, topic, queue_id)
         if consumer_offset is not None and consumer_offset != queue_offset:
             return _moved_by_reset(services, header, consumer_offset)
-    result = services.store.get_message(topic, queue_id, queue_offset, header.max_msg_nums, matches)
+    result = services.store.reader.get_message(topic, queue_id, queue_offset, header.max_msg_nums, matches)
     status = result.status
     services.offsets.pulled(header.consumer_group, topic, queue_id, result.next_begin_offset)
     answer = PullMessageResponseHeader(_MASTER_ID, result.next_begin_offset, result.min_offset, result.max_offset)

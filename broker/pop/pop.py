@@ -211,7 +211,9 @@ class PopMessageService:
         else:
             queue = store.queue(topic, queue_id)
             unit = queue.unit_at(0) if queue is not None and not min_offset else None
-            is_young = unit is not None and self._config.init_pop_offset_by_check_msg_in_mem and store.is_in_memory(unit[0])
+            is_young = (
+                unit is not None and self._config.init_pop_offset_by_check_msg_in_mem and store.reader.is_in_memory(unit[0])
+            )
             queue_offset = 0 if is_young else max(store.max_offset(topic, queue_id) - 1, 0)
         if is_kept:
             self._offsets.commit(group, topic, queue_id, queue_offset)
@@ -275,11 +277,13 @@ class PopMessageService:
         self._stats.get(group, topic, queue_id, result.count, result.size)
 
     def _read(self, topic: str, queue_id: int, queue_offset: int, room: int, matches: Wanted) -> GetResult:
-        result = self._store.get_message(topic, queue_id, queue_offset, min(room, MESSAGES_MAX), matches)
+        result = self._store.reader.get_message(topic, queue_id, queue_offset, min(room, MESSAGES_MAX), matches)
         for _ in range(_READS_MAX):
             if result.status is GetStatus.FOUND or not result.next_begin_offset < result.max_offset:
                 break
-            result = self._store.get_message(topic, queue_id, result.next_begin_offset, min(room, MESSAGES_MAX), matches)
+            result = self._store.reader.get_message(
+                topic, queue_id, result.next_begin_offset, min(room, MESSAGES_MAX), matches
+            )
         return result
 
     def _as_original(

@@ -102,7 +102,6 @@ class MessagePutter:
         self._times = times
         self._config = config
         self._store = store
-        self._put_message = store.put_message
         self._end_offset = 0
         self._requested_offset = 0
         self.put_failed: Event[[]] = Event()
@@ -120,7 +119,7 @@ class MessagePutter:
 
     def put_at_once(self, message: Message) -> PutResult:
         """Store one message as it is. Raises RemotingError when the store refuses it."""
-        result = self._put_message(message)
+        result = self._store.commit_log.put(message)
         if result.status is not _PUT_OK:
             raise self._refusal(result)
         self._end_offset = result.end_offset
@@ -128,7 +127,7 @@ class MessagePutter:
 
     def put_batch(self, messages: Sequence[Message]) -> PutResult:
         """Store messages of one topic and queue, all or none. Raises RemotingError if the store refuses them."""
-        result = self._store.put_messages(messages)
+        result = self._store.commit_log.put_batch(messages)
         if result.status is not _PUT_OK:
             raise self._refusal(result)
         self._end_offset = result.end_offset
@@ -136,7 +135,7 @@ class MessagePutter:
 
     def put_alike(self, message: Message, bodies: Sequence[bytes]) -> None:
         """Store a message with each of the bodies, all or none. Raises RemotingError when the store refuses them."""
-        result = self._store.put_alike(message, bodies)
+        result = self._store.commit_log.put_alike(message, bodies)
         if result.status is not _PUT_OK:
             raise self._refusal(result)
         self._end_offset = result.end_offset

@@ -109,7 +109,7 @@ class CopyForward:
             log.error("the timer message at %d is lost: %s", physical_offset, error)
             return True
         self._expect(timer.out_ms)
-        result = self._store.put_message(message)
+        result = self._store.commit_log.put(message)
         if result.status is PutStatus.PUT_OK:
             self.refusal = None
             self._copies_end = result.end_offset

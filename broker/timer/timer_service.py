@@ -308,7 +308,7 @@ class TimerMessageService:
             log.error("the timer message at %d is lost: %s", physical_offset, error)
             return
         try:
-            result = self._store.put_message(message)
+            result = self._store.commit_log.put(message)
         except OSError as error:
             result = PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=str(error))
         if result.status is _PUT_OK:
@@ -370,7 +370,7 @@ class TimerMessageService:
         for oldest_ms in (self._near.oldest_slot_ms, loader.unrolled_ms):
             if oldest_ms is not None:
                 read_time_ms = min(read_time_ms, oldest_ms)
-        self._store.write()
+        self._store.commit_log.write()
         self._timer_store.mark(read_time_ms, self._entry.queue_offset, before)
 
     def persist_in(self, executor: Executor) -> None:

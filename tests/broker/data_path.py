@@ -158,7 +158,7 @@ class DataPath:
 
     def stored(self, topic: str = TOPIC, queue_id: int = 0, queue_offset: int = 0) -> list[Record]:
         """Return the records of a queue."""
-        result = self.store.get_message(topic, queue_id, queue_offset, 32)
+        result = self.store.reader.get_message(topic, queue_id, queue_offset, 32)
         return records(b"".join(map(bytes, result.views)))
 
 

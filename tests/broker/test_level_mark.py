@@ -61,8 +61,8 @@ class Life:
         self.store, self.turn, self.service = self.services.store, self.services.turn, self.services.schedule
         self.delivered: list[str] = []
         self.stop_after = -1
-        self._put = self.store.put_message
-        self.store.put_message = self._watched_put  # type: ignore[method-assign]
+        self._put = self.store.commit_log.put
+        self.store.commit_log.put = self._watched_put  # type: ignore[method-assign]
         wiring.recover(self.services)
         wiring.start(self.services)
 
@@ -235,7 +235,7 @@ async def test_broker_killed_every_second_repeats_no_level_message(tmp_path: Pat
     async with running_broker(disk=FileDisk(), store=store) as broker:
         for number in range(600):
             message = delayed(f"m{number}", 1 + number % 6)
-            assert broker.services.store.put_message(message).status is PutStatus.PUT_OK
+            assert broker.services.store.commit_log.put(message).status is PutStatus.PUT_OK
         broker.services.turn.run()
     config = tmp_path / "broker.conf"
     config.write_text(

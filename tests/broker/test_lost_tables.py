@@ -28,7 +28,7 @@ def put(broker: Broker, topic: str, queue_id: int, body: bytes = b"x", **propert
     message = Message(
         topic, queue_id, body, HOST, HOST, properties=properties, properties_bytes=encode_properties(properties).encode()
     )
-    assert broker.services.store.put_message(message).status is PutStatus.PUT_OK
+    assert broker.services.store.commit_log.put(message).status is PutStatus.PUT_OK
     broker.services.turn.run()
 
 
@@ -259,7 +259,7 @@ async def test_topic_with_batch_queues_is_kept_and_its_sends_refused(caplog: pyt
     async with running_broker(disk=disk) as broker:
         store = broker.services.store
         for topic in ("B", "Named"):
-            result = store.put_message(Message(topic, 0, b"x", HOST, HOST))
+            result = store.commit_log.put(Message(topic, 0, b"x", HOST, HOST))
             assert result.status is PutStatus.MESSAGE_ILLEGAL and f"topic {topic} has queue.type=BatchCQ" in result.reason
             assert f"topic {topic} has queue.type=BatchCQ" in told(caplog)
         store.drop_topics({"Other"})

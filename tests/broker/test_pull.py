@@ -150,5 +150,5 @@ async def test_corrected_offset_stores_an_offset_moved_event(path):
 
 async def test_corrected_offset_is_answered_when_the_event_cannot_be_stored(path, monkeypatch):
     refused = PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
-    monkeypatch.setattr(path.services.putter, "_put_message", lambda message: refused)
+    monkeypatch.setattr(path.store.commit_log, "put", lambda message: refused)
     assert ext(path.pull(9999)) == (0, 5, 0, 5)

@@ -59,7 +59,7 @@ async def send_reply(
 
 
 def stored(broker: Broker, topic: str = REPLY_TOPIC) -> list[Record]:
-    return records(b"".join(map(bytes, broker.services.store.get_message(topic, 0, 0, 32).views)))
+    return records(b"".join(map(bytes, broker.services.store.reader.get_message(topic, 0, 0, 32).views)))
 
 
 @pytest.mark.parametrize("code", [RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2])

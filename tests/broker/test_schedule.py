@@ -51,7 +51,7 @@ class Scheduled:
             properties=properties,
             properties_bytes=encode_properties(properties).encode(),
         )
-        assert self.store.put_message(message).status is PutStatus.PUT_OK
+        assert self.store.commit_log.put(message).status is PutStatus.PUT_OK
         self.turn.run()
 
     async def advance(self, ms: int) -> None:
@@ -234,7 +234,7 @@ async def test_delivery_is_retried_after_a_store_refusal(monkeypatch: pytest.Mon
     s = Scheduled()
     s.delay("a", 1)
     s.delay("b", 1)
-    real_put, failures = s.store.put_message, [OSError("no space"), PutStatus.SERVICE_NOT_AVAILABLE]
+    real_put, failures = s.store.commit_log.put, [OSError("no space"), PutStatus.SERVICE_NOT_AVAILABLE]
 
     def put(message: Message) -> PutResult:
         if failures:
@@ -244,7 +244,7 @@ async def test_delivery_is_retried_after_a_store_refusal(monkeypatch: pytest.Mon
             return PutResult(failure, reason="disk full")
         return real_put(message)
 
-    monkeypatch.setattr(s.store, "put_message", put)
+    monkeypatch.setattr(s.store.commit_log, "put", put)
     monkeypatch.setattr("pocketmq.broker.delay.schedule.RETRY_AFTER_S", 0.001)
     await s.advance(1_000)
     await until(lambda: len(s.bodies()) == 2)
@@ -265,7 +265,7 @@ async def test_undeliverable_message_does_not_stop_the_next(properties: dict[str
     real = {"DELAY": "1", "REAL_TOPIC": "T", "REAL_QID": "2", **properties}
     bad = Message(SCHEDULE_TOPIC, 0, b"bad", HOST, HOST, properties=real)
     bad.properties_bytes = "\x02".join(f"{name}\x01{value}" for name, value in real.items()).encode()[:32_000]
-    assert s.store.put_message(bad).status is PutStatus.PUT_OK
+    assert s.store.commit_log.put(bad).status is PutStatus.PUT_OK
     s.delay("good", 1)
     await s.advance(1_000)
     assert s.bodies() == ["good"]
@@ -328,7 +328,7 @@ async def test_copy_has_no_stale_or_odd_properties(tail: bytes) -> None:
     s = Scheduled()
     properties = {"DELAY": "1", "REAL_TOPIC": "T", "REAL_QID": "2"}
     odd = encode_properties(properties).encode() + tail
-    s.store.put_message(Message(SCHEDULE_TOPIC, 0, b"x", HOST, HOST, properties=properties, properties_bytes=odd))
+    s.store.commit_log.put(Message(SCHEDULE_TOPIC, 0, b"x", HOST, HOST, properties=properties, properties_bytes=odd))
     s.turn.run()
     await s.advance(1000)
     await until(lambda: s.bodies() == ["x"])
@@ -349,14 +349,14 @@ async def test_delay_follows_the_monotonic_clock(step: int) -> None:
 
 async def test_message_that_cannot_be_put_is_retried_without_stopping_its_level() -> None:
     s = Scheduled()
-    put, fails = s.store.put_message, True
+    put, fails = s.store.commit_log.put, True
 
     def put_unless_bad(message: Message) -> PutResult:
         if message.topic == "bad" and fails:
             return PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED, reason="no room for it")
         return put(message)
 
-    s.store.put_message = put_unless_bad  # type: ignore[method-assign]
+    s.store.commit_log.put = put_unless_bad  # type: ignore[method-assign]
     s.delay("a", 1)
     s.delay("b", 1, topic="bad")
     s.delay("c", 1)

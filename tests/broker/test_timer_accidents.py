@@ -56,7 +56,7 @@ class Life:
         self.timed = Timed(walk.disk, walk.clock, self.loop, self.watch, **walk.settings)
 
     def watch(self, timed: Timed) -> None:
-        put, mark = timed.store.put_message, timed.timer_store.mark
+        put, mark = timed.store.commit_log.put, timed.timer_store.mark
 
         def watched_put(message: Any) -> Any:
             result = put(message)
@@ -73,7 +73,7 @@ class Life:
             mark(*args)
             self.marked = len(self.delivered)
 
-        timed.store.put_message = watched_put  # type: ignore[method-assign]
+        timed.store.commit_log.put = watched_put  # type: ignore[method-assign]
         timed.timer_store.mark = watched_mark  # type: ignore[method-assign]
 
     def settle(self) -> None:

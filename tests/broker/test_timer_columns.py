@@ -27,7 +27,7 @@ class Columns(Timed):
         raw = properties.encode()
         self.singly: list[int] = []
         v6 = HOST if len(raw) % 3 else bytes(16) + HOST[4:]
-        return self.store.put_message(Message(TIMER_TOPIC, 0, raw[:40], v6, HOST, properties_bytes=raw))
+        return self.store.commit_log.put(Message(TIMER_TOPIC, 0, raw[:40], v6, HOST, properties_bytes=raw))
 
     def single(self, physical_offset: int) -> TimerRecord | None:
         self.singly.append(physical_offset)
@@ -38,7 +38,7 @@ class Columns(Timed):
             return None
 
     def many(self, places: list[tuple[int, int]]) -> TimerColumns:
-        self.store.write()
+        self.store.commit_log.write()
         offsets, sizes = np.array(places, np.int64).T
         return read_columns(self.store.commit_log.mapped_files, offsets, sizes, self.single)
 

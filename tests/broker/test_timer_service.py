@@ -301,7 +301,7 @@ async def test_without_space_for_copies_the_file_is_kept_and_sends_refused() -> 
 
 async def test_delivery_that_cannot_be_put_is_retried_without_stopping_others() -> None:
     t = Timed()
-    put, refused = t.store.put_message, []
+    put, refused = t.store.commit_log.put, []
 
     def put_unless_large(message: Message) -> PutResult:
         if message.topic == "T" and len(message.body) > 10 and len(refused) < 5:
@@ -309,7 +309,7 @@ async def test_delivery_that_cannot_be_put_is_retried_without_stopping_others() 
             return PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED, reason="no room for so much")
         return put(message)
 
-    t.store.put_message = put_unless_large  # type: ignore[method-assign]
+    t.store.commit_log.put = put_unless_large  # type: ignore[method-assign]
     for number in range(6):
         t.put("large" * (3 - number % 2 * 3) + f"{number}", TIMER_DELAY_MS=10 + number)
     await t.advance(20)

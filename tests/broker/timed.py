@@ -59,7 +59,7 @@ class Timed:
     def put(self, body: str, *, turn: bool = True, **properties: Any) -> PutResult:
         message = self.message(body, **properties)
         self.times.put_aside(message)
-        result = self.store.put_message(message)
+        result = self.store.commit_log.put(message)
         assert result.status is PutStatus.PUT_OK, result.reason
         if turn:
             self.turn.run()
@@ -67,7 +67,7 @@ class Timed:
 
     def cancel(self, body: str, out_ms: int) -> None:
         message = self.times.cancelling("T", f"id-{body}", f"id-{body}", out_ms, "pg", HOST, HOST)
-        assert self.store.put_message(message).status is PutStatus.PUT_OK
+        assert self.store.commit_log.put(message).status is PutStatus.PUT_OK
         self.turn.run()
 
     async def settle(self) -> None:

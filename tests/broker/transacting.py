@@ -122,8 +122,8 @@ class Transacting(DataPath):
 
             return one_less
 
-        self.services.putter._put_message = counted(self.store.put_message)
-        self.store.put_alike = counted(self.store.put_alike)
+        self.store.commit_log.put = counted(self.store.commit_log.put)  # type: ignore[method-assign]
+        self.store.commit_log.put_alike = counted(self.store.commit_log.put_alike)
 
     def bodies(self, topic: str = TOPIC, queue_id: int = 0) -> list[str]:
         return [record.body.decode() for record in self.stored(topic, queue_id)]

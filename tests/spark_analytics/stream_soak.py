@@ -70,7 +70,7 @@ def write(folder: str, file_size: int, per_second: int) -> None:
                 body = b"%d" % number * (1 + number % 29)
                 stored = encode_properties(properties).encode()
                 topic = TOPICS[number % len(TOPICS)]
-                store.put_message(
+                store.commit_log.put(
                     Message(topic, number % 3, body, HOST, HOST, properties=properties, properties_bytes=stored)
                 )
                 number, done = number + 1, done + 1

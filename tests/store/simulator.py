@@ -270,7 +270,7 @@ class Walk:
         rng = self.rng
         topic, queue_id = rng.choice(TOPICS), rng.randrange(3)
         batch = [self.message(topic, queue_id) for _ in range(rng.choice((1, 1, 1, 1, 3)) if may_be_too_large else 1)]
-        result = self.store.put_message(batch[0]) if len(batch) == 1 else self.store.put_messages(batch)
+        result = self.store.commit_log.put(batch[0]) if len(batch) == 1 else self.store.commit_log.put_batch(batch)
         if result.status is PutStatus.MESSAGE_ILLEGAL and may_be_too_large:
             assert "mappedFileSizeCommitLog" in result.reason
             return 0
@@ -289,7 +289,7 @@ class Walk:
 
     def dispatch(self) -> None:
         """The end of a turn: from here on all that was put survives a kill."""
-        self.store.write()
+        self.store.commit_log.write()
         self.note_written()
         assert not self.unwritten, f"put at {self.unwritten[0][2]}, but not there"
         self.store.dispatch()

@@ -64,7 +64,7 @@ def records(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[Re
     found: list[Record] = []
     queue_offset = max(store.min_offset(topic, queue_id), 0)
     while queue_offset < store.max_offset(topic, queue_id):
-        result = store.get_message(topic, queue_id, queue_offset, 32)
+        result = store.reader.get_message(topic, queue_id, queue_offset, 32)
         for view in result.views:
             position = 0
             while position < len(view):

@@ -28,7 +28,7 @@ def run_both(store: MessageStore) -> None:
 
 def test_the_checkpoint_follows_log_queues_and_the_unfinished_index_file() -> None:
     disk, clock, store = opened()
-    put_at_ms = store.put_message(message(KEYS="k")).store_timestamp_ms
+    put_at_ms = store.commit_log.put(message(KEYS="k")).store_timestamp_ms
     store.dispatch()
     clock.step(61)
     run_both(store)
@@ -40,10 +40,10 @@ def test_the_checkpoint_follows_log_queues_and_the_unfinished_index_file() -> No
 
 def test_it_does_not_vouch_for_what_is_in_no_queue_yet() -> None:
     disk, clock, store = opened()
-    put_at_ms = store.put_message(message()).store_timestamp_ms
+    put_at_ms = store.commit_log.put(message()).store_timestamp_ms
     store.dispatch()
     clock.step(5)
-    store.put_message(message())
+    store.commit_log.put(message())
     clock.step(61)
     run_both(store)
     assert times(disk)[1:] == [put_at_ms] * 2
@@ -53,9 +53,9 @@ def test_between_two_checkpoints_queues_with_two_dirty_pages_are_synced() -> Non
     disk, clock = PowerCutDisk(), SteppedClock()
     store = open_store(disk, clock, mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=1 << 20)
     for number in range(410):
-        store.put_message(message("many", 0))
+        store.commit_log.put(message("many", 0))
         if number < 10:
-            store.put_message(message("few", 0))
+            store.commit_log.put(message("few", 0))
     store.dispatch()
     clock.step(2)
     run_both(store)
@@ -67,7 +67,7 @@ def test_between_two_checkpoints_queues_with_two_dirty_pages_are_synced() -> Non
 @pytest.mark.parametrize("failing", ["consumequeue", "index", "checkpoint"])
 def test_after_a_failed_sync_nothing_is_promised_and_nothing_taken(failing: str) -> None:
     disk, clock, store = opened()
-    store.put_message(message(KEYS="k"))
+    store.commit_log.put(message(KEYS="k"))
     store.dispatch()
     clock.step(61)
 
@@ -78,7 +78,7 @@ def test_after_a_failed_sync_nothing_is_promised_and_nothing_taken(failing: str)
     disk.before_sync = fail
     run_both(store)
     disk.before_sync = lambda path: None
-    refused = store.put_message(message())
+    refused = store.commit_log.put(message())
     assert "Input/output error" in refused.reason and failing in refused.reason
     for _ in range(3):
         clock.step(61)

@@ -21,8 +21,8 @@ FILE_SIZE = 16 << 10
 def test_a_put_says_where_the_record_is_and_the_record_says_so_too() -> None:
     clock = VirtualClock(1234)
     store = open_store(MemoryDisk(), clock)
-    store.put_message(message("T", 1, b"first"))
-    result = store.put_message(message("T", 1, b"second", TAGS="A"))
+    store.commit_log.put(message("T", 1, b"first"))
+    result = store.commit_log.put(message("T", 1, b"second", TAGS="A"))
     assert (result.status, result.queue_offset, result.store_timestamp_ms) == (PutStatus.PUT_OK, 1, 1234)
     stored = store.message_at(result.physical_offset)
     assert stored is not None and len(stored) == result.size == result.end_offset - result.physical_offset
@@ -72,34 +72,34 @@ def test_a_put_is_a_batch_of_one(
 def test_store_time_never_goes_backwards_within_the_log() -> None:
     clock = VirtualClock(5000)
     store = open_store(MemoryDisk(), clock)
-    store.put_message(message())
+    store.commit_log.put(message())
     clock.set_ms(1000)
-    assert store.put_message(message()).store_timestamp_ms == 5000
-    assert store.put_messages([message(), message()]).store_timestamp_ms == 5000
+    assert store.commit_log.put(message()).store_timestamp_ms == 5000
+    assert store.commit_log.put_batch([message(), message()]).store_timestamp_ms == 5000
 
 
 def test_a_record_that_does_not_fit_begins_the_next_file_behind_a_blank_mark() -> None:
     disk = MemoryDisk()
     store = open_store(disk)
-    overhead = store.put_message(message(body=b"")).size
+    overhead = store.commit_log.put(message(body=b"")).size
     # Leaves room for exactly 8 bytes: the mark.
-    store.put_message(message(body=bytes(FILE_SIZE - 2 * overhead - 8)))
-    first_in_next = store.put_message(message(body=b""))
+    store.commit_log.put(message(body=bytes(FILE_SIZE - 2 * overhead - 8)))
+    first_in_next = store.commit_log.put(message(body=b""))
     assert first_in_next.physical_offset == FILE_SIZE
     log = disk.read_file(f"/store/commitlog/{0:020}")
     assert BLANK_STRUCT.unpack_from(log, FILE_SIZE - 8) == (8, BLANK_MAGIC_CODE)
 
     # In the second file one byte less is left than that: the record goes to the third.
-    assert store.put_message(message(body=bytes(FILE_SIZE - 2 * overhead - 7))).physical_offset == 2 * FILE_SIZE
+    assert store.commit_log.put(message(body=bytes(FILE_SIZE - 2 * overhead - 7))).physical_offset == 2 * FILE_SIZE
 
 
 def test_a_batch_is_consecutive_records_of_one_file() -> None:
     store = open_store(MemoryDisk())
-    store.put_message(message(body=bytes(FILE_SIZE - 1000)))
+    store.commit_log.put(message(body=bytes(FILE_SIZE - 1000)))
     batch = [message("T", 0, b"%d" % number) for number in range(10)]
-    result = store.put_messages(batch)
+    result = store.commit_log.put_batch(batch)
     assert result.physical_offsets is not None and result.physical_offset == result.physical_offsets[0] == FILE_SIZE
-    assert (result.queue_offset, store.put_message(message()).queue_offset) == (1, 11)
+    assert (result.queue_offset, store.commit_log.put(message()).queue_offset) == (1, 11)
     found = [decode_record(store.message_at(offset) or memoryview(b"")) for offset in result.physical_offsets]
     assert [(record.body, record.queue_offset) for record in found] == [(b"%d" % n, n + 1) for n in range(10)]
     assert result.end_offset == result.physical_offset + result.size == found[-1].physical_offset + found[-1].total_size
@@ -113,9 +113,9 @@ def test_copies_with_other_bodies_are_stored_as_a_batch_of_them_would_be() -> No
         for texts in ([b"", b"one"], [b"two"], [b"three", b"four"]):  # the first come where no file is
             one = message("T", 3, TAGS="a", KEYS="k1 k2")
             if is_batch:
-                result = store.put_messages([replace(one, body=text) for text in texts])
+                result = store.commit_log.put_batch([replace(one, body=text) for text in texts])
             else:
-                result = store.put_alike(one, texts)
+                result = store.commit_log.put_alike(one, texts)
             store.dispatch()
         places = [result.physical_offset, result.end_offset, result.queue_offset, result.store_timestamp_ms, result.size]
         files = [disk.read_file(f"/store/{name}/{0:020}") for name in ("commitlog", "consumequeue/T/3")]
@@ -127,18 +127,18 @@ def test_copies_with_other_bodies_are_stored_as_a_batch_of_them_would_be() -> No
 def test_copies_with_other_bodies_are_all_stored_or_none() -> None:
     store = open_store(MemoryDisk(), max_message_size=2000)
     for size in (*[2000] * 7, 1000):  # some 600 bytes are left in the file
-        store.put_message(message("T", 0, bytes(size)))
+        store.commit_log.put(message("T", 0, bytes(size)))
     for texts in ([b"a", bytes(2001)], [bytes(2000), b"a"]):
-        assert store.put_alike(message("T", 0), texts).status is PutStatus.MESSAGE_ILLEGAL
-    result = store.put_alike(message("T", 0), [b"%d" % number for number in range(10)])
+        assert store.commit_log.put_alike(message("T", 0), texts).status is PutStatus.MESSAGE_ILLEGAL
+    result = store.commit_log.put_alike(message("T", 0), [b"%d" % number for number in range(10)])
     assert (result.physical_offset, result.queue_offset) == (FILE_SIZE, 8), "all of them in one file"
-    assert store.put_message(message("T", 0)).queue_offset == 18
+    assert store.commit_log.put(message("T", 0)).queue_offset == 18
 
 
 def test_long_topics_make_v2_records() -> None:
     store = open_store(MemoryDisk())
     for size, magic_code in ((127, MESSAGE_MAGIC_CODE), (128, MESSAGE_MAGIC_CODE_V2)):
-        stored = store.message_at(store.put_message(message("t" * size)).physical_offset)
+        stored = store.message_at(store.commit_log.put(message("t" * size)).physical_offset)
         assert stored is not None and decode_record(stored).magic_code == magic_code
     store.dispatch()
     assert store.max_offset("t" * 128, 0) == 1
@@ -148,10 +148,10 @@ def test_ipv6_hosts_take_their_room() -> None:
     store = open_store(MemoryDisk())
     one = message()
     one.born_host = one.store_host = HOST_V6
-    result = store.put_message(one)
+    result = store.commit_log.put(one)
     stored = store.message_at(result.physical_offset)
     assert stored is not None and decode_record(stored).store_host == HOST_V6
-    assert result.size == store.put_message(message()).size + 24
+    assert result.size == store.commit_log.put(message()).size + 24
 
 
 @pytest.mark.parametrize(
@@ -168,22 +168,22 @@ def test_ipv6_hosts_take_their_room() -> None:
 )
 def test_what_is_too_large_is_refused_and_leaves_nothing(one: object, status: PutStatus, words: list[str]) -> None:
     store = open_store(MemoryDisk(), max_message_size=2000)
-    for result in (store.put_message(one), store.put_messages([message(one.topic), one])):  # type: ignore[attr-defined,arg-type]
+    for result in (store.commit_log.put(one), store.commit_log.put_batch([message(one.topic), one])):  # type: ignore[attr-defined,arg-type]
         assert result.status is status
         assert all(word in result.reason for word in words), result.reason
     assert store.max_physical_offset == 0 and store.dispatch() == []
-    assert store.put_message(message()).queue_offset == 0
+    assert store.commit_log.put(message()).queue_offset == 0
 
 
 def test_v1_only_refuses_long_topics() -> None:
     store = open_store(MemoryDisk(), auto_message_version_on_topic_len=False)
-    refused = store.put_message(message("t" * 128))
+    refused = store.commit_log.put(message("t" * 128))
     assert refused.status is PutStatus.MESSAGE_ILLEGAL and "127" in refused.reason
 
 
 def test_a_batch_larger_than_a_message_may_be_is_refused_whole() -> None:
     store = open_store(MemoryDisk(), max_message_size=2000)
-    refused = store.put_messages([message(body=bytes(1001)), message(body=bytes(1000))])
+    refused = store.commit_log.put_batch([message(body=bytes(1001)), message(body=bytes(1000))])
     assert refused.status is PutStatus.MESSAGE_ILLEGAL and "2001" in refused.reason
     assert store.max_physical_offset == 0
 
@@ -191,10 +191,10 @@ def test_a_batch_larger_than_a_message_may_be_is_refused_whole() -> None:
 @pytest.mark.parametrize("sys_flag, queued", [(0x0, True), (0x4, False), (0x8, True), (0xC, False)])
 def test_prepared_and_rolled_back_records_take_no_queue_offset(sys_flag: int, queued: bool) -> None:
     store = open_store(MemoryDisk())
-    store.put_message(message())
+    store.commit_log.put(message())
     one = message(KEYS="k")
     one.sys_flag = sys_flag
-    assert store.put_message(one).queue_offset == (1 if queued else 0)
+    assert store.commit_log.put(one).queue_offset == (1 if queued else 0)
     store.dispatch()
     assert store.max_offset("T", 0) == (2 if queued else 1)
     assert len(store.query_message("T", "k", 9, 0, 1 << 60).views) == (0 if sys_flag == 0xC else 1)
@@ -203,12 +203,12 @@ def test_prepared_and_rolled_back_records_take_no_queue_offset(sys_flag: int, qu
 @pytest.mark.parametrize("one_of_two", [False, True])
 def test_a_number_that_its_field_does_not_hold_leaves_no_trace(one_of_two: bool) -> None:
     store = open_store(MemoryDisk())
-    store.put_message(message(body=b"before"))
+    store.commit_log.put(message(body=b"before"))
     one = message(body=b"wrong")
     one.reconsume_times = 1 << 31
     with pytest.raises(struct.error):
-        store.put_messages([message(body=b"right"), one]) if one_of_two else store.put_message(one)
-    store.put_message(message(body=b"behind"))
+        store.commit_log.put_batch([message(body=b"right"), one]) if one_of_two else store.commit_log.put(one)
+    store.commit_log.put(message(body=b"behind"))
     store.dispatch()
     assert bodies(store) == [b"before", b"behind"]
     assert store.max_physical_offset == sum(record.total_size for record in records(store))
@@ -217,25 +217,25 @@ def test_a_number_that_its_field_does_not_hold_leaves_no_trace(one_of_two: bool)
 def test_a_file_that_cannot_be_made_is_a_status_and_the_log_goes_on_later() -> None:
     disk = MemoryDisk()
     store = open_store(disk)
-    store.put_message(message(body=bytes(FILE_SIZE - 500)))
+    store.commit_log.put(message(body=bytes(FILE_SIZE - 500)))
     create = disk.map
 
     def full(path: str, size: int, **hints: bool) -> object:
         raise OSError(24, "Too many open files")
 
     disk.map = full  # type: ignore[method-assign,assignment]
-    refused = store.put_message(message(body=bytes(1000)))
+    refused = store.commit_log.put(message(body=bytes(1000)))
     assert refused.status is PutStatus.CREATE_MAPPED_FILE_FAILED and "Too many open files" in refused.reason
     disk.map = create  # type: ignore[method-assign]
-    assert store.put_message(message(body=bytes(1000))).physical_offset == FILE_SIZE
+    assert store.commit_log.put(message(body=bytes(1000))).physical_offset == FILE_SIZE
 
 
 def test_the_next_file_is_made_ahead_once_the_last_is_half_full() -> None:
     disk = MemoryDisk()
     store = open_store(disk)
-    store.put_message(message(body=bytes(FILE_SIZE // 2)))
+    store.commit_log.put(message(body=bytes(FILE_SIZE // 2)))
     assert len(disk.listdir("/store/commitlog")) == 1
     store.request_sync(store.max_physical_offset)
     store.flush_service.run_once()
     assert len(disk.listdir("/store/commitlog")) == 2
-    assert store.put_message(message(body=bytes(FILE_SIZE // 2))).physical_offset == FILE_SIZE
+    assert store.commit_log.put(message(body=bytes(FILE_SIZE // 2))).physical_offset == FILE_SIZE

@@ -59,7 +59,7 @@ def test_an_address_that_leads_nowhere_is_no_unit(address: int) -> None:
 def filled(disk: MemoryDisk, count: int = 20, **changes: object) -> MessageStore:
     store = open_store(disk, **(EXT | changes))
     for number in range(count):
-        store.put_message(message("T", 0, b"%d" % number, TAGS="odd" if number % 2 else "even"))
+        store.commit_log.put(message("T", 0, b"%d" % number, TAGS="odd" if number % 2 else "even"))
     store.dispatch()
     return store
 
@@ -74,7 +74,7 @@ def filtered_bodies(store: MessageStore, tag: str) -> list[bytes]:
     """Bodies that a pull by a tag gets, in order."""
     found, at = [], 0
     while at < store.max_offset("T", 0):
-        result = store.get_message("T", 0, at, 1, {tags_code(tag)}.__contains__)
+        result = store.reader.get_message("T", 0, at, 1, {tags_code(tag)}.__contains__)
         found += [decode_record(view).body for view in result.views]
         at = result.next_begin_offset
     return found
@@ -85,7 +85,7 @@ ODD = [b"%d" % number for number in range(1, 20, 2)]
 
 def test_tags_are_filtered_by_what_is_behind_the_address() -> None:
     store = open_store(MemoryDisk(), **EXT)
-    store.put_message(message(TAGS="odd"))
+    store.commit_log.put(message(TAGS="odd"))
     arrival = store.dispatch()[0]
     assert arrival.tags_codes == [tags_code("odd")], "held pulls are woken by the real code"
     assert codes(store) == [LONG_MIN]
@@ -101,7 +101,7 @@ def test_a_store_is_read_again_and_goes_on(enabled: bool) -> None:
     store = open_store(disk, **(EXT | {"enable_consume_queue_ext": enabled}))
     assert filtered_bodies(store, "odd") == ODD
     before = codes(store)
-    store.put_message(message("T", 0, b"21", TAGS="odd"))
+    store.commit_log.put(message("T", 0, b"21", TAGS="odd"))
     store.dispatch()
     assert filtered_bodies(store, "odd") == [*ODD, b"21"]
     newest = codes(store)[-1]
@@ -123,7 +123,7 @@ def test_garbage_behind_an_address_is_not_believed() -> None:
     disk.write_file(path, bytes(100))
     store = open_store(disk, **EXT)
     assert filtered_bodies(store, "odd") == ODD
-    store.put_message(message("T", 0, b"21", TAGS="odd"))
+    store.commit_log.put(message("T", 0, b"21", TAGS="odd"))
     store.dispatch()
     assert filtered_bodies(store, "odd") == [*ODD, b"21"]
 
@@ -136,7 +136,7 @@ def test_units_that_nothing_points_at_are_cut_off() -> None:
     store.shutdown()
     store = open_store(disk, **EXT)
     assert not disk.listdir(f"{ROOT}/consumequeue_ext/Gone/0")
-    store.put_message(message("T", 0, b"2", TAGS="even"))
+    store.commit_log.put(message("T", 0, b"2", TAGS="even"))
     store.dispatch()
     assert [code - LONG_MIN for code in codes(store)] == [0, 20, 40]
 
@@ -167,7 +167,7 @@ def test_files_go_with_the_queue_s_and_with_the_topic() -> None:
 
 def test_the_time_of_a_delayed_message_is_behind_the_address() -> None:
     store = open_store(MemoryDisk(), **EXT)
-    put = store.put_message(message(SCHEDULE_TOPIC, 1, DELAY="2"))
+    put = store.commit_log.put(message(SCHEDULE_TOPIC, 1, DELAY="2"))
     store.dispatch()
     queue = store.queue(SCHEDULE_TOPIC, 1)
     assert queue is not None

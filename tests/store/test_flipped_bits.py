@@ -38,7 +38,7 @@ def lived(*, clean: bool) -> tuple[Files, Sent]:
         for number in range(first, end):
             topic, queue_id = ("A", number % 2) if number % 3 else ("B", 0)
             body = b"body %03d " % number + bytes((65 + number % 26,)) * 200
-            result = store.put_message(message(topic, queue_id, body, KEYS=f"k{number}", TAGS=f"t{number % 4}"))
+            result = store.commit_log.put(message(topic, queue_id, body, KEYS=f"k{number}", TAGS=f"t{number % 4}"))
             sent[topic, queue_id, result.queue_offset] = result.physical_offset, result.size, body
             store.dispatch()
             clock.step(1)
@@ -74,7 +74,7 @@ def unread(store: MessageStore, sent: Sent, damaged: range) -> list[tuple[str, i
             continue
         queue = store.queue(topic, queue_id)
         unit = queue.unit_at(queue_offset) if queue is not None else None
-        result = store.get_message(topic, queue_id, queue_offset, 1)
+        result = store.reader.get_message(topic, queue_id, queue_offset, 1)
         found = decode_record(result.views[0], 0) if result.views else None
         code = tags_code(f"t{int(body[5:8]) % 4}")
         if found is None or found.body != body or unit is None or unit[2] != code:

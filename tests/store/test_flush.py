@@ -20,18 +20,18 @@ def opened(disk: PowerCutDisk, clock: SteppedClock) -> MessageStore:
 def test_async_flush_waits_for_four_pages_or_ten_seconds() -> None:
     disk, clock = PowerCutDisk(), SteppedClock()
     store = opened(disk, clock)
-    end = store.put_message(message(body=bytes(3 * 4096))).end_offset
-    store.write()
+    end = store.commit_log.put(message(body=bytes(3 * 4096))).end_offset
+    store.commit_log.write()
     clock.step(1)
     store.flush_service.run_once()
     assert store.flushed_offset == 0 and disk.synced_bytes(LOG, 0, 4) is None
-    more = store.put_message(message(body=bytes(4096))).end_offset
-    store.write()
+    more = store.commit_log.put(message(body=bytes(4096))).end_offset
+    store.commit_log.write()
     clock.step(1)
     store.flush_service.run_once()
     assert end < store.flushed_offset == more and disk.synced_bytes(LOG, 0, 4) != bytes(4)
-    last = store.put_message(message()).end_offset
-    store.write()
+    last = store.commit_log.put(message()).end_offset
+    store.commit_log.write()
     clock.step(7)
     store.flush_service.run_once()
     assert store.flushed_offset == more
@@ -46,7 +46,7 @@ def test_one_sync_answers_a_whole_group_once() -> None:
     answers: list[int] = []
     store.on_flushed = lambda flushed_offset, error: answers.append(flushed_offset)
     for _ in range(10):
-        end = store.put_message(message()).end_offset
+        end = store.commit_log.put(message()).end_offset
         store.request_sync(end)
     store.flush_service.run_once()
     store.flush_service.run_once()
@@ -56,7 +56,7 @@ def test_one_sync_answers_a_whole_group_once() -> None:
 def test_a_killed_process_leaves_the_time_of_the_last_sync_in_the_checkpoint() -> None:
     disk = PowerCutDisk()
     store = opened(disk, SteppedClock())
-    put_at_ms = store.put_message(message()).store_timestamp_ms
+    put_at_ms = store.commit_log.put(message()).store_timestamp_ms
     store.request_sync(store.max_physical_offset)
     store.flush_service.run_once()
     assert disk.killed().read_file(f"{ROOT}/checkpoint")[:8] == put_at_ms.to_bytes(8, "big")
@@ -69,7 +69,7 @@ def test_a_group_waits_for_no_queue_and_hears_when_one_failed() -> None:
     store.on_flushed = lambda *answer: answers.append(answer)
     synced: list[str] = []
     disk.before_sync = synced.append
-    store.put_message(message())
+    store.commit_log.put(message())
     store.dispatch()
     store.request_sync(store.max_physical_offset)
     clock.step(61)
@@ -84,7 +84,7 @@ def test_a_group_waits_for_no_queue_and_hears_when_one_failed() -> None:
     store.checkpoint_service.run_once()
     disk.before_sync = lambda path: None
     store.request_sync(store.max_physical_offset)
-    assert store.put_message(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert store.commit_log.put(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
     store.request_sync(store.max_physical_offset + 1)
     store.flush_service.run_once()
     assert len(answers) == 2 and "consumequeue" in str(answers[1][1])
@@ -94,8 +94,8 @@ def test_the_next_file_is_warmed_a_little_at_a_time_while_no_group_waits() -> No
     disk, clock = PowerCutDisk(), SteppedClock()
     changes = {"flush_least_pages_when_warm_maped_file": 4, "mapped_file_size_commit_log": 1 << 20}
     store = open_store(disk, clock, warm_maped_file_enable=True, **changes)
-    store.put_message(message(body=bytes(600_000)))
-    store.write()
+    store.commit_log.put(message(body=bytes(600_000)))
+    store.commit_log.write()
     clock.step(1)
     for _ in range(100):
         store.flush_service.run_once()
@@ -104,15 +104,15 @@ def test_the_next_file_is_warmed_a_little_at_a_time_while_no_group_waits() -> No
         clock.step(1)
         store.flush_service.run_once()
     assert disk.calls["warm"] == 64, "1 MiB in steps of 16 KiB"
-    store.put_message(message(body=bytes(600_000)))
+    store.commit_log.put(message(body=bytes(600_000)))
     assert store.commit_log.mapped_files.files[-1].reserved == 1 << 20
 
 
 def test_a_full_disk_does_not_stop_the_flush_thread() -> None:
     disk, clock = PowerCutDisk(), SteppedClock()
     store = open_store(disk, clock, warm_maped_file_enable=True, mapped_file_size_commit_log=1 << 20)
-    store.put_message(message(body=bytes(600_000)))
-    store.write()
+    store.commit_log.put(message(body=bytes(600_000)))
+    store.commit_log.write()
     disk.capacity = 1 << 20
     for _ in range(10):
         clock.step(1)
@@ -126,7 +126,7 @@ def test_the_thread_answers_while_the_loop_goes_on(tmp_path: Path) -> None:
     store.on_flushed = lambda *answer: answers.put((*answer, threading.current_thread().name))
     store.start()
     for _ in range(50):
-        wanted = store.put_message(message(body=bytes(1000))).end_offset
+        wanted = store.commit_log.put(message(body=bytes(1000))).end_offset
         store.dispatch()
         store.request_sync(wanted)
     flushed_offset = 0

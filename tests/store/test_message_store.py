@@ -19,7 +19,7 @@ BIG = {"mapped_file_size_commit_log": 4 << 20, "mapped_file_size_consume_queue":
 def filled(count: int, **changes: object) -> MessageStore:
     store = open_store(MemoryDisk(), **(BIG | changes))
     for number in range(count):
-        store.put_message(message("T", 0, b"%d" % number, TAGS="odd" if number % 2 else "even"))
+        store.commit_log.put(message("T", 0, b"%d" % number, TAGS="odd" if number % 2 else "even"))
     store.dispatch()
     return store
 
@@ -40,17 +40,17 @@ def is_odd(code: int) -> bool:
 )
 @pytest.mark.parametrize("matches", [None, lambda code: True])
 def test_status_and_next_offset(queue_offset: int, status: GetStatus, next_offset: int, matches: object) -> None:
-    result = filled(100).get_message("T", 0, queue_offset, 32, matches)  # type: ignore[arg-type]
+    result = filled(100).reader.get_message("T", 0, queue_offset, 32, matches)  # type: ignore[arg-type]
     assert (result.status, result.next_begin_offset) == (status, next_offset)
     assert (result.min_offset, result.max_offset) == (0, 100)
 
 
 def test_unknown_and_empty_queues() -> None:
     store = filled(1)
-    unknown = store.get_message("T", 1, 0, 32)
+    unknown = store.reader.get_message("T", 1, 0, 32)
     assert (unknown.status, unknown.next_begin_offset) == (GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
     store.queues.find_or_create("T", 2)
-    assert store.get_message("T", 2, 5, 32).status is GetStatus.NO_MESSAGE_IN_QUEUE
+    assert store.reader.get_message("T", 2, 5, 32).status is GetStatus.NO_MESSAGE_IN_QUEUE
     assert (store.min_offset("T", 1), store.max_offset("T", 1), store.store_timestamp_at("T", 1, 0)) == (-1, 0, -1)
     assert store.offset_by_time("T", 1, 0) == 0 and store.earliest_store_timestamp("T", 1) == -1
 
@@ -58,52 +58,52 @@ def test_unknown_and_empty_queues() -> None:
 def test_neighbouring_records_are_one_view_and_others_are_not() -> None:
     store = open_store(MemoryDisk(), **BIG)
     for queue_id in (0, 0, 1, 0, 1, 1):
-        store.put_message(message("T", queue_id, bytes([queue_id])))
+        store.commit_log.put(message("T", queue_id, bytes([queue_id])))
     store.dispatch()
     for matches in (None, lambda code: True):
-        assert [len(view) // 93 for view in store.get_message("T", 0, 0, 32, matches).views] == [2, 1]
-        assert [len(view) // 93 for view in store.get_message("T", 1, 0, 32, matches).views] == [1, 2]
+        assert [len(view) // 93 for view in store.reader.get_message("T", 0, 0, 32, matches).views] == [2, 1]
+        assert [len(view) // 93 for view in store.reader.get_message("T", 1, 0, 32, matches).views] == [1, 2]
 
 
 @pytest.mark.parametrize("matches", [None, lambda code: True])
 def test_a_pull_ends_at_count_or_bytes_but_takes_one_message_at_least(matches: object) -> None:
     store = open_store(MemoryDisk(), **BIG)
     for _ in range(40):
-        store.put_message(message(body=bytes(100_000 - 92)))
+        store.commit_log.put(message(body=bytes(100_000 - 92)))
     store.dispatch()
-    by_bytes = store.get_message("T", 0, 0, 32, matches)  # type: ignore[arg-type]
+    by_bytes = store.reader.get_message("T", 0, 0, 32, matches)  # type: ignore[arg-type]
     assert (by_bytes.count, by_bytes.size, by_bytes.next_begin_offset) == (2, 200_000, 2)
-    by_count = store.get_message("T", 0, 0, 1, matches)  # type: ignore[arg-type]
+    by_count = store.reader.get_message("T", 0, 0, 1, matches)  # type: ignore[arg-type]
     assert (by_count.count, by_count.next_begin_offset) == (1, 1)
     store.config.max_transfer_bytes_on_message_in_memory = 1
-    assert store.get_message("T", 0, 0, 32, matches).count == 1  # type: ignore[arg-type]
+    assert store.reader.get_message("T", 0, 0, 32, matches).count == 1  # type: ignore[arg-type]
 
 
 def test_old_records_count_as_on_disk_and_come_in_smaller_portions() -> None:
     store = filled(1000, access_message_in_memory_max_ratio=0)
-    assert store.get_message("T", 0, 0, 32).count == 8
-    assert store.get_message("T", 0, 0, 32, is_odd).count == 8
+    assert store.reader.get_message("T", 0, 0, 32).count == 8
+    assert store.reader.get_message("T", 0, 0, 32, is_odd).count == 8
 
 
 def test_filtered_pull_skips_and_makes_progress() -> None:
     store = filled(2000)
-    result = store.get_message("T", 0, 0, 10, is_odd)
+    result = store.reader.get_message("T", 0, 0, 10, is_odd)
     assert (result.count, result.next_begin_offset) == (10, 20)
     assert result.last_store_timestamp_ms == store.clock.message_time_ms()
-    nothing = store.get_message("T", 0, 0, 32, lambda code: False)
+    nothing = store.reader.get_message("T", 0, 0, 32, lambda code: False)
     assert (nothing.status, nothing.next_begin_offset) == (GetStatus.NO_MATCHED_MESSAGE, 800)
 
 
 def test_a_pull_that_filters_nothing_is_the_same_on_both_paths() -> None:
     store = open_store(MemoryDisk())
     for number in range(300):
-        store.put_message(message("T", number * number % 3, bytes(number * 37 % 900)))
+        store.commit_log.put(message("T", number * number % 3, bytes(number * 37 % 900)))
     store.dispatch()
     for queue_id in range(3):
         for queue_offset in range(store.max_offset("T", queue_id)):
             for count_max in (1, 7, 32):
-                fast = store.get_message("T", queue_id, queue_offset, count_max)
-                slow = store.get_message("T", queue_id, queue_offset, count_max, lambda code: True)
+                fast = store.reader.get_message("T", queue_id, queue_offset, count_max)
+                slow = store.reader.get_message("T", queue_id, queue_offset, count_max, lambda code: True)
                 assert b"".join(fast.views) == b"".join(slow.views)
                 assert (fast.count, fast.next_begin_offset, fast.last_physical_offset) == (
                     slow.count,
@@ -114,9 +114,9 @@ def test_a_pull_that_filters_nothing_is_the_same_on_both_paths() -> None:
 
 def test_dispatch_tells_each_queue_that_grew_once() -> None:
     store = open_store(MemoryDisk())
-    store.put_message(message("T", 0, TAGS="A"))
-    store.put_message(message("T", 1))
-    store.put_message(message("T", 0, TAGS="B"))
+    store.commit_log.put(message("T", 0, TAGS="A"))
+    store.commit_log.put(message("T", 1))
+    store.commit_log.put(message("T", 0, TAGS="B"))
     arrivals = {(one.topic, one.queue_id): (one.queue_offset, one.tags_codes) for one in store.dispatch()}
     assert arrivals == {("T", 0): (2, [tags_code("A"), tags_code("B")]), ("T", 1): (1, [0])}
     assert store.dispatch() == []
@@ -124,7 +124,7 @@ def test_dispatch_tells_each_queue_that_grew_once() -> None:
 
 def test_a_delayed_messages_unit_holds_when_it_is_due() -> None:
     store = open_store(MemoryDisk(), VirtualClock(10_000))
-    store.put_message(message(SCHEDULE_TOPIC, 2, DELAY="3", TAGS="A"))
+    store.commit_log.put(message(SCHEDULE_TOPIC, 2, DELAY="3", TAGS="A"))
     (arrival,) = store.dispatch()
     assert arrival.tags_codes == [10_000 + 10_000]
 
@@ -133,7 +133,7 @@ def test_query_by_key_and_time() -> None:
     clock = VirtualClock(100_000)
     store = open_store(MemoryDisk(), clock)
     for number in range(3):
-        store.put_message(message("T", 0, b"%d" % number, KEYS="same other"))
+        store.commit_log.put(message("T", 0, b"%d" % number, KEYS="same other"))
         clock.advance(10_000)
     store.dispatch()
     assert len(store.query_message("T", "same", 32, 0, 1 << 60).views) == 3
@@ -145,7 +145,7 @@ def test_query_by_key_and_time() -> None:
 
 def test_without_the_index_nothing_is_found_and_nothing_fails() -> None:
     store = open_store(MemoryDisk(), message_index_enable=False)
-    store.put_message(message(KEYS="k"))
+    store.commit_log.put(message(KEYS="k"))
     store.dispatch()
     assert store.query_message("T", "k", 32, 0, 1 << 60).views == []
     store.shutdown()
@@ -155,7 +155,7 @@ def test_times_of_a_queue() -> None:
     clock = VirtualClock(1000)
     store = open_store(MemoryDisk(), clock)
     for _ in range(5):
-        store.put_message(message())
+        store.commit_log.put(message())
         clock.advance(100)
     store.dispatch()
     assert [store.store_timestamp_at("T", 0, offset) for offset in (0, 4, 5)] == [1000, 1400, -1]
@@ -167,21 +167,21 @@ def test_times_of_a_queue() -> None:
 def test_dropped_topics_are_gone_and_begin_anew() -> None:
     store = open_store(MemoryDisk())
     for topic in ("keep", "drop", SCHEDULE_TOPIC):
-        store.put_message(message(topic))
+        store.commit_log.put(message(topic))
     store.dispatch()
     assert store.drop_topics({"keep"}) == ["drop"]
-    assert store.get_message("drop", 0, 0, 32).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
-    assert store.put_message(message("drop")).queue_offset == 0
-    assert store.put_message(message("keep")).queue_offset == 1
+    assert store.reader.get_message("drop", 0, 0, 32).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
+    assert store.commit_log.put(message("drop")).queue_offset == 0
+    assert store.commit_log.put(message("keep")).queue_offset == 1
 
 
 def test_a_topic_may_be_dropped_before_its_messages_came_into_a_queue() -> None:
     store = open_store(MemoryDisk())
     for topic in ("keep", "drop"):
-        store.put_message(message(topic))
+        store.commit_log.put(message(topic))
     assert store.drop_topics({"keep"}) == ["drop"]
-    store.put_message(message("drop", body=b"next life"))
-    store.put_message(message("keep"))
+    store.commit_log.put(message("drop", body=b"next life"))
+    store.commit_log.put(message("keep"))
     store.dispatch()
     assert bodies(store, "drop") == [b"next life"] and store.max_offset("keep", 0) == 2
 
@@ -199,7 +199,7 @@ def test_a_stopped_store_comes_back_as_it_was(tmp_path: Path) -> None:
     for round_number in range(1, 4):
         store = open_store(disk, root=str(tmp_path))
         store.start()
-        result = [store.put_message(message("T", 0, b"%d" % number, KEYS=f"k{number}")) for number in range(100)][-1]
+        result = [store.commit_log.put(message("T", 0, b"%d" % number, KEYS=f"k{number}")) for number in range(100)][-1]
         assert result.status is PutStatus.PUT_OK and result.queue_offset == round_number * 100 - 1
         store.dispatch()
         assert bodies(store) == [b"%d" % number for number in range(100)] * round_number
@@ -213,10 +213,10 @@ def test_a_disk_that_is_full_refuses_puts_until_there_is_room() -> None:
     store = open_store(disk)
     disk.usage = lambda path: 0.91  # type: ignore[method-assign]
     store.clean()
-    refused = store.put_message(message())
+    refused = store.commit_log.put(message())
     assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE and not store.writeable
     assert all(word in refused.reason for word in (f"{ROOT}/commitlog", "91.0%", "90%")) or "consumequeue" in refused.reason
-    assert store.put_messages([message()]).status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert store.commit_log.put_batch([message()]).status is PutStatus.SERVICE_NOT_AVAILABLE
     disk.usage = lambda path: 0.9  # type: ignore[method-assign]
     store.clean()
-    assert store.put_message(message()).status is PutStatus.PUT_OK
+    assert store.commit_log.put(message()).status is PutStatus.PUT_OK

@@ -19,7 +19,7 @@ def to(queues: str, body: bytes, topic: str = "T", queue_id: int = 3) -> Message
 def filled(disk: MemoryDisk, **changes: object) -> MessageStore:
     store = open_store(disk, **(LMQ | changes))
     for number, queues in enumerate(("%LMQ%a,%LMQ%b", "%LMQ%b", "", "%LMQ%b,Plain")):
-        assert store.put_message(to(queues, b"%d" % number)).status is PutStatus.PUT_OK
+        assert store.commit_log.put(to(queues, b"%d" % number)).status is PutStatus.PUT_OK
     store.dispatch()
     return store
 
@@ -45,21 +45,21 @@ def test_a_rebuild_makes_the_same_queues() -> None:
     disk.delete_tree(f"{ROOT}/consumequeue")
     store = open_store(disk, **LMQ)
     check(store)
-    store.put_message(to("%LMQ%b", b"new"))
+    store.commit_log.put(to("%LMQ%b", b"new"))
     store.dispatch()
     assert bodies(store, "%LMQ%b") == [b"0", b"1", b"3", b"new"]
 
 
 def test_nothing_happens_while_it_is_off() -> None:
     store = open_store(MemoryDisk())
-    store.put_message(to("%LMQ%a", b"x"))
+    store.commit_log.put(to("%LMQ%a", b"x"))
     store.dispatch()
     assert [queue.topic for queue in store.queues] == ["T"]
 
 
 def test_a_batch_counts_on_in_the_further_queues() -> None:
     store = open_store(MemoryDisk(), **LMQ)
-    store.put_messages([to("%LMQ%a", b"%d" % number) for number in range(3)])
+    store.commit_log.put_batch([to("%LMQ%a", b"%d" % number) for number in range(3)])
     store.dispatch()
     assert bodies(store, "%LMQ%a") == [b"0", b"1", b"2"]
 
@@ -67,26 +67,26 @@ def test_a_batch_counts_on_in_the_further_queues() -> None:
 @pytest.mark.parametrize("name", ["", "../x", "a b", "T", "x" * 256])
 def test_a_name_that_cannot_be_a_queue_is_refused_by_name(name: str) -> None:
     store = open_store(MemoryDisk(), **LMQ)
-    result = store.put_message(to(f"%LMQ%a,{name}", b"x"))
+    result = store.commit_log.put(to(f"%LMQ%a,{name}", b"x"))
     assert result.status is PutStatus.MESSAGE_ILLEGAL
     assert repr(name) in result.reason and INNER_MULTI_DISPATCH in result.reason
-    assert store.put_message(to("%LMQ%a", b"x")).queue_offset == 0
+    assert store.commit_log.put(to("%LMQ%a", b"x")).queue_offset == 0
     store.dispatch()
     assert bodies(store, "%LMQ%a") == [b"x"]
 
 
 def test_light_queues_are_counted() -> None:
     store = open_store(MemoryDisk(), max_lmq_consume_queue_num=2, **LMQ)
-    assert store.put_message(to("%LMQ%a,%LMQ%b", b"x")).status is PutStatus.PUT_OK
-    refused = store.put_message(to("%LMQ%c", b"x"))
+    assert store.commit_log.put(to("%LMQ%a,%LMQ%b", b"x")).status is PutStatus.PUT_OK
+    refused = store.commit_log.put(to("%LMQ%c", b"x"))
     assert refused.status is PutStatus.MESSAGE_ILLEGAL and "maxLmqConsumeQueueNum allows 2" in refused.reason
-    assert store.put_message(to("%LMQ%b", b"x")).status is PutStatus.PUT_OK
+    assert store.commit_log.put(to("%LMQ%b", b"x")).status is PutStatus.PUT_OK
 
 
 @pytest.mark.parametrize("topic", [SCHEDULE_TOPIC, "%RETRY%g"])
 def test_what_waits_or_is_retried_is_in_its_own_queue_only(topic: str) -> None:
     store = open_store(MemoryDisk(), **LMQ)
-    store.put_message(to("%LMQ%a", b"x", topic))
+    store.commit_log.put(to("%LMQ%a", b"x", topic))
     store.dispatch()
     assert [queue.topic for queue in store.queues] == [topic]
 
@@ -101,14 +101,14 @@ def test_light_queues_that_were_counted_from_0_again_go_on() -> None:
     disk = MemoryDisk()
     store = filled(disk)
     store.commit_log.queue_offsets.pop(("%LMQ%b", 0))  # what 4.9.4 forgets at a restart
-    store.put_message(to("%LMQ%b", b"4"))
-    store.put_message(to("%LMQ%b", b"5"))
+    store.commit_log.put(to("%LMQ%b", b"4"))
+    store.commit_log.put(to("%LMQ%b", b"5"))
     store.dispatch()
     store.shutdown()
     disk.delete_tree(f"{ROOT}/consumequeue")
     store = open_store(disk, **LMQ)
     assert bodies(store, "%LMQ%b") == [b"0", b"1", b"3", b"4", b"5"]
-    store.put_message(to("%LMQ%b", b"6"))
+    store.commit_log.put(to("%LMQ%b", b"6"))
     store.dispatch()
     assert bodies(store, "%LMQ%b") == [b"0", b"1", b"3", b"4", b"5", b"6"]
 

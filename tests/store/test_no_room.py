@@ -28,26 +28,26 @@ def test_a_full_log_disk_refuses_with_the_reason_and_resumes() -> None:
     disk.used = 0.998
     fault = without_room(disk, "commitlog")
     for _ in range(100):
-        refused = store.put_message(message())
+        refused = store.commit_log.put(message())
         assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
     assert all(text in refused.reason for text in ("CommitLog", f"{ROOT}/commitlog", "99.8%", "No space left"))
     assert fault.raised == 1, "not every message asks the disk again"
-    assert store.put_messages([message(), message()]).status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert store.commit_log.put_batch([message(), message()]).status is PutStatus.SERVICE_NOT_AVAILABLE
     disk.faults.clear()
     clock.step(0.3)
-    assert store.put_message(message()).queue_offset == 0
+    assert store.commit_log.put(message()).queue_offset == 0
     store.dispatch()
     assert bodies(store) == [b"body"] and disk.unreserved == []
 
 
 def test_the_end_of_a_file_needs_room_too() -> None:
     disk, clock, store = opened()
-    store.put_message(message(body=bytes(12_000)))
+    store.commit_log.put(message(body=bytes(12_000)))
     without_room(disk, f"{16 << 10:020}")
-    assert store.put_message(message(body=bytes(12_000))).status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert store.commit_log.put(message(body=bytes(12_000))).status is PutStatus.SERVICE_NOT_AVAILABLE
     disk.faults.clear()
     clock.step(0.3)
-    assert store.put_message(message(body=bytes(12_000))).physical_offset == 16 << 10
+    assert store.commit_log.put(message(body=bytes(12_000))).physical_offset == 16 << 10
     store.dispatch()
     assert len(bodies(store)) == 2 and disk.unreserved == []
 
@@ -58,9 +58,9 @@ def test_what_is_in_the_log_and_finds_no_room_in_queue_or_index_comes_later(path
     without_room(disk, path)
     for number in range(3):
         for topic in ("S", "T", "U"):
-            store.put_message(message(topic, 0, b"%d" % number, KEYS=f"k{number}"))
+            store.commit_log.put(message(topic, 0, b"%d" % number, KEYS=f"k{number}"))
     assert store.dispatch() == []
-    refused = store.put_message(message())
+    refused = store.commit_log.put(message())
     assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE and not store.writeable
     assert "queues and index" in refused.reason and "No space left" in refused.reason
     clock.step(61)
@@ -72,7 +72,7 @@ def test_what_is_in_the_log_and_finds_no_room_in_queue_or_index_comes_later(path
     clock.step(0.3)
     arrivals = store.dispatch()
     assert sorted((arrival.topic, arrival.queue_offset) for arrival in arrivals) == [("S", 3), ("T", 3), ("U", 3)]
-    assert store.writeable and store.put_message(message()).status is PutStatus.PUT_OK
+    assert store.writeable and store.commit_log.put(message()).status is PutStatus.PUT_OK
     for topic in ("S", "T", "U"):
         assert bodies(store, topic)[:3] == [b"0", b"1", b"2"]
         assert len(store.query_message(topic, "k1", 9, 0, 1 << 60).views) == 1
@@ -81,11 +81,11 @@ def test_what_is_in_the_log_and_finds_no_room_in_queue_or_index_comes_later(path
 def test_a_run_over_two_queue_files_is_not_put_twice() -> None:
     disk, clock, store = opened()  # files of 20 units
     for number in range(15):
-        store.put_message(message(body=b"%d" % number))
+        store.commit_log.put(message(body=b"%d" % number))
     store.dispatch()
     without_room(disk, f"consumequeue/T/0/{400:020}")
     for number in range(15, 30):
-        store.put_message(message(body=b"%d" % number))
+        store.commit_log.put(message(body=b"%d" % number))
     for _ in range(3):
         assert store.dispatch() == [] and store.max_offset("T", 0) == 15
         clock.step(0.3)
@@ -98,10 +98,10 @@ def test_a_run_over_two_queue_files_is_not_put_twice() -> None:
 def test_a_log_that_is_nothing_but_an_empty_file_goes_on_where_it_was() -> None:
     disk, clock, store = opened(file_reserved_time=1, clean_file_forcibly_enable=True)
     for _ in range(3):
-        store.put_message(message(body=bytes(12_000)))
+        store.commit_log.put(message(body=bytes(12_000)))
     store.dispatch()
     without_room(disk, f"{3 * (16 << 10):020}")
-    assert store.put_message(message(body=bytes(12_000))).status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert store.commit_log.put(message(body=bytes(12_000))).status is PutStatus.SERVICE_NOT_AVAILABLE
     store.flush_queues()
     disk.used = 0.99
     assert store.clean() == 3
@@ -114,7 +114,7 @@ def test_a_log_that_is_nothing_but_an_empty_file_goes_on_where_it_was() -> None:
         assert store.max_offset("T", 0) == 3 and store.max_physical_offset == 3 * (16 << 10)
         store.shutdown()
     store = open_store(disk, clock)
-    assert store.put_message(message(body=b"new")).physical_offset == 3 * (16 << 10)
+    assert store.commit_log.put(message(body=b"new")).physical_offset == 3 * (16 << 10)
     store.dispatch()
     assert store.min_offset("T", 0) == 3 and bodies(store) == [b"new"]
 
@@ -122,7 +122,7 @@ def test_a_log_that_is_nothing_but_an_empty_file_goes_on_where_it_was() -> None:
 def test_a_stop_while_something_waits_loses_nothing() -> None:
     disk, clock, store = opened()
     without_room(disk, "consumequeue")
-    end_offset = store.put_message(message()).end_offset
+    end_offset = store.commit_log.put(message()).end_offset
     store.dispatch()
     store.shutdown()
     assert store.flushed_offset == end_offset and disk.exists(f"{ROOT}/abort")

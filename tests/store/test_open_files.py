@@ -95,7 +95,7 @@ def test_a_store_works_with_hardly_any_mappings(tmp_path: Path, open_max: int) -
     store = open_store(FileDisk(), root=str(tmp_path), mapped_file_open_max=open_max)
     before = descriptors(tmp_path)
     for number in range(300):
-        store.put_message(message("T", number % 30, b"%d" % number + bytes(500)))
+        store.commit_log.put(message("T", number % 30, b"%d" % number + bytes(500)))
         if number % 10 == 9:
             store.dispatch()
     # The last file of the log is pinned, and open to be written to; and the one just mapped is there in any case.

@@ -25,7 +25,7 @@ def acknowledged(store: MessageStore, count: int, size: int = 100) -> list[bytes
     store.on_flushed = lambda flushed_offset, error: flushed.append(-1 if error else flushed_offset)
     expected = [b"%d:" % number + bytes(size) for number in range(count)]
     for body in expected:
-        assert store.put_message(message(body=body, KEYS="k")).status is PutStatus.PUT_OK
+        assert store.commit_log.put(message(body=body, KEYS="k")).status is PutStatus.PUT_OK
     store.dispatch()
     store.request_sync(store.max_physical_offset)
     store.flush_service.run_once()
@@ -134,7 +134,7 @@ def test_the_flush_thread_acknowledges_what_is_synced() -> None:
     store.start()
     expected = [b"%d" % number for number in range(50)]
     for body in expected:
-        store.put_message(message(body=body))
+        store.commit_log.put(message(body=body))
     store.dispatch()
     store.request_sync(store.max_physical_offset)
     store.shutdown()
@@ -147,7 +147,7 @@ def test_after_a_failed_sync_nothing_is_acknowledged_any_more() -> None:
     answers: list[tuple[int, OSError | None]] = []
     store.on_flushed = lambda flushed_offset, error: answers.append((flushed_offset, error))
     disk.faults.append(Fault("sync", 1, EIO))
-    first = store.put_message(message())
+    first = store.commit_log.put(message())
     store.request_sync(first.end_offset)
     store.flush_service.run_once()
     store.request_sync(first.end_offset)
@@ -155,7 +155,7 @@ def test_after_a_failed_sync_nothing_is_acknowledged_any_more() -> None:
 
     assert [offset for offset, _ in answers] == [first.end_offset]
     assert isinstance(answers[0][1], OSError)
-    refused = store.put_message(message())
+    refused = store.commit_log.put(message())
     assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
     assert "Input/output error" in refused.reason and not store.writeable
     store.clean()
@@ -167,7 +167,7 @@ def test_what_is_acknowledged_after_a_failed_sync_and_a_new_process_survives_a_p
     for seed in range(20):
         disk = PowerCutDisk(rng=random.Random(seed))
         store = opened(disk)
-        store.put_message(message("Unacknowledged", body=bytes(range(256)) * 20))
+        store.commit_log.put(message("Unacknowledged", body=bytes(range(256)) * 20))
         disk.faults.append(Fault("sync", 1, EIO))
         if at_stop:
             with pytest.raises(OSError, match="Input/output error"):
@@ -208,7 +208,7 @@ def test_deleted_log_files_that_come_back_leave_no_gap() -> None:
         store = opened(disk, file_reserved_time=1, delete_file_batch_max=3, delete_commit_log_files_interval=0)
         expected = acknowledged(store, 100, size=1000)
         store.clock.step(2 * 3600.0)  # type: ignore[attr-defined]
-        store.put_message(message(body=b"young"))
+        store.commit_log.put(message(body=b"young"))
         store.request_sync(store.max_physical_offset)
         store.flush_service.run_once()
         assert store.clean(manual=True) == 3
@@ -248,12 +248,12 @@ def test_what_was_never_synced_is_cut_off_though_it_is_all_that_retention_has_le
     store.flush_queues()
     file_size = store.config.mapped_file_size_commit_log
     while store.max_physical_offset < file_size:
-        assert store.put_message(message(body=bytes(2000))).status is PutStatus.PUT_OK
+        assert store.commit_log.put(message(body=bytes(2000))).status is PutStatus.PUT_OK
     names, bodies_put = store.commit_log.mapped_files, [b"%d" % number + bytes(1500) for number in range(9)]
     names.sync_names()
     names.files[0].flush()
     for body in bodies_put:
-        assert store.put_message(message("New", body=body)).status is PutStatus.PUT_OK
+        assert store.commit_log.put(message("New", body=body)).status is PutStatus.PUT_OK
     clock.step(4000)
     assert store.clean(manual=True) and store.min_physical_offset == file_size
     store.checkpoint_service.run_once()
@@ -269,12 +269,12 @@ def test_a_deleted_topic_that_is_forgotten_in_the_end_does_not_come_back() -> No
     disk, clock = PowerCutDisk(), SteppedClock()
     store = MessageStore(small_config(file_reserved_time=1), disk, clock)
     store.load()
-    store.put_message(message("Other"))
+    store.commit_log.put(message("Other"))
     acknowledged(store, 3)
     store.flush_queues()
     store.drop_topics({"Other"})
     while store.max_physical_offset <= store.config.mapped_file_size_commit_log:
-        assert store.put_message(message("Other", body=bytes(2000))).status is PutStatus.PUT_OK
+        assert store.commit_log.put(message("Other", body=bytes(2000))).status is PutStatus.PUT_OK
     store.dispatch()
     store.flush_service.flush_log()
     clock.step(4000)

@@ -52,12 +52,12 @@ def holed(*holes: int, count: int = 10) -> MessageStore:
         store.clock.advance(1000)  # type: ignore[attr-defined]
         if number in holes:
             store.dispatch()
-            filler = store.put_message(message("Filler", body=b"f" * 50))
+            filler = store.commit_log.put(message("Filler", body=b"f" * 50))
             queue = store.queues.find_or_create("T", 0)
             queue.fill_hole(number + 1, filler.physical_offset, filler.size)
             store.commit_log.queue_offsets["T", 0] = number + 1
         else:
-            store.put_message(message("T", 0, b"%d" % number, TAGS="a"))
+            store.commit_log.put(message("T", 0, b"%d" % number, TAGS="a"))
     store.dispatch()
     return store
 
@@ -66,16 +66,16 @@ def test_what_a_filter_wants_may_lie_in_several_files() -> None:
     """16 KiB of log a file, 20 units of queue."""
     store = open_store(MemoryDisk())
     for number in range(150):
-        store.put_message(message("T", 0, bytes(600), TAGS="wanted" if number % 7 == 3 else "other"))
+        store.commit_log.put(message("T", 0, bytes(600), TAGS="wanted" if number % 7 == 3 else "other"))
         store.dispatch()
     found, queue_offset = [], 0
     while queue_offset < 150:
-        result = store.get_message("T", 0, queue_offset, 2, Holding("wanted"))
+        result = store.reader.get_message("T", 0, queue_offset, 2, Holding("wanted"))
         found += [decode_record(view, 0).queue_offset for view in result.views]
         assert result.next_begin_offset > queue_offset
         queue_offset = result.next_begin_offset
     assert found == list(range(3, 150, 7))
-    assert [number for number in range(149) if store.any_matches("T", 0, number, number + 2, Holding("wanted"))] == [
+    assert [number for number in range(149) if store.reader.any_matches("T", 0, number, number + 2, Holding("wanted"))] == [
         number for number in range(149) if number % 7 in (2, 3)
     ]
 
@@ -84,7 +84,7 @@ def test_what_a_filter_wants_may_lie_in_several_files() -> None:
 @pytest.mark.parametrize("matches", [None, lambda code: True, {tags_code("a")}.__contains__, Holding("TAGS")])
 def test_pulls_step_over_holes(holes: tuple[int, ...], matches: Filter) -> None:
     store = holed(*holes)
-    result = store.get_message("T", 0, 0, 32, matches)
+    result = store.reader.get_message("T", 0, 0, 32, matches)
     assert result.status is GetStatus.FOUND
     assert (result.count, result.next_begin_offset) == (10 - len(holes), 10)
     assert bodies(store) == [b"%d" % number for number in range(10) if number not in holes]
@@ -94,13 +94,15 @@ def test_some_records_of_a_stretch_are_wanted_or_none() -> None:
     """Also where the stretch goes over the end of a queue's file."""
     store = open_store(MemoryDisk(), **BIG | {"mapped_file_size_consume_queue": 20 * 4})
     for number in range(10):
-        store.put_message(message("T", 0, b"x", n=f"<{number}>"))
+        store.commit_log.put(message("T", 0, b"x", n=f"<{number}>"))
     store.dispatch()
-    assert [number for number in range(10) if store.any_matches("T", 0, 3, 7, Holding(f"<{number}>"))] == [3, 4, 5, 6]
-    assert not store.any_matches("T", 0, 20, 30, Holding("")) and not store.any_matches("U", 0, 0, 1, Holding(""))
-    found = store.get_message("T", 0, 2, 32, Holding("<5>"))
+    assert [number for number in range(10) if store.reader.any_matches("T", 0, 3, 7, Holding(f"<{number}>"))] == [3, 4, 5, 6]
+    assert not store.reader.any_matches("T", 0, 20, 30, Holding("")) and not store.reader.any_matches(
+        "U", 0, 0, 1, Holding("")
+    )
+    found = store.reader.get_message("T", 0, 2, 32, Holding("<5>"))
     assert (found.status, found.count, found.next_begin_offset) == (GetStatus.NO_MATCHED_MESSAGE, 0, 4)
-    assert store.get_message("T", 0, 4, 32, Holding("<5>")).count == 1
+    assert store.reader.get_message("T", 0, 4, 32, Holding("<5>")).count == 1
 
 
 @pytest.mark.parametrize("every", [1, 2, 7, 40])
@@ -113,17 +115,17 @@ def test_a_record_filter_gets_what_a_filter_by_tags_gets(
     """As many as the limits allow, and one at least; nothing is skipped between two pulls."""
     store = open_store(MemoryDisk(), **BIG, max_transfer_bytes_on_message_in_memory=bytes_max)
     for number in range(120):
-        store.put_message(
+        store.commit_log.put(
             message("T", 0, bytes(number * 47 % body_size_max), TAGS="wanted" if number % every == 0 else "other")
         )
         if not is_alone:
-            store.put_message(message("T", 1, b"between"))
+            store.commit_log.put(message("T", 1, b"between"))
     store.dispatch()
     again = Holding("wanted")
     for filter_ in again, again, {tags_code("wanted")}.__contains__:
         found, counts, queue_offset = [], [], 0
         while queue_offset < 120:
-            result = store.get_message("T", 0, queue_offset, count_max, filter_)
+            result = store.reader.get_message("T", 0, queue_offset, count_max, filter_)
             assert result.count <= count_max and (result.size <= bytes_max or result.count == 1)
             assert result.size == sum(map(len, result.views))
             found += [record.queue_offset for record in records_of(result)]
@@ -144,12 +146,12 @@ def test_a_pull_over_the_end_of_a_page_of_verdicts_gets_records_in_a_row(
     store = open_store(MemoryDisk(), **BIG, max_transfer_bytes_on_message_in_memory=bytes_max)
     count = PAGE_SIZE + 70
     for _ in range(count):
-        store.put_message(message("T", 0, TAGS="wanted"))
+        store.commit_log.put(message("T", 0, TAGS="wanted"))
         if not is_alone:
-            store.put_message(message("T", 1))
+            store.commit_log.put(message("T", 1))
     store.dispatch()
     for queue_offset in range(PAGE_SIZE - 70, PAGE_SIZE + 3):
-        result = store.get_message("T", 0, queue_offset, count_max, Holding("wanted"))
+        result = store.reader.get_message("T", 0, queue_offset, count_max, Holding("wanted"))
         assert result.count and [record.queue_offset for record in records_of(result)] == list(
             range(queue_offset, result.next_begin_offset)
         )
@@ -157,13 +159,13 @@ def test_a_pull_over_the_end_of_a_page_of_verdicts_gets_records_in_a_row(
 
 def test_a_hole_at_a_filler_that_lies_between_its_neighbours_is_not_handed_out() -> None:
     store = open_store(MemoryDisk(), **BIG)
-    store.put_message(message("T", body=b"before"))
+    store.commit_log.put(message("T", body=b"before"))
     store.dispatch()
-    filler = store.put_message(message("Filler"))
+    filler = store.commit_log.put(message("Filler"))
     store.dispatch()
     store.queues.find_or_create("T", 0).fill_hole(2, filler.physical_offset, filler.size)
     store.commit_log.queue_offsets["T", 0] = 2
-    store.put_message(message("T", body=b"after"))
+    store.commit_log.put(message("T", body=b"after"))
     store.dispatch()
     assert [record.topic for record in records(store)] == [b"T", b"T"]
     assert bodies(store) == [b"before", b"after"]
@@ -172,7 +174,7 @@ def test_a_hole_at_a_filler_that_lies_between_its_neighbours_is_not_handed_out()
 @pytest.mark.parametrize("matches", [None, {tags_code("a")}.__contains__])
 def test_a_pull_of_nothing_but_holes_moves_on(matches: Filter) -> None:
     store = holed(*range(3, 10))
-    result = store.get_message("T", 0, 5, 32, matches)
+    result = store.reader.get_message("T", 0, 5, 32, matches)
     assert (result.status, result.next_begin_offset, result.views) == (GetStatus.NO_MATCHED_MESSAGE, 10, [])
 
 
@@ -185,8 +187,8 @@ def test_a_unit_that_points_outside_the_log_is_told_of_by_its_place(matches: Fil
     queue.append(10, (1 << 40, 100, tags_code("a")))
     told = f"^queue T/0 is damaged at queue offset 10: no record of 100 bytes is at physical offset {1 << 40}; "
     with pytest.raises(BrokenQueueError, match=told):
-        store.get_message("T", 0, 9, 32, matches)
-    assert store.get_message("T", 0, 0, 10, matches).count == 10
+        store.reader.get_message("T", 0, 9, 32, matches)
+    assert store.reader.get_message("T", 0, 0, 10, matches).count == 10
 
 
 @pytest.mark.parametrize("at, mask", [(1, 0x20), (3, 1), (5, 8), (87, 4), (84, 0x80), (89, 1), (39, 0x10)])
@@ -198,18 +200,18 @@ def test_pulls_step_over_a_record_whose_sizes_are_damaged(
     """In its size, magic code, body's size, topic's size, or the kind of its hosts, in a log that no start reads again."""
     disk = MemoryDisk()
     store = open_store(disk, **BIG)
-    places = [store.put_message(message("T", 0, b"%d" % number, TAGS="a")).physical_offset for number in range(10)]
+    places = [store.commit_log.put(message("T", 0, b"%d" % number, TAGS="a")).physical_offset for number in range(10)]
     store.dispatch()
     store.shutdown()
     store = open_store(disk, **BIG)
-    store.put_message(message("T", 0, b"10", TAGS="a"))
+    store.commit_log.put(message("T", 0, b"10", TAGS="a"))
     store.dispatch()
     store.commit_log.mapped_files.files[0].view[places[bad] + at] ^= mask
-    result = store.get_message("T", 0, 0, 32, matches)
+    result = store.reader.get_message("T", 0, 0, 32, matches)
     assert (result.count, result.next_begin_offset) == (10, 11)
     assert [record.queue_offset for record in records_of(result)] == [number for number in range(11) if number != bad]
     assert f"at physical offset {places[bad]} of the log" in caplog.text
-    alone = store.get_message("T", 0, bad, 1, matches)
+    alone = store.reader.get_message("T", 0, bad, 1, matches)
     assert alone.next_begin_offset > bad and all(record.queue_offset > bad for record in records_of(alone))
 
 
@@ -219,13 +221,13 @@ def test_a_pull_of_nothing_but_lost_records_moves_on(matches: Filter) -> None:
     disk = MemoryDisk()
     store = open_store(disk, **BIG)
     for number in range(10):
-        store.put_message(message("T", 0, b"%d" % number, TAGS="a"))
+        store.commit_log.put(message("T", 0, b"%d" % number, TAGS="a"))
     store.dispatch()
     store.shutdown()
     store = open_store(disk, **BIG)
     end = store.commit_log.max_offset
     store.commit_log.mapped_files.files[0].view[:end] = bytes(end)
-    result = store.get_message("T", 0, 0, 32, matches)
+    result = store.reader.get_message("T", 0, 0, 32, matches)
     assert (result.status, result.next_begin_offset, result.views) == (GetStatus.NO_MATCHED_MESSAGE, 10, [])
 
 

@@ -33,9 +33,9 @@ def crashed_disk() -> tuple[MemoryDisk, list[bytes], list[int]]:
     for number in range(COUNT):
         body = b"%d:" % number + bytes([number]) * (number * 17 % 700)
         expected.append(body)
-        starts.append(store.put_message(message("T", 0, body, KEYS=f"k{number}")).physical_offset)
+        starts.append(store.commit_log.put(message("T", 0, body, KEYS=f"k{number}")).physical_offset)
         if number % 3 == 0:
-            store.put_message(message("Other", number % 4, b"other"))
+            store.commit_log.put(message("Other", number % 4, b"other"))
         store.dispatch()
     return disk, expected, starts
 
@@ -86,14 +86,14 @@ def test_a_topic_deleted_and_made_anew_keeps_its_second_life_only(dispatched_bet
     disk = MemoryDisk()
     store = open_store(disk)
     for number in range(8):
-        store.put_message(message("T", 0, b"first life %d" % number))
-        store.put_message(message("Other", 0, b"other %d" % number))
+        store.commit_log.put(message("T", 0, b"first life %d" % number))
+        store.commit_log.put(message("Other", 0, b"other %d" % number))
         if dispatched_between or number < 7:
             store.dispatch()
     assert store.drop_topics({"Other"}) == ["T"]
     expected = [b"second life %d" % number for number in range(5)]
     for number, body in enumerate(expected):
-        assert store.put_message(message("T", 0, body)).queue_offset == number
+        assert store.commit_log.put(message("T", 0, body)).queue_offset == number
     store.dispatch()
     assert bodies(store) == expected
 
@@ -102,18 +102,18 @@ def test_a_topic_deleted_and_made_anew_keeps_its_second_life_only(dispatched_bet
         assert bodies(store) == expected
         assert (store.min_offset("T", 0), store.max_offset("T", 0)) == (0, 5)
         assert bodies(store, "Other") == [b"other %d" % number for number in range(8)]
-    assert store.put_message(message()).queue_offset == 5
+    assert store.commit_log.put(message()).queue_offset == 5
 
 
 def test_deleted_topics_do_not_come_back() -> None:
     disk = MemoryDisk()
     store = open_store(disk)
     for number in range(40):
-        store.put_message(message("T", number % 2, bytes(500)))
-        store.put_message(message("Other", 0, b"%d" % number))
+        store.commit_log.put(message("T", number % 2, bytes(500)))
+        store.commit_log.put(message("Other", 0, b"%d" % number))
     store.dispatch()
     store.drop_topics({"Other"})
-    store.put_message(message("T", 1, b"anew"))
+    store.commit_log.put(message("T", 1, b"anew"))
     store.dispatch()
     for _ in range(2):
         crash(disk)
@@ -125,7 +125,7 @@ def test_the_number_of_a_deleted_topic_does_not_come_back_without_its_records() 
     disk = MemoryDisk()
     store = open_store(disk)
     for number in range(6):
-        store.put_message(message("T", 0, bytes(500)))
+        store.commit_log.put(message("T", 0, bytes(500)))
         if number == 3:
             store.dispatch()
             store.flush_queues()
@@ -145,7 +145,7 @@ def test_the_number_of_a_deleted_topic_does_not_come_back_without_its_records() 
 def test_what_comes_anew_behind_the_end_of_a_file_is_no_past_of_its_topic() -> None:
     disk = MemoryDisk()
     store = open_store(disk)
-    while store.put_message(message("T", 0, bytes(3000))).end_offset < FILE_SIZE:
+    while store.commit_log.put(message("T", 0, bytes(3000))).end_offset < FILE_SIZE:
         pass
     store.dispatch()
     cut_log(disk, FILE_SIZE)
@@ -155,8 +155,8 @@ def test_what_comes_anew_behind_the_end_of_a_file_is_no_past_of_its_topic() -> N
     store.drop_topics(set())
     store.shutdown()
     store, _ = reopen(disk)
-    assert store.put_message(message("T", 0, b"anew")).physical_offset == FILE_SIZE
-    store.write()
+    assert store.commit_log.put(message("T", 0, b"anew")).physical_offset == FILE_SIZE
+    store.commit_log.write()
     crash(disk)
     store, _ = reopen(disk)
     assert bodies(store) == [b"anew"]
@@ -171,7 +171,7 @@ def test_nothing_is_lost_by_a_killed_process() -> None:
     assert report.kind is StartKind.KILLED and report.repairs == []
     assert bodies(store) == expected
     assert [len(store.query_message("T", f"k{n}", 64, 0, FAR_MS).views) for n in range(COUNT)] == [1] * COUNT
-    assert store.put_message(message()).queue_offset == COUNT
+    assert store.commit_log.put(message()).queue_offset == COUNT
 
 
 def test_who_stopped_is_told_by_the_mark_of_the_boot(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +199,7 @@ def test_a_log_cut_anywhere_keeps_exactly_the_records_before_the_cut() -> None:
             store, report = reopen(copy)
             found = bodies(store)
             assert found == expected[: len(found)] and index <= len(found) <= index + 1, (index, cut)
-            assert store.max_offset("T", 0) == len(found) == store.put_message(message()).queue_offset
+            assert store.max_offset("T", 0) == len(found) == store.commit_log.put(message()).queue_offset
 
 
 def cut_log(disk: MemoryDisk, physical_offset: int, file_size: int = FILE_SIZE) -> None:
@@ -215,8 +215,8 @@ def cut_log(disk: MemoryDisk, physical_offset: int, file_size: int = FILE_SIZE) 
 def test_torn_properties_at_the_end_of_a_broken_log_are_cut() -> None:
     disk = MemoryDisk()
     store = open_store(disk)
-    store.put_message(message("T", 0, b"whole", KEYS="a b"))
-    torn = store.put_message(message("T", 0, b"torn", KEYS="c d", NOTE="e"))
+    store.commit_log.put(message("T", 0, b"whole", KEYS="a b"))
+    torn = store.commit_log.put(message("T", 0, b"torn", KEYS="c d", NOTE="e"))
     store.dispatch()
     for damage in (b"X", b"\0", b"NO\x02"):
         for ends in (0, 3):
@@ -254,7 +254,7 @@ def test_a_store_without_its_log_is_empty() -> None:
     disk.delete_tree(f"{ROOT}/commitlog")
     store, report = reopen(disk)
     assert store.max_offset("T", 0) == 0 and report.repairs == ["there is nothing in the log: all queues deleted"]
-    assert store.put_message(message()).physical_offset == 0
+    assert store.commit_log.put(message()).physical_offset == 0
 
 
 def test_a_log_that_lost_its_end_after_a_clean_stop_takes_queues_and_index_along() -> None:
@@ -274,10 +274,10 @@ def test_a_queue_is_missed_although_it_ended_beyond_a_log_that_lost_its_end() ->
     store = open_store(disk)
     expected = [b"%d" % number for number in range(5)]
     for body in expected:
-        store.put_message(message("T", 0, body))
+        store.commit_log.put(message("T", 0, body))
     store.dispatch()
     store.flush_queues()
-    lost = store.put_message(message("T", 0, b"not synced")).physical_offset
+    lost = store.commit_log.put(message("T", 0, b"not synced")).physical_offset
     store.dispatch()
     store.checkpoint_service.flush_queues(thorough=True)
     cut_log(disk, lost)
@@ -291,7 +291,7 @@ def test_a_queue_is_missed_although_it_ended_beyond_a_log_that_lost_its_end() ->
 def test_a_prepared_file_without_a_record_does_no_harm() -> None:
     disk = MemoryDisk()
     store = open_store(disk)
-    store.put_message(message(body=bytes(FILE_SIZE // 2)))
+    store.commit_log.put(message(body=bytes(FILE_SIZE // 2)))
     store.dispatch()
     store.request_sync(store.max_physical_offset)
     store.flush_service.run_once()
@@ -338,7 +338,7 @@ def test_damage_below_the_synced_point_costs_its_record_only(kind: str, part: in
     (saved,) = [name for name in disk.listdir(f"{ROOT}/quarantine") if name.startswith(f"{starts[index]:020}")]
     flip(disk, starts[index] + part, f"{ROOT}/quarantine/{saved}", part)
     assert expected[index] in disk.read_file(f"{ROOT}/quarantine/{saved}")
-    assert store.put_message(message()).queue_offset == COUNT
+    assert store.commit_log.put(message()).queue_offset == COUNT
 
 
 def flip(disk: MemoryDisk, physical_offset: int, path: str = "", position: int = 0) -> None:
@@ -359,13 +359,13 @@ def test_damage_over_the_end_of_a_file_is_stepped_over() -> None:
 def test_a_record_in_the_body_of_a_damaged_one_is_no_message() -> None:
     disk = MemoryDisk()
     store = open_store(disk)
-    inner = store.put_message(message("T", 0, b"inner"))
+    inner = store.commit_log.put(message("T", 0, b"inner"))
     image = bytes(store.message_at(inner.physical_offset) or b"")
     # Its image says the place where it will lie: in the second record's body.
     at = inner.end_offset + 88 + 40
     image = image[:28] + at.to_bytes(8, "big") + image[36:]
-    outer = store.put_message(message("T", 0, bytes(40) + image + bytes(40)))
-    store.put_message(message("T", 0, b"last"))
+    outer = store.commit_log.put(message("T", 0, bytes(40) + image + bytes(40)))
+    store.commit_log.put(message("T", 0, b"last"))
     store.dispatch()
     assert (store.message_at(at) or b"")[:4] == image[:4]
     flip(disk, outer.physical_offset + 88)
@@ -380,7 +380,7 @@ def test_above_the_synced_point_the_log_ends_at_the_first_bad_record() -> None:
     starts = []
     for number in range(30):
         clock.step(1)
-        starts.append(store.put_message(message("T", 0, b"%d" % number)).physical_offset)
+        starts.append(store.commit_log.put(message("T", 0, b"%d" % number)).physical_offset)
     store.dispatch()
     synced_ms = records(store)[20].store_timestamp_ms
     for index, kept in ((10, 29), (20, 29), (21, 21), (25, 25)):
@@ -407,7 +407,7 @@ def damaged_log() -> tuple[MemoryDisk, list[tuple[int, bytes]]]:
         one = message(
             "T", number % 2, b"%d:" % number + random.Random(number).randbytes(number * 97 % (SIZE // 40)), KEYS=f"k{number}"
         )
-        result = store.put_message(one)
+        result = store.commit_log.put(one)
         placed.append((result.physical_offset, bytes(store.message_at(result.physical_offset) or b"")))
         number += 1
     store.dispatch()
@@ -463,7 +463,7 @@ def test_after_a_clean_stop_nothing_is_read() -> None:
     store.shutdown()
     store, report = reopen(disk)
     assert report.clean and report.records_scanned == 0 and bodies(store) == expected
-    assert store.put_message(message()).store_timestamp_ms >= store.clock.message_time_ms()
+    assert store.commit_log.put(message()).store_timestamp_ms >= store.clock.message_time_ms()
 
 
 def test_after_another_brokers_clean_stop_its_last_file_is_held_against_queues_and_index() -> None:
@@ -488,7 +488,7 @@ def test_a_crash_is_read_from_what_the_checkpoint_vouches_for(monkeypatch: pytes
     store = open_store(disk, clock)
     starts, times = [], []
     for number in range(100):
-        put = store.put_message(message("T", 0, b"%d" % number + bytes(500)))
+        put = store.commit_log.put(message("T", 0, b"%d" % number + bytes(500)))
         starts.append(put.physical_offset)
         times.append(put.store_timestamp_ms)
         clock.advance(1000)
@@ -599,7 +599,7 @@ def test_a_recovery_that_is_killed_goes_on_where_it_was(monkeypatch: pytest.Monk
     store = open_store(disk, clock, message_index_enable=True)
     for number in range(300):
         clock.step(1)
-        store.put_message(message("T", number % 3, b"%d" % number + bytes(400), KEYS=f"k{number}"))
+        store.commit_log.put(message("T", number % 3, b"%d" % number + bytes(400), KEYS=f"k{number}"))
     store.dispatch()
     whole = state(store)
     size = store.max_physical_offset

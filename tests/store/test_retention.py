@@ -29,7 +29,7 @@ def aged_store(disk: Disk, clock: SteppedClock, **changes: object) -> MessageSto
     hour = time.localtime(NOON_MS / 1000).tm_hour
     store = open_store(disk, clock, **({"delete_when": f"{(hour + 9) % 24:02}", "file_reserved_time": 4} | changes))
     for number in range(10):
-        store.put_message(message("T", 0, b"%d" % number + bytes(12_000), KEYS=f"k{number}"))
+        store.commit_log.put(message("T", 0, b"%d" % number + bytes(12_000), KEYS=f"k{number}"))
         store.dispatch()
         if number < 9:
             clock.advance(HOUR_MS)
@@ -57,7 +57,7 @@ def test_expired_files_go_at_the_hour_of_delete_when_and_the_queue_follows() -> 
     assert log_files(disk) == 5
     assert store.min_physical_offset == 5 * (16 << 10)
     assert store.min_offset("T", 0) == 5 and len(bodies(store)) == 5
-    assert store.get_message("T", 0, 0, 32).next_begin_offset == 5
+    assert store.reader.get_message("T", 0, 0, 32).next_begin_offset == 5
     assert store.query_message("T", "k1", 9, 0, 1 << 60).views == []
     assert store.clean() == 0
 
@@ -101,10 +101,10 @@ def test_what_a_pull_holds_survives_the_deletion_of_its_file(tmp_path: Path) -> 
     clock = noon()
     store = open_store(FileDisk(), clock, root=str(tmp_path))
     for number in range(3):
-        store.put_message(message("T", 0, b"%d" % number + bytes(12_000)))
+        store.commit_log.put(message("T", 0, b"%d" % number + bytes(12_000)))
     store.dispatch()
     store.flush_service.flush_log()
-    held = store.get_message("T", 0, 0, 1)
+    held = store.reader.get_message("T", 0, 0, 1)
     clock.advance(400 * 24 * HOUR_MS)
     assert store.clean(manual=True) == 2
     delete_removed(store, clock)
@@ -123,7 +123,7 @@ def test_a_store_whose_beginning_is_gone_opens_again() -> None:
     disk._locked.clear()
     store = open_store(disk, clock)
     assert (store.min_offset("T", 0), store.max_offset("T", 0)) == (5, 10)
-    assert store.put_message(message()).queue_offset == 10
+    assert store.commit_log.put(message()).queue_offset == 10
 
 
 def test_files_are_deleted_one_by_one_and_each_for_good_before_the_next() -> None:
@@ -165,11 +165,11 @@ def test_service_resumes_as_soon_as_a_deletion_has_made_room() -> None:
     store = aged_store(disk, clock)
     disk.used = 0.95
     assert store.clean() == 9
-    refused = store.put_message(message())
+    refused = store.commit_log.put(message())
     assert all(text in refused.reason for text in (f"{ROOT}/co", "95.0%", "diskSpaceWarningLevelRatio allows 90%"))
     disk.used = 0.5
     delete_removed(store, clock)
-    assert store.put_message(message()).status is PutStatus.PUT_OK
+    assert store.commit_log.put(message()).status is PutStatus.PUT_OK
 
 
 def test_of_several_disks_with_the_log_the_emptiest_counts() -> None:
@@ -182,7 +182,7 @@ def test_of_several_disks_with_the_log_the_emptiest_counts() -> None:
     assert (log_files(disk, "/a"), log_files(disk, "/b"), log_files(disk, "/c")) == (10, 0, 0), "full ones are left out"
     usages["/a"] = 0.95
     assert store.clean() == 9 and not store.writeable
-    assert "/a is used to 95.0%" in store.put_message(message()).reason
+    assert "/a is used to 95.0%" in store.commit_log.put(message()).reason
 
 
 def test_new_files_go_in_turns_to_the_paths_and_are_found_again() -> None:
@@ -195,7 +195,7 @@ def test_new_files_go_in_turns_to_the_paths_and_are_found_again() -> None:
     store = open_store(disk, clock, **paths)
     assert bodies(store) == expected
     for _ in range(4):
-        store.put_message(message(body=bytes(12_000)))
+        store.commit_log.put(message(body=bytes(12_000)))
     assert log_files(disk, "/b") == 5 and log_files(disk, "/a") == 9
 
 
@@ -203,7 +203,7 @@ def test_what_was_never_synced_is_not_deleted() -> None:
     disk, clock = PowerCutDisk(), noon()
     store = aged_store(disk, clock)
     for _ in range(3):
-        store.put_message(message(body=bytes(12_000)))
+        store.commit_log.put(message(body=bytes(12_000)))
     clock.advance(400 * 24 * HOUR_MS)
     assert store.clean(manual=True) == 9, "the tenth was not full when the log was synced"
     assert store.clean(manual=True) == 0

@@ -33,7 +33,7 @@ store.start()
 taken = []
 def put_and_sync(topics):
     for number in topics:
-        result = store.put_message(message(f"T{number}", 0, b"%d" % number + bytes(600), KEYS="k"))
+        result = store.commit_log.put(message(f"T{number}", 0, b"%d" % number + bytes(600), KEYS="k"))
         assert result.reason == "", result.reason
         store.dispatch()
     store.request_sync(result.end_offset)
@@ -79,7 +79,7 @@ def test_a_sync_that_lacks_something_is_tried_again(code: int, method: str, capl
     store = open_store(disk, clock, flush_disk_type="SYNC_FLUSH")
     answers: list[tuple[int, OSError | None]] = []
     store.on_flushed = lambda end, error: answers.append((end, error))
-    end = store.put_message(message()).end_offset
+    end = store.commit_log.put(message()).end_offset
     store.dispatch()
     store.request_sync(end)
     fault = Fault(method, 1, OSError(code, os.strerror(code)), forever=True)
@@ -89,7 +89,7 @@ def test_a_sync_that_lacks_something_is_tried_again(code: int, method: str, capl
         store.checkpoint_service.run_once()
         clock.step(7)
     assert fault.raised > 20 and answers == [], "not answered, and no failure either"
-    assert store.writeable and store.put_message(message()).status is PutStatus.PUT_OK
+    assert store.writeable and store.commit_log.put(message()).status is PutStatus.PUT_OK
     lines = [record.message for record in caplog.records if "the log is not synced yet" in record.message]
     assert os.strerror(code) in lines[0] and 2 <= len(lines) <= 4, "at once, and each minute"
     assert any("queues and index are not synced yet" in record.message for record in caplog.records)
@@ -106,7 +106,7 @@ def test_a_sync_that_lacks_something_is_tried_again(code: int, method: str, capl
 def test_a_stop_waits_a_moment_for_what_is_lacking() -> None:
     disk = PowerCutDisk()
     store = open_store(disk)
-    store.put_message(message())
+    store.commit_log.put(message())
     disk.faults += [Fault(method, 1, OSError(errno.EMFILE, "Too many open files")) for method in ("sync", "sync_dir")]
     store.shutdown()
     assert not disk.exists(f"{ROOT}/abort")
@@ -116,17 +116,17 @@ def test_a_stop_waits_a_moment_for_what_is_lacking() -> None:
 def test_a_file_that_cannot_be_made_for_now_refuses_one_message_and_takes_the_next(method: str) -> None:
     disk, clock = PowerCutDisk(), SteppedClock()
     store = open_store(disk, clock)
-    store.put_message(message(body=bytes(12_000)))
+    store.commit_log.put(message(body=bytes(12_000)))
     store.dispatch()
     for path in ("commitlog", "consumequeue"):
         disk.faults.append(Fault(method, 1, OSError(errno.EMFILE, "Too many open files"), path=path))
-    refused = store.put_message(message("new", body=bytes(12_000)))
+    refused = store.commit_log.put(message("new", body=bytes(12_000)))
     assert refused.status is PutStatus.CREATE_MAPPED_FILE_FAILED and "Too many open files" in refused.reason
-    assert store.put_message(message("new", body=bytes(12_000))).status is PutStatus.PUT_OK
+    assert store.commit_log.put(message("new", body=bytes(12_000))).status is PutStatus.PUT_OK
     assert store.dispatch() == [], "its queue has to wait"
     clock.step(0.3)
     assert [arrival.topic for arrival in store.dispatch()] == ["new"]
-    assert store.put_message(message("new", body=b"last")).status is PutStatus.PUT_OK
+    assert store.commit_log.put(message("new", body=b"last")).status is PutStatus.PUT_OK
     store.dispatch()
     assert [len(body) for body in bodies(store, "new")] == [12_000, 4]
 
@@ -140,13 +140,13 @@ def no_room(store: MessageStore, disk: PowerCutDisk) -> None:
 
 def no_room_for_queues(store: MessageStore, disk: PowerCutDisk) -> None:
     disk.faults.append(Fault("reserve", 1, OSError(errno.ENOSPC, "No space left"), forever=True, path="consumequeue"))
-    store.put_message(message())
+    store.commit_log.put(message())
     store.dispatch()
 
 
 def failed_sync(store: MessageStore, disk: PowerCutDisk) -> None:
     disk.faults.append(Fault("sync", 1, OSError(errno.EIO, "Input/output error")))
-    store.put_message(message())
+    store.commit_log.put(message())
     with pytest.raises(OSError, match="Input"):
         store.flush_queues()
     store.flush_service.fail(OSError(errno.EIO, "Input/output error"))
@@ -158,7 +158,7 @@ def full_disk(store: MessageStore, disk: PowerCutDisk) -> None:
 
 
 def deleted_file(store: MessageStore, disk: PowerCutDisk) -> None:
-    store.put_message(message())
+    store.commit_log.put(message())
     store.dispatch()
     disk.delete(f"{ROOT}/commitlog/{0:020}")
     store.checkpoint_service.run_once()
@@ -172,13 +172,13 @@ def test_a_refusal_that_lasts_is_logged_at_once_and_each_minute(
     store = open_store(disk, clock)
     cause(store, disk)
     for second in range(150):
-        assert store.put_message(message()).reason, "refused"
+        assert store.commit_log.put(message()).reason, "refused"
         if second == 0:
             assert sum("messages are refused" in record.message for record in caplog.records) == 1
         clock.step(1)
         store.checkpoint_service.run_once()
     told = [record.message for record in caplog.records if "messages are refused" in record.message]
-    reason = store.put_message(message()).reason
+    reason = store.commit_log.put(message()).reason
     assert len(told) == 3 and reason in told[0]
     assert all(f"{count} times in the last 60 s" in line for count, line in zip((59, 60), told[1:], strict=True))
 
@@ -191,10 +191,10 @@ def test_a_refusal_that_is_over_is_said_with_its_count_and_one_that_flutters_onl
     for _ in range(10):
         disk.used = 0.95
         store.clean()
-        store.put_message(message())
+        store.commit_log.put(message())
         disk.used = 0.1
         store.clean()
-        assert store.put_message(message()).status is PutStatus.PUT_OK
+        assert store.commit_log.put(message()).status is PutStatus.PUT_OK
         clock.step(1)
     told = [record.message for record in caplog.records if "messages are refused" in record.message]
     assert len(told) == 2 and told[1].startswith("over: ") and "(1 times" in told[1]
@@ -204,15 +204,15 @@ def test_files_deleted_under_a_running_store_are_no_silent_loss(tmp_path: Path, 
     clock = SteppedClock()
     store = open_store(FileDisk(), clock, root=f"{tmp_path}/store")
     for number in range(3):
-        store.put_message(message(body=b"%d" % number))
+        store.commit_log.put(message(body=b"%d" % number))
     store.dispatch()
     shutil.rmtree(tmp_path / "store/consumequeue/T")
-    store.put_message(message(body=b"3"))
+    store.commit_log.put(message(body=b"3"))
     store.dispatch()
     store.flush_queues()
     assert bodies(store) == [b"0", b"1", b"2", b"3"], "what is mapped is still read"
     (tmp_path / f"store/commitlog/{0:020}").unlink()
     store.checkpoint_service.run_once()
-    refused = store.put_message(message())
+    refused = store.commit_log.put(message())
     assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE and "deleted under the running broker" in refused.reason
     assert any(f"{0:020} was deleted" in record.message for record in caplog.records)

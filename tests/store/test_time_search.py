@@ -15,7 +15,7 @@ def store_with(steps_ms: list[int]) -> tuple[MessageStore, list[int]]:
     times = []
     for step_ms in steps_ms:
         store.clock.advance(step_ms)  # type: ignore[attr-defined]
-        times.append(store.put_message(message()).store_timestamp_ms)
+        times.append(store.commit_log.put(message()).store_timestamp_ms)
     store.dispatch()
     return store, times
 

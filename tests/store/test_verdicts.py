@@ -37,8 +37,8 @@ def stored(*tags: str) -> MessageStore:
 
 def put(store: MessageStore, *tags: str) -> None:
     for tag in tags:
-        store.put_message(message("T", 0, tag.encode(), TAGS=tag))
-        store.put_message(message("Between"))
+        store.commit_log.put(message("T", 0, tag.encode(), TAGS=tag))
+        store.commit_log.put(message("Between"))
     store.dispatch()
 
 
@@ -46,7 +46,7 @@ def wanted(store: MessageStore, record_filter: RecordFilter, start: int = 0, cou
     """The queue offsets from `start` on that pulls of `count_max` deliver."""
     found: list[int] = []
     while start < store.max_offset("T", 0):
-        result = store.get_message("T", 0, start, count_max, record_filter)
+        result = store.reader.get_message("T", 0, start, count_max, record_filter)
         for view in result.views:
             position = 0
             while position < len(view):
@@ -59,9 +59,9 @@ def wanted(store: MessageStore, record_filter: RecordFilter, start: int = 0, cou
 
 def test_a_pull_that_was_woken_for_a_record_does_not_judge_it_again() -> None:
     store, filter_ = stored("b", "b"), Saying("a")
-    assert not store.any_matches("T", 0, 0, 2, filter_)
+    assert not store.reader.any_matches("T", 0, 0, 2, filter_)
     put(store, "a")
-    assert store.any_matches("T", 0, 2, 3, filter_)
+    assert store.reader.any_matches("T", 0, 2, 3, filter_)
     assert filter_.asked == 3
     assert wanted(store, filter_) == [2]
     assert filter_.asked == 3
@@ -99,7 +99,7 @@ def test_another_expression_is_told_the_same_records_wherever_its_reader_begins(
 def test_what_reads_of_many_large_properties_hold_is_bounded() -> None:
     store, count = open_store(MemoryDisk(), mapped_file_size_commit_log=1 << 26), 1500
     for number in range(count):
-        store.put_message(message("T", 0, number=str(number), filler="x" * 30_000))
+        store.commit_log.put(message("T", 0, number=str(number), filler="x" * 30_000))
     store.dispatch()
     tracemalloc.start()
     assert len(wanted(store, Saying("filler"))) == count

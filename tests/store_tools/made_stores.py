@@ -57,9 +57,9 @@ def put_many(store: MessageStore, clock: VirtualClock, count: int, first: int = 
         tags = {"TAGS": f"Tag{number % 3}"} if number % 4 else {}
         keys = {"KEYS": f"key-{number} shared ünï-{number}", "UNIQ_KEY": f"U{number:06}"}
         host = HOST_V6 if number % 7 == 0 else HOST
-        store.put_message(message(f"Topic{number % 2}", number % 3, b"body %d " % number * 9, host=host, **keys, **tags))
+        store.commit_log.put(message(f"Topic{number % 2}", number % 3, b"body %d " % number * 9, host=host, **keys, **tags))
         if number % 5 == 0:
-            store.put_message(message("SCHEDULE_TOPIC_XXXX", 2, b"later", DELAY="3", REAL_TOPIC="Topic0", REAL_QID="0"))
+            store.commit_log.put(message("SCHEDULE_TOPIC_XXXX", 2, b"later", DELAY="3", REAL_TOPIC="Topic0", REAL_QID="0"))
         clock.advance(700)
         if number % 10 == 0:
             store.dispatch()

@@ -93,9 +93,9 @@ def test_records_of_apache_are_shown_as_apache_reads_them(name: str, tmp_path: P
 def test_forms_of_a_body(tmp_path: Path) -> None:
     root = tmp_path / "store"
     store = opened(root, VirtualClock(NOW_MS))
-    store.put_message(message("T", 0, zlib.compress(b"plain words"), sys_flag=1))
-    store.put_message(message("T", 0, b"not compressed", sys_flag=1))
-    store.put_message(message("T", 0, b"words"))
+    store.commit_log.put(message("T", 0, zlib.compress(b"plain words"), sys_flag=1))
+    store.commit_log.put(message("T", 0, b"not compressed", sys_flag=1))
+    store.commit_log.put(message("T", 0, b"words"))
     store.shutdown()
     assert [row.get("body") for row in dumped(root, plain=True)] == ["plain words", "not compressed", "words"]
     assert "does not uncompress with ZLIB" in dumped(root, plain=True)[1]["bodyNote"]

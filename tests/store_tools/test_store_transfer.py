@@ -50,8 +50,8 @@ def test_odd_records(tmp_path: Path) -> None:
     for properties in (b"a\x01b\x02", b"a\x01b\x02a\x01c", b"empty\x01", b"\xff\xfe\x01v", "ключ\x01значение".encode(), b""):
         odd = message("%RETRY%" + "g" * 200, 3, bytes(range(256)), host=HOST_V6, sys_flag=0x8, KEYS="k")
         odd.properties_bytes, odd.flag, odd.reconsume_times, odd.prepared_transaction_offset = properties, -7, 2, 99
-        store.put_message(odd)
-    store.put_message(message("T", 1, b"rolled back", sys_flag=0xC))
+        store.commit_log.put(odd)
+    store.commit_log.put(message("T", 1, b"rolled back", sys_flag=0xC))
     store.shutdown()
     first = exported(tmp_path / "store")
     imported(tmp_path / "copy", first)

@@ -109,7 +109,7 @@ def test_further_queues_of_a_message(tmp_path: Path) -> None:
     root, clock = tmp_path / "store", VirtualClock(NOW_MS)
     store = opened(root, clock, enable_multi_dispatch=True, enable_lmq=True)
     for number in range(5):
-        store.put_message(message("Topic0", 1, b"%d" % number, INNER_MULTI_DISPATCH="%LMQ%a,%LMQ%b"))
+        store.commit_log.put(message("Topic0", 1, b"%d" % number, INNER_MULTI_DISPATCH="%LMQ%a,%LMQ%b"))
     store.dispatch()
     store.shutdown()
     write_topics(root, "Topic0")
@@ -387,7 +387,7 @@ def test_a_body_that_holds_the_image_of_a_record(tmp_path: Path) -> None:
         encode_record(inner, magic_code, topic, size, 9, store.max_physical_offset + 88 + size * number, NOW_MS)
         for number in range(40)
     )
-    store.put_message(message("Topic0", 0, image))
+    store.commit_log.put(message("Topic0", 0, image))
     put_many(store, clock, 5, 5)
     store.shutdown()
     write_topics(root, "Topic0", "Topic1", "SCHEDULE_TOPIC_XXXX")
@@ -400,7 +400,7 @@ def test_records_larger_than_what_is_read_at_once(tmp_path: Path) -> None:
     root = tmp_path / "store"
     store = opened(root, VirtualClock(NOW_MS), mapped_file_size_commit_log=16 << 20, max_message_size=8 << 20)
     for size in (5 << 20, 100, 6 << 20, 4 << 20, 7):
-        store.put_message(message("T" * 200, 0, os.urandom(size)))
+        store.commit_log.put(message("T" * 200, 0, os.urandom(size)))
     store.dispatch()
     store.shutdown()
     for options in ({}, {"range_size": 1 << 20}):

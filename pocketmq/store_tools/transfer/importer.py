@@ -126,7 +126,7 @@ def _put(
         result.refuse(line_number, problem)
         return
     clock.store_timestamp_ms = store_timestamp_ms if keep_times else None
-    put = store.put_message(message)
+    put = store.commit_log.put(message)
     if put.status is not PutStatus.PUT_OK:
         result.refuse(line_number, put.reason or put.status.value)
         return

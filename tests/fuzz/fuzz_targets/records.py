@@ -47,7 +47,7 @@ def _encoded(message: Message, physical_offset: int) -> bytes:
     config = MessageStoreConfig("/s", mapped_file_size_commit_log=1 << 16, max_hash_slot_num=4, max_index_num=8)
     store = MessageStore(config, MemoryDisk(), VirtualClock())
     store.load()
-    result = store.put_message(message)
+    result = store.commit_log.put(message)
     store.dispatch()
     view = store.message_at(result.physical_offset)
     assert view is not None

@@ -73,7 +73,7 @@ def _read(store: MessageStore) -> None:
         offset = queue.min_offset
         for _ in range(40):
             try:
-                result = store.get_message(queue.topic, queue.queue_id, offset, 32)
+                result = store.reader.get_message(queue.topic, queue.queue_id, offset, 32)
             except StoreError:
                 break  # says where the queue is damaged
             if result.next_begin_offset <= offset:
