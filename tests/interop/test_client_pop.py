@@ -1,4 +1,4 @@
-"""The Java client that pops: its broker shares out the messages, and gives those of a dead consumer to another one."""
+"""Popping Java clients: the broker distributes the messages, and redelivers those of a dead consumer to another one."""
 
 import json
 import time
@@ -26,13 +26,13 @@ REVIVE_TOPIC, REVIVE_GROUP, REVIVE_QUEUES = f"rmq_sys_REVIVE_LOG_{CLUSTER_NAME}"
 
 
 def popped(cluster: Cluster, topic: str, group: str) -> int:
-    """How many messages were handed out for the first time."""
+    """Returns the number of messages popped for the first time."""
     with Connection(cluster.broker_address) as connection:
         return sum(max(connection.consumer_offset(group, topic, queue_id), 0) for queue_id in range(QUEUES))
 
 
 def acks_taken(cluster: Cluster) -> int:
-    """How many acks wait in the timer, or did."""
+    """Returns the number of acks that were put into the timer."""
     with Connection(cluster.broker_address) as connection:
         return sum(record.properties["TAGS"] == "ack" for record in connection.read_queue(TIMER_TOPIC, 0))
 
@@ -62,7 +62,7 @@ def bodies(messages: list[Received]) -> list[str | None]:
 
 
 def test_pops_in_order(popper: Driver, cluster: Cluster, connection: Connection, named: Callable[[str], str]) -> None:
-    """Nobody gets more of a queue as long as somebody has some of it; what is given back comes first, and again."""
+    """A queue gives no further messages while some are unacknowledged; those made visible again come first."""
     topic, group, address = named("topic"), named("g"), cluster.broker_address
     connection.create_topic(topic, 1)
     for number in range(5):
@@ -109,7 +109,7 @@ def test_forwarded_message_is_acknowledged_in_its_new_topic(
 def test_orderly_listener_of_a_popping_group_consumes_in_order(
     popper: Driver, connection: Connection, named: Callable[[str], str]
 ) -> None:
-    """The Java client does not pop for it: it shares out the queues itself, locks them and pulls."""
+    """The Java client does not pop for it: it allocates the queues itself, locks them and pulls."""
     topic, group, consumer = named("topic"), named("g"), named("c")
     connection.create_topic(topic, QUEUES)
     mode = {"topic": topic, "consumerGroup": group, "mode": "POP", "popShareQueueNum": 0}

@@ -1,4 +1,4 @@
-"""Pull consumers: at a given place, held until something comes, and through a subscription."""
+"""Pull consumers: at an offset, held until a message arrives, and through a subscription."""
 
 import threading
 from collections.abc import Callable

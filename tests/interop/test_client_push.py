@@ -1,4 +1,4 @@
-"""Push consumers: who gets what, and how soon."""
+"""Push consumers: distribution of messages and latency."""
 
 import statistics
 import time
@@ -30,7 +30,7 @@ def test_push_clustering(client: Driver, topic: str, named: Callable[[str], str]
 
 
 def test_push_broadcasting(client: Driver, topic: str, named: Callable[[str], str]) -> None:
-    """Of a broadcast every consumer gets all."""
+    """Every consumer of a broadcasting group gets all messages."""
     bodies = {f"m{n}" for n in range(20)}
     client.start_producer(named("p"))
     client.send(named("p"), topic, sorted(bodies))
@@ -44,7 +44,7 @@ def test_push_broadcasting(client: Driver, topic: str, named: Callable[[str], st
 
 @with_cpp
 def test_push_by_tags(client: Driver, topic: str, named: Callable[[str], str]) -> None:
-    """AaAa and BBBB share a hash: the broker lets both through, the client keeps what was asked for."""
+    """AaAa and BBBB have the same hash: the broker passes both, the client drops the unwanted tag."""
     tags = ["A", "B", "C", "AaAa", "BBBB", ""]
     client.start_producer(named("p"))
     client.send(named("p"), topic, [f"{tag}{n}" for n in range(5) for tag in tags], tags=tags * 5)
@@ -57,7 +57,7 @@ def test_push_by_tags(client: Driver, topic: str, named: Callable[[str], str]) -
 
 
 def test_push_from_last_offset_of_a_young_queue(client: Driver, connection: Connection, named: Callable[[str], str]) -> None:
-    """A group that is new to a queue whose old messages are still in memory begins at the first all the same."""
+    """A new group starts at the first message of a queue whose old messages are still in memory."""
     topic = named("topic")
     connection.create_topic(topic, 1)
     client.start_producer(named("p"))

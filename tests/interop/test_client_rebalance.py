@@ -1,4 +1,4 @@
-"""A second consumer joins and leaves: the queues are shared anew each time, and no message is lost."""
+"""A second consumer joins and leaves: the queues are reallocated each time, and no message is lost."""
 
 from collections import Counter
 from collections.abc import Callable

@@ -18,7 +18,7 @@ REPLY_TOPIC = f"{CLUSTER_NAME}_REPLY_TOPIC"
 
 
 class Replier:
-    """A consumer of requests, in a process and library of its own, and its producer."""
+    """A consumer of requests with its producer, in a separate process with another client library."""
 
     def __init__(self, client: Driver, topic: str, name: str) -> None:
         self._client, self._name = client, name
@@ -49,7 +49,7 @@ def has_producers(connection: Connection, group: str) -> bool:
 
 
 def wait_for_producer(connection: Connection, group: str, *, known: bool = True) -> None:
-    """A Go client tells who it is some time after it has sent for the first time."""
+    """Waits for the producer's registration: a Go client sends its heartbeat only some time after its first send."""
     deadline = time.monotonic() + PATIENCE_S
     while has_producers(connection, group) != known:
         assert time.monotonic() < deadline, f"waited in vain for producers of {group}: {known}"

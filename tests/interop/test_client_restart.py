@@ -1,7 +1,7 @@
-"""A broker restarts under its clients: what was consumed stays consumed, and who is connected goes on by itself.
+"""Restart of a broker under its clients: consumed messages stay consumed, and connected clients continue by themselves.
 
-Java 4.9.4 and Go do not notice that the broker which held their pull is gone before that pull times out, after 30 s; so a
-broker of ours answers held pulls before it goes, and consumers go on within seconds. One restart serves all.
+Java 4.9.4 and Go notice the end of the broker that held their pull only when the pull times out, after 30 s. Therefore our
+broker answers held pulls before it stops, and consumers continue within seconds. All clients share one restart.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ GOES_ON_LATE_S = 60
 def restarted(
     flavour: Flavour, tmp_path_factory: pytest.TempPathFactory, drivers: Drivers
 ) -> Iterator[dict[str, Driver | ToolchainMissing]]:
-    """Each client's driver after the restart, with a consumer that stayed; a group of it had gone before."""
+    """Each client's driver after the restart, with one consumer still running and one group stopped before."""
     cluster = Cluster(tmp_path_factory.mktemp("restarted"), flavour)
     try:
         cluster.start_broker()

@@ -1,4 +1,4 @@
-"""A message whose consumption fails comes again through %RETRY%, and ends in %DLQ%."""
+"""A message whose consumption fails is redelivered through %RETRY%, and ends in %DLQ%."""
 
 import time
 from collections.abc import Callable
@@ -17,7 +17,7 @@ def wait_for_messages(connection: Connection, topic: str) -> None:
 
 
 def test_retry_then_dead_letter(client: Driver, connection: Connection, topic: str, named: Callable[[str], str]) -> None:
-    """One group asks for 1 s between attempts, the other leaves it to the broker (10 s the first time)."""
+    """One group requests 1 s between attempts, the other uses the broker's default (10 s the first time)."""
     quick, slow = named("quick"), named("slow")
     for group in (quick, slow):
         # A client that finds the topic in its first route consumes it at once; else it looks again after 20 s.

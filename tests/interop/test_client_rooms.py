@@ -1,7 +1,7 @@
-"""Two brokers in two machine rooms: consumers that share queues by room read what lies in their own.
+"""Two brokers in two machine rooms: consumers with allocation by room read the queues of their own room.
 
-The rooms of brokers are in their names, ``room@broker``. Clients compute the shares by themselves, from the route and from
-what a broker says of the group: this is about both being true of two brokers at once.
+The room of a broker is part of its name, ``room@broker``. Clients compute the allocation from the route and from the
+broker's list of consumers: these tests check both with two brokers at once.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""Every kind of send, and what a push consumer gets of it."""
+"""Every kind of send, with the messages received by a push consumer."""
 
 import json
 import time
@@ -111,7 +111,7 @@ def test_large_body(client: Driver, topic: str, named: Callable[[str], str]) -> 
 def compressed(
     client: Driver, connection: Connection, topic: str, named: Callable[[str], str], kind: str
 ) -> tuple[Record, bytes]:
-    """The stored record of a body that a client compressed and consumed, and the body as it was meant."""
+    """Returns the stored record of a body that a client compressed and consumed, and the original body."""
     size = 200_000
     client.start_producer(named("p"), compressType=kind)
     sent = client.send(named("p"), topic, ["compress me "], size=size)[0]
@@ -145,7 +145,7 @@ def test_body_compressed_by_a_5_x_algorithm_is_kept_as_sent(
 
 
 def test_namespace(client: Driver, connection: Connection, named: Callable[[str], str]) -> None:
-    """A namespace is a prefix that the client puts before topics and groups; inside it nobody sees it."""
+    """A namespace is a prefix that the client adds to topics and groups, and hides from the application."""
     space = named("ns")
     connection.create_topic(f"{space}%{named('topic')}", 4)
     client.start_producer(named("p"), namespace=space)

@@ -26,7 +26,7 @@ WANTED = {"A eu 10", "A eu 20", "A eu 30", "A - 25"}
 
 
 def test_push_by_sql(client: Driver, topic: str, named: Callable[[str], str]) -> None:
-    """What came before the consumer and what comes while it waits; one that asks for all tells when all was served."""
+    """Messages sent before and after the start of the consumer; a consumer of all messages shows when all are served."""
     send(client, named("p"), topic)
     client.start_consumer(named("sql"), named("g"), topic, expression=EXPRESSION, type="SQL92")
     client.wait_for(named("sql"), len(WANTED))
@@ -50,7 +50,7 @@ def test_failed_message_is_redelivered_without_filtering(client: Driver, topic: 
 
 @pytest.mark.parametrize("client_name", ["java_4_9_4", "java_5_5_0"])  # Go's pulls say TAG, whatever it subscribed by
 def test_pull_by_sql(client: Driver, client_name: str, flavour: Flavour, topic: str, named: Callable[[str], str]) -> None:
-    """The lite pull consumer of Java, whose pulls bring their expression along."""
+    """The lite pull consumer of Java, whose pulls carry their expression."""
     if (flavour.name, client_name) == ("apache", "java_5_5_0"):
         pytest.skip("Java 5 asks with LITE_PULL_MESSAGE (361), which Apache 4.9.4 does not know; PocketMQ does")
     send(client, named("p"), topic)

@@ -1,6 +1,6 @@
-"""Two consumers of a group share four queues by each strategy that the client libraries have.
+"""Two consumers of a group share four queues by each allocation strategy of the client libraries.
 
-They compute it by themselves from what the broker says of the group: each message goes to one of them, and to the right one.
+They compute the allocation from the broker's list of consumers: each message goes to exactly one of them, the right one.
 """
 
 import itertools
@@ -67,7 +67,7 @@ def start(client: Driver, strategy: str, topic: str) -> None:
 
 
 def is_shared(client: Driver, connection: Connection, strategy: str, topic: str, body: str) -> bool:
-    """Whether of a message to each queue each of the two gets those that the strategy gives it."""
+    """Whether each consumer gets the messages of exactly those queues that the strategy gives it."""
     for queue_id in range(QUEUES):
         connection.send(topic, queue_id, body.encode())
 

@@ -28,7 +28,7 @@ both_versions = pytest.mark.parametrize("client_name", ["java_4_9_4", "java_5_5_
 
 
 class Certificates:
-    """An authority, a server's and a client's certificate, and an authority that nobody knows."""
+    """A certificate authority, a server's and a client's certificate, and an unknown authority."""
 
     def __init__(self, folder: Path) -> None:
         if shutil.which("openssl") is None:

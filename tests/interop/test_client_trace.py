@@ -1,4 +1,4 @@
-"""Message traces: clients send them as messages of their own, and mqadmin finds who sent a message and who consumed it."""
+"""Message traces: clients send them as separate messages, and mqadmin finds the sender and consumers of a message."""
 
 import re
 import time
@@ -37,7 +37,7 @@ def tracer(client_name: str, tracing: Cluster, drivers: Drivers) -> Driver:
 def test_message_traces_are_stored_and_found(
     tracer: Driver, client_name: str, tracing: Cluster, flavour: Flavour, mqadmin: Mqadmin, named: Callable[[str], str]
 ) -> None:
-    """The broker's own trace topic is there from the start; another one comes into being with the first trace."""
+    """The broker's own trace topic exists from the start; another one is created by the first trace."""
     trace_topic = OWN_TRACE_TOPIC if client_name == "java_5_5_0" else TRACE_TOPIC
     topic, producer, consumer, group = named("topic"), named("p"), named("c"), named("g")
     with Connection(tracing.broker_address) as connection:

@@ -1,7 +1,6 @@
-"""Transactional producers of all client libraries: how they end transactions, and what becomes of those that nobody ended.
+"""Transactional producers of all client libraries: commits, rollbacks, and checks of open transactions.
 
-Times are short, so that 15 questions take seconds; the clients do all of it side by side. With ``--server=apache`` the
-broker is 4.9.4's.
+Times are short, so that 15 checks take seconds; the clients run in parallel. With ``--server=apache`` the broker is 4.9.4's.
 """
 
 import threading
@@ -25,7 +24,7 @@ PATIENCE_S = 60
 
 
 class Transactions:
-    """All that one client does; the fields tell what came of it."""
+    """The transactions of one client; the fields hold their results."""
 
     def __init__(self, client_name: str, drivers: Drivers, cluster: Cluster) -> None:
         self.client_name = client_name

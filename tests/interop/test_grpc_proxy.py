@@ -1,4 +1,4 @@
-"""The gRPC clients of 5.x, by way of Apache's own proxy, which speaks gRPC to them and remoting to our servers."""
+"""gRPC clients of 5.x through Apache's proxy, which speaks gRPC to them and remoting to our servers."""
 
 import subprocess
 from collections import defaultdict
@@ -30,7 +30,7 @@ UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = 200
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Cluster:
-    """Of one that asks early about transactions that nobody ended."""
+    """A cluster whose broker checks open transactions early."""
     need_java()
     config = {
         "transactionTimeOut": 1000,

@@ -150,7 +150,7 @@ def test_consumer_progress_mqadmin_4_9_4(admin: Admin, traffic: Traffic) -> None
 
 
 def shown_message(sent: Sent, got: Received, *, offset_id: bool, extra: str = "") -> str:
-    """What the query commands print of a message, as a pattern."""
+    """Returns a pattern for the output of the query commands for a message."""
     first = rf"OffsetID:\s+{sent.offset_msg_id}\n" if offset_id else ""
     number = sent.body.split()[1]
     return (

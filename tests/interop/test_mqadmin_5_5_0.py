@@ -1,4 +1,4 @@
-"""The real mqadmin 5.5.0: what it asks that 4.9.4's does not, and that what it shows makes sense."""
+"""The real mqadmin 5.5.0: its requests that 4.9.4 lacks, with plausible output."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What one broker handed out, and was not acknowledged, the other hands out again: Apache's of 5.5.0 and ours, both ways.
+"""Unacknowledged pops of one broker are redelivered by the other: Apache's 5.5.0 and ours, in both directions.
 
 The first broker hands out messages of one queue and gets acks for some, one by one and in a batch; one message is to be seen
 later than the others. Of a second queue it hands out in order. Then it ends: cleanly, or by kill -9 once its offsets are

@@ -1,4 +1,4 @@
-"""SQL92 expressions: the verdicts of RocketMQ's own parser and evaluator, on expressions and messages made by chance."""
+"""SQL92 expressions: results of RocketMQ's own parser and evaluator for random expressions and messages."""
 
 import random
 import re

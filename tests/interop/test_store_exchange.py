@@ -1,4 +1,4 @@
-"""A store goes from one broker to the other and back: Apache's of 4.9.4 and 5.5.0, and ours.
+"""A store is used by different brokers in turn: Apache's 4.9.4 and 5.5.0, and ours.
 
 Each broker writes of every kind (`workload`), ours 10,000 messages more, and ends cleanly or by kill -9. Whoever comes next
 serves what was there byte for byte, by queue offset, by key, by tag and by time (`served`), delivers what was delayed, and

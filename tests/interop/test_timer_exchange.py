@@ -1,4 +1,4 @@
-"""Timers that one broker was told of are delivered by the other: Apache's of 5.5.0 and ours, both ways.
+"""Timers stored by one broker are delivered by the other: Apache's 5.5.0 and ours, in both directions.
 
 The first broker gets messages of all kinds of times, rolls those beyond a short roll window, delivers what is due soon,
 and ends: cleanly, or by kill -9 right after it was told of more. The second delivers the rest, each once and at its

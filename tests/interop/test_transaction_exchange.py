@@ -1,4 +1,4 @@
-"""Transactions that one broker holds open are ended by the other: Apache's of 4.9.4 and 5.5.0 and ours, both ways.
+"""Transactions left open by one broker are ended by the other: Apache's 4.9.4 and 5.5.0 and ours, in both directions.
 
 The first broker ends some, finds nobody to ask about the rest, stores them again for that, and ends: cleanly, or by kill -9.
 The second one asks about the rest, and delivers what is committed. What was ended already is neither asked about nor

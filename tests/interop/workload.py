@@ -1,4 +1,4 @@
-"""What a broker is given to store, so that every kind of record, file and table is there.
+"""A workload that makes a broker store every kind of record, file and table.
 
 All of it by hand (`wire`), so that it is the same for both versions and both brokers, and needs no JVM.
 """
