@@ -1,4 +1,4 @@
-"""What `pocketmq store COMMAND` does with its options: a function a command, each answering the exit code."""
+"""The commands of `pocketmq store`: one function per command, which returns the exit code."""
 
 import argparse
 import itertools
@@ -21,12 +21,12 @@ from pocketmq.store_tools.files.value_text import parse_time_ms
 from pocketmq.store_tools.transfer.dump import export_records, write_json, write_table
 from pocketmq.store_tools.transfer.importer import import_records
 
-# Of what is written to a file or a pipe.
+# Width of output to a file or a pipe.
 _WIDTH: Final = 180
 
 
 class UsageError(Exception):
-    """An option that makes no sense; the text names it."""
+    """An invalid option; the text names it."""
 
 
 def verify(options: argparse.Namespace, complaints: Console) -> int:
@@ -56,7 +56,7 @@ def verify(options: argparse.Namespace, complaints: Console) -> int:
 
 
 def selection(options: argparse.Namespace) -> Selection:
-    """The filters that `dump` and `export` share. Raises UsageError."""
+    """Return the filters of `dump` and `export`. Raises UsageError."""
     try:
         from_ms = parse_time_ms(options.from_time) if options.from_time else 0
         to_ms = parse_time_ms(options.to_time) if options.to_time else Selection.to_ms
@@ -90,7 +90,7 @@ def _records(options: argparse.Namespace, files: StoreFiles, damage: Damage) -> 
 
 
 def _wide_console() -> Console:
-    """Standard output; where it is no terminal lines are as long as they need to be."""
+    """Return a console on standard output, with long lines if it is not a terminal."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=_WIDTH)
 

@@ -1,6 +1,6 @@
-"""What the records of a stretch of log must have in queues and index: columns, many records at once.
+"""Queue units and index entries that the records of a range of log must have, as columns of arrays.
 
-Keys and tags are those that `bulk_dispatch` would put there; here they are kept, for a comparison.
+Keys and tags are computed as in `bulk_dispatch`; here they are kept for a comparison.
 """
 
 from dataclasses import dataclass, field
@@ -16,9 +16,9 @@ from pocketmq.store.format.record_window import RecordWindow
 from pocketmq.store.queue.bulk_dispatch import indexed_keys, indexed_tags, tag_hashes, topics_of
 from pocketmq.store_tools.files.store_files import QueueKey
 
-# 5.x: the record is a whole batch of a topic with queues of another kind (batchconsumequeue).
+# 5.x: the record is a batch of a topic with batch queues (batchconsumequeue).
 INNER_BATCH_FLAG: Final = 0x80
-# Light queues (%LMQ%) stand under queue id 0.
+# Light queues (%LMQ%) have queue id 0.
 _MULTI_DISPATCH: Final = MultiDispatch(with_lmq=True, lmq_max=0)
 
 Columns = tuple[npt.NDArray[Any], ...]
@@ -26,7 +26,7 @@ Columns = tuple[npt.NDArray[Any], ...]
 
 @dataclass
 class Expected:
-    """`queues` are numbered by the first column of `units`."""
+    """Expected units and keys. The first column of `units` is an index into `queues`."""
 
     queues: list[QueueKey] = field(default_factory=list)
     records: int = 0
@@ -36,7 +36,7 @@ class Expected:
     _tags: list[Columns] = field(default_factory=list)
 
     def add(self, window: RecordWindow) -> None:
-        """The records of one more window. They must be sound."""
+        """Add the records of a window, which must be valid."""
         self.records += len(window)
         self._add_units(window)
         store_times = window.fixed("store_timestamp_ms")
@@ -71,18 +71,18 @@ class Expected:
         return number
 
     def units(self) -> Columns:
-        """(queue, queue offset, physical offset, size, tags code, timed, store time), in the log's order.
+        """Return (queue, queue offset, physical offset, size, tags code, timed, store time) in log order.
 
-        `timed` marks units whose code is a time to deliver at.
+        `timed` marks units whose code is a delivery time.
         """
         return _joined(self._units, 7)
 
     def keys(self) -> Columns:
-        """(key hash, physical offset, store time)."""
+        """Return (key hash, physical offset, store time)."""
         return _joined(self._keys, 3)
 
     def tags(self) -> Columns:
-        """As `keys`, of what an index has besides if a 5.x broker wrote it."""
+        """Like `keys`, for the tag entries that 5.x brokers add to the index."""
         return _joined(self._tags, 3)
 
 

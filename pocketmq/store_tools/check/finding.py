@@ -1,4 +1,4 @@
-"""What a look at a store's files found: one line each, with the place and what to do about it."""
+"""Findings of a check, each with place, problem and advice."""
 
 from collections import Counter
 from collections.abc import Set
@@ -6,24 +6,23 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
-# Lines kept of one kind; more of the same kind are only counted, so that a store full of damage needs no more memory.
+# Maximum number of findings kept per kind; further ones are only counted, to limit memory.
 _LINES_MAX: Final = 20
 
 
 class Severity(IntEnum):
-    """How bad; the order in which findings are shown."""
+    """Severity of a finding; also the order of the report."""
 
-    NOTE = 0  # worth a word, nothing is wrong
+    NOTE = 0  # information, nothing is wrong
     DERIVED = 1  # a queue, the index, the checkpoint or a table differs from the log
-    LOG = 2  # bytes of the log are no records
+    LOG = 2  # bytes of the log are not valid records
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`kind` groups equal ones; `position` is a byte of the file at `path`, -1 for the file as a whole.
+    """One finding. `kind` groups similar ones; `position` is a byte of the file `path`, -1 for the whole file.
 
-    `physical_offset` is that of the record it is about, -1 without one: who learns later that the log ends before it drops
-    the finding.
+    `physical_offset` is that of the record concerned, -1 without one; `Findings.drop` uses it.
     """
 
     severity: Severity
@@ -41,7 +40,7 @@ class Finding:
 
 @dataclass
 class Findings:
-    """A list of findings, bounded by kind; `counts` has them all."""
+    """List of findings, limited per kind; `counts` includes all."""
 
     kept: list[Finding] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -52,11 +51,11 @@ class Findings:
             self.kept.append(finding)
 
     def count_more(self, kind: str, count: int) -> None:
-        """`count` more of a kind that has findings already, without lines of their own."""
+        """Count `count` more of a kind, without keeping them."""
         self.counts[kind] += count
 
     def drop(self, physical_offset: int, kinds: Set[str]) -> None:
-        """Take back what was found about one record."""
+        """Remove the findings of the given kinds about one record."""
         for finding in [one for one in self.kept if one.physical_offset == physical_offset and one.kind in kinds]:
             self.kept.remove(finding)
             self.counts[finding.kind] -= 1
@@ -75,6 +74,6 @@ class Findings:
         return max((finding.severity for finding in self.kept), default=Severity.NOTE)
 
     def left_out(self) -> dict[str, int]:
-        """Kind -> how many are counted only."""
+        """Return kind -> number of findings that were counted but not kept."""
         kept = Counter(finding.kind for finding in self.kept)
         return {kind: count - kept[kind] for kind, count in self.counts.items() if count > kept[kind]}

@@ -1,9 +1,9 @@
-"""The whole log, stretch by stretch, by several processes.
+"""Check of the whole log, range by range, by several processes.
 
-A stretch begins at the first place that looks like a sound record, so the one before it must end exactly there. Where it
-does not, the place is looked at once more from the end of the one before: a broker may be writing, or a body may hold a
-record's image. What is then still no record is a gap. When queues or index reach beyond it, it is damage. Without anything
-that knows of records behind it, it is the end of the log, and what lies behind was left over by an earlier truncation.
+The check of a range starts at its first valid record, so the check of the range before must end exactly there. If it does
+not, the place is checked again from the end of the range before: a broker may be writing, or a body may contain the image of
+a record. Bytes that are still not a record are a gap. If queues or index refer to records after a gap, it is damage. Else it
+is the end of the log, and records after it are left over from an earlier truncation.
 """
 
 import multiprocessing
@@ -27,7 +27,7 @@ PATIENCE_S: Final = 3.0
 POLL_S: Final = 0.05
 QUARANTINE: Final = "`pocketmq store repair --quarantine` puts it aside, so that all behind it is served"
 CUT: Final = "the next start of a broker cuts it off, so does `pocketmq store repair`"
-# Below this a second process costs more time than it saves.
+# For smaller logs a second process takes more time than it saves.
 _ALONE_MAX: Final = 64 << 20
 _MARK_SIZE: Final = 36
 
@@ -36,7 +36,7 @@ OnProgress = Callable[[int, int], None]
 
 
 class Stretch(NamedTuple):
-    """Physical offsets; `is_record`: a record begins at `begin`, not somewhere behind it."""
+    """Range of the log in physical offsets; `is_record`: a record begins exactly at `begin`."""
 
     begin: int
     stop: int
@@ -53,7 +53,7 @@ def _begin_worker(plan: CheckPlan) -> None:
 
 
 def _end_with_parent() -> None:
-    """A pool does not hear of it when its owner is killed."""
+    """End this worker when its parent dies; the pool does not notice a killed parent."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -65,10 +65,10 @@ def _run_worker(stretch: Stretch) -> RangeResult:
 
 
 class LogCheck:
-    """One way through the log; afterwards the sums of what its stretches found, and `end`, its physical end."""
+    """One check of the log; afterwards it has the totals of all ranges, and `end`, the end of the log."""
 
     def __init__(self, files: StoreFiles, plan: CheckPlan, *, running: bool, workers: int) -> None:
-        """`running`: a broker holds the lock. `workers` 0: one a core."""
+        """`running`: a broker holds the lock. `workers` 0: one per core."""
         self.findings = Findings()
         self.records = 0
         self.begin = self.end = files.log.min_offset
@@ -101,7 +101,7 @@ class LogCheck:
         on_progress(total, total)
 
     def _stretches(self, range_size: int) -> Iterator[Stretch]:
-        """The stretches that have data."""
+        """Yield the ranges that contain data."""
         for file in self._files.log.files:
             try:
                 extents = self._files.data_extents(file.path, file.size)
@@ -113,7 +113,7 @@ class LogCheck:
                     yield Stretch(file.start_offset + begin, file.start_offset + stop, begin == 0)
 
     def _results(self, stretches: list[Stretch], total: int) -> Iterator[tuple[Stretch, RangeResult]]:
-        """The stretches in their order, each with its result."""
+        """Yield the ranges in order, each with its result."""
         workers = self._workers or (1 if total <= _ALONE_MAX else os.cpu_count() or 1)
         if workers == 1:
             for stretch in stretches:
@@ -124,7 +124,7 @@ class LogCheck:
             waiting: deque[tuple[Stretch, Future[RangeResult]]] = deque()
             try:
                 for stretch in stretches:
-                    # Workers begin here, and inherit the mask: Ctrl-C reaches all, but the one who asked ends the others.
+                    # Workers started here inherit the mask: Ctrl-C reaches all processes, but only the parent may react.
                     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
                     waiting.append((stretch, pool.submit(_run_worker, stretch)))
                     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -138,7 +138,7 @@ class LogCheck:
                 pool.shutdown(wait=True, cancel_futures=True)
 
     def _take(self, stretch: Stretch, found: RangeResult) -> bool:
-        """Put a stretch's result behind those before it; False where the log ends in front of it."""
+        """Append the result of a range to the total; return False if the log ends before it."""
         if found.first < 0 or self.end >= stretch.stop:
             return True
         if found.first > self.end:
@@ -179,17 +179,17 @@ class LogCheck:
         return Finding(severity, kind, path, position, what, advice, physical_offset)
 
     def _is_damage(self, begin: int, end: int) -> bool:
-        """Judge bytes with sound records behind them: damage (which is noted), or the end of the log."""
+        """Return whether bytes before valid records are damage, which is recorded; else they are the end of the log."""
         if 0 < self._plan.known_end <= begin:
             return False
         begin = max(begin, self._files.refresh_log().min_offset)
-        # Retention may have taken the file with what was here.
+        # Retention may have deleted the file.
         if begin < end:
             self._add_gap(Gap(begin, end, why_unsound(self._files, begin, self._plan.check_crc) or UNWRITTEN))
         return True
 
     def _judge_end(self) -> None:
-        """Whether the log ends at unwritten bytes or at the end of a file, and not in the middle of a record."""
+        """Check that the log ends at unwritten bytes or at the end of a file, not in the middle of a record."""
         deadline = time.monotonic() + PATIENCE_S
         while (reason := self._why_torn(self.end)) and self._running and time.monotonic() < deadline:
             time.sleep(POLL_S)
@@ -205,7 +205,7 @@ class LogCheck:
             self.findings.add(self._at(self.end, "left-over", what, CUT, Severity.NOTE))
 
     def _why_torn(self, end: int) -> str:
-        """Why the bytes at the log's end, which claim to be the record that belongs here, are none; "" at other bytes."""
+        """Return why the record at the log's end is invalid; "" if the bytes do not claim to be a record there."""
         file = self._files.log.file_at(end)
         if file is None:
             return ""

@@ -1,9 +1,9 @@
-"""An index file read as it is. How many slots it has nobody wrote down: that is found from what is in it.
+"""Reading of index files. The number of slots is not stored in the file and is deduced from its content.
 
     header 40 | slots, 4 bytes each | entries, 20 bytes each
 
-The size of the file leaves only one number of slots for each number of entries. The right one puts the newest entry, with
-the header's last physical offset, right where `index_count` says, and its number into its slot.
+The file size allows one number of slots for each number of entries. With the right one, the newest entry is at the position
+given by `index_count`, has the header's last physical offset, and its number is in its slot.
 """
 
 import os
@@ -45,7 +45,7 @@ class IndexHeader:
 
 @dataclass(frozen=True, slots=True)
 class IndexFileFacts:
-    """A file whose parts are known: `slot_count` slots, entries up to but without number `entry_end`."""
+    """Layout of an index file with `slot_count` slots."""
 
     path: str
     size: int
@@ -66,7 +66,7 @@ class IndexFileFacts:
 
 
 def read_header(files: StoreFiles, path: str) -> IndexHeader:
-    """Raises ValueError when the file is too short to have one, OSError."""
+    """Read the header. Raises ValueError if the file is too short, and OSError."""
     data = files.read(path, 0, INDEX_HEADER_SIZE)
     if len(data) < INDEX_HEADER_SIZE:
         raise ValueError(f"the file has {len(data)} bytes, the header alone takes {INDEX_HEADER_SIZE}")
@@ -75,9 +75,9 @@ def read_header(files: StoreFiles, path: str) -> IndexHeader:
 
 
 def index_facts(files: StoreFiles, path: str, slot_count: int = 0) -> IndexFileFacts:
-    """What there is to know about the index file at `path`; `slot_count` is that of its neighbours, 0 if none is known.
+    """Return the layout of the index file at `path`. `slot_count` is that of other files of the store, 0 if unknown.
 
-    Raises ValueError when header and entries fit together in no way, OSError.
+    Raises ValueError if no layout fits header and entries, and OSError.
     """
     header = read_header(files, path)
     size = os.path.getsize(path)
@@ -96,7 +96,7 @@ def _slot_counts(files: StoreFiles, path: str, size: int, header: IndexHeader, k
         yield usual
     if header.index_count < 2:
         return
-    # Behind the last entry with keys there are zeros only: look for its physical offset from the end.
+    # Only zeros follow the last entry: search its physical offset backwards from the end.
     wanted = header.end_physical_offset.to_bytes(8, "big", signed=True)
     ahead = INDEX_HEADER_SIZE + (header.index_count - 1) * INDEX_ENTRY_SIZE + 4
     for begin, end in reversed(files.data_extents(path, size)):
@@ -122,7 +122,7 @@ def _fits(files: StoreFiles, facts: IndexFileFacts) -> bool:
     data = files.read(facts.path, facts.entry_position(newest), INDEX_ENTRY_SIZE)
     key_hash, physical_offset, _, previous = INDEX_ENTRY_STRUCT.unpack(data.tobytes())
     slot = files.read(facts.path, INDEX_HEADER_SIZE + key_hash % facts.slot_count * INDEX_SLOT_SIZE, INDEX_SLOT_SIZE)
-    # One of the two may be damaged, or a step ahead where a broker is writing.
+    # One sign may be missing: damage, or a broker is writing.
     is_newest = INDEX_SLOT_STRUCT.unpack(slot.tobytes()) == (newest,)
     signs: tuple[bool, ...] = (
         physical_offset == header.end_physical_offset,
@@ -134,25 +134,25 @@ def _fits(files: StoreFiles, facts: IndexFileFacts) -> bool:
 
 
 def entry_blocks(files: StoreFiles, facts: IndexFileFacts) -> Iterator[tuple[int, Entries]]:
-    """(number of the first, entries) of all entries, in portions."""
+    """Yield all entries in blocks, as (number of the first, entries)."""
     for number in range(1, facts.header.index_count, ENTRIES_AT_ONCE):
         yield number, read_entries(files, facts, number, min(ENTRIES_AT_ONCE, facts.header.index_count - number))
 
 
 def read_entries(files: StoreFiles, facts: IndexFileFacts, number: int, count: int) -> Entries:
-    """Entries from `number` on."""
+    """Read entries from `number` on."""
     data = files.read(facts.path, facts.entry_position(number), count * INDEX_ENTRY_SIZE)
     return data[: len(data) // INDEX_ENTRY_SIZE * INDEX_ENTRY_SIZE].view(INDEX_ENTRY_DTYPE)
 
 
 def find_key(files: StoreFiles, path: str, key_hashes: set[int]) -> Iterator[int]:
-    """Physical offsets of the entries of one file that have one of `key_hashes`, newest first of each. Raises OSError."""
+    """Yield physical offsets of the entries of one file with one of `key_hashes`, newest first. Raises OSError."""
     for _, physical_offset in find_entries(files, path, key_hashes):
         yield physical_offset
 
 
 def find_entries(files: StoreFiles, path: str, key_hashes: set[int]) -> Iterator[tuple[int, int]]:
-    """(entry number, physical offset) of the entries with one of `key_hashes`, by following the chains of their slots."""
+    """Yield (entry number, physical offset) of entries with one of `key_hashes`, by the chains of their slots."""
     try:
         facts = index_facts(files, path)
     except (FileNotFoundError, ValueError):
@@ -168,5 +168,5 @@ def find_entries(files: StoreFiles, path: str, key_hashes: set[int]) -> Iterator
             if entry_hash == key_hash:
                 yield number, physical_offset
             if previous >= number:
-                break  # chains lead backwards only; anything else is damage
+                break  # a chain leads to lower numbers; anything else is damage
             number = previous

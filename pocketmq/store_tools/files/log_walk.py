@@ -1,8 +1,8 @@
-"""Going through a log by `pread`: windows of sound records, and what lies between them.
+"""Iteration over the records of a log by `pread`, in windows, with the gaps between them.
 
-The chain is followed from record to record, over the BLANK at a file's end into the next file. Where the bytes are no sound
-record the next place that holds one is searched, and what is between is a `Gap`. The walk does not judge: whether a gap is
-damage, or the end of the log with left-over bytes behind it, is seen only by who knows queues and index.
+The walk follows the chain from record to record and over the BLANK at the end of a file into the next one. Where the bytes
+are not a valid record, it searches the next valid one and records a `Gap`. Whether a gap is damage, or the end of the log
+followed by left-over bytes, is decided by the caller, which knows queues and index.
 """
 
 from collections.abc import Iterator
@@ -20,22 +20,22 @@ WINDOW_SIZE: Final = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Bytes [begin, end) of the log, physical offsets, that are no sound records, and why the first of them is none."""
+    """Bytes [begin, end) of the log that are not valid records; `reason` explains the first. Physical offsets."""
 
     begin: int
     end: int
     reason: str
 
 
-# A record's begin is looked for so far in front of a byte in its middle.
+# Maximum distance from a byte back to the start of its record.
 _SEARCHED_BACK: Final = 8 << 20
 UNWRITTEN: Final = "nothing is written here"
 
 
 def record_bytes(files: StoreFiles, physical_offset: int) -> memoryview:
-    """The bytes of the record that begins at `physical_offset`: as many as it claims to have and its file has.
+    """Return the bytes of the record at `physical_offset`, limited by its size field and its file.
 
-    Raises BadRecordError when no file has that offset, and OSError.
+    Raises BadRecordError if no file has that offset, and OSError.
     """
     file = files.log.file_at(physical_offset)
     if file is None:
@@ -49,7 +49,7 @@ def record_bytes(files: StoreFiles, physical_offset: int) -> memoryview:
 
 
 def why_unsound(files: StoreFiles, physical_offset: int, check_crc: bool = True) -> str:
-    """Why there is no sound record at `physical_offset`, "" if there is one."""
+    """Return why there is no valid record at `physical_offset`, "" if there is one."""
     try:
         view = record_bytes(files, physical_offset)
         if len(view) >= BLANK_SIZE and not any(view[:BLANK_SIZE]):
@@ -62,7 +62,7 @@ def why_unsound(files: StoreFiles, physical_offset: int, check_crc: bool = True)
 
 
 def first_sound(files: StoreFiles, begin: int, stop: int) -> int | None:
-    """Physical offset of the first sound record that begins in [begin, stop), or None."""
+    """Return the physical offset of the first valid record that begins in [begin, stop), or None."""
     for file in files.log.files:
         for found in _candidates(files, file, max(begin, file.start_offset), min(stop, file.end_offset)):
             if not why_unsound(files, found):
@@ -71,10 +71,11 @@ def first_sound(files: StoreFiles, begin: int, stop: int) -> int | None:
 
 
 def sound_behind(files: StoreFiles, bad: int, stop: int) -> int | None:
-    """Where sound records go on behind the bad one at `bad`, before `stop`; None if they do not.
+    """Return the offset at which valid records continue after the invalid one at `bad`, before `stop`; None without.
 
-    As the bad record itself says, if that is so: only its content is damaged then, and its body, which anybody may have
-    written, could hold the image of a record. Else nearer than the smallest record none can begin.
+    If a valid record follows at the distance given by the size field, it is taken: only the content of the record is
+    damaged, and its body, which a client chose, could contain the image of a record. Else the search starts after the
+    smallest possible record.
     """
     try:
         end = bad + bounds(record_bytes(files, bad), 0)[0]
@@ -86,7 +87,7 @@ def sound_behind(files: StoreFiles, bad: int, stop: int) -> int | None:
 
 
 def record_around(files: StoreFiles, file: RowFile, position: int) -> int | None:
-    """Position of the sound record that has the byte `position` of a file, or of one that begins there; None without."""
+    """Return the position of the valid record that contains the byte `position` of a file, or begins there; else None."""
     begin = max(0, position - _SEARCHED_BACK)
     data = files.read(file.path, begin, min(position - begin + MARK_SIZE, file.size - begin))
     for start in reversed(record_candidates(data, file.start_offset + begin).tolist()):
@@ -104,7 +105,7 @@ def _candidates(files: StoreFiles, file: RowFile, begin: int, end: int) -> Itera
         first = max(begin - file.start_offset, data_begin - MARK_SIZE, 0)
         last = min(end - file.start_offset, data_end)
         for position in range(first, last, WINDOW_SIZE):
-            # The overlap lets a record's mark be seen whole in one of two windows.
+            # Windows overlap, so that the mark of each record is complete in one of them.
             data = files.read(file.path, position, min(WINDOW_SIZE + MARK_SIZE - 1, file.size - position))
             for start in record_candidates(data, file.start_offset + position).tolist():
                 if begin <= file.start_offset + position + start < end:
@@ -112,10 +113,10 @@ def _candidates(files: StoreFiles, file: RowFile, begin: int, end: int) -> Itera
 
 
 class LogWalk:
-    """Iterates over RecordWindows of the sound records that begin in [begin, stop), physical offsets.
+    """Iterator of RecordWindows of the valid records that begin in [begin, stop), physical offsets.
 
-    `begin` must be where a record begins, or a file. Afterwards `position` is the first byte behind what was seen, `gaps`
-    what had to be stepped over, and `reason` why the walk ended before `stop` ("" if it did not; UNWRITTEN at zeros).
+    `begin` must be the start of a record or of a file. At the end `position` is the first byte not visited, `gaps` are the
+    skipped bytes, and `reason` tells why the walk ended before `stop` ("" if it did not; UNWRITTEN at zeros).
     Raises OSError.
     """
 
@@ -129,7 +130,7 @@ class LogWalk:
         known_end: int = 0,
         window_size: int = WINDOW_SIZE,
     ) -> None:
-        """`known_end`: nothing knows of records behind it, so the log ends at the first gap there; 0: not known."""
+        """`known_end`: no queue or index refers to records after it, so the log ends at the first gap there; 0: unknown."""
         self.position = begin
         self.gaps: list[Gap] = []
         self.reason = ""
@@ -170,7 +171,7 @@ class LogWalk:
         return self._files.read(file.path, position, min(size, file.size - position))
 
     def _next_size(self, file: RowFile, rest: Bytes) -> int:
-        """How many bytes the next window needs at least, after a BLANK too; 0 when these bytes are no record."""
+        """Return the minimum size of the next window, skipping a BLANK; 0 if the bytes are not a record."""
         room = file.end_offset - self.position
         if len(rest) < MARK_SIZE and room > len(rest):
             return MARK_SIZE
@@ -184,10 +185,10 @@ class LogWalk:
         return int(size) if is_cut_off else 0
 
     def _step_over(self) -> bool:
-        """Go on at the next sound record; whether there is one."""
+        """Move to the next valid record; return whether there is one."""
         self.reason = why_unsound(self._files, self.position, self._check_crc)
         if not self.reason:
-            # The bytes changed between two looks: a broker is writing here. One more look decides.
+            # The bytes have changed since they were read: a broker is writing here. Read them again.
             return True
         if 0 < self._known_end <= self.position:
             return False

@@ -1,4 +1,4 @@
-"""A ConsumeQueue's units, read from its files as they are."""
+"""Reading of ConsumeQueue units directly from the files."""
 
 from bisect import bisect_left
 from typing import Any, Final
@@ -23,7 +23,7 @@ _BLOCK: Final = 256 << 10
 
 
 class QueueFiles:
-    """`begin` and `end` are queue offsets: of the first unit in the files, and behind the last that is written."""
+    """Units of one queue. `begin` is the queue offset of the first unit, `end` that after the last written one."""
 
     def __init__(self, files: StoreFiles, key: QueueKey) -> None:
         self.key = key
@@ -37,12 +37,12 @@ class QueueFiles:
         return self.row.folder
 
     def place(self, queue_offset: int) -> tuple[str, int]:
-        """(path, byte in that file) of a unit."""
+        """Return (path, position in the file) of a unit."""
         file = self.row.file_at(queue_offset * _UNIT)
         return (file.path, queue_offset * _UNIT - file.start_offset) if file else (self.row.folder, -1)
 
     def units(self, queue_offset: int, count: int) -> Units:
-        """`count` units from `queue_offset` on, fewer where the files end; those not written are zero."""
+        """Return `count` units from `queue_offset` on, fewer at the end of the files; unwritten units are zero."""
         data = self._files.read_row(self.row, queue_offset * _UNIT, count * _UNIT)
         return data[: len(data) // _UNIT * _UNIT].view(CONSUME_QUEUE_UNIT_DTYPE)
 
@@ -54,7 +54,7 @@ class QueueFiles:
         return self.begin
 
     def _last_written(self, file: RowFile) -> int:
-        """Position of the last unit of a file that is not zero, -1 without."""
+        """Return the position of the last non-zero unit of a file, -1 without one."""
         try:
             extents = self._files.data_extents(file.path, file.size)
             for begin, end in reversed(extents):
@@ -71,12 +71,12 @@ class QueueFiles:
 
     @property
     def max_physical_offset(self) -> int:
-        """Behind the record that the last unit points at; 0 without units."""
+        """End of the record to which the last unit points; 0 without units."""
         units = self.units(self.end - 1, 1) if self.end > self.begin else ()
         return int(units["physical_offset"][0]) + int(units["size"][0]) if len(units) else 0  # type: ignore[call-overload]
 
     def first_at(self, physical_offset: int) -> int:
-        """Queue offset of the first unit of a record at `physical_offset` or behind it; `end` without one.
+        """Return the queue offset of the first unit whose record is at or after `physical_offset`; `end` without one.
 
         Blank units in front of a queue's first record point at 0 and so lie before it, unless the log begins at 0.
         """
@@ -84,30 +84,30 @@ class QueueFiles:
         return queue_offsets.start + bisect_left(queue_offsets, physical_offset, key=lambda number: self._unit(number)[0])
 
     def _behind_blanks(self) -> int:
-        """Queue offset of the first unit that is no blank one. Only the first file has blank units, in front."""
+        """Return the queue offset of the first unit that is not blank. Only the first file starts with blank units."""
         queue_offsets = range(self.begin, min(self.end, self.begin + self.row.file_size // _UNIT))
         return queue_offsets.start + bisect_left(
             queue_offsets, True, key=lambda number: self._unit(number)[:2] != (0, BLANK_UNIT_SIZE)
         )
 
     def _unit(self, queue_offset: int) -> tuple[int, ...]:
-        """A unit's numbers; of one whose file is gone those of one at the end of everything."""
+        """Return the fields of a unit; if its file is missing, those of a unit after all others."""
         units = self.units(queue_offset, 1)
         return units.tolist()[0] if len(units) else (1 << 62, 0, 0)
 
 
 def newest_record_end(files: StoreFiles) -> int:
-    """Behind the newest record that any queue knows of; 0 when no queue has a unit."""
+    """Return the end of the newest record in any queue; 0 if no queue has a unit."""
     return max((QueueFiles(files, key).max_physical_offset for key in files.queue_keys()), default=0)
 
 
 def ext_row(files: StoreFiles, key: QueueKey) -> Row:
-    """The files of consumequeue_ext beside a queue; nearly always none."""
+    """Return the consumequeue_ext files of a queue; usually none."""
     return row(files.path(f"consumequeue_ext/{key[0]}/{key[1]}"))
 
 
 def ext_unit(files: StoreFiles, key: QueueKey, address: int) -> tuple[int, int] | None:
-    """(tags code, store time) of the unit of consumequeue_ext at `address`, None when there is none that could be one."""
+    """Return (tags code, store time) of the consumequeue_ext unit at `address`, None if there is no valid unit."""
     data = files.read_row(ext_row(files, key), address - _EXT_ADDRESS_BASE, CONSUME_QUEUE_EXT_FIXED_SIZE)
     if len(data) < CONSUME_QUEUE_EXT_FIXED_SIZE:
         return None

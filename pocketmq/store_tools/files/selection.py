@@ -1,4 +1,4 @@
-"""Which records `dump` and `export` are asked for, and how to get at them with as little reading as the store allows."""
+"""Selection of records for `dump` and `export`, read by index, queues or log, whichever reads least."""
 
 import heapq
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _UNITS_AT_ONCE: Final = 4096
 
 @dataclass(frozen=True)
 class Selection:
-    """What to show; None where it does not matter. Ends of ranges are exclusive, but `to_ms`, as in Apache's queries."""
+    """Filters; None: any value. Ends of ranges are exclusive, except `to_ms`, as in Apache's queries."""
 
     topic: str | None = None
     queue_id: int | None = None
@@ -53,13 +53,13 @@ class Selection:
 
 
 class Damage(msgspec.Struct):
-    """What a selection had to step over: counts for the report at the end."""
+    """Number of unreadable records skipped by a selection."""
 
     unreadable: int = 0
 
 
 def record_keys(properties: dict[str, str]) -> set[str]:
-    """The keys under which the index has a record."""
+    """Return the keys under which the index contains a record."""
     keys = set(properties.get(KEYS, "").split(" "))
     keys.add(properties.get(UNIQ_KEY, ""))
     keys.discard("")
@@ -67,10 +67,10 @@ def record_keys(properties: dict[str, str]) -> set[str]:
 
 
 def select(files: StoreFiles, selection: Selection, damage: Damage) -> Iterator[Record]:
-    """The sound records that are asked for, ascending in physical offset. Raises OSError.
+    """Yield the selected valid records by ascending physical offset. Raises OSError.
 
-    By the index if a key is asked for and there is one, by the queues if a topic is; else through the log, from the first
-    record of the time or offset on.
+    Uses the index for a key, if there is an index, and the queues for a topic; else reads the log, starting at the given
+    time or offset.
     """
     if selection.key is not None and files.index_paths():
         offsets = _by_index(files, selection)
@@ -88,7 +88,7 @@ def select(files: StoreFiles, selection: Selection, damage: Damage) -> Iterator[
 
 
 def read_record(files: StoreFiles, physical_offset: int) -> Record | None:
-    """The sound record at `physical_offset`, None when there is none."""
+    """Return the valid record at `physical_offset`, None without one."""
     try:
         view = record_bytes(files, physical_offset)
         check_record(view, 0, physical_offset)
@@ -131,7 +131,7 @@ def _queue_offsets(files: StoreFiles, key: QueueKey, selection: Selection) -> It
         if not len(units):
             return
         begin += len(units)
-        # An address in the ext file, below all hashes, says nothing about the tag.
+        # A code below all hashes is an address in the ext file and does not tell the tag.
         sought = units if code is None else units[(units["tags_code"] == code) | (units["tags_code"] < -(1 << 31))]
         for physical_offset, size in zip(sought["physical_offset"].tolist(), sought["size"].tolist(), strict=True):
             if size <= 0 or physical_offset < files.log.min_offset:
@@ -146,13 +146,13 @@ def _queue_offsets(files: StoreFiles, key: QueueKey, selection: Selection) -> It
 
 
 def _first_from(files: StoreFiles, queue: QueueFiles, begin: int, end: int, from_ms: int) -> int:
-    """Queue offset of the first record stored at `from_ms` or later."""
+    """Return the queue offset of the first record stored at `from_ms` or later."""
     while begin < end:
         middle = (begin + end) // 2
         units = queue.units(middle, 1)
         record = read_record(files, int(units["physical_offset"][0])) if len(units) else None
         if record is None:
-            return begin  # something is broken here: go through all of it
+            return begin  # damage: read all units
         if record.store_timestamp_ms < from_ms:
             begin = middle + 1
         else:
@@ -171,7 +171,7 @@ def _by_log(files: StoreFiles, selection: Selection, damage: Damage) -> Iterator
         if len(walk.gaps) > gaps:
             gaps = len(walk.gaps)
             if 0 < newest_record_end(files) <= walk.gaps[-1].begin:
-                # Left over from before a truncation: the log ends in front of it.
+                # The rest is left over from before a truncation: the log ends before it.
                 return
         view = memoryview(window.data)  # type: ignore[arg-type]  # an ndarray is a buffer
         for start in window.starts.tolist():
@@ -184,14 +184,14 @@ def _by_log(files: StoreFiles, selection: Selection, damage: Damage) -> Iterator
 
 
 def _log_begin(files: StoreFiles, selection: Selection) -> int:
-    """A record's place from which on everything that is asked for lies."""
+    """Return the offset of a record before which nothing is selected."""
     log = files.log
     begin = log.min_offset
     if selection.from_physical_offset > begin:
         begin = first_sound(files, selection.from_physical_offset, log.end_offset) or log.end_offset
     if selection.from_ms:
         low, high = begin, log.end_offset
-        # Half a window apart the walk is quicker than another search.
+        # For such a short distance reading is faster than another search step.
         while high - low > 1 << 20:
             middle = (low + high) // 2
             found = first_sound(files, middle, high)

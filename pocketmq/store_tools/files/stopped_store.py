@@ -1,4 +1,4 @@
-"""A store opened for writing by a tool: with the sizes that its files have, and only when nobody else uses it."""
+"""Opening of a store for writing by a tool, with the sizes of its files, and only if no broker uses it."""
 
 from pocketmq.runtime.clock import Clock
 from pocketmq.store.config import MessageStoreConfig
@@ -11,14 +11,14 @@ from pocketmq.store_tools.files.index_files import index_facts
 from pocketmq.store_tools.files.queue_files import ext_row
 from pocketmq.store_tools.files.store_files import StoreFiles
 
-# The limit of a broker's own senders is not ours.
+# maxMessageSize of a broker does not apply here.
 _BODY_SIZE_MAX = (1 << 31) - 1
 
 
 def stopped_store(root: str, files: StoreFiles | None, clock: Clock, delay_levels: str | None = None) -> MessageStore:
-    """The store, not yet loaded. `files` is None when there is none yet: Apache's defaults are taken then.
+    """Return the store, not yet loaded. `files` None: the store does not exist yet, Apache's defaults are used.
 
-    Raises StoreError when a broker is running on it, or files have sizes that do not belong together.
+    Raises StoreError if a broker is running on it, or the sizes of its files are inconsistent.
     """
     try:
         DelayLevels(delay_levels or DEFAULT_MESSAGE_DELAY_LEVEL)

@@ -1,7 +1,7 @@
-"""The files of a store as they lie there, opened for reading only, beside a broker that may be running on them.
+"""Read-only access to the files of a store, which a broker may be using at the same time.
 
-Nothing is mapped and nothing is locked: bytes come by `pread`, so a file that retention deletes meanwhile is no failure and
-a bad sector is an OSError. Sizes are what the files have; nobody needs to know how the broker was configured.
+Nothing is mapped or locked: bytes are read by `pread`, so that a file deleted by retention is not an error and a bad sector
+is an OSError. Sizes are those of the files; the broker's config is not needed.
 """
 
 import errno
@@ -27,7 +27,7 @@ _OPEN_MAX: Final = 200
 
 
 class NotAStoreError(Exception):
-    """There is no store at the path that was given; the text says what was looked for."""
+    """There is no store at the given path; the text says what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,9 @@ class RowFile:
 
 @dataclass
 class Row:
-    """The files of one folder, ascending, all of `file_size` bytes and without a gap, but for what `odd` lists.
+    """The files of one folder in ascending order, all of `file_size` bytes and without gaps, except for those in `odd`.
 
-    `odd` is (path, what is wrong) of files that do not belong into the row.
+    `odd` lists (path, problem) of files that do not fit.
     """
 
     folder: str
@@ -64,10 +64,10 @@ class Row:
         return self.files[-1].end_offset if self.files else 0
 
     def file_at(self, offset: int) -> RowFile | None:
-        """The file that has the byte `offset`."""
+        """Return the file that contains the byte `offset`."""
         if not self.files or not self.min_offset <= offset < self.end_offset:
             return None
-        # Without gaps this is the file; a row with one is looked through.
+        # Correct for a row without gaps; a row with gaps is searched.
         index = (offset - self.min_offset) // self.file_size
         if index < len(self.files) and self.files[index].start_offset <= offset < self.files[index].end_offset:
             return self.files[index]
@@ -85,11 +85,11 @@ def row(*folders: str, unit_size: int = 1) -> Row:
         try:
             files.append(RowFile(path, int(name), os.path.getsize(path)))
         except FileNotFoundError:
-            continue  # retention was quicker
+            continue  # deleted by retention
     found = Row(folders[0])
     whole = [file for file in files if file.size]
     if whole:
-        # What the next file's name says of this one's size counts most; of one file alone its own size is all there is.
+        # The distance to the next file's name is the best evidence of the size; a single file has only its own size.
         steps = [after.start_offset - file.start_offset for file, after in zip(whole, whole[1:], strict=False)]
         sizes = [file.size for file in whole]
         found.file_size = max(set(sizes), key=lambda size: (steps.count(size), sizes.count(size), size))
@@ -116,7 +116,7 @@ def _listdir(folder: str) -> list[str]:
 
 
 class StoreFiles:
-    """A store's root. `queues` are listed at once and their rows when asked for: there may be thousands."""
+    """The files of a store. Rows of queues are read on demand, because there may be thousands."""
 
     def __init__(self, root: str, commit_log_folder: str | None = None) -> None:
         """`commit_log_folder` is storePathCommitLog when it is not under the root, several apart by commas.
@@ -145,14 +145,14 @@ class StoreFiles:
         return f"{self.root}/{name}"
 
     def refresh_log(self) -> Row:
-        """Look at the log's folder again: files come and go."""
+        """Read the log's folder again, after files were created or deleted."""
         self.log = row(*self._log_folders)
         return self.log
 
     # --- queues and index ------------------------------------------------------------------------------------------
 
     def queue_keys(self) -> list[QueueKey]:
-        """(topic, queue id) of every queue that has a folder."""
+        """Return (topic, queue id) of every queue that has a folder."""
         keys = []
         for topic in _listdir(self.path("consumequeue")):
             for name in _listdir(self.path(f"consumequeue/{topic}")):
@@ -168,18 +168,18 @@ class StoreFiles:
         return found
 
     def forget_queue_row(self, key: QueueKey) -> None:
-        """The next `queue_row` looks at the folder again."""
+        """Let the next `queue_row` read the folder again."""
         self._queue_rows.pop(key, None)
 
     def index_paths(self) -> list[str]:
-        """The index files, oldest first."""
+        """Return the index files, oldest first."""
         names = _listdir(self.path("index"))
         return [self.path(f"index/{name}") for name in names if len(name) == INDEX_NAME_DIGITS and name.isdigit()]
 
     # --- bytes -----------------------------------------------------------------------------------------------------
 
     def read(self, path: str, position: int, size: int) -> Bytes:
-        """Up to `size` bytes of a file; fewer at its end. Raises OSError, FileNotFoundError when it is not there."""
+        """Read up to `size` bytes of a file; fewer at its end. Raises OSError."""
         descriptor = self._descriptor(path)
         data = np.empty(max(size, 0), np.uint8)
         got = 0
@@ -191,7 +191,7 @@ class StoreFiles:
         return data[:got]
 
     def read_row(self, files: Row, offset: int, size: int) -> Bytes:
-        """Bytes of a row from `offset` on, over file ends; fewer where the row ends or a file is gone."""
+        """Read bytes of a row from `offset` on, across files; fewer where the row ends or a file is missing."""
         parts = []
         while size > 0 and (file := files.file_at(offset)) is not None:
             try:
@@ -217,7 +217,7 @@ class StoreFiles:
         return descriptor
 
     def data_extents(self, path: str, size: int) -> list[tuple[int, int]]:
-        """[begin, end) of the parts of a file that are no holes; what is left out is zero."""
+        """Return [begin, end) of the parts of a file that are not holes; all other bytes are zero."""
         descriptor = self._descriptor(path)
         extents, position = [], 0
         while position < size:
@@ -236,10 +236,10 @@ class StoreFiles:
         while self._open:
             os.close(self._open.popitem()[1])
 
-    # --- who else is there -----------------------------------------------------------------------------------------
+    # --- other processes -------------------------------------------------------------------------------------------
 
     def is_running(self) -> bool:
-        """Whether another process holds the store's lock. The lock is asked about, never taken."""
+        """Return whether another process holds the store's lock. Queries the lock without taking it."""
         try:
             descriptor = os.open(self.path("lock"), os.O_RDONLY)
         except OSError:

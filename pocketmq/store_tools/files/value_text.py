@@ -10,7 +10,7 @@ _HOST_SIZE_V4: Final = 8
 
 
 def time_text(time_ms: int) -> str:
-    """Local time with milliseconds, as a person reads it and `--from` takes it; the number itself outside the calendar."""
+    """Return local time with milliseconds, a form that `--from` accepts; the number itself outside the calendar."""
     try:
         return datetime.fromtimestamp(time_ms / 1000).astimezone().isoformat(timespec="milliseconds")
     except (ValueError, OverflowError, OSError):
@@ -18,9 +18,9 @@ def time_text(time_ms: int) -> str:
 
 
 def parse_time_ms(text: str) -> int:
-    """Epoch ms of a time as a person writes it: ISO 8601 (local unless it names a zone), or the epoch ms themselves.
+    """Parse a time to epoch ms: ISO 8601 (local without a zone), or epoch ms.
 
-    Raises ValueError that says what is accepted.
+    Raises ValueError with the accepted forms.
     """
     if text.isascii() and text.isdigit():
         return int(text)
@@ -33,6 +33,6 @@ def parse_time_ms(text: str) -> int:
 
 
 def host_text(packed: bytes) -> str:
-    """`ip:port`; an IPv6 address stands in brackets."""
+    """Return `ip:port`; an IPv6 address is in brackets."""
     address, port = ipaddress.ip_address(packed[:-4]), int.from_bytes(packed[-4:], "big", signed=True)
     return f"{address}:{port}" if len(packed) == _HOST_SIZE_V4 else f"[{address.compressed}]:{port}"
