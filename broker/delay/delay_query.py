@@ -30,7 +30,7 @@ from pocketmq.store.format.record import BadRecordError, Record, decode_record
 from pocketmq.store.queue.consume_queue_ext import EXT_ADDRESS_MAX
 
 SCANNED_MAX: Final = 500
-"""Entries looked at for one answer: each costs about 10 us, and everybody else waits."""
+"""Limit of entries read for one answer, since all other requests wait for it."""
 COUNTED_MAX: Final = 5000
 PAGE_MAX: Final = 256
 DETAILED_MAX: Final = 8

@@ -16,16 +16,16 @@ from pocketmq.store.format.properties import DELAY, REAL_QID, REAL_TOPIC, decode
 from pocketmq.store.format.record import HOST_FLAGS, PROPERTIES_SIZE_MAX, bounds, store_timestamp_of
 
 OWN_PROPERTY: Final = "PMQ_"
-"""How the names of properties begin that only we know; no copy shows them."""
+"""Prefix of our own property names; copies do not have them."""
 _ENQUEUE_MS: Final = "TIMER_ENQUEUE_MS"
 _DEQUEUE_MS: Final = "TIMER_DEQUEUE_MS"
 _QUEUE_ID_MAX: Final = 2**31 - 1
 
 
 def delivered_message(view: memoryview, position: int = 0) -> Message:
-    """The copy of the record at `position`; its body is a part of the view. 9 us with its put, 13 by way of a `Record`.
+    """Return the copy of the record at `position`; its body is a part of the view.
 
-    Raises ValueError when there is none, or it does not say where to.
+    Raises ValueError if there is no record, or if it names no real topic and queue.
     """
     size, body_start, topic_start, topic_size = bounds(view, position)
     fixed = RECORD_FIXED_STRUCTS[view[position + SYS_FLAG_POSITION + 3] & HOST_FLAGS]
@@ -63,7 +63,7 @@ def delivered_message(view: memoryview, position: int = 0) -> Message:
 
 
 NAME_SIZE_MAX: Final = 255
-"""Characters of a topic's name: more fit in no record."""
+"""Limit of the characters in a topic name; no record holds more."""
 
 
 @lru_cache(4096)

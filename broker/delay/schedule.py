@@ -36,11 +36,11 @@ from pocketmq.store.queue.consume_queue_ext import EXT_ADDRESS_MAX
 log = logging.getLogger("broker")
 
 BATCH_MAX: Final = 64
-"""Messages delivered in one turn of the loop (about 1 ms); others have their turn before the next."""
+"""Limit of messages delivered in one turn of the loop; other work runs before the next turn."""
 UNITS_READ: Final = 32
 RETRY_AFTER_S: Final = 0.1
 FAILED_MAX: Final = 8
-"""With so many messages that cannot be put, no other is tried."""
+"""With so many messages that cannot be put, no other message is tried."""
 _UNSTORABLE: Final = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
 _PUT_OK: Final = PutStatus.PUT_OK
 

@@ -1,4 +1,4 @@
-"""offsetMsgId: where a message lies, as text that clients hand around.
+"""offsetMsgId: the place of a message in the log, as text that clients pass on.
 
 Upper-case hex of the store host's address (4 or 16 bytes), its port (i32) and the physical offset (i64).
 """
@@ -7,17 +7,17 @@ from collections.abc import Callable
 
 
 def message_id_template(store_host: bytes) -> Callable[[int], str]:
-    """Gives the offsetMsgId of a physical offset on `store_host` (packed address and port); 0.2 us a call."""
+    """Return the function from a physical offset on `store_host` (packed address and port) to its offsetMsgId."""
     return (store_host.hex().upper() + "%016X").__mod__
 
 
 def encode_message_id(store_host: bytes, physical_offset: int) -> str:
-    """The offsetMsgId of one message."""
+    """Return the offsetMsgId of one message."""
     return message_id_template(store_host)(physical_offset)
 
 
 def decode_message_id(message_id: str) -> tuple[bytes, int]:
-    """(packed store host, physical offset). Raises ValueError naming the id."""
+    """Return (packed store host, physical offset). Raises ValueError, which names the id."""
     if len(message_id) not in (32, 56):
         raise ValueError(f"message id {message_id!r} has {len(message_id)} characters, an offsetMsgId has 32 or 56")
     try:

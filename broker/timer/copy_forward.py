@@ -23,7 +23,7 @@ from pocketmq.store.timer.timer_store import TimerStore
 log = logging.getLogger("broker")
 
 COPIED_AT_ONCE: Final = 32
-"""In one turn of the loop: 1 ms."""
+"""Limit of records copied in one turn of the loop."""
 
 
 class CopyForward:

@@ -140,7 +140,7 @@ def _numbers(window: RecordWindow, name: str) -> tuple[Numbers, Mask, Mask]:
     width = int(sizes[legal].max(initial=0))
     if not width:
         return np.zeros(len(begins), np.int64), legal, present
-    # A row a record, its digits at the right: 0.1 ms for 384 of 13 digits, digit by digit 0.4.
+    # One row per record with its digits at the right: cheaper than digit by digit.
     places = ends[:, None] + np.arange(-width, 0)
     digits = window.data[np.clip(places, 0, len(window.data) - 1)] - np.uint8(ord("0"))
     digits[places < begins[:, None]] = 0

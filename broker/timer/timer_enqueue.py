@@ -35,7 +35,7 @@ log = logging.getLogger("broker")
 ENTERED_AT_ONCE: Final = 500
 ENTERED_AGAIN_AT_ONCE: Final = 8192
 ENTER_EVERY_MS: Final = 25
-"""At 5,000 a second 125 come together then, which cost 7 us each and 1 ms in all; the five of a turn cost 16 each."""
+"""Messages that arrive within this time are entered together, which is cheaper for each of them."""
 ENTERED_AS_THEY_COME: Final = 8
 _FAR_MS: Final = 1 << 62
 _KNOWN_MAX: Final = 4096
@@ -66,7 +66,7 @@ class TimerReader:
         self._known: dict[int, TimerRecord] = {}
 
     def know(self, properties: dict[str, str], result: PutResult) -> None:
-        """Take what a record says from the properties with which it was put. 4 us; to read it costs 7, in columns 12."""
+        """Keep the content of a record from the properties with which it was put, so that the record need not be read."""
         if len(self._known) >= _KNOWN_MAX:
             self._known.clear()
         record = timer_record(properties, result.size, result.store_timestamp_ms, self._precision_ms)

@@ -80,7 +80,7 @@ def timer_record(properties: dict[str, str], size: int, store_timestamp_ms: int,
 def plain_times(view: memoryview, position: int) -> tuple[int, int, bool, int] | None:
     """(out_ms, due_ms, is_relative, store_timestamp_ms) of the plain record at `position`, as in `TimerRecord`.
 
-    None for any other, and for none. 4.0 us where `read_timer_record` takes 5.6.
+    None for any other record. Cheaper than `read_timer_record`.
     """
     entries = entries_of(view, position)
     for mark in _NOT_PLAIN_MARKS:

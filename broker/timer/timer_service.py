@@ -39,16 +39,14 @@ log = logging.getLogger("broker")
 
 LOADED_AHEAD_MS: Final = 2000
 LOAD_PAUSE_MS: Final = 1
-"""Between two steps of loading (0.3 ms) while there is time. Without it, sends beside the loading of a slot of 50,000
-waited for 10 to 19 ms; with steps of 1 ms each 4 ms for 2 to 3."""
+"""Pause between two steps of loading a slot that is not due soon, so that sends beside it do not wait for the whole slot."""
 BUDGET_S: Final = 0.0003
-"""How long one turn of the loop delivers: some 25 messages. A send that comes in a burst waits for a part of two turns: nine
-of ten come at their consumer within 1.4 ms (1.6 with 0.5 ms here, where 50,000 that are due at once come 15% sooner)."""
+"""Time that one turn of the loop spends on delivery. A longer one delivers bursts sooner, but delays sends beside it."""
 RETRY_AFTER_MS: Final = 100
 FAILED_MAX: Final = 8
-"""After so many failed puts in a row no other is tried for a while."""
+"""After so many failed puts in a row no other put is tried for RETRY_AFTER_MS."""
 FAR_BYTES, FAR_MAX = 1 << 20, 100
-"""After so many messages that lay so far from the one before it is looked how much memory is resident."""
+"""After so many deliveries of records that lay so far from the previous one, the resident memory is checked."""
 _PUT_OK: Final = PutStatus.PUT_OK
 _UNSTORABLE: Final = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
 

@@ -38,7 +38,7 @@ BATCH_MAX: Final = 32
 BUDGET_S: Final = 0.001
 """How many heads are served in one turn of the loop, and for how long; a body may have 4 MiB."""
 STEPS_MAX: Final = 10
-"""How often a search for the head goes on over what is done with (1 ms), or lost."""
+"""How often a search for the head goes on over what is done with or lost."""
 RETRY_AFTER_S: Final = 0.1
 DISPATCH_AFTER_S: Final = 0.002
 _HOUR_MS: Final = 3_600_000

@@ -115,7 +115,7 @@ class HalfMessage:
 
     @classmethod
     def prepared(cls, message: Message, result: PutResult) -> Self:
-        """The same of what `as_half` has made, if it is plain and was just put: 1 us where to find and read it takes 8."""
+        """The same of what `as_half` has made, if it is plain and was just put, so that it need not be read."""
         properties = message.properties
         real = properties[REAL_TOPIC], int(properties[REAL_QID])
         return cls(message, real, result.queue_offset, result.physical_offset, result.store_timestamp_ms, True)

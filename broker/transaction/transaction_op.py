@@ -24,7 +24,7 @@ from pocketmq.store.message_store import MessageStore
 log = logging.getLogger("broker")
 
 ADVANCE_MAX: Final = 1000
-"""Steps of one `advance` (0.1 ms): behind an old half message there may be very many that are done with."""
+"""Limit of the steps of one `advance`: behind an old half message very many may be done with."""
 _OP_PROPERTIES: Final = {TAGS: "d"}
 _OP_PROPERTIES_BYTES: Final = encode_properties(_OP_PROPERTIES).encode()
 _UNITS_READ: Final = 1000
