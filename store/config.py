@@ -1,4 +1,4 @@
-"""What can be set about the store: Apache's keys and defaults.
+"""MessageStoreConfig: settings of the store, with Apache's keys and defaults.
 
 A key on the wire and in `.properties` files is the field's name in camelCase unless its metadata names another `key`.
 """
@@ -10,28 +10,28 @@ from typing import Any, Final
 from pocketmq.store.format.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_SIZE
 
-_INT_MAX: Final = 2**31 - 1  # an offset in a file is one of Java's ints
+_INT_MAX: Final = 2**31 - 1  # offsets within a file are Java ints
 _UNIT_SIZE: Final = CONSUME_QUEUE_UNIT_SIZE
-# Keys of Apache's MessageStoreConfig without effect here, and why: naming one is reported at start, not an error.
+# Keys of Apache's MessageStoreConfig without effect here, by reason. Using one is logged at start, not an error.
 _WITHOUT_EFFECT: Final = {
-    "there is no pool beside the page cache: bytes go straight into the mapped file, and survive a killed process": """
+    "there is no pool beside the page cache: records are written to the file directly and survive a killed process": """
         transientStorePoolEnable transientStorePoolSize fastFailIfNoBufferInStorePool commitIntervalCommitLog
         commitCommitLogLeastPages commitCommitLogThoroughInterval""",
-    "as with Apache's broker, it lies under storePathRootDir": """
+    "as with Apache's broker, it is always under storePathRootDir": """
         abortFile storeCheckpoint storePathConsumeQueue storePathIndex""",
     "one thread appends: there is no lock to choose and no queue before it": """
         useReentrantLockWhenPutMessage putMsgIndexHightWater debugLockEnable""",
-    "a delayed message is delivered by a put into the page cache, for which nothing waits": """
+    "a delayed message is delivered by a put into the page cache, which never waits for the disk": """
         enableScheduleAsyncDeliver scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked""",
     "replication does not exist yet": """
         duplicationEnable enableDLegerCommitLog haHousekeepingInterval haListenPort haMasterAddress haSendHeartbeatInterval
         haSlaveFallbehindMax haTransferBatchSize offsetCheckInSlave slaveTimeout""",
-    "the interval is always kept": "flushCommitLogTimed",
-    "a queue's files are small; deleting one holds nobody up": "deleteConsumeQueueFilesInterval",
-    "a file is deleted while pulls still read from it: they keep what they read": "destroyMapedFileIntervalForcibly",
-    "an index is always brought to the log's end at start": "messageIndexSafe",
-    "expectConsumerNumUseFilter and maxErrorRateOfBloomFilter say how long bitmaps are": "bitMapLengthConsumeQueueExt",
-    "there are no statistics of how far pulls fall behind": "accessMessageInMemoryHotRatio diskFallRecorded",
+    "the log is always flushed at fixed intervals": "flushCommitLogTimed",
+    "queue files are small, so that deleting them needs no pause": "deleteConsumeQueueFilesInterval",
+    "files can be deleted while pulls still read from them": "destroyMapedFileIntervalForcibly",
+    "the index is always brought up to date at start": "messageIndexSafe",
+    "the length follows from expectConsumerNumUseFilter and maxErrorRateOfBloomFilter": "bitMapLengthConsumeQueueExt",
+    "there are no statistics about lagging pulls": "accessMessageInMemoryHotRatio diskFallRecorded",
 }
 IGNORED_KEYS: Final = {key: why for why, keys in _WITHOUT_EFFECT.items() for key in keys.split()}
 
@@ -39,7 +39,7 @@ IGNORED_KEYS: Final = {key: why for why, keys in _WITHOUT_EFFECT.items() for key
 def _setting(
     default: Any, low: int | None = None, high: int | None = None, *, key: str | None = None, important: bool = False
 ) -> Any:
-    """A field with limits (inclusive), another key than its name's, or a place in what `-m` prints."""
+    """Return a field with inclusive limits, an explicit key, or `important`, which includes it in the output of `-m`."""
     return field(default=default, metadata={"key": key, "low": low, "high": high, "important": important})
 
 
@@ -49,11 +49,11 @@ def _default_root() -> str:
 
 @dataclass
 class MessageStoreConfig:
-    """Java's MessageStoreConfig, as far as it has a meaning here. Times in ms and sizes in bytes unless said."""
+    """Java's MessageStoreConfig, without keys that have no effect here. Times in ms, sizes in bytes unless noted."""
 
     store_path_root_dir: str = field(default_factory=_default_root, metadata={"important": True})
-    store_path_commit_log: str = _setting("", important=True)  # empty: commitlog under the root; several with , between
-    read_only_commit_log_store_paths: str = ""  # of these no new file is made in
+    store_path_commit_log: str = _setting("", important=True)  # empty: commitlog under the root; comma-separated
+    read_only_commit_log_store_paths: str = ""  # folders in which no new file is created
     mapped_file_size_commit_log: int = _setting(1 << 30, 4096, _INT_MAX)
     mapped_file_size_consume_queue: int = _setting(300_000 * 20, _UNIT_SIZE, _INT_MAX)
     enable_consume_queue_ext: bool = False
@@ -61,8 +61,8 @@ class MessageStoreConfig:
     enable_multi_dispatch: bool = False  # one message in several queues, by its property INNER_MULTI_DISPATCH
     enable_lmq: bool = False  # queues %LMQ%..., which are in no topic table
     max_lmq_consume_queue_num: int = _setting(20_000, 0)
-    max_message_size: int = _setting(4 << 20, 1, _INT_MAX)  # of one body
-    auto_message_version_on_topic_len: bool = True  # 5.x: topics over 127 bytes become V2 records, else are refused
+    max_message_size: int = _setting(4 << 20, 1, _INT_MAX)  # of a body
+    auto_message_version_on_topic_len: bool = True  # 5.x: topics over 127 bytes get V2 records; false: are refused
     broker_role: str = _setting("ASYNC_MASTER", important=True)
 
     flush_disk_type: str = _setting("ASYNC_FLUSH", important=True)  # or SYNC_FLUSH
@@ -73,28 +73,28 @@ class MessageStoreConfig:
     flush_interval_consume_queue: int = _setting(1_000, 1)
     flush_consume_queue_least_pages: int = _setting(2, 0)
     flush_consume_queue_thorough_interval: int = _setting(60_000, 0)
-    warm_maped_file_enable: bool = False  # carry the next log file to the disk as zeros, before it is needed
-    flush_least_pages_when_warm_maped_file: int = _setting(4096, 1)  # of 4 KiB, at most so many at once
+    warm_maped_file_enable: bool = False  # write the next log file to the disk as zeros in advance
+    flush_least_pages_when_warm_maped_file: int = _setting(4096, 1)  # of 4 KiB, written at once
 
-    mapped_file_open_max: int = _setting(512, 1)  # own key: half of the process's limit of descriptors at most
-    mapped_memory_resident_max: int = _setting(128 << 20, 0)  # own key: above it pages of mapped files are given back
-    lock_mapped_file_enable: bool = False  # own key: keep the log file that is written in memory (RLIMIT_MEMLOCK)
+    mapped_file_open_max: int = _setting(512, 1)  # own key: also limited to half of the descriptor limit
+    mapped_memory_resident_max: int = _setting(128 << 20, 0)  # own key: above it pages of mapped files are released
+    lock_mapped_file_enable: bool = False  # own key: lock the current log file in memory (RLIMIT_MEMLOCK)
     data_read_ahead_enable: bool = True  # 5.x: let the kernel read ahead in the log
 
     check_crc_on_recover: bool = _setting(True, key="checkCRCOnRecover")
     file_reserved_time: int = _setting(72, 0, _INT_MAX, important=True)  # hours
-    delete_when: str = _setting("04", important=True)  # hours of the day, with ; between
-    disk_max_used_space_ratio: int = _setting(75, 0, 100)  # percent, held to 10..95
+    delete_when: str = _setting("04", important=True)  # hours of the day, separated by semicolons
+    disk_max_used_space_ratio: int = _setting(75, 0, 100)  # percent, clamped to 10..95
     disk_space_clean_forcibly_ratio: int = _setting(85, 1, 100)  # 5.x keys; 4.9.4 takes both from system properties
     disk_space_warning_level_ratio: int = _setting(90, 1, 100)
     clean_file_forcibly_enable: bool = True
     clean_resource_interval: int = _setting(10_000, 1)
     delete_file_batch_max: int = _setting(10, 1)
     delete_commit_log_files_interval: int = _setting(100, 0)  # between two files
-    redelete_hanged_file_interval: int = _setting(120_000, 1)  # until a file is tried again that could not be deleted
+    redelete_hanged_file_interval: int = _setting(120_000, 1)  # until a failed deletion is retried
 
     os_page_cache_busy_time_out_mills: int = _setting(3_000, 1)
-    """Sends that wait behind a put that takes longer are refused. Apache's default is 1000."""
+    """Sends that wait behind a slower put are refused. Apache's default is 1000."""
 
     max_transfer_bytes_on_message_in_memory: int = _setting(256 << 10, 1, _INT_MAX, important=True)
     max_transfer_count_on_message_in_memory: int = _setting(32, 1, _INT_MAX, important=True)
@@ -108,7 +108,7 @@ class MessageStoreConfig:
     max_msgs_num_batch: int = _setting(64, 1, _INT_MAX)
     default_query_max_num: int = _setting(32, 1, _INT_MAX)
 
-    timer_wheel_enable: bool = True  # 5.x keys from here on
+    timer_wheel_enable: bool = True  # 5.x keys up to append_topic_for_timer_delete_key
     timer_precision_ms: int = _setting(1000, 1)
     timer_max_delay_sec: int = 400 * 86_400  # Apache's default is 3 days
     timer_congest_num_each_slot: int = (1 << 31) - 1
@@ -123,18 +123,18 @@ class MessageStoreConfig:
     flush_delay_offset_interval: int = _setting(10_000, 1)
 
     def __post_init__(self) -> None:
-        # As Apache does it: a file has room for whole units.
+        # As in Apache: a file contains whole units.
         self.mapped_file_size_consume_queue += -self.mapped_file_size_consume_queue % _UNIT_SIZE
 
     @property
     def commit_log_directories(self) -> tuple[str, ...]:
-        """Where files of the CommitLog may lie, the first one first."""
+        """Folders that may have files of the CommitLog, in configured order."""
         paths = _split(self.store_path_commit_log) or (self.store_path("commitlog"),)
         return tuple(dict.fromkeys((*paths, *self.read_only_commit_log_directories)))
 
     @property
     def read_only_commit_log_directories(self) -> tuple[str, ...]:
-        """Those of them in which no file is made any more."""
+        """Those of `commit_log_directories` in which no new file is created."""
         return _split(self.read_only_commit_log_store_paths)
 
     @property
@@ -142,7 +142,7 @@ class MessageStoreConfig:
         return self.commit_log_directories[0]
 
     def store_path(self, name: str) -> str:
-        """Path of a file or folder under the root."""
+        """Return the path of a file or folder under the root."""
         return f"{self.store_path_root_dir}/{name}"
 
 

@@ -1,12 +1,12 @@
-"""The broker's small tables on disk, `config/*.json` (`config_document` says how they are written).
+"""ConfigFile: one of the broker's small tables on disk, `config/*.json` (format: `config_document`).
 
-What is written replaces the file in one step, and the file before it stays as `.bak`.
+A write replaces the file atomically; the previous file is kept as `.bak`.
 
-Files of other versions hold keys that we know nothing of (5.x: attributes of topics, a state version). Whoever rewrites a
-file hands them on: `persist` does so for the document's own keys, `carry` for whatever lies deeper.
+Files of other versions may have unknown keys (5.x: attributes of topics, a state version). A rewrite preserves them:
+`persist` those of the document, `carry` those of nested objects.
 
-A file whose seal is wrong is taken as far as it goes. One flipped bit is put right; other damage is completed with the rows
-that only the `.bak` has; a file that was edited by hand counts as it is. Each is logged with the name of the file.
+A file with a wrong seal is used as far as possible. A single flipped bit is corrected; other damage is completed with rows
+that only the `.bak` has; a file edited by hand is used as it is. Each case is logged with the name of the file.
 """
 
 import logging
@@ -31,29 +31,28 @@ log = logging.getLogger("store")
 
 
 def carry(found: Mapping[str, Any], written: Mapping[str, Any]) -> Document:
-    """`written`, and of `found` (the same object as it was read) whatever keys `written` does not have."""
+    """Return `written` plus the keys that only `found`, the same object as it was read, has."""
     return {**found, **written}
 
 
 class ConfigFile:
-    """One file of `config/`. `found` is the document as last loaded or persisted, without its seal."""
+    """A file in `config/`. `found` is the document as last loaded or persisted, without its seal."""
 
     def __init__(self, disk: Disk, path: str) -> None:
         self.path = path
         self.found: Document = {}
         self.is_missing = False
-        """Whether `load` found nothing, not even a `.bak`."""
+        """Whether `load` found neither the file nor a `.bak`."""
         self.is_incomplete = False
-        """Whether the newest state may lack in what was loaded: nothing was there, only the `.bak`, or a damaged file."""
+        """Whether the loaded document may lack the newest changes: no file, only the `.bak`, or a damaged file was found."""
         self._disk = disk
         self._persisted = b""
         self._is_damaged = False
 
     def load(self) -> Document:
-        """The document; that of `.bak` when the file is missing, empty or unreadable; `{}` when there is neither.
+        """Return the document, that of `.bak` if the file is missing, empty or unreadable, or `{}` if neither exists.
 
-        Raises StoreError when there is a file but no readable one, so that a damaged table is not taken for an empty one.
-        Raises OSError.
+        Raises StoreError if files exist but none is readable, so that a damaged table is not treated as empty; OSError.
         """
         self.found = {}
         reasons, unreadable = [], False
@@ -62,7 +61,7 @@ class ConfigFile:
             if data is None:
                 reasons.append(f"there is no {path}")
                 continue
-            # A crash of the machine may leave a file of the right length without its bytes.
+            # A power cut may leave a file with the right length but without its bytes.
             if not data.strip(b"\0 \t\r\n"):
                 reasons.append(f"{path} is empty")
                 continue
@@ -82,8 +81,8 @@ class ConfigFile:
             return self.found
         if unreadable:
             raise StoreError(
-                f"no readable copy of {self.path} ({'; '.join(reasons)}): repair it, or delete it and its .bak: what the "
-                "store can tell is made again"
+                f"no readable copy of {self.path} ({'; '.join(reasons)}): repair it, or delete it and its .bak; "
+                "it is then rebuilt from the store as far as possible"
             )
         self.is_missing = self.is_incomplete = True
         if self._disk.exists(self.path):
@@ -97,7 +96,7 @@ class ConfigFile:
             return None
 
     def _decode(self, path: str, data: bytes) -> Document:
-        """The document without its seal, put right where that can be done. Raises ValueError."""
+        """Return the document without its seal, repaired if possible. Raises ValueError."""
         problem: ValueError | RecursionError | None = None
         is_sound: bool | None
         try:
@@ -108,23 +107,23 @@ class ConfigFile:
         if is_sound is not True:
             mended = repaired(data)
             if mended is not None:
-                log.warning("%s is damaged: one bit was wrong at byte %d; it is put right", path, mended[1])
+                log.warning("%s is damaged: one bit was wrong at byte %d; it is corrected", path, mended[1])
                 document = decode_document(mended[0])
             elif problem is not None:
                 raise problem
             elif is_sound is None:
-                pass  # of Apache's broker
+                pass  # written by Apache's broker, without a seal
             elif is_size_kept(data):
                 self._complete(path, document)
             else:
-                log.warning("%s was edited by hand, its seal says: it is taken as it is", path)
+                log.warning("%s was edited by hand, according to its seal; it is used as it is", path)
         document.pop(SEAL_KEY, None)
         return document
 
     def _complete(self, path: str, document: Document) -> None:
-        """Add to a damaged document the rows that only the file before it has."""
+        """Add the rows to a damaged document that only the previous file has."""
         self.is_incomplete = self._is_damaged = True
-        log.warning("%s is damaged, its seal says: what can be read of it is used", path)
+        log.warning("%s is damaged, according to its seal; its readable part is used", path)
         before: Document = {}
         data = self._read(self.path + ".bak") if path == self.path else None
         if data is not None:
@@ -139,12 +138,12 @@ class ConfigFile:
             missing = [key for key in rows if key not in present]
             present.update({key: rows[key] for key in missing})
             if missing:
-                log.warning("%s: rows of %s that only %s.bak has are used: %.500s", path, name, path, ", ".join(missing))
+                log.warning("%s: rows of %s are restored from %s.bak: %.500s", path, name, path, ", ".join(missing))
 
     def persist(self, document: Mapping[str, Any]) -> bool:
-        """Write `document`, and with it those keys of `found` that it does not have. False: it has not changed since.
+        """Write `document` plus the keys that only `found` has. Return False if nothing has changed.
 
-        Raises OSError; the file is then what it was.
+        Raises OSError; the file is then unchanged.
         """
         complete = carry(self.found, document)
         is_written = self._replace(encode_document(complete))
@@ -155,33 +154,33 @@ class ConfigFile:
         if data == self._persisted:
             return False
         if self._is_damaged:
-            # The `.bak` is the better of the two until the new file is there.
+            # The `.bak` is better than the damaged file and must survive until the new file exists.
             self._disk.rename(self.path, self.path + ".damaged")
             self._is_damaged = False
         is_first = not self._disk.exists(self.path)
         self._disk.replace_file(self.path, sealed(data))
         if is_first and not self._disk.exists(self.path + ".bak"):
-            # Of two files one that is lost is missed; of one, none would be.
+            # With a `.bak` from the start, a loss of either file is noticed.
             self._disk.replace_file(self.path + ".bak", sealed(data))
         self._persisted = data
         return True
 
 
 class RowsWriter:
-    """Writes a file whose one large member is a table: a row is encoded when it changed, the others are kept encoded.
+    """Writer for a file with one large table: only changed rows are encoded, the others are cached in encoded form.
 
-    For one thread at a time, which need not be the one that has the table.
+    Not for concurrent use, but the thread may be a different one from the owner of the table.
     """
 
     def __init__(self, file: ConfigFile, table: str, plain: Callable[[Any], Any]) -> None:
-        """`table` is the member's key; `plain` makes of what `write` gets for a row what JSON can hold."""
+        """`table` is the key of the table; `plain` converts a row passed to `write` to a JSON-compatible value."""
         self._file = file
         self._table = table
         self._plain = plain
         self._rows: dict[str, bytes] = {}
 
     def write(self, document: Mapping[str, Any], changes: Iterable[tuple[str, Any]]) -> bool:
-        """Write `document` with the rows as `changes` leave them; None deletes a row. False and OSError as `persist`."""
+        """Apply `changes` to the rows (None deletes one) and write `document` with them. Result and errors as `persist`."""
         for name, row in changes:
             if row is None:
                 self._rows.pop(name, None)
@@ -204,6 +203,6 @@ def _member_text(name: str, value: Any) -> bytes:
 
 
 def _row_text(name: str, row: Any) -> bytes:
-    """A row as it stands in a document, two levels deep."""
+    """Encode a row as it appears in a document, indented by two levels."""
     text = msgspec.json.format(b'{"":{%s:%s}}' % (msgspec.json.encode(name), msgspec.json.encode(row)), indent=2)
     return text[len(b'{\n  "": {\n') : -len(b"\n  }\n}")]

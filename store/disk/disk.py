@@ -1,18 +1,18 @@
-"""The one door to files.
+"""Disk: the file-system interface through which all store I/O goes.
 
-Everything the store does to a file system goes through a `Disk`, so that tests can put a simulated one underneath which
-forgets what was not synced, and has no room left at the worst moment. Three promises of a real disk matter above and are all
-a caller may rely on:
+Tests replace it by simulations that forget what was not synced or run out of space. Callers may rely on three guarantees of
+a real disk only:
 
-* bytes of a mapped file are durable once `sync` of a range that holds them has returned;
-* a created, renamed or deleted *name* is durable once `sync_dir` of its directory has returned (the names of directories
-  that were made on the way there included);
-* writing into a range of a mapped file that `reserve` has returned for cannot fail. Elsewhere it can, and not with an error:
-  the first write into a hole of a full file system ends the process (SIGBUS; on tmpfs, full or not, SIGSEGV). Reading a hole
-  never fails.
+* bytes of a mapped file are durable once `sync` of a range that contains them has returned;
+* a created, renamed or deleted *name* is durable once `sync_dir` of its directory has returned, including the names of
+parent
+  directories created for it;
+* writing to a range of a mapped file cannot fail after `reserve` of that range. Without `reserve` it can, and not with an
+  exception: the first write into a hole on a full file system kills the process (SIGBUS; on tmpfs, SIGSEGV even if it is not
+  full). Reading a hole never fails.
 
-A mapping lives as long as anybody holds a part of it: closing a region only lets go of it. So a pull may still read from a
-file that was unmapped, or deleted, behind its back.
+A mapping lives as long as any part of it is referenced; closing a region only drops one reference. A pull may therefore
+still read from a file that has been unmapped or deleted.
 """
 
 import errno
@@ -24,18 +24,18 @@ import numpy as np
 import numpy.typing as npt
 
 NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
-"""What an OSError says when there is no room: the one kind that passes by itself."""
+"""Error codes of a full file system, a condition that can end without a restart."""
 
 SHORTAGE: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN)
-"""What an OSError says when the machine lacks something for the moment: nothing was done, and doing it again is right."""
+"""Error codes of a temporary shortage of resources: nothing was done, and the call may be retried."""
 
 
 class StoreError(Exception):
-    """The store cannot be opened as it lies on the disk; the text says which file and what to do."""
+    """The store cannot be opened in its present state; the text names the file and what to do."""
 
 
 class MappedRegion(ABC):
-    """A whole file in memory. `view` is for reading and writing at speed, `array` for looking at many bytes at once."""
+    """A file mapped as a whole. `view` is fast for single accesses, `array` for numpy operations on many bytes."""
 
     view: memoryview
     array: npt.NDArray[np.uint8]
@@ -44,63 +44,62 @@ class MappedRegion(ABC):
     def sync(self, start: int, end: int) -> None:
         """Make bytes [start, end) durable. May be called from another thread, and does not hold the GIL.
 
-        Also after `close`: what was written is still to be carried to the disk. Raises OSError; afterwards nothing is known
-        about what has reached the disk.
+        Also works after `close`, for bytes written before. Raises OSError; it is then unknown which bytes are on the disk.
         """
 
     def write(self, start: int, data: bytes) -> None:
-        """Write `data` at `start`, into room that is reserved: as into `view`, and quicker where it is many new pages."""
+        """Write `data` at `start`, in reserved space. Like writing to `view`, but faster for many new pages."""
         self.view[start : start + len(data)] = data
 
     def reserve(self, start: int, end: int) -> None:  # noqa: B027  # a disk that cannot fill up has nothing to do
-        """Take room on the device for bytes [start, end): afterwards writing them cannot fail. Their content stays.
+        """Allocate disk space for bytes [start, end), so that writing them cannot fail. Their content is unchanged.
 
-        Raises OSError, ENOSPC when there is no room.
+        Raises OSError, with ENOSPC if the disk is full.
         """
 
     def warm(self, start: int, end: int) -> None:
-        """Carry bytes [start, end), which must be zero yet, to the disk: later syncs of them allocate nothing. OSError."""
+        """Write bytes [start, end), which must be zero, to the disk, for faster syncs later. Raises OSError."""
         self.reserve(start, end)
         self.sync(start, end)
 
     def rewrite(self, start: int, end: int) -> None:
-        """Have bytes [start, end) carried to the disk by the next sync, whatever the kernel believes.
+        """Mark the pages of [start, end) dirty, so that the next sync writes them.
 
-        After a sync that failed it takes pages for clean that are not on the disk. Not beside other writers.
+        After a failed sync the kernel may treat pages as clean that are not on the disk. Not safe with concurrent writers.
         """
         for position in range(start - start % mmap.PAGESIZE, end, mmap.PAGESIZE):
             page = self.array[position : position + mmap.PAGESIZE]
-            # Only zeros otherwise: nothing that could be lost; and a hole has no page to write to.
+            # All-zero pages are skipped: nothing can be lost, and a hole has no page to write to.
             if page.any():
                 page[:] = page.copy()
 
     def release_memory(self, start: int, end: int) -> None:  # noqa: B027
-        """Let pages of [start, end) leave our resident set; nothing is lost, they are mapped again when touched."""
+        """Remove the pages of [start, end) from the resident set. Nothing is lost; the next access maps them again."""
 
     def lock_memory(self, locked: bool = True) -> None:  # noqa: B027
-        """Keep the pages in memory once they are touched (mlock), or no more. Raises OSError naming the limit."""
+        """Lock pages in memory when they are first accessed (mlock), or undo that. Raises OSError naming the limit."""
 
     def clear(self, start: int) -> bool:
-        """Zero everything from `start` to the end of the file; whether there was anything else."""
+        """Zero everything from `start` to the end of the file. Return whether anything was not zero."""
         cleared = False
         block_size = 1 << 20
         for position in range(start, len(self.array), block_size):
             block = self.array[position : position + block_size]
-            # Looked at first: writing zeros over a hole would give it pages.
+            # Read first, because writing zeros to a hole would allocate pages.
             if block.any():
                 block[:] = 0
                 cleared = True
         return cleared
 
     def next_data(self, start: int, end: int) -> int:
-        """The first byte in [start, end) that is in no hole of the file; `end` when there is none. Before it are zeros."""
+        """Return the first byte in [start, end) outside the file's holes, or `end`. Bytes before it are zero."""
         return start
 
     def end_writing(self) -> None:  # noqa: B027
-        """Nothing more comes by `write` for now."""
+        """Release what `write` holds open; called when no more writes are expected for now."""
 
     def close(self) -> None:
-        """Give up the mapping. Slices of `view` that others still hold stay readable and keep the memory until they go."""
+        """Drop the mapping. Existing slices of `view` stay readable and keep the memory until they are released."""
         del self.view, self.array
 
 
@@ -112,46 +111,49 @@ class DiskLock(ABC):
 
 
 class Disk(ABC):
-    """File operations on text paths. All raise OSError."""
+    """File operations on paths given as str. All raise OSError."""
 
     @abstractmethod
     def map(
         self, path: str, size: int, *, create: bool = False, random_access: bool = False, read_only: bool = False
     ) -> MappedRegion:
-        """Map a file of exactly `size` bytes. `create` makes it first, sparse and zero, with the directories above.
+        """Map a file of exactly `size` bytes. With `create` a missing file is created first, sparse, with its directories.
 
-        `random_access` is a hint: neighbours of what is touched are not worth reading ahead. `read_only` needs no right to
-        write, and its `view` and `array` cannot be written to.
+        `random_access` is a hint that reading ahead is useless. `read_only` needs no write permission, and `view` and
+        `array` are then read-only.
         """
 
     @abstractmethod
     def read_file(self, path: str) -> bytes: ...
 
     def read_range(self, path: str, start: int, size: int) -> bytes:
-        """Bytes [start, start + size) of a file, fewer at its end; a bad sector is an OSError (in a mapping: SIGBUS)."""
+        """Read bytes [start, start + size), fewer at the end of the file.
+
+        A bad sector raises OSError, whereas reading it through a mapping kills the process (SIGBUS).
+        """
         return self.read_file(path)[start : start + size]
 
     def boot_mark(self, path: str) -> str:
-        """The running kernel and the mount that holds `path`: while the mark is the same, no page cache was lost.
+        """Identify the running kernel and the mount of `path`. As long as it is equal, no page cache has been lost.
 
-        Empty when that cannot be told; an empty mark equals none.
+        Empty if unknown; an empty mark must not be treated as equal to any other.
         """
         return ""
 
     @abstractmethod
     def write_file(self, path: str, data: bytes) -> None:
-        """Write a file in place; neither atomic nor durable. For marks such as `abort`."""
+        """Write a file in place, neither atomically nor durably. For marks such as `abort`."""
 
     @abstractmethod
     def replace_file(self, path: str, data: bytes) -> None:
-        """Replace a file atomically and durably: after a crash it holds the old bytes or the new. The old stay as `.bak`."""
+        """Replace a file atomically and durably: after a crash it has the old or the new bytes. The old stay as `.bak`."""
 
     @abstractmethod
     def delete(self, path: str) -> None: ...
 
     @abstractmethod
     def delete_tree(self, path: str) -> None:
-        """Delete a directory with all that is in it."""
+        """Delete a directory and its contents."""
 
     @abstractmethod
     def rename(self, old: str, new: str) -> None: ...
@@ -161,7 +163,7 @@ class Disk(ABC):
 
     @abstractmethod
     def listdir(self, path: str) -> list[str]:
-        """Names in a directory, sorted; empty when there is none."""
+        """Return the sorted names in a directory, or [] if it does not exist."""
 
     @abstractmethod
     def exists(self, path: str) -> bool: ...
@@ -180,17 +182,17 @@ class Disk(ABC):
 
     @abstractmethod
     def lock(self, path: str) -> DiskLock:
-        """Lock exclusively, making the file if needed. Raises BlockingIOError when somebody else holds it."""
+        """Lock a file exclusively, creating it if necessary. Raises BlockingIOError if it is already locked."""
 
     @abstractmethod
     def usage(self, path: str) -> float:
-        """Used share, 0..1, of the file system that holds `path` (or will hold it)."""
+        """Return the used fraction (0 to 1) of the file system on which `path` is or would be created."""
 
 
 def no_room(disk: Disk, path: str, what: str, error: OSError) -> str:
-    """A refusal for lack of room on the file system of `path`."""
+    """Return the error text for a full file system; `what` is the file that needs space at `path`."""
     try:
-        used = f"{disk.usage(path):.1%}"
+        state = f"is {disk.usage(path):.1%} full"
     except OSError as unknown:
-        used = f"nobody knows what ({unknown})"
-    return f"no room for the {what}: the file system of {path} is used to {used} ({error.strerror or error})"
+        state = f"has unknown usage ({unknown})"
+    return f"no room for the {what}: the file system of {path} {state} ({error.strerror or error})"

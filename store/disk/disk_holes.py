@@ -1,15 +1,15 @@
-"""Mappings of files as `numpy.memmap`: without a descriptor, and with holes where reading one would take room.
+"""Mappings of files as `numpy.memmap`: without a descriptor, and with protection of the holes of files on tmpfs.
 
 `numpy.memmap` keeps a descriptor for as long as the file is mapped, and a store has thousands of queues. So a memmap of
 anonymous pages is made first, and the file is then mapped in their place (MAP_FIXED); the memmap unmaps it at its end.
 
-The files of a store are sparse. Elsewhere a look at a hole shows zeros and costs nothing; on tmpfs it takes a page, which
-only a write should. A scan behind the log's end would fill the file system that way, and on a full one end the process
-(SIGBUS). So a mapping on tmpfs shows its holes as pages that are not the file's: zeros that cost nothing and cannot be
-written to. With the room that is taken for a range (`Disk`) its place in the mapping becomes the file's.
+The files of a store are sparse. On most file systems reading a hole yields zeros and allocates nothing, but on tmpfs it
+allocates a page. A scan behind the log's end would thus fill the file system, or kill the process on a full one (SIGBUS).
+Therefore, mappings on tmpfs show holes as read-only anonymous zero pages. When space is reserved for a range (`Disk`), that
+range is mapped to the file.
 
-The kernel calls pages that fallocate took, and nobody has touched, holes too. They are touched at once: what there is room
-for never looks like a hole to a later mapping.
+The kernel also reports pages that fallocate allocated, but that were never accessed, as holes. They are accessed at once, so
+that a later mapping does not take reserved space for a hole.
 """
 
 import ctypes
@@ -39,11 +39,11 @@ class _Placeholder:
         self._size = size
 
     def fileno(self) -> int:
-        """The number that stands for no file in mmap(2)."""
+        """Return -1, which means no file in mmap(2)."""
         return -1
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Accept the look for the end of the file."""
+        """Ignore the call that determines the end of the file."""
         return self._size
 
     def tell(self) -> int:
@@ -51,7 +51,7 @@ class _Placeholder:
         return self._size
 
     def read(self, size: int = -1) -> bytes:
-        """By this method `numpy.memmap` tells a file object from a path."""
+        """Never called; `numpy.memmap` recognizes file objects by this method."""
         return b""
 
 
@@ -61,7 +61,7 @@ def map_file(descriptor: int, size: int, read_only: bool) -> "np.memmap[tuple[in
     try:
         pages = np.memmap(_Placeholder(size), np.uint8, mode, shape=(size,))  # type: ignore[call-overload]
     except OSError:
-        # The kernel grants no second gigabyte even for a moment: a mapping in the usual way, which keeps a descriptor.
+        # The kernel forbids overcommitting memory, even for a moment: a normal mapping, which keeps a descriptor.
         with open(descriptor, "rb" if read_only else "r+b", closefd=False) as file:
             return np.memmap(file, np.uint8, mode, shape=(size,))
     prot = mmap.PROT_READ if read_only else mmap.PROT_READ | mmap.PROT_WRITE
@@ -70,7 +70,7 @@ def map_file(descriptor: int, size: int, read_only: bool) -> "np.memmap[tuple[in
 
 
 def sync(address: int, size: int, path: str) -> None:
-    """Make `size` mapped bytes at `address`, the start of a page, durable; `path` is for the error. Raises OSError."""
+    """Sync `size` mapped bytes at `address`, which must be page-aligned. Raises OSError that names `path`."""
     while _LIBC.msync(address, size, _MS_SYNC) != 0:
         code = ctypes.get_errno()
         if code != errno.EINTR:
@@ -78,27 +78,27 @@ def sync(address: int, size: int, path: str) -> None:
 
 
 def looking_takes_room(descriptor: int) -> bool:
-    """Whether the file lies on tmpfs."""
-    # A struct statfs begins with the type of the file system.
+    """Return whether the file is on tmpfs, where reading a hole allocates a page."""
+    # struct statfs begins with the type of the file system.
     found = (ctypes.c_long * 64)()
     return _LIBC.fstatfs(descriptor, found) == 0 and found[0] == _TMPFS_MAGIC
 
 
 def cover(descriptor: int, address: int, size: int) -> None:
-    """Show the holes of a file, whose `size` bytes are mapped at `address`, as zeros of nobody's. Raises OSError."""
+    """Map anonymous zero pages over the holes of a file whose `size` bytes are mapped at `address`. Raises OSError."""
     start = 0
     while start < size:
         start = os.lseek(descriptor, start, os.SEEK_HOLE)
         if start >= size:
             return
         end = next_data(descriptor, start, size)
-        # Both are multiples of the page size, but for the end of the file.
+        # Both are multiples of the page size, except at the end of the file.
         _map(address + start, end - start, *_READ_ONLY, -1, 0)
         start = end
 
 
 def uncover(descriptor: int, address: int | None, start: int, end: int) -> None:
-    """Give bytes [start, end), for which room is taken, their place in the mapping at `address` (None: not mapped)."""
+    """Map the reserved bytes [start, end) of the file into the mapping at `address`; None if the file is not mapped."""
     start -= start % mmap.PAGESIZE
     if address is None:
         mmap.mmap(descriptor, end - start, _OF_FILE[1], _OF_FILE[0], offset=start).close()
@@ -108,7 +108,7 @@ def uncover(descriptor: int, address: int | None, start: int, end: int) -> None:
 
 
 def next_data(descriptor: int, start: int, end: int) -> int:
-    """The first byte in [start, end) that is in no hole; `end` when there is none."""
+    """Return the first byte in [start, end) outside the holes, or `end`."""
     try:
         return min(os.lseek(descriptor, start, os.SEEK_DATA), end)
     except OSError as error:

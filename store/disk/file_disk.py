@@ -1,4 +1,4 @@
-"""The machine's file systems as a `disk.Disk`: what Linux does about mapped files, and how it is told."""
+"""FileDisk: the `Disk` on the machine's file systems, with the Linux calls for mapped files."""
 
 import ctypes
 import errno
@@ -19,52 +19,49 @@ from pocketmq.store.disk.spare_descriptors import keep_spare, opened, sparing
 
 _MADV_POPULATE_WRITE: Final = 23  # Linux 5.14; mmap does not name it
 _MLOCK_ONFAULT: Final = 1
-# The C library's calls by address: mmap's own madvise holds the GIL.
+# C library functions, because mmap.madvise of Python holds the GIL.
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class _FileRegion(MappedRegion):
-    # No descriptor is kept: thousands of queues would need thousands, and a process has few when it has many connections.
-    # A sync goes by the mapping; what needs a descriptor opens the path for the moment (5 us), with a spare one if need be.
+    # Keeps no file descriptor: thousands of queues would need thousands, and connections need them, too. `sync` uses the
+    # mapping; other calls open the path for a moment, if necessary with a spare descriptor.
 
     def __init__(self, path: str, size: int, random_access: bool, read_only: bool) -> None:
         self._path = path
         with opened(path, os.O_RDONLY if read_only else os.O_RDWR) as descriptor:
-            # Plain view: slicing a memmap makes another memmap, at many times the cost of an array.
+            # A plain array: slicing a memmap creates another memmap, which is far slower.
             self.array = disk_holes.map_file(descriptor, size, read_only).view(np.ndarray)
             if random_access:
-                # The first touch of a sparse file of 6 MB costs 13 us so, and 2 to 20 ms of reading ahead without. Not for
-                # the log: going through it costs 0.6 us a record with reading ahead, 2.1 without.
+                # The first access to a sparse file is far cheaper without reading ahead. Not for the log: sequential reading
+                # of its records is faster with it.
                 self._advise(0, size, mmap.MADV_RANDOM)
             self._has_cover = not read_only and disk_holes.looking_takes_room(descriptor)
             if self._has_cover:
                 disk_holes.cover(descriptor, self.array.ctypes.data, size)
         self._is_random = random_access
-        # Where the kernel was asked not to read ahead.
-        self._alone = 0, 0
+        # Range without reading ahead (MADV_RANDOM).
+        self._random_range = 0, 0
         self._is_locked = False
-        # Of what is written to by `write`.
+        # Descriptor used by `write`, or -1.
         self._descriptor = -1
         self.view = memoryview(self.array)  # type: ignore[arg-type]  # an ndarray is a buffer; the stubs say so from 3.12 on
 
     def sync(self, start: int, end: int) -> None:
-        # By msync while the file is mapped, which needs no descriptor. Not by mmap.flush, which holds the GIL all the while
-        # (3.11: the loop stood still for 130 ms).
+        # msync needs no descriptor while the file is mapped. mmap.flush of Python 3.11 would hold the GIL and block the
+        # loop.
         array = getattr(self, "array", None)
         if array is not None:
             start -= start % mmap.PAGESIZE
             if start < end:
                 disk_holes.sync(array.ctypes.data + start, end - start, self._path)
             return
-        with suppress(FileNotFoundError), opened(self._path, os.O_RDWR) as descriptor:  # deleted by the other thread
+        with suppress(FileNotFoundError), opened(self._path, os.O_RDWR) as descriptor:  # deleted by another thread
             os.fdatasync(descriptor)
 
     def write(self, start: int, data: bytes) -> None:
-        """By a call, not through the mapping, where the first touch of each page is a fault, and its sync another one.
-
-        Records of 1.2 KB, 8 at once: 0.8 us each instead of 1.5, 32 at once 0.5; one at a time 2.5 instead of 2.3.
-        """
-        if self._is_locked:  # only what is touched by way of the mapping stays in memory
+        """Write with pwrite rather than through the mapping, where each page faults at its first access and after a sync."""
+        if self._is_locked:  # mlock only keeps pages that are accessed through the mapping
             super().write(start, data)
             return
         try:
@@ -73,7 +70,7 @@ class _FileRegion(MappedRegion):
             done = os.pwrite(self._descriptor, data, start)
         except OSError:
             done = 0
-        # Room is reserved, so what fails now is the device: as with every page of a mapping then, the process ends.
+        # Space is reserved, so only a device error is left. Writing through the mapping then kills the process (SIGBUS).
         if done < len(data):
             super().write(start + done, data[done:])
 
@@ -90,7 +87,7 @@ class _FileRegion(MappedRegion):
         with opened(self._path, os.O_RDWR) as descriptor:
             has_fallocate = True
             try:
-                # A file system that knows no fallocate gets a byte written into each block by the C library.
+                # On file systems without fallocate the C library writes a byte into each block.
                 os.posix_fallocate(descriptor, start, end - start)
             except OSError as error:
                 if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
@@ -101,38 +98,37 @@ class _FileRegion(MappedRegion):
             if not has_fallocate:
                 self._populate(start, end)
         if not self._is_random:
-            self._touch_alone(start, end)
+            self._disable_read_ahead(start, end)
 
-    def _touch_alone(self, start: int, end: int) -> None:
-        """Have the first touch of a page in a range, in which nothing is written yet, bring no others along.
+    def _disable_read_ahead(self, start: int, end: int) -> None:
+        """Disable reading ahead in the range that is written next, and enable it in the range before.
 
-        Reading ahead makes zeros there, on one machine of 8 MB at a time (read_ahead_kb): for that the loop stood still for
-        13 to 30 ms, every 8 MB. Reading ahead is useful again when the range is full.
+        In a range without data the kernel would create zero pages ahead (read_ahead_kb) and block the loop meanwhile.
         """
-        with suppress(OSError):  # too many mappings: it is nothing but advice
-            self._advise(*self._alone, mmap.MADV_NORMAL)
+        with suppress(OSError):  # too many mappings; the advice is optional
+            self._advise(*self._random_range, mmap.MADV_NORMAL)
             self._advise(start, end, mmap.MADV_RANDOM)
-        self._alone = start, end
+        self._random_range = start, end
 
     def _uncover(self, descriptor: int, start: int, end: int) -> None:
-        # Closed meanwhile, or the file unmapped: the next mapping is not to take this range for a hole.
+        # Also if the region was closed in the meantime: the next mapping must not see this range as a hole.
         array = getattr(self, "array", None)
         disk_holes.uncover(descriptor, None if array is None else array.ctypes.data, start, end)
         if self._is_locked and array is not None:
             self._lock(array[start:end])
 
     def _populate(self, start: int, end: int) -> None:
-        """Have the pages as if each had been written to, but unchanged. Raises OSError where a write would SIGBUS."""
+        """Fault in the pages for writing without changing them. Raises OSError if a write would cause SIGBUS."""
         try:
             self._advise(start, end, _MADV_POPULATE_WRITE)
         except OSError as error:
             if error.errno == errno.EFAULT:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path) from None
-            if error.errno != errno.EINVAL:  # an old kernel: the best that can be done is done
+            if error.errno != errno.EINVAL:  # older kernels do not support it
                 raise
 
     def warm(self, start: int, end: int) -> None:
-        # Not written to: should the log go over to this file meanwhile, its records are safe.
+        # The bytes are never written: the log may switch to this file and write records at the same time.
         self.reserve(start, end)
         self._populate(start, end)
         self.sync(start, end)
@@ -146,7 +142,7 @@ class _FileRegion(MappedRegion):
                 raise
 
     def _advise(self, start: int, end: int, advice: int) -> None:
-        # Whoever holds the array holds the mapping: another thread may close the region meanwhile. Nothing to do then.
+        # The reference to the array keeps the mapping, as another thread may close the region. After a close do nothing.
         array = getattr(self, "array", None)
         if array is not None and start < end:
             start -= start % mmap.PAGESIZE
@@ -156,7 +152,7 @@ class _FileRegion(MappedRegion):
                 raise OSError(code, f"madvise {advice}: {os.strerror(code)}", self._path)
 
     def lock_memory(self, locked: bool = True) -> None:
-        # On fault: the file is sparse, and pages that nobody has written to need not be in memory at all.
+        # MLOCK_ONFAULT: the file is sparse, and pages that were never written need not be in memory.
         self._lock(self.array, locked)
         self._is_locked = locked
 
@@ -173,7 +169,7 @@ class _FileRegion(MappedRegion):
             )
 
     def clear(self, start: int) -> bool:
-        # As the base class does, but without a look at the holes: a new file of 1 GiB is nothing else.
+        # Like the base class, but skips the holes, which a new file of 1 GiB consists of.
         end, cleared = len(self.array), False
         with opened(self._path, os.O_RDONLY) as descriptor:
             while start < end:
@@ -191,7 +187,7 @@ class _FileRegion(MappedRegion):
 
 
 class _FileLock(DiskLock):
-    # POSIX record locks do not exclude within one process, so paths locked here are remembered.
+    # POSIX record locks do not exclude within one process, so the locked paths are also kept here.
     _paths: set[str] = set()
 
     def __init__(self, path: str) -> None:
@@ -200,7 +196,8 @@ class _FileLock(DiskLock):
             raise BlockingIOError(f"{path} is locked by this process")
         self._file = open(path, "a+b", buffering=0)  # noqa: SIM115
         try:
-            # Byte 0, as Java's FileChannel.tryLock(0, 1) in BrokerController does: the two brokers see each other's lock.
+            # Byte 0, like FileChannel.tryLock(0, 1) in Java's BrokerController, so that both brokers respect each other's
+            # lock.
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
             if os.fstat(self._file.fileno()).st_size == 0:
                 self._file.write(b"lock")
@@ -218,8 +215,8 @@ class FileDisk(Disk):
     """The machine's file systems."""
 
     def __init__(self) -> None:
-        # Directories whose own name in the directory above was synced by this process. Of others that is not known: they may
-        # have been made by one that was killed.
+        # Directories whose entry in the parent directory was synced by this process. Others may have been created by a
+        # process that was killed before the sync.
         self._durable_dirs: set[str] = set()
         keep_spare()
 
@@ -271,11 +268,11 @@ class FileDisk(Disk):
                 os.unlink(new)
             if error.errno not in NO_ROOM or not (os.path.exists(path) and os.path.exists(old)):
                 raise
-            # The file itself is whole: on a full disk its predecessor makes room for its successor.
+            # The current file is complete, so on a full disk the backup is deleted to make space for the new file.
             os.unlink(old)
             _write(new, data, sync=True)
         if os.path.exists(path):
-            # A hard link, so that there is no moment without a file under the real name.
+            # A hard link, so that the real name always exists.
             if os.path.exists(old):
                 os.unlink(old)
             os.link(path, old)
@@ -322,14 +319,14 @@ class FileDisk(Disk):
         self._sync_one_dir(path)
         while path and path not in self._durable_dirs and not os.path.ismount(path):
             above = os.path.dirname(path)
-            # Whoever may not even look into a directory has not made one in it.
+            # Without permission to read the parent directory this process has not created anything in it.
             with suppress(PermissionError):
                 self._sync_one_dir(above)
             self._durable_dirs.add(path)
             path = above
 
     def _sync_one_dir(self, path: str) -> None:
-        # One that is not there was deleted meanwhile by the other thread.
+        # A missing directory was deleted by another thread.
         with suppress(FileNotFoundError), opened(path or ".", os.O_RDONLY | os.O_DIRECTORY) as descriptor:
             os.fsync(descriptor)
 
@@ -340,7 +337,7 @@ class FileDisk(Disk):
     def usage(self, path: str) -> float:
         stat = os.statvfs(_nearest(path))
         used = stat.f_blocks - stat.f_bfree
-        # What root keeps for itself counts as neither used nor free, as in `df`.
+        # Blocks reserved for root count as neither used nor free, as in `df`.
         return used / (used + stat.f_bavail) if used + stat.f_bavail else 0.0
 
 
@@ -353,12 +350,12 @@ def _write(path: str, data: bytes, *, sync: bool = False) -> None:
                 file.flush()
                 os.fsync(descriptor)
     except OSError as error:
-        # Those of writes do not tell the file by themselves.
+        # Errors of write calls do not contain the path.
         raise OSError(error.errno, error.strerror, path) from None
 
 
 def _nearest(path: str) -> str:
-    """`path`, or the nearest directory above it that exists."""
+    """Return `path` or its nearest existing parent directory."""
     while not os.path.exists(path):
         path = os.path.dirname(path) or "."
     return path

@@ -1,13 +1,13 @@
-"""One file of fixed size in memory, named by the offset of its first byte.
+"""MappedFile: a memory-mapped file of fixed size, named by the offset of its first byte.
 
-Three positions, all relative to the file: up to `wrote` there are bytes of ours, up to `flushed` they are durable, and up to
-`reserved` more may be written without the device running out of room (Disk: a hole that cannot be filled is no error but
-the end of the process). `flushed <= wrote <= reserved <= size` while a file is written; one that was found on the disk
-begins with nothing reserved. The log gives away room before it writes: up to `taken`, where nobody else looks.
+It has three positions, relative to its start: bytes before `wrote` contain data, bytes before `flushed` are durable, and
+bytes before `reserved` can be written without running out of disk space (which would kill the process, see `Disk`). While a
+file is written, `flushed <= wrote <= reserved <= size`; a file found on disk starts with nothing reserved. The log assigns
+space before it writes: its records end at `taken`, which only the log uses.
 
-A store may have more files than a process may have mappings. A file is mapped when somebody looks at its `view` or `array`,
-and `open_files` takes mappings away from files that nobody has looked at for long: the two attributes are empty until
-then, and Python asks `__getattr__` for an attribute that is empty.
+A store may have more files than a process may have mappings. A file is mapped when its `view` or `array` is accessed, and
+`open_files` unmaps files that have not been used for long. The attributes are then deleted, so that Python calls
+`__getattr__` at the next access.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -25,14 +25,14 @@ _MAPPING: Final = ("view", "array", "region")
 
 
 def file_name(start_offset: int) -> str:
-    """Name of the file that begins at `start_offset`: 20 digits."""
+    """Return the name of the file that begins at `start_offset`, 20 digits."""
     return f"{start_offset:0{FILE_NAME_SIZE}d}"
 
 
 class MappedFile:
-    """`start_offset` is what RocketMQ calls fileFromOffset. `view` and `array` are the mapping itself; never keep them.
+    """Memory-mapped file; `start_offset` is RocketMQ's fileFromOffset.
 
-    `used` is set by whoever looks the file up, `pinned` keeps it mapped.
+    `view` and `array` are the mapping; do not keep references. Look-ups set `used`; `pinned` keeps the file mapped.
     """
 
     __slots__ = (
@@ -69,7 +69,7 @@ class MappedFile:
         open_files: "OpenFiles | None" = None,
         reserve_step: int = 0,
     ) -> None:
-        """`create` makes the file now. Room is taken `reserve_step` bytes at a time, 0: all at once. Raises OSError."""
+        """With `create` the file is created. Space is reserved in steps of `reserve_step` bytes, 0: all. Raises OSError."""
         self.disk = disk
         self.path = f"{directory}/{file_name(start_offset)}"
         self.start_offset = start_offset
@@ -90,12 +90,12 @@ class MappedFile:
 
     def __getattr__(self, name: str) -> Any:
         if name not in _MAPPING:
-            raise AttributeError(f"a MappedFile has no {name}")
+            raise AttributeError(f"MappedFile has no attribute {name}")
         return self._map()[name]
 
     def _map(self, create: bool = False) -> dict[str, Any]:
         region = self.disk.map(self.path, self.size, create=create, random_access=self._random_access)
-        # Held here: by the end another thread may have needed the room.
+        # Referenced here, as another thread may unmap the file before this method returns.
         mapping = {"view": region.view, "array": region.array, "region": region}
         self.region, self.array, self.view = region, region.array, region.view
         if self.open_files is not None:
@@ -103,8 +103,8 @@ class MappedFile:
         return mapping
 
     def unmap(self) -> None:
-        """Let go of the mapping; views that others hold stay. Bytes that wait for a flush are still carried to the disk."""
-        # Not `region`: it is what syncs, mapped or not.
+        """Drop the mapping. Existing views stay valid, and unflushed bytes can still be synced."""
+        # `region` is kept, because it is still needed to sync.
         for name in ("view", "array"):
             try:
                 delattr(self, name)
@@ -113,7 +113,7 @@ class MappedFile:
         self.region.close()
 
     def release_memory(self, end: int, start: int = 0) -> None:
-        """Let pages of [start, end) leave our resident set, if they are mapped at all."""
+        """Remove the pages of [start, end) from the resident set, if the file is mapped."""
         try:
             region: MappedRegion = object.__getattribute__(self, "region")
         except AttributeError:
@@ -121,14 +121,14 @@ class MappedFile:
         region.release_memory(start, end)
 
     def next_data(self, start: int) -> int:
-        """The first byte from `start` on that is in no hole of the file, else its end: zeros that cost something to read."""
+        """Return the first byte from `start` on outside the file's holes, or the file size. Holes are slow to read."""
         return self.region.next_data(start, self.size)
 
     # --- writing ---------------------------------------------------------------------------------------------------
 
     @property
     def end_offset(self) -> int:
-        """Offset behind the last written byte."""
+        """End offset of the written bytes."""
         return self.start_offset + self.wrote
 
     @property
@@ -136,16 +136,16 @@ class MappedFile:
         return self.wrote == self.size
 
     def reserve(self, end: int) -> None:
-        """Have room on the device for all bytes before `end`, and some more at once. Raises OSError."""
+        """Reserve disk space for all bytes before `end`, rounded up to the step. Raises OSError."""
         if end > self.reserved:
             end = min(-(-end // self.reserve_step) * self.reserve_step, self.size)
             self.region.reserve(max(self.reserved, self.wrote), end)
             self.reserved = end
 
     def append(self, data: bytes) -> int:
-        """Write `data` behind what is there; the position it got. The caller has made sure that it fits.
+        """Write `data` at the end and return its position. The caller must make sure that it fits into the file.
 
-        Raises OSError when there is no room on the device; nothing is written then.
+        Raises OSError if the disk is full; nothing is written then.
         """
         position = self.wrote
         end = position + len(data)
@@ -157,35 +157,35 @@ class MappedFile:
         return position
 
     def write(self, data: bytes) -> None:
-        """Write much behind what is there, into room that is reserved."""
+        """Write large `data` at the end, in reserved space."""
         self.region.write(self.wrote, data)
         self.wrote += len(data)
 
     def flush(self) -> None:
-        """Make durable what is written. Raises OSError, after which `flushed` is where it was."""
+        """Make the written bytes durable. Raises OSError, and `flushed` is then unchanged."""
         wrote = self.wrote
         if self.flushed < wrote:
             self.region.sync(self.flushed, wrote)
-            # `wrote` may have been set back meanwhile (a truncated queue).
+            # `wrote` may have been reduced during the sync (a truncated queue).
             self.flushed = min(wrote, self.wrote)
 
     def truncate(self, position: int) -> None:
-        """Forget everything from `position` on. It is zeroed: stale bytes there could pass for valid ones later."""
-        _ = self.view  # mapped from here on
+        """Cut the contents at `position`. The rest is zeroed, because stale bytes could look valid later."""
+        _ = self.view  # maps the file
         if self.region.clear(position):
             self.region.sync(position, self.size)
         self.wrote = position
         self.flushed = min(self.flushed, position)
 
-    # --- its end ---------------------------------------------------------------------------------------------------
+    # --- closing ---------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Unmap the file; it stays on the disk."""
+        """Unmap the file without deleting it."""
         self.unmap()
         if self.open_files is not None:
             self.open_files.closed(self)
 
     def delete(self) -> None:
-        """Unmap and delete the file; views that pulls still hold stay readable."""
+        """Unmap and delete the file. Views that pulls still use stay readable."""
         self.close()
         self.disk.delete(self.path)

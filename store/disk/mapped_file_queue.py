@@ -1,8 +1,8 @@
-"""The files of one folder, each `file_size` long and named by its offset: together one long row of bytes.
+"""MappedFileQueue: a gapless sequence of files of `file_size` bytes, each named by the offset of its first byte.
 
-The row may begin anywhere (retention deletes from the front); it has no gaps. Offsets here are bytes from the row's origin:
-physical offsets in the CommitLog's folder, queue offset x 20 in a ConsumeQueue's. The files of a CommitLog may lie in
-several folders, on several disks.
+The sequence may begin at any file, because retention deletes the oldest ones. Offsets are bytes from offset 0 of the
+sequence: physical offsets in the CommitLog, queue offset x 20 in a ConsumeQueue. The files of a CommitLog may be spread over
+several folders on several disks.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,10 @@ RESERVE_STEP = 64 << 10
 
 
 class MappedFileQueue:
-    """Files ascending in `files`. The list is replaced, never changed in place: the flush thread walks over it."""
+    """Sequence of files, in ascending order in `files`.
+
+    That tuple is replaced rather than changed, because the flush thread iterates over it.
+    """
 
     def __init__(
         self,
@@ -31,10 +34,10 @@ class MappedFileQueue:
         more_directories: Sequence[str] = (),
         directory_for: Callable[[int], str] | None = None,
     ) -> None:
-        """`random_access` is the hint for `Disk.map`, `open_files` bounds what is mapped.
+        """`random_access` is the hint for `Disk.map`; `open_files` limits the number of mapped files.
 
-        `reserve_step`: bytes for which room is taken at a time. `more_directories`: where else files of the row may lie;
-        `directory_for` then says where the file with a start offset is to be made.
+        `reserve_step`: bytes of disk space reserved at a time. `more_directories`: further folders that may have files of
+        the sequence; `directory_for` then returns the folder for a new file with the given start offset.
         """
         self.disk = disk
         self.directory = directory
@@ -45,7 +48,7 @@ class MappedFileQueue:
         self.files: tuple[MappedFile, ...] = ()
         self._reserve_step = reserve_step
         self._directory_for = directory_for or (lambda start_offset: directory)
-        # Where a name was added or removed and not yet synced, and the number of the last such change.
+        # Folder with unsynced file creations or deletions -> number of the last such change.
         self._dirty_directories: dict[str, int] = {}
         self._name_changes = 0
         self._names_lock = Lock()
@@ -54,10 +57,10 @@ class MappedFileQueue:
     # --- opening ---------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Find all files, each counted as full and flushed until recovery sets the positions. None is mapped yet.
+        """Find the files without mapping them. Each counts as full and flushed until recovery sets its positions.
 
-        Raises StoreError when a file has another size than configured or a file is missing in between. An empty last
-        file, left by a crash between its creation and its first byte, is removed.
+        Raises StoreError if a file has a different size than configured or a file is missing in between. An empty last file,
+        left by a crash right after its creation, is deleted.
         """
         found = sorted(
             (name, directory)
@@ -78,8 +81,8 @@ class MappedFileQueue:
                     "set the file size that the store was written with"
                 )
             if files and int(name) != files[-1].start_offset + self.file_size:
-                problem = "is there twice, as" if int(name) == files[-1].start_offset else "does not follow"
-                raise StoreError(f"{path} {problem} {files[-1].path}: a file of the row is missing or surplus")
+                problem = "has the same offset as" if int(name) == files[-1].start_offset else "does not follow"
+                raise StoreError(f"{path} {problem} {files[-1].path}: a file of the sequence is missing or surplus")
             file = self._file(int(name), directory, create=False)
             file.wrote = file.flushed = self.file_size
             files.append(file)
@@ -97,28 +100,28 @@ class MappedFileQueue:
             reserve_step=self._reserve_step,
         )
 
-    # --- where things are ------------------------------------------------------------------------------------------
+    # --- positions -------------------------------------------------------------------------------------------------
 
     @property
     def min_offset(self) -> int:
-        """First byte of the row; 0 when there is no file."""
+        """Offset of the first byte; 0 without files."""
         return self.files[0].start_offset if self.files else 0
 
     @property
     def max_offset(self) -> int:
-        """Behind the last written byte; 0 when there is no file."""
+        """End offset of the written bytes; 0 without files."""
         return self.files[-1].end_offset if self.files else 0
 
     @property
     def flushed_offset(self) -> int:
-        """Everything before it is durable."""
+        """Offset before which everything is durable."""
         for file in self.files:
             if file.flushed < file.size:
                 return file.start_offset + file.flushed
         return self.max_offset
 
     def file_at(self, offset: int) -> MappedFile | None:
-        """The file that holds byte `offset`, or None when it is deleted or not yet there."""
+        """Return the file that contains byte `offset`, or None if it was deleted or does not exist yet."""
         files = self.files
         if not files:
             return None
@@ -130,7 +133,7 @@ class MappedFileQueue:
         return file
 
     def view(self, offset: int, size: int) -> memoryview | None:
-        """`size` written bytes from `offset`, all in one file, or None."""
+        """Return `size` written bytes from `offset`, or None if they are not all in one file."""
         file = self.file_at(offset)
         if file is None:
             return None
@@ -140,29 +143,29 @@ class MappedFileQueue:
     # --- growing ---------------------------------------------------------------------------------------------------
 
     def writable(self, first_offset: int = 0) -> MappedFile:
-        """The last file if there is room in it, else a new one; the very first begins at the file holding `first_offset`."""
+        """Return the last file if it is not full, else a new one. The first file ever is the one with `first_offset`."""
         if self.files:
             last = self.files[-1]
             if last.wrote < last.size:
                 return last
-            # Or a power cut could leave the new name and take the one before it.
+            # Otherwise a power cut could keep the new file and lose the one before it.
             self.sync_names()
             return self.add(self.create(last.start_offset + self.file_size))
         return self.add(self.create(first_offset - first_offset % self.file_size))
 
     def create(self, start_offset: int) -> MappedFile:
-        """Make a file that is not yet part of the row; any thread may. Raises OSError."""
+        """Create a file without adding it to the sequence. Thread-safe. Raises OSError."""
         return self._file(start_offset, self._directory_for(start_offset), create=True)
 
     def add(self, file: MappedFile) -> MappedFile:
-        """Put a created file at the end of the row."""
+        """Add a created file to the end of the sequence."""
         assert not self.files or file.start_offset == self.files[-1].start_offset + self.file_size
         self._note_name(file)
         self.files = (*self.files, file)
         return file
 
     def append(self, data: bytes) -> None:
-        """Write `data` at the end of the row, over as many files as it takes: all of it, or on an OSError nothing."""
+        """Write `data` at the end, across as many files as necessary. If OSError is raised, nothing was written."""
         file = self.writable()
         end = file.size - file.wrote
         parts = [(file, data[:end])]
@@ -195,9 +198,10 @@ class MappedFileQueue:
         return True
 
     def sync_names(self) -> None:
-        """Make durable which files there are.
+        """Make created and deleted files durable.
 
-        Raises OSError, and once it did, always, as a second sync would tell nothing; but for a SHORTAGE, before any sync.
+        Raises OSError. After the first failure it always raises, because a second sync would falsely succeed; except after a
+        SHORTAGE, which occurs before the sync.
         """
         if self._sync_error is not None:
             raise self._sync_error
@@ -210,8 +214,8 @@ class MappedFileQueue:
                 if error.errno not in SHORTAGE:
                     self._sync_error = error
                 raise
-            # Only now, or the loop could take a name for durable whose sync, by the flush thread, still runs and fails. One
-            # that came meanwhile keeps its directory here.
+            # Removed only after the sync, so that the loop does not treat a name as durable while the flush thread's sync is
+            # running and may fail. A change made during the sync keeps the folder dirty.
             with self._names_lock:
                 if self._dirty_directories.get(directory) == change:
                     del self._dirty_directories[directory]
@@ -224,16 +228,17 @@ class MappedFileQueue:
     # --- shrinking -------------------------------------------------------------------------------------------------
 
     def truncate(self, end_offset: int) -> int:
-        """Let the row end at `end_offset`: later files are deleted, the rest of its file is zeroed; files deleted.
+        """Cut the sequence at `end_offset`: later files are deleted, the rest of its file is zeroed.
 
-        A first file that begins there stays, empty: the row would begin at 0 again without it.
+        Returns the number of deleted files. A first file that begins at `end_offset` is kept empty, because the sequence
+        would otherwise restart at 0.
         """
         begin = max(self.min_offset, 1)
         keep = [file for file in self.files if file.start_offset < end_offset or file.start_offset == begin == end_offset]
         drop = self.files[len(keep) :]
         self.files = tuple(keep)
         for file in reversed(drop):
-            # Each for itself: of several deletions a power cut may take the first and leave the last, and the row had a gap.
+            # Synced one by one: of several unsynced deletions a power cut may undo any, which could leave a gap.
             self.sync_names()
             self.delete(file)
         if keep:
@@ -243,7 +248,7 @@ class MappedFileQueue:
         return len(drop)
 
     def take_first(self) -> MappedFile:
-        """Take the oldest file off the row. Deleting it, which may take its time, is left to the caller."""
+        """Remove the oldest file from the sequence. The caller must delete it, which may take long."""
         first, self.files = self.files[0], self.files[1:]
         return first
 
@@ -252,7 +257,7 @@ class MappedFileQueue:
         self.delete(self.take_first())
 
     def destroy(self) -> None:
-        """Delete all files, and the folder."""
+        """Delete all files and the folders."""
         drop, self.files = self.files, ()
         for file in drop:
             self.delete(file)
@@ -261,12 +266,12 @@ class MappedFileQueue:
                 self.disk.delete_tree(directory)
 
     def delete(self, file: MappedFile) -> None:
-        """Delete a file that is no part of the row any more; any thread may. Raises OSError."""
+        """Delete a file that was removed from the sequence. Thread-safe. Raises OSError."""
         self._note_name(file)
         file.delete()
 
     def close(self) -> None:
-        """Unmap all files; they stay on the disk."""
+        """Unmap all files without deleting them."""
         files, self.files = self.files, ()
         for file in files:
             file.close()

@@ -1,11 +1,12 @@
-"""A mark file: how far work on the store has come, as a few numbers that survive kills, power cuts and flipped bits.
+"""MarkFile: a small file with the progress of work on the store, safe against kills, power cuts and flipped bits.
 
-The file has four slots. Two are *live*: they take turns, are written without a sync after each batch of work, and count only
-under the kernel and mount of their writer (`Disk.boot_mark`), where no page cache was lost. Two are *durable*: they take
-turns too, are synced, and are written only once everything that they speak of is on the disk. A slot has a seal, a checksum
-over all of it, so that one that was torn or damaged is noticed, and the other one counts.
+The file has four slots. Two are *live*: they are written alternately without a sync after each batch of work, and are valid
+only under the kernel and mount of their writer (`Disk.boot_mark`), as long as no page cache was lost. Two are *durable*:
+they are also written alternately, but synced, and only after everything that they refer to is on the disk. Each slot has a
+seal, a checksum of its contents, so that a torn or damaged slot is detected and the other one is used.
 
-Each slot has pages of its own: the kernel may write a live slot to the disk at any time, and writes no durable one with it.
+Slots are in separate pages, so that the kernel, which may write a live slot to the disk at any time, does not write a
+durable slot with it.
 """
 
 import zlib
@@ -22,7 +23,7 @@ _LIVE, _DURABLE = (0, 1), (2, 3)
 
 
 class _Slot:
-    """What one slot says: `payload` is None in a slot that was never written, or is damaged."""
+    """One decoded slot; `payload` is None if it was never written or is damaged."""
 
     def __init__(self, data: bytes | memoryview) -> None:
         self.payload: bytes | None = None
@@ -42,16 +43,16 @@ def _seal(data: bytes | bytearray | memoryview) -> int:
 
 
 def problems(data: bytes) -> list[str]:
-    """What is damaged in a mark file with these bytes."""
+    """Return what is damaged in a mark file with these bytes."""
     if len(data) != FILE_SIZE:
         return [f"it has {len(data)} bytes, not {FILE_SIZE}"]
     slots = [_Slot(data[at * MARK_SLOT_SIZE :][:MARK_SLOT_SIZE]) for at in range(len(SLOTS))]
     found = [f"slot {at} ({SLOTS[at]}) is damaged" for at, slot in enumerate(slots) if slot.is_damaged]
-    return found if any(slot.payload is not None for slot in slots) else [*found, "it says nothing"]
+    return found if any(slot.payload is not None for slot in slots) else [*found, "it has no valid slot"]
 
 
 def payloads(data: bytes, boot_mark: str) -> tuple[list[bytes], bool]:
-    """What the slots of a mark file with these bytes say that count under `boot_mark`; whether all four say the same."""
+    """Return (payloads of the slots that are valid under `boot_mark`, whether all four slots have the same payload)."""
     slots = [_Slot(data[at * MARK_SLOT_SIZE :][:MARK_SLOT_SIZE]) for at in range(len(SLOTS))]
     boot = zlib.crc32(boot_mark.encode())
     counts = [at in _DURABLE or bool(boot and slot.boot == boot) for at, slot in enumerate(slots)]
@@ -60,14 +61,14 @@ def payloads(data: bytes, boot_mark: str) -> tuple[list[bytes], bool]:
 
 
 class MarkFile:
-    """`live` and `durable` are the payloads of the last process, None where there is none to be believed.
+    """Mark file of one writer.
 
-    `problems` says what is wrong with the file that was found. `write` belongs to the loop; `sync` may be called by any
-    thread, one at a time.
+    `live` and `durable` are the last process's payloads, None if invalid. `problems` has the errors found in the file.
+    `write` may only be called by the loop; `sync` by any thread, but not concurrently.
     """
 
     def __init__(self, disk: Disk, path: str) -> None:
-        """Open the file, or make it. Raises OSError."""
+        """Open or create the file. Raises OSError."""
         self.path = path
         self.problems: list[str] = []
         self.is_new = not disk.exists(path)
@@ -78,7 +79,7 @@ class MarkFile:
         self._region = disk.map(path, FILE_SIZE, create=self.is_new or bool(self.problems))
         self._region.reserve(0, FILE_SIZE)
         self._name_synced = False
-        self._boot = zlib.crc32(disk.boot_mark(path).encode())  # 0: cannot be told
+        self._boot = zlib.crc32(disk.boot_mark(path).encode())  # 0: unknown
         if not self.is_new and not self.problems:
             self.problems = problems(bytes(self._region.view))
         slots = [_Slot(self._region.view[at * MARK_SLOT_SIZE :][:MARK_SLOT_SIZE]) for at in range(len(SLOTS))]
@@ -89,11 +90,11 @@ class MarkFile:
         self._next = {0: max(written, default=0) + 1, 2: max(written, default=0) + 1}
 
     def write(self, payload: bytes) -> None:
-        """Note what a killed process has come to. Syncs nothing."""
+        """Write progress that must survive a process kill. Does not sync."""
         self._put(_LIVE[0], payload)
 
     def sync(self, payload: bytes) -> None:
-        """Note it for the case of a power cut: everything that `payload` speaks of is on the disk. Raises OSError."""
+        """Write progress that must survive a power cut; what `payload` refers to must be on disk. Raises OSError."""
         start = self._put(_DURABLE[0], payload)
         self._region.sync(start, start + MARK_SLOT_SIZE)
         if not self._name_synced:
@@ -101,7 +102,7 @@ class MarkFile:
             self._name_synced = True
 
     def seal(self, payload: bytes) -> None:
-        """Write all slots anew, as the last thing before a clean stop. Raises OSError."""
+        """Rewrite all slots, as the last step of a clean stop. Raises OSError."""
         for _ in range(2):
             self._put(_LIVE[0], payload)
             self._put(_DURABLE[0], payload)
@@ -109,7 +110,7 @@ class MarkFile:
         self._disk.sync_dir(self.path.rpartition("/")[0])
 
     def clear(self) -> None:
-        """Forget what the slots say: another broker has gone on since."""
+        """Clear all slots, because another broker has changed the store since."""
         self.live = self.durable = None
         for at in range(len(SLOTS)):
             start = at * MARK_SLOT_SIZE
@@ -117,7 +118,7 @@ class MarkFile:
 
     def _put(self, first: int, payload: bytes) -> int:
         if len(payload) > PAYLOAD_MAX:
-            raise ValueError(f"a mark of {len(payload)} bytes, at most {PAYLOAD_MAX} have room")
+            raise ValueError(f"mark has {len(payload)} bytes, at most {PAYLOAD_MAX} are allowed")
         sequence = self._next[first]
         self._next[first] = sequence + 1
         header = bytearray(MARK_HEADER_STRUCT.pack(0, MARK_MAGIC, len(payload), sequence, self._boot))
@@ -125,7 +126,7 @@ class MarkFile:
         data[:_SEALED_FROM] = _seal(data[_SEALED_FROM:]).to_bytes(_SEALED_FROM, "big")
         start = (first + sequence % 2) * MARK_SLOT_SIZE
         self._region.view[start : start + len(data)] = data
-        # What a longer payload left behind this one would look like damage.
+        # The remains of a longer payload would look like damage.
         end = start + MARK_SLOT_SIZE
         if any(self._region.view[start + len(data) : start + len(data) + 8]):
             self._region.view[start + len(data) : end] = bytes(end - start - len(data))

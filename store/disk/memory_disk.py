@@ -1,4 +1,4 @@
-"""A disk that is memory only: a throw-away store without a trace on the machine's own disks."""
+"""MemoryDisk: a `Disk` in memory, for temporary stores that leave nothing on the machine's disks."""
 
 import mmap
 import time
@@ -9,7 +9,7 @@ from pocketmq.store.disk.disk import Disk, DiskLock, MappedRegion
 
 
 class _MemoryFile:
-    """The bytes of a file: anonymous pages, which cost nothing until they are touched."""
+    """Contents of a file in anonymous pages, which use no memory until they are accessed."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -39,14 +39,14 @@ class _MemoryLock(DiskLock):
 
 
 class MemoryDisk(Disk):
-    """Files by path. Directories are implied by the files in them, as in an object store."""
+    """In-memory file system. Directories exist only through the files in them, as in an object store."""
 
     def __init__(self) -> None:
         self._files: dict[str, _MemoryFile] = {}
         self._locked: set[str] = set()
 
     def paths(self) -> list[str]:
-        """All files, sorted."""
+        """Return the sorted paths of all files."""
         return sorted(self._files)
 
     def _file(self, path: str) -> _MemoryFile:

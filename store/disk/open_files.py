@@ -1,14 +1,14 @@
-"""How many files are mapped at once, and how much of them may stay in memory.
+"""OpenFiles: limits the number of mapped files and their resident memory.
 
-A mapping costs address space (where the kernel never promises memory, a descriptor too), each page of it that was touched
-counts as resident memory. The store of a busy broker has more of both than the process should: hundreds of log files,
-thousands of queues, of which few are in use.
+A mapping costs address space (and a descriptor if the kernel forbids overcommitting memory), and each accessed page counts
+as resident memory. The store of a busy broker can have hundreds of log files and thousands of queues, of which few are in
+use.
 
-Mapped are at most so many files. Which one goes when there is one more is decided by second chance: files stand in a circle
-in the order in which they were mapped; the first in it that nobody looked up since it last stood there goes.
+The file to unmap when the limit is reached is chosen by the second-chance algorithm: files form a circle in the order in
+which they were mapped, and the first file that was not used since it was last inspected is unmapped.
 
-The pages of a mapped file belong to the page cache, resident or not: giving them back loses nothing, and touching one again
-costs 0.1 us as long as the kernel keeps it.
+The pages of a mapped file belong to the page cache whether they are resident or not. Releasing them loses nothing, and
+accessing them again is cheap as long as the kernel keeps them.
 """
 
 import resource
@@ -18,18 +18,18 @@ from typing import Final
 
 from pocketmq.store.disk.mapped_file import MappedFile
 
-# Sockets, config files and a moment's syncs need descriptors too.
+# Sockets, config files and syncs need descriptors, too.
 _DESCRIPTOR_SHARE: Final = 2
-# The end of the log is written and read all the time.
+# Bytes at the end of the log that stay resident, as they are used all the time.
 LOG_TAIL_KEPT: Final = 32 << 20
 _PAGE_SIZE: Final = resource.getpagesize()
 
 
 class OpenFiles:
-    """The circle. Any thread may map a file, any thread may find that its mapping is gone."""
+    """The set of mapped files. Thread-safe: any thread may map a file and thereby unmap another one."""
 
     def __init__(self, count_max: int) -> None:
-        """`count_max` is mappedFileOpenMax; the process's own limit of descriptors holds too."""
+        """`count_max` is mappedFileOpenMax; it is also limited by the process's descriptor limit."""
         soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         if soft_limit != resource.RLIM_INFINITY:
             count_max = min(count_max, soft_limit // _DESCRIPTOR_SHARE)
@@ -41,10 +41,10 @@ class OpenFiles:
         return len(self._circle)
 
     def opened(self, file: MappedFile) -> None:
-        """`file` has just been mapped."""
+        """Add a newly mapped file, and unmap others above the limit."""
         with self._lock:
             self._circle.pop(file, None)
-            # Each file is passed twice at most: without its flag it goes. Pinned ones are few.
+            # Each file is inspected at most twice, the second time without its flag. Few files are pinned.
             for _ in range(2 * len(self._circle)):
                 if len(self._circle) < self.count_max:
                     break
@@ -58,14 +58,14 @@ class OpenFiles:
             self._circle[file] = None
 
     def closed(self, file: MappedFile) -> None:
-        """`file` is unmapped for good."""
+        """Remove a file that was closed."""
         with self._lock:
             self._circle.pop(file, None)
 
     def release_memory(self, log_files: Sequence[MappedFile], resident_max: int) -> bool:
-        """Above `resident_max` bytes let pages go: of the log but for its end, then if need be of all files.
+        """Above `resident_max` bytes release pages: of the log except its end, then if necessary of all files.
 
-        Whether that was not enough.
+        Returns whether resident memory is still above the limit.
         """
         if resident_memory() <= resident_max:
             return False
@@ -82,7 +82,7 @@ class OpenFiles:
 
 
 def resident_memory() -> int:
-    """Bytes of files that are resident in this process, its program and libraries among them; 0 where nobody tells."""
+    """Return the resident bytes of files in this process, including program and libraries; 0 if /proc is missing."""
     try:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[2]) * _PAGE_SIZE

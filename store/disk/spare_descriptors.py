@@ -1,8 +1,8 @@
-"""Descriptors kept in reserve for the store's files.
+"""File descriptors kept in reserve for the store's files.
 
-A process that has used up its descriptors, with connections for the most part, could not sync, read or make a file any more.
-The store needs each descriptor only for a moment, so a few kept spare are enough: when there is no other, they are given up
-for that moment and taken back after it.
+A process that has used up its descriptors, mostly for connections, could not sync, read or create files. The store needs
+each descriptor only for a moment, so a small reserve is enough: without a free descriptor the reserve is closed for that
+moment and reopened afterwards.
 """
 
 import errno
@@ -15,16 +15,16 @@ from typing import Final, TypeVar
 Result = TypeVar("Result")
 
 NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
-# A tree is deleted with a descriptor a level.
+# Deleting a directory tree needs one descriptor per level.
 _SPARE_COUNT: Final = 4
 
 _spare: list[int] = []
-# Held while the spare ones are given up: what is done then is done one after the other.
+# Held while the reserve is closed, so that only one thread uses it.
 _lock: Final = threading.RLock()
 
 
 def keep_spare() -> None:
-    """Take the spare descriptors, as far as there are any; what was given up is taken back."""
+    """Open or reopen the reserve, as far as descriptors are available."""
     with _lock, suppress(OSError):
         while len(_spare) < _SPARE_COUNT:
             _spare.append(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC))
@@ -36,7 +36,7 @@ def _give_up() -> None:
 
 
 def sparing(call: Callable[[], Result]) -> Result:
-    """The result of `call`, which opens files and closes them again. Raises OSError, for want of a descriptor seldom."""
+    """Return the result of `call`, which opens and closes files, using the reserve if necessary. Raises OSError."""
     try:
         return call()
     except OSError as error:
@@ -52,7 +52,7 @@ def sparing(call: Callable[[], Result]) -> Result:
 
 @contextmanager
 def opened(path: str, flags: int) -> Iterator[int]:
-    """A descriptor of the file at `path`, closed at the end. Raises OSError, for want of a descriptor seldom."""
+    """Open `path` for the duration of the context, using the reserve if necessary. Raises OSError."""
     flags |= os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags, 0o666)

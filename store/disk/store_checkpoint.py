@@ -1,11 +1,12 @@
-"""The `checkpoint` file: up to which store time each kind of file is known to be on disk.
+"""StoreCheckpoint: the `checkpoint` file with the store time up to which log, queues and index are on disk.
 
-After a crash it tells recovery where to begin: nothing that is older than `min_timestamp_ms` needs a second look. 5.x keeps
-two more numbers in it; they are carried over as they were found, so that a 5.x broker may come back to its store. It is a
-hint: one that is missing, cut or wrong costs time and nothing else.
+After a crash recovery starts from it: nothing older than `min_timestamp_ms` needs to be read again. 5.x keeps two more
+numbers in the file, which are preserved, so that a 5.x broker can use the store again. The checkpoint is a hint: if it is
+missing, truncated or invalid, recovery only takes longer.
 
-A hint that is too late would cost messages of queues, so what we write has a seal, with a copy of the numbers, in the part
-of the page that Apache's brokers neither read nor write. They go on with the numbers alone; so do their checkpoints.
+Times that are too late would lose messages from queues. The file therefore has a seal with a copy of the numbers, in a part
+of the page that Apache's brokers neither read nor write. They update only the numbers, and such checkpoints are accepted,
+too.
 """
 
 from typing import Final
@@ -21,10 +22,10 @@ from pocketmq.store.format.layout import (
     CHECKPOINT_STRUCT,
 )
 
-# The stamps are taken beside the syncs, not with them: recovery begins this much earlier (StoreCheckpoint.getMinTimestamp).
+# Recovery begins this much earlier, as times are not exactly those of the syncs (StoreCheckpoint.getMinTimestamp).
 _MARGIN_MS = 3000
 _SEAL_HEAD: Final = 0x504D5143 << 32
-# Damage changes few bits, another broker many.
+# Damage changes few bits, an update by another broker many.
 _FLIPPED_MAX: Final = 2
 _NONE: Final = bytes(CHECKPOINT_SIZE)
 
@@ -34,38 +35,38 @@ def _seal_of(numbers: bytes) -> int:
 
 
 def believed(page: bytes) -> tuple[bytes, str]:
-    """The numbers in a checkpoint's page that may be believed, as they are stored, and what is wrong ("": nothing)."""
+    """Return (the trustworthy numbers of a checkpoint page in stored form, error text or "")."""
     if len(page) != CHECKPOINT_FILE_SIZE:
-        return _NONE, f"the checkpoint has {len(page)} bytes, {CHECKPOINT_FILE_SIZE} are right"
+        return _NONE, f"the checkpoint has {len(page)} bytes instead of {CHECKPOINT_FILE_SIZE}"
     numbers, end = page[:CHECKPOINT_SIZE], CHECKPOINT_SEAL_POSITION + CHECKPOINT_SEAL_STRUCT.size
     sealed = page[CHECKPOINT_SEAL_POSITION:end]
     if not any(sealed):
-        return numbers, ""  # another broker's
+        return numbers, ""  # written by another broker
     copy, seal = sealed[:CHECKPOINT_SIZE], int.from_bytes(sealed[CHECKPOINT_SIZE:], "big")
     if _seal_of(numbers) == seal:
-        return numbers, "" if copy == numbers else "the copy in the checkpoint's seal is damaged; the numbers are not"
+        return numbers, "" if copy == numbers else "the copy in the checkpoint's seal is damaged; the numbers are intact"
     if copy == numbers:
-        return numbers, "the checkpoint's seal is damaged; the numbers and their copy are not"
+        return numbers, "the checkpoint's seal is damaged; the numbers and their copy are intact"
     if _seal_of(copy) == seal:
         if (int.from_bytes(numbers, "big") ^ int.from_bytes(copy, "big")).bit_count() <= _FLIPPED_MAX:
-            return copy, "a number in the checkpoint is damaged: its copy in the seal is right"
+            return copy, "a number in the checkpoint is damaged; its copy in the seal is used"
         pairs = zip(CHECKPOINT_STRUCT.unpack(copy)[:3], CHECKPOINT_STRUCT.unpack(numbers)[:3], strict=True)
         if all(before <= now for before, now in pairs):
-            return numbers, ""  # another broker has gone on
-    return _NONE, "the checkpoint is damaged: its seal is not that of its numbers, which are not believed"
+            return numbers, ""  # updated by another broker
+    return _NONE, "the checkpoint is damaged: its seal does not match its numbers, which are ignored"
 
 
 class StoreCheckpoint:
-    """Times in epoch ms; setting one is cheap, `flush` writes them."""
+    """Checkpoint times in epoch ms. Setting one changes memory only; `write` and `flush` update the file."""
 
     def __init__(self, disk: Disk, path: str) -> None:
-        """Open the checkpoint at `path`; what cannot be believed begins with zeros, and `problem` says why.
+        """Open the checkpoint at `path`. If it is not trustworthy, the times are 0 and `problem` has the reason.
 
         Raises OSError.
         """
         exists = disk.exists(path)
         if exists and (size := disk.size(path)) != CHECKPOINT_FILE_SIZE:
-            # Its length was lost in a crash, or somebody cut it.
+            # Truncated by a crash or by hand.
             disk.delete(path)
             exists = False
             self.problem = believed(bytes(size))[1]
@@ -89,28 +90,28 @@ class StoreCheckpoint:
 
     @property
     def min_timestamp_ms(self) -> int:
-        """Log and queues are on disk up to this store time, with a margin; never below 0."""
+        """Store time up to which log and queues are on disk, less a margin; at least 0."""
         return max(0, min(self.physic_msg_timestamp_ms, self.logics_msg_timestamp_ms) - _MARGIN_MS)
 
     @property
     def min_timestamp_with_index_ms(self) -> int:
-        """The same with the index."""
+        """Store time up to which log, queues and index are on disk, less a margin; at least 0."""
         return max(0, min(self.min_timestamp_ms, self.index_msg_timestamp_ms))
 
     def set_back(self, timestamp_ms: int) -> None:
-        """Vouch for queues and index only up to `timestamp_ms` from now on, durably. Raises OSError."""
+        """Reduce the times of queues and index to at most `timestamp_ms`, durably. Raises OSError."""
         self.logics_msg_timestamp_ms = min(self.logics_msg_timestamp_ms, timestamp_ms)
         self.index_msg_timestamp_ms = min(self.index_msg_timestamp_ms, timestamp_ms)
         self.flush()
 
     def move_on(self, timestamp_ms: int, *, physic_ms: int) -> None:
-        """Vouch for queues and index up to `timestamp_ms`, for the log up to `physic_ms`, durably. Raises OSError."""
+        """Set the times of queues and index to `timestamp_ms` and the log's to `physic_ms`, durably. Raises OSError."""
         self.logics_msg_timestamp_ms = self.index_msg_timestamp_ms = timestamp_ms
         self.physic_msg_timestamp_ms = physic_ms
         self.flush()
 
     def write(self) -> None:
-        """Write the times, into the page cache only: there a killed process leaves them."""
+        """Write the times to the page cache, where they survive a process kill."""
         numbers = CHECKPOINT_STRUCT.pack(
             self.physic_msg_timestamp_ms,
             self.logics_msg_timestamp_ms,

@@ -85,9 +85,7 @@ class Retention:
         emptiest = min((self._disk.usage(path), path) for path in self._config.commit_log_directories)
         used, path = max(emptiest, (self._disk.usage(queues_path), queues_path))
         if used * 100 > limit:
-            reason = (
-                f"disk full: the file system of {path} is used to {used:.1%}, diskSpaceWarningLevelRatio allows {limit}%"
-            )
+            reason = f"disk full: the file system of {path} is {used:.1%} full, diskSpaceWarningLevelRatio allows {limit}%"
         self._is_full = reason is not None
         self._commit_log.refuse("disk full", reason)
         return used

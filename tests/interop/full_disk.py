@@ -123,7 +123,7 @@ def fill(sender: Sender, connection: Connection) -> None:
         else:
             refused += 1
     print(f"  {count} taken, then {sender.refusal}")
-    assert "/disk/" in sender.refusal and "is used to" in sender.refusal, "the refusal does not say where, or how full"
+    assert "/disk/" in sender.refusal and "% full" in sender.refusal, "the refusal does not say where, or how full"
 
 
 def restart_on_full(cluster: Cluster, sender: Sender, disk: Path, path: Path) -> None:
@@ -133,7 +133,7 @@ def restart_on_full(cluster: Cluster, sender: Sender, disk: Path, path: Path) ->
         cluster.start_broker()
     except RuntimeError as error:
         first, *_, last = str(error).strip().splitlines()
-        assert "ended with 1 " in first and "/disk/" in last and "is used to" in last, error
+        assert "ended with 1 " in first and "/disk/" in last and "% full" in last, error
         print(f"  does not open without any room: {last}")
         rest.unlink()
         path.unlink()

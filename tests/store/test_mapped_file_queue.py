@@ -57,7 +57,7 @@ def test_files_of_another_size_or_with_a_gap_are_refused(tmp_path: Path) -> None
     with pytest.raises(StoreError, match="has 100 bytes, but files of 200 bytes are configured"):
         other_size.load()
     (tmp_path / f"{100:020}").unlink()
-    with pytest.raises(StoreError, match="a file of the row is missing"):
+    with pytest.raises(StoreError, match="a file of the sequence is missing"):
         MappedFileQueue(disk, str(tmp_path), 100).load()
 
 
@@ -151,5 +151,5 @@ def test_a_row_over_several_folders(tmp_path: Path) -> None:
     assert b"".join(bytes(file.view) for file in again.files)[:250] == bytes(range(250))
     assert again.truncate(120) == 1 and disk.listdir(folders[0]) == [f"{0:020}"]
     (tmp_path / "a" / f"{100:020}").write_bytes(bytes(100))
-    with pytest.raises(StoreError, match="is there twice"):
+    with pytest.raises(StoreError, match="has the same offset as"):
         row().load()

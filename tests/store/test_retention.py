@@ -182,7 +182,7 @@ def test_of_several_disks_with_the_log_the_emptiest_counts() -> None:
     assert (log_files(disk, "/a"), log_files(disk, "/b"), log_files(disk, "/c")) == (10, 0, 0), "full ones are left out"
     usages["/a"] = 0.95
     assert store.clean() == 9 and not store.writeable
-    assert "/a is used to 95.0%" in store.commit_log.put(message()).reason
+    assert "/a is 95.0% full" in store.commit_log.put(message()).reason
 
 
 def test_new_files_go_in_turns_to_the_paths_and_are_found_again() -> None:
