@@ -1,10 +1,10 @@
-"""One index file: a hash table on disk from a key's hash to the physical offsets of its records.
+"""IndexFile: a hash table on disk that maps the hash of a key to the physical offsets of its records.
 
     header 40 | slots, 4 bytes each | entries, 20 bytes each
 
-A slot holds the number of the newest entry whose hash falls into it, each entry the number of the one before it in the same
-slot. Numbering starts at 1, since 0 means "none": entry 0 is never written, and `index_count` is the number of the *next*
-entry. Entries keep their time in seconds since the file's begin. Keys are not stored, so an answer may hold strangers.
+A slot has the number of its newest entry, and each entry the number of the previous entry in the same slot. Numbers start at
+1 and 0 means "none": entry 0 is never written, and `index_count` is the number of the *next* entry. Entry times are in
+seconds since the file's begin time. Keys are not stored, so a result may contain records of other keys with the same hash.
 """
 
 from collections.abc import Sequence
@@ -33,19 +33,19 @@ _ENTRIES_AT_ONCE: Final = 1 << 16
 
 
 def index_file_size(slot_count: int, index_count_max: int) -> int:
-    """Bytes of a file with `slot_count` slots (maxHashSlotNum) and `index_count_max` entries (maxIndexNum)."""
+    """Return the size of a file with `slot_count` slots (maxHashSlotNum) and `index_count_max` entries (maxIndexNum)."""
     return INDEX_HEADER_SIZE + slot_count * INDEX_SLOT_SIZE + index_count_max * INDEX_ENTRY_SIZE
 
 
 class IndexFile:
-    """An open index file. The header's fields are attributes, written through at the end of each `put_keys`."""
+    """Open index file. The header fields are attributes and are written at the end of each put."""
 
     def __init__(
         self, disk: Disk, path: str, slot_count: int, index_count_max: int, *, after: "IndexFile | None" = None
     ) -> None:
-        """Open the file at `path`; or, with `after` (its full predecessor) or when there is none, create it.
+        """Open the file at `path`, or create it if `after` (its full predecessor) is given or it does not exist.
 
-        Raises OSError, also when an existing file does not have the size that the two counts ask for.
+        Raises OSError, also if an existing file does not have the size that follows from the two counts.
         """
         self.path = path
         self._disk = disk
@@ -70,12 +70,12 @@ class IndexFile:
         if self.index_count <= 0:
             self.index_count = 1
         if after is not None:
-            # As in Apache's constructor: until its first entry comes, a file stands where the one before it ended; that
-            # first entry's time difference is still counted from there.
+            # As in Apache's constructor, a new file takes time and offset from the end of its predecessor, and the time of
+            # its first entry is relative to that.
             self.begin_timestamp_ms = self.end_timestamp_ms = after.end_timestamp_ms
             self.begin_physical_offset = self.end_physical_offset = after.end_physical_offset
         self._dirty = created
-        # Bytes that may be written without asking for room.
+        # End of the part with reserved disk space.
         self._reserved = 0
 
     @property
@@ -91,10 +91,9 @@ class IndexFile:
         return self.index_count >= self._index_count_max
 
     def put_keys(self, key_hashes: Sequence[int], places: Sequence[Place]) -> int:
-        """Add entries in order as far as there is room; how many were taken (fewer than given: the file is full).
+        """Add entries in order and return how many were added; fewer than given means that the file is full.
 
-        Measured: 0.6 us an entry, 0.15 of them waiting for the slot's memory. (Packing all entries in one call is no
-        quicker, nor is numpy below 100 entries.)
+        Neither packing all entries in one call nor, below 100 entries, numpy is faster.
         """
         count, used, begin_ms = self.index_count, self.hash_slot_count, self.begin_timestamp_ms
         taken = min(len(key_hashes), self._index_count_max - count)
@@ -133,10 +132,7 @@ class IndexFile:
         physical_offsets: npt.NDArray[np.int64],
         store_timestamps_ms: npt.NDArray[np.int64],
     ) -> int:
-        """As `put_keys`, for many entries as arrays; the file's bytes become the same.
-
-        Measured: 0.2 us an entry in batches of 50,000, new memory included.
-        """
+        """Add entries given as arrays, with the same result in the file as `put_keys`; faster for many entries."""
         count = self.index_count
         taken = min(len(key_hashes), self._index_count_max - count)
         if taken <= 0:
@@ -151,8 +147,8 @@ class IndexFile:
         if count == 1:
             self.begin_timestamp_ms, self.begin_physical_offset = int(times_ms[0]), int(physical_offsets[0])
             entries["time_diff_s"][1:] = _time_diffs_s(self.begin_timestamp_ms, times_ms[1:])
-        # Entries of one slot side by side, in their order: each points at its neighbour, the first at what the slot held.
-        # Slot and number sorted as one: numpy sorts numbers five times as fast as it finds their order.
+        # Group the entries by slot, keeping their order: each points at its predecessor, the first at the slot's old entry.
+        # Slot and number are sorted as one integer, because numpy's sort is much faster than argsort.
         packed = np.sort(slots.astype(np.int64) << 32 | np.arange(count, count + taken))
         sorted_slots, numbers = packed >> 32, (packed & 0xFFFFFFFF).astype(np.int32)
         firsts = np.flatnonzero(np.concatenate(([True], sorted_slots[1:] != sorted_slots[:-1])))
@@ -180,7 +176,7 @@ class IndexFile:
         return np.ndarray((self._index_count_max,), INDEX_ENTRY_DTYPE, self._region.array, self._entries_start)
 
     def _reserve(self, count: int) -> None:
-        """Have room on the device for `count` entries. Raises OSError."""
+        """Reserve disk space for `count` entries. Raises OSError."""
         end = self._entries_start + count * INDEX_ENTRY_SIZE
         if end > self._reserved:
             end = min(end + _RESERVE_STEP, self._size)
@@ -201,32 +197,32 @@ class IndexFile:
         self._dirty = True
 
     def truncate(self, physical_offset: int) -> bool:
-        """Forget all entries from the first on that does not point below `physical_offset`; whether any are left.
+        """Drop all entries from the first that does not point below `physical_offset`. Return whether any are left.
 
-        Nothing is believed but the entries below and the header's begin: the entries have to ascend, and the slots are made
-        from them again. So this mends too what a crash left of a file, when those entries were on the disk.
+        Only the entries below and the header's begin fields are trusted: entries must ascend, and the slots are rebuilt from
+        them. This also repairs a file after a crash, provided that those entries were on the disk.
         """
         entries = self._entries()
         if self.is_empty or self.begin_physical_offset != entries["physical_offset"][1]:
-            return False  # it was never written, or its header is lost
+            return False  # never written, or the header is lost
         if (
             self.full
             and self.end_physical_offset < physical_offset
             and self.end_physical_offset == entries["physical_offset"][self._index_count_max - 1]
         ):
-            return True  # by the time that its last entry was on the disk it had come to rest
+            return True  # the file was complete and unchanged when its last entry was synced
         count = _sound_count(entries, physical_offset)
         if count == 1:
             return False
         newest_offset, newest_diff_s = int(entries["physical_offset"][count - 1]), int(entries["time_diff_s"][count - 1])
         if newest_offset != self.end_physical_offset:
             self.end_physical_offset = newest_offset
-            # The time of the first entry counts from the file before.
+            # The time of the first entry is relative to the previous file.
             self.end_timestamp_ms = self.begin_timestamp_ms + (newest_diff_s * 1000 if count > 2 else 0)
         slots = np.zeros(self._slot_count, np.int32)
         for start in range(1, count, _ENTRIES_AT_ONCE):
             hashes = entries["key_hash"][start : min(start + _ENTRIES_AT_ONCE, count)].astype(np.int32)
-            # Of several in one slot the last stays.
+            # Of several entries in one slot the last wins.
             slots[hashes % np.int32(self._slot_count)] = np.arange(start, start + len(hashes))
         table = self._slots()
         if not np.array_equal(table, slots):
@@ -238,19 +234,19 @@ class IndexFile:
         return True
 
     def has_below(self, physical_offset: int) -> bool:
-        """Whether there is an entry that points below `physical_offset`, whatever the header says."""
+        """Return whether any entry points below `physical_offset`, without using the header."""
         return _sound_count(self._entries(), physical_offset) > 1
 
     def overlaps(self, begin_ms: int, end_ms: int) -> bool:
-        """Whether an entry of this file may lie in [begin_ms, end_ms]."""
+        """Return whether the file may have an entry with a time in [begin_ms, end_ms]."""
         return begin_ms <= self.end_timestamp_ms and end_ms >= self.begin_timestamp_ms
 
     def find(self, key_hash: int, count_max: int, begin_ms: int, end_ms: int) -> list[int]:
-        """Physical offsets under `key_hash` with a time in [begin_ms, end_ms], newest first, at most `count_max`."""
+        """Return up to `count_max` physical offsets for `key_hash` with a time in [begin_ms, end_ms], newest first."""
         view, count, found = self._region.view, self.index_count, list[int]()
         position = INDEX_HEADER_SIZE + key_hash % self._slot_count * INDEX_SLOT_SIZE
         (number,) = INDEX_SLOT_STRUCT.unpack_from(view, position)
-        # A slot that points at or beyond the count belongs to an entry that a crash took.
+        # A slot value at or beyond the count refers to an entry that was lost in a crash.
         while 0 < number < count and len(found) < count_max:
             entry_hash, physical_offset, time_diff_s, previous = INDEX_ENTRY_STRUCT.unpack_from(
                 view, self._entries_start + number * INDEX_ENTRY_SIZE
@@ -260,14 +256,14 @@ class IndexFile:
             time_ms = self.begin_timestamp_ms + time_diff_s * 1000
             if entry_hash == key_hash and begin_ms <= time_ms <= end_ms:
                 found.append(physical_offset)
-            # Entries point only backwards; anything else is damage and would go round in circles.
+            # Entries only point backwards; anything else is damage and could loop forever.
             if previous >= number or time_ms < begin_ms:
                 break
             number = previous
         return found
 
     def flush(self) -> None:
-        """Make all that was put so far durable. Raises OSError."""
+        """Make all entries durable. Raises OSError."""
         if self._dirty:
             self._dirty = False
             try:
@@ -277,7 +273,7 @@ class IndexFile:
                 raise
 
     def release_memory(self) -> None:
-        """Let the pages leave our resident set. For the checkpoint thread too."""
+        """Remove the pages from the resident set. May be called by the checkpoint thread."""
         self._region.release_memory(0, self._size)
 
     def close(self) -> None:
@@ -290,7 +286,7 @@ class IndexFile:
 
 
 def _time_diff_s(begin_ms: int, store_ms: int) -> int:
-    """Seconds from a file's begin to a record's store time; 0 before it, and in a file that has none yet."""
+    """Return seconds from a file's begin time to a store time; 0 if that is earlier or the file has no begin time yet."""
     if begin_ms <= 0 or store_ms < begin_ms:
         return 0
     return min((store_ms - begin_ms) // 1000, _TIME_DIFF_MAX_S)
@@ -303,7 +299,7 @@ def _time_diffs_s(begin_ms: int, store_ms: npt.NDArray[np.int64]) -> npt.NDArray
 
 
 def _sound_count(entries: npt.NDArray[Any], physical_offset: int) -> int:
-    """Number of the first entry that is none, or does not point below `physical_offset`."""
+    """Return the number of the first entry that is invalid or does not point below `physical_offset`."""
     count, newest, at_once = 1, 0, 1024
     while count < len(entries):
         part = entries[count : count + at_once]

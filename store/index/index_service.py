@@ -1,8 +1,8 @@
-"""The index files of a store: from `topic#key` to the physical offsets of the records that carry the key.
+"""IndexService: the index files of a store, which map `topic#key` to the physical offsets of records with that key.
 
-Only the newest file is written. When it is full a new one takes over, and the checkpoint thread syncs both: what the
-checkpoint's index time then vouches for is kept after a crash, of the unfinished file too. (Apache deletes that, re-indexes
-what its log scan happens to touch, and loses the rest.)
+Only the newest file is written. When it is full, a new one is begun, and the checkpoint thread syncs both. After a crash all
+entries covered by the checkpoint's index time are kept, including those of the unfinished file. (Apache deletes that file,
+re-indexes only what its log scan reads, and loses the rest.)
 """
 
 import time
@@ -23,7 +23,7 @@ _FILE_NAME_DIGITS: Final = 17  # yyyyMMddHHmmssSSS
 
 
 class IndexService:
-    """The index as a whole. All but `flush_full` belongs to the thread that dispatches."""
+    """All index files of a store. Only the flush and release methods may be called by another thread."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class IndexService:
         slot_count: int = 5_000_000,
         index_count_max: int = 20_000_000,
     ) -> None:
-        """`slot_count` is maxHashSlotNum, `index_count_max` maxIndexNum: a file takes one entry less than that."""
+        """`slot_count` is maxHashSlotNum, `index_count_max` maxIndexNum; a file has one entry less than that."""
         if slot_count < 1 or index_count_max < 2:
             raise ValueError(f"maxHashSlotNum={slot_count} must be >= 1 and maxIndexNum={index_count_max} >= 2")
         self._disk = disk
@@ -47,17 +47,17 @@ class IndexService:
         self._index_count_max = index_count_max
         self.files: list[IndexFile] = []
         self._unflushed: list[IndexFile] = []
-        # Files were made or deleted, and that may not be on the disk.
+        # Whether files were created or deleted without a sync of the folder.
         self._names_changed = False
-        # Records before it are in the index with all their keys.
+        # Records before this physical offset are in the index with all their keys.
         self._known_to = 0
 
-    # --- life -------------------------------------------------------------------------------------------------------
+    # --- lifecycle---------------------------------------------------------------------------------------------------
 
     def load(self, *, clean: bool) -> None:
-        """Open the files that are there; without a clean stop `recover` must follow, and files of a wrong size are deleted.
+        """Open the existing files. After an unclean stop files of a wrong size are deleted, and `recover` must follow.
 
-        Raises StoreError for a file of another size than configured.
+        Raises StoreError after a clean stop if a file has a different size than configured.
         """
         size = self.file_size
         for name in self._disk.listdir(self.folder):
@@ -68,14 +68,14 @@ class IndexService:
             if found == size:
                 file = IndexFile(self._disk, path, self._slot_count, self._index_count_max)
                 if clean and file.is_empty:
-                    # Left by an attempt that failed. With no time of its own it would end each search.
+                    # Left by a failed attempt. It has no time and would end each search.
                     file.destroy()
                 else:
                     self.files.append(file)
             elif clean and found:
                 raise StoreError(
                     f"index file {path} has {found} bytes, but maxHashSlotNum={self._slot_count} and "
-                    f"maxIndexNum={self._index_count_max} ask for {size}: set the two as they were"
+                    f"maxIndexNum={self._index_count_max} require {size}: restore the previous values"
                 )
             else:
                 self._disk.delete(path)
@@ -83,10 +83,10 @@ class IndexService:
             self._known_to = self.indexed_to + 1
 
     def recover(self, trusted_to: int) -> int:
-        """After a crash: keep the entries of records below the physical offset `trusted_to`, which are on the disk for sure.
+        """Keep the entries of records below the physical offset `trusted_to`, which are known to be on the disk.
 
-        Answers from which physical offset on the log must be indexed again: `trusted_to`, or less when files prove to be
-        lost or damaged; the caller may have to know more, as the loss of a whole file does not show. Raises OSError.
+        Called after a crash. Returns the physical offset from which the log must be indexed again: `trusted_to`, or less if
+        files are lost or damaged. The loss of a whole file is not detected here. Raises OSError.
         """
         self._known_to = trusted_to
         for number, file in enumerate(self.files):
@@ -100,18 +100,18 @@ class IndexService:
             if lost:
                 self._drop_newest_record()
             break
-        self._vouch()
+        self._limit_checkpoint()
         return self._known_to
 
     def _drop_newest_record(self) -> None:
-        """Index the newest record again: some of its keys may have been in a file that is lost."""
+        """Drop the newest record, to be indexed again: some of its keys may have been in a lost file."""
         self._known_to = self.indexed_to
         self._truncate(self.indexed_to)
 
-    def _vouch(self) -> None:
-        """After entries were removed: let the checkpoint vouch for those that are left, which are synced, and no more.
+    def _limit_checkpoint(self) -> None:
+        """Reduce the checkpoint's index time to the remaining entries, which are synced.
 
-        What is indexed again has old times: it would pass for durable before it is.
+        Called after entries were removed: entries indexed again have old times and would count as durable too early.
         """
         newest_ms = self.files[-1].end_timestamp_ms if self.files else 0
         if self._checkpoint.index_msg_timestamp_ms > newest_ms:
@@ -120,14 +120,14 @@ class IndexService:
 
     @property
     def indexed_to(self) -> int:
-        """Physical offset of the newest record in the index, 0 without one."""
+        """Physical offset of the newest record in the index, or 0."""
         return self.files[-1].end_physical_offset if self.files else 0
 
     def truncate(self, physical_offset: int) -> None:
-        """Forget the records at or beyond `physical_offset`: the log now ends there. Raises OSError."""
+        """Drop the records at or beyond `physical_offset`, where the log now ends. Raises OSError."""
         self._truncate(physical_offset)
         self._known_to = min(self._known_to, physical_offset)
-        self._vouch()
+        self._limit_checkpoint()
 
     def _truncate(self, physical_offset: int) -> None:
         while self.files and self.files[-1].end_physical_offset >= physical_offset:
@@ -136,14 +136,14 @@ class IndexService:
             self._remove(self.files[-1])
 
     def delete_below(self, physical_offset: int) -> int:
-        """Delete the files whose records are all gone from the log, never the newest file; how many were deleted."""
+        """Delete the files whose records are all gone from the log, except the newest. Return the number of files."""
         expired = [file for file in self.files[:-1] if file.end_physical_offset < physical_offset]
         for file in expired:
             self._remove(file)
         return len(expired)
 
     def flush_full(self) -> None:
-        """Sync the files that filled up and tell the checkpoint. For the checkpoint thread. Raises OSError."""
+        """Sync newly full files and update the checkpoint. Called by the checkpoint thread. Raises OSError."""
         self._sync_names()
         for file in tuple(self._unflushed):
             file.flush()
@@ -154,14 +154,14 @@ class IndexService:
                 self._unflushed.remove(file)
 
     def flush_current(self) -> int:
-        """Sync all, the unfinished file too; may run beside `put`, in the checkpoint thread. Raises OSError.
+        """Sync all files including the unfinished one; safe beside `put` in another thread. Raises OSError.
 
-        Answers a store time in ms for the checkpoint: the entries of all records *before* it are on the disk, and those of
-        its own ms that were there already; 0 without any. (At an unclean start Apache deletes the index files that end later
-        than the checkpoint says, so it keeps an unfinished one only if nothing came after the last call.)
+        Returns a store time in ms for the checkpoint: the entries of all records *before* it are on the disk; 0 without any.
+        (At an unclean start Apache deletes index files that end later than the checkpoint, so it keeps an unfinished one
+        only if nothing was added after the last call.)
         """
         file = self.files[-1] if self.files else None
-        # Looked at first: what comes while the sync runs is not promised.
+        # Read before the sync: entries added during the sync are not covered.
         newest_ms = file.end_timestamp_ms if file is not None else 0
         self.flush_full()
         if file is not None:
@@ -169,7 +169,7 @@ class IndexService:
         return newest_ms
 
     def release_memory(self) -> None:
-        """Let the pages of all files leave our resident set. For the checkpoint thread too."""
+        """Remove the pages of all files from the resident set. May be called by the checkpoint thread."""
         for file in tuple(self.files):
             file.release_memory()
 
@@ -180,7 +180,7 @@ class IndexService:
             file.flush()
 
     def close(self) -> None:
-        """Sync all, let the checkpoint (which the caller closes) vouch for the full files, and close. Raises OSError."""
+        """Sync and close all files, and update the checkpoint, which the caller closes, for full ones. Raises OSError."""
         self._sync_names()
         for file in self.files:
             file.flush()
@@ -192,7 +192,7 @@ class IndexService:
 
     def _sync_names(self) -> None:
         if self._names_changed:
-            # First: a file that comes while the sync runs sets it again.
+            # Cleared before the sync, as a file created during the sync sets it again.
             self._names_changed = False
             self._disk.sync_dir(self.folder)
 
@@ -201,7 +201,7 @@ class IndexService:
         for file in tuple(self.files):
             self._remove(file)
         self._known_to = 0
-        self._vouch()
+        self._limit_checkpoint()
 
     def _remove(self, file: IndexFile) -> None:
         self.files.remove(file)
@@ -213,10 +213,7 @@ class IndexService:
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def put(self, requests: Iterable[DispatchRequest]) -> None:
-        """Index the keys of records that come in the log's order. Raises OSError when a new file cannot be made.
-
-        Measured with 5 million slots, two keys a record, in us a key: 2.8 in a dispatch of 2, 1.5 of 16, 1.1 of 64.
-        """
+        """Index the keys of records, given in log order. Raises OSError if a new file cannot be created."""
         keys: list[str] = []
         places: list[Place] = []
         known_to = self._known_to
@@ -251,7 +248,7 @@ class IndexService:
         physical_offsets: npt.NDArray[np.int64],
         store_timestamps_ms: npt.NDArray[np.int64],
     ) -> int:
-        """Index entries in the log's order, whose keys are hashed already; how many were new. Raises OSError."""
+        """Index entries with hashed keys, given in log order. Return how many were new. Raises OSError."""
         known = int(np.searchsorted(physical_offsets, self._known_to))
         start = known
         while start < len(hashes):
@@ -267,7 +264,7 @@ class IndexService:
         file = IndexFile(self._disk, self._next_path(), self._slot_count, self._index_count_max, after=after)
         self._names_changed = True
         if after is not None:
-            # In this order: the checkpoint thread must not sync the new file and believe the full one to be synced.
+            # Before `files`: otherwise the checkpoint thread could sync the new file while the full one is not synced.
             self._unflushed.append(after)
         self.files.append(file)
         return file
@@ -277,7 +274,7 @@ class IndexService:
         newest = self.files[-1].path.rpartition("/")[2] if self.files else ""
         while True:
             name = time.strftime("%Y%m%d%H%M%S", time.localtime(now_ms // 1000)) + f"{now_ms % 1000:03}"
-            # The order of the names is the order of the files, even when two fill up in one ms or the clock went back.
+            # Names must ascend, even if two files fill up within one ms or the clock was set back.
             if name > newest:
                 return f"{self.folder}/{name}"
             if newest[:14] > name[:14]:
@@ -287,10 +284,10 @@ class IndexService:
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def find(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> list[int]:
-        """Physical offsets of records under `topic#key` stored in [begin_ms, end_ms], ascending.
+        """Return the physical offsets of records for `topic#key` stored in [begin_ms, end_ms], ascending.
 
-        Of more than `count_max` the newest are taken. Strangers with the same hash are among them, and a record that was
-        indexed twice after a crash comes twice: as in Apache's answer, readers must look at the record's own keys.
+        Of more than `count_max` the newest are returned. Records of other keys with the same hash may be included, and a
+        record indexed twice after a crash twice. As in Apache, callers must check the record's own keys.
         """
         if not key:
             return []
@@ -305,7 +302,7 @@ class IndexService:
 
     @property
     def last_update(self) -> tuple[int, int]:
-        """(store time in ms, physical offset) of the newest indexed record; zeros without one."""
+        """(store time in ms, physical offset) of the newest indexed record, or zeros."""
         if not self.files:
             return 0, 0
         return self.files[-1].end_timestamp_ms, self.files[-1].end_physical_offset

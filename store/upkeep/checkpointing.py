@@ -1,12 +1,12 @@
-"""The checkpoint thread: what is slow about files and need not be done by the loop, and must not hold up a group commit.
+"""CheckpointService: the thread for slow file operations that must delay neither the event loop nor a group commit.
 
-* Queues and index are synced: each second those queues with two dirty pages, each minute everything, then the checkpoint.
-* Log files that retention took off the row are unmapped and deleted: for 1 GiB the kernel takes its time.
-* Pages of mapped files are given back when there are too many of them (store.open_files).
+* It syncs queues and index: each second queues with two dirty pages, each minute everything, then the checkpoint.
+* It unmaps and deletes log files that retention removed, which takes long for 1 GiB.
+* It releases pages of mapped files above the limit (`open_files`).
 
-What the checkpoint promises: log, queues and index are on disk up to its times. So the time is read first, of the newest
-record that is in queues and index; then those are synced; then it is written. The time of the log is the flush thread's, and
-the smaller one counts. Where queues and index end is saved by the same rule (store.clean_stop).
+The checkpoint states that log, queues and index are on disk up to its times. Therefore, the time of the newest record in
+queues and index is read first, then they are synced, and then it is written. The log's time is set by the flush thread; the
+smaller one counts. The ends of queues and index are saved by the same rule (`clean_stop`).
 """
 
 import logging
@@ -29,12 +29,12 @@ from pocketmq.store.upkeep.retention import Retention
 
 log = logging.getLogger("store")
 
-# How often it is looked how much memory is resident: what is touched in between comes on top of the bound.
+# Interval between checks of resident memory, which may exceed the limit in between.
 _ROUND_S: Final = 0.25
 
 
 class CheckpointService:
-    """`dispatched_timestamp_ms`: store time of the newest record that is in its queue, told by whoever dispatches."""
+    """Checkpoint thread. `dispatched_timestamp_ms`, set by the dispatcher, is the store time of the newest queued record."""
 
     def __init__(
         self,
@@ -49,11 +49,11 @@ class CheckpointService:
         open_files: OpenFiles,
         on_error: Callable[[OSError], None],
     ) -> None:
-        """`on_error` is told of a sync that failed; there is no other after it."""
+        """`on_error` is called with the error of a failed sync, after which nothing is synced any more."""
         self.dispatched_timestamp_ms = 0
-        # Where queues and index end now.
+        # Returns the present ends of queues and index.
         self.take_ends: Callable[[], CleanStop] | None = None
-        # Looks at some more queue files; whether that is to be known at the next start.
+        # Verifies further queue files; returns whether the result must be saved for the next start.
         self.check_sums: Callable[[], bool] = lambda: False
         self._config = config
         self._disk = disk
@@ -79,7 +79,7 @@ class CheckpointService:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; what it is about is finished."""
+        """End the thread after its current round."""
         self._is_stopping = True
         self._woken.set()
         if self._thread is not None:
@@ -87,7 +87,7 @@ class CheckpointService:
             self._thread = None
 
     def look_at_memory(self) -> None:
-        """Much was touched that nobody will look at again soon: do a round at once. Costs the caller 2 us."""
+        """Start a round at once, to release memory after an access to many pages that are not needed again soon."""
         self._woken.set()
 
     def _run(self) -> None:
@@ -104,9 +104,9 @@ class CheckpointService:
             raise
 
     def run_once(self) -> None:
-        """One round of all that is due. Never raises OSError: what failed to sync goes to `on_error`.
+        """Run one round of all that is due. A failed sync is reported to `on_error`; no OSError is raised.
 
-        For a shortage of descriptors or memory everything stays due.
+        After a shortage of descriptors or memory everything stays due.
         """
         now = self._clock.monotonic()
         try:
@@ -132,10 +132,10 @@ class CheckpointService:
             self._release_memory()
 
     def _look_for_deletion(self) -> None:
-        """Refuse messages once the log file that they would go into was deleted: the next start would not find them."""
+        """Refuse messages if the current log file has been deleted: the next start would not find them."""
         files = self._commit_log.mapped_files.files
         if files and not self._disk.exists(path := files[-1].path) and files is self._commit_log.mapped_files.files:
-            reason = f"{path} was deleted under the running broker; nothing is stored until the broker is restarted"
+            reason = f"{path} was deleted while the broker was running; nothing is stored until the broker is restarted"
             self._commit_log.refuse("deleted", reason)
 
     def _release_memory(self) -> None:
@@ -145,9 +145,9 @@ class CheckpointService:
             self._index.release_memory()
 
     def flush_queues(self, thorough: bool) -> None:
-        """Sync the queues and the index files that are full; `thorough` takes every page, then the checkpoint.
+        """Sync queues with enough dirty pages and full index files; with `thorough` everything, then the checkpoint.
 
-        Raises OSError, after which nothing is known about what is on the disk.
+        Raises OSError; it is then unknown what is on the disk.
         """
         timestamp_ms = self.dispatched_timestamp_ms
         if not thorough:
@@ -161,11 +161,11 @@ class CheckpointService:
             self._index.flush_current()
         if ends is not None:
             try:
-                # First: a queue that the checkpoint vouches for would not be missed without.
+                # Before the checkpoint: otherwise the loss of a queue covered by it would not be noticed.
                 ends.save(self._disk, self._config.store_path_root_dir)
             except OSError as error:
-                # What should have been replaced stays true, and so does the checkpoint; on a full disk this passes.
-                log.warning("where queues and index end is not saved: %s; trying again", error)
+                # The old file and the checkpoint stay valid; a full disk is a temporary condition.
+                log.warning("the ends of queues and index are not saved: %s; trying again", error)
                 return
         if self._index is not None:
             self._checkpoint.index_msg_timestamp_ms = timestamp_ms

@@ -1,14 +1,14 @@
-"""Which files go, and when a disk is too full to go on (Java's CleanCommitLogService and CleanConsumeQueueService).
+"""Retention: deletion of old files, and refusal of messages on a full disk.
 
-A CommitLog file is expired when `fileReservedTime` has passed since its last message. Apache asks the file's modification
-time for that; here it is the store time of the next file's first record: never earlier, seldom much later, it survives a
-copy of the store and is told by the same clock as everything else. The last file is never deleted. Expired files go at the
-hours of `deleteWhen`, when a disk is fuller than `diskMaxUsedSpaceRatio`, or on request; above
-`diskSpaceCleanForciblyRatio` the oldest go even if they are not expired, and above `diskSpaceWarningLevelRatio` nothing is
-stored any more. Of several disks with parts of the log the emptiest counts.
+It corresponds to Java's CleanCommitLogService and CleanConsumeQueueService. A CommitLog file expires `fileReservedTime`
+after its last message. Apache uses the file's modification time for that; here it is the store time of the next file's first
+record, which is never earlier, seldom much later, survives a copy of the store and uses the broker's clock. The last file is
+never deleted. Expired files are deleted at the hours of `deleteWhen`, if a disk is fuller than `diskMaxUsedSpaceRatio`, or
+on request. Above `diskSpaceCleanForciblyRatio` the oldest files are deleted even if not expired, and above
+`diskSpaceWarningLevelRatio` messages are refused. If the log is on several disks, the emptiest one counts.
 
-The loop only takes files off the log's row; the checkpoint thread deletes them (`delete_removed`), oldest first, so that
-there is never a gap.
+The loop only removes files from the log's sequence. The checkpoint thread deletes them (`delete_removed`), oldest first, so
+that there is never a gap.
 """
 
 import logging
@@ -29,16 +29,19 @@ from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
 log = logging.getLogger("store")
 
 _HOUR_MS = 3_600_000
-# A manual request holds for so many rounds, in case the first deletes only its `deleteFileBatchMax`.
+# Number of rounds for which a manual request is valid, as each round deletes at most `deleteFileBatchMax` files.
 _MANUAL_ROUNDS = 20
 
 
 class UndeletedError(OSError):
-    """A file could not be deleted; nothing else is wrong."""
+    """A file could not be deleted, which has no further consequences."""
 
 
 class Retention:
-    """All but `delete_removed` belongs to the loop."""
+    """Retention of log files, queue files and index files.
+
+    All methods except `delete_removed` may only be called by the event loop.
+    """
 
     def __init__(
         self,
@@ -57,20 +60,20 @@ class Retention:
         self._index = index
         self._manual_rounds = 0
         self._is_full = False
-        # Up to where queues and index have followed the log.
+        # Min offset of the log up to which queues and index have been deleted.
         self._deleted_below = 0
         self._removed: deque[MappedFile] = deque()
         self._delete_due = clock.monotonic()
-        # Asked before a file goes, with the physical offset behind it: is nothing in it needed any more?
+        # Called with a file's end offset before it is removed; returns whether its contents are no longer needed.
         self.may_remove: Callable[[int], bool] = lambda end_offset: True
 
     def clean(self, manual: bool = False) -> int:
-        """One round: look at the disks and remove what is due; how many CommitLog files were removed. Raises OSError."""
+        """Check the disks and remove files that are due. Return the number of CommitLog files. Raises OSError."""
         if manual:
             self._manual_rounds = _MANUAL_ROUNDS
         removed = self._remove_log_files(self._look_at_disks())
         min_offset = self._commit_log.min_offset
-        # Asked so that what failed half-way, or was cut off by a crash, is done in the next round.
+        # Compared this way, so that a round that failed or was interrupted by a crash is completed by the next.
         if min_offset > self._deleted_below:
             self._queues.delete_below(min_offset)
             if self._index is not None:
@@ -79,7 +82,7 @@ class Retention:
         return removed
 
     def _look_at_disks(self) -> float:
-        """Refuse or allow messages; the used share, 0..1, of the disk that counts."""
+        """Refuse or accept messages. Return the used fraction (0 to 1) of the disk that counts."""
         limit, reason = self._config.disk_space_warning_level_ratio, None
         queues_path = self._config.store_path("consumequeue")
         emptiest = min((self._disk.usage(path), path) for path in self._config.commit_log_directories)
@@ -92,13 +95,13 @@ class Retention:
 
     @property
     def delete_interval_s(self) -> float:
-        """How soon `delete_removed` wants to be called."""
+        """Longest time until `delete_removed` should be called."""
         return self._config.delete_commit_log_files_interval / 1000 if self._removed else 60.0
 
     def delete_removed(self) -> None:
-        """Delete the next file that was removed, if it is due; once there is room, let messages be stored again.
+        """Delete the next removed file if it is due, and accept messages again once there is space.
 
-        For the checkpoint thread. Raises OSError when the deletion cannot be made durable.
+        Called by the checkpoint thread. Raises OSError if the deletion cannot be made durable.
         """
         now = self._clock.monotonic()
         if self._removed and now >= self._delete_due:
@@ -113,7 +116,7 @@ class Retention:
                 self._look_at_disks()
 
     def delete_all_removed(self) -> None:
-        """Delete what was removed and still lies there: the next start is not to find it. Raises OSError as above."""
+        """Delete all removed files, so that the next start does not find them. Raises OSError like `delete_removed`."""
         while self._removed:
             try:
                 self._delete_next()
@@ -130,7 +133,7 @@ class Retention:
         except OSError as error:
             raise UndeletedError(error.errno, error.strerror, error.filename) from None
         self._removed.popleft()
-        # Each for itself: of several deletions a power cut may take the first and leave the last, and the log had a gap.
+        # Synced one by one: of several unsynced deletions a power cut may undo any, which could leave a gap in the log.
         files.sync_names()
 
     def _remove_log_files(self, used: float) -> int:
@@ -145,7 +148,7 @@ class Retention:
         files = self._commit_log.mapped_files
         removed = 0
         while len(files.files) > 1 and removed < config.delete_file_batch_max:
-            # Before it is on the disk a power cut could bring it back with a hole, which would pass for the log's end.
+            # After a power cut an unsynced file could reappear with missing data, which would look like the log's end.
             if files.files[0].flushed < files.file_size:
                 break
             if not at_once and self._last_message_ms() > expired_before_ms:
@@ -157,12 +160,12 @@ class Retention:
         return removed
 
     def _last_message_ms(self) -> int:
-        """When the first file was surely complete."""
+        """Return a time in ms at which the first file was certainly complete."""
         following = self._commit_log.mapped_files.files[1]
         try:
             check_record(following.view[: following.wrote], 0, following.start_offset, check_crc=False)
         except BadRecordError:
-            # Just created, nothing in it yet: the file before is as young as can be.
+            # Just created and empty, so the file before it is new.
             return self._clock.message_time_ms()
         return store_timestamp_of(following.view)
 

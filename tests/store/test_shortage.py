@@ -214,5 +214,5 @@ def test_files_deleted_under_a_running_store_are_no_silent_loss(tmp_path: Path, 
     (tmp_path / f"store/commitlog/{0:020}").unlink()
     store.checkpoint_service.run_once()
     refused = store.commit_log.put(message())
-    assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE and "deleted under the running broker" in refused.reason
+    assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE and "deleted while the broker was running" in refused.reason
     assert any(f"{0:020} was deleted" in record.message for record in caplog.records)
