@@ -1,8 +1,8 @@
-"""The file `abort`: there while a broker runs on the store, and after it was killed or the machine went down.
+"""The file `abort`, which exists while a broker uses the store, and after the broker or the machine crashed.
 
-Apache's brokers write nothing into it, or their process id. Ours has a second line, the mark of the running kernel and mount
-(`Disk.boot_mark`): under the same one the page cache has every byte that a killed process wrote. A third line is the
-checksum of the two before.
+Apache's brokers leave it empty or write their process id. PocketMQ adds a second line with the mark of the running kernel
+and mount (`Disk.boot_mark`): as long as it is the same, the page cache has every byte that a killed process wrote. A third
+line is the checksum of the first two.
 """
 
 import os
@@ -13,26 +13,26 @@ from pocketmq.store.recovery.recovery_report import StartKind
 
 
 def encode(boot_mark: str) -> bytes:
-    """The content of the file while this process has the store."""
+    """Return the content of the file for this process."""
     lines = f"{os.getpid()}\n{boot_mark}\n".encode()
     return lines + b"%08x\n" % crc32(lines)
 
 
 def problem_of(data: bytes) -> str:
-    """What is wrong with the content of the file, in words; "" when nothing is."""
+    """Return what is wrong with the content of the file, or ""."""
     process_id, *rest = data.split(b"\n")
     if not data or (process_id.isdigit() and not any(rest)):
-        return ""  # another broker's
+        return ""  # written by another broker
     lines, line_end, seal = data.removesuffix(b"\n").rpartition(b"\n")
     if lines.count(b"\n") == 1 and seal == b"%08x" % crc32(lines + line_end):
         return ""
-    return "the mark `abort` is damaged, or an older version's"
+    return "the mark `abort` is damaged or from an older version"
 
 
 def decode(data: bytes, boot_mark: str) -> tuple[StartKind, str]:
-    """What the broker that left the mark came to, `boot_mark` being that of now; and what is wrong with it."""
+    """Return how the broker that left the mark ended, given the present `boot_mark`, and what is wrong with the mark."""
     _, mark, *_ = [*data.split(b"\n"), b""]
     if boot_mark and mark == boot_mark.encode():
         return StartKind.KILLED, problem_of(data)
     problem = problem_of(data)
-    return StartKind.CRASHED, f"{problem}: it is taken for a crash's" if problem else ""
+    return StartKind.CRASHED, f"{problem}: treated as after a crash" if problem else ""

@@ -1,15 +1,14 @@
-"""What we know of a store from the last time that all of it was known: `cleanStop.json`, written at a clean stop and after a
-recovery.
+"""CleanStop: `cleanStop.json`, the last fully known state of a store, written at a clean stop and after a recovery.
 
-Queues and index are found by looking at their folders, and a folder that somebody deleted is not missed by looking. So
-this file remembers where each queue and each index file ended. It is never more than a *lower bound*: another broker may
-have gone on with the store, or a crash come later. Only after a clean stop, and when the log ends where it ended then, is it
-the truth itself, and nothing needs to be read.
+Queues and index files are found by listing their folders, which does not reveal a deleted one. This file therefore records
+where each of them ended. These ends are only a *lower bound*, because another broker may have used the store, or a crash may
+have followed. Only after a clean stop, and if the log still ends at the recorded position, are they exact, and nothing needs
+to be read.
 
-Two more things are kept here because a crash must not make them forgotten: which queues are being made again, and up to
-which physical offset the records of a deleted topic belong to its past.
+It also has two facts that must survive a crash: which queues are being rebuilt, and up to which physical offset the records
+of a deleted topic belong to the deleted topic.
 
-The document ends with a seal, the checksum of what is before it: a file that was damaged is not believed.
+The document ends with a seal, a checksum of the rest; a damaged file is ignored.
 """
 
 import re
@@ -30,15 +29,15 @@ from pocketmq.store.queue.queue_checksums import SumsByTopic, take
 
 FILE_NAME: Final = "cleanStop.json"
 _FORMAT: Final = 2
-# Without a seal.
+# Formats without a seal.
 _FIRST_FORMAT_HEAD: Final = b'{"format":1,'
 _SEAL: Final = re.compile(rb',"seal":"([0-9a-f]{8})"\}\Z')
-# The loop saves when a topic is deleted, the checkpoint thread now and then.
+# Both the loop (when a topic is deleted) and the checkpoint thread save the file.
 _saving: Final = threading.Lock()
 
 
 class QueueEnd(msgspec.Struct, frozen=True, array_like=True):
-    """Of one queue: first and next queue offset, and the physical offset behind its newest record."""
+    """State of one queue: first and next queue offset, and the end offset of its newest record."""
 
     min_offset: int
     max_offset: int
@@ -50,7 +49,7 @@ class QueueEnd(msgspec.Struct, frozen=True, array_like=True):
 
 
 class IndexEnd(msgspec.Struct, frozen=True, array_like=True):
-    """Of one index file: its name, the number of its next entry, and the physical offset of its newest record."""
+    """State of one index file: name, number of its next entry, and physical offset of its newest record."""
 
     name: str
     index_count: int
@@ -62,26 +61,26 @@ class IndexEnd(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CleanStop(msgspec.Struct, rename="camel"):
-    """`log_end` is behind the last record, which begins at `last_record` (-1: there is none)."""
+    """Recorded state of a store. `log_end` is the end of the last record, which begins at `last_record` (-1: none)."""
 
     format: int = _FORMAT
-    # Written at a clean stop. Else a broker ran, or runs, on what is said here.
+    # Whether it was written at a clean stop. Otherwise a broker has used the store since.
     clean: bool = False
     log_begin: int = 0
     log_end: int = 0
     last_record: int = -1
-    # Sizes of the files that were configured; 0: nothing is known of the store.
+    # Configured file sizes; 0: nothing is known about the store.
     log_file_size: int = 0
     index_file_size: int = 0
-    # Topic -> queue id -> end. JSON has text for keys.
+    # Topic -> queue id -> end. Nested, because JSON keys are strings.
     queues: dict[str, dict[int, QueueEnd]] = {}
     # Topic -> queue id -> checksums of its files.
     sums: SumsByTopic = {}
-    # None: there is no index (messageIndexEnable=false).
+    # None without an index (messageIndexEnable=false).
     index: list[IndexEnd] | None = None
-    # (topic, queue id) of queues that are being made again from the whole log.
+    # (topic, queue id) of the queues that are being rebuilt from the whole log.
     rebuilding: list[tuple[str, int]] = []
-    # Topic -> physical offset: its records before that are no part of it any more.
+    # Topic -> physical offset: records before it belong to a deleted topic of that name.
     dropped: dict[str, int] = {}
 
     def queue_ends(self) -> dict[tuple[str, int], QueueEnd]:
@@ -94,7 +93,7 @@ class CleanStop(msgspec.Struct, rename="camel"):
         index: IndexService | None,
         rebuilding: Iterable[tuple[str, int]] = (),
     ) -> "CleanStop":
-        """The same with what is in queues and index now, not from a clean stop; what was being rebuilt counts as done."""
+        """Return a copy with the present state of queues and index, without `clean` and with no queue being rebuilt."""
         ends: dict[str, dict[int, QueueEnd]] = {}
         for queue in queues:
             if queue.max_offset:
@@ -114,19 +113,19 @@ class CleanStop(msgspec.Struct, rename="camel"):
             sums=take(queues.disk, queues),
             rebuilding=sorted(rebuilding),
             index=None if index is None else [IndexEnd.of(file) for file in tuple(index.files)],
-            # The same table: a topic that is deleted before this is saved is deleted in it, too.
+            # Shared, not copied: a topic deleted before the copy is saved must be in it, too.
             dropped=self.dropped,
         )
 
     def save(self, disk: Disk, root: str) -> None:
-        """Replace the file atomically and durably. Any thread may. Raises OSError."""
+        """Replace the file atomically and durably. Thread-safe. Raises OSError."""
         with _saving:
             disk.replace_file(f"{root}/{FILE_NAME}", encode(self))
 
     def drop_topics(self, topics: Set[str], log_end: int, disk: Disk, root: str) -> None:
-        """Let everything of `topics` that the log holds be their past, durably, before their queues are deleted.
+        """Record durably that all records of `topics` in the log belong to deleted topics, before their queues are deleted.
 
-        The rest of the file stays as it is: more than that is not known to be on the disk. Raises OSError.
+        The rest of the file is unchanged, because newer state is not known to be on the disk. Raises OSError.
         """
         self.dropped.update(dict.fromkeys(topics, log_end))
         with _saving:
@@ -136,14 +135,14 @@ class CleanStop(msgspec.Struct, rename="camel"):
 
 
 def encode(known: CleanStop) -> bytes:
-    """The document as it is stored."""
+    """Return the document in stored form, with its seal."""
     known.format = _FORMAT
     data = msgspec.json.encode(known)
     return b'%b,"seal":"%08x"}' % (data[:-1], crc32(data))
 
 
 def decode(data: bytes) -> CleanStop:
-    """What a stored document says. Raises ValueError when it is damaged, or of a format that is not known."""
+    """Decode a stored document. Raises ValueError if it is damaged or has an unknown format."""
     seal = _SEAL.search(data)
     if seal is not None:
         data = data[: seal.start()] + b"}"
@@ -161,7 +160,7 @@ def decode(data: bytes) -> CleanStop:
 
 
 def load(disk: Disk, root: str) -> tuple[CleanStop | None, str]:
-    """What was left here, and what is wrong with it; None when there is nothing that can be believed. Raises OSError."""
+    """Return (the saved state or None if it is missing or damaged, what is wrong with it). Raises OSError."""
     path = f"{root}/{FILE_NAME}"
     if not disk.exists(path):
         return None, f"{FILE_NAME} is missing: only its .bak is there" if disk.exists(f"{path}.bak") else ""

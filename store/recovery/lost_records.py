@@ -1,9 +1,10 @@
-"""What becomes of a queue when records of it are lost: it goes on behind them.
+"""LostRecords: lets a queue continue behind records that were lost.
 
-Only a reading of the log from its beginning can tell. A queue whose next record says a higher number than comes has a gap.
-Mostly the records between were damaged and fillers stand in their place, and the queue gets a *hole*: units with a tags code
-that no filter passes. But no checksum covers the number itself. So one that cannot be, or that the record behind does not
-count on from, is taken for damaged, and the record for the one that comes next: as Apache takes every record.
+This requires reading the log from its beginning. A queue has a gap if its next record has a higher queue offset than
+expected. Usually the records between were damaged and replaced by fillers, and the queue gets a *hole*: units with a tags
+code that no filter accepts. But no checksum covers the queue offset itself. A number that is impossible, or that the
+following record does not continue, is therefore treated as damaged, and the record gets the next queue offset, as Apache
+does for every record.
 """
 
 from collections.abc import Sequence
@@ -19,13 +20,13 @@ from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
 
 
 def numbered(window: RecordWindow) -> RecordWindow:
-    """The records that can have the queue offset they say: each of the queue before them took its bytes of the log."""
+    """Select the records whose queue offset is possible: each earlier record of the queue must have fit into the log."""
     numbers = window.fixed("queue_offset")
     return window.rows((numbers >= 0) & (numbers <= window.physical_offsets // quarantine.FILLER_SIZE_MIN))
 
 
 class LostRecords:
-    """For one reading of the log from its beginning."""
+    """State of one pass over the log from its beginning."""
 
     def __init__(self, queues: ConsumeQueueStore, delay_levels: DelayLevels) -> None:
         self._queues = queues
@@ -34,7 +35,7 @@ class LostRecords:
         self._fillers: list[tuple[int, int]] = []
 
     def note_fillers(self, window: RecordWindow) -> None:
-        """Remember where fillers are; to be called with every window, in the log's order."""
+        """Record the positions of fillers. Must be called with every window in log order."""
         names, ids = window.topics()
         for number, name in enumerate(names):
             if quarantine.TOPIC.startswith(name):
@@ -43,7 +44,7 @@ class LostRecords:
                 self._fillers += zip(rows.physical_offsets.tolist(), rows.sizes.tolist(), strict=True)
 
     def step_over(self, bulk: BulkDispatcher, window: RecordWindow) -> list[str]:
-        """Let the queues go on that `bulk`, which has dispatched `window`, found behind; what was done, in words."""
+        """Continue the queues that `bulk` found behind when it dispatched `window`. Return texts about what was done."""
         done: list[str] = []
         while bulk.behind:
             gaps = {key: bulk.beyond[key] for key in bulk.behind}
@@ -52,7 +53,7 @@ class LostRecords:
             for key, until in list(gaps.items()):
                 queue = self._queues.find_or_create(*key)
                 if queue.max_offset > until:
-                    del gaps[key]  # it begins there: what was before is deleted
+                    del gaps[key]  # the queue begins there; earlier records are deleted
                 else:
                     done.append(self._go_on(queue, until, window))
             if gaps:
@@ -60,9 +61,9 @@ class LostRecords:
         return done
 
     def _go_on(self, queue: ConsumeQueue, until: int, window: RecordWindow) -> str:
-        """Let a queue go on at queue offset `until` in `window`: with a hole, or with a record of a wrong number."""
+        """Continue a queue at queue offset `until` in `window`, with a hole or with a record that has a wrong number."""
         own = _rows_of(queue, window)
-        # Without any the queue got its record by multi-dispatch, from another topic.
+        # Without own records the queue got the record by multi-dispatch from another topic.
         end = int((own if len(own) else window).physical_offsets[0])
         fillers = [filler for filler in self._fillers if queue.max_physical_offset <= filler[0] < end]
         numbers: Sequence[int] = own.fixed("queue_offset").tolist() if len(own) else (until,)
@@ -71,7 +72,7 @@ class LostRecords:
         room = sum(size for _, size in fillers) // quarantine.FILLER_SIZE_MIN
         if missing > 0 and (missing <= room or numbers[1:2] == [numbers[0] + 1] or not len(own)):
             newest = queue.unit_at(queue.max_offset - 1)
-            # Units ascend in physical offset. Pulls never look at where a hole points.
+            # Physical offsets of units must ascend. Pulls do not use those of holes.
             hole = fillers[0] if fillers else newest[:2] if newest is not None else (queue.max_physical_offset, 1)
             queue.fill_hole(numbers[0], *hole)
             return f"{missing} records of {queue.topic}/{queue.queue_id} before queue offset {numbers[0]} are lost"
@@ -79,13 +80,13 @@ class LostRecords:
         request = decode_dispatch_request(view, start, self._delay_levels.tags_code)
         queue.append(queue.max_offset, (end, request.size, request.tags_code))
         return (
-            f"the record at {end} says queue offset {numbers[0]} of {queue.topic}/{queue.queue_id}, where "
-            f"{queue.max_offset - 1} comes: it is read as that"
+            f"the record at {end} has queue offset {numbers[0]} of {queue.topic}/{queue.queue_id}, expected is "
+            f"{queue.max_offset - 1}: that one is used"
         )
 
 
 def _rows_of(queue: ConsumeQueue, window: RecordWindow) -> RecordWindow:
-    """The records of a queue that lie behind those it has."""
+    """Return the rows of a queue's records behind those that it already has."""
     name = queue.topic.encode()
     names, ids = window.topics()
     mask = (window.fixed("queue_id") == queue.queue_id) & (ids == (names.index(name) if name in names else -1))

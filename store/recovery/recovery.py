@@ -1,18 +1,20 @@
-"""Opening a store: where the log ends, and what queues and index lack of it.
+"""Recovery: opens a store, finds the end of its log, and completes queues and index.
 
-The log is the truth; queues and index are made from it and can be made again. Recovery therefore
+The log is authoritative; queues and index are derived from it and can be rebuilt. Recovery
 
-1. decides from which physical offset on the log must be read (`recovery_start`). After a clean stop of ours nothing must
-   be; after another broker's clean stop its last file; after a crash or a kill everything behind what the checkpoint, or
-   the last stop that we know of, vouches for;
-2. lets queues and index forget what they have of that part, since a unit may be torn, and makes it again;
-3. goes through the records up to the first that is none. A sound record behind that one, which had been synced, makes it
-   damage: it is put aside (`quarantine`) and the reading goes on. Otherwise the log ends there, and what is behind is cut
-   off and zeroed: a record left over could pass for a valid one after the next crash;
-4. asks whether queues lack what lies before the start: those are deleted and made again, all in one reading of the log.
+1. determines the physical offset from which the log must be read (`recovery_start`): after a clean stop of PocketMQ nothing;
+   after a clean stop of another broker the last file; after a crash or kill everything that neither the checkpoint nor the
+   last recorded state covers;
+2. drops that part from queues and index, where units may be torn, and rebuilds it; 3. reads the records up to the first
+invalid one. If an intact record behind it had been synced, the bytes between are damage:
+   they are quarantined (`quarantine`) and reading continues. Otherwise the log ends there, and the rest is zeroed, because a
+   left-over record could look valid after the next crash;
+4. checks whether queues lack records before the start position; those queues are deleted and rebuilt in one pass over the
+log.
 
-Whatever is read counts as durable afterwards, so it is synced: the page cache survives a killed process, not the next power
-cut. That is done each GiB, and the checkpoint moves along: a recovery that is killed goes on about where it was.
+Everything that was read is treated as durable afterwards and must therefore be synced: the page cache survives a process
+kill, but not the next power cut. This is done every GiB, and the checkpoint advances with it, so that a recovery that is
+killed continues near where it stopped.
 """
 
 from collections.abc import Callable
@@ -36,7 +38,7 @@ from pocketmq.store.recovery.clean_stop import CleanStop, QueueEnd
 from pocketmq.store.recovery.lost_records import LostRecords, numbered
 from pocketmq.store.recovery.recovery_report import RecoveryReport, StartKind
 
-# (what is done, bytes done, bytes to do at most)
+# (activity, bytes done, maximum of bytes to do)
 Progress = Callable[[str, int, int], None]
 
 # A checkpoint may be ahead of a log that lost its end, but not by this much.
@@ -44,9 +46,9 @@ _FUTURE_MS: Final = 3_600_000
 
 
 class Recovery:
-    """One run over one store whose files are loaded. Raises StoreError and OSError."""
+    """One recovery of a store whose files are loaded. Raises StoreError and OSError."""
 
-    # So much of the log is read between two moves of the checkpoint.
+    # Bytes of the log that are read between two updates of the checkpoint.
     checkpoint_interval = 1 << 30
 
     def __init__(
@@ -64,7 +66,7 @@ class Recovery:
         check_crc: bool = True,
         progress: Progress | None = None,
     ) -> None:
-        """`known` is what the last stop or recovery left (`clean_stop.load`); afterwards, what this one leaves."""
+        """`known` is the state recorded by the last stop or recovery (`clean_stop.load`), and is updated by this one."""
         self._disk = disk
         self._root = root
         self._clock = clock
@@ -77,23 +79,23 @@ class Recovery:
         self.known = known or CleanStop()
         self._check_crc = check_crc
         self._progress = progress or (lambda what, done, total: None)
-        # Of the newest record that was read.
+        # Position and time of the newest record read.
         self._last_record = -1
         self._last_store_timestamp_ms = 0
-        # Records of the window read last.
+        # Records of the last window.
         self._last_window: list[int] = []
         self._lost_records = LostRecords(queues, delay_levels)
-        # Of queues that were deleted to be made from the log's beginning on: the queue offset that would have come there.
+        # Next queue offset at the log's beginning, for queues that were deleted to be rebuilt from there.
         self._past_ends: dict[QueueKey, int] = {}
-        # Queues that must be made again from the whole log.
+        # Queues that must be rebuilt from the whole log.
         self._suspects: set[QueueKey] = set()
         self._is_unchanged = False
-        # Behind the newest record that was in a queue.
+        # End offset of the newest record that was in a queue.
         self._queues_end = 0
 
     def run(self, kind: StartKind, *, rebuild: bool = False) -> RecoveryReport:
-        """Recover; the commit log is ready to append afterwards. `rebuild` makes all queues and the index again."""
-        # What another broker deleted is not known.
+        """Recover; afterwards the commit log is ready to append. `rebuild` rebuilds all queues and the index."""
+        # Deletions of topics by another broker are unknown.
         known = CleanStop() if kind is StartKind.CLEAN and not self.known.clean else self.known
         began = self._clock.monotonic()
         report = self._report = RecoveryReport(kind)
@@ -124,7 +126,7 @@ class Recovery:
         return report
 
     def _drop_deleted_files(self) -> None:
-        """Delete log files that had been deleted: a power cut brings back names, and not what was never synced."""
+        """Delete log files that had been deleted before: a power cut can restore their names without unsynced contents."""
         known, files = self.known, self._files
         if not files.min_offset < known.log_begin <= files.max_offset or not files.files:
             return
@@ -133,17 +135,19 @@ class Recovery:
             if scan.position >= known.log_begin:
                 break
         if scan.position < known.log_begin:
-            self._report.repairs.append(f"log files before {known.log_begin}, which had been deleted, are deleted again")
+            self._report.repairs.append(
+                f"log files before {known.log_begin} had been deleted and reappeared; they are deleted again"
+            )
             while files.min_offset < known.log_begin:
                 files.delete_first()
         else:
-            # Somebody has brought them back: their records are no past that is over.
-            self._report.repairs.append(f"log files before {known.log_begin}, which had been deleted, are there again")
+            # They were restored on purpose, so their records count again.
+            self._report.repairs.append(f"log files before {known.log_begin} had been deleted and were restored")
             known.last_record, known.log_end, known.clean = -1, 0, False
             self._checkpoint.set_back(0)
 
     def _check_sums(self) -> None:
-        """Suspect the queues with damaged files: nothing else would look at units before the start."""
+        """Mark the queues with damaged files for rebuilding, as units before the start are not read otherwise."""
         self.sum_check = SumCheck(self._disk, self._queues, self.known.sums, self.known.dropped)
         self._suspects |= self.sum_check.at_start(self._report.repairs)
 
@@ -155,18 +159,18 @@ class Recovery:
             for key in broken:
                 self._queues.drop_queue(*key)
 
-    # --- the ways to begin -----------------------------------------------------------------------------------------
+    # --- kinds of start --------------------------------------------------------------------------------------------
 
     def _begin_empty(self) -> None:
         if self._queues.max_physical_offset:
-            self._report.repairs.append("there is nothing in the log: all queues deleted")
+            self._report.repairs.append("the log is empty: all queues are deleted")
         self._queues.destroy()
         if self._index is not None:
             self._index.destroy()
         self._suspects.clear()
 
     def _ended_cleanly(self) -> bool:
-        """Whether everything is as our own clean stop left it, but for single queues; then the log's end is set."""
+        """Return whether, apart from single queues, the store is as after PocketMQ's clean stop; then set the log's end."""
         known = self.known
         if not (
             self._report.kind is StartKind.CLEAN
@@ -182,20 +186,20 @@ class Recovery:
         ends = known.queue_ends()
         self._suspects |= {key for key in found.keys() | ends.keys() if found.get(key) != ends.get(key)}
         self._note_last(known.last_record)
-        # Never back over a BLANK: that a topic's past reaches behind it may have been noted.
+        # Not before a BLANK mark, because the recorded end of a deleted topic may be behind it.
         self._report.scan_start_offset = self._report.end_offset = recovery_start.past_blank(self._files, known.log_end)
         self._report.log_files_deleted = self._files.truncate(self._report.end_offset)
         return True
 
     def _recover(self) -> None:
-        """Read the log from where its queues are not sure to have it."""
+        """Read the log from where queues or index may be incomplete."""
         known, report, begin = self.known, self._report, self._files.min_offset
         known_end = begin
         if recovery_start.ended_there(self._files, known):
             known_end = known.log_end
             self._note_last(known.last_record)
         if report.clean:
-            # Another broker's: what it did with the last file is looked at.
+            # A clean stop of another broker: its last file is read.
             start = index_start = max(recovery_start.last_file_start(self._files), known_end)
         else:
             start = index_start = max(self._vouched(self._checkpoint.min_timestamp_ms), known_end)
@@ -203,7 +207,7 @@ class Recovery:
                 index_start = max(self._vouched(self._checkpoint.min_timestamp_with_index_ms), known_end)
         missing_from = recovery_start.unindexed_from(self._files, self._index, known)
         if missing_from is not None and missing_from < index_start:
-            report.repairs.append(f"index files are missing or short: what is from {missing_from} on is indexed again")
+            report.repairs.append(f"index files are missing or short: records from {missing_from} on are indexed again")
             index_start = missing_from if recovery_start.record_at(self._files, missing_from) is not None else begin
         start = min(start, index_start)
         if report.clean or missing_from is not None:
@@ -215,8 +219,8 @@ class Recovery:
         newest_ms = self._last_store_timestamp_ms
         if not report.clean and start > known_end and (physic_ms > newest_ms or logics_ms > newest_ms + _FUTURE_MS):
             report.repairs.append(
-                f"the checkpoint speaks of {physic_ms} and {logics_ms}, the newest record is of {newest_ms}: it is not "
-                f"believed, and the log is read from {known_end} on"
+                f"the checkpoint has {physic_ms} and {logics_ms}, but the newest record {newest_ms}: it is "
+                f"ignored, and the log is read from {known_end} on"
             )
             self._set_back(known_end)
             self._carry(known_end)
@@ -227,8 +231,8 @@ class Recovery:
         return recovery_start.vouched_start(self._files, self._queues, timestamp_ms)
 
     def _start_over(self, why: str) -> None:
-        """Make everything but the log again."""
-        self._report.repairs.append(f"all queues and the index are made again from the log: {why}")
+        """Rebuild everything from the log."""
+        self._report.repairs.append(f"all queues and the index are rebuilt from the log: {why}")
         self._set_back(0)
         self._suspects.clear()
         self._drop_queues()
@@ -238,7 +242,7 @@ class Recovery:
         self._cut()
 
     def _set_back(self, start: int) -> None:
-        """Queues and index will lack what is behind `start`: should this run be killed, the next must begin there."""
+        """Set checkpoint and recorded state back to `start`, so that the next run begins there if this one is killed."""
         record = recovery_start.record_at(self._files, start)
         self._checkpoint.set_back(record[1] if record is not None and start > self._files.min_offset else 0)
         if self.known.log_end > start:
@@ -250,7 +254,7 @@ class Recovery:
         self.known.save(self._disk, self._root)
 
     def _drop_queues(self) -> None:
-        """Delete all queues, to be made from the log's beginning on."""
+        """Delete all queues; they are rebuilt from the log's beginning on."""
         if begin := self._files.min_offset:
             self._queues.truncate(begin)
             ends = {(queue.topic, queue.queue_id): QueueEnd.of(queue) for queue in self._queues if queue.max_offset}
@@ -258,8 +262,8 @@ class Recovery:
         self._queues.destroy()
 
     def _keep_counting(self, known: CleanStop) -> None:
-        """Let queues whose records are all deleted go on where they were: consumers' offsets would be beyond them."""
-        # Also where the queue itself was lost, or deleted by a start that was killed.
+        """Keep the offsets of queues whose records are all deleted; otherwise consumers' offsets would be beyond them."""
+        # Also for queues that were lost, or deleted by a start that was killed.
         lost = recovery_start.past_ends(self._files, known.queue_ends(), self.known.dropped)
         for key, next_offset in (lost | self._past_ends).items():
             if not (queue := self._queues.find_or_create(*key)).max_offset:
@@ -269,13 +273,13 @@ class Recovery:
     # --- reading ---------------------------------------------------------------------------------------------------
 
     def _carry(self, start: int) -> None:
-        """Make queues and index anew from `start` on, and sync them along the way; sets the report's end."""
+        """Rebuild queues and index from `start` on, syncing at intervals, and set the report's end."""
         if start > self._files.min_offset:
             self._queues.truncate(start)
         else:
             self._drop_queues()
         if self._index is not None and (lacking_from := self._index.recover(start)) < start:
-            self._report.repairs.append(f"index files are damaged: what is from {lacking_from} on is indexed again")
+            self._report.repairs.append(f"index files are damaged: records from {lacking_from} on are indexed again")
             if recovery_start.record_at(self._files, lacking_from) is None:
                 lacking_from = self._files.min_offset
             self._set_back(lacking_from)
@@ -305,7 +309,7 @@ class Recovery:
         )
 
     def _read(self, what: str, start: int, dispatch: Callable[[RecordWindow], None]) -> int:
-        """Give every record from `start` on to `dispatch`, mending the log on the way; the physical offset of the end."""
+        """Pass every record from `start` on to `dispatch`, repairing the log. Return the physical offset of the end."""
         position, total = start, self._files.max_offset - start
         while True:
             scan = LogScan(self._files, position, check_crc=self._check_crc)
@@ -334,44 +338,44 @@ class Recovery:
             )
             self._report.repairs.append(
                 f"{sound - position} bytes at {position} are damaged ({scan.reason}) and saved in {saved}; "
-                "a filler took their place, and the log goes on behind it"
+                "a filler replaces them, and the log continues behind it"
             )
 
     def _release_memory(self) -> None:
-        """Let what was read of the log leave our resident set: it is as large as the log."""
+        """Remove the part of the log that was read from the resident set, which would otherwise grow to the log's size."""
         if (file := self._files.file_at(self._last_record)) is not None:
             file.release_memory(self._last_record - file.start_offset)
 
     def _note_last(self, physical_offset: int) -> None:
         record = recovery_start.record_at(self._files, physical_offset, check_crc=False)
-        assert record is not None, f"a sound record was at {physical_offset}"
+        assert record is not None, f"an intact record was at {physical_offset}"
         self._last_record, self._last_store_timestamp_ms = physical_offset, record[1]
 
     def _sound_behind(self, position: int) -> int | None:
-        """Where sound records go on behind a bad one that had been synced; None: the log ends at `position`.
+        """Return where intact records continue behind a bad record that had been synced; None if the log ends there.
 
-        The log is synced in its order. So the bad one had been synced if those before it are all older than the newest that
-        had.
+        The log is synced in order. The bad record had therefore been synced if the records before it are all older than the
+        newest synced time.
         """
         synced_ms, file_size = self._report.synced_timestamp_ms, self._files.file_size
         if synced_ms is not None and self._last_store_timestamp_ms >= synced_ms:
             return None
-        # Nearer than the smallest record no other can begin in a file: what looks like one is part of the bad one.
+        # No record can begin closer than the smallest record size; what looks like one is part of the bad record.
         nearest = min(position + quarantine.FILLER_SIZE_MIN, position - position % file_size + file_size)
         sound = recovery_start.behind_sizes(self._files, position) or next_sound_record(self._files, nearest - 1)
         if sound is not None and synced_ms is not None and self._last_record < 0 and self._files.min_offset:
-            # Nothing is left before it, and the newest that had been synced may be deleted: the sound one must be older.
+            # No record is left before it, and the newest synced one may be deleted, so the intact record must be older.
             record = recovery_start.record_at(self._files, sound)
             return sound if record is not None and record[1] < synced_ms else None
         return sound
 
     def _sync(self, start: int) -> None:
-        """Have everything from `start` to the last record read on the disk, in log, queues and index."""
+        """Sync log, queues and index from `start` to the last record read."""
         end = recovery_start.past_blank(self._files, self._last_end)
         for file in self._files.files:
             if start < file.start_offset + file.size and file.start_offset < end:
                 if self._report.kind is StartKind.KILLED:
-                    # A sync may have failed before: the kernel takes pages for clean then that are not on the disk.
+                    # A sync may have failed before, after which the kernel treats pages as clean that are not on the disk.
                     file.region.rewrite(max(start - file.start_offset, 0), min(end - file.start_offset, file.size))
                 file.region.sync(0, file.size)
         for directory in self._files.directories:
@@ -384,37 +388,37 @@ class Recovery:
 
     @property
     def _last_end(self) -> int:
-        """Behind the last record; 0 without one."""
+        """End offset of the last record, or 0."""
         last = recovery_start.record_at(self._files, self._last_record, check_crc=False)
         return 0 if last is None else self._last_record + last[0]
 
     def _note_rebuilding(self) -> None:
-        """Should this run be killed, the next must make these queues again."""
+        """Record the queues to be rebuilt, so that the next run does it if this one is killed."""
         self.known.rebuilding = sorted(self._suspects)
         self._save_known()
 
     def _finish(self) -> None:
-        """Everything that was found or made is on the disk now; say so for the next start."""
+        """Sync everything and record the state for the next start."""
         if self._is_unchanged and not self._suspects:
             return
         self._sync(self._report.scan_start_offset)
         end = self._last_end
         self.known.last_record, self.known.log_end = (self._last_record, end) if end else (-1, 0)
         self.known = self.known.renewed(self._commit_log, self._queues, self._index)
-        # First: a queue that the checkpoint vouches for would not be missed without.
+        # Before the checkpoint: otherwise the loss of a queue covered by it would not be noticed.
         self._save_known()
         self._checkpoint.move_on(self._last_store_timestamp_ms, physic_ms=self._last_store_timestamp_ms)
 
     # --- the end of the log ----------------------------------------------------------------------------------------
 
     def _cut(self) -> None:
-        """End the log behind its last good record: later files are deleted, the rest of the last one is zeroed."""
+        """Cut the log behind its last intact record: later files are deleted, the rest of the last one is zeroed."""
         report, files = self._report, self._files
         if self._report.kind is not StartKind.CLEAN:
             self._leave_torn_properties()
         end = report.end_offset
         if any(files.view(end, RECORD_SIZE_MIN) or b""):
-            line = f"what stood behind the log's end at {end} is cut off: {report.end_reason}"
+            line = f"bytes behind the log's end at {end} are cut off: {report.end_reason}"
             if report.synced_timestamp_ms is None or report.synced_timestamp_ms > self._last_store_timestamp_ms:
                 until = recovery_start.written_to(files, end)
                 now_ms = self._clock.message_time_ms()
@@ -422,7 +426,7 @@ class Recovery:
                 line += f"; saved in {saved}"
             report.repairs.append(line)
         if report.kind is not StartKind.CRASHED and self._queues_end > end:
-            line = f"queues knew of records up to {self._queues_end}, the log has them up to {end}"
+            line = f"queues had records up to {self._queues_end}, the log has them up to {end}"
             report.repairs.append(line + recovery_start.missing_behind(files, end))
         report.log_files_deleted = files.truncate(end)
         if self._queues.max_physical_offset > end:
@@ -431,9 +435,9 @@ class Recovery:
             self._index.truncate(end)
 
     def _leave_torn_properties(self) -> None:
-        """Let the log end before records whose properties do not parse: no checksum covers those, and Apache keeps them.
+        """Cut the log before records at its end whose properties do not parse. No checksum covers those; Apache keeps them.
 
-        Our broker stores no such properties, and another broker's are left alone but at the very end of a broken log.
+        PocketMQ stores no such properties. Records of other brokers are kept except at the very end of a damaged log.
         """
         synced_ms = self._report.synced_timestamp_ms or self._checkpoint.physic_msg_timestamp_ms
         for physical_offset in reversed(self._last_window):
@@ -443,17 +447,17 @@ class Recovery:
             self._report.end_offset = physical_offset
             self._report.end_reason = "the properties do not parse"
 
-    # --- what lies before the start --------------------------------------------------------------------------------
+    # --- queues before the start -----------------------------------------------------------------------------------
 
     def _compare_with_known(self) -> None:
-        """Suspect the queues that reach less far than they did, or whose newest unit is none of the log's."""
+        """Mark queues for rebuilding that end earlier than recorded, or whose newest unit points at no record."""
         known, files = self.known, self._files
         self._queues.correct_min_offsets(files.min_offset)
         for key, end in known.queue_ends().items():
             queue = self._queues.get(*key)
             if known.dropped.get(key[0], 0) >= end.max_physical_offset:
                 continue
-            # Also where it ended beyond the log, which may have lost its end: what comes before that is as likely missing.
+            # Also if it ended beyond the log, which may have lost its end: earlier units are as likely to be missing.
             if files.min_offset < end.max_physical_offset and (
                 queue is None
                 or queue.max_offset < end.max_offset
@@ -465,14 +469,14 @@ class Recovery:
                 self._suspects.add((queue.topic, queue.queue_id))
 
     def _make_again(self) -> None:
-        """Delete the suspect queues and make them again from the whole log; forget those of topics that were deleted."""
+        """Delete the marked queues and rebuild them from the whole log; delete those of deleted topics."""
         self._drop_deleted_topics()
         suspects = self._suspects
         if not suspects:
             return
         names = ", ".join(f"{topic}/{queue_id}" for topic, queue_id in sorted(suspects)[:5])
         more = f" and {len(suspects) - 5} more" if len(suspects) > 5 else ""
-        self._report.repairs.append(f"queues made again from the whole log: {names}{more}")
+        self._report.repairs.append(f"queues rebuilt from the whole log: {names}{more}")
         self._note_rebuilding()
         for key in suspects:
             self._queues.drop_queue(*key)
@@ -484,16 +488,16 @@ class Recovery:
             bulk.dispatch(numbered(window), only=suspects, with_index=False)
             self._report.repairs += self._lost_records.step_over(bulk, window)
 
-        self._read("making queues again", self._files.min_offset, dispatch)
+        self._read("rebuilding queues", self._files.min_offset, dispatch)
         self._report.end_reason = end_reason
         self._drop_deleted_topics()
 
     def _drop_deleted_topics(self) -> None:
-        """Delete queues that hold nothing but records of a topic's past, which reading the log has brought back."""
+        """Delete queues that have only records of deleted topics, which reading the log has restored."""
         dropped, begin = self.known.dropped, self._files.min_offset
         for queue in [queue for queue in self._queues if queue.max_physical_offset <= dropped.get(queue.topic, -1)]:
             key = queue.topic, queue.queue_id
-            # Without units: what came later may be lost, if it is suspect; else only the number has come back.
+            # Without units: if marked for rebuilding, later records may be lost; else only the offset was restored.
             if queue.max_physical_offset or (key not in self._suspects and dropped[queue.topic] > begin):
                 self._queues.drop_queue(*key)
                 if key not in self.known.rebuilding:  # else it may not have come to its topic's next life

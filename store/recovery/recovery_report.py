@@ -1,4 +1,4 @@
-"""What a start found, what it did about it, and what a power cut may take from now on: for people."""
+"""RecoveryReport: what a start found and repaired, and what a power cut may lose, as text for operators."""
 
 from dataclasses import dataclass, field
 from enum import Enum
@@ -7,16 +7,16 @@ from pocketmq.store.config import MessageStoreConfig
 
 
 class StartKind(Enum):
-    """What the store's last broker left behind."""
+    """How the last broker on the store ended."""
 
     CLEAN = "clean stop"
-    KILLED = "killed process"  # on this machine, which has not been down since: its page cache holds every byte
+    KILLED = "killed process"  # on this machine without a reboot since, so the page cache has every byte
     CRASHED = "crash"
 
 
 @dataclass
 class RecoveryReport:
-    """Offsets are physical, sizes in bytes, times in ms."""
+    """Result of a start. Offsets are physical, sizes in bytes, times in ms."""
 
     kind: StartKind
     scan_start_offset: int = 0
@@ -26,13 +26,13 @@ class RecoveryReport:
     records_dispatched: int = 0
     log_files_deleted: int = 0
     duration_ms: int = 0
-    # Why the bytes at `end_offset` are no record, when there were bytes.
+    # Why the bytes at `end_offset` are not a valid record; empty if there were none.
     end_reason: str = ""
-    # Everything that is older had been synced for sure; None: everything that was written counts as there.
+    # Everything older is known to have been synced. None: everything that was written is available.
     synced_timestamp_ms: int | None = None
-    # What a power cut may take in the configured flush mode.
+    # What a power cut may lose in the configured flush mode.
     loss_window: str = ""
-    # A line for each thing that was not as it should be.
+    # One line per problem found.
     repairs: list[str] = field(default_factory=list)
 
     @property
@@ -40,7 +40,7 @@ class RecoveryReport:
         return self.kind is StartKind.CLEAN
 
     def lines(self) -> list[str]:
-        """The start message: one line when there is nothing to say."""
+        """Return the lines of the start message; only one if nothing was repaired."""
         line = f"store opened after a {self.kind.value}: log ends at {self.end_offset}"
         if self.records_scanned:
             line += (
@@ -57,7 +57,7 @@ class RecoveryReport:
 
 
 def loss_window(config: MessageStoreConfig) -> str:
-    """What a power cut may take, at the longest; a killed process takes nothing in either mode."""
+    """Return the text about what a power cut may lose at most; a process kill loses nothing in either mode."""
     if config.flush_disk_type == "SYNC_FLUSH":
         return "SYNC_FLUSH: nothing acknowledged is lost by a power cut"
     pages, longest = config.flush_commit_log_least_pages, config.flush_commit_log_thorough_interval

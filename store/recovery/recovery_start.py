@@ -1,8 +1,8 @@
-"""Where on the log recovery must begin to read, and what can be believed about what lies before.
+"""Determine where recovery must start to read the log, and check which state before that position can be trusted.
 
-A record's true beginning is known at the start of a file, behind another record, and where a queue's unit points. Bytes in
-the middle of a file may look like a record and be the body of one (anybody can send such a body), so a place found by
-searching is believed only when a queue confirms it.
+The beginning of a record is certain at the start of a file, behind another record, and where a queue unit points. Bytes in
+the middle of a file may look like a record but be part of a message body, which any client can send. A position found by
+searching is therefore used only if a queue confirms it.
 """
 
 from collections.abc import Mapping
@@ -28,14 +28,14 @@ from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore, QueueKey
 from pocketmq.store.recovery.clean_stop import CleanStop, QueueEnd
 
-# A place to begin at is looked for until so little of the log would be read in vain.
+# The search for a start position ends when at most this many bytes would be read unnecessarily.
 _NEAR_ENOUGH: Final = 4 << 20
 _SEARCHED_AT_ONCE: Final = 1 << 20
 _SEARCHED_MAX: Final = 8 << 20
 
 
 def record_at(files: MappedFileQueue, physical_offset: int, check_crc: bool = True) -> tuple[int, int] | None:
-    """(size, store time in ms) of the sound record at `physical_offset`, or None."""
+    """Return (size, store time in ms) of the record at `physical_offset`, or None if it is not intact."""
     file = files.file_at(physical_offset)
     if file is None:
         return None
@@ -48,7 +48,7 @@ def record_at(files: MappedFileQueue, physical_offset: int, check_crc: bool = Tr
 
 
 def ended_there(files: MappedFileQueue, known: CleanStop) -> bool:
-    """Whether the log still has the record that was its last one, where it was."""
+    """Return whether the log still has its recorded last record."""
     if known.log_file_size != files.file_size or known.last_record < 0:
         return False
     last = record_at(files, known.last_record)
@@ -56,15 +56,16 @@ def ended_there(files: MappedFileQueue, known: CleanStop) -> bool:
 
 
 def past_blank(files: MappedFileQueue, end: int) -> int:
-    """`end`, or the end of its file if a BLANK fills that."""
+    """Return `end`, or the end of the file if a BLANK mark follows."""
     file = files.file_at(end)
     return end if file is None or not is_blank(file.view, end - file.start_offset) else file.start_offset + file.size
 
 
 def behind_sizes(files: MappedFileQueue, position: int) -> int | None:
-    """Where a bad record itself says that the next begins, if there is one: only its content is damaged then.
+    """Return where the next record begins according to the sizes in a bad record, if an intact record is there.
 
-    Or its body, which anybody may have written, could be taken for records.
+    Only the contents are damaged then. A search could instead take parts of its body, which any client can write, for
+    records.
     """
     file = files.file_at(position)
     assert file is not None
@@ -77,28 +78,28 @@ def behind_sizes(files: MappedFileQueue, position: int) -> int | None:
 
 
 def nothing_behind(files: MappedFileQueue, end: int) -> bool:
-    """Whether nothing was appended to the log at `end`."""
+    """Return whether the log has no data at `end`."""
     behind = files.view(past_blank(files, end), BLANK_SIZE)
     return behind is None or not any(behind)
 
 
 def deleted_since(files: MappedFileQueue, known: CleanStop) -> list[str]:
-    """In words, that the first files of the log are gone which were there when its state was saved."""
+    """Return a text if the first files of the log were deleted since its state was saved."""
     if not known.log_file_size or known.log_begin >= files.min_offset:
         return []
     when = "was stopped" if known.clean else "last saved its state"
     now, then = file_name(files.min_offset), file_name(known.log_begin)
-    return [f"the log begins with {now}, and began with {then} when the broker {when}: those between are deleted since"]
+    return [f"the log begins with {now}, but began with {then} when the broker {when}: the files between were deleted"]
 
 
 def missing_behind(files: MappedFileQueue, end: int) -> str:
-    """In words, that the file is missing in which the log would go on."""
+    """Return a text if the file is missing in which the log would continue."""
     is_there = files.file_at(end) is not None
     return "" if is_there else f": {files.directory}/{file_name(end - end % files.file_size)} is missing or empty"
 
 
 def last_file_start(files: MappedFileQueue) -> int:
-    """Start of the newest file that begins with a sound record; else of the first file."""
+    """Return the start of the newest file that begins with an intact record, else of the first file."""
     for file in reversed(files.files):
         if record_at(files, file.start_offset) is not None:
             return file.start_offset
@@ -106,7 +107,7 @@ def last_file_start(files: MappedFileQueue) -> int:
 
 
 def vouched_start(files: MappedFileQueue, queues: ConsumeQueueStore, timestamp_ms: int) -> int:
-    """Physical offset of a record that was stored up to `timestamp_ms`, rather a late one; the log's beginning without."""
+    """Return the physical offset of a late record stored at or before `timestamp_ms`, else the log's beginning."""
     for file in reversed(files.files):
         first = record_at(files, file.start_offset)
         if first is not None and 0 < first[1] <= timestamp_ms:
@@ -115,7 +116,7 @@ def vouched_start(files: MappedFileQueue, queues: ConsumeQueueStore, timestamp_m
 
 
 def _within(file: MappedFile, queues: ConsumeQueueStore, timestamp_ms: int) -> int:
-    """The same within a file, whose first record is old enough."""
+    """Do the same within one file, whose first record is old enough."""
     low, high = 0, file.size
     while high - low > _NEAR_ENOUGH:
         middle = (low + high) // 2
@@ -123,13 +124,13 @@ def _within(file: MappedFile, queues: ConsumeQueueStore, timestamp_ms: int) -> i
         if found is not None and store_timestamp_of(file.view, found) <= timestamp_ms:
             low = found
         else:
-            # Nothing confirmed there: one begins earlier than need be.
+            # No confirmed position there, so recovery starts earlier than necessary.
             high = middle
     return file.start_offset + low
 
 
 def _confirmed(file: MappedFile, queues: ConsumeQueueStore, start: int, end: int) -> int | None:
-    """Position of a record that begins in [start, end) of a file and that its queue has, too."""
+    """Return the position of a record in [start, end) of a file that is confirmed by its queue, or None."""
     while start < end:
         data = file.array[start : min(start + _SEARCHED_AT_ONCE, end)]
         if not data.any():
@@ -153,7 +154,7 @@ def _is_queued(file: MappedFile, queues: ConsumeQueueStore, position: int) -> bo
 
 
 def is_newest_sound(files: MappedFileQueue, queue: ConsumeQueue) -> bool:
-    """Whether the queue's newest unit points at a record of the size it says, or before the log's beginning."""
+    """Return whether the queue's newest unit points at a record of its size, or before the log's beginning."""
     unit = queue.unit_at(queue.max_offset - 1)
     if unit is None or unit[2] == HOLE_TAGS_CODE or unit[0] < files.min_offset:
         return True
@@ -165,7 +166,7 @@ def is_newest_sound(files: MappedFileQueue, queue: ConsumeQueue) -> bool:
 
 
 def past_ends(files: MappedFileQueue, ends: Mapping[QueueKey, QueueEnd], dropped: Mapping[str, int]) -> dict[QueueKey, int]:
-    """The next queue offsets of those queues of which no record is left in the log, but for deleted topics."""
+    """Return the next queue offsets of queues that have no record left in the log, except those of deleted topics."""
     begin = files.min_offset
     return {key: end.max_offset for key, end in ends.items() if begin >= end.max_physical_offset > dropped.get(key[0], -1)}
 
@@ -174,13 +175,13 @@ def past_ends(files: MappedFileQueue, ends: Mapping[QueueKey, QueueEnd], dropped
 
 
 def unindexed_from(files: MappedFileQueue, index: IndexService | None, known: CleanStop) -> int | None:
-    """Physical offset of a record from which on the index lacks something; None when nothing is missed."""
+    """Return the physical offset of a record from which on the index is incomplete, or None."""
     if index is None:
         return None
     if known.log_file_size == 0:
         return _gap(files, index)
     if known.index is None:
-        # It was switched off meanwhile.
+        # The index was switched off in between.
         return index.indexed_to
     counts = {file.path: file.index_count for file in index.files}
     lacking_from = files.min_offset
@@ -192,7 +193,7 @@ def unindexed_from(files: MappedFileQueue, index: IndexService | None, known: Cl
 
 
 def _gap(files: MappedFileQueue, index: IndexService) -> int | None:
-    """The same when nobody has left word how many index files there were: one that is lost leaves a gap."""
+    """Do the same without a recorded number of index files: a lost file leaves a gap."""
     covered_to = files.min_offset - 1
     for file in index.files:
         if _has_keys(files, covered_to, file.begin_physical_offset):
@@ -202,7 +203,7 @@ def _gap(files: MappedFileQueue, index: IndexService) -> int | None:
 
 
 def _has_keys(files: MappedFileQueue, after: int, end: int) -> bool:
-    """Whether a record behind the one at `after` and before `end` has a key that should be in the index."""
+    """Return whether a record behind the one at `after` and before `end` has a key to be indexed."""
     for window in LogScan(files, max(after, files.min_offset), check_crc=False) if after + 1 < end else ():
         begins = window.physical_offsets
         keyed = (window.property_spans(b"KEYS")[0] >= 0) | (window.property_spans(b"UNIQ_KEY")[0] >= 0)
@@ -214,9 +215,9 @@ def _has_keys(files: MappedFileQueue, after: int, end: int) -> bool:
 
 
 def drop_cut_index_files(disk: Disk, index: IndexService, known_file_size: int) -> list[str]:
-    """Before the index is loaded: delete files that were cut short; what was done, in words.
+    """Delete truncated index files and return texts about them. Called before the index is loaded.
 
-    What tells a cut file from a wrong configuration is as in `complete_log_files`, and whether a file can have that size.
+    A truncated file is told from a wrong configuration as in `complete_log_files`, and by sizes that are impossible.
     """
     sizes = {name: disk.size(f"{index.folder}/{name}") for name in disk.listdir(index.folder)}
     is_configured = index.file_size in sizes.values() or index.file_size == known_file_size
@@ -232,7 +233,7 @@ def drop_cut_index_files(disk: Disk, index: IndexService, known_file_size: int) 
 
 
 def properties_parse(files: MappedFileQueue, physical_offset: int) -> bool:
-    """Whether the properties of the record there are entries with names, without zero bytes."""
+    """Return whether the properties of the record are entries with names, without zero bytes."""
     file = files.file_at(physical_offset)
     assert file is not None
     position = physical_offset - file.start_offset
@@ -243,7 +244,7 @@ def properties_parse(files: MappedFileQueue, physical_offset: int) -> bool:
 
 
 def written_to(files: MappedFileQueue, start: int) -> int:
-    """Behind the log's last byte from `start` on that is not zero."""
+    """Return the end of the last non-zero byte of the log from `start` on, or `start`."""
     for file in reversed(files.files):
         begin = max(start - file.start_offset, 0)
         for position in range((file.size - 1) // _SEARCHED_MAX * _SEARCHED_MAX, begin - _SEARCHED_MAX, -_SEARCHED_MAX):
@@ -258,9 +259,10 @@ def _no_tags_code(topic: str, properties: dict[str, str], store_timestamp_ms: in
 
 
 def complete_log_files(files: MappedFileQueue, known_file_size: int) -> list[str]:
-    """Before the log is loaded: give files that were cut short their length again, with zeros; what was done, in words.
+    """Extend truncated log files to full size with zeros and return texts about them. Called before the log is loaded.
 
-    That a file is cut, and not the configured size wrong, is told by its neighbours or by the last stop. Raises OSError.
+    The other files or the recorded state show that a file is truncated rather than the configured size wrong. Raises
+    OSError.
     """
     disk, file_size = files.disk, files.file_size
     paths = [
@@ -272,11 +274,11 @@ def complete_log_files(files: MappedFileQueue, known_file_size: int) -> list[str
     paths.sort(key=lambda path: path.rpartition("/")[2])
     sizes = [disk.size(path) for path in paths]
     if sizes and sizes[-1] == 0:
-        sizes.pop()  # just created: nothing is missed
+        sizes.pop()  # just created, no data is missing
     done: list[str] = []
     is_configured = file_size in sizes or file_size == known_file_size
     for path, size in zip(paths, sizes, strict=False):
-        # An empty one between others is what a power cut leaves of a file whose length was not synced.
+        # A power cut leaves an empty file between others if its length was not synced.
         if size == 0 or size < file_size and is_configured:
             region = disk.map(path + ".tmp", file_size, create=True)
             region.reserve(0, max(size, 1))
@@ -287,5 +289,5 @@ def complete_log_files(files: MappedFileQueue, known_file_size: int) -> list[str
             region.close()
             disk.rename(path + ".tmp", path)
             disk.sync_dir(path.rpartition("/")[0])
-            done.append(f"{path} had {size} of {file_size} bytes; zeros stand for the rest")
+            done.append(f"{path} had {size} of {file_size} bytes; it is filled up with zeros")
     return done

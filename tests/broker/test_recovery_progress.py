@@ -32,5 +32,5 @@ def test_a_terminal_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     with RecoveryProgress() as progress:
         progress("recovering", 10 << 20, 100 << 20)
-        progress("making queues again", 1, 2)
-    assert "recovering" in terminal.getvalue() and "making queues again" in terminal.getvalue()
+        progress("rebuilding queues", 1, 2)
+    assert "recovering" in terminal.getvalue() and "rebuilding queues" in terminal.getvalue()

@@ -253,7 +253,7 @@ def test_a_store_without_its_log_is_empty() -> None:
     disk, _, _ = crashed_disk()
     disk.delete_tree(f"{ROOT}/commitlog")
     store, report = reopen(disk)
-    assert store.max_offset("T", 0) == 0 and report.repairs == ["there is nothing in the log: all queues deleted"]
+    assert store.max_offset("T", 0) == 0 and report.repairs == ["the log is empty: all queues are deleted"]
     assert store.commit_log.put(message()).physical_offset == 0
 
 
@@ -263,7 +263,7 @@ def test_a_log_that_lost_its_end_after_a_clean_stop_takes_queues_and_index_along
     store.shutdown()
     cut_log(disk, starts[-3])
     store, report = reopen(disk)
-    assert report.clean and any("queues knew of records" in repair for repair in report.repairs)
+    assert report.clean and any("queues had records" in repair for repair in report.repairs)
     assert bodies(store) == expected[:-3]
     assert store.query_message("T", f"k{COUNT - 1}", 64, 0, FAR_MS).views == []
     assert len(store.query_message("T", "k5", 64, 0, FAR_MS).views) == 1
