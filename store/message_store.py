@@ -1,4 +1,4 @@
-"""The store as the broker sees it: put, dispatch, get, query; load at the start, shutdown at the end.
+"""MessageStore: the broker's interface to the store: load, put, dispatch, get, query and shutdown.
 
 All methods belong to the loop's thread. `on_flushed` alone is called from the flush thread.
 """
@@ -44,7 +44,7 @@ _DISPATCH_AGAIN_S: Final = 0.25
 
 
 class MessageStore:
-    """Made closed; `load` opens it."""
+    """A message store, closed until `load` is called."""
 
     def __init__(self, config: MessageStoreConfig, disk: Disk, clock: Clock) -> None:
         self.config = config
@@ -64,21 +64,21 @@ class MessageStore:
             disk, config.store_path("consumequeue"), config.mapped_file_size_consume_queue, ext, self.open_files
         )
         self._lock: DiskLock | None = None
-        # When what could not be dispatched is tried again; 0: nothing waits.
+        # When a failed dispatch is retried; 0: none is pending.
         self._dispatch_again_at = 0.0
-        # Behind what was dispatched last: (its record, its end), physical offsets.
+        # Physical offsets of the last dispatched record: (begin, end).
         self._last_dispatched = (-1, 0)
         self._known = CleanStop()
         self._on_flushed: OnFlushed = lambda flushed_offset, error: None
         self.reader = QueueReader(config, self.queues, self.commit_log, self.delay_levels.tags_code)
 
-    # --- life -------------------------------------------------------------------------------------------------------
+    # --- lifecycle -------------------------------------------------------------------------------------------------------
 
     def load(self, progress: Progress | None = None, *, rebuild: bool = False) -> RecoveryReport:
-        """Lock the store, open its files and recover them; `rebuild` makes all queues and the index again from the log.
+        """Lock the store, open its files and recover them; `rebuild` rebuilds all queues and the index from the log.
 
-        `progress` is called with what is done, bytes done, and bytes to do at most. Raises StoreError when another broker
-        has the store, or when it does not fit the configuration, and OSError.
+        `progress` is called with the activity, bytes done, and the maximum of bytes to do. Raises StoreError when another
+        broker has the store, or when it does not fit the configuration, and OSError.
         """
         config, disk = self.config, self.disk
         disk.make_dirs(config.store_path_root_dir)
@@ -124,7 +124,7 @@ class MessageStore:
             mended += drop_cut_index_files(disk, self.index, known.index_file_size)
             self.index.load(clean=kind is StartKind.CLEAN)
         if kind is not StartKind.CRASHED:
-            # Should this start be killed, the next one must go on with it; and a crash must not pass for a kill by that.
+            # If this start is killed, the next one must continue it, and must not treat a crash as a kill.
             self._mark_abort()
         recovery = Recovery(
             disk,
@@ -152,12 +152,12 @@ class MessageStore:
         self._last_dispatched = (recovery.known.last_record, recovery.known.log_end)
         self.reader.written_from = self.commit_log.max_offset
         self._make_services()
-        # From here on the files change: whoever finds this mark must recover.
+        # The files change from now on, so a start that finds this mark must recover.
         self._mark_abort()
         return report
 
     def _start_kind(self) -> tuple[StartKind, str]:
-        """How the last broker ended, and what is wrong with its mark."""
+        """Return how the last broker ended, and what is wrong with its mark."""
         if not self.disk.exists(self._abort_path):
             return StartKind.CLEAN, ""
         boot_mark = self.disk.boot_mark(self.config.store_path_root_dir)
@@ -209,10 +209,10 @@ class MessageStore:
             self._dispatch_again_at = 0.0
             self.dispatch()
             if self.flush_service.error is not None:
-                return  # nothing more can be said about what is on the disk: the next start finds out
+                return  # it is unknown what is on the disk; the next start recovers
             patiently(self.flush_service.flush_log)
             if self.commit_log.undispatched:
-                return  # there is no room for queues and index: the next start makes them
+                return  # no space for queues and index; the next start completes them
             patiently(self.flush_queues)
             self._retention.delete_all_removed()
             ends = self._take_ends()
@@ -234,7 +234,7 @@ class MessageStore:
             self._lock = None
 
     def _take_ends(self) -> CleanStop:
-        """Where queues, index and log end now; to be saved once all of it is synced. Any thread may."""
+        """Return the present ends of queues, index and log, to be saved once they are synced. Thread-safe."""
         last_record, end = self._last_dispatched
         if end <= self.flush_service.flushed_offset:
             self._known.last_record, self._known.log_end = last_record, end
@@ -243,7 +243,7 @@ class MessageStore:
     # --- putting ----------------------------------------------------------------------------------------------------
 
     def dispatch(self) -> list[Arrival]:
-        """Write what was put since the last call, and carry it into queues and index; the queues that grew.
+        """Write the records put since the last call and dispatch them to queues and index. Return the queues that grew.
 
         When that fails, as there is no room, the log has the records already: they wait for a later call, some times a
         second, and until then nothing more is taken.
@@ -265,7 +265,7 @@ class MessageStore:
         if self._dispatch_again_at:
             self._dispatch_again_at = 0.0
             log.refuse("dispatch", None)
-            # Of what has waited, retention may have taken the records.
+            # Retention may have deleted records that were waiting.
             self.queues.correct_min_offsets(log.min_offset)
         log.undispatched = []
         newest = requests[-1]
@@ -277,7 +277,7 @@ class MessageStore:
 
     @property
     def on_flushed(self) -> OnFlushed:
-        """Called from the flush thread: everything before this physical offset is durable, or an error and never will be."""
+        """Called by the flush thread with the durable physical offset, or with the error of a failed sync."""
         return self._on_flushed
 
     @on_flushed.setter
@@ -287,7 +287,7 @@ class MessageStore:
             self.flush_service.on_flushed = on_flushed
 
     def request_sync(self, end_offset: int) -> None:
-        """Ask for a sync of everything before `end_offset`; one call a turn is enough."""
+        """Request a sync of everything before `end_offset`; one call per turn is enough."""
         self.commit_log.write()
         self.flush_service.request_sync(end_offset)
 
@@ -299,10 +299,10 @@ class MessageStore:
 
     @property
     def flushed_offset(self) -> int:
-        """Physical offset up to which the log is durable."""
+        """Physical offset before which the log is durable."""
         return self.flush_service.flushed_offset
 
-    # --- where things are -------------------------------------------------------------------------------------------
+    # --- offsets and times ------------------------------------------------------------------------------------------
 
     @property
     def min_physical_offset(self) -> int:
@@ -317,16 +317,16 @@ class MessageStore:
         return self.commit_log.refusal is None
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue, or None when nothing was ever put into it."""
+        """Return the queue, or None if it has never had a message."""
         return self.queues.get(topic, queue_id)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """First queue offset that can be read; -1 for an unknown queue, as in 4.9.4."""
+        """Return the first readable queue offset; -1 for an unknown queue, as in 4.9.4."""
         queue = self.queues.get(topic, queue_id)
         return queue.min_offset if queue is not None else -1
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """The next queue offset; 0 for an unknown queue."""
+        """Return the next queue offset; 0 for an unknown queue."""
         queue = self.queues.get(topic, queue_id)
         return queue.max_offset if queue is not None else 0
 
@@ -343,13 +343,13 @@ class MessageStore:
         return offset_at_boundary(queue, timestamp_ms, boundary, self._store_timestamp)
 
     def store_timestamp_at(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Store time of a queue's message in ms, -1 when there is none."""
+        """Return the store time of a queue's message in ms, or -1."""
         queue = self.queues.get(topic, queue_id)
         unit = queue.unit_at(queue_offset) if queue is not None else None
         return self._store_timestamp(unit[0], unit[1]) if unit is not None else -1
 
     def earliest_store_timestamp(self, topic: str, queue_id: int) -> int:
-        """Store time of the first message that can be read, -1 when there is none."""
+        """Return the store time in ms of the first readable message, or -1."""
         queue = self.queues.get(topic, queue_id)
         return self.store_timestamp_at(topic, queue_id, queue.min_offset) if queue is not None else -1
 
@@ -357,35 +357,35 @@ class MessageStore:
         view = self.commit_log.mapped_files.view(physical_offset, size)
         return store_timestamp_of(view) if view is not None else -1
 
-    # --- getting ----------------------------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------------------------
 
     def message_at(self, physical_offset: int) -> memoryview | None:
-        """The whole record that begins at `physical_offset`, or None."""
+        """Return the record that begins at `physical_offset`, or None."""
         return self.commit_log.record_at(physical_offset)
 
     def query_message(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> QueryResult:
-        """Records indexed under `key` and stored in [begin_ms, end_ms]; at most `maxMsgsNumBatch`, the newest of them."""
+        """Return the newest records with `key` stored in [begin_ms, end_ms], at most `maxMsgsNumBatch`."""
         if self.index is None:
             return QueryResult([], 0, 0)
         found = self.index.find(topic, key, min(count_max, self.config.max_msgs_num_batch), begin_ms, end_ms)
         records = (self.commit_log.record_at(physical_offset) for physical_offset in found)
         return QueryResult([record for record in records if record is not None], *self.index.last_update)
 
-    # --- keeping house ----------------------------------------------------------------------------------------------
+    # --- maintenance ------------------------------------------------------------------------------------------------
 
     def clean(self, manual: bool = False) -> int:
-        """Remove what is expired and see whether the disk is full; to be called every `cleanResourceInterval`."""
+        """Remove expired files and check whether the disk is full. Call it every `cleanResourceInterval`."""
         self.commit_log.write()
         return self._retention.clean(manual)
 
     def ask_before_removing(self, may_remove: Callable[[int], bool]) -> None:
-        """Have no CommitLog file go unless `may_remove(physical offset behind it)`; asked again in each round."""
+        """Keep a CommitLog file unless `may_remove(its end offset)` returns True, which is called in each round."""
         self._retention.may_remove = may_remove
 
     def drop_topics(self, keep: set[str]) -> list[str]:
-        """Delete the queues of all topics but `keep`; their queue offsets begin at 0 again. Raises OSError.
+        """Delete the queues of all topics except `keep`; their queue offsets restart at 0. Raises OSError.
 
-        The schedule topic's stay, and those of light queues, which are in no topic table.
+        Queues of the schedule topic and light message queues, which are in no topic table, are kept.
         """
         self.commit_log.write()
         log = self.commit_log
@@ -398,15 +398,15 @@ class MessageStore:
         return self._drop(topics - kept)
 
     def mark_dropped(self, topics: Set[str], end_offset: int) -> None:
-        """Have recovery make no queues of `topics` from records before `end_offset`. Any thread may; it waits for the disk.
+        """Prevent recovery from restoring queues of `topics` from records before `end_offset`. Thread-safe, blocking.
 
-        On a full disk it must do that this process knows.
+        On a full disk the fact is kept in this process only.
         """
         with suppress(OSError):
             self._known.drop_topics(topics, end_offset, self.disk, self.config.store_path_root_dir)
 
     def drop_topic(self, topic: str) -> None:
-        """Delete the queues of one topic, which is marked as dropped. Raises OSError."""
+        """Delete the queues of a topic that is marked as dropped. Raises OSError."""
         self.commit_log.write()
         self._drop({topic})
 
@@ -416,25 +416,25 @@ class MessageStore:
             for topic in sorted(topics):
                 self.queues.drop_topic(topic)
         finally:
-            # Also when a file could not be deleted: a queue that is gone counts from 0 again.
+            # Also if a file could not be deleted: a deleted queue restarts at 0.
             dropped = topics - {topic for topic, _ in self.queues.queues}
             for topic in topics:
                 self._begin_again(topic)
             for request in log.undispatched:
                 if request.topic in dropped and not request.sys_flag & TRANSACTION_UNQUEUED_FLAG:
-                    # It would go into the queue of the topic's next life; in the index it has its place.
+                    # It would go into the queue of a new topic with this name; the index keeps it.
                     request.sys_flag = request.sys_flag & ~TRANSACTION_TYPE_MASK | TRANSACTION_PREPARED_TYPE
         return sorted(dropped)
 
     def _begin_again(self, topic: str) -> None:
-        """Have the queues of `topic` that are gone count from 0."""
+        """Restart the offsets of the deleted queues of `topic` at 0."""
         queue_offsets = self.commit_log.queue_offsets
         for key in [key for key in queue_offsets if key[0] == topic and key not in self.queues.queues]:
             del queue_offsets[key]
 
 
 def rebuild(config: MessageStoreConfig, disk: Disk, clock: Clock, progress: Progress | None = None) -> RecoveryReport:
-    """Make all queues and the index of a stopped store again from its log, and stop it cleanly.
+    """Rebuild all queues and the index of a stopped store from its log, and stop it cleanly.
 
     Raises StoreError when a broker has the store, and OSError; broken off, it is finished by whoever opens the store next.
     """

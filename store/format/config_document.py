@@ -1,11 +1,11 @@
-"""The JSON dialect of a store's small tables, `config/*.json`: read as Apache's writers write it, written as plain JSON.
+"""Codec for the small tables of a store, `config/*.json`: reads the JSON dialect of Apache's brokers, writes plain JSON.
 
-4.9.4 (fastjson 1) and 5.x (fastjson 2) write keys that are numbers without quotes, `{0:2,1:0}`; both read them quoted too.
+4.9.4 (fastjson 1) and 5.x (fastjson 2) write integer keys without quotes, `{0:2,1:0}`; both accept quoted ones.
 
-A document that we write ends with a member of its own, the seal: a checksum of the document as `encode_document` writes it,
-and its size. Apache's readers pass over keys that they do not know, and write the file without it: a document without a seal
-is as good as it looks. With a seal, a single flipped bit is found and put right (`repaired`); other damage, which keeps the
-size, is told from a file that was edited by hand, which seldom does.
+Documents written by PocketMQ end with an additional member, the seal: the size of the document as `encode_document` writes
+it, and a checksum. Apache's readers ignore unknown keys, and their writers drop the seal; a document without one is used as
+it is. With a seal a single flipped bit is corrected (`repaired`). Other damage, which keeps the size, is told from an edit
+by hand, which seldom does.
 """
 
 import json
@@ -31,7 +31,7 @@ _POLYNOMIAL: Final = 0xEDB88320
 
 
 def decode_document(data: bytes) -> Document:
-    """The JSON object in `data`, all keys as text. Raises ValueError when it is none."""
+    """Return the JSON object in `data`, with all keys as str. Raises ValueError if it is not one."""
     text = _STRING_OR_BARE_KEY.sub(_quote_bare_key, data.decode("utf-8"))
     document = json.loads(text, strict=False)
     if _SURROGATE.search(text):
@@ -55,18 +55,18 @@ def encode_document(document: Mapping[str, Any]) -> bytes:
 
 
 def sealed(data: bytes) -> bytes:
-    """A document that `encode_document` made, with its seal as the last member."""
+    """Add the seal as last member to a document made by `encode_document`."""
     comma = b"" if data == b"{}" else b","
     return b"".join((data[:-1].rstrip(), comma, _SEAL_HEAD, _seal_text(data).encode(), _SEAL_TAIL))
 
 
 def seal_of(document: Mapping[str, Any]) -> str:
-    """The seal that belongs to `document`; one that it has does not count."""
+    """Return the correct seal for `document`, ignoring an existing one."""
     return _seal_text(encode_document({key: value for key, value in document.items() if key != SEAL_KEY}))
 
 
 def check_seal(document: Mapping[str, Any]) -> bool | None:
-    """Whether the document is what was sealed; None when it has no seal, as those of Apache's brokers."""
+    """Return whether the document matches its seal; None without a seal, as in files of Apache's brokers."""
     if SEAL_KEY not in document:
         return None
     try:
@@ -76,7 +76,7 @@ def check_seal(document: Mapping[str, Any]) -> bool | None:
 
 
 def is_size_kept(data: bytes) -> bool:
-    """Whether sealed `data` is as long as when it was sealed: damage keeps the size, an edit seldom does."""
+    """Return whether sealed `data` has the size recorded in its seal: damage keeps the size, an edit seldom does."""
     cut = _cut(data)
     return cut is not None and cut[1].split(b" ")[-1] == b"%d" % len(cut[0])
 

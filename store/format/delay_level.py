@@ -1,7 +1,7 @@
-"""The table of `messageDelayLevel`, and when a record of SCHEDULE_TOPIC_XXXX is due.
+"""DelayLevels: the table of `messageDelayLevel`, and the due times of records in SCHEDULE_TOPIC_XXXX.
 
 Levels are numbered from 1 and level n waits in queue n - 1. The due time is fixed once, when the record is dispatched: it is
-the tags code of the record's queue unit, so a later change of the table moves nothing that already waits.
+the tags code of the record's queue unit, so a later change of the table does not affect waiting messages.
 """
 
 from typing import Final

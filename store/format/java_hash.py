@@ -18,7 +18,7 @@ _POWER_COUNT = 1024
 _POWERS: npt.NDArray[np.uint32] = np.cumprod(
     np.concatenate((np.ones(1, np.uint32), np.full(_POWER_COUNT, 31, np.uint32))), dtype=np.uint32
 )
-# `int` takes quadratic time. Measured: 40 units 0.9 us (a loop 3.2, numpy 2.9), 128 units 2.4 (numpy 3.3).
+# `int` takes quadratic time.
 _NUMBER_UNITS_MAX = 128
 _DIGITS = b"0123456789abcdefghijklmnopqrstu"
 _LOW_DIGITS = bytes(_DIGITS[unit % 31] for unit in range(256))

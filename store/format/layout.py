@@ -1,8 +1,7 @@
-"""Every unit of the store's files, each declared once.
+"""Declarations of all units in the store's files.
 
-The declarations are `construct`'s: they are what documentation and tests read. Nothing runs them at speed (a record costs
-them 20 us): the `struct` formats and numpy dtypes which do run are derived from them here, with the sizes asserted beside.
-Everything is big-endian.
+They use `construct` and are read by documentation and tests. As `construct` is slow, the code uses `struct` formats and
+numpy dtypes that are derived from the declarations here, with assertions on their sizes. Everything is big-endian.
 """
 
 import struct

@@ -1,4 +1,4 @@
-"""A message on its way into the log, what became of it, and the request that carries it to queues and index."""
+"""Types of the store: messages to put, results of puts and gets, and requests to dispatch to queues and index."""
 
 from enum import Enum
 from typing import Final

@@ -1,9 +1,9 @@
-"""Multi-dispatch: one record in several queues (enableMultiDispatch; light message queues with enableLmq).
+"""MultiDispatch: one record in several queues (enableMultiDispatch; light message queues with enableLmq).
 
-A message's property INNER_MULTI_DISPATCH names further queues, with commas between. The record stays one, in its own topic;
-each name gets a queue unit that points at it, and INNER_MULTI_QUEUE_OFFSET in the stored record tells the queue offsets, so
-that the units can be made again from the log. A name that begins with %LMQ% is a queue by itself (queue id 0) and stands in
-no topic table; of any other the queue with the record's own queue id is meant.
+A message's property INNER_MULTI_DISPATCH has the comma-separated names of further queues. The message is stored once, in its
+own topic; each further queue gets a unit that points at the record. The stored property INNER_MULTI_QUEUE_OFFSET has the
+queue offsets, so that the units can be rebuilt from the log. A name that begins with %LMQ% is a queue of its own (queue id
+0) and is in no topic table; any other is a topic, whose queue has the record's queue id.
 
 Apache's MultiDispatch also takes records of SCHEDULE_TOPIC_XXXX and of retry topics, whose queues then get a message before
 it is due, or once more at each retry. Here a message reaches them once: when it is stored in its own topic.

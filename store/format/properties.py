@@ -1,11 +1,11 @@
 """The property string of a message: `name 0x01 value 0x02 name 0x01 value ...`.
 
-Writers differ in whether the last 0x02 is there (4.9 drops it, 5.x keeps it); readers accept both. Order means nothing.
-The first 0x01 of an entry divides it. Entries with an empty name or an empty value are dropped when read, as Java's
-MessageDecoder.string2messageProperties does.
+Writers differ in whether the last 0x02 is there (4.9 drops it, 5.x keeps it); readers accept both. The order has no meaning.
+The first 0x01 of an entry separates name and value. Entries with an empty name or an empty value are dropped when read, as
+Java's MessageDecoder.string2messageProperties does.
 
-No checksum covers the stored string, and a torn write leaves zeros in it. So what we store is never *odd*: each entry is a
-name and a value that are read back, no name comes twice, and no byte is zero. Recovery may take anything else for torn.
+No checksum covers the stored string, and a torn write leaves zeros in it. PocketMQ therefore never stores an *odd* string:
+each entry has a name and a value, no name occurs twice, and no byte is zero. Recovery may treat all other strings as torn.
 """
 
 import re
@@ -42,10 +42,10 @@ def decode_properties(text: str | bytes | memoryview) -> dict[str, str]:
 def encode_properties(properties: dict[str, str]) -> str:
     """The string of `properties`, without a last separator, as 4.9 stores it.
 
-    What would not be read back is left out (empty names and values) or becomes U+FFFD (zeros and separators).
+    Empty names and values, which readers drop, are left out; zeros and separators are replaced by U+FFFD.
     """
     text = joined(properties)
-    # With as many separators as entries none is within a name or a value. (To read the text for that: 2 us of 4.)
+    # If there are as many separators as entries, no name or value contains one. (Counting is cheaper than parsing.)
     if (
         ZERO in text
         or text.count(NAME_VALUE_SEPARATOR) != len(properties)
@@ -59,44 +59,43 @@ def encode_properties(properties: dict[str, str]) -> str:
 
 
 def joined(properties: dict[str, str]) -> str:
-    """The string of properties of which none is odd."""
-    # 0.55 us for 9, a list of f-strings 0.68.
+    """Return the string of `properties`, none of which may be odd."""
+    # Faster than a list of f-strings.
     return PROPERTY_SEPARATOR.join(map(NAME_VALUE_SEPARATOR.join, properties.items()))
 
 
 def is_odd(text: str, properties: dict[str, str]) -> bool:
-    """Whether a string has entries that are none of `properties`, which were read from it."""
+    """Return whether a string has entries that are not in `properties`, which were read from it."""
     return bool(text) and text.count("\x02") + (text[-1] != "\x02") != len(properties)
 
 
 def entries_from(text: bytes | memoryview) -> str:
     """The *entries* of a property string: its bytes as Latin-1, between two separators, so that each entry is between two.
 
-    Latin-1 has a character for each byte and a byte for each character. To look for something in a `str` takes 0.02 us, in
-    `bytes` 0.1 (3.11).
+    Latin-1 maps each byte to a character and back. Searching a `str` is faster than searching `bytes` in Python 3.11.
     """
     return f"\x02{str(text, 'latin-1')}\x02"
 
 
 def mark_of(name: str) -> str:
-    """What stands before the value of a property in entries."""
+    """Return the text before the value of a property in entries."""
     return as_entry(f"{PROPERTY_SEPARATOR}{name}{NAME_VALUE_SEPARATOR}")
 
 
 def as_entry(text: str) -> str:
-    """A text as it stands in entries."""
+    """Encode a text as in entries."""
     return str(text.encode("utf-8", "surrogatepass"), "latin-1")
 
 
 def text_of(part: str) -> str:
-    """A part of entries as text; bad bytes become U+FFFD, as in Java."""
+    """Decode a part of entries; invalid bytes become U+FFFD, as in Java."""
     return part if part.isascii() else str(part.encode("latin-1"), "utf-8", "replace")
 
 
 def value_of(entries: str, mark: str) -> str | None:
     """The value behind a mark as it stands in the entries (`text_of`), None without it: what `decode_properties` has.
 
-    0.2 us; to decode them all costs 0.3 us each.
+    Cheaper than decoding all properties.
     """
     return entries.rpartition(mark)[2].partition("\x02")[0] or value_before_empty(entries, mark)
 

@@ -1,13 +1,13 @@
-"""Where the records in a run of bytes begin.
+"""Find the positions of the records in a range of the log.
 
-A record does not say where the next one begins except by its own size, so the log is a chain that must be followed from
-its first link. That is a loop over the records which looks at sizes only; all that makes a record of a place, its magic and
-a physicalOffset that equals the place, is then compared at once. Who comes from nowhere, behind damage or in the middle of a
-file, has to search for such places.
+The position of a record follows only from the size of the one before, so the log is a chain that must be followed from the
+beginning. A loop does that by sizes only; afterwards the other conditions, magic code and a physicalOffset equal to the
+position, are checked for all records at once. Behind damage or in the middle of a file, records have to be searched by
+these.
 
-`linked` follows many stretches of the chain in step, each step one gather by numpy for all of them (30 to 45 ns a record,
-the loop takes 110 to 290). Each stretch begins where a search finds a record, and it is the chain only if each of them ends
-exactly where the next begins; else the loop decides.
+`linked` follows many sections of the chain in parallel with numpy, which is faster than the loop. Each section begins where
+a search found a record. The result is used only if each section ends exactly where the next one begins; otherwise the loop
+decides.
 """
 
 import struct
@@ -45,13 +45,13 @@ _MARK: Final = np.dtype(
 
 
 def field_view(data: Bytes, dtype: Any) -> npt.NDArray[Any]:
-    """`data` seen as one `dtype` at each byte position, without a copy: indexing it gathers fields."""
+    """Return a view of `data` with one `dtype` at each byte position, without a copy; indexing it gathers fields."""
     dtype = np.dtype(dtype)
     return np.ndarray((max(len(data) - dtype.itemsize + 1, 0),), dtype, data, strides=(1,))
 
 
 def record_candidates(data: Bytes, physical_offset: int) -> Positions:
-    """Positions in `data`, whose first byte has `physical_offset`, that carry a record's magic and their own offset."""
+    """Return positions in `data` with a record's magic code and its own offset; `data[0]` has `physical_offset`."""
     at = np.flatnonzero(data == MAGIC[0])
     at = at[(at >= 4) & (at <= len(data) - (MARK_SIZE - 4))]
     at = at[(data[at + 1] == MAGIC[1]) & (data[at + 2] == MAGIC[2])]
@@ -63,7 +63,7 @@ def record_candidates(data: Bytes, physical_offset: int) -> Positions:
 
 
 def chained(data: Bytes, physical_offset: int) -> tuple[Positions, Positions]:
-    """(starts, sizes) of the complete records that follow each other from data[0] on."""
+    """Return (starts, sizes) of the consecutive complete records from data[0] on."""
     links, position, end = [], 0, len(data) - RECORD_SIZE_MIN
     # Asking the array itself for its buffer would take as long as all the rest.
     view, size_at = memoryview(data), _SIZE.unpack_from  # type: ignore[arg-type]
@@ -85,7 +85,7 @@ def chained(data: Bytes, physical_offset: int) -> tuple[Positions, Positions]:
 
 
 def linked(data: Bytes, physical_offset: int) -> tuple[Positions, Positions]:
-    """As `chained`, quicker where there are many records."""
+    """Return the same as `chained`, faster for many records."""
     begins = _stretch_begins(data, physical_offset, _usual_size(data))
     starts = _in_step(data, physical_offset, begins) if len(begins) >= _STRETCHES_MIN else None
     if starts is None:

@@ -1,4 +1,4 @@
-"""What is damaged in the files of the timers and delay levels of a stopped store; nothing is changed."""
+"""Check of the timer and delay-level files of a stopped store, without changing them."""
 
 from typing import Final
 
@@ -15,9 +15,9 @@ _AT_ONCE: Final = TIMER_LOG_UNIT_SIZE << 16
 
 
 def problems(disk: Disk, root: str) -> list[str]:
-    """One line for each, which begins with the file's path below `root`. Raises OSError.
+    """Return one line per damage, beginning with the file's path below `root`. Raises OSError.
 
-    What another broker wrote last, or a version of ours that had no timermark, has no checksums to hold it against.
+    Files last written by another broker or by a version without timermark have no checksums and cannot be checked.
     """
     found = []
     is_ours = True
@@ -36,7 +36,7 @@ def problems(disk: Disk, root: str) -> list[str]:
 
 
 def _sum_problems(disk: Disk, root: str, payloads: list[bytes], is_clean: bool) -> list[str]:
-    """What wheel and timer log say otherwise than their checksums. The wheel's counts after a clean stop only."""
+    """Compare wheel and timer log with their checksums. The wheel has one only after a clean stop."""
     if not payloads:
         return []
     state, wheel_sum = max((read_state(payload) for payload in payloads), key=lambda one: state_age(one[0]))

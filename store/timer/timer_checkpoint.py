@@ -1,17 +1,18 @@
-"""How far the timers are: `config/timercheck`, 5.5.0's file, and `config/timermark` beside it.
+"""TimerCheckpoint: progress of the timers in `config/timercheck`, the file of 5.5.0, and in `config/timermark`.
 
-timercheck tells how far timer log and timer queue are on disk, and up to when messages are delivered. The numbers of a
-`TimerState` belong together. They stand in one sector, so a power cut leaves all old or all new.
+timercheck has the positions up to which timer log and timer queue are on disk, and the time up to which messages are
+delivered. The numbers of a `TimerState` belong together; they are in one sector, so a power cut keeps either all old or all
+new ones.
 
-Apache takes them at different moments, and its recovery reads messages again to find out what is true. Ours need not: behind
-the 56 bytes that Apache knows stands a *seal*, a sum over them, which is wrong as soon as somebody else has written them.
+Apache takes them at different moments, and its recovery reads messages again to find the true state. PocketMQ avoids that:
+behind Apache's 56 bytes it writes a *seal*, a checksum over them, which becomes wrong as soon as another broker writes them.
 
-A killed process leaves the page cache behind. For it there is the *mark*, the state of the moment, which is written without
-a sync into a sector of its own, and counts only as long as the kernel and mount of its writer are still there
-(`Disk.boot_mark`): after a power cut it may promise what never reached the disk.
+After a process kill the page cache is intact. For this case there is the *mark*, the present state, written without a sync
+into a sector of its own. It is only valid under the kernel and mount of its writer (`Disk.boot_mark`), because after a power
+cut it may cover data that never reached the disk.
 
-timermark (`mark_file`) has the same two states once more, with checksums of the timer log and the wheel. So damage to
-either file is told from what another broker wrote: Apache's tells its master's queue offset, which we leave out.
+timermark (`mark_file`) has the same two states again, with checksums of timer log and wheel. It shows whether timercheck is
+damaged or was written by another broker: Apache's timercheck has its master's queue offset, which PocketMQ leaves out.
 """
 
 import zlib
@@ -30,21 +31,20 @@ from pocketmq.store.format.layout import (
 )
 
 _NO_MASTER: Final = (1 << 63) - 1
-_MASTER_MAX: Final = 1 << 50  # no queue is longer: with one flipped bit _NO_MASTER is still more than that, or negative
+_MASTER_MAX: Final = 1 << 50  # longer than any queue; _NO_MASTER with a flipped bit is still more than that, or negative
 _SEAL_BASE: Final = 0x504D5154 << 32  # "PMQT": a file of zeros has no seal
 _SEALED_SIZE: Final = TIMER_CHECKPOINT_SIZE + TIMER_CHECKPOINT_SEAL_STRUCT.size
 
 
 class TimerState(NamedTuple):
-    """Times in epoch ms.
+    """Progress of the timers. Times are epoch ms.
 
-    Everything of the timer queue before `queue_offset` is entered or delivered; what was entered lies in the log before
-    `log_end`; the slots before `read_time_ms` are done. Of what was entered, all is delivered whose due time and physical
-    offset are less than the pair of the next two.
+    All messages of the timer queue before `queue_offset` are entered or delivered; entered units are in the log before
+    `log_end`; the slots before `read_time_ms` are done. Of the entered messages those are delivered whose (due time,
+    physical offset) is less than the pair of the next two fields.
 
-    Of the timer log no file from position `log_begin` on may be missing. `log_sum` is the checksum of its last file up to
-    `log_end`, `file_sums` those of the full files before, as `TimerLog.file_sums` has them. Each is -1 or empty where it is
-    not known.
+    No file of the timer log from position `log_begin` on may be missing. `log_sum` is the checksum of its last file up to
+    `log_end`, or -1 if unknown; `file_sums` those of the full files before, as in `TimerLog.file_sums`, or empty.
     """
 
     read_time_ms: int
@@ -58,7 +58,7 @@ class TimerState(NamedTuple):
 
     @property
     def delivered_before(self) -> tuple[int, int]:
-        """The pair."""
+        """The pair (due time, physical offset) before which messages are delivered."""
         return self.delivered_before_ms, self.delivered_before_offset
 
 
@@ -68,20 +68,20 @@ def _payload(state: TimerState, wheel_sum: int = -1) -> bytes:
 
 
 def read_state(payload: bytes) -> tuple[TimerState, int]:
-    """What a slot of timermark says, and the checksum of the wheel, -1 but from a clean stop."""
+    """Decoded slot of timermark with the checksum of the wheel, which is -1 except after a clean stop."""
     *numbers, wheel_sum = TIMER_STATE_STRUCT.unpack_from(payload)
     return TimerState(*numbers)._replace(file_sums=payload[TIMER_STATE_STRUCT.size :]), wheel_sum
 
 
 class TimerCheckpoint:
-    """`state` is where to go on, `durable_state` what is on disk; `sealed`: both are ours, and exact.
+    """Timer checkpoint. `state` is where to continue, `durable_state` what is on disk; `sealed`: both are exact and ours.
 
     `written_ms` is when another broker wrote the file, if one did. `wheel_sum` is the checksum of the wheel after a clean
-    stop, else -1. `problems` says what is damaged in the two files.
+    stop, else -1. `problems` lists the damage found in the two files.
     """
 
     def __init__(self, disk: Disk, path: str) -> None:
-        """Open the checkpoint; one that is missing or has not 4096 bytes begins with zeros. Raises OSError."""
+        """Open the checkpoint. If it is missing or does not have 4096 bytes, it starts with zeros. Raises OSError."""
         self.problems: list[str] = []
         exists = disk.exists(path)
         if exists and disk.size(path) != TIMER_CHECKPOINT_FILE_SIZE:
@@ -93,7 +93,7 @@ class TimerCheckpoint:
         self._region = disk.map(path, TIMER_CHECKPOINT_FILE_SIZE, create=not exists)
         self._region.reserve(0, TIMER_CHECKPOINT_FILE_SIZE)
         self._name_synced = False
-        self._boot = zlib.crc32(disk.boot_mark(path).encode())  # 0: cannot be told
+        self._boot = zlib.crc32(disk.boot_mark(path).encode())  # 0: unknown
         self._marks = MarkFile(disk, mark_path(path))
         view = self._region.view
         found = TIMER_CHECKPOINT_STRUCT.unpack_from(view)
@@ -101,7 +101,7 @@ class TimerCheckpoint:
         self.sealed = _is_sealed(view[:_SEALED_SIZE])
         self.written_ms: int | None = None
         self.wheel_sum = -1
-        # Of the slots before the read time the last messages are due at just that time.
+        # The last messages of the slots before the read time are due at exactly that time.
         self.durable_state = self.state = TimerState(read_time_ms, log_end, queue_offset, read_time_ms + 1, 0)
         if not self.sealed and is_foreign(view):
             self.written_ms = self._timestamp_ms
@@ -114,7 +114,7 @@ class TimerCheckpoint:
             self._state_version = self._counter = 0
 
     def _find_states(self) -> None:
-        """Of what timercheck and timermark say the newest counts: one of them may be damaged, or an older version's."""
+        """Use the newer state of timercheck and timermark; one may be damaged or from an older version."""
         marks = self._marks
         durable = [] if marks.durable is None else [read_state(marks.durable)[0]]
         live = [] if marks.live is None else [read_state(marks.live)[0]]
@@ -130,25 +130,25 @@ class TimerCheckpoint:
             self.durable_state = self.state = TimerState(0, 0, 0, 1)
             return
         self.sealed = True
-        # What is equal but for its checksums counts with them.
+        # Of states that differ only in checksums the one with checksums is used.
         self.durable_state = max(durable, key=state_age) if durable else TimerState(0, 0, 0, 0)
         self.state = max((*durable, *live), key=state_age)
         if marks.durable is not None and marks.durable == marks.live:
             self.wheel_sum = read_state(marks.durable)[1]
 
     def mark(self, state: TimerState) -> None:
-        """Note the state of the moment: what a killed process has come to. Costs microseconds, syncs nothing."""
+        """Write the present state, which must survive a process kill. Does not sync."""
         data = bytearray(TIMER_MARK_STRUCT.pack(self._boot, *state[:5], 0))
         _set_seal(data)
         self._region.view[TIMER_MARK_POSITION:][: len(data)] = data
         self._marks.write(_payload(state))
 
     def flush(self, state: TimerState, now_ms: int) -> None:
-        """Vouch for `state`, whose log is on disk. Any thread may, one at a time. Raises OSError."""
+        """Write `state`, whose timer log is on disk, durably. Any thread, but not concurrently. Raises OSError."""
         if state != self.durable_state or not self.sealed:
             self._counter, self._timestamp_ms = self._counter + 1, now_ms
-        # Apache's broker goes on behind the message of the log's last unit, but not behind masterTimerQueueOffset: after a
-        # kill the log has more than is vouched for here.
+        # Apache's broker continues behind the message of the log's last unit, but not behind masterTimerQueueOffset: after a
+        # kill the log has more units than this state covers.
         numbers = (*state[:3], _NO_MASTER, self._state_version, self._timestamp_ms, self._counter)
         data = bytearray(TIMER_CHECKPOINT_STRUCT.pack(*numbers))
         data += TIMER_CHECKPOINT_SEAL_STRUCT.pack(*state.delivered_before, 0)
@@ -162,12 +162,12 @@ class TimerCheckpoint:
         self.durable_state, self.sealed = state, True
 
     def begin_log_at(self, position: int) -> None:
-        """Timer log files before `position` are about to be deleted: they will not be missed. Raises OSError."""
+        """Record that timer log files before `position` will be deleted, so that they are not missed. Raises OSError."""
         self.durable_state = self.durable_state._replace(log_begin=position)
         self._marks.sync(_payload(self.durable_state))
 
     def seal(self, state: TimerState, wheel_sum: int) -> None:
-        """The last word before a clean stop, behind a `flush` of the same state. Raises OSError."""
+        """Write the final state at a clean stop, after a `flush` of the same state. Raises OSError."""
         self._marks.seal(_payload(state, wheel_sum))
 
     def close(self) -> None:
@@ -177,18 +177,18 @@ class TimerCheckpoint:
 
 
 def mark_path(path: str) -> str:
-    """Where timermark lies beside the timercheck of `path`."""
+    """Return the path of timermark for the timercheck at `path`."""
     return f"{path.rpartition('/')[0]}/timermark"
 
 
 def is_foreign(data: memoryview | bytes) -> bool:
-    """Whether another broker than ours wrote a timercheck with these bytes, as far as they tell."""
+    """Return whether a timercheck with these bytes was apparently written by another broker."""
     numbers = TIMER_CHECKPOINT_STRUCT.unpack_from(data)
     return any(numbers) and 0 <= numbers[3] < _MASTER_MAX
 
 
 def checkpoint_problems(data: bytes) -> list[str]:
-    """What is damaged in a timercheck with these bytes; what another broker wrote cannot be told to be damaged."""
+    """Return what is damaged in a timercheck with these bytes; damage in another broker's is not detectable."""
     if len(data) != TIMER_CHECKPOINT_FILE_SIZE:
         return [f"timercheck has {len(data)} bytes, not {TIMER_CHECKPOINT_FILE_SIZE}"]
     found = []
@@ -204,7 +204,7 @@ def checkpoint_problems(data: bytes) -> list[str]:
 
 
 def state_age(state: TimerState) -> tuple[int, ...]:
-    """Grows from one state to the next."""
+    """Return a sort key that ascends from each state to the next."""
     return state.queue_offset, state.log_end, state.read_time_ms, *state.delivered_before, state.log_sum
 
 

@@ -1,11 +1,11 @@
-"""The timer log: a row of files of 52-byte units, one for each time that a message was put into a slot of the timer wheel.
+"""TimerLog: a sequence of files of 52-byte units, one for each time a message was put into a slot of the timer wheel.
 
-A unit says where its record lies in the CommitLog and which unit of the same slot came before it: the slot knows the newest,
-and so all of them. Units are only appended. A file ends with a blank of 16 bytes where no further unit has room, so all
-full files have the same number of units, and a unit's number in the row and its position follow from each other.
+A unit has the position of its record in the CommitLog and of the previous unit of the same slot; the slot has its newest
+unit, so that all can be found. Units are only appended. A file ends with a blank of 16 bytes where no further unit fits, so
+all full files have the same number of units, and number and position of a unit can be computed from each other.
 
-A file is needed as long as a slot that is still to come holds one of its units, whose record is still there. What lies
-before is history.
+A file is needed as long as it has a unit in a slot that is not yet due, and the unit's record exists. Older files can be
+deleted.
 """
 
 import struct
@@ -39,18 +39,18 @@ Numbers = npt.NDArray[np.int64]
 _UNIT_SIZE: Final = TIMER_LOG_UNIT_SIZE
 # 3 MB at a time: little memory for columns beside it, and few rounds.
 _UNITS_AT_ONCE: Final = 1 << 16
-# What is written is seldom read before hours have passed: so many bytes of it stay resident.
+# Bytes at the end of the log that stay resident; units are usually read hours later.
 _RELEASED_EVERY: Final = 4 << 20
 
 
 def unit_times(units: Units) -> Numbers:
-    """For each unit the time, epoch ms, whose slot it is in."""
+    """Return for each unit the time of its slot, epoch ms."""
     times: Numbers = units["write_time_ms"].astype(np.int64) + units["delay_ms"]
     return times
 
 
 def unit_dues(units: Units) -> Numbers:
-    """For each unit when its message is due, epoch ms; of what Apache rolled only the slot's time is known."""
+    """Return for each unit the due time of its message, epoch ms; for units rolled by Apache the slot's time."""
     rolled_dues = units["rolled_due_ms"].astype(np.int64)
     dues: Numbers = np.where((units["magic"] & TIMER_MAGIC_ROLL != 0) & (rolled_dues > 0), rolled_dues, unit_times(units))
     return dues
@@ -62,7 +62,7 @@ def joined(parts: Iterable[Units]) -> Units:
 
 
 class TimerLog:
-    """Positions are bytes from the row's origin. Only `flush` may be called by another thread."""
+    """Timer log. Positions are bytes from the beginning of the sequence. Only `flush` may be called by another thread."""
 
     def __init__(self, disk: Disk, directory: str, file_size: int, open_files: OpenFiles | None = None) -> None:
         """`file_size` is mappedFileSizeTimerLog."""
@@ -73,13 +73,13 @@ class TimerLog:
         self.units_per_file = (file_size - TIMER_LOG_BLANK_SIZE) // _UNIT_SIZE
         self.directory = directory
         self._files = MappedFileQueue(disk, directory, file_size, open_files=open_files)
-        # Where the row begins when it has no file.
+        # Position of the next file if there is none.
         self._origin = 0
         # Checksum of the last file's units. By start of a full file: its own, and all of these as they are written down.
         self.last_sum = 0
         self._full_sums: dict[int, int] = {}
         self.file_sums = b""
-        # By start of a full file: the newest time and the highest physical offset in it.
+        # Start of a full file -> (newest slot time, highest physical offset) in it.
         self._bounds: dict[int, tuple[int, int]] = {}
 
     def load(self, begin_max: int | None = None) -> None:
@@ -93,7 +93,7 @@ class TimerLog:
                 self._files.disk.delete(f"{directory}/{name}")
         self._files.load()
 
-    # --- where things are -------------------------------------------------------------------------------------------
+    # --- positions --------------------------------------------------------------------------------------------------
 
     @property
     def begin(self) -> int:
@@ -102,27 +102,27 @@ class TimerLog:
 
     @property
     def end(self) -> int:
-        """Position behind the newest unit, or behind the blank after it."""
+        """End position of the newest unit, or of the blank after it."""
         return self._files.max_offset if self._files.files else self._origin
 
     @property
     def next_position(self) -> int:
-        """The position that the next unit will get: `end`, or the next file's start if there is no room at the end."""
+        """Position of the next unit: `end`, or the start of the next file if no unit fits."""
         end, file_size = self.end, self._files.file_size
         return end if end % file_size // _UNIT_SIZE < self.units_per_file else end - end % file_size + file_size
 
     def positions_of_next(self, count: int) -> Numbers:
-        """The positions that the next `count` units will get."""
+        """Return the positions of the next `count` units."""
         file_number, in_file = divmod(self.end, self._files.file_size)
         numbers = np.arange(count, dtype=np.int64) + (file_number * self.units_per_file + in_file // _UNIT_SIZE)
         return numbers // self.units_per_file * self._files.file_size + numbers % self.units_per_file * _UNIT_SIZE
 
     def unit_at(self, position: int) -> memoryview | None:
-        """The 52 bytes at `position`, or None outside the log."""
+        """Return the 52 bytes at `position`, or None outside the log."""
         return self._files.view(position, _UNIT_SIZE)
 
     def unit_count(self, begin: int, end: int) -> int:
-        """How many units lie in [begin, end), at most."""
+        """Return the maximum number of units in [begin, end)."""
         return (end - begin) // _UNIT_SIZE
 
     def windows(
@@ -149,7 +149,7 @@ class TimerLog:
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def append(self, data: bytes) -> None:
-        """Append whole units; they get `positions_of_next`. Raises OSError when there is no room; the log is as before.
+        """Append whole units at `positions_of_next`. Raises OSError if the disk is full; the log is then unchanged.
 
         (A file that was added meanwhile stays, empty.)
         """
@@ -221,7 +221,7 @@ class TimerLog:
     # --- recovery ---------------------------------------------------------------------------------------------------
 
     def sound_end(self, max_physical_offset: int, max_time_ms: int) -> int:
-        """Position of the first unit that is none, or whose record or slot lies at or beyond what can be."""
+        """Return the position of the first unit that is invalid or whose record or slot is beyond the given limits."""
         for file in self._files.files:
             for index in range(0, self.units_per_file, _UNITS_AT_ONCE):
                 units = _units_of(file)[index : min(index + _UNITS_AT_ONCE, self.units_per_file)]
@@ -234,7 +234,7 @@ class TimerLog:
         return self.end
 
     def truncate(self, end: int) -> None:
-        """Let the log end at `end`; what is behind is zeroed or deleted. Raises OSError."""
+        """Cut the log at `end`; the rest is zeroed or deleted. Raises OSError."""
         if self._files.max_offset <= end:
             return
         self._files.truncate(end)
@@ -245,17 +245,17 @@ class TimerLog:
         if not self._files.files:
             self._origin = position
             if position:
-                # So that the next start finds where the row goes on.
+                # Tells the next start the position to continue at.
                 self._files.writable(position)
 
     def sync_from(self, position: int) -> None:
-        """Make durable what a killed process left in the page cache from `position` on. Raises OSError."""
+        """Sync the bytes from `position` on, which a killed process may have left in the page cache. Raises OSError."""
         for file in self._files.files:
             if file.end_offset > position:
                 file.region.sync(0, file.size)
 
     def start_over(self, beyond: int) -> None:
-        """Delete all files. The row goes on in a new one behind `beyond` and behind all that were. Raises OSError."""
+        """Delete all files. The log continues in a new file behind `beyond` and all previous files. Raises OSError."""
         beyond = max(beyond, self._files.max_offset)
         self._files.destroy()
         self.last_sum, self._full_sums, self.file_sums = 0, {}, b""
@@ -275,13 +275,13 @@ class TimerLog:
         return self._files.files[-1].start_offset if self._files.files else self._origin
 
     def delete_unneeded(self, read_time_ms: int, min_physical_offset: int) -> int:
-        """Delete the files before the first one that is needed; how many were deleted. Raises OSError."""
+        """Delete the files before the first one that is needed. Return the number of files. Raises OSError."""
         deleted = 0
         needed_from = self.needed_from(read_time_ms, min_physical_offset)
         while self._files.files and self._files.files[0].start_offset < needed_from:
             self._bounds.pop(self._files.files[0].start_offset, None)
             self._files.delete_first()
-            # One by one: a power cut must not leave a gap.
+            # Synced one by one, so that a power cut cannot leave a gap.
             self._files.sync_names()
             deleted += 1
         return deleted
@@ -299,7 +299,7 @@ class TimerLog:
         self._files.flush()
 
     def release_memory(self) -> None:
-        """Let the pages leave our resident set."""
+        """Remove the pages from the resident set."""
         for file in self._files.files:
             file.release_memory(file.wrote)
 

@@ -1,19 +1,19 @@
-"""Wheel, log and checkpoint of the timers: which message is to be delivered in which second.
+"""TimerStore: wheel, log and checkpoint of the timers, which tell the messages to be delivered in each second.
 
-The CommitLog is the truth, these files are a cache of it that spares reading it again. At any moment they are meant to say:
-of the timer topic's queue everything before `queue_offset` is entered, and what is in slots before `read_time_ms` is done.
+The CommitLog is authoritative; these files are a cache that saves reading it again. At any moment all messages of the timer
+topic's queue before `queue_offset` are entered, and slots before `read_time_ms` are done.
 
-Recovery goes back to the last such moment that is known to be on disk (`TimerState`): the log is cut at its `log_end`, and
-the wheel is made again from the log, whatever is in it. So it does not matter which of their pages a power cut left old, new
-or torn; what came after is entered, rolled and delivered again, from the same state, and nothing is in a slot twice. Where
-the files are not what the checkpoint vouches for, the log starts over, and the caller enters everything again.
+Recovery returns to the last such state known to be on disk (`TimerState`): the log is cut at its `log_end`, and the wheel is
+rebuilt from the log regardless of its contents. It therefore does not matter which of their pages a power cut left old, new
+or torn. Later messages are entered, rolled and delivered again from the same state, and nothing is in a slot twice. If the
+files do not match the checkpoint, the log starts over, and the caller enters everything again.
 
-A message that is due beyond the *roll window* is put into a slot on the way (5.5.0's rule), with the ROLL bit. When its turn
-comes, 5.5.0 writes the message to the CommitLog again; here only the unit goes into its next slot, with its due time, so
-the CommitLog is not asked. A unit that is late goes into the slot that is being read.
+A message due beyond the *roll window* is put into an earlier slot (5.5.0's rule), with the ROLL bit. When that slot is due,
+5.5.0 writes the message to the CommitLog again; here only the unit goes to its next slot, with its due time, without reading
+the CommitLog. A late unit goes into the slot that is being read.
 
-Of the timer queue 5.5.0 takes for entered what is before the message of the log's last unit. So that this is not one that
-was rolled, rolled units are followed by a *pointer*: a unit of the message that was entered last, in a slot long past.
+5.5.0 treats all of the timer queue before the message of the log's last unit as entered. That message must not be a rolled
+one, so rolled units are followed by a *pointer*: a unit of the message that was entered last, in a slot long past.
 """
 
 import logging
@@ -39,22 +39,22 @@ from pocketmq.store.timer.timer_wheel import TimerSlot, TimerWheel
 
 log = logging.getLogger("store")
 
-# As in Apache's TimerMessageStore: a week in both directions; no unit goes into the last minute of it.
+# As in Apache's TimerMessageStore: one week in both directions; the last minute of it is not used.
 SLOTS_TOTAL: Final = 7 * 86_400
 _BLANK_SLOTS: Final = 60
 _HOUR_MS: Final = 3_600_000
-# A slot's units that lie together are read in one piece if there are no more others among them than this.
+# Nearby units of a slot are read at once if at most this many other units are between them.
 _OTHERS_READ: Final = 4096
-# How many units are looked at for a part of a slot: 0.3 ms. 8192 took 2.4, with what their copies cost in page faults.
+# Units examined for one part of a slot. More cost disproportionately, because of page faults of the copies.
 _UNITS_IN_PART: Final = 1024
-# A slot that is read by nobody, nor shared with a time to come: of the wheel's two weeks only the second is.
+# A slot that is never read and not shared with a future time: only the second of the wheel's two weeks is.
 _POINTER_SLOTS: Final = 3 * 86_400
-# More is no delay of a unit: only a clock that was set, or a broker that was away for weeks, comes to that.
+# Larger values are not a unit's delay; they result from a changed clock or a broker that was stopped for weeks.
 _DELAY_MAX: Final = 2**31 - 1
 
 
 class RecoveredTimers(NamedTuple):
-    """What the caller enters again.
+    """Messages that the caller must enter again after recovery.
 
     `complete`: the timer queue from `queue_offset` on. Else: from its first message beyond physical offset `entered_to` on,
     but of those before `queue_offset` only those whose due time and physical offset are not before `delivered_before`; the
@@ -63,13 +63,13 @@ class RecoveredTimers(NamedTuple):
 
     queue_offset: int
     complete: bool
-    entered_to: int  # -1: nothing is entered
+    entered_to: int  # -1: nothing was entered
     delivered_before: tuple[int, int]
     problem: str  # why not complete, or empty
 
 
 class TimerStore:
-    """Times are epoch ms. Everything but `flush` belongs to the loop."""
+    """Timer files of a store. Times are epoch ms. Only `flush` may be called by another thread."""
 
     def __init__(
         self,
@@ -84,11 +84,11 @@ class TimerStore:
         slots_total: int = SLOTS_TOTAL,
         open_files: OpenFiles | None = None,
     ) -> None:
-        """Open the files, or make them; `recover` comes next. Raises OSError."""
+        """Open or create the files. `recover` must follow. Raises OSError."""
         if not 2 <= roll_window_slots <= slots_total - _BLANK_SLOTS:
             roll_window_slots = slots_total - _BLANK_SLOTS
         self._slots_total = slots_total
-        # TimerMessageStore.doEnqueue: a rest of less than a third of the window is not worth a last round of its own.
+        # TimerMessageStore.doEnqueue: a rest of less than a third of the window gets no roll of its own.
         self._window_ms = roll_window_slots * precision_ms
         self._half_ms = roll_window_slots // 2 * precision_ms
         self._third_ms = roll_window_slots // 3 * precision_ms
@@ -100,17 +100,17 @@ class TimerStore:
         self.queue_offset = 0
         # The earliest due time of what is late in the slot that is being read, or no less than the read time.
         self._late_due_ms = 0
-        # What `flush` can vouch for: as it was at the last mark. None while units are being entered again.
+        # State at the last mark, which `flush` makes durable. None while units are being entered again.
         self.state: TimerState | None = None
-        # No state before this queue offset is one to come back to: the units before it are being entered again.
+        # States before this queue offset cannot be recovered to, because units before it are being entered again.
         self._whole_from = 0
-        # Of the message that was entered last: physical offset, record size, topic hash.
+        # (physical offset, record size, topic hash) of the message that was entered last.
         self._newest = (-1, 0, 0)
 
     # --- recovery ---------------------------------------------------------------------------------------------------
 
     def recover(self, now_ms: int, max_physical_offset: int, max_queue_offset: int) -> RecoveredTimers:
-        """Come back to the last known state. The CommitLog and the timer queue end at the two offsets. Raises OSError."""
+        """Return to the last known state. The CommitLog and the timer queue end at the two offsets. Raises OSError."""
         state, sealed, written_ms = self._checkpoint.state, self._checkpoint.sealed, self._checkpoint.written_ms
         for found in self._checkpoint.problems:
             log.warning("%s: what it does not tell is taken from timermark, or from the CommitLog", found)
@@ -143,7 +143,7 @@ class TimerStore:
             begin = self._log.begin
             end = self._log.sound_end(max_physical_offset, self.read_time_ms + self._wheel.span_ms)
             if begin <= state.log_end <= end and (state.log_begin < 0 or begin <= state.log_begin):
-                # What another broker wrote behind its checkpoint is in no other place.
+                # Units that another broker wrote after its checkpoint are recorded nowhere else.
                 self._log.truncate(state.log_end if sealed else end)
                 problem = self._log.check_sums(state.file_sums, state.log_sum)
                 if not problem:
@@ -155,7 +155,7 @@ class TimerStore:
         return problem
 
     def start_over(self, problem: str) -> None:
-        """Forget what was recovered: the log is not to be believed, everything is entered again. Raises OSError."""
+        """Discard the recovered state because the log is not trustworthy; everything is entered again. Raises OSError."""
         log.warning("timers are entered again from the CommitLog: %s", problem)
         self._log.start_over(self._log.end)
         self._wheel.clear_from(self.read_time_ms)
@@ -163,12 +163,12 @@ class TimerStore:
 
     @property
     def written_ms(self) -> int | None:
-        """When another broker last wrote timercheck, if one did."""
+        """Time at which another broker last wrote timercheck, if one did."""
         return self._checkpoint.written_ms
 
     @property
     def roll_delays_ms(self) -> tuple[int, int]:
-        """How long what is on its way waits in one slot."""
+        """Time that a rolled message waits in one slot."""
         return self._half_ms, self._window_ms
 
     def all_units(self) -> Units:
@@ -176,7 +176,7 @@ class TimerStore:
         return joined(units for _, units in self._log.windows())
 
     def _recover_wheel(self, read_time_ms: int, *, is_ours: bool) -> int:
-        """Make the wheel's slots from the log; the highest physical offset in it, -1 none."""
+        """Rebuild the wheel's slots from the log. Return the highest physical offset in it, or -1."""
         is_damaged = self._checkpoint.wheel_sum not in (-1, self._wheel.sum()) if is_ours else False
         before = self._wheel.filled(self.read_time_ms) if is_ours else {}
         self._wheel.clear_from(self.read_time_ms)
@@ -185,7 +185,7 @@ class TimerStore:
         for position, units in self._log.windows():
             self._note_newest(units)
             times = unit_times(units)
-            # What was due before the wheel's first slot, Apache loses. Here it goes into that slot.
+            # Messages due before the wheel's first slot, which Apache loses, go into that slot.
             behind = (times < self.read_time_ms) & (times >= self._slot_ms(read_time_ms))
             if behind.any():
                 overdue.append(units[behind])
@@ -210,7 +210,7 @@ class TimerStore:
         return self._newest[0]
 
     def _mend_chains(self, units: Units, rows: Numbers, previous: Numbers) -> int:
-        """Let units, which have no checksum, lead to those before them in their slots; how many did not."""
+        """Repair the links of units, which have no checksum, to the previous unit of their slot. Return their number."""
         found = units["previous_position"][rows].astype(np.int64)
         wrong = (found != previous) & ((previous >= 0) | (found >= self._log.begin))
         units["previous_position"][rows[wrong]] = previous[wrong]
@@ -226,7 +226,7 @@ class TimerStore:
     def put(
         self, due_ms: int, write_time_ms: int, physical_offset: int, record_size: int, topic_hash: int, magic: int = 1
     ) -> int:
-        """Enter one message; the time of the slot it went into. As `put_many`, which is quicker from 20 on."""
+        """Enter one message and return the time of its slot. `put_many` is faster from about 20 messages on."""
         write_time_ms = self._slot_ms(write_time_ms)
         ahead = due_ms - write_time_ms
         rolled = ahead >= self._window_ms
@@ -263,10 +263,10 @@ class TimerStore:
         topic_hashes: npt.ArrayLike,
         magics: npt.ArrayLike = TIMER_MAGIC_DEFAULT,
     ) -> Numbers:
-        """Enter messages in the order of the timer queue; the times of the slots they went into.
+        """Enter messages in the order of the timer queue. Return the times of their slots.
 
         `dues_ms` is TIMER_OUT_MS; `write_time_ms` is now, or a `roll_base`; `magics` has TIMER_MAGIC_DELETE for those that
-        cancel others. Raises OSError when there is no room; nothing is entered then.
+        cancel others. Raises OSError if the disk is full; nothing is entered then.
         """
         dues = np.asarray(dues_ms, np.int64)
         units = np.zeros(len(dues), TIMER_LOG_UNIT_DTYPE)
@@ -344,22 +344,22 @@ class TimerStore:
     # --- what is due ------------------------------------------------------------------------------------------------
 
     def next_time_ms(self, before_ms: int, from_ms: int = 0) -> int | None:
-        """The first time in [from_ms, before_ms), and no earlier than the read time, whose slot holds anything."""
+        """Return the first time in [from_ms, before_ms), but not before the read time, whose slot has units."""
         begin_ms = max(self.read_time_ms, from_ms)
         return self._wheel.next_time_ms(begin_ms, min(before_ms, self.read_time_ms + self._wheel.span_ms))
 
     def count_at(self, time_ms: int) -> int:
-        """How many messages the slot of a time holds, less the units that cancel some."""
+        """Return the number of messages in the slot of a time, minus cancelling units."""
         return self._wheel.slot_at(time_ms).message_count
 
     def count_from(self, begin_ms: int) -> int:
-        """How many messages the slots of all times from `begin_ms` on hold, less the units that cancel some."""
+        """Return the number of messages in the slots of all times from `begin_ms` on, minus cancelling units."""
         return self._wheel.count_from(begin_ms)
 
     def parts_at(self, time_ms: int) -> Iterator[Units]:
-        """The units that are in the slot of a time by now, oldest first, in copies of up to a thousand.
+        """Yield copies of up to a thousand of the units now in the slot of a time, oldest first.
 
-        Between two parts anything may be entered or rolled, also into this slot.
+        Between two parts units may be entered or rolled, also into this slot.
         """
         slot = self._wheel.slot_at(time_ms)
         if slot.first_position < 0:
@@ -369,7 +369,7 @@ class TimerStore:
         return self._parts_between(slot.first_position, slot.last_position + TIMER_LOG_UNIT_SIZE, time_ms)
 
     def _parts_between(self, position: int, end: int, time_ms: int) -> Iterator[Units]:
-        # Each window is looked for anew: meanwhile files may have come and gone.
+        # Each window is looked up again, because files may have been added or deleted.
         at_once = _UNITS_IN_PART * TIMER_LOG_UNIT_SIZE
         while (window := next(self._log.windows(position, min(end, position + at_once)), None)) is not None:
             start, units = window
@@ -382,7 +382,7 @@ class TimerStore:
         slot_ms = self._slot_ms(time_ms)
         found: list[bytes] = []
         end = position + 1
-        # A chain that turns, or leaves its slot, would be a broken log: it ends there.
+        # A chain that turns around or leaves its slot is damage, and reading ends there.
         while 0 <= position < end and (unit := self._log.unit_at(position)) is not None:
             _, previous, _, write_time_ms, delay_ms, *_ = TIMER_LOG_UNIT_STRUCT.unpack(unit)
             if self._slot_ms(write_time_ms + delay_ms) != slot_ms:
@@ -391,14 +391,14 @@ class TimerStore:
             end, position = position, previous
         return np.frombuffer(bytearray().join(reversed(found)), TIMER_LOG_UNIT_DTYPE)
 
-    # --- what is pending --------------------------------------------------------------------------------------------
+    # --- pending units ----------------------------------------------------------------------------------------------
 
     def pending(
         self, below_physical_offset: int | None = None, from_ms: int = 0, from_physical_offset: int = 0
     ) -> Iterator[Units]:
-        """All units in slots that are still to come, or those from `from_ms` on, in parts and in the log's order; copies.
+        """Yield copies of all units in future slots, or in those from `from_ms` on, in parts and in log order.
 
-        Only those whose record lies in the range of physical offsets.
+        Only units whose record is in the range of physical offsets are included.
         """
         from_ms = max(from_ms, self.read_time_ms)
         for _, units in self._log.windows(times_from=from_ms):
@@ -410,9 +410,9 @@ class TimerStore:
         self._log.release_memory()
 
     def counts_by_hour(self, from_ms: int = 0, from_physical_offset: int = 0) -> dict[int, tuple[int, int]]:
-        """By the hour of the due time (epoch ms of its beginning): (messages, units that cancel some), ascending.
+        """Return (messages, cancelling units) by hour of the due time (epoch ms of its beginning), ascending.
 
-        Of the same units as `pending` with these arguments.
+        Counts the same units as `pending` with these arguments.
 
         A message that is cancelled counts until its slot is read.
         """
@@ -426,7 +426,7 @@ class TimerStore:
                 counts[hour_ms] = (messages, others + number) if cancelling else (messages + number, others)
         return dict(sorted(counts.items()))
 
-    # --- how far ----------------------------------------------------------------------------------------------------
+    # --- progress ----------------------------------------------------------------------------------------------------
 
     def mark(self, read_time_ms: int, queue_offset: int, delivered_before: tuple[int, int] | None = None) -> None:
         """What is done: all slots before `read_time_ms`, and of the timer queue everything before `queue_offset`.
@@ -447,7 +447,7 @@ class TimerStore:
                 self._checkpoint.mark(state)
 
     def flush(self, state: TimerState | None, now_ms: int) -> None:
-        """Make everything durable, then the checkpoint that says so. Any thread may, one at a time. Raises OSError.
+        """Make everything durable, then the checkpoint. Any thread, but not concurrently. Raises OSError.
 
         `state` was taken in the loop, from the attribute. Between that and this call the caller has synced the CommitLog:
         the messages that were entered, and the copies of those that were delivered.
@@ -458,7 +458,7 @@ class TimerStore:
             self._checkpoint.flush(state, now_ms)
 
     def clean(self, min_physical_offset: int) -> int:
-        """Delete the log files that nobody needs, not even after a power cut; how many. Raises OSError."""
+        """Delete the log files not needed even after a power cut. Return the number of files. Raises OSError."""
         read_time_ms = self._checkpoint.durable_state.read_time_ms if self._checkpoint.sealed else 0
         read_time_ms = min(read_time_ms, self.read_time_ms)
         needed_from = self._log.needed_from(read_time_ms, min_physical_offset)
@@ -472,19 +472,19 @@ class TimerStore:
         return self._log.delete_unneeded(read_time_ms, min_physical_offset)
 
     def seal(self) -> None:
-        """Note that this is a clean stop, behind a `flush` of the present state. Raises OSError."""
+        """Record a clean stop, after a `flush` of the present state. Raises OSError."""
         if self.state is not None and self._checkpoint.sealed:
             self._checkpoint.seal(self.state, self._wheel.sum())
 
     def close(self) -> None:
-        """Unmap the files, unflushed."""
+        """Unmap the files without flushing them."""
         self._log.close()
         self._wheel.close()
         self._checkpoint.close()
 
     @property
     def last_time_ms(self) -> int:
-        """Behind it the wheel's slots are those of times that may not be done yet: further units wait in this slot."""
+        """Last usable slot time. Later slots belong to times that may not be done; units due later wait in this slot."""
         return self.read_time_ms + self._wheel.span_ms - _BLANK_SLOTS * self._precision_ms
 
     def _slot_ms(self, time_ms: int) -> int:
@@ -492,6 +492,6 @@ class TimerStore:
 
 
 def _counts(magics: npt.NDArray[Any]) -> Numbers:
-    """What units with these magics add to their slots' counts."""
+    """Return what units with these magics add to the counts of their slots."""
     counts: Numbers = np.where(magics & TIMER_MAGIC_DELETE, -1, 1).astype(np.int64)
     return counts

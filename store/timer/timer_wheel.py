@@ -29,7 +29,7 @@ _FAR: Final = 1 << 62
 
 
 class TimerSlot(NamedTuple):
-    """What hangs in a slot: positions in the timer log; the count is that of messages less that of cancelling units."""
+    """A slot: timer-log positions of its oldest and newest unit; the count is messages minus cancelling units."""
 
     first_position: int
     last_position: int
@@ -42,10 +42,10 @@ _EMPTY_SLOT: Final = np.array((-1, *_EMPTY), TIMER_WHEEL_SLOT_DTYPE)
 
 
 class TimerWheel:
-    """Times are epoch ms, of which each belongs to the slot of its precision."""
+    """Timer wheel. Times are epoch ms and are rounded to the precision of the slots."""
 
     def __init__(self, disk: Disk, path: str, slot_count: int, precision_ms: int) -> None:
-        """Open or make the file of `slot_count` slots. A file of another size is made anew. Raises OSError."""
+        """Open or create the file with `slot_count` slots. A file of another size is recreated. Raises OSError."""
         size = slot_count * TIMER_WHEEL_SLOT_SIZE
         self.slot_count = slot_count
         self.precision_ms = precision_ms
@@ -59,7 +59,7 @@ class TimerWheel:
         self._view = self._region.view
         self._slots: Slots = self._region.array.view(TIMER_WHEEL_SLOT_DTYPE)
         self._reserved = np.zeros(-(-size // _PAGE_SIZE), np.bool_)
-        # Of each page the newest time of a slot, or a newer one: where there is something, and where nothing can be.
+        # Upper bound of the slot times in each page, to skip pages without units.
         self._newest = np.full(len(self._reserved), _FAR, np.int64)
         self._disk = disk
         self._directory = path.rpartition("/")[0]
@@ -68,19 +68,19 @@ class TimerWheel:
 
     @property
     def span_ms(self) -> int:
-        """How much time has a slot each."""
+        """Total time span of the slots in ms."""
         return self.slot_count * self.precision_ms
 
     # --- one slot ---------------------------------------------------------------------------------------------------
 
     def slot_at(self, time_ms: int) -> TimerSlot:
-        """The slot of a time; one without units when the slot belongs to another time."""
+        """Return the slot of a time; an empty one if the slot is used by another time."""
         time = time_ms // self.precision_ms
         slot_time, *found = TIMER_WHEEL_SLOT_STRUCT.unpack_from(self._view, time % self.slot_count * TIMER_WHEEL_SLOT_SIZE)
         return TimerSlot(*found) if slot_time == time else _EMPTY
 
     def set_slot(self, time_ms: int, slot: TimerSlot) -> None:
-        """Set the slot of a time; `reserve_one` has been called for it."""
+        """Set the slot of a time. `reserve_one` must have been called for it."""
         time = time_ms // self.precision_ms
         number = time % self.slot_count
         TIMER_WHEEL_SLOT_STRUCT.pack_into(self._view, number * TIMER_WHEEL_SLOT_SIZE, time, *slot)
@@ -92,10 +92,10 @@ class TimerWheel:
     # --- many slots -------------------------------------------------------------------------------------------------
 
     def next_time_ms(self, begin_ms: int, end_ms: int) -> int | None:
-        """The first time in [begin_ms, end_ms), at most the wheel's span, whose slot holds anything."""
+        """Return the first time in [begin_ms, end_ms) whose slot has units. The range is at most the wheel's span."""
         begin, end = begin_ms // self.precision_ms, -(-end_ms // self.precision_ms)
         first = begin % self.slot_count
-        # Mostly it is near.
+        # Usually it is near.
         times = self._slots["time"][first : first // _SLOTS_PER_PAGE * _SLOTS_PER_PAGE + _SLOTS_PER_PAGE]
         found = times[(times >= begin) & (times < end)]
         if len(found):
@@ -115,7 +115,7 @@ class TimerWheel:
         return None
 
     def count_from(self, begin_ms: int) -> int:
-        """How many messages, less units that cancel some, hang in the slots of all times from `begin_ms` on."""
+        """Return the number of messages, minus cancelling units, in the slots of all times from `begin_ms` on."""
         begin, count = begin_ms // self.precision_ms, 0
         pages = np.flatnonzero(self._newest >= begin)
         for run in np.split(pages, np.flatnonzero(np.diff(pages) > 1) + 1) if len(pages) else ():
@@ -149,17 +149,17 @@ class TimerWheel:
         return in_order_of_units, numbers, slots
 
     def set_slots(self, numbers: Numbers, slots: Slots) -> None:
-        """Set many slots; `reserve` has been called for their times."""
+        """Set many slots. `reserve` must have been called for their times."""
         self._slots[numbers] = slots
         np.maximum.at(self._newest, numbers // _SLOTS_PER_PAGE, slots["time"].astype(np.int64))
         self._dirty = True
 
     def sum(self) -> int:
-        """The checksum of the whole file."""
+        """Return the checksum of the whole file."""
         return crc32(self._view)
 
     def filled(self, begin_ms: int) -> dict[int, bytes]:
-        """The slots of all times from `begin_ms` on as they are, by number."""
+        """Return copies of the slots of all times from `begin_ms` on, by slot number."""
         numbers = np.flatnonzero(self._slots["time"] >= max(begin_ms // self.precision_ms, 1))
         return {number: self._slots[number].tobytes() for number in numbers.tolist()}
 
@@ -173,14 +173,14 @@ class TimerWheel:
         self._dirty = True
 
     def reserve(self, times_ms: Numbers) -> None:
-        """Have room on the device for the slots of these times. Raises OSError."""
+        """Reserve disk space for the slots of these times. Raises OSError."""
         pages = np.unique(times_ms // self.precision_ms % self.slot_count // _SLOTS_PER_PAGE)
         pages = pages[~self._reserved[pages]]
         for run in np.split(pages, np.flatnonzero(np.diff(pages) > 1) + 1) if len(pages) else ():
             self._reserve(int(run[0]), int(run[-1]) + 1)
 
     def reserve_one(self, time_ms: int) -> None:
-        """As `reserve`, for one time."""
+        """Reserve disk space for the slot of one time. Raises OSError."""
         page = time_ms // self.precision_ms % self.slot_count // _SLOTS_PER_PAGE
         if not self._reserved[page]:
             self._reserve(page, page + 1)
@@ -192,7 +192,7 @@ class TimerWheel:
     # --- life -------------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Make the slots durable; any thread may. Raises OSError."""
+        """Make the slots durable. Thread-safe. Raises OSError."""
         if self._dirty:
             self._dirty = False
             try:
@@ -205,7 +205,7 @@ class TimerWheel:
                 raise
 
     def release_memory(self) -> None:
-        """Let the pages leave our resident set."""
+        """Remove the pages from the resident set."""
         self._region.release_memory(0, self.slot_count * TIMER_WHEEL_SLOT_SIZE)
 
     def close(self) -> None:
