@@ -5,16 +5,14 @@ The log is authoritative; queues and index are derived from it and can be rebuil
 1. determines the physical offset from which the log must be read (`recovery_start`): after a clean stop of PocketMQ nothing;
    after a clean stop of another broker the last file; after a crash or kill everything that neither the checkpoint nor the
    last recorded state covers;
-2. drops that part from queues and index, where units may be torn, and rebuilds it; 3. reads the records up to the first
-invalid one. If an intact record behind it had been synced, the bytes between are damage:
-   they are quarantined (`quarantine`) and reading continues. Otherwise the log ends there, and the rest is zeroed, because a
-   left-over record could look valid after the next crash;
-4. checks whether queues lack records before the start position; those queues are deleted and rebuilt in one pass over the
-log.
+2. drops that part from queues and index, where units may be torn, and rebuilds it;
+3. reads the records up to the first invalid one. If an intact record behind it had been synced, the bytes between are
+   quarantined (`quarantine`) and reading continues. Otherwise the log ends there and the rest is zeroed, because a left-over
+   record could look valid after the next crash;
+4. checks whether queues lack records before the start position, and rebuilds those queues in one pass over the log.
 
-Everything that was read is treated as durable afterwards and must therefore be synced: the page cache survives a process
-kill, but not the next power cut. This is done every GiB, and the checkpoint advances with it, so that a recovery that is
-killed continues near where it stopped.
+Everything that was read counts as durable afterwards and is therefore synced, every GiB: the page cache survives a kill, but
+no power cut. The checkpoint advances with it, so that a recovery that is killed continues near where it stopped.
 """
 
 from collections.abc import Callable
@@ -135,9 +133,7 @@ class Recovery:
             if scan.position >= known.log_begin:
                 break
         if scan.position < known.log_begin:
-            self._report.repairs.append(
-                f"log files before {known.log_begin} had been deleted and reappeared; they are deleted again"
-            )
+            self._report.repairs.append(f"log files before {known.log_begin}, deleted before, are deleted again")
             while files.min_offset < known.log_begin:
                 files.delete_first()
         else:
@@ -354,8 +350,7 @@ class Recovery:
     def _sound_behind(self, position: int) -> int | None:
         """Return where intact records continue behind a bad record that had been synced; None if the log ends there.
 
-        The log is synced in order. The bad record had therefore been synced if the records before it are all older than the
-        newest synced time.
+        It had been synced, in log order, if the records before it are all older than the newest synced time.
         """
         synced_ms, file_size = self._report.synced_timestamp_ms, self._files.file_size
         if synced_ms is not None and self._last_store_timestamp_ms >= synced_ms:
@@ -435,9 +430,9 @@ class Recovery:
             self._index.truncate(end)
 
     def _leave_torn_properties(self) -> None:
-        """Cut the log before records at its end whose properties do not parse. No checksum covers those; Apache keeps them.
+        """Cut the log before records at the end of a damaged log whose properties, which have no checksum, do not parse.
 
-        PocketMQ stores no such properties. Records of other brokers are kept except at the very end of a damaged log.
+        PocketMQ stores no such properties, and Apache keeps them.
         """
         synced_ms = self._report.synced_timestamp_ms or self._checkpoint.physic_msg_timestamp_ms
         for physical_offset in reversed(self._last_window):
