@@ -18,7 +18,7 @@ log = logging.getLogger("remoting")
 
 IDLE_S: Final = 120.0
 """A connection silent for this long in both directions is closed (Apache: serverChannelMaxIdleTimeSeconds)."""
-WRITE_BUFFER_MAX: Final = 4 * 1024 * 1024
+WRITE_BUFFER_MAX: Final = 1024 * 1024
 """Unsent bytes of one connection above which reading from it is paused."""
 EXCESS_CHECK_S: Final = 0.1
 """Minimum time between two summations of all unread answers."""
@@ -85,7 +85,8 @@ class Channels:
     def stopped_reading(self, channel: "Channel") -> None:
         """Report that `channel` does not read its answers, which are kept in memory."""
         self._unsent.update(channel, channel.unsent_bytes, self.timers.clock.monotonic(), is_new=True)
-        if len(self._unsent) * WRITE_BUFFER_MAX > self.limits.max_unsent_bytes and self._excess_timer is None:
+        # One answer alone may be several times WRITE_BUFFER_MAX.
+        if len(self._unsent) * WRITE_BUFFER_MAX > self.limits.max_unsent_bytes // 4 and self._excess_timer is None:
             self._excess_timer = self.timers.after(EXCESS_CHECK_S, self._check_unsent)
 
     def reads_again(self, channel: "Channel") -> None:

@@ -1,12 +1,20 @@
 """Limit on the event loop's time spent on connections with expensive requests.
 
-A connection whose requests take long is *heavy*. Heavy connections are served one at a time, each for a short while; after
-each, all of them pause for as long as it took. So together they get at most half of the loop's time, and at most one of
-their requests delays the other connections. A connection is no longer heavy once its requests take little time.
+A connection is *costly* if many of its requests came in one read, if its last requests took long, or while many bytes of its
+answers are unread. All costly connections together get a fixed share of each loop turn, a few requests at a time. The
+remaining requests wait for the next turn, and the connection is not read until they are served. Other connections are served
+at once, so that their requests wait for at most one share, however many costly connections there are. If a single request
+exceeds the share, costly connections pause for as long as it took: together they get at most half of the loop's time.
+
+Among waiting connections, the one with the fewest unread bytes comes first: peers that read their answers are served before
+peers that only send requests.
+
+Time is CPU time of the loop's thread, so that the load of other processes is not charged to a connection.
 """
 
-from collections import deque
-from time import monotonic
+import heapq
+import itertools
+from time import thread_time
 from typing import TYPE_CHECKING, Final
 
 from pocketmq.runtime.timers import Timers
@@ -14,39 +22,62 @@ from pocketmq.runtime.timers import Timers
 if TYPE_CHECKING:
     from pocketmq.remoting.server import Channel
 
-SERVED_S: Final = 0.01
-"""Time for which one connection is served before the others."""
+TURN_S: Final = 0.004
+"""Time for all costly connections in one turn of the loop."""
+STEP_S: Final = 0.0002
+"""Time for one connection before the next one is chosen."""
+COSTLY_S: Final = 0.01
+"""A connection is costly once the requests of one read took longer, until they take less again."""
+UNREAD_SIZE: Final = 256 * 1024
+"""A connection with more unread bytes of answers is costly."""
 WAIT_MAX_S: Final = 0.25
 
 
 class FairShare:
-    """Queue of the heavy connections of a server."""
+    """Costly connections of a server or client, and the rest of their share of this loop turn."""
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
-        self._waiting: deque[Channel] = deque()
-        self._free_s = 0.0
+        self._waiting: list[tuple[int, int, Channel]] = []
+        """A heap: unread bytes, order of joining, connection."""
+        self._order = itertools.count()
+        self._left_s = TURN_S
+        self._is_turn_armed = False
 
-    @property
-    def is_free(self) -> bool:
-        """Whether a heavy connection may be served now."""
-        return not self._waiting and monotonic() >= self._free_s
-
-    def spent(self, seconds: float) -> None:
-        """Account the time for which a heavy connection was served."""
-        self._free_s = monotonic() + min(seconds, WAIT_MAX_S)
-
-    def wait(self, channel: "Channel") -> None:
-        """Call `channel.serve_left` when it is its turn."""
+    def serve(self, channel: "Channel") -> bool:
+        """Serve a costly connection as long as the share lasts; return False when the rest must wait for turns to come."""
         if not self._waiting:
-            self._timers.after(max(self._free_s - monotonic(), 0.0), self._next)
-        self._waiting.append(channel)
+            while self._left_s > 0:
+                if not self._serve_some(channel):
+                    return True
+        self._wait(channel)
+        return False
 
-    def _next(self) -> None:
-        channel = self._waiting[0]
+    def _wait(self, channel: "Channel") -> None:
+        heapq.heappush(self._waiting, (channel.unread_bytes, next(self._order), channel))
+
+    def _serve_some(self, channel: "Channel") -> bool:
+        began_s = thread_time()
         try:
-            channel.serve_left()
+            return channel.serve_some(min(self._left_s, STEP_S))
         finally:
-            self._waiting.popleft()
-            if self._waiting:
-                self._timers.after(max(self._free_s - monotonic(), 0.0), self._next)
+            seconds = thread_time() - began_s
+            channel.is_costly = seconds > COSTLY_S or channel.unread_bytes > UNREAD_SIZE
+            self._left_s -= seconds
+            if not self._is_turn_armed:
+                self._is_turn_armed = True
+                self._timers.after(0.0, self._next_turn)
+
+    def _next_turn(self) -> None:
+        if self._left_s < -TURN_S:
+            wait_s, self._left_s = min(TURN_S - self._left_s, WAIT_MAX_S), 0.0
+            self._timers.after(wait_s, self._next_turn)
+            return
+        self._left_s = TURN_S
+        self._is_turn_armed = False
+        while self._waiting and self._left_s > 0:
+            _, _, channel = heapq.heappop(self._waiting)
+            if self._serve_some(channel):
+                self._wait(channel)
+            else:
+                channel.has_waited()

@@ -11,9 +11,11 @@ that a connection may be silent or slow. A connection beyond a limit is dropped 
 
 import asyncio
 import contextlib
+import fcntl
 import ipaddress
 import logging
 import struct
+import termios
 from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Any, Final
@@ -21,7 +23,7 @@ from typing import Any, Final
 from pocketmq.remoting.channels import IDLE_S, WRITE_BUFFER_MAX, Channels
 from pocketmq.remoting.command import Body, Buffer, RemotingCommand, Response, encode_request
 from pocketmq.remoting.dispatch import Dispatcher, Route
-from pocketmq.remoting.fair_share import SERVED_S
+from pocketmq.remoting.fair_share import COSTLY_S, UNREAD_SIZE
 from pocketmq.remoting.frame import Frame, FrameBuffer, FrameError
 from pocketmq.remoting.header import CommandHeader
 from pocketmq.remoting.limits import DESCRIPTORS_KEPT, ConnectionLimits
@@ -38,22 +40,21 @@ DEFERRED_MAX: Final = 4096
 JOIN_MAX: Final = 64 * 1024
 """Answers up to this total size are joined into one buffer; larger ones (views of pulled records) are not copied."""
 SERVED_AT_ONCE: Final = 8
-"""Number of pipelined requests served between two checks of the size of their answers."""
+"""Requests served one after the other; a connection that sent more in one read is costly (`fair_share`)."""
 UNANSWERED_MAX: Final = 4096
 """Maximum number of unanswered requests from a server to one client."""
 
-LARGE_READ_SIZE: Final = 16 * 1024
-"""From this size of one read on, its requests are served with a time limit."""
 LARGE_ANSWER_SIZE: Final = 16 * 1024
 """An answer with a body of this size is sent before the other connections are read."""
 CLOSE_MAX_S: Final = 1.0
 """Maximum time for which a closing server waits until its answers are sent."""
+_INT: Final = struct.Struct("i")
 OPAQUE_FIRST: Final = 1 << 30
 """First opaque of our requests. Some clients count from 0 and match answers by opaque alone, without the response flag."""
 
-_UNSENT, _DEFERRED, _SUSPENDED, _RESTING, _HEAVY, _WORKING = 1, 2, 4, 8, 16, 32
+_UNSENT, _DEFERRED, _SUSPENDED, _RESTING, _LEFT, _WORKING = 1, 2, 4, 8, 16, 32
 """Reasons why reading is paused: answers are unread, requests are unanswered, the peer asked for too much, its requests are
-expensive (`rest`), it waits for its share of the loop's time, or its last request is served in slices."""
+expensive (`rest`), requests that were read are not served yet, or the last request is served in slices."""
 _UNSERVED: Final = _RESTING | _WORKING  # requests that were read already are not served either
 
 
@@ -83,7 +84,9 @@ class Channel(Connection):
         self._is_paused = False
         self._unread_because = 0
         self._frames_left: list[Frame] = []
-        self._is_heavy = self._waits_for_share = False
+        self.is_costly = False
+        """Set by `fair_share`."""
+        self._waits_for_share = False
         # Number of buffers of `_out` whose sizes are included in `_measured_bytes`.
         self._measured = self._measured_bytes = 0
         self.is_closing = False
@@ -128,11 +131,17 @@ class Channel(Connection):
             if frames.held or self._held:
                 self._held = frames.held
                 channels.frame_grew(self, self._held, is_new=bool(found))
-            if len(found) > SERVED_AT_ONCE or self._frames_left or self._is_heavy or (found and len(data) > LARGE_READ_SIZE):
-                self._serve_many(found)
+            if self.is_costly or len(found) > SERVED_AT_ONCE or self._frames_left:
+                self._frames_left += found
+                self._serve_left()
                 return
-            for frame in found:
+            costly_s = self.last_active + COSTLY_S
+            for count, frame in enumerate(found, 1):
                 self._serve(self, frame, out)
+                self.is_costly = monotonic() > costly_s
+                if self.is_costly or self._unread_because & _UNSERVED:
+                    self._frames_left += found[count:]
+                    break
         except FrameError as error:
             self._broken(error)
             return
@@ -142,72 +151,51 @@ class Channel(Connection):
                 # End the turn here, so that the peer can read while others are served. Otherwise clients that pull large
                 # batches fall into step: all are served, then all read.
                 channels.turn.run()
-        if monotonic() - self.last_active > SERVED_S:
-            self._took(monotonic() - self.last_active)
-
-    def _serve_many(self, frames: list[Frame]) -> None:
-        """Serve pipelined requests step by step; keep the rest until the peer has read the answers."""
-        self._frames_left += frames
-        channels = self._channels
-        if self._is_heavy and not channels.share.is_free:
-            self._wait_for_share()
-            return
-        may_end_turn = not self._out
-        at, left = 0, self._frames_left
-        end_s = monotonic() + SERVED_S
-        while at < len(left) and not self._is_paused and not self._unread_because & _UNSERVED and self.is_open:
-            out = self._out
-            was_empty = not out
-            step_end = min(at + SERVED_AT_ONCE, len(left))
-            while at < step_end and monotonic() < end_s and not self._unread_because & _UNSERVED:
-                self._serve(self, left[at], out)
-                at += 1
-            if was_empty and out:
-                channels.unwritten.append(self)
-            if self.unsent_bytes > WRITE_BUFFER_MAX:
-                channels.turn.run()
-            if at < step_end:
-                break
-        del left[:at]
-        self._took(monotonic() - end_s + SERVED_S)
-        if may_end_turn and self._out and len(self._out[-1]) >= LARGE_ANSWER_SIZE:
-            channels.turn.run()
-
-    def _took(self, seconds: float) -> None:
-        """Account the time for which the requests of this connection were served."""
-        self._is_heavy = seconds > SERVED_S
-        if self._is_heavy:
-            self._channels.share.spent(seconds)
-            if self._frames_left and not self._is_paused and self.is_open:
-                self._wait_for_share()
-
-    def _wait_for_share(self) -> None:
-        if not self._waits_for_share:
-            self._waits_for_share = True
-            self._stop_reading(_HEAVY)
-            self._channels.share.wait(self)
-
-    def serve_left(self) -> None:
-        """Serve pending requests. Called by `FairShare` when it is this connection's turn."""
-        self._waits_for_share = False
-        self._is_heavy = False  # else `_serve_many` would wait for the share again
-        if not self._is_paused:
+                self.is_costly = self.is_costly or self.unread_bytes > UNREAD_SIZE
+        if self._frames_left:
             self._serve_left()
-        if not self._waits_for_share:
-            self._go_on_reading(_HEAVY)
 
-    def _serve_left(self) -> None:
-        """Serve the remaining requests after the peer has read its answers."""
-        if not self.is_open or self._waits_for_share:
-            return
-        self._channels.turn.arm()
+    def serve_some(self, seconds: float) -> bool:
+        """Serve the next few requests that are left, not for longer; return whether more can be served now."""
+        channels, left, out = self._channels, self._frames_left, self._out
+        channels.turn.arm()
+        was_empty, count, step = not out, 0, min(len(left), SERVED_AT_ONCE)
+        end_s = monotonic() + seconds
         try:
-            self._serve_many([])
+            while count < step and self._can_serve:
+                self._serve(self, left[count], out)
+                count += 1
+                if monotonic() > end_s:
+                    break
         except FrameError as error:
             self._broken(error)
+            return False
+        del left[:count]
+        if was_empty and out:
+            channels.unwritten.append(self)
+        if self.unsent_bytes > WRITE_BUFFER_MAX or (was_empty and out and len(out[-1]) >= LARGE_ANSWER_SIZE):
+            channels.turn.run()
+        return bool(left) and self._can_serve
+
+    @property
+    def _can_serve(self) -> bool:
+        return self.is_open and not self._is_paused and not self._unread_because & _UNSERVED
+
+    def has_waited(self) -> None:
+        """The connection waits for its share no longer: what is left, if anything, waits for the peer to read."""
+        self._waits_for_share = False
+        if not self._frames_left:
+            self._go_on_reading(_LEFT)
+
+    def _serve_left(self) -> None:
+        """Serve the requests that were read, as far as the share of costly connections goes."""
+        if not self._frames_left or self._waits_for_share:
+            return
+        self._waits_for_share = not self._channels.share.serve(self)
+        if self._frames_left:
+            self._stop_reading(_LEFT)
         else:
-            if not self._is_paused:
-                self._go_on_reading(_UNSENT)
+            self._go_on_reading(_LEFT)
 
     def _broken(self, error: FrameError) -> None:
         self._frames_left.clear()
@@ -243,11 +231,10 @@ class Channel(Connection):
     def resume_writing(self) -> None:
         self._is_paused = False
         self._channels.reads_again(self)
+        self._go_on_reading(_UNSENT)
         if self._frames_left:
             # Not now: the transport calls this in the middle of a write.
             self._channels.timers.after(0.0, self._serve_left)
-        else:
-            self._go_on_reading(_UNSENT)
 
     # Called by the dispatcher and by Deferred
 
@@ -292,6 +279,18 @@ class Channel(Connection):
         return self._measured_bytes + (self._transport.get_write_buffer_size() if self._is_paused else 0)
 
     @property
+    def unread_bytes(self) -> int:
+        """Bytes that were written and that the peer has not taken yet, those in the kernel included."""
+        if not self.is_open or self._transport.is_closing():
+            return 0
+        connection = self._transport.get_extra_info("socket")
+        try:
+            (in_kernel,) = _INT.unpack(fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(_INT.size)))
+        except OSError:
+            in_kernel = 0
+        return int(self._transport.get_write_buffer_size() + in_kernel)
+
+    @property
     def is_writable(self) -> bool:
         """Whether the peer reads what it is sent."""
         return self.is_open and not self._is_paused and self.unsent_bytes <= WRITE_BUFFER_MAX
@@ -318,12 +317,8 @@ class Channel(Connection):
         (self._stop_reading if is_paused else self._serve_again)(_WORKING)
 
     def _serve_again(self, reason: int) -> None:
-        if self._frames_left:
-            # Reading resumes when these requests have been served.
-            self._unread_because = self._unread_because & ~reason | _UNSENT
-            self._serve_left()
-        else:
-            self._go_on_reading(reason)
+        self._go_on_reading(reason)
+        self._serve_left()
 
     def on_close(self, callback: Callable[["Channel"], None]) -> None:
         """Call `callback(channel)` when the connection has ended."""

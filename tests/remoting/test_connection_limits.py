@@ -192,7 +192,7 @@ async def test_unread_answers_of_all_connections_have_a_total(remoting, caplog):
     )
     healthy, attackers = await Raw.connect(address), []
     assert await echoes(healthy)
-    for _ in range(12):
+    for _ in range(40):
         raw = await Raw.connect(address)
         raw.writer.transport.pause_reading()
         for opaque in range(20):
