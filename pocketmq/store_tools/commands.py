@@ -108,7 +108,7 @@ def dump(options: argparse.Namespace, complaints: Console) -> int:
 
 def _tell_damage(damage: Damage, complaints: Console) -> int:
     if damage.unreadable:
-        complaints.print(f"{damage.unreadable} places hold no sound record and were left out; `verify` says which")
+        complaints.print(f"{damage.unreadable} places without a valid record were left out; `verify` lists them")
         return 1
     return 0
 

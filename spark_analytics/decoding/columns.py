@@ -4,7 +4,6 @@ A column is decoded for a whole window at once, and only if it was requested. Th
 in `layout`.
 """
 
-import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +15,7 @@ import pyarrow as pa
 
 from pocketmq.spark_analytics.decoding.properties import PropertyTable, slices, text
 from pocketmq.store.format.delay_level import DelayLevels
+from pocketmq.store.format.host import host_text
 from pocketmq.store.format.layout import (
     BORNHOST_V6_FLAG,
     HOST_SIZE,
@@ -155,14 +155,6 @@ class Records(RecordWindow):
         return pa.Array.from_buffers(
             pa.string(), len(self), [None, pa.py_buffer((2 * offsets).astype(np.int32)), pa.py_buffer(digits)]
         )
-
-
-def host_text(packed: bytes) -> str:
-    """Return `ip:port` of a packed host; IPv6 addresses are in brackets."""
-    address, port = packed[:-4], int.from_bytes(packed[-4:], "big", signed=True)
-    if len(address) == 4:
-        return f"{socket.inet_ntop(socket.AF_INET, address)}:{port}"
-    return f"[{socket.inet_ntop(socket.AF_INET6, address)}]:{port}"
 
 
 def _host_texts(records: Records, field: str, v6_flag: int) -> Any:

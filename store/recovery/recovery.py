@@ -108,7 +108,7 @@ class Recovery:
         if not self._files.files:
             self._begin_empty()
         elif rebuild:
-            self._start_over("asked for")
+            self._start_over("requested")
         elif self._ended_cleanly():
             self._is_unchanged = True
         else:

@@ -1,4 +1,4 @@
-"""Stores on the disk for the tests of this package: Apache's golden ones, and small ones of ours."""
+"""Stores on disk for the tests of this package: Apache's golden stores and small ones of PocketMQ."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ NOW_MS = 1_800_000_000_000
 
 
 def unpacked(name: str, folder: Path) -> Path:
-    """A golden store's root, as it lay on Apache's disk."""
+    """Return the root of an unpacked golden store, with all files of Apache's broker."""
     return unpack_golden(name, folder, (*TIMER_FILES, "rocksdbstore"))
 
 
@@ -39,7 +39,7 @@ def message(topic: str, queue_id: int, body: bytes, *, host: bytes = HOST, sys_f
 
 
 def opened(root: Path, clock: VirtualClock, **changes: object) -> MessageStore:
-    """A store with files so small that a few messages fill them."""
+    """Open a store whose files are so small that a few messages fill them."""
     settings: dict[str, object] = {
         "mapped_file_size_commit_log": 16 << 10,
         "mapped_file_size_consume_queue": 400,
@@ -73,7 +73,7 @@ def write_topics(root: Path, *topics: str) -> None:
 
 
 def made(root: Path, count: int = 150, **changes: object) -> Path:
-    """A store of several log files with queues, index and tables, cleanly stopped."""
+    """Create a cleanly stopped store with several log files, queues, index and topic table; return its root."""
     clock = VirtualClock(NOW_MS)
     store = opened(root, clock, **changes)
     put_many(store, clock, count)

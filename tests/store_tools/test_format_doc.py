@@ -1,4 +1,4 @@
-"""docs/format.md is what the declarations and encoders make of it, and what it claims is so."""
+"""docs/format.md matches the declarations and encoders, and its claims about checksums hold."""
 
 import tarfile
 from pathlib import Path
@@ -29,7 +29,7 @@ def accepted(data: bytes, physical_offset: int) -> bool:
         return False
 
 
-def test_the_document_is_up_to_date() -> None:
+def test_document_is_up_to_date() -> None:
     text = format_doc.DOCUMENT.read_text()
     assert format_doc.render(text) == text, "run: python -m pocketmq.store_tools.explain.format_doc"
 
@@ -44,7 +44,7 @@ def test_every_field_of_every_declaration_is_described() -> None:
         assert f"<!-- example {name} -->" in text
 
 
-def test_every_byte_of_an_example_is_decoded_and_built_again() -> None:
+def test_examples_survive_decoding_and_encoding() -> None:
     for parts in format_doc.EXAMPLES.values():
         for _, declaration, data in parts():
             assert b"".join(field.data for field in parsed(declaration, data)) == data
@@ -52,12 +52,12 @@ def test_every_byte_of_an_example_is_decoded_and_built_again() -> None:
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_record_examples_are_sound(name: str) -> None:
+def test_record_examples_are_valid(name: str) -> None:
     data = sample(name)
     assert accepted(data, physical_offset_of(memoryview(data)))
 
 
-def test_the_golden_example_lies_in_its_store() -> None:
+def test_golden_example_is_in_its_store() -> None:
     store, physical_offset = format_doc.GOLDEN_PLACE
     with tarfile.open(GOLDEN / store / "store.tar.gz") as archive:
         file = archive.extractfile("store/commitlog/" + "0" * 20)
@@ -68,7 +68,7 @@ def test_the_golden_example_lies_in_its_store() -> None:
 
 
 @pytest.mark.parametrize("name", ["record", "record_v2", "golden_record"])
-def test_what_is_said_to_be_covered_is_and_the_rest_is_not(name: str) -> None:
+def test_exactly_the_fields_documented_as_checked_are_checked(name: str) -> None:
     data = sample(name)
     physical_offset = physical_offset_of(memoryview(data))
     for field in parsed(layout.RECORD, data):
@@ -78,15 +78,15 @@ def test_what_is_said_to_be_covered_is_and_the_rest_is_not(name: str) -> None:
             damaged[field.position + bit // 8] ^= 1 << bit % 8
             noticed.add(not accepted(bytes(damaged), physical_offset))
         expected = {True} if field.name in format_doc.FOUND else {False}
-        # Two of its bits say how long the hosts are.
+        # Two of its bits determine the sizes of the hosts.
         assert noticed == ({True, False} if field.name == "sys_flag" else expected), field.name
 
 
-def test_the_blank_example_ends_a_file() -> None:
+def test_blank_example_is_a_valid_end_of_file() -> None:
     assert is_blank(memoryview(sample("blank") + bytes(304)), 0)
 
 
-def test_keys_are_found_in_the_index_example(tmp_path: Path) -> None:
+def test_index_file_finds_keys_in_the_index_example(tmp_path: Path) -> None:
     path = tmp_path / "20231114221320025"
     path.write_bytes(b"".join(data for _, _, data in format_doc.EXAMPLES["index"]()))
     file = IndexFile(FileDisk(), str(path), 4, 5)
@@ -96,7 +96,7 @@ def test_keys_are_found_in_the_index_example(tmp_path: Path) -> None:
     file.close()
 
 
-def test_units_of_the_examples_fit_together() -> None:
+def test_unit_examples_match_the_record_examples() -> None:
     [record, blank, hole, address, delayed] = [
         declaration.parse(data) for _, declaration, data in format_doc.EXAMPLES["units"]()
     ]

@@ -1,4 +1,4 @@
-"""`pocketmq store ...` as a user types it."""
+"""Command line of `pocketmq store`, run as a process."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def test_help_has_examples_and_all_commands() -> None:
     assert "store" in listed.stdout
 
 
-def test_verify(root: Path, tmp_path: Path) -> None:
+def test_verify_output_and_exit_codes(root: Path, tmp_path: Path) -> None:
     sound = run("verify", root)
     assert (sound.returncode, sound.stdout.splitlines()[-1], sound.stderr) == (0, "sound", "")
     found = json.loads(run("verify", root, "--json", "--workers", 2).stdout)
@@ -46,7 +46,7 @@ def test_verify(root: Path, tmp_path: Path) -> None:
     assert "the log is damaged" in told.stdout
 
 
-def test_verify_draws_a_bar_on_a_terminal(root: Path) -> None:
+def test_verify_shows_progress_on_a_terminal(root: Path) -> None:
     above, below = pty.openpty()
     command = [sys.executable, "-m", "pocketmq", "store", "verify", str(root)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=below, env={**os.environ, "TERM": "xterm"})
@@ -66,19 +66,19 @@ def test_dump_and_explain(root: Path) -> None:
     assert {row["queueOffset"] for row in rows} == {2, 3}
     assert len(run("dump", root, "--limit", "7", "--format", "table").stdout.splitlines()) == 8
     drawn = run("explain", f"{root}:{rows[0]['physicalOffset']}")
-    assert drawn.returncode == 0 and "is its own" in drawn.stdout
-    # Who reads only the beginning ends it without a word.
+    assert drawn.returncode == 0 and "points at it" in drawn.stdout
+    # A reader that closes the pipe early ends the command without an error message.
     piped = f"{sys.executable} -m pocketmq store dump {root} | head -1"
     done = subprocess.run(piped, shell=True, capture_output=True, text=True, timeout=60)
     assert done.stdout.count("\n") == 1 and done.stderr == ""
 
 
 @pytest.mark.parametrize(("signal_number", "exit_code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_ends_it_without_a_word(root: Path, signal_number: int, exit_code: int) -> None:
+def test_signal_ends_dump_without_output(root: Path, signal_number: int, exit_code: int) -> None:
     command = [sys.executable, "-m", "pocketmq", "store", "dump", str(root), "--body", "hex"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pipesize=4096)
     assert process.stdout is not None
-    assert process.stdout.read(1) == b"{"  # it has begun, and waits for who reads on
+    assert process.stdout.read(1) == b"{"  # it has begun, and is blocked by the full pipe
     process.send_signal(signal_number)
     process.stdout.close()
     assert (process.wait(60), process.stderr.read() if process.stderr else b"?") == (exit_code, b"")
@@ -97,9 +97,9 @@ if __name__ == "__main__":
 """
 
 
-def test_workers_end_with_who_asked_them(root: Path, tmp_path: Path) -> None:
+def test_workers_end_when_their_parent_is_killed(root: Path, tmp_path: Path) -> None:
     (tmp_path / "owner.py").write_text(OWNER)
-    # The worker has this pipe too: its end is seen when the worker has ended.
+    # The worker inherits this pipe, so end-of-file means that it has ended too.
     done = subprocess.run([sys.executable, tmp_path / "owner.py", root], stdout=subprocess.PIPE, timeout=60)
     assert done.returncode == -signal.SIGKILL
 
@@ -143,10 +143,10 @@ def test_a_store_in_use_is_read_but_not_written(tmp_path: Path) -> None:
         (("dump", "{root}", "--limit", "-1"), 64, "--limit is 0 or more"),
         (("verify", "{root}", "--delay-level", "1s 2x"), 64, "level 2 is '2x'"),
         (("verify", "{root}", "--workers", "-1"), 64, "--workers"),
-        (("explain", "{root}"), 64, "is no place: give ROOT:PHYSICAL_OFFSET"),
+        (("explain", "{root}"), 64, "is not a place: give ROOT:PHYSICAL_OFFSET"),
         (("explain", "{root}:999999999"), 64, "not 999999999"),
     ],
 )
-def test_mistakes_are_explained(root: Path, arguments: tuple[str, ...], exit_code: int, said: str) -> None:
+def test_user_errors_are_explained(root: Path, arguments: tuple[str, ...], exit_code: int, said: str) -> None:
     told = run(*(argument.format(root=root) for argument in arguments))
     assert (told.returncode, told.stdout) == (exit_code, "") and said in told.stderr and "Traceback" not in told.stderr

@@ -1,4 +1,4 @@
-"""`dump` shows the records that are asked for, whichever way it finds them."""
+"""`dump` shows exactly the selected records, found by queue, index or scan of the log."""
 
 import gzip
 import io
@@ -53,7 +53,7 @@ FILTERS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("filters", FILTERS, ids=str)
-def test_queues_index_and_log_lead_to_the_same_records(root: Path, filters: dict[str, Any], tmp_path: Path) -> None:
+def test_selection_needs_neither_queues_nor_index(root: Path, filters: dict[str, Any], tmp_path: Path) -> None:
     everything = dumped(root)
     assert len(everything) == 180
     expected = []
@@ -78,7 +78,7 @@ def test_queues_index_and_log_lead_to_the_same_records(root: Path, filters: dict
 
 
 @pytest.mark.parametrize("name", ["v4_clean", "v5_clean"])
-def test_records_of_apache_are_shown_as_apache_reads_them(name: str, tmp_path: Path) -> None:
+def test_apache_records_are_shown_as_apache_reads_them(name: str, tmp_path: Path) -> None:
     found = {row["physicalOffset"]: row for row in dumped(unpacked(name, tmp_path))}
     with gzip.open(GOLDEN / name / "expected.jsonl.gz", "rt", encoding="utf-8") as lines:
         expected = [row for row in map(json.loads, lines) if row["kind"] == "msg"]
@@ -90,7 +90,7 @@ def test_records_of_apache_are_shown_as_apache_reads_them(name: str, tmp_path: P
         assert mine["msgId"] == row["offsetMsgId"] and mine["properties"] == (row["properties"] or {})
 
 
-def test_forms_of_a_body(tmp_path: Path) -> None:
+def test_body_forms_and_decompression(tmp_path: Path) -> None:
     root = tmp_path / "store"
     store = opened(root, VirtualClock(NOW_MS))
     store.commit_log.put(message("T", 0, zlib.compress(b"plain words"), sys_flag=1))
@@ -98,15 +98,15 @@ def test_forms_of_a_body(tmp_path: Path) -> None:
     store.commit_log.put(message("T", 0, b"words"))
     store.shutdown()
     assert [row.get("body") for row in dumped(root, plain=True)] == ["plain words", "not compressed", "words"]
-    assert "does not uncompress with ZLIB" in dumped(root, plain=True)[1]["bodyNote"]
+    assert "cannot be uncompressed with ZLIB" in dumped(root, plain=True)[1]["bodyNote"]
     assert [row["bodySize"] for row in dumped(root, "none")] == [19, 14, 5]
     assert dumped(root, "hex")[2]["bodyHex"] == b"words".hex()
     assert dumped(root, "base64")[2]["bodyBase64"] == "d29yZHM="
-    # Bytes that are no text are not shown as one.
+    # Bytes that are not UTF-8 are shown as base64.
     assert "body" not in dumped(root)[0] and "bodyBase64" in dumped(root)[0]
 
 
-def test_a_table_has_a_line_a_record(root: Path) -> None:
+def test_table_has_one_line_per_record(root: Path) -> None:
     out = io.StringIO()
     records = select(StoreFiles(str(root)), Selection(topic="Topic1", to_queue_offset=3), Damage())
     write_table(records, Console(file=out, width=160), "text", False)
@@ -114,7 +114,7 @@ def test_a_table_has_a_line_a_record(root: Path) -> None:
     assert len(lines) == 10 and "Topic1/1 @ 0" in lines[1] and "body 1 body 1" in lines[1] and "Tag1" in lines[1]
 
 
-def test_damage_is_left_out_and_counted(root: Path, tmp_path: Path) -> None:
+def test_damaged_records_are_skipped_and_counted(root: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(root, tmp_path / "store"))
     flip(copy / "commitlog" / f"{0:020}", dumped(root)[3]["physicalOffset"] + 95)
     for filters, count in (({}, 179), ({"topic": "Topic0"}, 74)):
@@ -123,7 +123,7 @@ def test_damage_is_left_out_and_counted(root: Path, tmp_path: Path) -> None:
         assert (len(found), damage.unreadable) == (count, 1) or (filters and damage.unreadable == 0)
 
 
-def test_times_as_people_write_them() -> None:
+def test_times_are_parsed_in_all_documented_forms() -> None:
     assert parse_time_ms("1700000000123") == 1700000000123
     assert parse_time_ms("2023-11-14T22:13:20.123+00:00") == 1700000000123
     assert parse_time_ms("2023-11-14") < parse_time_ms("2023-11-14T00:00:01")

@@ -1,4 +1,4 @@
-"""`explain` shows each field at its place, and what is wrong with what is wrong."""
+"""`explain` shows each field with its position, and why an invalid one is invalid."""
 
 import io
 import re
@@ -33,12 +33,12 @@ def drawn(place: object) -> tuple[bool, str]:
 
 
 def field(text: str, name: str) -> list[str]:
-    """The columns of the row of a field."""
+    """Return the columns of a field's row."""
     line = next(line for line in text.splitlines() if re.search(rf"  {name} ", line))
     return re.split(r"  +", line.strip())
 
 
-def test_a_record_field_by_field(golden: Path) -> None:
+def test_record_is_shown_field_by_field(golden: Path) -> None:
     is_sound, text = drawn(f"{golden}:2378532")
     assert is_sound and "WRONG" not in text
     assert field(text, "total_size") == [
@@ -54,13 +54,13 @@ def test_a_record_field_by_field(golden: Path) -> None:
     assert field(text, "store_host")[4] == "127.0.0.1:18911"
     assert field(text, "topic")[4] == '"GoldenCompress"'
     assert field(text, "TAGS")[-2:] == ["ZLIB", "tags code 2756555"]
-    assert f"queue unit 0 of GoldenCompress/1 is its own: {golden}/consumequeue/GoldenCompress/1/{0:020}:0" in text
+    assert f"queue unit 0 of GoldenCompress/1 points at it: {golden}/consumequeue/GoldenCompress/1/{0:020}:0" in text
     assert "index/20261121032627241:2860" in text
-    # A byte in the middle of it, by the file's name, is a question for the same record.
+    # A byte within the record, given by file name, selects the same record.
     assert drawn(f"{golden}/commitlog/{2097152:020}:281400")[1] == text
 
 
-def test_every_field_lies_where_the_one_before_ends(root: Path) -> None:
+def test_fields_are_contiguous(root: Path) -> None:
     for record in list(select(StoreFiles(str(root)), Selection(), Damage()))[::9]:
         is_sound, text = drawn(f"{root}:{record.physical_offset}")
         expected = 0
@@ -78,25 +78,30 @@ def test_every_field_lies_where_the_one_before_ends(root: Path) -> None:
 
 @pytest.mark.parametrize(
     ("at", "said"),
-    [(115, "the body has 0x"), (7, "no record's; those are"), (30, "it stands at 0"), (1, "the file has 16384 bytes")],
+    [
+        (115, "the body has 0x"),
+        (7, "records have 0xDAA320A7 or"),
+        (30, "the record is at 0"),
+        (1, "the file has only 16384"),
+    ],
 )
-def test_a_damaged_record_shows_where(root: Path, at: int, said: str) -> None:
+def test_damaged_record_shows_the_invalid_field(root: Path, at: int, said: str) -> None:
     flip(root / "commitlog" / f"{0:020}", at)
     is_sound, text = drawn(f"{root}:0")
-    assert not is_sound and said in text and "no sound record at physical offset 0" in text
+    assert not is_sound and said in text and "invalid record at physical offset 0" in text
     following = list(select(StoreFiles(str(root)), Selection(), Damage()))[0].physical_offset
-    assert f"the next sound record is at {following}" in text
+    assert f"the next valid record is at {following}" in text
 
 
-def test_the_end_of_a_file_and_of_the_log(root: Path) -> None:
+def test_end_of_a_file_and_of_the_log(root: Path) -> None:
     records = list(select(StoreFiles(str(root)), Selection(), Damage()))
     last = [record for record in records if record.physical_offset < 16384][-1]
     is_sound, text = drawn(f"{root}:{last.physical_offset + last.total_size}")
-    assert is_sound and "BLANK" in text and "the log goes on at physical offset 16384" in text
+    assert is_sound and "BLANK" in text and "the log continues at physical offset 16384" in text
     assert "nothing is written here" in drawn(f"{root}:{records[-1].physical_offset + records[-1].total_size}")[1]
 
 
-def test_queue_units(golden: Path, root: Path) -> None:
+def test_queue_units_are_compared_with_their_records(golden: Path, root: Path) -> None:
     is_sound, text = drawn(f"{golden}/consumequeue/SCHEDULE_TOPIC_XXXX/1/{0:020}:25")
     assert is_sound and "queue unit 1 of SCHEDULE_TOPIC_XXXX/1, byte 20" in text
     assert "to be delivered at" in field(text, "tags_code")[-1] and "5000 ms after it was stored" in text
@@ -106,11 +111,11 @@ def test_queue_units(golden: Path, root: Path) -> None:
     is_sound, text = drawn(f"{path}:0")
     assert not is_sound and "WRONG: 'Tag1' has the hash" in text
     overwrite(path, 0, (200).to_bytes(8, "big"))
-    assert "no sound record at physical offset 200" in drawn(f"{path}:0")[1]
+    assert "no valid record at physical offset 200" in drawn(f"{path}:0")[1]
     assert "unwritten" in drawn(f"{root}/consumequeue/Topic1/2/{0:020}:399")[1]
 
 
-def test_index_and_checkpoint(golden: Path) -> None:
+def test_index_and_checkpoint_are_shown(golden: Path) -> None:
     index = golden / "index" / "20261121032625140"
     assert field(drawn(f"{index}:0")[1], "index_count")[4:] == [
         "2000",
@@ -123,7 +128,7 @@ def test_index_and_checkpoint(golden: Path) -> None:
     assert "2026-11-21" in field(drawn(golden / "checkpoint")[1], "physic_msg_timestamp_ms")[-1]
 
 
-def test_timers(tmp_path: Path) -> None:
+def test_timer_files_are_shown(tmp_path: Path) -> None:
     (tmp_path / "timerlog").mkdir()
     timers = TimerStore(
         FileDisk(),
@@ -149,14 +154,14 @@ def test_timers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "said"),
     [
-        ("{root}", "is no place: give ROOT:PHYSICAL_OFFSET"),
-        ("{root}:99999999", "physical offsets 0 up to 32768"),
+        ("{root}", "is not a place: give ROOT:PHYSICAL_OFFSET"),
+        ("{root}:99999999", "physical offsets 0 to 32768"),
         ("{root}/nowhere:0", "there is no file or folder"),
         ("{root}/checkpoint:5000", "has 4096 bytes"),
-        ("{root}/config/topics.json:0", "does not know"),
-        ("{root}:-1", "is no place"),
+        ("{root}/config/topics.json:0", "does not know the format"),
+        ("{root}:-1", "is not a place"),
     ],
 )
-def test_a_wrong_place_is_explained_too(root: Path, place: str, said: str) -> None:
+def test_invalid_place_is_refused_with_explanation(root: Path, place: str, said: str) -> None:
     with pytest.raises(PlaceError, match=said):
         drawn(place.format(root=root))

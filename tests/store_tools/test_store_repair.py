@@ -1,4 +1,4 @@
-"""`repair` makes a store sound again, says what it does, and does nothing unasked."""
+"""`repair` makes a store sound, shows its plan, and does nothing without agreement."""
 
 import io
 import shutil
@@ -28,7 +28,7 @@ def repaired(
 
 
 @pytest.mark.parametrize("name", GOLDEN_STORES)
-def test_stores_of_apache_are_sound_afterwards(name: str, tmp_path: Path) -> None:
+def test_repaired_apache_stores_are_sound(name: str, tmp_path: Path) -> None:
     root = unpacked(name, tmp_path)
     before = verified(root)
     exit_code, text = repaired(root)
@@ -36,27 +36,27 @@ def test_stores_of_apache_are_sound_afterwards(name: str, tmp_path: Path) -> Non
     assert verified(root).records == before.records
 
 
-def test_everything_derived_may_be_gone(root: Path) -> None:
+def test_all_derived_files_are_rebuilt(root: Path) -> None:
     before = verified(root)
     for name in ("consumequeue", "index"):
         shutil.rmtree(root / name)
     (root / "checkpoint").unlink()
     exit_code, text = repaired(root)
     after = verified(root)
-    assert exit_code == 0 and "deleted and made again" in text
+    assert exit_code == 0 and "deleted and rebuilt" in text
     assert (after.records, after.units, after.index_entries) == (before.records, before.units, before.index_entries)
 
 
-def test_only_the_index(root: Path) -> None:
+def test_index_alone_is_rebuilt(root: Path) -> None:
     shutil.rmtree(root / "index")
     unit = root / "consumequeue" / "Topic1" / "1" / f"{0:020}"
     stamp = unit.read_bytes()
     exit_code, text = repaired(root, queues=False)
-    assert exit_code == 0 and "the index is deleted and made again" in text, text
+    assert exit_code == 0 and "the index is deleted and rebuilt" in text, text
     assert unit.read_bytes() == stamp
 
 
-def test_damage_is_put_aside_only_when_asked(root: Path) -> None:
+def test_damage_is_moved_aside_only_with_quarantine(root: Path) -> None:
     victim = list(select(StoreFiles(str(root)), Selection(topic="Topic1"), Damage()))[10]
     path, position = root / "commitlog" / f"{victim.physical_offset // 16384 * 16384:020}", victim.physical_offset % 16384
     damaged = b"\xaa" * victim.total_size
@@ -69,23 +69,23 @@ def test_damage_is_put_aside_only_when_asked(root: Path) -> None:
     assert exit_code == 0, text
     assert any(saved.read_bytes() == damaged for saved in (root / "quarantine").iterdir())
     after = verified(root)
-    # The filler is a record; the hole in the queue keeps the others' queue offsets.
+    # The filler counts as a record; the hole keeps the queue offsets of the other messages.
     assert (after.records, after.units, after.holes) == (120, 119, 1)
 
 
-def test_a_wrong_queue_offset_is_set_right(root: Path) -> None:
+def test_wrong_queue_offset_in_a_record_is_corrected(root: Path) -> None:
     path = root / "commitlog" / f"{0:020}"
     before = path.read_bytes()
     flip(path, QUEUE_OFFSET_POSITION + 7)
     assert verified(root).exit_code == 1
     exit_code, text = repaired(root)
-    assert exit_code == 0 and "1 records whose queue offset is wrong" in text, text
+    assert exit_code == 0 and "the wrong queue offset in 1 records is corrected" in text, text
     assert path.read_bytes() == before
 
 
-def test_nothing_is_done_without_a_yes(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_done_without_agreement(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flip(root / "consumequeue" / "Topic1" / "1" / f"{0:020}", 3)
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     exit_code, text = repaired(root, is_agreed=False)
-    assert exit_code == EXIT_REFUSED and "say --yes" in text
+    assert exit_code == EXIT_REFUSED and "use --yes" in text
     assert verified(root).exit_code == 2

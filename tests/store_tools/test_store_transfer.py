@@ -1,4 +1,4 @@
-"""`export` and `import`: what comes back is what went, but for offsets."""
+"""`export` and `import` preserve all fields of records except offsets."""
 
 import io
 import json
@@ -33,7 +33,7 @@ def without(text: str, *names: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", GOLDEN_STORES)
-def test_a_round_trip_changes_offsets_only(name: str, tmp_path: Path) -> None:
+def test_export_and_import_change_offsets_only(name: str, tmp_path: Path) -> None:
     first = exported(unpacked(name, tmp_path))
     result = imported(tmp_path / "copy", first)
     assert (result.imported, result.refused, result.raised) == (len(first.splitlines()), 0, 0)
@@ -45,7 +45,7 @@ def test_a_round_trip_changes_offsets_only(name: str, tmp_path: Path) -> None:
     assert without(exported(tmp_path / "new"), *names) == without(first, *names)
 
 
-def test_odd_records(tmp_path: Path) -> None:
+def test_unusual_records_are_preserved(tmp_path: Path) -> None:
     store = opened(tmp_path / "store", VirtualClock(NOW_MS))
     for properties in (b"a\x01b\x02", b"a\x01b\x02a\x01c", b"empty\x01", b"\xff\xfe\x01v", "ключ\x01значение".encode(), b""):
         odd = message("%RETRY%" + "g" * 200, 3, bytes(range(256)), host=HOST_V6, sys_flag=0x8, KEYS="k")
@@ -59,11 +59,11 @@ def test_odd_records(tmp_path: Path) -> None:
     assert without(exported(tmp_path / "copy"), *names) == without(first, *names)
 
 
-def test_import_appends_to_a_store_and_keeps_its_sizes(tmp_path: Path) -> None:
+def test_import_appends_to_a_store_and_keeps_its_file_sizes(tmp_path: Path) -> None:
     root, other = made(tmp_path / "store", 40), made(tmp_path / "other", 30)
     before = exported(root)
     result = imported(root, exported(other), keep_times=True)
-    # The records are older than the store's last ones: times cannot go back.
+    # The records are older than the store's last ones, and store times never decrease.
     assert result.imported == 36 and result.raised > 0 and "raised" in str(result)
     assert exported(root).startswith(before)
     after = verified(root)
@@ -71,25 +71,25 @@ def test_import_appends_to_a_store_and_keeps_its_sizes(tmp_path: Path) -> None:
     assert {path.stat().st_size for path in (root / "commitlog").iterdir()} == {16384}
 
 
-def test_topics_that_a_broker_would_not_know_are_added(tmp_path: Path) -> None:
+def test_missing_topics_are_added_to_the_topic_table(tmp_path: Path) -> None:
     result = imported(tmp_path / "copy", exported(made(tmp_path / "store", 10)))
     assert result.topics_added == ["SCHEDULE_TOPIC_XXXX", "Topic0", "Topic1"]
     table = json.loads((tmp_path / "copy" / "config" / "topics.json").read_text())["topicConfigTable"]
     assert (table["Topic0"]["perm"], table["Topic0"]["readQueueNums"]) == (6, 3)
 
 
-def test_lines_that_are_no_records_are_refused_one_by_one(tmp_path: Path) -> None:
+def test_invalid_lines_are_refused_one_by_one(tmp_path: Path) -> None:
     row = json.loads(exported(made(tmp_path / "store", 1)).splitlines()[0])
     bad: list[tuple[Any, str]] = [
-        ("nonsense", "no JSON"),
-        (json.dumps([1]), "a JSON object is expected, not list"),
+        ("nonsense", "not valid JSON"),
+        (json.dumps([1]), "expected a JSON object, not list"),
         (json.dumps({**row, "topic": None}), "topic is missing"),
         (json.dumps({**row, "topic": ""}), "topic has 0 bytes"),
         (json.dumps({**row, "queueId": "1"}), "queueId is '1', not a whole number"),
         (json.dumps({**row, "queueId": 1 << 40}), "does not fit 32 bits"),
         (json.dumps({**row, "bornHost": "here"}), "bornHost is 'here', not an address"),
-        (json.dumps({**row, "bodyBase64": "*"}), "bodyBase64 is no base64"),
-        (json.dumps({**row, "properties": {"a": 1}}), "properties must be an object of texts"),
+        (json.dumps({**row, "bodyBase64": "*"}), "bodyBase64 is not base64"),
+        (json.dumps({**row, "properties": {"a": 1}}), "properties must be an object whose values are text"),
         (json.dumps({**row, "properties": {"a": "b" * 40_000}}), "properties have 40002 bytes, at most 32767"),
         (json.dumps({**row, "propertiesBase64": "YQFiAGM="}), "properties have a zero byte at 3"),
         (json.dumps({**row, "queueId": -1}), "queueId is -1, 0 to 65535 are allowed"),
@@ -106,7 +106,7 @@ def test_lines_that_are_no_records_are_refused_one_by_one(tmp_path: Path) -> Non
         assert said.startswith(f"line {number} refused") and why in said
 
 
-def test_a_topic_of_the_table_has_the_queues_that_it_says(tmp_path: Path) -> None:
+def test_queue_outside_the_topic_table_is_refused(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in exported(made(tmp_path / "store", 9)).splitlines()]
     row = next(row for row in rows if row["topic"] == "Topic0")
     copy = tmp_path / "copy"
@@ -121,6 +121,6 @@ def test_a_topic_of_the_table_has_the_queues_that_it_says(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("topic", ["T", "%RETRY%group", "rmq_sys_wheel_timer", "a|b", "T" * 127, "", "ü", "a b", "T" * 128])
-def test_a_topic_is_taken_that_a_broker_takes(topic: str) -> None:
+def test_import_accepts_exactly_the_topics_that_a_broker_accepts(topic: str) -> None:
     one = message(topic, 0, b"")
     assert bool(ImportRules({}).problem(one)) == bool(topic_name_problem(topic))

@@ -1,4 +1,4 @@
-"""`verify` finds what is wrong with a store, says where, and calls nothing damage that is none."""
+"""`verify` finds all damage of a store with its position, and reports nothing else."""
 
 import os
 import shutil
@@ -46,7 +46,7 @@ def records(root: Path) -> list[Record]:
 
 
 def place(root: Path, record: Record) -> tuple[Path, int]:
-    """(file, byte) where a record begins."""
+    """Return the file and the byte at which a record begins."""
     return root / "commitlog" / f"{record.physical_offset // 16384 * 16384:020}", record.physical_offset % 16384
 
 
@@ -58,8 +58,8 @@ def only(findings: list[Finding], kind: str) -> Finding:
 
 # --- nothing wrong ----------------------------------------------------------------------------------------------------
 
-WHAT_APACHE_LEFT = {
-    # Exit code, records, and what the crash took from queue and index: the last record.
+APACHE_FINDINGS = {
+    # Exit code, records and findings: the crash came before the last record was in queue and index.
     "v4_clean": (0, 2280, {}),
     "v4_kill9": (2, 521, {"queue lacks": 1, "index lacks": 2}),
     "v4_torn_body": (1, 520, {"log end": 1}),
@@ -70,14 +70,14 @@ WHAT_APACHE_LEFT = {
 
 
 @pytest.mark.parametrize("name", GOLDEN_STORES)
-def test_stores_of_apache(name: str, tmp_path: Path) -> None:
+def test_findings_of_apache_stores(name: str, tmp_path: Path) -> None:
     result = verified(unpacked(name, tmp_path))
-    exit_code, count, findings = WHAT_APACHE_LEFT[name]
+    exit_code, count, findings = APACHE_FINDINGS[name]
     assert (result.exit_code, result.records, dict(result.findings.counts)) == (exit_code, count, findings)
     assert result.units == 520 if name.startswith("v4_") and name != "v4_clean" else result.units == count
 
 
-def test_a_store_of_ours_is_sound_however_it_is_cut(root: Path) -> None:
+def test_pocketmq_store_is_sound_for_any_range_size(root: Path) -> None:
     whole = verified(root)
     assert (whole.exit_code, whole.findings.kept) == (0, [])
     assert whole.records == whole.units == len(records(root)) == 180
@@ -87,7 +87,7 @@ def test_a_store_of_ours_is_sound_however_it_is_cut(root: Path) -> None:
         assert (cut.exit_code, cut.records, cut.units) == (0, whole.records, whole.units)
 
 
-def test_several_processes_find_the_same(root: Path) -> None:
+def test_several_processes_find_the_same_as_one(root: Path) -> None:
     victim = records(root)[100]
     path, position = place(root, victim)
     flip(path, position + 90)
@@ -96,7 +96,7 @@ def test_several_processes_find_the_same(root: Path) -> None:
     assert alone.records == shared.records == 179
 
 
-def test_a_queue_ext_is_looked_into(tmp_path: Path) -> None:
+def test_consume_queue_ext_is_checked(tmp_path: Path) -> None:
     root = made(tmp_path / "store", enable_consume_queue_ext=True)
     assert verified(root).exit_code == 0
     ext = next((root / "consumequeue_ext" / "Topic1").rglob("0" * 20))
@@ -105,7 +105,7 @@ def test_a_queue_ext_is_looked_into(tmp_path: Path) -> None:
     assert (result.exit_code, result.findings.counts) == (2, {"queue unit": 1})
 
 
-def test_further_queues_of_a_message(tmp_path: Path) -> None:
+def test_multi_dispatch_units_match_their_record(tmp_path: Path) -> None:
     root, clock = tmp_path / "store", VirtualClock(NOW_MS)
     store = opened(root, clock, enable_multi_dispatch=True, enable_lmq=True)
     for number in range(5):
@@ -117,7 +117,7 @@ def test_further_queues_of_a_message(tmp_path: Path) -> None:
     assert (result.exit_code, result.records, result.units) == (0, 5, 15)
 
 
-def test_a_topic_that_was_deleted_and_came_again(tmp_path: Path) -> None:
+def test_records_of_a_deleted_and_recreated_topic_are_no_damage(tmp_path: Path) -> None:
     root, clock = tmp_path / "store", VirtualClock(NOW_MS)
     store = opened(root, clock)
     put_many(store, clock, 40)
@@ -148,7 +148,7 @@ DAMAGE: dict[str, tuple[Callable[[Path, int, Record], None], str]] = {
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_damage_amid_the_log(root: Path, kind: str) -> None:
+def test_damage_within_the_log(root: Path, kind: str) -> None:
     everything = records(root)
     victim = next(record for record in everything[70:] if len(record.born_host) == 8 and record.topic == b"Topic1")
     path, position = place(root, victim)
@@ -160,12 +160,12 @@ def test_damage_amid_the_log(root: Path, kind: str) -> None:
         finding = only(result.findings.kept, "log damage")
         assert (finding.path, finding.position) == (str(path), position) and "--quarantine" in finding.advice
         assert why in finding.what
-        # The record's unit points into the damage: that is what it cost, and no fault of the queue.
+        # The unit of the lost record points into the damage, which is not an error of the queue.
         assert "1 queue unit" in only(result.findings.kept, "lost").what
         assert kinds(result) <= {"log damage", "lost", "index entry"}
 
 
-def test_a_lost_end_mark(root: Path) -> None:
+def test_lost_blank_mark_is_damage(root: Path) -> None:
     last = [record for record in records(root) if record.physical_offset < 16384][-1]
     end = last.physical_offset + last.total_size
     overwrite(root / "commitlog" / f"{0:020}", end, bytes(8))
@@ -174,7 +174,7 @@ def test_a_lost_end_mark(root: Path) -> None:
     assert only(result.findings.kept, "log damage").position == end
 
 
-def test_a_torn_last_record(root: Path) -> None:
+def test_torn_last_record_is_damage(root: Path) -> None:
     last = records(root)[-1]
     path, position = place(root, last)
     overwrite(path, position + 100, bytes(last.total_size - 100))
@@ -184,7 +184,7 @@ def test_a_torn_last_record(root: Path) -> None:
     assert (finding.path, finding.position) == (str(path), position)
 
 
-def test_a_log_that_lost_its_end(root: Path) -> None:
+def test_units_after_the_log_end_reveal_a_lost_end(root: Path) -> None:
     first_lost = records(root)[-10]
     path, position = place(root, first_lost)
     overwrite(path, position, bytes(16384 - position))
@@ -193,8 +193,8 @@ def test_a_log_that_lost_its_end(root: Path) -> None:
     assert result.exit_code == 1 and "10 queue units" in finding.what and result.log_end == first_lost.physical_offset
 
 
-def test_left_over_records_behind_the_end_are_no_damage(tmp_path: Path) -> None:
-    """Apache's broker leaves old bytes behind a truncation; here they are records that no queue knows any more."""
+def test_left_over_records_after_the_end_are_no_damage(tmp_path: Path) -> None:
+    """Apache's broker leaves old bytes after a truncation; here they are records without queue units."""
     root = made(tmp_path / "store", 20)
     longer = made(tmp_path / "longer", 40)
     end = verified(root).log_end
@@ -206,7 +206,7 @@ def test_left_over_records_behind_the_end_are_no_damage(tmp_path: Path) -> None:
     assert result.records == 24
 
 
-def test_files_of_the_log_that_do_not_belong(root: Path) -> None:
+def test_extra_and_missing_log_files(root: Path) -> None:
     names = sorted(path.name for path in (root / "commitlog").iterdir())
     (root / "commitlog" / f"{int(names[-1]) + 16384:020}").touch()
     assert verified(root).exit_code == 2
@@ -215,7 +215,7 @@ def test_files_of_the_log_that_do_not_belong(root: Path) -> None:
     assert result.exit_code == 1 and any("missing" in finding.what for finding in result.findings.kept)
 
 
-# --- what is derived --------------------------------------------------------------------------------------------------
+# --- derived files ----------------------------------------------------------------------------------------------------
 
 
 def unit_path(root: Path) -> Path:
@@ -265,7 +265,7 @@ DERIVED: dict[str, tuple[Callable[[Path], None], str]] = {
 
 
 @pytest.mark.parametrize("kind", DERIVED)
-def test_what_is_derived_differs_from_the_log(root: Path, kind: str) -> None:
+def test_each_difference_of_a_derived_file_is_found(root: Path, kind: str) -> None:
     damage, expected = DERIVED[kind]
     damage(root)
     result = verified(root)
@@ -274,7 +274,7 @@ def test_what_is_derived_differs_from_the_log(root: Path, kind: str) -> None:
     assert all(finding.advice for finding in result.findings.kept)
 
 
-def test_the_place_of_a_wrong_unit_and_of_a_wrong_entry(root: Path) -> None:
+def test_findings_have_the_position_of_the_unit_and_entry(root: Path) -> None:
     flip(unit_path(root), 5 * 20 + 11)
     flip(index_path(root), _ENTRIES_START + 7 * 20 + 15)
     findings = verified(root).findings.kept
@@ -284,14 +284,14 @@ def test_the_place_of_a_wrong_unit_and_of_a_wrong_entry(root: Path) -> None:
     assert "entry 7" in entry.what and "unit 5 of Topic1/1" in unit.what
 
 
-def test_much_damage_is_counted_and_not_listed(root: Path) -> None:
+def test_many_findings_are_counted_but_not_all_listed(root: Path) -> None:
     shutil.rmtree(root / "consumequeue")
     result = verified(root)
     assert result.findings.counts["queue lacks"] == 180
     assert len([finding for finding in result.findings.kept if finding.kind == "queue lacks"]) == 20
 
 
-def test_delay_levels_are_checked_when_they_are_given(root: Path) -> None:
+def test_due_times_are_checked_against_given_delay_levels(root: Path) -> None:
     from pocketmq.store.format.delay_level import DelayLevels
 
     assert verified(root, delay_levels=DelayLevels()).exit_code == 0
@@ -299,7 +299,7 @@ def test_delay_levels_are_checked_when_they_are_given(root: Path) -> None:
     assert result.exit_code == 2 and result.findings.counts == {"queue unit": 30}
 
 
-def test_without_an_index(root: Path) -> None:
+def test_missing_index_is_ignored_with_no_index(root: Path) -> None:
     shutil.rmtree(root / "index")
     assert verified(root, with_index=False).exit_code == 0
 
@@ -309,7 +309,7 @@ def test_without_an_index(root: Path) -> None:
 
 @pytest.fixture
 def writer(tmp_path: Path) -> Iterator[Path]:
-    """A store that a thread writes all the time."""
+    """Root of a store to which a thread writes continuously."""
     root, clock = tmp_path / "live", VirtualClock(NOW_MS)
     sizes = {"mapped_file_size_commit_log": 1 << 20, "mapped_file_size_consume_queue": 40_000}
     store = opened(root, clock, max_index_num=20_000, max_hash_slot_num=500, **sizes)
@@ -331,13 +331,13 @@ def writer(tmp_path: Path) -> Iterator[Path]:
     store.shutdown()
 
 
-def test_a_store_that_is_being_written_is_sound(writer: Path) -> None:
+def test_store_is_sound_while_it_is_written(writer: Path) -> None:
     seen = [verified(writer, range_size=100_000) for _ in range(3)]
     assert [(result.exit_code, result.findings.kept) for result in seen] == [(0, [])] * 3
     assert seen[0].records < seen[-1].records
 
 
-def test_what_retention_deletes_meanwhile_is_no_failure(root: Path) -> None:
+def test_log_files_deleted_during_the_check_are_no_finding(root: Path) -> None:
     files = StoreFiles(str(root))
 
     verify = Verify(files, range_size=4096)
@@ -354,7 +354,7 @@ def test_what_retention_deletes_meanwhile_is_no_failure(root: Path) -> None:
     assert steps > 2 and (result.exit_code, result.findings.kept) == (0, [])
 
 
-def test_a_folder_that_is_no_store(tmp_path: Path) -> None:
+def test_folder_without_a_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "inner" / "commitlog").mkdir(parents=True)
     with pytest.raises(NotAStoreError, match="did you mean .*inner"):
         StoreFiles(str(tmp_path))
@@ -364,7 +364,7 @@ def test_a_folder_that_is_no_store(tmp_path: Path) -> None:
     assert (empty.exit_code, empty.records) == (0, 0)
 
 
-def test_a_log_on_several_disks(root: Path, tmp_path: Path) -> None:
+def test_log_in_several_folders(root: Path, tmp_path: Path) -> None:
     names = sorted(path.name for path in (root / "commitlog").iterdir())
     second = tmp_path / "second"
     second.mkdir()
@@ -375,8 +375,8 @@ def test_a_log_on_several_disks(root: Path, tmp_path: Path) -> None:
     assert (result.exit_code, result.records) == (0, 180)
 
 
-def test_a_body_that_holds_the_image_of_a_record(tmp_path: Path) -> None:
-    """Anybody can send such a body; whoever begins to read in its middle must not be led astray."""
+def test_body_that_contains_images_of_records_is_not_read_as_records(tmp_path: Path) -> None:
+    """Any client can send such a body; a check that begins in its middle must not take its content for records."""
     root, clock = tmp_path / "store", VirtualClock(NOW_MS)
     store = opened(root, clock)
     put_many(store, clock, 5)
@@ -396,7 +396,7 @@ def test_a_body_that_holds_the_image_of_a_record(tmp_path: Path) -> None:
         assert (result.exit_code, result.findings.kept, result.records) == (0, [], 13)
 
 
-def test_records_larger_than_what_is_read_at_once(tmp_path: Path) -> None:
+def test_records_larger_than_the_read_window(tmp_path: Path) -> None:
     root = tmp_path / "store"
     store = opened(root, VirtualClock(NOW_MS), mapped_file_size_commit_log=16 << 20, max_message_size=8 << 20)
     for size in (5 << 20, 100, 6 << 20, 4 << 20, 7):
@@ -408,7 +408,7 @@ def test_records_larger_than_what_is_read_at_once(tmp_path: Path) -> None:
         assert (result.exit_code, result.records, result.units) == (0, 5, 5)
 
 
-def test_nothing_is_written(root: Path) -> None:
+def test_verify_writes_nothing(root: Path) -> None:
     def look() -> list[tuple[str, int, int]]:
         return sorted((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in root.rglob("*"))
 

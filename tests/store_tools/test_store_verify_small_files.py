@@ -1,4 +1,4 @@
-"""`verify` looks at every file of a store: one finding for each damage, named by its file."""
+"""`verify` checks every small file of a store, with one finding per damaged file."""
 
 import json
 from collections.abc import Callable
@@ -28,14 +28,14 @@ def root(tmp_path: Path) -> Path:
 
 
 def small_findings(root: Path) -> list[tuple[str, str]]:
-    """(kind, file) of each."""
+    """Return (kind, file name) of each finding."""
     findings = Findings()
     check_small_files(StoreFiles(str(root)), findings)
     return [(finding.kind, Path(finding.path).name) for finding in findings.kept]
 
 
 def missed_bits(path: Path, bits: range) -> list[int]:
-    """The bits of a file whose flip `verify` does not find; the file is as it was afterwards."""
+    """Return the bits of a file whose flip `verify` does not find, and restore the file."""
     data, root, missed = path.read_bytes(), path.parents[0], []
     for bit in bits:
         flipped = bytearray(data)
@@ -47,14 +47,14 @@ def missed_bits(path: Path, bits: range) -> list[int]:
     return missed
 
 
-def test_bits_of_a_mark_and_of_what_a_clean_stop_left(root: Path) -> None:
+def test_every_flipped_bit_of_abort_and_clean_stop_is_found(root: Path) -> None:
     (root / "abort").write_bytes(abort_mark.encode(FileDisk().boot_mark(str(root))))
     assert small_findings(root) == []
     for name in ("abort", "cleanStop.json"):
         assert missed_bits(root / name, range(0, (root / name).stat().st_size * 8, 13)) == []
 
 
-def test_bits_of_a_checkpoint_but_where_apache_may_have_more(root: Path) -> None:
+def test_every_flipped_checkpoint_bit_is_found_except_apaches_spare_bytes(root: Path) -> None:
     assert small_findings(root) == []
     (root / "cleanStop.json").unlink()
     assert {bit // 8 for bit in missed_bits(root / "checkpoint", range(0, 320 * 8, 7))} == set(range(40, 64))
@@ -91,7 +91,7 @@ def test_each_damaged_file_is_one_finding(root: Path, name: str, data: bytes | N
     assert result.exit_code == 2
 
 
-def test_what_apaches_brokers_leave_is_no_damage(root: Path) -> None:
+def test_small_files_of_apache_brokers_are_no_damage(root: Path) -> None:
     for mark in (b"", b"4711", b"4711\n"):
         (root / "abort").write_bytes(mark)
         assert small_findings(root) == []
@@ -101,10 +101,10 @@ def test_what_apaches_brokers_leave_is_no_damage(root: Path) -> None:
         time_ms = int.from_bytes(page[position : position + 8], "big") + 12_345
         page[position : position + 8] = time_ms.to_bytes(8, "big")
     (root / "checkpoint").write_bytes(page)
-    assert small_findings(root) == [], "Apache has gone on with the numbers, and left the seal"
+    assert small_findings(root) == [], "Apache has updated the times and kept the checksum"
 
 
-def test_a_table_whose_seal_is_wrong(root: Path) -> None:
+def test_table_with_wrong_checksum_is_found(root: Path) -> None:
     path = root / "config/topics.json"
     document = {"topicConfigTable": json.loads(path.read_text())["topicConfigTable"], "dataVersion": {"counter": 1}}
     path.write_bytes(sealed(encode_document(document)))
@@ -113,7 +113,7 @@ def test_a_table_whose_seal_is_wrong(root: Path) -> None:
     assert small_findings(root) == [("config", "topics.json")]
 
 
-def test_the_worst_comes_first_in_json(root: Path) -> None:
+def test_json_lists_the_worst_findings_first(root: Path) -> None:
     (root / "config/topics.json").write_bytes(b"{")
     log = root / f"commitlog/{0:020}"
     data = bytearray(log.read_bytes())
@@ -128,7 +128,7 @@ def test_the_worst_comes_first_in_json(root: Path) -> None:
 
 @pytest.fixture
 def timers(root: Path) -> Path:
-    """The same store with timer files: units of records that the log has."""
+    """The store of `root` with timer files, whose units point at records in the log."""
     (root / "config").mkdir(exist_ok=True)
     timers = TimerStore(
         FileDisk(),
@@ -164,7 +164,7 @@ def overwritten(position: int, number: int) -> Callable[[bytearray], None]:
 
 
 @pytest.mark.parametrize("position, number", [(0, -5), (0, 1 << 62), (8, -1), (8, 1 << 40), (16, 1), (16, -1)])
-def test_a_timercheck_that_cannot_be(timers: Path, position: int, number: int) -> None:
+def test_impossible_values_in_timercheck_are_found(timers: Path, position: int, number: int) -> None:
     assert timer_findings(timers) == []
     path = timers / "config/timercheck"
     data = bytearray(path.read_bytes())
@@ -173,7 +173,7 @@ def test_a_timercheck_that_cannot_be(timers: Path, position: int, number: int) -
     assert ("timercheck", "timercheck", position) in timer_findings(timers)
 
 
-def test_bits_of_timercheck(timers: Path) -> None:
+def test_every_flipped_bit_of_timercheck_is_found(timers: Path) -> None:
     path = timers / "config/timercheck"
     data = path.read_bytes()
     for bit in (*range(0, 640 * 8, 3), *range(640 * 8, len(data) * 8, 101)):
@@ -183,7 +183,7 @@ def test_bits_of_timercheck(timers: Path) -> None:
         assert "timercheck" in {kind for kind, _, _ in timer_findings(timers)}, f"bit {bit}"
 
 
-def test_a_timercheck_without_a_timer_log(timers: Path) -> None:
+def test_timercheck_without_timer_log_is_found(timers: Path) -> None:
     for path in (timers / "timerlog").iterdir():
         path.unlink()
     assert ("timercheck", "timercheck", 8) in timer_findings(timers)
@@ -192,7 +192,7 @@ def test_a_timercheck_without_a_timer_log(timers: Path) -> None:
 
 
 @pytest.mark.parametrize("position, number", [(4, 1 << 40), (4, -7), (28, -1), (28, 1 << 40), (36, 0)])
-def test_a_unit_of_the_timer_log_that_cannot_be(timers: Path, position: int, number: int) -> None:
+def test_impossible_timer_log_unit_is_found(timers: Path, position: int, number: int) -> None:
     path = timers / "timerlog" / ("0" * 20)
     data = bytearray(path.read_bytes())
     overwritten(3 * TIMER_LOG_UNIT_SIZE + position, number)(data)
@@ -201,7 +201,7 @@ def test_a_unit_of_the_timer_log_that_cannot_be(timers: Path, position: int, num
 
 
 @pytest.mark.parametrize("name, value", [("last_position", 1 << 40), ("first_position", -9), ("time", 1 << 40)])
-def test_a_slot_of_the_wheel_that_points_elsewhere(timers: Path, name: str, value: int) -> None:
+def test_wheel_slot_with_wrong_position_or_time_is_found(timers: Path, name: str, value: int) -> None:
     path = timers / "timerwheel"
     slots = np.frombuffer(path.read_bytes(), TIMER_WHEEL_SLOT_DTYPE).copy()
     number = int(np.flatnonzero(slots["time"] > 0)[0])

@@ -1,9 +1,9 @@
-"""Index files held against themselves and against the keys of the records.
+"""Check of index files: their own consistency, and comparison with the keys of the records.
 
-Chains are checked file by file, in order: each entry must name the one before it in its slot, and each slot the newest. That
-pass also notes between which physical offsets each portion of entries lies. Afterwards a stretch of log needs only the
-portions that reach into it, and both sides are compared as sets: after a crash Apache indexes records twice, and that is no
-fault.
+Chains are checked file by file, in order: each entry must refer to the previous one in its slot, each slot to the newest.
+This pass also records the lowest and highest physical offset of each block of entries, so the check of a range of log reads
+only the blocks that overlap it. Keys and entries are compared as sets, because Apache indexes records twice after a crash,
+which is not an error.
 """
 
 from dataclasses import dataclass, field
@@ -19,8 +19,8 @@ from pocketmq.store_tools.files.index_files import ENTRIES_AT_ONCE, IndexFileFac
 from pocketmq.store_tools.files.log_walk import Gap
 from pocketmq.store_tools.files.store_files import StoreFiles
 
-REPAIR_INDEX: Final = "`pocketmq store repair --index` makes the index again"
-# Missing units or keys that a stretch names; more are counted.
+REPAIR_INDEX: Final = "`pocketmq store repair --index` rebuilds the index"
+# Maximum number of missing units or keys listed per range; further ones are only counted.
 MISSING_KEPT_MAX: Final = 1000
 _HASH_BITS: Final = 31
 _TIME_DIFF_MAX_S: Final = 0x7FFFFFFF
@@ -28,7 +28,7 @@ _TIME_DIFF_MAX_S: Final = 0x7FFFFFFF
 
 @dataclass
 class IndexFileCheck:
-    """A file and, for each portion of ENTRIES_AT_ONCE entries, the lowest and the highest physical offset in it."""
+    """An index file with the lowest and highest physical offset of each block of ENTRIES_AT_ONCE entries."""
 
     facts: IndexFileFacts
     lowest: list[int] = field(default_factory=list)
@@ -58,7 +58,9 @@ def check_chains(files: StoreFiles, facts: IndexFileFacts) -> IndexFileCheck:
         expected[order] = before
         for row in np.sort(wrong).tolist():
             said = int(entries["previous_entry_number"][row])
-            what = f"entry {first + row} says that entry {said} is before it in its slot, it is {int(expected[row])}"
+            what = (
+                f"entry {first + row} has previous entry {said}, but the previous entry of its slot is {int(expected[row])}"
+            )
             _add(check, facts.entry_position(first + row), "index chain", what)
     _check_slots(files, check, newest)
     _check_header(files, check, int(np.count_nonzero(newest)))
@@ -73,11 +75,11 @@ def _check_slots(files: StoreFiles, check: IndexFileCheck, newest: npt.NDArray[n
     facts = check.facts
     data = files.read(facts.path, INDEX_HEADER_SIZE, facts.slot_count * INDEX_SLOT_SIZE)
     slots = data.view(">i4")
-    # A broker may have written more meanwhile. What a crash left behind the count is taken for empty by readers.
+    # A running broker may have added entries. After a crash, slots with numbers not below the count are read as empty.
     count_now = read_header(files, facts.path).index_count
     is_newer = (slots >= facts.header.index_count) & ((slots < count_now) | (newest[: len(slots)] == 0))
     for slot in np.flatnonzero((slots != newest[: len(slots)]) & ~is_newer).tolist():
-        what = f"slot {slot} holds {int(slots[slot])}, the newest entry of its chain is {int(newest[slot])}"
+        what = f"slot {slot} contains {int(slots[slot])}, but the newest entry of its chain is {int(newest[slot])}"
         _add(check, INDEX_HEADER_SIZE + slot * INDEX_SLOT_SIZE, "index slot", what)
 
 
@@ -93,15 +95,15 @@ def _check_header(files: StoreFiles, check: IndexFileCheck, used: int) -> None:
         ("hash_slot_count", header.hash_slot_count, used),
     ):
         if found != right:
-            _add(check, 0, "index header", f"{name} of the header is {found}, the entries say {right}")
+            _add(check, 0, "index header", f"{name} of the header is {found}, but {right} according to the entries")
     if not header.begin_timestamp_ms <= header.end_timestamp_ms:
-        what = f"the header's begin_timestamp_ms {header.begin_timestamp_ms} is later than its end {header.end_timestamp_ms}"
+        what = f"begin_timestamp_ms {header.begin_timestamp_ms} is later than end_timestamp_ms {header.end_timestamp_ms}"
         _add(check, 0, "index header", what)
 
 
 @dataclass
 class KeyComparison:
-    """`missing` are (key hash, physical offset) of keys that no entry has; `findings` are about entries."""
+    """Result of a comparison: `missing` has (key hash, physical offset) of keys without entry."""
 
     missing: list[tuple[int, int]] = field(default_factory=list)
     missing_count: int = 0
@@ -111,7 +113,7 @@ class KeyComparison:
 def compare_keys(
     files: StoreFiles, checks: list[IndexFileCheck], expected: Expected, begin: int, end: int, gaps: list[Gap]
 ) -> KeyComparison:
-    """The keys of the records in [begin, end) against the entries that point there, but for those into `gaps`.
+    """Compare the keys of the records in [begin, end) with the entries that point there, except those into `gaps`.
 
     Raises OSError.
     """
@@ -127,7 +129,7 @@ def compare_keys(
             try:
                 entries = read_entries(files, check.facts, first, count)
             except FileNotFoundError:
-                continue  # retention was quicker
+                continue  # deleted by retention
             rows = np.flatnonzero((entries["physical_offset"] >= begin) & (entries["physical_offset"] < end))
             numbers, entries = first + rows, entries[rows]
             there = ((entries["physical_offset"] - begin) << _HASH_BITS) | entries["key_hash"]
@@ -136,13 +138,13 @@ def compare_keys(
             _times(result, check.facts, numbers[known], entries[known], times[at[known]])
             if not known.all():
                 tag_keys, tag_times = _places(expected.tags(), begin)
-                strange = ~known
+                unknown = ~known
                 for gap in gaps:
-                    strange &= (entries["physical_offset"] < gap.begin) | (entries["physical_offset"] >= gap.end)
-                at, known = _find(tag_keys, there[strange])
-                numbers, entries = numbers[strange], entries[strange]
+                    unknown &= (entries["physical_offset"] < gap.begin) | (entries["physical_offset"] >= gap.end)
+                at, known = _find(tag_keys, there[unknown])
+                numbers, entries = numbers[unknown], entries[unknown]
                 _times(result, check.facts, numbers[known], entries[known], tag_times[at[known]])
-                _strangers(result, check.facts, numbers[~known], entries[~known])
+                _add_unknown_entries(result, check.facts, numbers[~known], entries[~known])
     lacking = np.flatnonzero(~found)
     result.missing_count = len(lacking)
     for place in wanted[lacking[:MISSING_KEPT_MAX]].tolist():
@@ -151,19 +153,19 @@ def compare_keys(
 
 
 def _places(keys: tuple[Any, ...], begin: int) -> tuple[Any, Any]:
-    """(distance and hash as one number, ascending and each once; store times) of keys."""
+    """Return the keys as sorted unique numbers, each made of offset from `begin` and hash, and their store times."""
     hashes, physical_offsets, store_times = keys
     places, firsts = np.unique(((physical_offsets - begin) << _HASH_BITS) | hashes.astype(np.int64), return_index=True)
     return places, store_times[firsts]
 
 
 def _find(places: Any, sought: Any) -> tuple[Any, Any]:
-    """(where in `places` each of `sought` is, whether it is there)."""
+    """Return the position of each of `sought` in `places`, and whether it is present."""
     at = np.searchsorted(places, sought)
     return at, places.take(at, mode="clip") == sought if len(places) else np.zeros(len(sought), np.bool_)
 
 
-def _strangers(result: KeyComparison, facts: IndexFileFacts, numbers: Any, entries: Any) -> None:
+def _add_unknown_entries(result: KeyComparison, facts: IndexFileFacts, numbers: Any, entries: Any) -> None:
     for number, entry in zip(numbers.tolist(), entries.tolist(), strict=True):
         what = f"entry {number} points at physical offset {entry[1]}, where no record has a key with hash {entry[0]}"
         position = facts.entry_position(number)
@@ -173,10 +175,10 @@ def _strangers(result: KeyComparison, facts: IndexFileFacts, numbers: Any, entri
 def _times(result: KeyComparison, facts: IndexFileFacts, numbers: Any, entries: Any, store_times: Any) -> None:
     begin_ms = facts.header.begin_timestamp_ms
     right = np.clip((store_times - begin_ms) // 1000, 0, _TIME_DIFF_MAX_S)
-    # The first entry's time is counted from where the file before ended, as in Apache.
+    # The first entry's time counts from the end of the previous file, as in Apache.
     for row in np.flatnonzero((entries["time_diff_s"] != right) & (numbers != 1)).tolist():
         number, said = int(numbers[row]), int(entries["time_diff_s"][row])
-        what = f"entry {number} says its record came {said} s after the file's begin, it came {int(right[row])} s after"
+        what = f"entry {number} has time_diff_s {said}, but its record was stored {int(right[row])} s after the file's begin"
         offset = int(entries["physical_offset"][row])
         position = facts.entry_position(number)
         result.findings.add(Finding(Severity.DERIVED, "index time", facts.path, position, what, REPAIR_INDEX, offset))

@@ -25,8 +25,8 @@ from pocketmq.store_tools.files.store_files import QueueKey, StoreFiles
 RANGE_SIZE: Final = 32 << 20
 PATIENCE_S: Final = 3.0
 POLL_S: Final = 0.05
-QUARANTINE: Final = "`pocketmq store repair --quarantine` puts it aside, so that all behind it is served"
-CUT: Final = "the next start of a broker cuts it off, so does `pocketmq store repair`"
+QUARANTINE: Final = "`pocketmq store repair --quarantine` moves it aside, so that the messages after it are served"
+CUT: Final = "the next start of a broker cuts it off, as does `pocketmq store repair`"
 # For smaller logs a second process takes more time than it saves.
 _ALONE_MAX: Final = 64 << 20
 _MARK_SIZE: Final = 36
@@ -106,7 +106,7 @@ class LogCheck:
             try:
                 extents = self._files.data_extents(file.path, file.size)
             except FileNotFoundError:
-                continue  # retention was quicker
+                continue  # deleted by retention
             for begin in range(0, file.size, range_size):
                 stop = min(begin + range_size, file.size)
                 if any(data_begin < stop and data_end > begin for data_begin, data_end in extents):
@@ -170,7 +170,7 @@ class LogCheck:
 
     def _add_gap(self, gap: Gap) -> None:
         self.gaps.append(gap)
-        what = f"{gap.end - gap.begin} bytes at physical offset {gap.begin} are no record: {gap.reason}"
+        what = f"{gap.end - gap.begin} bytes at physical offset {gap.begin} are not a valid record: {gap.reason}"
         self.findings.add(self._at(gap.begin, "log damage", what, QUARANTINE))
 
     def _at(self, physical_offset: int, kind: str, what: str, advice: str, severity: Severity = Severity.LOG) -> Finding:
@@ -201,7 +201,9 @@ class LogCheck:
             and why_unsound(self._files, self.end)
             and first_sound(self._files, self.end + 1, self._files.log.end_offset) is not None
         ):
-            what = "behind the log's end lie records of before an earlier truncation; no queue and no index knows them"
+            what = (
+                "after the log's end there are records from before an earlier truncation; no queue or index refers to them"
+            )
             self.findings.add(self._at(self.end, "left-over", what, CUT, Severity.NOTE))
 
     def _why_torn(self, end: int) -> str:

@@ -1,4 +1,4 @@
-"""Queues as a whole: what each had when the check began, and the units that no record accounts for."""
+"""Check of whole queues: their extents at the start of the check, and units without a matching record."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -17,7 +17,7 @@ _UNITS_AT_ONCE: Final = 8192
 
 
 def extents(files: StoreFiles, findings: Findings) -> dict[QueueKey, QueueExtent]:
-    """Where each queue that has a unit begins and ends. Files that do not belong become findings. Raises OSError."""
+    """Return the extent of each queue that has units; unexpected files become findings. Raises OSError."""
     found = {}
     for key in files.queue_keys():
         queue = QueueFiles(files, key)
@@ -33,7 +33,7 @@ def extents(files: StoreFiles, findings: Findings) -> dict[QueueKey, QueueExtent
 
 
 class Misnumbered(NamedTuple):
-    """A record of queue `key` that says it is number `claimed`, and is number `right`."""
+    """A record of queue `key` with the wrong queue offset `claimed`, where `right` is the correct one."""
 
     key: QueueKey
     physical_offset: int
@@ -42,26 +42,26 @@ class Misnumbered(NamedTuple):
 
 
 class UnitCheck:
-    """Looks at the units of queues one by one, for those queues whose numbers do not add up."""
+    """Check of the units of a queue one by one, for queues with more units than matching records."""
 
     def __init__(self, files: StoreFiles, gaps: list[Gap], log_end: int) -> None:
         self._files = files
         self._gaps = gaps
         self._log_end = log_end
-        # Units that point into damage of the log: what it cost.
+        # Number of units that point into damage of the log, that is, of lost messages.
         self.lost = 0
         self.holes = 0
-        # Units that point behind the log's end, and the lowest physical offset in them.
+        # Number of units that point after the end of the log, and the lowest physical offset in them.
         self.ahead = 0
         self.ahead_from = -1
         self.misnumbered: list[Misnumbered] = []
 
     def run(self, key: QueueKey, extent: QueueExtent, findings: Findings) -> None:
-        """Raises OSError."""
+        """Check the units of one queue. Raises OSError."""
         queue = QueueFiles(self._files, key)
         for queue_offset, (physical_offset, size, tags_code) in self._units(queue, extent):
             if physical_offset < self._files.log.min_offset and size > 0 and size != BLANK_UNIT_SIZE:
-                continue  # retention has taken the record meanwhile
+                continue  # retention has deleted the record since
             if tags_code == HOLE_TAGS_CODE:
                 self.holes += 1
                 continue
@@ -86,9 +86,9 @@ class UnitCheck:
             yield from enumerate(units, queue_offset)
 
     def _is_misnumbered(self, queue: QueueFiles, extent: QueueExtent, queue_offset: int, record: Record) -> bool:
-        """Whether not the unit but the record is wrong about its number, a field that no checksum covers.
+        """Return whether the record's queue offset is wrong, a field without checksum, and the unit is right.
 
-        Then the unit before is right, and the number that the record claims is another record's or nobody's.
+        Then the previous unit is right, and the queue offset in the record is another record's or outside the queue.
         """
         if record.queue_offset == queue_offset or (str(record.topic, "utf-8", "replace"), record.queue_id) != queue.key:
             return False
@@ -98,23 +98,23 @@ class UnitCheck:
         return before == queue_offset - 1 and is_taken
 
     def _number(self, queue: QueueFiles, queue_offset: int) -> int:
-        """The queue offset that the record of a unit says it has, -1 when there is no such record."""
+        """Return the queue offset stored in the record of a unit, -1 without a valid record."""
         units = queue.units(queue_offset, 1)
         record = read_record(self._files, int(units["physical_offset"][0])) if len(units) else None
         return -1 if record is None else record.queue_offset
 
     def _wrong(self, key: QueueKey, queue_offset: int, physical_offset: int, size: int, record: Record | None) -> str:
         if size == 0 and physical_offset == 0:
-            return "is zero, units behind it are not"
+            return "is zero, but later units are not"
         if size == BLANK_UNIT_SIZE:
-            return "is a blank one, which stand only in front of a queue's first record"
+            return "is a blank unit, which is allowed only before the queue's first record"
         if size <= 0 or physical_offset < 0:
-            return f"is none: physical offset {physical_offset}, size {size}"
+            return f"is invalid: physical offset {physical_offset}, size {size}"
         if record is None:
             return f"points at physical offset {physical_offset}, where no record begins"
         topic = str(record.topic, "utf-8", "replace")
         if (topic, record.queue_id) == key and record.queue_offset != queue_offset:
-            return f"points at physical offset {physical_offset}, which is number {record.queue_offset} of this queue"
+            return f"points at physical offset {physical_offset}, which has queue offset {record.queue_offset} of this queue"
         if (topic, record.queue_id) != key and b"INNER_MULTI_DISPATCH" not in record.properties:
             return f"points at physical offset {physical_offset}, a record of {topic}/{record.queue_id}"
         return ""

@@ -1,9 +1,8 @@
-"""One stretch of log against everything that is derived from it: the work that several processes share.
+"""Check of one range of the log against the files derived from it; several processes do this in parallel.
 
-Records say in which queue they are and at which queue offset, so a stretch is checked by reading just those units: what a
-record must have there is compared with what is there, a queue at a time. Which units have *no* record follows by counting:
-two records never match the same unit, so a queue whose units are as many as the records that matched has none too many.
-Only where the numbers differ somebody has to look at the units one by one (`queue_check`).
+Records contain their queue and queue offset, so only the units at these offsets are read and compared, queue by queue.
+Units *without* a record are found by counting: two records never match the same unit, so a queue with as many units as
+matching records has no surplus unit. Only if the numbers differ, its units are checked one by one (`queue_check`).
 """
 
 from collections import Counter
@@ -24,7 +23,7 @@ from pocketmq.store_tools.files.log_walk import Gap, LogWalk, first_sound
 from pocketmq.store_tools.files.queue_files import QueueFiles, ext_unit
 from pocketmq.store_tools.files.store_files import QueueKey, StoreFiles
 
-REPAIR_QUEUES: Final = "`pocketmq store repair --queues` makes the queues again"
+REPAIR_QUEUES: Final = "`pocketmq store repair --queues` rebuilds the queues"
 _SECOND_MS: Final = 1000
 _NO_UNITS: Final = np.empty(0, CONSUME_QUEUE_UNIT_DTYPE)
 Rows = npt.NDArray[np.int64]
@@ -32,8 +31,11 @@ Rows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class QueueExtent:
-    """What a queue had when the check began: units [first, end), the first of a record that is in the log, at
-    `first_physical_offset`; and behind which physical offset its last record ends."""
+    """Extent of a queue at the start of the check: units [first, end).
+
+    `first` is the first unit whose record is still in the log, at `first_physical_offset`; `max_physical_offset` is the end
+    of the queue's last record.
+    """
 
     begin: int
     first: int
@@ -44,26 +46,26 @@ class QueueExtent:
 
 @dataclass
 class CheckPlan:
-    """What every stretch needs to know. `index` is None when no index is to be looked at."""
+    """Inputs shared by the checks of all ranges. `index` is None if the index is not checked."""
 
     root: str
     commit_log_folder: str
     check_crc: bool
     queues: dict[QueueKey, QueueExtent]
     index: list[IndexFileCheck] | None
-    # None: any due time some whole seconds after the store time is right, since the broker's table is not known.
+    # None: the broker's table is not known, so every due time a whole number of seconds after the store time is right.
     delay_levels: DelayLevels | None
     topics_gone: bool
     known_topics: frozenset[str]
-    # Behind the newest record that queues or index know of; 0 if there are none.
+    # End of the newest record in queues or index; 0 without one.
     known_end: int
-    # Topic -> physical offset: records before that are of a life of the topic that is over.
+    # Topic -> physical offset: earlier records were stored before the topic was deleted and created again.
     dropped: dict[str, int]
 
 
 @dataclass
 class RangeResult:
-    """`first` is the physical offset of the first sound record, -1 without one; `end` is behind the last."""
+    """Result of one range: `first` is the physical offset of the first valid record or -1, `end` the end of the last."""
 
     first: int = -1
     end: int = -1
@@ -71,19 +73,19 @@ class RangeResult:
     records: int = 0
     last_store_timestamp_ms: int = 0
     gaps: list[Gap] = field(default_factory=list)
-    # How many units of each queue were seen to be those of their records.
+    # Number of units of each queue that match their records.
     matched: Counter[QueueKey] = field(default_factory=Counter)
-    # (queue, queue offset, physical offset) of records that have no unit; a broker may be about to make it.
+    # (queue, queue offset, physical offset) of records without unit; a running broker may still write it.
     missing_units: list[tuple[QueueKey, int, int]] = field(default_factory=list)
     missing_unit_count: int = 0
     keys: KeyComparison = field(default_factory=KeyComparison)
-    # Records of topics that are deleted, or were and came again.
+    # Number of records of topics that were deleted, or deleted and created again.
     outlived: Counter[str] = field(default_factory=Counter)
     findings: Findings = field(default_factory=Findings)
 
 
 class RangeCheck:
-    """Checks stretches of one store."""
+    """Check of ranges of one store."""
 
     def __init__(self, plan: CheckPlan, files: StoreFiles | None = None) -> None:
         self._plan = plan
@@ -91,7 +93,7 @@ class RangeCheck:
         self._queue_files: dict[QueueKey, QueueFiles] = {}
 
     def run(self, begin: int, stop: int, is_record: bool) -> RangeResult:
-        """Check the records that begin in [begin, stop). `is_record`: one is known to begin at `begin`, else it is searched.
+        """Check the records that begin in [begin, stop). `is_record`: one begins at `begin`; else the first is searched.
 
         Raises OSError.
         """
@@ -108,7 +110,7 @@ class RangeCheck:
             expected.add(window)
             result.last_store_timestamp_ms = int(window.fixed("store_timestamp_ms")[-1])
         result.end, result.reason, result.records = walk.position, walk.reason, expected.records
-        # A gap in front is left to who knows where the stretch before ended.
+        # A gap at the beginning is judged by the caller, who knows the end of the previous range.
         result.gaps = [gap for gap in walk.gaps if gap.begin >= result.first]
         if result.first < 0:
             return result
@@ -161,7 +163,7 @@ class RangeCheck:
             result.matched[key] += int(np.count_nonzero(right & within))
         wrong = ~right & (found != physical_offsets)
         if extent is not None:
-            # A topic that was deleted counts from 0 again: records before its queue's first one are of its life before.
+            # The queue offsets of a topic that was created again begin at 0: earlier records belong to the deleted topic.
             older = wrong & (physical_offsets < extent.first_physical_offset) & (queue_offsets >= extent.first)
             if older.any():
                 result.outlived[key[0]] += int(np.count_nonzero(older))
@@ -172,7 +174,7 @@ class RangeCheck:
             path, position = queue.place(int(queue_offsets[row]))
             what = (
                 f"unit {int(queue_offsets[row])} of {key[0]}/{key[1]} points at physical offset {int(found[row])}, "
-                f"its record is at {int(physical_offsets[row])}"
+                f"but its record is at {int(physical_offsets[row])}"
             )
             self._add(result, "queue unit", path, position, what, int(physical_offsets[row]))
 
@@ -192,7 +194,7 @@ class RangeCheck:
     def _right(
         self, result: RangeResult, key: QueueKey, queue: QueueFiles, columns: list[Any], units: Any
     ) -> npt.NDArray[np.bool_]:
-        """Which units are those of their records; those that point at them, but say something wrong, become findings."""
+        """Return which units point at their records; those with another wrong field become findings."""
         queue_offsets, physical_offsets, sizes, codes, timed, store_times = columns
         own = units["physical_offset"] == physical_offsets
         found = units["tags_code"].astype(np.int64)
@@ -208,16 +210,16 @@ class RangeCheck:
         for row in np.flatnonzero(own & ~(same & same_size)).tolist():
             path, position = queue.place(int(queue_offsets[row]))
             if not same_size[row]:
-                what = f"size {int(units['size'][row])}, its record has {int(sizes[row])}"
+                what = f"size {int(units['size'][row])}, but its record has {int(sizes[row])}"
             elif timed[row]:
-                what = f"deliver time {int(found[row])}, its record was stored at {int(store_times[row])}"
+                what = f"delivery time {int(found[row])}, but its record was stored at {int(store_times[row])}"
             else:
-                what = f"tags code {int(found[row])}, its record's tags have {int(codes[row])}"
+                what = f"tags code {int(found[row])}, but the tags of its record have {int(codes[row])}"
             self._add(
                 result, "queue unit", path, position,
-                f"unit {int(queue_offsets[row])} of {key[0]}/{key[1]} says {what}", int(physical_offsets[row]),
+                f"unit {int(queue_offsets[row])} of {key[0]}/{key[1]} has {what}", int(physical_offsets[row]),
             )  # fmt: skip
-        # What points at its record counts as its unit even when the rest of it is wrong: it is reported already.
+        # A unit that points at its record counts as matching even if another field is wrong, which is already reported.
         return np.asarray(own)
 
     def _due_times(self, key: QueueKey, due_ms: Rows, store_times: Rows) -> npt.NDArray[np.bool_]:
@@ -225,7 +227,7 @@ class RangeCheck:
         levels = self._plan.delay_levels
         if levels is None:
             return np.asarray((waits > 0) & (waits % _SECOND_MS == 0))
-        # Level n waits in queue n - 1; a clamped level stands in the last one.
+        # Level n is queue n - 1; levels above the maximum are in the last queue.
         return np.asarray(waits == levels.delay_ms(key[1] + 1))
 
     def _add(self, result: RangeResult, kind: str, path: str, position: int, what: str, physical_offset: int) -> None:

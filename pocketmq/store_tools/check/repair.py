@@ -1,7 +1,7 @@
-"""`repair`: queues, index and checkpoint made again from the log, on a store that nobody else uses.
+"""`repair`: rebuilds queues, index and checkpoint from the log of a store that is not in use.
 
-The making is the store's own recovery, told to take nothing for granted. What is here is what a person needs around it: the
-store is looked at first and it is said what will be done; how far it is is shown; at the end the store is looked at again.
+The store's own recovery rebuilds them, without relying on any existing file. This module adds the user interface: the
+plan after a first `verify`, a progress bar, and a second `verify` at the end.
 """
 
 import sys
@@ -29,10 +29,10 @@ EXIT_REFUSED: Final = 4
 
 
 class Repair:
-    """One repair of one store. Raises StoreError when it is in use, OSError."""
+    """One repair of one store. Raises StoreError if it is in use, OSError."""
 
     def __init__(self, files: StoreFiles, console: Console, delay_levels: str | None = None) -> None:
-        """`delay_levels` is the broker's messageDelayLevel, by which scheduled messages get their time to deliver at."""
+        """`delay_levels` is the broker's messageDelayLevel, which gives delayed messages their delivery times."""
         self._root = files.root
         self._commit_log_folder = files.commit_log_folder
         self._files = files
@@ -40,14 +40,14 @@ class Repair:
         self._store = stopped_store(files.root, files, SystemClock(), delay_levels)
 
     def run(self, *, queues: bool, index: bool, quarantine: bool, is_agreed: bool) -> int:
-        """Repair; the exit code, which is that of `verify` afterwards, or EXIT_REFUSED when nothing was done."""
+        """Repair the store; return the exit code of the second `verify`, or EXIT_REFUSED if nothing was done."""
         before = self._look("before", self._files)
         log = before.log
         assert log is not None
         if log.gaps and not quarantine:
             self._say(
                 f"nothing is done: the log is damaged in {len(log.gaps)} places. With --quarantine the damaged bytes are "
-                f"saved in {self._root}/quarantine and fillers take their place, so that all behind them is served"
+                f"saved in {self._root}/quarantine and replaced by fillers, so that the messages after them are served"
             )
             return EXIT_REFUSED
         self._say_plan(log, before.misnumbered, queues=queues, index=index)
@@ -63,7 +63,7 @@ class Repair:
             if log.gaps or before.misnumbered:
                 self._mend_log(log.gaps, before.misnumbered)
             found = self._store.load(on_progress, rebuild=queues)
-            found.loss_window = ""  # nobody is going to write
+            found.loss_window = ""  # only for a store that will be written
             try:
                 if index and not queues:
                     self._index_again(on_progress)
@@ -89,32 +89,34 @@ class Repair:
         self._say(f"repair of {self._root}:")
         for gap in log.gaps:
             size_bad = gap.end - gap.begin
-            self._say(f"- {size_bad} bytes at physical offset {gap.begin} go into quarantine/, fillers take their place")
+            self._say(f"- {size_bad} bytes at physical offset {gap.begin} are moved to quarantine/ and replaced by fillers")
         if misnumbered:
-            self._say(f"- {len(misnumbered)} records whose queue offset is wrong get the right one")
+            self._say(f"- the wrong queue offset in {len(misnumbered)} records is corrected")
         if queues:
-            self._say(f"- all queues and the index are deleted and made again from {size:,} bytes of log, in one reading")
+            self._say(f"- all queues and the index are deleted and rebuilt from {size:,} bytes of log, which are read once")
         elif index:
-            self._say(f"- the index is deleted and made again from {size:,} bytes of log")
-        self._say(f"- the log ends at physical offset {log.end}; what lies behind is cut off, saved if it could be records")
+            self._say(f"- the index is deleted and rebuilt from {size:,} bytes of log")
+        self._say(
+            f"- the log ends at physical offset {log.end}; later bytes are cut off, and saved first if they could be records"
+        )
 
     def _ask(self) -> bool:
         if not sys.stdin.isatty():
-            self._say("this is no terminal to ask on: say --yes")
+            self._say("not asked, since standard input is not a terminal: use --yes to agree")
             return False
         return input("go on? [y/N] ").strip().lower() in ("y", "yes")
 
     def _mend_log(self, gaps: list[Gap], misnumbered: list[Misnumbered]) -> None:
-        """Before the store is opened, whatever its recovery would think: quarantine, and right queue offsets."""
+        """Move damaged bytes to quarantine and correct queue offsets, before the store is opened and its recovery runs."""
         disk, clock = FileDisk(), SystemClock()
         lock = disk.lock(f"{self._root}/lock")
         rows = stopped_store(self._root, self._files, clock).commit_log.mapped_files
         try:
             rows.load()
             for gap in gaps:
-                # Times never go back in a log; that of the record behind does not either.
+                # Store times in a log never decrease: the filler gets the time of the record after it.
                 behind = read_record(self._files, gap.end)
-                assert behind is not None, f"a sound record was at {gap.end}"
+                assert behind is not None, f"a valid record was at {gap.end}"
                 now_ms, folder = clock.message_time_ms(), f"{self._root}/quarantine"
                 apply(rows, folder, gap.begin, gap.end, gap.reason, now_ms, behind.store_timestamp_ms)
             for one in misnumbered:

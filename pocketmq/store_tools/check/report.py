@@ -1,4 +1,4 @@
-"""What `verify` found, for people and for programs."""
+"""Output of the result of `verify`: as text and as JSON."""
 
 import json
 from typing import Any, Final
@@ -24,12 +24,12 @@ _SEVERITY: Final = {
 _VERDICT: Final = {
     EXIT_SOUND: ("sound", "green"),
     EXIT_LOG: ("the log is damaged", "red"),
-    EXIT_DERIVED: ("the log is sound, what is derived from it is not", "yellow"),
+    EXIT_DERIVED: ("the log is sound, files derived from it are not", "yellow"),
 }
 
 
 def progress_bar(console: Console, description: str) -> Progress:
-    """Bytes and bytes a second; nothing on anything but a terminal."""
+    """Return a progress bar with bytes and bytes per second, shown only on a terminal."""
     return Progress(
         TextColumn(description), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(),
         console=console, transient=True, disable=not console.is_terminal,
@@ -37,28 +37,28 @@ def progress_bar(console: Console, description: str) -> Progress:
 
 
 def show(result: Verification, console: Console) -> None:
-    """A summary and a line a finding, the worst last, where a terminal ends."""
+    """Print a summary and one line per finding, the worst last, where the user sees it first on a terminal."""
     size = result.log_end - result.log_begin
     offsets = f"physical offsets {result.log_begin} to {result.log_end}"
-    newest = f", the newest of {time_text(result.last_store_timestamp_ms)}" if result.records else ""
+    newest = f", the newest stored at {time_text(result.last_store_timestamp_ms)}" if result.records else ""
     holes = f", {result.holes:,} holes" if result.holes else ""
     rows = {
         "store": result.root + ("  (a broker is running on it)" if result.running else ""),
         "log": f"{size:,} bytes in {result.log_files} files, {offsets}",
         "records": f"{result.records:,} sound{newest}",
-        "queues": f"{result.queues:,} with {result.units:,} units that are their records'{holes}",
+        "queues": f"{result.queues:,} with {result.units:,} units that match their records{holes}",
         "index": f"{result.index_entries:,} entries in {result.index_files} files",
     }
     if result.outlived:
         topics = ", ".join(f"{topic} ({count:,})" for topic, count in sorted(result.outlived.items())[:5])
-        rows["deleted"] = f"records of topics that are deleted, or were and came again: {topics}"
+        rows["deleted"] = f"records of topics that were deleted, or deleted and created again: {topics}"
     rows["took"] = f"{result.seconds:.2f} s, {size / 1e6 / max(result.seconds, 1e-9):,.0f} MB/s"
     for name, value in rows.items():
         console.print(Text(f"{name:8} ", "dim").append(value, "default"), soft_wrap=True)
     for finding in sorted(result.findings.kept, key=lambda finding: finding.severity):
         console.print(_line(finding), soft_wrap=True)
     for kind, count in result.findings.left_out().items():
-        console.print(Text(f"... and {count:,} more of the kind: {kind}", "dim"))
+        console.print(Text(f"... and {count:,} more findings of kind {kind}", "dim"))
     verdict, style = _VERDICT[result.exit_code]
     count = sum(result.findings.counts.values())
     console.print(Text(f"{verdict}; {count:,} {'finding' if count == 1 else 'findings'}" if count else verdict, style))
@@ -75,7 +75,7 @@ def _line(finding: Finding) -> Text:
 
 
 def as_document(result: Verification) -> dict[str, Any]:
-    """The same as a JSON object."""
+    """Return the result as a JSON object."""
     return {
         "root": result.root,
         "exitCode": result.exit_code,

@@ -1,4 +1,4 @@
-"""The small files of a store: checkpoint, marks, the tables in config/, what is in quarantine."""
+"""Check of the small files of a store: checkpoint, marks, the tables in config/, quarantine."""
 
 import json
 import os
@@ -12,14 +12,14 @@ from pocketmq.store.recovery import abort_mark, clean_stop
 from pocketmq.store_tools.check.finding import Finding, Findings, Severity
 from pocketmq.store_tools.files.store_files import StoreFiles
 
-# 5.5.0 keeps one number more than we know.
+# 5.5.0 stores one number more than PocketMQ knows.
 _KNOWN_TO_APACHE: Final = 64
-_FROM_LOG: Final = "the next start of a broker goes by the log; `pocketmq store repair` sets it anew"
+_FROM_LOG: Final = "the next start of a broker uses the log instead; `pocketmq store repair` writes it again"
 _CHECKPOINT_NAMES: Final = ("physic_msg_timestamp_ms", "logics_msg_timestamp_ms", "index_msg_timestamp_ms")
 
 
 def known_topics(files: StoreFiles) -> frozenset[str] | None:
-    """The topics of config/topics.json, or of its `.bak`; None when neither can be read."""
+    """Return the topics of config/topics.json or its `.bak`; None if neither can be read."""
     for name in ("config/topics.json", "config/topics.json.bak"):
         try:
             with open(files.path(name), "rb") as file:
@@ -31,13 +31,13 @@ def known_topics(files: StoreFiles) -> frozenset[str] | None:
 
 
 def dropped_topics(files: StoreFiles) -> dict[str, int]:
-    """Topic -> physical offset behind the records of its former life, as far as our broker noted it (cleanStop.json)."""
+    """Return topic -> end of its records before it was deleted, as far as PocketMQ recorded it (cleanStop.json)."""
     known, _ = clean_stop.load(FileDisk(), files.root)
     return known.dropped if known is not None else {}
 
 
 def check_small_files(files: StoreFiles, findings: Findings) -> None:
-    """Tables and marks that cannot be read, or are not what was written."""
+    """Find tables and marks that cannot be read or were changed after they were written."""
     folder = files.path("config")
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
         if name.endswith((".json", ".json.bak")):
@@ -47,12 +47,12 @@ def check_small_files(files: StoreFiles, findings: Findings) -> None:
     path = files.path("abort")
     data = _read(path)
     if data is not None and (problem := abort_mark.problem_of(data)):
-        advice = "the next start of a broker takes it for a crash's mark"
+        advice = "the next start of a broker treats it as the mark of a crash"
         findings.add(Finding(Severity.DERIVED, "abort", path, -1, problem, advice))
     path = files.path("lock")
     data = _read(path)
     if data not in (None, b"", b"lock"):
-        what = f"the file has {len(data or b'')} bytes that no broker writes"
+        what = f"the file has {len(data or b'')} bytes, which no broker writes"
         findings.add(Finding(Severity.DERIVED, "lock", path, -1, what, "delete it when no broker is running"))
     _check_quarantine(files, findings)
 
@@ -64,21 +64,21 @@ def _check_table(path: str, findings: Findings) -> None:
     if path.endswith(".bak"):
         advice = "the next change of the table replaces it"
     elif os.path.exists(f"{path}.bak") and not _why_unsound(f"{path}.bak"):
-        advice = "a broker reads the .bak beside it where it cannot put this right"
+        advice = "a broker that cannot correct it reads its .bak"
     else:
-        advice = "bring it back from a copy, or delete it"
+        advice = "restore it from a copy, or delete it"
     findings.add(Finding(Severity.DERIVED, "config", path, -1, why, advice))
 
 
 def _why_unsound(path: str) -> str:
     data = _read(path)
     if data is None:
-        return ""  # replaced just now
+        return ""  # it is being replaced
     try:
         document = decode_document(data)
     except (ValueError, RecursionError) as error:
-        return f"no readable JSON: {error}"
-    return "the seal is wrong: the table was damaged, or edited by hand" if check_seal(document) is False else ""
+        return f"not valid JSON: {error}"
+    return "the checksum is wrong: the table was damaged, or edited by hand" if check_seal(document) is False else ""
 
 
 def _check_checkpoint(files: StoreFiles, findings: Findings) -> None:
@@ -90,14 +90,14 @@ def _check_checkpoint(files: StoreFiles, findings: Findings) -> None:
         return
     problem = believed(data)[1]
     if problem and files.is_running():
-        problem = believed(_read(path) or data)[1]  # while it was written
+        problem = believed(_read(path) or data)[1]  # the first read may have met a write
     if problem:
         findings.add(Finding(Severity.DERIVED, "checkpoint", path, -1, problem, _FROM_LOG))
         return
     seal_end = CHECKPOINT_SEAL_POSITION + CHECKPOINT_SEAL_STRUCT.size
     unused = (*range(_KNOWN_TO_APACHE, CHECKPOINT_SEAL_POSITION), *range(seal_end, len(data)))
     if odd := [at for at in unused if data[at]]:
-        what = f"{len(odd)} bytes are not 0 that no known broker writes"
+        what = f"{len(odd)} bytes that no known broker uses are not 0"
         findings.add(Finding(Severity.DERIVED, "checkpoint", path, odd[0], what, _FROM_LOG))
 
 
@@ -110,12 +110,12 @@ def _check_clean_stop(files: StoreFiles, findings: Findings) -> None:
         try:
             clean_stop.decode(data)
         except ValueError as error:
-            advice = "the next clean stop writes it anew"
+            advice = "the next clean stop writes it again"
             findings.add(Finding(Severity.DERIVED, "clean stop", path, -1, f"the file is damaged: {error}", advice))
 
 
 def _check_quarantine(files: StoreFiles, findings: Findings) -> None:
-    """Each line of its log must name a file that is there, with as many bytes as it says."""
+    """Check that each line of the quarantine log names an existing file of the size in the line."""
     path = files.path("quarantine/log.jsonl")
     data = _read(path)
     for number, line in enumerate((data or b"").splitlines(), 1):
@@ -124,17 +124,17 @@ def _check_quarantine(files: StoreFiles, findings: Findings) -> None:
             saved, size = files.path(f"quarantine/{row['file']}"), row["end"] - row["start"]
             found = os.path.getsize(saved)
         except OSError:
-            what = f"line {number} names {saved}, which is not there"
+            what = f"line {number} names {saved}, which does not exist"
         except (ValueError, KeyError, TypeError):
             what = f"line {number} cannot be read"
         else:
-            what = f"line {number} names {saved} with {size} bytes, it has {found}" if found != size else ""
+            what = f"line {number} names {saved} with {size} bytes, but it has {found}" if found != size else ""
         if what:
-            findings.add(Finding(Severity.DERIVED, "quarantine", path, -1, what, "nothing reads it: it is for people"))
+            findings.add(Finding(Severity.DERIVED, "quarantine", path, -1, what, "the broker does not use it"))
 
 
 def _read(path: str) -> bytes | None:
-    """The file; None when there is none. Raises OSError."""
+    """Return the content of the file, None if it does not exist. Raises OSError."""
     try:
         with open(path, "rb") as file:
             return file.read()
@@ -143,7 +143,7 @@ def _read(path: str) -> bytes | None:
 
 
 def checkpoint_times(files: StoreFiles) -> tuple[int, ...]:
-    """(log, queues, index): up to which store time each is on disk by the checkpoint, in ms; empty without a whole one."""
+    """Return the checkpoint's store times in ms up to which log, queues and index are on disk; () without a complete one."""
     try:
         data = files.read(files.path("checkpoint"), 0, CHECKPOINT_SIZE).tobytes()
     except FileNotFoundError:
@@ -154,8 +154,8 @@ def checkpoint_times(files: StoreFiles) -> tuple[int, ...]:
 def check_checkpoint_times(
     files: StoreFiles, times: tuple[int, ...], last_store_timestamp_ms: int, findings: Findings
 ) -> None:
-    """A checkpoint must not vouch for records that are younger than the log's last: recovery would begin too late."""
+    """Find checkpoint times after the store time of the log's last record: recovery would begin too late."""
     for number, (name, time_ms) in enumerate(zip(_CHECKPOINT_NAMES, times, strict=False)):
         if time_ms < 0 or time_ms > last_store_timestamp_ms:
-            what = f"{name} is {time_ms}, the log's last record was stored at {last_store_timestamp_ms}"
+            what = f"{name} is {time_ms}, but the log's last record was stored at {last_store_timestamp_ms}"
             findings.add(Finding(Severity.DERIVED, "checkpoint", files.path("checkpoint"), number * 8, what, _FROM_LOG))

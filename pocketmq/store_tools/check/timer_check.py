@@ -1,4 +1,4 @@
-"""The timer files: what they vouch for, held against the timer log, the timer topic's queue and the CommitLog."""
+"""Check of the timer files against each other, the timer topic's queue and the CommitLog."""
 
 import os
 from typing import Final
@@ -24,7 +24,7 @@ from pocketmq.store_tools.check.finding import Finding, Findings, Severity
 from pocketmq.store_tools.files.queue_files import QueueFiles
 from pocketmq.store_tools.files.store_files import Row, StoreFiles, row
 
-_FROM_LOG: Final = "the next start of a broker makes the timers again from the log"
+_FROM_LOG: Final = "the next start of a broker rebuilds the timers from the log"
 _UNITS_AT_ONCE: Final = 1 << 16
 _SLOTS_AT_ONCE: Final = 1 << 16
 _DAY_MS: Final = 86_400_000
@@ -33,7 +33,7 @@ _TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 
 
 class TimerCheck:
-    """One look at the timer files; of a running broker's, which change all the time, only at what must always hold."""
+    """One check of the timer files. Those of a running broker change all the time, so their checksums are not checked."""
 
     def __init__(self, files: StoreFiles, findings: Findings, newest_ms: int, *, running: bool) -> None:
         """`newest_ms` is the store time of the log's last record."""
@@ -44,7 +44,7 @@ class TimerCheck:
         self._log: Row = row(files.path("timerlog"))
 
     def run(self) -> None:
-        # A store without timers, or a copy that leaves out what is made again, has neither.
+        # A store without timers, or a copy without derived files, has neither.
         if self._log.files or os.path.exists(self._files.path("timerwheel")):
             self._check_places()
         if not self._running:
@@ -62,7 +62,7 @@ class TimerCheck:
             self._check_wheel(read_time_ms)
 
     def _check_sums(self) -> None:
-        """What the checksums say of files in which no place was found that is wrong."""
+        """Check the checksums of the files without another finding."""
         known = {finding.path for finding in self._findings.kept}
         for problem in timer_check.problems(FileDisk(), self._files.root):
             name, _, what = problem.partition(": ")
@@ -75,21 +75,21 @@ class TimerCheck:
     # --- timercheck -------------------------------------------------------------------------------------------------
 
     def _check_checkpoint(self, path: str) -> int | None:
-        """Up to which time slots are done; None when that cannot be known."""
+        """Return the time up to which slots are delivered; None if it cannot be read."""
         data = _read(path) or b""
         if len(data) != TIMER_CHECKPOINT_FILE_SIZE:
-            return None  # said by `_check_sums`
+            return None  # reported by `_check_sums`
         read_time_ms, log_end, queue_offset = TIMER_CHECKPOINT_STRUCT.unpack_from(data)[:3]
         if not self._log.min_offset <= log_end <= self._log.end_offset and log_end:
-            what = f"log_end is {log_end}, the timer log goes from {self._log.min_offset} to {self._log.end_offset}"
+            what = f"log_end is {log_end}, but the timer log has bytes {self._log.min_offset} to {self._log.end_offset}"
             self._add("timercheck", path, 8, what)
         end = self._timer_queue_end()
         if not 0 <= queue_offset <= end:
-            self._add("timercheck", path, 16, f"queue_offset is {queue_offset}, the timer topic's queue ends at {end}")
-        # A store's clock may run ahead of the file system's.
+            self._add("timercheck", path, 16, f"queue_offset is {queue_offset}, but the timer topic's queue ends at {end}")
+        # The store's clock may be ahead of the file system's.
         newest_ms = max(int(os.stat(path).st_mtime * 1000), self._newest_ms) + _DAY_MS
         if not 0 <= read_time_ms <= newest_ms:
-            what = f"read_time_ms is {read_time_ms}, a day and more after the file was written"
+            what = f"read_time_ms is {read_time_ms}: negative, or more than a day after the file was written"
             self._add("timercheck", path, 0, what)
         return int(read_time_ms)
 
@@ -100,7 +100,7 @@ class TimerCheck:
     # --- timerlog ---------------------------------------------------------------------------------------------------
 
     def _check_log(self) -> None:
-        """Units must have known bits, a size, and a place before the end of the CommitLog and of the unit before."""
+        """Check that units have known bits and a size, and point before the CommitLog's end and to an earlier unit."""
         log_end = self._files.log.end_offset
         for file in self._log.files:
             units_max = max(file.size - TIMER_LOG_BLANK_SIZE, 0) // TIMER_LOG_UNIT_SIZE
@@ -115,21 +115,25 @@ class TimerCheck:
                 wrong |= (units["physical_offset"] < 0) | (units["physical_offset"] >= log_end) | (units["record_size"] <= 0)
                 wrong |= (units["previous_position"] < -1) | (units["previous_position"] >= positions)
                 for number in np.flatnonzero(wrong & written).tolist():
-                    self._add("timer log", file.path, (first + number) * TIMER_LOG_UNIT_SIZE, "this is no unit of a timer")
+                    self._add(
+                        "timer log", file.path, (first + number) * TIMER_LOG_UNIT_SIZE, "this is not a valid timer-log unit"
+                    )
                 if not written.all():
                     break
 
     # --- timerwheel -------------------------------------------------------------------------------------------------
 
     def _check_wheel(self, read_time_ms: int) -> None:
-        """A slot that is still to come must stand where its time belongs, and hang in the timer log."""
+        """Check that each future slot is at the position of its time and points into the timer log."""
         path = self._files.path("timerwheel")
         if not os.path.exists(path):
             return
         size = os.path.getsize(path)
         slot_count = size // TIMER_WHEEL_SLOT_SIZE
         if not slot_count or size % TIMER_WHEEL_SLOT_SIZE:
-            self._add("timer wheel", path, -1, f"the file has {size} bytes, no multiple of {TIMER_WHEEL_SLOT_SIZE}")
+            self._add(
+                "timer wheel", path, -1, f"the file has {size} bytes, which is not a multiple of {TIMER_WHEEL_SLOT_SIZE}"
+            )
             return
         for begin, end in self._files.data_extents(path, size):
             begin -= begin % TIMER_WHEEL_SLOT_SIZE
@@ -148,7 +152,12 @@ class TimerCheck:
                 wrong |= slots["time"] < 0
                 for number in np.flatnonzero(wrong).tolist():
                     position = start + number * TIMER_WHEEL_SLOT_SIZE
-                    self._add("timer wheel", path, position, "this slot points outside the timer log, or stands elsewhere")
+                    self._add(
+                        "timer wheel",
+                        path,
+                        position,
+                        "this slot points outside the timer log, or its time belongs to another slot",
+                    )
 
 
 def _read(path: str) -> bytes | None:
@@ -160,19 +169,21 @@ def _read(path: str) -> bytes | None:
 
 
 def check_level_offsets(files: StoreFiles, findings: Findings) -> None:
-    """No delay level may be delivered further than its queue goes."""
+    """Find delay levels whose delivery offset is after the end of their queue."""
     path = files.path("config/delayOffset.json")
     try:
         table = decode_document(_read(path) or b"{}").get("offsetTable")
     except (ValueError, RecursionError):
-        return  # said elsewhere
+        return  # reported by `check_small_files`
     for level, offset in table.items() if isinstance(table, dict) else ():
         if not isinstance(offset, int) or not level.isdecimal():
-            what = f"level {level} says {offset!r}, which is no queue offset"
+            what = f"level {level} has {offset!r}, which is not a queue offset"
         else:
             queue = QueueFiles(files, (SCHEDULE_TOPIC, int(level) - 1))
             end = queue.end if queue.row.files else 0
-            what = f"level {level} is delivered up to {offset}, its queue ends at {end}" if not 0 <= offset <= end else ""
+            what = (
+                f"level {level} is delivered up to {offset}, but its queue ends at {end}" if not 0 <= offset <= end else ""
+            )
         if what:
-            advice = "delete it and its .bak: the messages of the levels come again then"
+            advice = "delete it and its .bak: the messages of the levels are then delivered again"
             findings.add(Finding(Severity.DERIVED, "delay offsets", path, -1, what, advice))

@@ -1,7 +1,7 @@
-"""`verify`: every record, every queue unit, every index entry, and the small files.
+"""`verify`: checks every record, every queue unit, every index entry, and the small files.
 
-What a broker appends while this runs is checked as far as it is seen, and never missed: where index and queues end is taken
-first, so the log has the records of all their entries and units; and a record without a unit is looked up again at the end.
+A running broker may append during the check without causing findings: the ends of index and queues are read before the log,
+so the log contains the records of all their entries and units; and records without a unit are looked up again at the end.
 """
 
 import time
@@ -29,13 +29,13 @@ from pocketmq.store_tools.files.log_walk import why_unsound
 from pocketmq.store_tools.files.queue_files import QueueFiles
 from pocketmq.store_tools.files.store_files import QueueKey, StoreFiles
 
-# How long a record may lack its unit when nobody seems to write.
+# Time that a record may lack its unit if no broker seems to write.
 _PATIENCE_AT_REST_S: Final = 0.2
 
 
 @dataclass
 class Verification:
-    """What was looked at, in numbers, and what was found."""
+    """Result of `verify`: numbers of the checked items, and findings."""
 
     root: str
     findings: Findings = field(default_factory=Findings)
@@ -49,7 +49,7 @@ class Verification:
     holes: int = 0
     index_files: int = 0
     index_entries: int = 0
-    # Topic -> records whose topic is deleted, or was and came again: no queue has them, rightly.
+    # Topic -> number of records of a topic that was deleted, or deleted and created again; they belong to no queue.
     outlived: Counter[str] = field(default_factory=Counter)
     last_store_timestamp_ms: int = 0
     seconds: float = 0.0
@@ -60,7 +60,7 @@ class Verification:
 
 
 class Verify:
-    """One run over one store. Raises OSError where a file cannot be read."""
+    """One check of one store. Raises OSError if a file cannot be read."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Verify:
         delay_levels: DelayLevels | None = None,
         range_size: int = RANGE_SIZE,
     ) -> None:
-        """`workers` 0: as many as there are processors. Without `delay_levels` any whole seconds of delay are right."""
+        """`workers` 0: one per core. Without `delay_levels` every delay of whole seconds is right."""
         self._files = files
         self._workers = workers
         self._check_crc = check_crc
@@ -80,7 +80,7 @@ class Verify:
         self._delay_levels = delay_levels
         self._range_size = range_size
         self.result = Verification(files.root)
-        # How the log was gone through; for who wants to mend it.
+        # Used by `repair`.
         self.log: LogCheck | None = None
         self.misnumbered: list[Misnumbered] = []
 
@@ -127,7 +127,7 @@ class Verify:
             try:
                 check = check_chains(self._files, index_facts(self._files, path, slot_count))
             except FileNotFoundError:
-                continue  # retention was quicker
+                continue  # deleted by retention
             except ValueError as error:
                 self.result.findings.add(Finding(Severity.DERIVED, "index file", path, 0, str(error), REPAIR_INDEX))
                 continue
@@ -140,21 +140,21 @@ class Verify:
     def _check_log_files(self) -> None:
         log = self._files.refresh_log()
         for path, what in log.odd:
-            # A crash right after the last file was made leaves it without bytes.
+            # A crash just after the last file was created leaves it empty.
             is_new = bool(log.files) and path > log.files[-1].path and what.endswith("no bytes")
-            severity, advice = (Severity.DERIVED, CUT) if is_new else (Severity.LOG, "bring the file back from a copy")
+            severity, advice = (Severity.DERIVED, CUT) if is_new else (Severity.LOG, "restore the file from a copy")
             self.result.findings.add(Finding(severity, "log file", path, -1, what, advice))
 
-    # --- what seemed to be missing ---------------------------------------------------------------------------------
+    # --- missing units and entries ---------------------------------------------------------------------------------
 
     def _look_again(self, log: LogCheck, plan: CheckPlan) -> None:
-        """Records that had no unit or no index entry: a broker may have made it by now."""
+        """Look up records without unit or index entry again: a running broker may have written it since."""
         began = time.monotonic()
         units, keys = log.missing_units, log.missing_keys
         while True:
             units = [one for one in units if not self._has_unit(*one)]
             keys = [one for one in keys if not self._has_key(*one)]
-            # A lock is not seen by everybody, from another machine or container for one: a log that grows is seen.
+            # The lock of a broker on another machine or in another container is not visible, but the log then grows.
             is_alive = self.result.running or not why_unsound(self._files, log.end)
             patience_s = PATIENCE_S if is_alive else _PATIENCE_AT_REST_S
             if not (units or keys) or time.monotonic() - began > patience_s:
@@ -162,17 +162,15 @@ class Verify:
             time.sleep(POLL_S)
         findings = self.result.findings
         for key, queue_offset, physical_offset in units:
-            what = (
-                f"the record at physical offset {physical_offset} is not in its queue {key[0]}/{key[1]}, at {queue_offset}"
-            )
+            what = f"the record at physical offset {physical_offset} has no unit {queue_offset} in queue {key[0]}/{key[1]}"
             folder = self._files.path(f"consumequeue/{key[0]}/{key[1]}")
             findings.add(Finding(Severity.DERIVED, "queue lacks", folder, -1, what, REPAIR_QUEUES, physical_offset))
         if units:
             findings.count_more("queue lacks", log.missing_unit_count - len(log.missing_units))
         folder = self._files.path("index")
         if plan.index == [] and keys:
-            what = f"there is no index, so {log.missing_key_count} keys of records are not found"
-            advice = f"{REPAIR_INDEX}; where the broker has messageIndexEnable=false, verify with --no-index"
+            what = f"there is no index, so {log.missing_key_count} keys of records cannot be found"
+            advice = f"{REPAIR_INDEX}; if the broker has messageIndexEnable=false, verify with --no-index"
             findings.add(Finding(Severity.DERIVED, "index missing", folder, -1, what, advice))
             return
         for key_hash, physical_offset in keys:
@@ -195,7 +193,7 @@ class Verify:
         return any(offset == physical_offset for path in paths for _, offset in find_entries(self._files, path, {key_hash}))
 
     def _check_units(self, log: LogCheck, plan: CheckPlan) -> None:
-        """Look at the units of the queues that have some which no record accounted for."""
+        """Check the units of the queues that have more units than matching records."""
         findings, folder = self.result.findings, self._files.log.folder
         check = UnitCheck(self._files, log.gaps, log.end)
         for key, extent in plan.queues.items():
@@ -208,20 +206,20 @@ class Verify:
             file = self._files.log.file_at(one.physical_offset)
             path, position = (file.path, one.physical_offset - file.start_offset) if file else (folder, 0)
             what = (
-                f"the record at physical offset {one.physical_offset} says that it is number {one.claimed} of "
-                f"{one.key[0]}/{one.key[1]}, it is number {one.right} (no checksum covers this field)"
+                f"the record at physical offset {one.physical_offset} has queue offset {one.claimed} of "
+                f"{one.key[0]}/{one.key[1]}, but {one.right} is right (no checksum covers this field)"
             )
-            advice = "`pocketmq store repair` writes the right number into it"
+            advice = "`pocketmq store repair` corrects it"
             finding = Finding(
                 Severity.LOG, "queue offset", path, position + QUEUE_OFFSET_POSITION, what, advice, one.physical_offset
             )
             findings.add(finding)
         if check.lost:
-            what = f"{check.lost} queue units point into the damage: so many messages cannot be read any more"
+            what = f"{check.lost} queue units point into the damage: these messages are lost"
             findings.add(Finding(Severity.NOTE, "lost", folder, -1, what))
         if check.ahead:
-            # A unit right at the end was made of a record that stood there.
+            # A unit that points exactly at the end was written for a record that was there.
             severity = Severity.LOG if check.ahead_from == log.end else Severity.DERIVED
-            what = f"the log ends at physical offset {log.end}, but {check.ahead} queue units point behind that"
-            advice = f"bring the lost part back from a copy, or go on without: {REPAIR_QUEUES}"
+            what = f"the log ends at physical offset {log.end}, but {check.ahead} queue units point after it"
+            advice = f"restore the lost part from a copy; without one, {REPAIR_QUEUES}"
             findings.add(Finding(severity, "log end", folder, -1, what, advice))

@@ -1,4 +1,4 @@
-"""How `explain` draws: a title, and a row for each field with its place, its bytes, and what they mean."""
+"""Output of `explain`: a title, and a row for each field with its position, bytes, value and meaning."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -19,31 +19,31 @@ WRONG: Final = "WRONG: "
 
 
 def hex_text(data: bytes) -> str:
-    """`00 00 01 2C`; of more than a few bytes the first ones and how many there are."""
+    """Return bytes as `00 00 01 2C`; longer data is cut, with its size."""
     shown = data[:_BYTES_SHOWN].hex(" ").upper()
     return shown if len(data) <= _BYTES_SHOWN else f"{shown} .. {len(data)} B"
 
 
 def preview(data: bytes) -> str:
-    """Bytes as text where they are text."""
+    """Return bytes as quoted text if they are UTF-8."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        return f"{len(data)} bytes that are no text"
+        return f"{len(data)} bytes that are not UTF-8 text"
     shown = "".join(character if character.isprintable() else "\N{MIDDLE DOT}" for character in text[:_TEXT_SHOWN])
     return f'"{shown}"' + (f" .. {len(text)} characters" if len(text) > _TEXT_SHOWN else "")
 
 
 def note(declaration: str, field: str) -> str:
-    """What NOTES say of a field, without the marks of a document."""
+    """Return the note about a field in NOTES, without Markdown."""
     return NOTES[declaration][field].replace("`", "")
 
 
 class Drawing:
-    """Rows that are printed together. `mark` is the byte of the file that was asked for."""
+    """Table of the fields of one unit. `mark` is the requested byte of the file, which is highlighted."""
 
     def __init__(self, title: str, base: int, mark: int = -1) -> None:
-        """`base`: position in the file of the unit's first byte."""
+        """`base` is the position of the unit's first byte in the file."""
         self._title = title
         self._base = base
         self._mark = mark
@@ -55,7 +55,7 @@ class Drawing:
         self.is_sound = True
 
     def row(self, position: int, data: bytes, name: str, value: str, meaning: str = "", wrong: str = "") -> None:
-        """A field at `position` from the unit's begin; `wrong` says what is not as it must be."""
+        """Add the field at `position` of the unit; `wrong` says why it is invalid."""
         if wrong:
             self.is_sound = False
         is_asked = position <= self._mark - self._base < position + len(data)
@@ -70,7 +70,7 @@ class Drawing:
         )
 
     def fields(self, name: str, data: bytes, said: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
-        """A row for each field of `layout.NAME`; their values. `said` goes before what NOTES say of a field."""
+        """Add a row for each field of `layout.NAME`; return their values. Meanings in `said` override those of NOTES."""
         values = {}
         for field in parsed(getattr(layout, name), data):
             values[field.name] = field.value
@@ -85,11 +85,11 @@ class Drawing:
         return values
 
     def below(self, text: str, style: str = "") -> None:
-        """A line under the table."""
+        """Add a line under the table."""
         self._below.append(Text(text, style))
 
     def wrong(self, text: str) -> None:
-        """The same, for what makes the whole unsound."""
+        """Add a line that says why the unit is invalid."""
         self.is_sound = False
         self.below(WRONG + text, "red")
 

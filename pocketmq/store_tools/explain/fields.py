@@ -1,7 +1,7 @@
-"""Bytes taken apart by a declaration of `layout`, field by field, as far as they go.
+"""Parsing of bytes field by field, by a declaration of `layout`.
 
-The declarations are `construct`'s; each of their fields is parsed by itself here, with the fields before it at hand, so that
-of a damaged unit everything in front of the damage can still be shown, and each field knows its place.
+The declarations are `construct`'s. Each field is parsed separately here, in the context of the previous ones, so that the
+fields before a damaged one can still be shown, each with its position.
 """
 
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 
 class Field(NamedTuple):
-    """`position` is that of its first byte in the data, `data` its bytes, `value` what they say: a number, or bytes."""
+    """A parsed field: position of its first byte in the data, its bytes, and its value (a number or bytes)."""
 
     name: str
     position: int
@@ -18,7 +18,7 @@ class Field(NamedTuple):
 
 
 def parsed(declaration: Any, data: bytes, position: int = 0) -> Iterator[Field]:
-    """The fields from `position` on; ends early where the data does, or where a length is negative."""
+    """Yield the fields that begin at `position`; end early at the end of the data or at a negative length."""
     values: dict[str, Any] = {}
     for subcon in declaration.subcons:
         size = subcon.sizeof(**values)

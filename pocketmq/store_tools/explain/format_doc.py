@@ -1,7 +1,7 @@
-"""The tables and worked examples of docs/format.md, made from the declarations in `layout` and from our encoders.
+"""Generator of the tables and examples of docs/format.md, from the declarations in `layout` and PocketMQ's encoders.
 
-The text of the document is written by hand. Between `<!-- fields NAME -->`, `<!-- example NAME -->` or `<!-- checks -->`
-and `<!-- end -->` stands what is made here; `python -m pocketmq.store_tools.explain.format_doc` makes it anew.
+The text of the document is written by hand. The blocks between `<!-- fields NAME -->`, `<!-- example NAME -->` or
+`<!-- checks -->` and `<!-- end -->` are generated; `python -m pocketmq.store_tools.explain.format_doc` renders them again.
 """
 
 import re
@@ -15,6 +15,7 @@ import numpy as np
 
 from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.format import layout
+from pocketmq.store.format.host import host_text
 from pocketmq.store.format.java_hash import tags_code
 from pocketmq.store.format.key_hash import key_hashes
 from pocketmq.store.format.message import Message
@@ -27,7 +28,6 @@ from pocketmq.store.recovery.clean_stop import CleanStop, IndexEnd, QueueEnd, en
 from pocketmq.store.timer.timer_store import TimerStore
 from pocketmq.store_tools.explain.fields import parsed
 from pocketmq.store_tools.explain.notes import NOTES
-from pocketmq.store_tools.files.value_text import host_text
 
 DOCUMENT: Final = Path(__file__).resolve().parents[3] / "docs" / "format.md"
 _BLOCK: Final = re.compile(r"(<!-- (fields|example|checks) ?(\w*) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -36,24 +36,24 @@ _V6_FLAGS: Final = layout.BORNHOST_V6_FLAG | layout.STOREHOSTADDRESS_V6_FLAG
 
 FOUND: Final = {
     "total_size": "the lengths no longer add up to it",
-    "magic_code": "it is neither of the two",
-    "body_crc": "it is not the body's",
-    "physical_offset": "it is not the place where the record stands",
+    "magic_code": "it is neither of the two values",
+    "body_crc": "it differs from the body's CRC",
+    "physical_offset": "it is not the record's position",
     "body_size": "the lengths no longer add up",
-    "body": "body_crc",
+    "body": "body_crc does not match",
     "topic_size": "the lengths no longer add up",
     "properties_size": "the lengths no longer add up",
 }
-"""By what a change of a record's field is noticed, of the record alone. The others are covered by nothing."""
+"""How a change of a field is detected from the record alone. Changes of other fields are not."""
 
 ELSEWHERE: Final = {
     "queue_id": "`verify`: no queue has a unit for it",
     "queue_offset": "`verify`: the queue has another unit there",
-    "sys_flag": "the two bits of host sizes: the lengths no longer add up; the others not",
+    "sys_flag": "the two bits for host sizes: the lengths no longer add up; other bits: never",
     "store_timestamp_ms": "`verify`: index entries with other times, if the record has keys",
-    "topic": "`verify`: no such queue; always noticed: empty, or a zero byte in it",
-    "properties": "always noticed: zeros through a whole disk sector, or at the end; `verify`: tags and keys that queue or "
-    "index have otherwise",
+    "topic": "`verify`: no such queue; always detected: an empty topic, or a zero byte in it",
+    "properties": "always detected: zeros through a whole disk sector, or at the end; `verify`: tags and keys that "
+    "differ from queue or index",
 }
 
 _GOLDEN_RECORD: Final = (
@@ -63,7 +63,7 @@ _GOLDEN_RECORD: Final = (
     "4136374243324636303030364102434c555354455201476f6c64656e436c757374657202544147530142424242"
 )
 GOLDEN_PLACE: Final = ("v4_clean", 63130)
-"""The golden store that `_GOLDEN_RECORD` was taken from, and its physical offset there."""
+"""Golden store and physical offset of `_GOLDEN_RECORD`."""
 
 _HOST_V4: Final = bytes((192, 0, 2, 7)) + (10911).to_bytes(4, "big")
 _HOST_V6: Final = bytes.fromhex("20010db8000000000000000000000001") + (40312).to_bytes(4, "big")
@@ -89,7 +89,7 @@ def _unit(code: int, physical_offset: int = 1314, size: int = 128) -> bytes:
 
 
 def _index() -> bytes:
-    """A whole index file of four slots and five entries, three of which are used, two of them in one slot."""
+    """Return an index file of four slots and five entries; three entries are used, two of them in one slot."""
     disk = MemoryDisk()
     file = IndexFile(disk, "/index/20231114221320025", 4, 5)
     keys = ["TopicTest#order-17", "TopicTest#order-18", "TopicTest#order-21"]
@@ -105,7 +105,7 @@ def _checkpoint() -> bytes:
 
 @cache
 def _timers() -> MemoryDisk:
-    """A wheel of 240 slots and a log with three units a file: two messages of one second, one that rolls, one more."""
+    """Return a wheel of 240 slots and a log with three units per file: two of one second, a rolled one, one more."""
     disk = MemoryDisk()
     timers = TimerStore(
         disk, wheel_path="/timerwheel", log_directory="/timerlog", checkpoint_path="/timercheck", log_file_size=180,
@@ -134,7 +134,7 @@ def _timer_slot() -> bytes:
 def _timer_checkpoint() -> list[Part]:
     data, size = _timers().read_file("/timercheck"), layout.TIMER_CHECKPOINT_SIZE
     seal = data[size:][: layout.TIMER_CHECKPOINT_SEAL_STRUCT.size]
-    return [("", layout.TIMER_CHECKPOINT, data[:size]), ("ours", layout.TIMER_CHECKPOINT_SEAL, seal)]
+    return [("", layout.TIMER_CHECKPOINT, data[:size]), ("PocketMQ's own", layout.TIMER_CHECKPOINT_SEAL, seal)]
 
 
 def _timer_mark() -> bytes:
@@ -179,7 +179,7 @@ EXAMPLES: Final[dict[str, Callable[[], list[Part]]]] = {
     "record": lambda: _one(layout.RECORD, _record("TopicTest", _HOST_V4, 2, 1314)),
     "record_v2": lambda: _one(layout.RECORD, _record("%RETRY%" + "long-group-" * 11, _HOST_V6, 0, 1442)),
     "golden_record": lambda: _one(layout.RECORD, bytes.fromhex(_GOLDEN_RECORD)),
-    "filler": lambda: _one(layout.RECORD, filler_record(160, 4096, _STORED_MS, "160 bytes at 4096 were no record")),
+    "filler": lambda: _one(layout.RECORD, filler_record(160, 4096, _STORED_MS, "160 bytes at 4096 were invalid")),
     "blank": lambda: _one(layout.BLANK, layout.BLANK_STRUCT.pack(312, layout.BLANK_MAGIC_CODE)),
     "units": lambda: [
         ("of the record of the first example", layout.CONSUME_QUEUE_UNIT, _unit(tags_code("paid"))),
@@ -200,14 +200,14 @@ EXAMPLES: Final[dict[str, Callable[[], list[Part]]]] = {
     "timer_state": _timer_state,
     "timer_mark": lambda: _one(layout.TIMER_MARK, _timer_mark()),
 }
-"""By name: the parts of an example, each a title, its declaration and its bytes."""
+"""Examples by name: their parts, each with title, declaration and bytes."""
 
 
 # --- drawing --------------------------------------------------------------------------------------------------------
 
 
 def render(text: str) -> str:
-    """The document `text` with every block made anew. Raises KeyError for a block of an unknown name."""
+    """Return `text` with every block rendered again. Raises KeyError for a block of an unknown name."""
 
     def block(match: re.Match[str]) -> str:
         kind, name = match[2], match[3]
@@ -218,7 +218,7 @@ def render(text: str) -> str:
 
 
 def fields(name: str) -> Iterator[str]:
-    """A declaration as a table: place, size and meaning of each field."""
+    """Yield a declaration as a table: position, size and meaning of each field."""
     declaration = getattr(layout, name)
     context = {"sys_flag": 0, "magic_code": layout.MESSAGE_MAGIC_CODE}
     other = {"sys_flag": _V6_FLAGS, "magic_code": layout.MESSAGE_MAGIC_CODE_V2}
@@ -227,22 +227,22 @@ def fields(name: str) -> Iterator[str]:
     yield "|---|---|---|---|"
     for subcon in declaration.subcons:
         size, other_size = _size(subcon, context), _size(subcon, other)
-        shown = "as said" if size is None else f"{size}" if size == other_size else f"{size} or {other_size}"
+        shown = "variable" if size is None else f"{size}" if size == other_size else f"{size} or {other_size}"
         yield f"| {'' if at is None else at} | {subcon.name} | {shown} | {NOTES[name][subcon.name]} |"
         at = None if at is None or size is None else at + size
 
 
 def _size(subcon: Any, context: dict[str, int]) -> int | None:
-    """Bytes of a field, None when another field says it."""
+    """Return the size of a field in bytes, None if another field contains it."""
     try:
         return int(subcon.sizeof(**context))
-    except Exception:  # construct's SizeofError, which is not to be imported here: the length lies in the data
+    except Exception:  # construct's SizeofError, which may not be imported here: the data contains the length
         return None
 
 
 def checks() -> Iterator[str]:
-    """Which check covers which field of a record."""
-    yield "| field | a change is noticed by the record itself | otherwise |"
+    """Yield a table of the checks that cover each field of a record."""
+    yield "| field | a change is detected from the record itself | otherwise |"
     yield "|---|---|---|"
     for subcon in layout.RECORD.subcons:
         name = str(subcon.name)
@@ -250,7 +250,7 @@ def checks() -> Iterator[str]:
 
 
 def example(name: str) -> Iterator[str]:
-    """The bytes of an example with what they say, field by field."""
+    """Yield the bytes of an example with their meaning, field by field."""
     if name == "clean_stop":
         yield from ("```json", _clean_stop().decode(), "```")
         return
@@ -262,7 +262,7 @@ def example(name: str) -> Iterator[str]:
             yield f"      {title}"
         for field in parsed(declaration, data):
             yield from _row(position + field.position, field.data, f"{field.name} = {_value(field.name, field.value)}")
-        # Units of a queue are shown one by one, the rest as it lies in its file.
+        # Queue units are separate examples; other parts follow one another as in their file.
         position += 0 if name == "units" else len(data)
     yield "```"
 

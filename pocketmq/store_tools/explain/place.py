@@ -1,4 +1,4 @@
-"""`explain`: what is at one place of a store, field by field."""
+"""`explain`: shows the unit at one place of a store, field by field."""
 
 import os
 from typing import Any, Final
@@ -42,11 +42,11 @@ _WHAT: Final = (
 
 
 class PlaceError(ValueError):
-    """There is no such place; the text says what is accepted."""
+    """Raised for a place that does not exist or is malformed; the text says what is accepted."""
 
 
 def explain_place(place: str, commit_log_folder: str | None, console: Console) -> bool:
-    """Draw what is at `place`; whether it is sound. Raises PlaceError, NotAStoreError, OSError."""
+    """Draw the unit at `place`; return whether it is valid. Raises PlaceError, NotAStoreError, OSError."""
     path, number = _split(place)
     if os.path.isdir(path):
         drawing = _physical(StoreFiles(path, commit_log_folder), number)
@@ -66,7 +66,7 @@ def _split(place: str) -> tuple[str, int]:
         number = -1
     path = os.path.expanduser(path)
     if not colon or number < 0:
-        raise PlaceError(f"{place!r} is no place: give {_WHAT}")
+        raise PlaceError(f"{place!r} is not a place: give {_WHAT}")
     if not os.path.exists(path):
         raise PlaceError(f"there is no file or folder {path}")
     return path, number
@@ -76,7 +76,7 @@ def _in_file(path: str, position: int) -> Drawing:
     folder, name = os.path.split(path)
     size = os.path.getsize(path)
     if position >= size:
-        raise PlaceError(f"{path} has {size} bytes, there is no byte {position}")
+        raise PlaceError(f"{path} has {size} bytes, so it has no byte {position}")
     kind = os.path.basename(os.path.dirname(os.path.dirname(folder)))
     above = os.path.dirname(os.path.dirname(os.path.dirname(folder)))
     is_row = len(name) == FILE_NAME_SIZE and name.isdigit()
@@ -93,7 +93,7 @@ def _in_file(path: str, position: int) -> Drawing:
         return _index(StoreFiles(os.path.dirname(folder)), path, position)
     if name in _SMALL:
         return _SMALL[name](path, position)
-    raise PlaceError(f"{path} is a file that `explain` does not know: give {_WHAT}")
+    raise PlaceError(f"`explain` does not know the format of {path}: give {_WHAT}")
 
 
 # --- the log ----------------------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ def _physical(files: StoreFiles, physical_offset: int) -> Drawing:
     file = files.log.file_at(physical_offset)
     if file is None:
         begin, end = files.log.min_offset, files.log.end_offset
-        raise PlaceError(f"the log's files have physical offsets {begin} up to {end}, not {physical_offset}")
+        raise PlaceError(f"the log's files have physical offsets {begin} to {end}, not {physical_offset}")
     return _log(files, file, physical_offset - file.start_offset)
 
 
@@ -127,11 +127,11 @@ def _unit(files: StoreFiles, file: RowFile, position: int) -> Drawing:
     physical_offset, size, code = CONSUME_QUEUE_UNIT_STRUCT.unpack(data)
     said = {}
     if not any(data):
-        drawing.below("unwritten: the queue ends here, or before")
+        drawing.below("unwritten: the queue ends here or earlier")
     elif (physical_offset, size) == (0, BLANK_UNIT_SIZE):
-        drawing.below("a blank unit: it stands in front of the first message of a queue whose older ones are gone")
+        drawing.below("a blank unit: it precedes the first message of a queue whose older messages are deleted")
     elif code == HOLE_TAGS_CODE:
-        drawing.below("a hole: its record was damaged and put aside; pulls step over it")
+        drawing.below("a hole: its record was damaged and moved to quarantine; pulls skip it")
         _record_values(drawing, files, physical_offset, size)
     elif (values := _record_values(drawing, files, physical_offset, size)) is not None:
         _compare(drawing, values, topic, queue_id, queue_offset)
@@ -141,13 +141,13 @@ def _unit(files: StoreFiles, file: RowFile, position: int) -> Drawing:
 
 
 def _record_values(drawing: Drawing, files: StoreFiles, physical_offset: int, size: int | None) -> dict[str, Any] | None:
-    """The fields of the record that a unit or an entry points at; says so when there is none."""
+    """Return the fields of the record that a unit or entry points at; draw a line if there is no valid record."""
     if physical_offset < files.log.min_offset:
-        drawing.below(f"the record is gone: retention has deleted the log up to {files.log.min_offset}")
+        drawing.below(f"the record is deleted: retention has deleted the log up to {files.log.min_offset}")
         return None
     reason = why_unsound(files, physical_offset)
     if reason:
-        drawing.wrong(f"there is no sound record at physical offset {physical_offset}: {reason}")
+        drawing.wrong(f"there is no valid record at physical offset {physical_offset}: {reason}")
         return None
     values = {field.name: field.value for field in parsed(RECORD, bytes(record_bytes(files, physical_offset)))}
     if size is not None and values["total_size"] != size:
@@ -159,11 +159,11 @@ def _compare(drawing: Drawing, values: dict[str, Any], topic: str, queue_id: str
     found = (values["topic"].decode("utf-8", "replace"), str(values["queue_id"]), values["queue_offset"])
     drawing.below(f"the record: {found[0]}/{found[1]} @ {found[2]}, stored {time_text(values['store_timestamp_ms'])}")
     if found != (topic, queue_id, queue_offset) and INNER_MULTI_DISPATCH.encode() not in values["properties"]:
-        drawing.wrong(f"that is not this unit's: {topic}/{queue_id} @ {queue_offset}")
+        drawing.wrong(f"that is another record than this unit's: {topic}/{queue_id} @ {queue_offset}")
 
 
 def _ext(file: RowFile, position: int) -> Drawing:
-    """Units are of different sizes: the chain is followed from the file's begin."""
+    """Draw a unit of consumequeue_ext. Their sizes differ, so they are followed from the beginning of the file."""
     data = _bytes(file.path, 0, position + CONSUME_QUEUE_EXT_SIZE_MAX)
     begin = 0
     while begin + 2 <= len(data):
@@ -218,7 +218,7 @@ def _index(files: StoreFiles, path: str, position: int) -> Drawing:
     if 0 < number < facts.header.index_count:
         _tell_keys(drawing, files, physical_offset)
     else:
-        drawing.below("entry 0 is never used" if number == 0 else "unwritten: the file's entries end before")
+        drawing.below("entry 0 is never used" if number == 0 else "unwritten: the file's entries end earlier")
     return drawing
 
 
@@ -235,14 +235,14 @@ def _tell_keys(drawing: Drawing, files: StoreFiles, physical_offset: int) -> Non
 
 def _timer_unit(path: str, start: int, position: int) -> Drawing:
     begin = position - position % TIMER_LOG_UNIT_SIZE
-    drawing = Drawing(f"unit of the timer log, its byte {start + begin}, byte {begin} of {path}", begin, position)
+    drawing = Drawing(f"unit at byte {start + begin} of the timer log, byte {begin} of {path}", begin, position)
     data = _bytes(path, begin, TIMER_LOG_UNIT_SIZE)
     if len(data) < TIMER_LOG_UNIT_SIZE:
         drawing.fields("TIMER_LOG_BLANK", data)
         return drawing
     values = drawing.fields("TIMER_LOG_UNIT", data)
     if values["size"] == TIMER_LOG_UNIT_SIZE:
-        drawing.below(f"it hangs in the slot of {time_text(values['write_time_ms'] + values['delay_ms'])}")
+        drawing.below(f"it belongs to the slot of {time_text(values['write_time_ms'] + values['delay_ms'])}")
     return drawing
 
 
@@ -255,7 +255,7 @@ def _timer_slot(path: str, position: int) -> Drawing:
 
 def _timer_checkpoint(path: str, position: int) -> Drawing:
     if position >= TIMER_MARK_POSITION:
-        drawing = Drawing(f"the mark of {path}, byte {TIMER_MARK_POSITION}", TIMER_MARK_POSITION, position)
+        drawing = Drawing(f"live mark of {path}, byte {TIMER_MARK_POSITION}", TIMER_MARK_POSITION, position)
         drawing.fields("TIMER_MARK", _bytes(path, TIMER_MARK_POSITION, 1 << 12))
         return drawing
     begin = 0 if position < TIMER_CHECKPOINT_SIZE else TIMER_CHECKPOINT_SIZE
@@ -272,7 +272,7 @@ def _checkpoint(path: str, position: int) -> Drawing:
     drawing = Drawing(f"checkpoint {path}", 0, position)
     drawing.fields("CHECKPOINT", data)
     if len(data) != CHECKPOINT_FILE_SIZE:
-        drawing.wrong(f"the file has {len(data)} bytes, {CHECKPOINT_FILE_SIZE} are right")
+        drawing.wrong(f"the file has {len(data)} bytes instead of {CHECKPOINT_FILE_SIZE}")
     return drawing
 
 

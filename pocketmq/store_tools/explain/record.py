@@ -1,4 +1,4 @@
-"""A record of the log, drawn field by field, with what points at it."""
+"""Output of a record of the log, field by field, with the queue unit and index entries that point at it."""
 
 import re
 from typing import Any, Final
@@ -6,6 +6,7 @@ from typing import Any, Final
 from isal.isal_zlib import crc32
 
 from pocketmq.store.format.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL, DelayLevels
+from pocketmq.store.format.host import host_text
 from pocketmq.store.format.java_hash import tags_code
 from pocketmq.store.format.key_hash import key_hashes
 from pocketmq.store.format.layout import (
@@ -34,22 +35,22 @@ from pocketmq.store_tools.files.log_walk import UNWRITTEN, first_sound, why_unso
 from pocketmq.store_tools.files.queue_files import QueueFiles
 from pocketmq.store_tools.files.selection import record_keys
 from pocketmq.store_tools.files.store_files import RowFile, StoreFiles
-from pocketmq.store_tools.files.value_text import COMPRESSION_MASK, COMPRESSIONS, host_text, time_text
+from pocketmq.store_tools.files.value_text import COMPRESSION_MASK, COMPRESSIONS, time_text
 
 _TRANSACTIONS: Final = {0x4: "prepared", 0x8: "commit", 0xC: "rolled back"}
-_MAGICS: Final = {MESSAGE_MAGIC_CODE: "a record, version 1", MESSAGE_MAGIC_CODE_V2: "a record, version 2: long topic"}
+_MAGICS: Final = {MESSAGE_MAGIC_CODE: "a record, version 1", MESSAGE_MAGIC_CODE_V2: "a record, version 2 (long topic)"}
 _SHOWN_UNWRITTEN: Final = 16
 
 
 def flag_names(sys_flag: int) -> str:
-    """The bits of sysFlag by name."""
+    """Return the names of the bits of sysFlag."""
     names = []
     if sys_flag & COMPRESSED_FLAG:
-        names.append(f"body compressed, {COMPRESSIONS.get(sys_flag & COMPRESSION_MASK, 'unknown how')}")
+        names.append(f"body compressed, {COMPRESSIONS.get(sys_flag & COMPRESSION_MASK, 'unknown algorithm')}")
     if sys_flag & MULTI_TAGS_FLAG:
         names.append("multi tags")
     if kind := _TRANSACTIONS.get(sys_flag & TRANSACTION_TYPE_MASK):
-        names.append(f"transaction {kind}" + (": in no queue" if sys_flag & TRANSACTION_UNQUEUED_FLAG else ""))
+        names.append(f"transaction {kind}" + (" (in no queue)" if sys_flag & TRANSACTION_UNQUEUED_FLAG else ""))
     if sys_flag & BORNHOST_V6_FLAG:
         names.append("born host IPv6")
     if sys_flag & STOREHOSTADDRESS_V6_FLAG:
@@ -62,7 +63,7 @@ def flag_names(sys_flag: int) -> str:
 
 
 def draw(files: StoreFiles, file: RowFile, position: int, mark: int) -> Drawing:
-    """What begins at `position` of a log file: a record, a BLANK, or nothing. Raises OSError."""
+    """Return the drawing of the record, BLANK or unwritten bytes at `position` of a log file. Raises OSError."""
     physical_offset = file.start_offset + position
     reason = why_unsound(files, physical_offset)
     head = files.read(file.path, position, 8).tobytes()
@@ -71,13 +72,13 @@ def draw(files: StoreFiles, file: RowFile, position: int, mark: int) -> Drawing:
     if reason == UNWRITTEN or len(head) < 8:
         drawing = Drawing(f"physical offset {physical_offset}: {UNWRITTEN}", position, mark)
         data = files.read(file.path, position, _SHOWN_UNWRITTEN).tobytes()
-        drawing.row(0, data, "(unwritten)", "", "the log ends here, or here are its preallocated bytes")
+        drawing.row(0, data, "(unwritten)", "", "the end of the log, or preallocated bytes after it")
         _tell_next(drawing, files, physical_offset)
         return drawing
     size = int.from_bytes(head[:4], "big", signed=True)
     whole = max(min(size, file.size - position), min(256, file.size - position)) if size > 0 else 256
     data = files.read(file.path, position, whole).tobytes()
-    what = "no sound record" if reason else "record"
+    what = "invalid record" if reason else "record"
     drawing = Drawing(f"{what} at physical offset {physical_offset}, byte {position} of {file.path}", position, mark)
     fields = list(parsed(RECORD, data))
     values = {field.name: field.value for field in fields}
@@ -93,7 +94,7 @@ def draw(files: StoreFiles, file: RowFile, position: int, mark: int) -> Drawing:
 
 def _tell_next(drawing: Drawing, files: StoreFiles, physical_offset: int) -> None:
     following = first_sound(files, physical_offset + 1, files.log.end_offset)
-    drawing.below("no sound record behind it" if following is None else f"the next sound record is at {following}")
+    drawing.below("no valid record follows" if following is None else f"the next valid record is at {following}")
 
 
 def _draw_blank(file: RowFile, position: int, head: bytes, mark: int) -> Drawing:
@@ -103,7 +104,7 @@ def _draw_blank(file: RowFile, position: int, head: bytes, mark: int) -> Drawing
     wrong = "" if size.value == room else f"the rest of the file has {room} bytes"
     drawing.row(0, size.data, size.name, str(size.value), "bytes up to the end of the file, these 8 included", wrong)
     drawing.row(4, magic_code.data, magic_code.name, f"0x{BLANK_MAGIC_CODE & 0xFFFFFFFF:08X}", "the next record did not fit")
-    drawing.below(f"the log goes on at physical offset {file.end_offset}")
+    drawing.below(f"the log continues at physical offset {file.end_offset}")
     return drawing
 
 
@@ -118,14 +119,14 @@ def _draw_field(drawing: Drawing, field: Field, values: dict[str, Any], physical
 
 
 def _said(field: Field, values: dict[str, Any]) -> tuple[str, str]:
-    """(the value, its meaning) for people."""
+    """Return (value, meaning) as text."""
     name, value = field.name, field.value
     if name.endswith("timestamp_ms"):
         return str(value), time_text(value) + (", the client's clock" if name.startswith("born") else ", the broker's clock")
     if name.endswith("host"):
         return host_text(value), "address, then port in 4 bytes"
     if name in ("magic_code", "body_crc"):
-        right = "CRC-32 of the stored body & 0x7FFFFFFF: right"
+        right = "CRC-32 of the stored body & 0x7FFFFFFF: correct"
         return f"0x{value & 0xFFFFFFFF:08X}", _MAGICS.get(value, "") if name == "magic_code" else right
     if name == "sys_flag":
         return f"0x{value & 0xFFFFFFFF:X}", flag_names(value)
@@ -142,23 +143,23 @@ def _said(field: Field, values: dict[str, Any]) -> tuple[str, str]:
 
 
 def _wrong(field: Field, values: dict[str, Any], physical_offset: int, room: int) -> str:
-    """What is not as it must be with a field; `room`: bytes from the record's begin to the end of its file."""
+    """Return why a field is invalid, or "". `room`: bytes from the record's begin to the end of its file."""
     name, value = field.name, field.value
     if name == "total_size" and not 0 < value <= room:
-        return f"the file has {room} bytes from here on"
+        return f"the file has only {room} bytes from here on"
     if name == "magic_code" and value not in _MAGICS:
-        return "no record's; those are 0xDAA320A7 and 0xDAA320AB"
+        return "records have 0xDAA320A7 or 0xDAA320AB"
     if name == "body_crc":
         body = values.get("body")
         if not isinstance(body, bytes):
-            return "the body does not end"
+            return "the body is incomplete"
         return "" if crc32(body) & CRC_MASK == value else f"the body has 0x{crc32(body) & CRC_MASK:08X}"
     if name == "physical_offset" and value != physical_offset:
-        return f"it stands at {physical_offset}: left over from before a truncation"
+        return f"the record is at {physical_offset}: it is left over from before a truncation"
     if name == "body_size" and not 0 <= value <= room:
         return "longer than the file"
     if name == "topic" and (not value or 0 in value):
-        return "empty, or with zero bytes"
+        return "empty, or contains a zero byte"
     if name == "properties_size" and value > PROPERTIES_SIZE_MAX:
         return f"at most {PROPERTIES_SIZE_MAX} bytes are allowed"
     return ""
@@ -169,20 +170,20 @@ def _draw_properties(drawing: Drawing, field: Field) -> None:
     for entry in re.finditer(rb"[^\x02]+", field.value):
         name, divider, value = entry[0].partition(NAME_VALUE_SEPARATOR.encode())
         text = value.decode("utf-8", "replace")
-        odd = "" if divider and name and value else "no entry: readers leave it out"
+        odd = "" if divider and name and value else "not a valid entry: readers skip it"
         meaning = f"tags code {tags_code(text)}" if name == TAGS.encode() else ""
         label = f"  {name.decode('utf-8', 'replace')}"
         shown = "".join(character if character.isprintable() else "\N{MIDDLE DOT}" for character in text)
         drawing.row(field.position + entry.start(), entry[0], label, shown, odd or meaning)
     if field.value.endswith(PROPERTY_SEPARATOR.encode()):
-        drawing.below("the property string ends with a separator, as 5.x writes it")
+        drawing.below("the property string ends with a separator, as written by 5.x")
 
 
 def _tell_pointers(drawing: Drawing, files: StoreFiles, physical_offset: int, values: dict[str, Any]) -> None:
-    """The queue unit and the index entries of a sound record."""
+    """Add lines about the queue unit and the index entries of a valid record."""
     topic = values["topic"].decode("utf-8", "replace")
     if values["sys_flag"] & TRANSACTION_UNQUEUED_FLAG:
-        drawing.below("no queue has it: it is prepared or rolled back")
+        drawing.below("it is in no queue, because it is prepared or rolled back")
     else:
         _tell_unit(drawing, files, physical_offset, values, topic)
     keys = sorted(record_keys(decode_properties(values["properties"])))
@@ -196,7 +197,7 @@ def _tell_pointers(drawing: Drawing, files: StoreFiles, physical_offset: int, va
         ]
         drawing.below(f"key {key} (hash of {topic}#{key}: {key_hash}): {'; '.join(found) or 'not in the index'}")
     if not keys:
-        drawing.below("it has no key: the index does not have it")
+        drawing.below("it has no key, so the index has no entry for it")
 
 
 def _tell_unit(drawing: Drawing, files: StoreFiles, physical_offset: int, values: dict[str, Any], topic: str) -> None:
@@ -209,7 +210,7 @@ def _tell_unit(drawing: Drawing, files: StoreFiles, physical_offset: int, values
         return
     offset, size, code = units.tolist()[0]  # type: ignore[union-attr]
     if (offset, size) == (physical_offset, values["total_size"]):
-        drawing.below(f"queue unit {queue_offset} of {topic}/{values['queue_id']} is its own: {path}:{position}")
+        drawing.below(f"queue unit {queue_offset} of {topic}/{values['queue_id']} points at it: {path}:{position}")
     else:
         drawing.below(
             f"queue unit {queue_offset} of {topic}/{values['queue_id']} points at {offset}: {path}:{position}", "yellow"
@@ -218,7 +219,7 @@ def _tell_unit(drawing: Drawing, files: StoreFiles, physical_offset: int, values
 
 
 def code_meaning(code: int, topic: str, values: dict[str, Any]) -> str:
-    """What a unit's tags code says, beside its record's fields."""
+    """Return the meaning of a unit's tags code, compared with the fields of its record."""
     properties = decode_properties(values["properties"])
     tags = properties.get(TAGS)
     if code <= EXT_ADDRESS_MAX:
@@ -229,6 +230,6 @@ def code_meaning(code: int, topic: str, values: dict[str, Any]) -> str:
         usual = "" if wait == due else f", not the {due} ms of level {values['queue_id'] + 1} in the default table"
         return f"to be delivered at {time_text(code)}, {wait} ms after it was stored{usual}"
     if not tags:
-        return "no tags" if code == 0 else f"{WRONG}the record has no tags, 0 is right"
+        return "no tags" if code == 0 else f"{WRONG}the record has no tags, so 0 is right"
     right = tags_code(tags)
     return f"String.hashCode of {tags!r}" if code == right else f"{WRONG}{tags!r} has the hash {right}"

@@ -1,12 +1,10 @@
-"""Stored values as text: times, host addresses and the names of compression algorithms."""
+"""Stored values as text: times and the names of compression algorithms."""
 
-import ipaddress
 from datetime import datetime
 from typing import Final
 
 COMPRESSION_MASK: Final = 0x700
 COMPRESSIONS: Final = {0: "ZLIB", 0x100: "LZ4", 0x200: "ZSTD", 0x300: "ZLIB"}
-_HOST_SIZE_V4: Final = 8
 
 
 def time_text(time_ms: int) -> str:
@@ -30,9 +28,3 @@ def parse_time_ms(text: str) -> int:
         raise ValueError(
             f"{text!r} is no time: write 2026-11-21, 2026-11-21T12:30:05.250, 2026-11-21T12:30:05+00:00 or epoch ms"
         ) from None
-
-
-def host_text(packed: bytes) -> str:
-    """Return `ip:port`; an IPv6 address is in brackets."""
-    address, port = ipaddress.ip_address(packed[:-4]), int.from_bytes(packed[-4:], "big", signed=True)
-    return f"{address}:{port}" if len(packed) == _HOST_SIZE_V4 else f"[{address.compressed}]:{port}"

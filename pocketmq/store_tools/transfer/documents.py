@@ -1,8 +1,8 @@
-"""A record as a JSON object, for `dump` and `export`, and back, for `import`.
+"""Conversion of records to JSON objects, for `dump` and `export`, and back, for `import`.
 
-Names are those of Java's MessageExt. A body that is shown as something else than text has the form in its key: `bodyBase64`,
-`bodyHex`. Properties are a map; where a map cannot say how they are stored (a name twice, an empty value, bytes that are no
-UTF-8) the stored bytes stand beside it as `propertiesBase64`.
+Names are those of Java's MessageExt. The key of a body that is not shown as text names its form: `bodyBase64`, `bodyHex`.
+Properties are a map; if a map cannot represent their stored form (a duplicate name, an empty value, bytes that are not
+UTF-8), the stored bytes are added as `propertiesBase64`.
 """
 
 import base64
@@ -12,18 +12,19 @@ import ipaddress
 import zlib
 from typing import Any, Final
 
+from pocketmq.store.format.host import host_text
 from pocketmq.store.format.message import COMPRESSED_FLAG, Message
 from pocketmq.store.format.properties import PROPERTY_SEPARATOR, decode_properties, encode_properties
 from pocketmq.store.format.record import Record
-from pocketmq.store_tools.files.value_text import COMPRESSION_MASK, COMPRESSIONS, host_text, time_text
+from pocketmq.store_tools.files.value_text import COMPRESSION_MASK, COMPRESSIONS, time_text
 
-# 5.x: a checksum over the very bytes of its record, always last; a copy of the message cannot have it.
+# 5.x: checksum of the bytes of the record, always the last property; it is wrong for a copy of the message.
 _CRC_PROPERTY: Final = b"__CRC32#\x01"
 _CRC_SIZE: Final = 20
 
 
 class DocumentError(ValueError):
-    """A JSON object that no record can be made of; the text names the key."""
+    """Raised for a JSON object that is not a valid record; the text names the key."""
 
 
 def _packed_host(text: Any, key: str) -> bytes:
@@ -35,15 +36,15 @@ def _packed_host(text: Any, key: str) -> bytes:
 
 
 def message_id(record: Record) -> str:
-    """The offset message id: store host and physical offset in hex (MessageDecoder.createMessageId)."""
+    """Return the offset message id: store host and physical offset in hex (MessageDecoder.createMessageId)."""
     return (record.store_host + record.physical_offset.to_bytes(8, "big", signed=True)).hex().upper()
 
 
 def plain_body(record: Record) -> tuple[bytes, str]:
-    """(the body uncompressed, "") or (the body as stored, why it could not be)."""
+    """Return (uncompressed body, "") or (body as stored, why it could not be uncompressed)."""
     if not record.sys_flag & COMPRESSED_FLAG:
         return record.body, ""
-    kind = COMPRESSIONS.get(record.sys_flag & COMPRESSION_MASK, "an unknown way")
+    kind = COMPRESSIONS.get(record.sys_flag & COMPRESSION_MASK, "an unknown algorithm")
     try:
         if kind == "ZLIB":
             return zlib.decompress(record.body), ""
@@ -54,12 +55,12 @@ def plain_body(record: Record) -> tuple[bytes, str]:
     except ModuleNotFoundError as error:
         return record.body, f"compressed with {kind}: pip install {'lz4' if 'lz4' in str(error) else 'zstandard'}"
     except Exception as error:  # each library has errors of its own
-        return record.body, f"does not uncompress with {kind}: {error}"
-    return record.body, f"compressed in {kind}"
+        return record.body, f"cannot be uncompressed with {kind}: {error}"
+    return record.body, f"compressed with {kind}"
 
 
 def body_fields(body: bytes, form: str) -> dict[str, Any]:
-    """The body's keys in one of the forms none, text, base64 and hex."""
+    """Return the body's keys in one of the forms none, text, base64 and hex."""
     if form == "none":
         return {"bodySize": len(body)}
     if form == "hex":
@@ -73,7 +74,7 @@ def body_fields(body: bytes, form: str) -> dict[str, Any]:
 
 
 def as_document(record: Record, form: str = "text", plain: bool = False) -> dict[str, Any]:
-    """A record for people and programs that look at it."""
+    """Return a record as the JSON object of `dump`."""
     body, note = plain_body(record) if plain else (record.body, "")
     document: dict[str, Any] = {
         "topic": str(record.topic, "utf-8", "replace"),
@@ -101,7 +102,7 @@ def as_document(record: Record, form: str = "text", plain: bool = False) -> dict
 
 
 def as_export(record: Record) -> dict[str, Any]:
-    """All of a record that a copy of its message has, and where it stood."""
+    """Return a record as the JSON object of `export`: everything that a copy of its message needs, and its position."""
     stored = record.properties
     if stored[-_CRC_SIZE:].startswith(_CRC_PROPERTY):
         stored = stored[:-_CRC_SIZE]
@@ -109,7 +110,7 @@ def as_export(record: Record) -> dict[str, Any]:
     document = as_document(record, "base64")
     del document["storeTime"], document["msgId"], document["storeSize"]
     document["properties"] = properties
-    # 5.x closes the string with a separator, 4.9 does not.
+    # 5.x ends the string with a separator, 4.9 does not.
     is_closed = stored.endswith(PROPERTY_SEPARATOR.encode())
     text = encode_properties(properties) + (PROPERTY_SEPARATOR if is_closed else "")
     if text.encode("utf-8", "surrogatepass") != stored:
@@ -141,14 +142,14 @@ def _bytes(document: dict[str, Any], key: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise DocumentError(f"{key} is no base64: {error}") from None
+        raise DocumentError(f"{key} is not base64: {error}") from None
 
 
 def message_of(document: dict[str, Any]) -> tuple[Message, int]:
-    """(the message, its store time in ms) of an exported record. Raises DocumentError."""
+    """Return (message, store time in ms) of an exported record. Raises DocumentError."""
     properties = _value(document, "properties", dict, {})
     if not all(isinstance(value, str) for value in properties.values()):
-        raise DocumentError("properties must be an object of texts")
+        raise DocumentError("properties must be an object whose values are text")
     if "propertiesBase64" in document:
         stored = _bytes(document, "propertiesBase64")
     else:

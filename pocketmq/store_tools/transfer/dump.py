@@ -13,20 +13,20 @@ from pocketmq.store.format.record import Record
 from pocketmq.store_tools.files.value_text import time_text
 from pocketmq.store_tools.transfer.documents import as_document, as_export, body_fields, plain_body
 
-# A table is laid out as a whole; longer ones come in portions.
+# The columns of a table are laid out together; more rows are printed as several tables.
 _ROWS_AT_ONCE: Final = 500
 _BODY_SHOWN_MAX: Final = 60
 
 
 def write_json(records: Iterable[Record], out: TextIO, form: str, plain: bool) -> None:
-    """A line a record."""
+    """Write one line per record."""
     for record in records:
         out.write(json.dumps(as_document(record, form, plain), ensure_ascii=False) + "\n")
     out.flush()
 
 
 def export_records(records: Iterable[Record], out: TextIO) -> int:
-    """A line a record, with all that a copy of it needs; how many."""
+    """Write one line per record, with everything that a copy needs; return their number."""
     count = 0
     for record in records:
         out.write(json.dumps(as_export(record), ensure_ascii=False) + "\n")
@@ -36,7 +36,7 @@ def export_records(records: Iterable[Record], out: TextIO) -> int:
 
 
 def write_table(records: Iterable[Record], console: Console, form: str, plain: bool) -> None:
-    """A row a record."""
+    """Print one row per record."""
     rows: list[Record] = []
     for record in records:
         rows.append(record)
@@ -66,6 +66,6 @@ def _table(rows: list[Record], form: str, plain: bool) -> Table:
             body = plain_body(record)[0] if plain else record.body
             shown = str(next(iter(body_fields(body, form).values())))
             cells.append(shown if len(shown) <= _BODY_SHOWN_MAX else shown[:_BODY_SHOWN_MAX] + "...")
-        # Text, since a body may look like markup; and one line, whatever is in it.
+        # `Text`, because a body may look like markup; whitespace is joined, so that each record has one line.
         table.add_row(*(Text(" ".join(cell.split())) for cell in cells))
     return table

@@ -1,4 +1,4 @@
-"""What `import` takes: records that a broker would have stored."""
+"""Rules for the records that `import` accepts: those that a broker would have stored."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ BODY_SIZE_MAX: Final = 4 << 20  # a broker's maxMessageSize, if nothing else is 
 QUEUE_ID_MAX: Final = 65_535
 TOPIC_SIZE_MAX: Final = 127
 _LEGAL_TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
-# Named after consumer groups, which are held to less.
+# Topics named after consumer groups, which may have other characters.
 _GROUP_PREFIXES: Final = ("%RETRY%", "%DLQ%", LMQ_PREFIX)
 _SHOWN_MAX: Final = 60
 
@@ -21,7 +21,7 @@ class ImportRules:
     """The broker's rules for topics, queues and sizes."""
 
     def __init__(self, topics_document: Mapping[str, Any], body_size_max: int = BODY_SIZE_MAX) -> None:
-        """`topics_document` is that of config/topics.json; its topics have the queues that it says."""
+        """`topics_document` is that of config/topics.json; it gives the number of queues of each topic."""
         self._body_size_max = body_size_max
         self._queue_counts: dict[str, int] = {}
         table = topics_document.get("topicConfigTable", {})
@@ -32,7 +32,7 @@ class ImportRules:
                 self._queue_counts[topic] = max(known)
 
     def problem(self, message: Message) -> str:
-        """Why a broker would not have stored the message, with key, limit and value; "" when it would."""
+        """Return why a broker would not have stored the message, with key, limit and value; "" if it would."""
         return self._topic_problem(message.topic) or self._queue_problem(message) or self._size_problem(message)
 
     def _topic_problem(self, topic: str) -> str:
@@ -62,5 +62,5 @@ class ImportRules:
         if properties_size > PROPERTIES_SIZE_MAX:
             return f"properties have {properties_size} bytes, at most {PROPERTIES_SIZE_MAX} are allowed"
         if 0 in message.properties_bytes:
-            return f"properties have a zero byte at {message.properties_bytes.index(0)}, none is allowed"
+            return f"properties have a zero byte at {message.properties_bytes.index(0)}, which is not allowed"
         return ""

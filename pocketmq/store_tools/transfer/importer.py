@@ -1,4 +1,4 @@
-"""`import`: what `export` wrote, appended to a store that nobody else uses."""
+"""`import`: appends exported records to a store that is not in use."""
 
 import json
 import os
@@ -22,7 +22,7 @@ _PERM_READ_WRITE: Final = 6
 
 
 class _TimesOfRecords(Clock):
-    """Tells the store the time that each imported record had, where that is asked for."""
+    """Clock that gives the store the original store time of each imported record, if it is to be kept."""
 
     def __init__(self) -> None:
         self.store_timestamp_ms: int | None = None
@@ -34,7 +34,7 @@ class _TimesOfRecords(Clock):
 
 @dataclass
 class ImportResult:
-    """`raised`: records whose store time had to be that of the record before, since times never go back in a log."""
+    """Result of an import. `raised`: records that got the store time of the previous record, since times never decrease."""
 
     imported: int = 0
     refused: int = 0
@@ -50,7 +50,7 @@ class ImportResult:
     def __str__(self) -> str:
         parts = [f"{self.imported:,} records imported, {self.refused:,} refused"]
         if self.raised:
-            parts.append(f"{self.raised:,} store times raised to that of the record before")
+            parts.append(f"{self.raised:,} store times raised to that of the previous record")
         if self.topics_added:
             parts.append(f"added to config/topics.json: {', '.join(self.topics_added)}")
         return "; ".join(parts)
@@ -65,9 +65,9 @@ def import_records(
     delay_levels: str | None = None,
     body_size_max: int = BODY_SIZE_MAX,
 ) -> ImportResult:
-    """Append the messages that `lines` describe. A missing store is made. Raises StoreError, OSError.
+    """Append the messages described by `lines`. A missing store is created. Raises StoreError, OSError.
 
-    What a broker would not have stored is refused before anything of it is written.
+    A message that a broker would not have stored is refused before any of it is written.
     """
     root = os.path.normpath(os.path.expanduser(root))
     is_there = any(map(os.path.isdir, (commit_log_folder or f"{root}/commitlog").split(",")))
@@ -99,12 +99,12 @@ def _documents(lines: Iterable[str], result: ImportResult) -> Iterator[tuple[int
         try:
             document = json.loads(line)
         except (ValueError, RecursionError) as error:
-            result.refuse(line_number, f"no JSON: {error}")
+            result.refuse(line_number, f"not valid JSON: {error}")
             continue
         if isinstance(document, dict):
             yield line_number, document
         else:
-            result.refuse(line_number, f"a JSON object is expected, not {type(document).__name__}")
+            result.refuse(line_number, f"expected a JSON object, not {type(document).__name__}")
 
 
 def _put(
@@ -135,7 +135,7 @@ def _put(
 
 
 def _add_topics(root: str, store: MessageStore, result: ImportResult) -> None:
-    """A broker serves only topics of its table: add those that are not there."""
+    """Add missing topics to the topic table, because a broker serves only topics in its table."""
     counts: dict[str, int] = {}
     for queue in store.queues:
         if not queue.topic.startswith("%LMQ%"):
