@@ -1,7 +1,7 @@
-"""BrokerConfig: Apache's keys and defaults, and ours beside them.
+"""BrokerConfig: Apache's keys and defaults, and PocketMQ's own keys.
 
 A broker has two addresses: the one it binds (`bindAddress`) and the one it advertises to clients through the name servers
-(`brokerIP1` and `advertisedPort`). With a container or a proxy between, they differ.
+(`brokerIP1` and `advertisedPort`). They differ if there is a container or a proxy in between.
 """
 
 import ipaddress
@@ -21,11 +21,11 @@ from pocketmq.store.format.record import SECTOR_SIZE
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
-"""What Java's types hold: no larger value is for a key of theirs."""
+"""Limit of Java's long: larger values are refused for Apache's keys."""
 HOURS_MAX: Final = 24
-"""Entries of deleteWhen: each hour once."""
+"""Limit of entries in deleteWhen: each hour once."""
 TEXT_SIZE_MAX: Final = 200
-"""Characters of a bad value that an error shows."""
+"""Limit of characters of an invalid value shown in an error."""
 
 
 def _host_name() -> str:
@@ -34,66 +34,67 @@ def _host_name() -> str:
 
 @dataclass
 class BrokerConfig(ConnectionLimits):
-    """Java's BrokerConfig, as far as it has a meaning here. Times in ms unless said."""
+    """Apache's BrokerConfig without the keys that have no meaning here. Times in ms unless stated."""
 
     namesrv_addr: str | None = field(
         default_factory=lambda: os.environ.get("NAMESRV_ADDR") or None, metadata={"important": True}
     )
-    """`host:port`, several with `;` between. None: the broker works alone."""
+    """`host:port`, several separated by `;`. None: the broker does not register."""
     broker_cluster_name: str = setting("DefaultCluster", important=True)
     broker_name: str = field(default_factory=_host_name, metadata={"important": True})
     broker_id: int = setting(0, low=0, important=True)
     broker_ip1: str | None = setting(None, key="brokerIP1", important=True)
-    """The advertised host, a name or an address. None: the bound address; the machine's first when all are bound."""
+    """The advertised host, a name or an address. None: the bound address, or if all are bound, the machine's first one."""
     broker_ip2: str | None = setting(None, key="brokerIP2", important=True)
-    """The host that slaves would connect to. None: brokerIP1."""
+    """The host to which slaves would connect. None: brokerIP1."""
     bind_address: str = setting("127.0.0.1", important=True)
     listen_port: int = setting(10911, low=0, high=65535, important=True)
     advertised_port: int | None = setting(None, low=1, high=65535)
-    """The port that clients are told. None: the one that is listened on."""
+    """The port advertised to clients. None: listenPort."""
     server_channel_max_idle_time_seconds: int = setting(120, low=1)
     real_time_priority: int = setting(0, low=0, high=PRIORITY_MAX)
-    """Of the loop's thread; 0: an ordinary one."""
+    """Real-time priority of the event loop's thread; 0: an ordinary thread."""
 
     max_held_requests: int = setting(100_000, low=1)
-    """Pulls, or pops, or questions for pops, that wait at once (Apache: pullThreadPoolQueueCapacity, maxPopPollingSize)."""
+    """Limit of waiting requests of each kind: pulls, pops, notifications (Apache: pullThreadPoolQueueCapacity,
+    maxPopPollingSize)."""
     max_held_requests_per_connection: int = setting(4_096, low=1)
     max_held_request_bytes: int = setting(64 << 20, low=1 << 20)
-    """Bytes of the requests that wait, of each of these kinds."""
+    """Limit of the bytes of waiting requests of each kind."""
     max_locked_queues: int = setting(100_000, low=1)
-    """Locks of consumers that read in order, of all groups together."""
+    """Limit of queue locks of ordered consumers, over all groups."""
     max_producer_groups: int = setting(100_000, low=1)
-    """Groups with a connected producer."""
+    """Limit of groups with a connected producer."""
     max_client_registrations: int = setting(200_000, low=1)
-    """Clients counted once for each group that they are in."""
+    """Limit of registered clients; a client counts once per group."""
     max_groups_per_connection: int = setting(4_096, low=1)
 
     rocketmq_home: str | None = field(default_factory=lambda: os.environ.get("ROCKETMQ_HOME") or None)
-    """The folder under which conf/plain_acl.yml and conf/acl lie; needed with acl_enable only."""
+    """The folder with conf/plain_acl.yml and conf/acl; only needed with acl_enable."""
     use_tls: bool | None = setting(None, key="useTLS")
-    """Whether name servers are connected to by TLS. None: as tls.server.mode=enforcing says."""
+    """Whether to connect to name servers by TLS. None: if tls.server.mode=enforcing."""
     acl_enable: bool = setting(False, important=True)
-    """Whether requests are checked by the rules in these files."""
+    """Whether requests are checked against the rules in these files."""
     admin_allow: str = ""
-    """Addresses and CIDR networks, with , between, that administrative codes are served to. Empty: all, as in Apache."""
+    """Comma-separated addresses and CIDR networks allowed to use administrative codes. Empty: all, as in Apache."""
 
     broker_permission: int = setting(6, low=0, high=7)
     default_topic_queue_nums: int = setting(8, low=1, high=65536)
     auto_create_topic_enable: bool = setting(True, important=True)
     auto_create_subscription_group: bool = True
     max_topics: int = setting(50_000, low=1)
-    """With so many topics no other is created; those of an older table are kept."""
+    """Limit of topics at which no new one is created; topics of an older table are kept."""
     max_subscription_groups: int = setting(50_000, low=1)
     max_topic_creations_per_second: int = setting(50, low=0, high=1_000_000)
-    """Of all clients together; those of 20 seconds may come at once. 0: no limit."""
+    """Limit over all clients; the number for 20 seconds may be created at once. 0: no limit."""
     max_group_creations_per_second: int = setting(50, low=0, high=1_000_000)
-    """The same for consumer groups, each with its retry topic."""
+    """The same limit for consumer groups, each with its retry topic."""
     max_consumer_offsets: int = setting(500_000, low=1)
-    """Of all groups and queues together."""
+    """Limit over all groups and queues."""
     max_messages_per_batch: int = setting(4_096, low=1, high=65_536)
-    """Members of a batch: each costs as much as a message, while the other clients wait."""
+    """Limit of messages in a batch: each costs as much as a single message while other clients wait."""
     max_groups_per_heartbeat: int = setting(1_000, low=1)
-    """Consumer and producer groups of one client."""
+    """Limit of consumer and producer groups of one client."""
     max_subscriptions_per_heartbeat: int = setting(10_000, low=1, high=100_000)
     cluster_topic_enable: bool = True
     broker_topic_enable: bool = True
@@ -102,15 +103,15 @@ class BrokerConfig(ConnectionLimits):
     trace_on: bool = True
     region_id: str = "DefaultRegion"
 
-    register_name_server_period: int = setting(30_000, low=1)  # held to 10..60 s, as Apache does
+    register_name_server_period: int = setting(30_000, low=1)  # limited to 10..60 s, as in Apache
     register_broker_timeout_mills: int = setting(6_000, low=1)
     flush_consumer_offset_interval: int = setting(5_000, low=1)
     start_accept_send_request_time_stamp: int = setting(0, low=0, high=LONG_MAX)
 
     enable_property_filter: bool = False
-    """Whether consumers may subscribe by SQL92."""
+    """Whether consumers may subscribe with SQL92."""
     max_filter_expression_length: int = setting(8_192, low=1, high=16_384)
-    """Characters of an SQL92 expression."""
+    """Limit of characters of an SQL92 expression."""
     filter_support_retry: bool = False
     enable_calc_filter_bit_map: bool = False
     expect_consumer_num_use_filter: int = setting(32, low=1, high=10_000)
@@ -121,54 +122,54 @@ class BrokerConfig(ConnectionLimits):
     allow_recall_when_broker_not_writeable: bool = True
 
     store_reply_message_enable: bool = True
-    """Whether replies to requests are stored, besides being pushed to who waits for them."""
+    """Whether replies to requests are also stored, besides being pushed to the requesting client."""
 
     broker_fast_failure_enable: bool = True
     wait_time_mills_in_send_queue: int = setting(3_000, low=1, high=INT_MAX)
-    """After so long a send is refused: its client has given up, and sends it again. Apache's default is 200."""
+    """Time after which a send is refused, because its client has given up and sends it again. Apache's default is 200."""
 
     reject_transaction_message: bool = False
     transaction_time_out: int = setting(6_000, low=0, high=INT_MAX)
-    """How long after it was stored a half message is first asked about."""
+    """Time between storing a half message and its first check."""
     transaction_check_max: int = setting(15, low=0, high=INT_MAX)
     transaction_check_interval: int = setting(60_000, low=1, high=INT_MAX)
 
     revive_queue_num: int = setting(8, low=1, high=999)
     pop_from_retry_probability: int = setting(20, low=0, high=100)
-    """In how many of 100 pops the group's retry topic comes first."""
+    """Number of pops out of 100 that read the group's retry topic first."""
     init_pop_offset_by_check_msg_in_mem: bool = True
     pop_response_return_actual_retry_topic: bool = False
     enable_retry_topic_v2: bool = False
     retrieve_message_from_pop_retry_topic_v1: bool = True
     default_message_request_mode: str = "PULL"
-    """PULL or POP: of groups for which nothing else is set, where the broker shares out the queues."""
+    """PULL or POP, for groups without a mode of their own if the broker allocates queues."""
     default_pop_share_queue_num: int = setting(-1, low=-1)
 
     use_server_side_reset_offset: bool = True
-    """Whether the broker sets the consumer offsets that a tool wants, as in 5.x; else it tells online consumers to (4.9)."""
+    """Whether the broker resets consumer offsets itself, as in 5.x, or has online consumers do it, as in 4.9."""
 
     long_polling_enable: bool = True
     lite_pull_message_enable: bool = True
     short_polling_time_mills: int = setting(1_000, low=1, high=INT_MAX)
     notify_consumer_ids_changed_enable: bool = True
     rebalance_lock_max_live_time: int = setting(60_000, low=1, key="rocketmq.broker.rebalance.lockMaxLiveTime")
-    """How long a consumer that reads in order keeps a queue without asking again, which clients do every 20 s. Apache's key
-    is a system property."""
+    """Time after which an ordered consumer loses a queue unless it locks it again, which clients do every 20 s. In Apache a
+    system property."""
     auto_delete_unused_stats: bool = False
 
     @property
     def hold_limits(self) -> tuple[int, int, int]:
-        """How much is held of each kind of request that waits."""
+        """Limits of waiting requests of each kind: total, per connection, bytes."""
         return self.max_held_requests, self.max_held_requests_per_connection, self.max_held_request_bytes
 
     @property
     def namesrv_addresses(self) -> tuple[str, ...]:
-        """The name servers, each once, in the order given. Raises StartError for one that is no `host:port`."""
+        """The name servers, each once, in the order given. Raises StartError for an invalid `host:port`."""
         addresses = dict.fromkeys(part.strip() for part in (self.namesrv_addr or "").split(";") if part.strip())
         for address in addresses:
             host, _, port = address.rpartition(":")
             if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-                raise StartError(f"namesrvAddr={self.namesrv_addr}: {address!r} is no host:port; separate several with ;")
+                raise StartError(f"namesrvAddr={self.namesrv_addr}: {address!r} is not host:port; separate several with ;")
         return tuple(addresses)
 
 
@@ -183,19 +184,19 @@ UPDATABLE_KEYS: Final = frozenset(
     transactionCheckInterval transactionCheckMax transactionTimeOut waitTimeMillsInSendQueue
     """.split()  # noqa: SIM905
 )
-"""What UPDATE_BROKER_CONFIG may change: never a path, an address or an identity."""
+"""Keys that UPDATE_BROKER_CONFIG may change: no paths, addresses or identities."""
 
 FIXED_KEYS: Final = {
     "clientCallbackExecutorThreads": ("2", "there is one thread"),
-    "filterServerNums": ("0", "filter servers are gone since 5.x"),
+    "filterServerNums": ("0", "filter servers were removed in 5.x"),
     "forceRegister": ("true", "every registration is sent"),
-    "compressedRegister": ("false", "registrations are sent as they are"),
-    "slaveReadEnable": ("false", "there are no slaves yet"),
+    "compressedRegister": ("false", "registrations are sent uncompressed"),
+    "slaveReadEnable": ("false", "slaves are not supported yet"),
 }
-"""Keys that have one value here: it is what GET_BROKER_CONFIG answers (tools fail without some of them)."""
+"""Keys with one fixed value, which GET_BROKER_CONFIG returns (tools fail without some of them)."""
 
 _WITHOUT_EFFECT: Final = {
-    "there is one thread and no queue before it": """
+    "there is only one thread and no queue in front of it": """
         adminBrokerThreadPoolNums clientManagerThreadPoolNums clientManageThreadPoolNums
         clientManagerThreadPoolQueueCapacity clientWorkerThreads consumerManageThreadPoolNums
         consumerManagerThreadPoolQueueCapacity endTransactionPoolQueueCapacity endTransactionThreadPoolNums
@@ -207,11 +208,11 @@ _WITHOUT_EFFECT: Final = {
         waitTimeMillsInHeartbeatQueue waitTimeMillsInPullQueue waitTimeMillsInTransactionQueue""",
     "4.9.4 ignores this spelling too; the key is mappedFileSizeCommitLog (bytes)": "mapedFileSizeCommitLog",
     "4.9.4 ignores this spelling too; the key is mappedFileSizeConsumeQueue (bytes, not units)": "mapedFileSizeConsumeQueue",
-    "pull consumers are served": "rejectPullConsumerEnable",
-    "messages are sent from the mapped files": "transferMsgByHeap",
-    "slow consumers are served": "disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold",
-    "name servers are given by namesrvAddr": "fetchNamesrvAddrByAddressServer",
-    "statistics by queue cost nothing extra here": "enableDetailStat",
+    "pull consumers are always served": "rejectPullConsumerEnable",
+    "messages are always sent from the mapped files": "transferMsgByHeap",
+    "slow consumers are always served": "disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold",
+    "name servers are set by namesrvAddr": "fetchNamesrvAddrByAddressServer",
+    "statistics by queue are always available": "enableDetailStat",
     "there are no commercial statistics": "commercialEnable",
     "it does nothing in 4.9.4 either": "highSpeedMode",
     "the backlog is 1024": "serverSocketBacklog",
@@ -223,19 +224,19 @@ IGNORED_KEYS: Final[dict[str, str]] = {
     **{key: f"always {value}: {why}" for key, (value, why) in FIXED_KEYS.items()},
     **{key: why for why, keys in _WITHOUT_EFFECT.items() for key in keys.split()},
 }
-"""Keys that Apache has and this broker does not follow -> why."""
+"""Keys of Apache that have no effect here -> reason."""
 
 
 @dataclass(frozen=True)
 class AdvertisedHost:
-    """What clients are told to connect to, and its address for the records."""
+    """The host advertised to clients, and its address as stored in records."""
 
     name: str
     address: str
 
 
 def advertised_host(config: BrokerConfig) -> AdvertisedHost:
-    """The host to advertise. Raises StartError when clients could not reach the broker under it."""
+    """Return the host to advertise. Raises StartError if clients could not reach the broker at it."""
     bound = _address(config.bind_address, "bindAddress")
     name = config.broker_ip1
     if name is None:
@@ -245,8 +246,8 @@ def advertised_host(config: BrokerConfig) -> AdvertisedHost:
         raise StartError(f"brokerIP1={name}: clients cannot connect to that; give an address of this machine")
     if bound.is_loopback and not address.is_loopback:
         raise StartError(
-            f"brokerIP1={name} is advertised to clients, but only {config.bind_address} is bound (bindAddress): nobody "
-            f"could connect. Add to the config file:\nbindAddress=0.0.0.0\nbrokerIP1={name}"
+            f"brokerIP1={name} is advertised to clients, but only {config.bind_address} is bound (bindAddress): clients "
+            f"could not connect. Add to the config file:\nbindAddress=0.0.0.0\nbrokerIP1={name}"
         )
     return AdvertisedHost(name, str(address))
 
@@ -259,38 +260,38 @@ def _address(host: str, key: str) -> ipaddress.IPv4Address | ipaddress.IPv6Addre
     try:
         return ipaddress.ip_address(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
     except (OSError, UnicodeError) as error:
-        raise StartError(f"{key}={host}: no such host ({error})") from error
+        raise StartError(f"{key}={host}: unknown host ({error})") from error
 
 
 def _first_address() -> str:
-    """The address from which this machine would talk to others; loopback when it has none."""
+    """Return this machine's address for connections to other machines; loopback if it has none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # documentation range; a datagram socket sends nothing by connecting
+            probe.connect(("192.0.2.1", 9))  # documentation range; connecting a datagram socket sends nothing
             return str(probe.getsockname()[0])
         except OSError:
             return "127.0.0.1"
 
 
 def check(config: BrokerConfig, store_config: MessageStoreConfig) -> None:
-    """Raises StartError for what this broker cannot be. Used at start, and for each change while running."""
+    """Raise StartError for unsupported settings. Used at start, and for each change at run time."""
     try:
         networks("adminAllow", config.admin_allow)
     except ValueError as error:
         raise StartError(str(error)) from None
     role = store_config.broker_role
     if role not in ("ASYNC_MASTER", "SYNC_MASTER"):
-        reason = "replication does not exist yet" if role == "SLAVE" else "there is no such role"
+        reason = "replication is not supported yet" if role == "SLAVE" else "unknown role"
         raise StartError(f"brokerRole={role}: {reason}; use ASYNC_MASTER or SYNC_MASTER")
     if config.broker_id != 0:
-        raise StartError(f"brokerId={config.broker_id}: a master has id 0, and replication does not exist yet")
+        raise StartError(f"brokerId={config.broker_id}: a master has id 0, and replication is not supported yet")
     log_file_size = store_config.mapped_file_size_commit_log
     if log_file_size % SECTOR_SIZE:
         raise StartError(f"mappedFileSizeCommitLog={log_file_size}: expected a multiple of {SECTOR_SIZE}")
     if set(store_config.commit_log_directories) == set(store_config.read_only_commit_log_directories):
-        raise StartError("readOnlyCommitLogStorePaths names all of storePathCommitLog: no file of the log could be made")
+        raise StartError("readOnlyCommitLogStorePaths contains all of storePathCommitLog: no log file could be created")
     if config.acl_enable and not config.rocketmq_home:
-        raise StartError("aclEnable=true: rocketmqHome (or ROCKETMQ_HOME) must name the folder that has conf/plain_acl.yml")
+        raise StartError("aclEnable=true: rocketmqHome (or ROCKETMQ_HOME) must be the folder with conf/plain_acl.yml")
     if config.default_message_request_mode not in ("PULL", "POP"):
         raise StartError(f"defaultMessageRequestMode={config.default_message_request_mode}: use PULL or POP")
     hours = [text.strip() for text in store_config.delete_when.split(";") if text.strip()]

@@ -165,7 +165,7 @@ class _Parts:
         request_modes = MessageRequestModeManager(self._file("messageRequestMode"), clock, writer)
         for manager in (topics, groups, schedule, cancelled, request_modes):
             manager.load()
-        table_recovery.make_again(store, topics, groups, offsets, schedule)
+        table_recovery.recover_tables(store, topics, groups, offsets, schedule)
         cancelled.passed(schedule.progress())
         unsupported_tables.refuse_batch_topics(store, topics)
         unsupported_tables.warn_of_rocksdb(store.disk, store.config.store_path_root_dir)

@@ -303,7 +303,7 @@ class ClientRegistry:
             del self._producers_by_id[client_id]
 
     def _unwatch(self, group: str, channel: Channel) -> None:
-        """Count a client out of a group; the connection may still be in that group as the other kind of client."""
+        """Remove a client from a group; the connection may still be in it as the other kind of client."""
         self._registration_count -= 1
         groups, consumers, producers = self._groups_of.get(channel), self.consumers.get(group), self.producers.get(group)
         if groups is None or (consumers and channel in consumers.clients) or (producers and channel in producers):

@@ -1,22 +1,22 @@
-"""How far the calendar was set since a record was stored.
+"""Changes of the calendar since a record was stored.
 
-Message time is the calendar, and somebody may set it. The steady clock only runs. As long as nobody sets the calendar, the
-*difference* between the two stays the same; so a delay of a record that was stored under one difference, and is looked at
+Message time is the calendar (wall clock), which may be set. The steady clock only runs. As long as the calendar is not set,
+the *difference* between the two stays the same. A delay of a record that was stored under one difference, and is evaluated
 under another, ends on today's calendar at
 
     nominal due time (store time + delay) + difference now - difference then
 
-which is the moment at which the delay has passed on the steady clock, whichever way the calendar jumped.
+which is the moment at which the delay has passed on the steady clock, in whichever direction the calendar was set.
 
-Which difference a record was stored under, its physical offset tells: what is noted is the log's end at each change. It is
-noticed a little after it happened; whether a record in between came before or after a jump forward, its store time tells. A
-jump back the log does not follow: its store times stand still until the calendar has come up to them, and in that time the
-difference of store time and steady clock falls as the steady clock runs. It is noted in steps. Where there is a doubt,
-the lesser difference is taken: a delay may then end a little late, never early.
+The difference under which a record was stored is found by its physical offset: at each change the end of the log is
+recorded. A change is noticed a little later; if it was a jump forward, the store time tells whether a record came before or
+after it. After a jump back, store times stand still until the calendar has reached them again; during that time the
+difference of store time and steady clock decreases continuously, and is recorded in steps. In doubt the smaller difference
+is taken: a delay may then end a little late, never early.
 
-After a restart nothing is known of what was before: it counts as stored under the difference of the start. Only if the
-log's last store time is ahead of the calendar, that one was ahead when the last record was stored, by at least as much as it
-is now: then this difference counts for all records whose store time is still to come, among them those that follow.
+After a restart, earlier changes are unknown: records count as stored under the difference at the start. Only if the log's
+last store time is ahead of the calendar, the calendar was ahead when the last record was stored, by at least as much as now:
+then that difference counts for all records whose store time is in the future, including the next ones stored.
 """
 
 from bisect import bisect_right
@@ -27,52 +27,52 @@ from pocketmq.runtime.clock import Clock
 
 # The two clocks are read one after the other, in whole ms.
 _STEP_MIN_MS: Final = 2
-# Another reading is made of a moment in which others had the processor.
+# A reading is repeated if the process was interrupted between the two clocks.
 _READINGS_MAX: Final = 8
-# While store times stand still: by how much the difference may be taken too low; a larger jump back is noted more coarsely.
+# While store times stand still: the error by which the difference may be taken too low; larger after a larger jump back.
 _FALL_STEP_MS: Final = 20
 _FALL_STEPS: Final = 4096
 _FOREVER_MS: Final = 1 << 62
 _CALENDARS_MAX: Final = 64
 _RECKONED_MAX: Final = 1 << 16
-# Between a step and its notice pops may have been handed out.
+# Pops may be handed out between a change and its detection.
 _NOTICED_LATE_MS: Final = 1000
 
 
 class ClockSteps:
-    """`difference` is the present one, in ms: message time less steady time."""
+    """Record of calendar changes. `difference` is the present message time less steady time, in ms."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         now_ms, steady_ms = self._moment_ms() or (clock.message_time_ms(), clock.steady_ms())
         self.difference = now_ms - steady_ms
-        # From physical offset `_starts[i]` on, and of what has a store time beyond `_after_ms[i]`, `_differences[i]` holds.
+        # `_differences[i]` applies from physical offset `_starts[i]` on to records with store times above `_after_ms[i]`.
         self._starts = [0]
         self._differences = [self.difference]
         self._after_ms = [0]
         self._noted_end = self._noted_store_ms = 0
-        # From each steady time on the calendar was ahead of the steady clock by the difference beside it. What it shows up
-        # to the third number it had shown before; of these times those from which something was reckoned again are kept.
+        # Rows (steady time, difference from then on, last calendar time shown before). Calendar times up to the third number
+        # occurred repeatedly; the last difference is kept for those passed to `reckon_from`.
         self._calendars: list[tuple[int, int, int]] = [(-_FOREVER_MS, self.difference, -_FOREVER_MS)]
         self._reckoned_again: dict[int, int] = {}
-        # Times beyond the first are of an earlier process, whose calendar had the other as its difference, or a greater.
+        # Store times above the first number are of an earlier process, whose difference was at least the second.
         self._earlier = _FOREVER_MS, 0
         self._has_begun = False
         self._listeners: list[Callable[[], None]] = []
 
     def subscribe(self, listener: Callable[[], None]) -> None:
-        """Call `listener` when the calendar was set: due times of delays have changed."""
+        """Call `listener` when the calendar was set, since due times of delays change."""
         self._listeners.append(listener)
 
     def note(self, log_end: int, last_store_timestamp_ms: int) -> None:
-        """Look at the clocks. To be called now and then, and before what was put is looked at.
+        """Check the clocks. To be called regularly, and before newly put records are evaluated.
 
-        `log_end` is the physical offset behind the last record, whose store time is the other number.
+        `log_end` is the physical offset after the last record, `last_store_timestamp_ms` its store time.
         """
         now_ms, steady_ms = self._clock.message_time_ms(), self._clock.steady_ms()
         jumped = abs(now_ms - steady_ms - self.difference) >= _STEP_MIN_MS
         if jumped:
-            # Nobody need have set the calendar: between the two readings others may have had the processor.
+            # Possibly not a change: the process may have been interrupted between the two readings.
             now_ms, steady_ms = self._moment_ms() or (now_ms, now_ms - self.difference)
             jumped = abs(now_ms - steady_ms - self.difference) >= _STEP_MIN_MS
         if jumped:
@@ -90,7 +90,7 @@ class ClockSteps:
             fall_step_ms = max(_FALL_STEP_MS, behind_ms // _FALL_STEPS) if behind_ms else 0
             self._add(stored - fall_step_ms, 0)
         elif not behind_ms and stored > newest:
-            # What was stored before has no later store time; while those stood still, that of the last record.
+            # Earlier records have no later store time; while store times stood still, they have that of the last record.
             self._add(stored, max(newest + steady_ms + _STEP_MIN_MS, self._noted_store_ms))
         self._noted_end, self._noted_store_ms = log_end, last_store_timestamp_ms
         if jumped:
@@ -98,7 +98,7 @@ class ClockSteps:
                 listener()
 
     def _moment_ms(self) -> tuple[int, int] | None:
-        """Message time and steady time of one and the same ms; None when the machine is too busy for that."""
+        """Return message time and steady time of the same ms; None if the machine is too busy for that."""
         clock = self._clock
         for _ in range(_READINGS_MAX):
             began_ms, now_ms, steady_ms = clock.steady_ms(), clock.message_time_ms(), clock.steady_ms()
@@ -112,26 +112,26 @@ class ClockSteps:
         self._after_ms.append(after_ms)
 
     def difference_at(self, physical_offset: int, store_timestamp_ms: int) -> int:
-        """The difference under which a record was stored, or a lesser one."""
-        # A damaged record may have any place and time: it counts as the earliest.
+        """Return the difference under which a record was stored, or a smaller one."""
+        # A damaged record may have any offset and time: it counts as the earliest.
         row = max(bisect_right(self._starts, physical_offset) - 1, 0)
         while row and store_timestamp_ms <= self._after_ms[row]:
             row -= 1
         return self._differences[row]
 
     def shift_ms(self, physical_offset: int, store_timestamp_ms: int) -> int:
-        """What is to be added to the nominal due time of a record's delay."""
+        """Return the correction of the nominal due time of a record's delay."""
         return self.difference - self.difference_at(physical_offset, store_timestamp_ms)
 
     def reckon_from(self, calendar_ms: int) -> None:
-        """Something will be asked of `shift_since_ms` with this time, which the calendar shows now."""
+        """Announce that `shift_since_ms` will be called with this time, which the calendar shows now."""
         if calendar_ms <= self._calendars[-1][2]:
             self._reckoned_again[calendar_ms] = self.difference
             if len(self._reckoned_again) > _RECKONED_MAX:
                 del self._reckoned_again[next(iter(self._reckoned_again))]
 
     def shift_since_ms(self, calendar_ms: int) -> int:
-        """What is to be added to a time that was reckoned when the calendar showed `calendar_ms`."""
+        """Return the correction of a time that was computed when the calendar showed `calendar_ms`."""
         if (found := self._reckoned_again.get(calendar_ms)) is not None:
             return self.difference - found
         end_steady_ms = self._clock.steady_ms() + _NOTICED_LATE_MS
@@ -145,11 +145,11 @@ class ClockSteps:
 
     @property
     def ahead_ms(self) -> int:
-        """How far ahead of now a nominal due time may be that has come."""
+        """The maximum by which the nominal due time of a due message may be ahead of now."""
         return max(max(self._differences) - self.difference, 0)
 
     def forget(self, min_physical_offset: int) -> None:
-        """Records before `min_physical_offset` are gone."""
+        """Forget records before `min_physical_offset`, which are deleted."""
         row = bisect_right(self._starts, min_physical_offset) - 1
         while self._after_ms[row]:
             row -= 1

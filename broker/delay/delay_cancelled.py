@@ -1,10 +1,10 @@
-"""Messages of delay levels that are not to be delivered (any more): `config/delayCancelled.json`.
+"""Cancelled messages of delay levels: `config/delayCancelled.json`.
 
-A level is a queue, from which nothing can be taken. So what is cancelled is remembered by its queue offset, until a start at
-which the level has passed it. The file is ours: Apache's broker does not know it, and would deliver these messages.
+Messages cannot be removed from the middle of a level's queue. So the queue offset of a cancelled message is kept until a
+start at which the level has passed it. The file is PocketMQ's own: Apache's broker would deliver these messages.
 
-A message that somebody wanted at once has a copy in its topic already. On the disk it counts as cancelled only once that
-copy is synced: written earlier, a power cut could lose the message in both places.
+A message delivered ahead of time on request has a copy in its topic already. It is saved as cancelled only after that copy
+is synced: otherwise a power cut could lose the message in both places.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,25 +16,26 @@ from pocketmq.store.disk.config_file import ConfigFile
 
 
 class DelayCancelled(ConfigManager):
-    """By level and queue offset; each with the physical offset up to which the log must be synced before it counts."""
+    """Table of level and queue offset -> physical offset up to which the log must be synced before the entry is saved."""
 
     def __init__(self, file: ConfigFile, clock: Clock, flushed_offset: Callable[[], int]) -> None:
-        """`flushed_offset` tells how far the log is synced."""
+        """`flushed_offset` returns the physical offset up to which the log is synced."""
         super().__init__(file, clock)
         self._flushed_offset = flushed_offset
         self._table: dict[int, dict[int, int]] = {}
 
     def end_of(self, level: int, queue_offset: int) -> int | None:
-        """None: to be delivered. Else not, and progress may be written once the log is synced up to this offset."""
+        """Return None if the message is to be delivered, else the offset up to which the log must be synced before the
+        level's progress beyond the message may be written."""
         rows = self._table.get(level)
         return None if rows is None else rows.get(queue_offset)
 
     def of(self, level: int, begin: int, end: int) -> list[int]:
-        """Queue offsets in [begin, end) that are not to be delivered."""
+        """Return the cancelled queue offsets in [begin, end)."""
         return [queue_offset for queue_offset in self._table.get(level, ()) if begin <= queue_offset < end]
 
     def cancel(self, level: int, queue_offset: int) -> None:
-        """Not to be delivered, and on disk before this returns. Raises OSError, with nothing cancelled."""
+        """Cancel a message durably. Raises OSError with nothing cancelled."""
         self._table.setdefault(level, {})[queue_offset] = 0
         try:
             self.file.persist(self.encode())
@@ -43,12 +44,15 @@ class DelayCancelled(ConfigManager):
             raise
 
     def delivered(self, level: int, queue_offset: int, end_offset: int) -> None:
-        """Its copy is in the log, before physical offset `end_offset`."""
+        """Cancel a message whose copy is in the log, before physical offset `end_offset`."""
         self._table.setdefault(level, {})[queue_offset] = end_offset
 
     def passed(self, progress: Mapping[int, tuple[int, int]]) -> None:
-        """Forget what the levels have passed. `progress` is ScheduleMessageService's, as its file had it: a newer one may be
-        lost, and the cancelled messages be met again."""
+        """Forget messages that the levels have passed.
+
+        `progress` is that of ScheduleMessageService as read from its file: newer progress may be lost, and the cancelled
+        messages would be reached again.
+        """
         for level, rows in self._table.items():
             next_offset, _ = progress.get(level, (0, 0))
             for queue_offset in [found for found in rows if found < next_offset]:

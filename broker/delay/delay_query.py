@@ -1,10 +1,10 @@
-"""What is pending: messages in slots of the timer wheel and in the queues of the delay levels, seen as one.
+"""Pending messages: those in slots of the timer wheel and those in the queues of the delay levels, as one sorted list.
 
-A *place* is where an entry stands in the order in which all are gone through: the second in which it is due, as TIMER_OUT_MS
-names it, then the physical offset. Slots and queues are sorted that way already, so nothing has to be collected first: an
-answer ends after some entries, its cursor is the place of the last one, and the next answer goes on behind it.
+The *place* of an entry is its position in this list: the second in which it is due, as in TIMER_OUT_MS, then its physical
+offset. Slots and queues are already sorted in this order, so nothing has to be collected first: an answer ends after some
+entries, its cursor is the place of the last one, and the next answer continues after it.
 
-Who asks for a key or an id need not go through everything: the index has it, under the topic that the record lies in.
+A query for a key or id need not read the whole list: the index has both, under the topic in which the record is stored.
 """
 
 import base64
@@ -30,11 +30,11 @@ from pocketmq.store.format.record import BadRecordError, Record, decode_record
 from pocketmq.store.queue.consume_queue_ext import EXT_ADDRESS_MAX
 
 SCANNED_MAX: Final = 500
-"""Limit of entries read for one answer, since all other requests wait for it."""
+"""Limit of entries read for one answer, because all other requests wait for it."""
 COUNTED_MAX: Final = 5000
 PAGE_MAX: Final = 256
 DETAILED_MAX: Final = 8
-"""Messages in one answer; with bodies, which may be large, fewer."""
+"""Limits of messages in one answer; the second if bodies are included, which may be large."""
 _HOUR_MS: Final = 3_600_000
 _LEVEL_PRECISION_MS: Final = 1000
 _UNITS_READ: Final = 4096
@@ -42,7 +42,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 class PendingUnit(Protocol):
-    """What the timer service tells of a message: its slot and where its record lies."""
+    """A pending message of the timer service: its slot and the place of its record."""
 
     @property
     def out_ms(self) -> int: ...
@@ -52,7 +52,7 @@ class PendingUnit(Protocol):
 
 
 class PendingTimers(Protocol):
-    """What is asked of the timer service."""
+    """Interface to the timer service."""
 
     def pending(self, begin_ms: int = 0, end_ms: int = 1 << 62, topic: str | None = None) -> Iterable[PendingUnit]: ...
 
@@ -60,7 +60,7 @@ class PendingTimers(Protocol):
 
 
 class NoTimers:
-    """What is pending where there is no wheel (timerWheelEnable=false)."""
+    """Timer service without pending messages, used if timerWheelEnable=false."""
 
     def pending(self, begin_ms: int = 0, end_ms: int = 1 << 62, topic: str | None = None) -> tuple[PendingUnit, ...]:
         return ()
@@ -70,7 +70,7 @@ class NoTimers:
 
 
 class Place(NamedTuple):
-    """See above."""
+    """Position in the list of pending messages, see above."""
 
     out_ms: int
     physical_offset: int
@@ -80,7 +80,7 @@ class Place(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """Where a message is pending. `level` 0: in the wheel, and its record tells when it is due; else `due_ms` does."""
+    """A pending message. `level` 0: it is in the wheel and its record has the due time; otherwise `due_ms` has it."""
 
     place: Place
     level: int
@@ -89,7 +89,7 @@ class Entry(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What a message must have, if given; [begin_ms, end_ms) are due times."""
+    """Conditions of a query; None matches everything. [begin_ms, end_ms) are due times."""
 
     topic: str | None = None
     key: str | None = None
@@ -99,7 +99,7 @@ class Wanted(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """An entry and its record."""
+    """An entry with its record."""
 
     entry: Entry
     record: Record
@@ -117,17 +117,17 @@ class Pending(NamedTuple):
 
 
 def parse_cursor(text: str | None) -> Place | None:
-    """Raises ValueError for what no answer had."""
+    """Parse the cursor of an earlier answer. Raises ValueError if it is invalid."""
     if text is None:
         return None
     out_ms, dash, physical_offset = text.partition("-")
     if not (dash and out_ms.isascii() and out_ms.isdigit() and physical_offset.isascii() and physical_offset.isdigit()):
-        raise ValueError(f"cursor {text!r} is none: give that of the answer before")
+        raise ValueError(f"cursor {text!r} is invalid: use that of the previous answer")
     return Place(int(out_ms), int(physical_offset))
 
 
 class DelayQuery:
-    """Reads; it changes nothing."""
+    """Queries of pending messages; read-only."""
 
     def __init__(
         self, context: Context, timers: PendingTimers, schedule: ScheduleMessageService, cancelled: DelayCancelled
@@ -142,9 +142,9 @@ class DelayQuery:
     # --- answers ----------------------------------------------------------------------------------------------------
 
     def page(self, wanted: Wanted, cursor: Place | None, count_max: int) -> tuple[list[Pending], Place | None]:
-        """Up to `count_max` messages behind `cursor`, by due time, and where to go on; None at the end.
+        """Return up to `count_max` messages after `cursor` by due time, and the next cursor, None at the end.
 
-        There may be fewer, even none, before the end: an answer looks at SCANNED_MAX entries.
+        There may be fewer, even none, before the end: an answer reads at most SCANNED_MAX entries.
         """
         indexed = self._indexed(wanted)
         if indexed is not None:
@@ -161,7 +161,7 @@ class DelayQuery:
         return sorted(found, key=_by_due), None
 
     def count(self, wanted: Wanted, cursor: Place | None) -> tuple[DelayedCounts, Place | None]:
-        """How many are due in each hour, and where to go on; all of them at once where nothing is asked for."""
+        """Return the number of messages by hour of the due time, and the next cursor; all at once without conditions."""
         if wanted == Wanted():
             return self._count_all(), None
         hours: dict[int, int] = {}
@@ -190,7 +190,7 @@ class DelayQuery:
         return _counts(hours, cancelled)
 
     def find(self, physical_offset: int) -> Pending | None:
-        """The message whose record lies there, if it is pending."""
+        """Return the pending message whose record is at `physical_offset`, or None."""
         view = self._store.message_at(physical_offset)
         try:
             record = None if view is None else decode_record(view)
@@ -200,7 +200,7 @@ class DelayQuery:
         return None if entry is None else self._read(entry)
 
     def describe(self, pending: Pending, detailed: bool = False) -> DelayedMessage:
-        """A message as answers show it."""
+        """Return a message in the form used in answers."""
         record, properties = pending.record, pending.properties
         return DelayedMessage(
             physical_offset=record.physical_offset,
@@ -224,8 +224,8 @@ class DelayQuery:
     # --- entries ----------------------------------------------------------------------------------------------------
 
     def _entries(self, wanted: Wanted, cursor: Place | None) -> Iterator[Entry]:
-        """Those behind `cursor` that may be wanted, by place."""
-        # A delay counts from the store time, which may be some ms after the time that its slot was made from.
+        """Yield entries after `cursor` that may match, by place."""
+        # A delay counts from the store time, which may be some ms later than the time from which its slot was computed.
         begin_ms = max(wanted.begin_ms - 2 * self._precision_ms, 0)
         if cursor is not None:
             begin_ms = max(begin_ms, cursor.out_ms)
@@ -250,7 +250,7 @@ class DelayQuery:
                     yield Entry(place, level, first + row, due_ms)
 
     def _level_rows(self, level: int) -> Iterator[tuple[int, Numbers, Numbers]]:
-        """A level's queue in parts: (first queue offset, physical offsets, due times); 0 is due at no time."""
+        """Yield a level's queue in parts: first queue offset, physical offsets, due times (0: not pending)."""
         queue = self._store.queue(SCHEDULE_TOPIC, level - 1)
         next_offset, _ = self._schedule.progress().get(level, (0, 0))
         if queue is None:
@@ -269,7 +269,7 @@ class DelayQuery:
             next_offset += len(units)
 
     def _entry_of(self, record: Record) -> Entry | None:
-        """Where the message of a record is pending, if it is."""
+        """Return the entry of a record's message if it is pending."""
         physical_offset = record.physical_offset
         if record.topic == SCHEDULE_TOPIC.encode():
             level = record.queue_id + 1
@@ -304,7 +304,7 @@ class DelayQuery:
                 due_ms, is_delay = entry.due_ms, True
             else:
                 due_ms, is_delay = due_of(properties, record.store_timestamp_ms, self._precision_ms)
-        except ValueError:  # BadRecordError too
+        except ValueError:  # includes BadRecordError
             return None
         if is_delay:
             due_ms += self._shift_ms(record.physical_offset, record.store_timestamp_ms)
@@ -314,7 +314,7 @@ class DelayQuery:
         properties = pending.properties
         if not wanted.begin_ms <= pending.due_ms < wanted.end_ms or TIMER_DEL_UNIQKEY in properties:
             return False
-        # What the broker notes about popped messages is nobody's message, unless somebody asks for that topic.
+        # The broker's own records of popped messages are only listed if their topic is given.
         is_own = wanted.topic is None and pending.topic.startswith(REVIVE_TOPIC_PREFIX)
         if is_own or (wanted.topic is not None and pending.topic != wanted.topic):
             return False
@@ -325,7 +325,7 @@ class DelayQuery:
         return wanted.msg_id == encode_message_id(pending.record.store_host, pending.record.physical_offset)
 
     def _indexed(self, wanted: Wanted) -> list[Pending] | None:
-        """The pending messages that a key or id may mean, from the index; None: everything must be gone through."""
+        """Return the pending messages that the index has for a key or id; None if the whole list must be read."""
         index_key = wanted.msg_id or wanted.key
         if index_key is None or self._store.index is None:
             return None
@@ -334,10 +334,10 @@ class DelayQuery:
         for topic in (TIMER_TOPIC, SCHEDULE_TOPIC):
             views = self._store.query_message(topic, index_key, limit, 0, 1 << 62).views
             if len(views) >= limit:
-                return None  # there may be more than the index tells
+                return None  # the index may have more
             physical_offsets.update(decode_record(view).physical_offset for view in views)
         if wanted.msg_id is not None:
-            with contextlib.suppress(ValueError):  # a unique key of another shape
+            with contextlib.suppress(ValueError):  # a unique key is not an offset id
                 physical_offsets.add(decode_message_id(wanted.msg_id)[1])
         return [pending for pending in map(self.find, sorted(physical_offsets)) if pending is not None]
 

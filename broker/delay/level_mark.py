@@ -1,10 +1,11 @@
-"""How far the delay levels are delivered: the mark in `config/levelmark`.
+"""Mark of the delay levels in `config/levelmark`: how far each level is delivered.
 
-`config/delayOffset.json` is Apache's file, and each ten seconds old. The mark is written after each batch of deliveries, so
-that a process that is killed repeats at most the batch under way, and once a second to the disk, behind a sync of the log.
+`config/delayOffset.json` is Apache's file and up to ten seconds old. The mark is written after each batch of deliveries, so
+that a killed process repeats at most the batch under way, and once a second to disk after a sync of the log.
 
-That everything before a queue offset is delivered stays true whatever other broker goes on with the store. So the greater
-one of mark and file counts, if the mark speaks of the same queue: its record before that offset lies where the mark says.
+The statement that everything before a queue offset is delivered stays true whichever broker continues with the store. So the
+greater offset of mark and file counts, provided that the mark is about the same queue: the record before that offset must be
+at the physical offset in the mark.
 """
 
 import logging
@@ -23,23 +24,23 @@ _LEVELS_MAX: Final = PAYLOAD_MAX // LEVEL_MARK_STRUCT.size
 
 
 class LevelMark:
-    """Belongs to the loop; only the mark's way to the disk is another thread's."""
+    """Runs on the event loop only, except for writing the mark to disk."""
 
     def __init__(self, store: MessageStore, file: MarkFile) -> None:
         self._store = store
         self._file = file
         self._written = b""
-        # By level: its next queue offset, and that as it is written.
+        # By level: the next queue offset, and the one being written.
         self._offsets: dict[int, int] = {}
         self._rows: dict[int, bytes] = {}
-        # Waits for the log to be synced up to there, then for the disk.
+        # Waits until the log is synced up to that offset, then is written to disk.
         self._unsynced: tuple[int, bytes] | None = None
         self._synced = b""
         self._sync_failed = False
         self._end_offset = 0
         self._found: dict[int, int] = {}
         for problem in file.problems:
-            log.warning("%s: %s; what it does not tell, the file beside it does", file.path, problem)
+            log.warning("%s: %s; levels missing in it continue as in delayOffset.json", file.path, problem)
         for payload in (file.durable, file.live):
             self._read(payload or b"")
 
@@ -49,19 +50,19 @@ class LevelMark:
                 self._found[level] = max(next_offset, self._found.get(level, 0))
 
     def _place_before(self, level: int, next_offset: int) -> int:
-        """The physical offset of the record before `next_offset`; -1 for none."""
+        """Return the physical offset of the record before `next_offset`; -1 if there is none."""
         queue = self._store.queue(SCHEDULE_TOPIC, level - 1)
         unit = None if queue is None or next_offset <= 0 else queue.unit_at(next_offset - 1)
         return -1 if unit is None else unit[0]
 
     def delivered_to(self, level: int) -> int:
-        """The queue offset before which everything of a level was delivered, as the last process said; 0 is nothing."""
+        """Return the queue offset before which a level was delivered according to the last process; 0 if unknown."""
         return self._found.get(level, 0)
 
     def write(self, next_offsets: Mapping[int, int], end_offset: int) -> None:
-        """Note what is delivered: level -> next queue offset. The last copy ends at physical offset `end_offset`.
+        """Record the progress as level -> next queue offset. The last copy ends at physical offset `end_offset`.
 
-        The copies are written: a kill takes nothing of them.
+        The copies are written to the log before, so a process kill does not lose them.
         """
         for level, next_offset in next_offsets.items():
             if self._offsets.get(level) != next_offset:
@@ -75,7 +76,7 @@ class LevelMark:
             self._file.write(payload)
 
     def persist_in(self, executor: Executor) -> None:
-        """Carry the mark to the disk, in another thread, once all copies of which it speaks are there. For every second."""
+        """Write the mark to disk in `executor` once its copies are synced. To be called every second."""
         if self._unsynced is None and self._written != self._synced and not self._sync_failed:
             self._unsynced = self._end_offset, self._written
         if self._unsynced is None:
@@ -92,10 +93,10 @@ class LevelMark:
             self._file.sync(payload)
         except OSError as error:
             self._sync_failed = True
-            log.error("%s cannot be synced: %s; after a power cut some level messages come again", self._file.path, error)
+            log.error("%s cannot be synced: %s; a power cut would repeat some deliveries", self._file.path, error)
 
     def close(self) -> None:
-        """Write the mark for the next start, if the log is synced, and unmap the file. Raises OSError."""
+        """Write the mark for the next start if the log is synced, and unmap the file. Raises OSError."""
         if self._written and not self._sync_failed and self._end_offset <= self._store.flushed_offset:
             self._file.seal(self._written)
         self._file.close()

@@ -1,7 +1,7 @@
-"""The handle by which a sender takes a timer message back, in 5.x's form.
+"""Recall handle, in 5.x's form, with which a sender cancels a timer message.
 
-`v1 topic brokerName timestamp uniqueKey` in URL-safe base64. Clients hand it around unread, but take the broker's name out
-of it to know whom to ask. The timestamp is TIMER_OUT_MS + 1: any time that is rounded to the message's slot would do.
+`v1 topic brokerName timestamp uniqueKey` in URL-safe base64. Clients treat it as opaque, except that they read the broker
+name from it to find the broker. The timestamp is TIMER_OUT_MS + 1: any time in the message's slot would do.
 """
 
 import base64
@@ -12,7 +12,7 @@ _VERSION: Final = "v1"
 
 
 class RecallHandle(NamedTuple):
-    """What a handle says; `timestamp` is text, as it was found."""
+    """Content of a handle; `timestamp` is kept as text."""
 
     topic: str
     broker_name: str
@@ -24,7 +24,7 @@ class RecallHandle(NamedTuple):
 
 
 def decode_recall_handle(text: str) -> RecallHandle:
-    """Raises ValueError, in 5.5.0's words, for what is no handle. Padding may be left out, as Java allows."""
+    """Decode a handle. Raises ValueError with 5.5.0's text if it is invalid. Padding may be missing, as Java allows."""
     try:
         data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         parts = data.decode().split(" ")

@@ -1,17 +1,17 @@
-"""ScheduleMessageService: the levels of `messageDelayLevel`.
+"""ScheduleMessageService: delivers the messages of the levels in `messageDelayLevel`.
 
-A delayed message waits as a record in SCHEDULE_TOPIC_XXXX, queue = level - 1, and the tags code of its queue unit is the
-time at which it is due. So each level is a queue sorted by due time, of which only the head matters. The heads of all
-levels are in a heap, and one timer is set for the earliest: nothing polls, nothing runs early, and levels that are due
-together are delivered in the order of their due times. A level without messages is in no heap; an arrival puts it there.
+A delayed message waits as a record in SCHEDULE_TOPIC_XXXX, queue = level - 1, and the tags code of its queue unit is its due
+time. So each level is a queue sorted by due time, of which only the head matters. The heads of all levels are in a heap, and
+one timer is set for the earliest: there is no polling, nothing runs early, and levels due together are delivered in the
+order of their due times. A level without messages is not in the heap; an arrival adds it.
 
-To deliver is to put a copy into the real topic and queue. The stored property string of the copy still shows DELAY,
-REAL_TOPIC and REAL_QID, as Apache's does (ScheduleMessageService renders it before it clears them); the map that the store
-acts on has no DELAY, and the copy goes to the store directly, so it is not delayed again.
+Delivering means putting a copy into the real topic and queue. The stored property string of the copy still has DELAY,
+REAL_TOPIC and REAL_QID, as Apache's has (ScheduleMessageService makes it before it removes them). The property map that the
+store reads has no DELAY, and the copy goes to the store directly, so it is not delayed again.
 
-The next queue offset of each level is kept in `config/delayOffset.json`. It is written only once the copies delivered before
-it are synced: written earlier, a power cut could lose a message in both places. A mark of our own (`level_mark`) is
-newer: a killed process repeats at most the batch under way, a power cut what was delivered in the last second.
+The next queue offset of each level is saved in `config/delayOffset.json`. It is written only after the copies delivered
+before it are synced: otherwise a power cut could lose a message in both places. PocketMQ's own mark (`level_mark`) is newer:
+a killed process repeats at most the batch under way, a power cut the deliveries of the last second.
 """
 
 import heapq
@@ -40,13 +40,13 @@ BATCH_MAX: Final = 64
 UNITS_READ: Final = 32
 RETRY_AFTER_S: Final = 0.1
 FAILED_MAX: Final = 8
-"""With so many messages that cannot be put, no other message is tried."""
+"""Number of messages waiting for another attempt at which no further ones are tried."""
 _UNSTORABLE: Final = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
 _PUT_OK: Final = PutStatus.PUT_OK
 
 
 class _Level:
-    """One level's place in its queue. `units` are those read ahead, from `next_offset` on."""
+    """Position in one level's queue. `units` are read ahead, starting at `next_offset`."""
 
     __slots__ = ("delay_ms", "is_queued", "next_offset", "queue_id", "units")
 
@@ -65,7 +65,7 @@ class _Failed(NamedTuple):
 
 
 class ScheduleMessageService(ConfigManager):
-    """Delivers delayed messages when they are due."""
+    """Delivers messages of delay levels when they are due."""
 
     def __init__(self, context: Context, file: ConfigFile, cancelled: DelayCancelled, mark: LevelMark) -> None:
         super().__init__(file, context.clock)
@@ -80,23 +80,23 @@ class ScheduleMessageService(ConfigManager):
         self._in_file: set[int] = set()
         self._heads: list[tuple[int, int]] = []  # (due ms, level)
         self._timer: Timer | None = None
-        # What could not be put and is tried again beside the others; of so much of it no more is tried.
+        # Messages that could not be put and are tried again, independently of the others; limited to FAILED_MAX.
         self._failed: list[_Failed] = []
         self._retry_timer: Timer | None = None
         self.put_failed: Event[[]] = Event()
-        """The store refused a copy."""
+        """Called when the store refuses a copy."""
         self._is_running = False
-        # Behind the newest copy delivered, and what waits for being synced up to there: (end offset, document).
+        # End offset of the newest copy, and the (end offset, document) that waits until the log is synced up to there.
         self._delivered_end = 0
         self._unwritten: tuple[int, dict[str, Any]] | None = None
 
     # --- life -------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Correct the offsets against the queues, and deliver from now on."""
+        """Correct the offsets against the queues, and start delivering."""
         for queue in self._store.queues:
             if queue.topic == SCHEDULE_TOPIC:
-                # Also where the table no longer has that level: what waits there is delivered at its time.
+                # Also levels no longer in the table: their messages are delivered at their time.
                 self._row(queue.queue_id + 1)
         self._is_running = True
         self.look()
@@ -109,19 +109,19 @@ class ScheduleMessageService(ConfigManager):
         self._arm()
 
     def stop(self) -> None:
-        """Deliver no more."""
+        """Stop delivering."""
         self._is_running = False
         for timer in (self._timer, self._retry_timer):
             if timer is not None:
                 timer.cancel()
 
     def look(self) -> None:
-        """Has somebody set the calendar? To be called some times a second."""
+        """Check whether the calendar was set. To be called several times a second."""
         commit_log = self._store.commit_log
         self._steps.note(commit_log.max_offset, commit_log.last_store_timestamp_ms)
 
     def _calendar_set(self) -> None:
-        """All due times have changed."""
+        """Recompute all due times."""
         if self._is_running:
             self._heads = [(self._due_ms(self._rows[level]), level) for _, level in self._heads]
             heapq.heapify(self._heads)
@@ -138,7 +138,7 @@ class ScheduleMessageService(ConfigManager):
         low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
         marked = self.marked_to(level)
         if marked > row.next_offset:
-            log.info("delay level %d goes on at offset %d: the mark is newer than %s", level, marked, self.file.path)
+            log.info("delay level %d continues at offset %d: the mark is newer than %s", level, marked, self.file.path)
             row.next_offset = marked
         if not low <= row.next_offset <= high:
             log.warning("delay level %d: offset %d is outside %d..%d; corrected", level, row.next_offset, low, high)
@@ -147,7 +147,7 @@ class ScheduleMessageService(ConfigManager):
     # --- heads ------------------------------------------------------------------------------------------------------
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
-        """Queues grew: a level that was empty has a head now. To be called after each dispatch."""
+        """Add levels that were empty to the heap. To be called after each dispatch."""
         found = False
         for arrival in arrivals:
             if arrival.topic == SCHEDULE_TOPIC and self._is_running:
@@ -162,7 +162,7 @@ class ScheduleMessageService(ConfigManager):
             self._arm()
 
     def _queue_head(self, level: int, row: _Level) -> None:
-        """Put the level's first message into the heap, if it has one. Units without a record are stepped over."""
+        """Put the level's first message into the heap, if any. Units without a record are skipped."""
         while not row.units or row.units[-1][2] == HOLE_TAGS_CODE:
             if row.units:
                 row.units.pop()
@@ -179,7 +179,7 @@ class ScheduleMessageService(ConfigManager):
         if queue is None:
             return
         if row.next_offset < queue.min_offset:
-            row.next_offset = queue.min_offset  # retention was faster than the delay
+            row.next_offset = queue.min_offset  # older records were deleted before their delay was over
         row.units = list(CONSUME_QUEUE_UNIT_STRUCT.iter_unpack(queue.units(row.next_offset, UNITS_READ)))
         row.units.reverse()
 
@@ -187,14 +187,14 @@ class ScheduleMessageService(ConfigManager):
         physical_offset, _, tags_code = row.units[-1]
         if tags_code <= EXT_ADDRESS_MAX:
             tags_code = self._store.reader.tags_code(SCHEDULE_TOPIC, row.queue_id, tags_code, physical_offset)
-        # By the steady clock, however the calendar was set since (Apache's guard delivers at once after a step back).
+        # By the steady clock, so changes of the calendar do not matter (Apache's check delivers at once after a step back).
         delay_ms = row.delay_ms or 0
         due_ms = tags_code + self._steps.shift_ms(physical_offset, tags_code - delay_ms)
-        # Set back while nobody looked, or the level made shorter: nobody waits longer than the level says, from now on.
+        # If the calendar was set back while no broker ran, or the level shortened, the wait is limited to the level's delay.
         return min(due_ms, self.clock.message_time_ms() + delay_ms) if delay_ms else due_ms
 
     def _arm(self) -> None:
-        """Have the timer set for the earliest head, and for nothing else."""
+        """Set the one timer for the earliest head."""
         if not self._heads:
             return
         due_ms = self._heads[0][0]
@@ -207,7 +207,7 @@ class ScheduleMessageService(ConfigManager):
     # --- delivery ---------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        """Deliver what is due, at most BATCH_MAX messages of it."""
+        """Deliver due messages, at most BATCH_MAX."""
         self._timer = None
         if not self._is_running:
             return
@@ -235,14 +235,14 @@ class ScheduleMessageService(ConfigManager):
         if self._failed and self._retry_timer is None:
             self._retry_timer = self._timers.after(RETRY_AFTER_S, self._retry)
         if len(self._failed) >= FAILED_MAX:
-            return  # `_retry` goes on
+            return  # `_retry` continues
         if delivered == BATCH_MAX:
-            self._timer = self._timers.after(0, self._run)  # behind everything else that is ready
+            self._timer = self._timers.after(0, self._run)  # after all other work that is ready
         else:
             self._arm()
 
     def _retry(self) -> None:
-        """Try again what could not be put."""
+        """Try the failed messages again."""
         self._retry_timer = None
         if self._is_running:
             self._failed = [failed for failed in self._failed if not self._deliver(failed.level, failed.physical_offset)]
@@ -257,11 +257,11 @@ class ScheduleMessageService(ConfigManager):
         self._mark.write(self._next_offsets(), self._delivered_end)
 
     def _deliver(self, level: int, physical_offset: int) -> bool:
-        """Put the copy. False: try again later. What can never be delivered is logged and left behind."""
+        """Put the copy; return False to try again later. A message that can never be delivered is logged and dropped."""
         file = self._store.commit_log.mapped_files.file_at(physical_offset)
         try:
             if file is None:
-                raise BadRecordError("there is no such record any more")
+                raise BadRecordError("the record does not exist")
             message = delivered_message(file.view, physical_offset - file.start_offset)
         except ValueError as error:
             log.error("delay level %d: the message at %d is lost: %s", level, physical_offset, error)
@@ -279,7 +279,7 @@ class ScheduleMessageService(ConfigManager):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is to be done before a time comes, nor tried again."""
+        """Whether nothing is to be done before a timer expires, and nothing is to be tried again."""
         if self._failed:
             return False
         return self._timer is None or self._timer.is_cancelled or self._timer.when_ms > 0
@@ -287,13 +287,13 @@ class ScheduleMessageService(ConfigManager):
     # --- what others ask --------------------------------------------------------------------------------------------
 
     def may_remove(self, end_offset: int) -> bool:
-        """Whether nothing that waits for its level's delay lies in the CommitLog before `end_offset`."""
+        """Return whether no message waiting for delivery lies in the CommitLog before `end_offset`."""
         failed = (failed.physical_offset for failed in self._failed)
         heads = (row.units[-1][0] for row in self._rows.values() if row.is_queued)
         return all(physical_offset >= end_offset for physical_offset in (*failed, *heads))
 
     def progress(self) -> dict[int, tuple[int, int]]:
-        """Level -> (next queue offset, max queue offset) of levels ever used."""
+        """Return level -> (next queue offset, max queue offset) of levels ever used."""
         found = {}
         for level, row in self._rows.items():
             queue = self._store.queue(SCHEDULE_TOPIC, row.queue_id)
@@ -304,7 +304,7 @@ class ScheduleMessageService(ConfigManager):
     # --- the file ---------------------------------------------------------------------------------------------------
 
     def persist_in(self, executor: Executor) -> None:
-        """Write from another thread the offsets of which all copies are synced; the present ones have their turn next."""
+        """Write the offsets whose copies are synced in `executor`; present offsets are written by a later call."""
         if self._unwritten is not None and self._unwritten[0] <= self._store.flushed_offset:
             executor.submit(self._write, self._unwritten[1])
             self._unwritten = None
@@ -315,11 +315,11 @@ class ScheduleMessageService(ConfigManager):
             self._unwritten = (self._delivered_end, self.encode())
 
     def mark_in(self, executor: Executor) -> None:
-        """Carry the mark to the disk, in another thread. To be called every second."""
+        """Write the mark to disk in `executor`. To be called every second."""
         self._mark.persist_in(executor)
 
     def close(self) -> None:
-        """Seal the mark, once the store has synced its log. Raises OSError."""
+        """Complete the mark after the store has synced its log. Raises OSError."""
         self._mark.write(self._next_offsets(), self._delivered_end)
         self._mark.close()
 
@@ -334,11 +334,11 @@ class ScheduleMessageService(ConfigManager):
         return {"offsetTable": {level: offset for level, offset in offsets.items() if offset or level in self._in_file}}
 
     def begin_at(self, level: int, next_offset: int) -> None:
-        """Let `level` go on at `next_offset`. To be called before `start`."""
+        """Continue `level` at `next_offset`. To be called before `start`."""
         self._row(level).next_offset = next_offset
 
     def marked_to(self, level: int) -> int:
-        """The queue offset before which the mark says that everything was delivered; 0 says nothing."""
+        """Return the queue offset before which everything is delivered according to the mark; 0 if unknown."""
         return self._mark.delivered_to(level)
 
     def decode(self, document: dict[str, Any]) -> None:

@@ -1,11 +1,12 @@
-"""PopMessageService: messages handed out by the broker, each to one consumer for a time (Apache: PopMessageProcessor).
+"""PopMessageService: pop consumption, where the broker hands out each message to one consumer for a limited time.
 
-    pop      read a queue from the group's consumer offset on, note in a check point what is handed out, move the offset
-    ack      note what is consumed; all of it, or `pop_revive` stores the rest again when its time is over
-    change   a new check point for one message, with a time from now; then the old one's ack
+    pop      read a queue from the group's consumer offset, record the messages in a check point, advance the offset
+    ack      record consumed messages; `pop_revive` stores the others again when the invisible time is over
+    change   put a new check point for one message with a time from now, then the ack of the old one
 
-The consumer offset of a group that pops is where it reads next, not what it has consumed. A group's pops of a topic are fed
-by the topic's queues and by its retry topic, which comes first in one of five pops and else when there is room left.
+Apache's counterpart is PopMessageProcessor. The consumer offset of a popping group is where it reads next, not what it has
+consumed. A group's pops of a topic read the topic's queues and the group's retry topic, which comes first in one of five
+pops and last in the others.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,16 +41,17 @@ from pocketmq.store.format.properties import decode_properties
 from pocketmq.store.format.record import BadRecordError, decode_record, encode_record, record_size, topic_part
 
 _TURNS_MAX: Final = 10_000
-"""Groups whose turn among the queues is remembered; one that is forgotten begins at the first."""
+"""Limit of groups whose turn among the queues is remembered; a forgotten group starts at the first queue."""
 _READS_MAX: Final = 2
-"""How often in one turn a pop reads on behind what its filter does not want, 800 units a time: 2 ms each with SQL92."""
+"""Limit of further reads per pop, 800 units each, while the filter accepts nothing: other requests wait for them."""
 _CHANGES_MAX: Final = 1000
-"""A handle is no more ms ahead of the calendar by changes within one ms: more, and the calendar was set back."""
+"""Limit in ms by which repeated changes within one ms move a handle's pop time ahead of the calendar. A larger difference
+means that the calendar was set back."""
 _WRONG_PLACES: Final = (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL)
 
 
 class Popped:
-    """What one pop collects."""
+    """Result of one pop."""
 
     def __init__(self, header: PopMessageRequestHeader, pop_time_ms: int, revive_queue: int) -> None:
         self.header = header
@@ -59,18 +61,18 @@ class Popped:
         self.count = 0
         self.rest = 0
         self.is_behind = False
-        """Its filter has passed over all that was read, and there is more."""
+        """Whether the filter rejected everything read and there is more to read."""
         self.start_offsets: list[str] = []
         self.message_offsets: list[str] = []
         self.order_counts: list[str] = []
 
     @property
     def room(self) -> int:
-        """How many more messages are wanted."""
+        """The number of messages still wanted."""
         return self.header.max_msg_nums - self.count
 
     def add(self, topic: str, queue_id: int, start_offset: int, offsets: list[int], views: list[memoryview | bytes]) -> None:
-        """Messages of one queue."""
+        """Add messages of one queue."""
         flag = retry_flag(topic)
         self.views += views
         self.count += len(offsets)
@@ -78,7 +80,7 @@ class Popped:
         self.message_offsets.append(f"{flag} {queue_id} {','.join(map(str, offsets))}")
 
     def answer(self) -> PopMessageResponseHeader:
-        """The header of the answer."""
+        """Return the header of the response."""
         return PopMessageResponseHeader(
             self.pop_time_ms,
             self.header.invisible_time,
@@ -91,7 +93,7 @@ class Popped:
 
 
 class PopMessageService:
-    """All of it belongs to the loop."""
+    """Serves pops and acks. Runs on the event loop only."""
 
     def __init__(
         self, context: Context, putter: MessagePutter, offsets: ConsumerOffsetManager, topics: TopicConfigManager,
@@ -118,48 +120,48 @@ class PopMessageService:
     # --- life -------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Revive from now on."""
+        """Start reviving."""
         self._revive.start()
         self._steps.subscribe(self._orders.calendar_set)
 
     def stop(self) -> None:
-        """Answer who waits, and revive nothing any more."""
+        """Answer waiting requests and stop reviving."""
         self.polling.stop()
         self.notifications.stop()
         self._revive.stop()
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is to be revived before a time comes."""
+        """Whether nothing is to be revived before a timer expires."""
         return self._revive.is_idle
 
     def persist(self) -> None:
-        """Write what is popped in order."""
+        """Write the state of ordered pops."""
         self._orders.persist()
 
     def persist_in(self, executor: Executor) -> None:
-        """The same from another thread."""
+        """Write the state of ordered pops in `executor`."""
         self._orders.persist_in(executor)
 
     def arrived(self, arrivals: Sequence[Arrival]) -> None:
-        """Queues grew. To be called after each dispatch."""
+        """Pass on that queues grew. To be called after each dispatch."""
         self._revive.arrived(arrivals)
         self.polling.arrived(arrivals)
         self.notifications.arrived(arrivals)
 
     def wake(self) -> None:
-        """Serve who waits. To be run in the turn's WAKE phase."""
+        """Serve waiting requests. To be run in the turn's WAKE phase."""
         self._revive.dispatched()
         self.polling.wake()
-        self.notifications.wake()  # what the pops took is nothing to tell
+        self.notifications.wake()  # after the pops: messages that they took are not announced
 
     def wake_all(self, topic: str) -> None:
-        """Serve all that waits at a topic, in whatever order: it went away, or is read from elsewhere."""
+        """Serve all requests waiting at a topic, in any order, because it was deleted or its queues changed."""
         self.polling.wake_all(topic)
         self.notifications.wake_all(topic)
 
     def look_at(self, topic: str, queue_id: int) -> None:
-        """There may be something in a queue again: have those that wait look in the next turn."""
+        """Have the requests waiting at a queue checked in the next turn: it may have messages again."""
         self.polling.look_at(topic, queue_id)
         self.notifications.look_at(topic, queue_id)
         self._turn.arm()
@@ -167,7 +169,7 @@ class PopMessageService:
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def retry_topics(self, topic: str, group: str) -> tuple[str, ...]:
-        """The retry topics of a group that pops from `topic`, the one that is written to first; a retry topic has none."""
+        """Return the retry topics of a group that pops from `topic`, the one written to first; a retry topic has none."""
         if topic.startswith(RETRY_PREFIX):
             return ()
         with_v2 = self._config.enable_retry_topic_v2
@@ -177,12 +179,12 @@ class PopMessageService:
         return tuple(names)
 
     def queues(self, header: PopMessageRequestHeader, turn: int) -> Iterator[tuple[str, int]]:
-        """The queues that pop number `turn` of a group reads, in the order in which it reads them."""
+        """Yield the queues that pop number `turn` of a group reads, in this order."""
         names = () if header.order else self.retry_topics(header.topic, header.consumer_group)
         retries = [
             (name, 0) for name in names if self._topics.get(name) and not self._is_at_end(name, header.consumer_group)
         ]
-        # Of two only one a time: what says where messages come from does not tell them apart.
+        # Only one of two per pop: the offset lists of the response cannot tell them apart.
         retries = retries[turn % len(retries) :][:1] if retries else []
         is_retry_first = turn * self._config.pop_from_retry_probability % 100 < self._config.pop_from_retry_probability
         if is_retry_first:
@@ -196,11 +198,12 @@ class PopMessageService:
             yield from retries
 
     def _is_at_end(self, retry_topic: str, group: str) -> bool:
-        """Not behind it, either: where the topic was made anew, a pop finds its way back."""
+        """Whether the group has read exactly to the end. Beyond it, the topic was created anew, and a pop corrects the
+        offset."""
         return self._store.max_offset(retry_topic, 0) == self.position(retry_topic, group, 0, 0, is_kept=False)
 
     def position(self, topic: str, group: str, queue_id: int, init_mode: int, *, is_kept: bool = True) -> int:
-        """The queue offset from which a group pops next; where it begins is kept with `is_kept`."""
+        """Return the queue offset from which a group pops next. With `is_kept`, an initial offset is committed."""
         queue_offset = self._offsets.query(group, topic, queue_id)
         if queue_offset >= 0:
             return queue_offset
@@ -220,14 +223,15 @@ class PopMessageService:
         return queue_offset
 
     def pop(self, header: PopMessageRequestHeader, matches: Wanted) -> Popped:
-        """Take messages. Raises RemotingError when nothing can be written down."""
+        """Take messages. Raises RemotingError if a check point cannot be stored."""
         self._look_at_clocks()
         self._counter += 1
         revive_queue = ORDER_REVIVE_QUEUE if header.order else self._counter % self._config.revive_queue_num
         popped = Popped(header, self._clock.message_time_ms(), revive_queue)
         self._steps.reckon_from(popped.pop_time_ms)
         key = header.topic, header.consumer_group
-        # Of each group its own: pops of several that take turns must not leave one always the same queue, or no retries.
+        # One counter per group: with a common one, groups popping alternately could always get the same queue, or no
+        # retries.
         turn = self._turns[key] = self._turns.get(key, 0) + 1
         if len(self._turns) > _TURNS_MAX:
             del self._turns[next(iter(self._turns))]
@@ -289,7 +293,7 @@ class PopMessageService:
     def _as_original(
         self, popped: Popped, topic: str, queue_id: int, start_offset: int, result: GetResult
     ) -> list[memoryview | bytes]:
-        """Records of a retry topic, under the name that the consumer subscribed; the handle tells where they are."""
+        """Return records of a retry topic under the subscribed topic's name; the handle has their real place."""
         views: list[memoryview | bytes] = []
         header, broker_name = popped.header, self._config.broker_name
         magic_code, topic_bytes = topic_part(header.topic.encode())
@@ -308,7 +312,7 @@ class PopMessageService:
         return views
 
     def peek(self, header: PopMessageRequestHeader) -> Popped:
-        """Read what would be popped, and leave it there."""
+        """Read the messages that a pop would get, without taking them."""
         popped = Popped(header, self._clock.message_time_ms(), 0)
         self._counter += 1
         for topic, queue_id in self.queues(header, self._counter):
@@ -321,7 +325,7 @@ class PopMessageService:
         return popped
 
     def has_message(self, header: PopMessageRequestHeader) -> bool:
-        """Whether a pop would find something, its filter aside."""
+        """Whether a pop would find a message, regardless of its filter."""
         group, now_ms = header.consumer_group, self._clock.message_time_ms()
         return any(
             self._store.max_offset(topic, queue_id) > self.position(topic, group, queue_id, 0, is_kept=False)
@@ -336,7 +340,7 @@ class PopMessageService:
         self._steps.note(commit_log.max_offset, commit_log.last_store_timestamp_ms)
 
     def _is_delay(self, now_ms: int) -> bool:
-        """Whether the delay of a record is exact: not while store times wait for a calendar that was set back."""
+        """Whether a delay may be used: not while store times stand still after the calendar was set back."""
         return self._store.commit_log.last_store_timestamp_ms <= now_ms
 
     def _note(self, said: CheckPoint, revive_queue: int) -> None:
@@ -346,15 +350,15 @@ class PopMessageService:
         self._putter.put(said.message(self._revive.topic, revive_queue, due_ms, self._store_host, now_ms, is_delay=is_delay))
 
     def is_ours(self, handle: Handle) -> bool:
-        """Whether a handle names a revive queue that there is: an ack must not make others."""
+        """Whether the revive queue of a handle exists: an ack must not create one."""
         return handle.revive_queue == ORDER_REVIVE_QUEUE or self._revive.has_queue(handle.revive_queue)
 
     def acknowledge(
         self, group: str, topic: str, queue_id: int, handle: Handle, queue_offsets: list[int]
     ) -> int:  # fmt: skip
-        """Note that messages of one check point are consumed; the physical offset behind the note, 0 for none.
+        """Store the ack for messages of one check point; return its end offset in the log, 0 if there is none (ordered pop).
 
-        Raises RemotingError when that cannot be stored.
+        Raises RemotingError if it cannot be stored.
         """
         if handle.revive_queue == ORDER_REVIVE_QUEUE:
             for queue_offset in queue_offsets:
@@ -385,19 +389,19 @@ class PopMessageService:
     def change_invisible_time(
         self, group: str, topic: str, queue_id: int, handle: Handle, queue_offset: int, invisible_time_ms: int
     ) -> tuple[int, int]:
-        """Hide one message for `invisible_time_ms` from now on; (pop time, invisible time) of its new handle.
+        """Hide one message for `invisible_time_ms` from now; return the pop time and invisible time of its new handle.
 
-        Raises RemotingError when that cannot be stored.
+        Raises RemotingError if that cannot be stored.
         """
         self._look_at_clocks()
         now_ms = self._clock.message_time_ms()
         if handle.revive_queue == ORDER_REVIVE_QUEUE:
-            # As the calendar was when it was popped.
+            # In terms of the calendar at the time of the pop.
             visible_ms = now_ms + invisible_time_ms - self._steps.shift_since_ms(handle.pop_time_ms)
             self._orders.hide(topic, group, queue_id, queue_offset, handle.pop_time_ms, visible_ms)
             return handle.pop_time_ms, visible_ms - handle.pop_time_ms
-        # Within one millisecond of the pop both check points would be called the same, and the ack of the old one count for
-        # the new one: a message that nobody consumed would not come again.
+        # The pop time must differ from the old one. With equal times both check points would have the same key, the ack of
+        # the old one would count for the new one, and the message would be lost unconsumed.
         is_set_back = handle.pop_time_ms - now_ms > _CHANGES_MAX
         pop_time_ms = now_ms if is_set_back else max(now_ms, handle.pop_time_ms + 1)
         invisible_time_ms -= pop_time_ms - now_ms
@@ -411,19 +415,19 @@ class PopMessageService:
 
 
 def _records(result: GetResult) -> Iterator[tuple[memoryview, int]]:
-    """View and position of each record found. Raises BadRecordError where the log has lost one."""
+    """Yield view and position of each record found. Raises BadRecordError if a record of the log is damaged."""
     for view in result.views:
         position = 0
         while position < len(view):
             size = int.from_bytes(view[position : position + 4], "big")
             if size < RECORD_SIZE_MIN:
-                raise BadRecordError(f"the queue leads to a record of {size} bytes; `pocketmq store verify` tells more")
+                raise BadRecordError(f"the queue points to a record of {size} bytes; run `pocketmq store verify`")
             yield view, position
             position += size
 
 
 def _queue_offsets(result: GetResult, topic: str, queue_offset: int) -> list[int]:
-    if topic.startswith(LMQ_PREFIX):  # the records tell of another queue
+    if topic.startswith(LMQ_PREFIX):  # the records contain the offset in another queue
         return list(range(queue_offset, queue_offset + result.count))
     at = QUEUE_OFFSET_POSITION
     return [int.from_bytes(view[start + at : start + at + 8], "big") for view, start in _records(result)]

@@ -1,7 +1,7 @@
-"""ConsumerOrderInfoManager: what groups that pop in order have of each queue, in `config/consumerOrderInfo.json`.
+"""ConsumerOrderInfoManager: messages that groups have popped in order, by queue, in `config/consumerOrderInfo.json`.
 
-Of a queue that is popped in order nobody gets more as long as something of it is neither acknowledged nor visible again. A
-pop with the attempt id of the one before it is the same one, tried again: it gets the same messages.
+A queue that is popped in order yields no more messages while one of the last pop is neither acknowledged nor visible again.
+A pop with the attempt id of the previous one is a repetition of it and gets the same messages.
 """
 
 from concurrent.futures import Executor
@@ -20,36 +20,36 @@ _KEPT_MS: Final = 24 * 3_600_000
 class OrderInfo(msgspec.Struct, rename={"pop_time_ms": "popTime", "invisible_time_ms": "i", "offsets": "o",
                                         "visible_ms": "ot", "consumed": "oc", "last_ms": "l", "acknowledged": "cm",
                                         "attempt_id": "a"}):  # fmt: skip
-    """The messages that were popped last. In the file all offsets but the first are counted from it."""
+    """Messages of the last pop of a queue. In the file all offsets but the first are relative to it."""
 
     pop_time_ms: int = 0
     invisible_time_ms: int = 0
     offsets: list[int] = msgspec.field(default_factory=list)
     visible_ms: dict[int, int] | None = None
-    """Queue offset -> when it is visible again, of those for which that was changed."""
+    """Queue offset -> time at which it is visible again, for messages whose time was changed."""
     consumed: dict[int, int] | None = None
-    """Queue offset -> how often it was popped before."""
+    """Queue offset -> number of earlier pops."""
     last_ms: int = 0
     acknowledged: int = 0
-    """Bit n: message n of `offsets`."""
+    """Bit map over `offsets`."""
     attempt_id: str | None = None
 
     def queue_offsets(self) -> list[int]:
-        """Of the messages."""
+        """Return the queue offsets of the messages."""
         return self.offsets[:1] + [self.offsets[0] + difference for difference in self.offsets[1:]]
 
     def open_offsets(self) -> list[int]:
-        """Of those that are not acknowledged."""
+        """Return the queue offsets of messages not acknowledged."""
         return [at for index, at in enumerate(self.queue_offsets()) if not self.acknowledged >> index & 1]
 
     def blocked_to_ms(self) -> int:
-        """When the first of the open ones is visible; all of them are, then: what is visible first is popped first."""
+        """Return when the queue may be popped again: when all open messages are visible, so that the order is kept."""
         changed = self.visible_ms or {}
         return max((changed.get(at, self.pop_time_ms + self.invisible_time_ms) for at in self.open_offsets()), default=0)
 
 
 class ConsumerOrderInfoManager(ConfigManager):
-    """By `topic@group`, then queue id."""
+    """OrderInfo by `topic@group`, then queue id."""
 
     def __init__(self, context: Context, file: ConfigFile) -> None:
         super().__init__(file, context.clock)
@@ -58,21 +58,21 @@ class ConsumerOrderInfoManager(ConfigManager):
         self.table: dict[str, dict[int, OrderInfo]] = {}
         self._is_dirty = False
         self.freed: Event[[str, int]] = Event()
-        """The messages of a queue (topic, queue id) may be popped again."""
+        """Called with (topic, queue id) when the messages of a queue may be popped again."""
 
     def is_blocked(self, topic: str, group: str, queue_id: int, attempt_id: str | None, now_ms: int) -> bool:
-        """Whether somebody has messages of the queue, other than by this attempt."""
+        """Whether messages of the queue are held by another attempt."""
         info = self.table.get(f"{topic}@{group}", {}).get(queue_id)
         if info is None or not info.offsets or (attempt_id is not None and attempt_id == info.attempt_id):
             return False
         return now_ms < self._blocked_to_ms(info)
 
     def _blocked_to_ms(self, info: OrderInfo) -> int:
-        # Times in the table are those that the calendar showed at the pop.
+        # The table has times of the calendar at the pop.
         return info.blocked_to_ms() + self._steps.shift_since_ms(info.pop_time_ms)
 
     def calendar_set(self) -> None:
-        """The calendar was set: have the timers run that follow it anew."""
+        """Set the timers again after the calendar was set."""
         for key, queues in self.table.items():
             for queue_id, info in queues.items():
                 self._arm(key.partition("@")[0], queue_id, info)
@@ -81,7 +81,7 @@ class ConsumerOrderInfoManager(ConfigManager):
         self, topic: str, group: str, queue_id: int, attempt_id: str | None, pop_time_ms: int, invisible_time_ms: int,
         queue_offsets: list[int],
     ) -> dict[int, int]:  # fmt: skip
-        """Take note of what was popped; how often each message was popped before."""
+        """Record a pop; return the number of earlier pops by queue offset."""
         queues = self.table.setdefault(f"{topic}@{group}", {})
         before, counts = queues.get(queue_id), dict.fromkeys(queue_offsets, 0)
         if before is not None and before.offsets:
@@ -98,7 +98,7 @@ class ConsumerOrderInfoManager(ConfigManager):
         return counts
 
     def acknowledged(self, topic: str, group: str, queue_id: int, queue_offset: int, pop_time_ms: int) -> int | None:
-        """Take note of an ack; the group's consumer offset then, None when it is of a pop that is over."""
+        """Record an ack; return the group's new consumer offset, or None if the ack is of an earlier pop."""
         info = self.table.get(f"{topic}@{group}", {}).get(queue_id)
         if info is None:
             return queue_offset + 1
@@ -110,14 +110,14 @@ class ConsumerOrderInfoManager(ConfigManager):
         return next(iter(info.open_offsets()), offsets[-1] + 1)
 
     def hide(self, topic: str, group: str, queue_id: int, queue_offset: int, pop_time_ms: int, visible_ms: int) -> None:
-        """Let one message be seen again at `visible_ms`."""
+        """Make one message visible again at `visible_ms`."""
         info = self.table.get(f"{topic}@{group}", {}).get(queue_id)
         if info is not None and info.pop_time_ms == pop_time_ms:
             info.visible_ms = (info.visible_ms or {}) | {queue_offset: visible_ms}
             self._changed(topic, queue_id, info)
 
     def clear(self, topic: str, group: str, queue_id: int) -> None:
-        """Let the queue be popped, whoever has something of it."""
+        """Release a queue from all attempts."""
         if self.table.get(f"{topic}@{group}", {}).pop(queue_id, None) is not None:
             self._is_dirty = True
 
@@ -132,12 +132,12 @@ class ConsumerOrderInfoManager(ConfigManager):
     # --- the file ---------------------------------------------------------------------------------------------------
 
     def persist(self) -> None:
-        """Write the file, if something changed since it was last written."""
+        """Write the file if the table has changed."""
         if self._is_dirty:
             super().persist()
 
     def persist_in(self, executor: Executor) -> None:
-        """The same from another thread."""
+        """Write the file in `executor` if the table has changed."""
         if self._is_dirty:
             super().persist_in(executor)
 

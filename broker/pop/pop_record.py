@@ -1,11 +1,11 @@
-"""What popping writes down, and what it hands out (Apache: PopCheckPoint, AckMsg, ExtraInfoUtil).
+"""Records and handles of pop consumption (Apache: PopCheckPoint, AckMsg, ExtraInfoUtil).
 
-Who pops messages of a queue has them for the *invisible time*. A *check point* says which ones were handed out, an *ack*
-which of them are consumed. Both are messages of the revive topic, timed so that the check point comes out of the timer one
-second before the invisible time is over, and the acks when it is: `pop_revive` reads them there, side by side. So a
-broker that starts, ours or Apache's, finds in the log all that it needs.
+A consumer that pops messages of a queue has them for the *invisible time*. A *check point* lists the messages handed out, an
+*ack* those consumed. Both are messages of the revive topic. The timer delivers the check point one second before the
+invisible time is over, and the acks when it is over; `pop_revive` reads them together there. Therefore a starting broker,
+this one or Apache's, finds all that it needs in the log.
 
-A message is handed out with a *handle*, eight fields with spaces between; the client gives it back with the ack.
+A message is handed out with a *handle*, eight fields separated by spaces; the client returns it with the ack.
 """
 
 from typing import Final, NamedTuple
@@ -19,28 +19,28 @@ from pocketmq.store.format.properties import TAGS, UNIQ_KEY, encode_properties
 
 REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
 ORDER_REVIVE_QUEUE: Final = 999
-"""The revive queue in handles of messages that were popped in order: nothing is written down for these."""
+"""The revive queue in handles of messages popped in order: neither check point nor ack is stored for these."""
 FIRST_POP_TIME: Final = "1ST_POP_TIME"
 CHECK_POINT_TAG, ACK_TAG, BATCH_ACK_TAG = "ck", "ack", "bAck"
 AHEAD_MS: Final = 1000
-"""How long a check point comes before the invisible time is over."""
+"""Time by which a check point is delivered before the invisible time is over."""
 ACK_AHEAD_MS: Final = 500
-"""How long before that its acks come, if they wait for longer than both: a delay counts from some ms later on, when the ack
-is stored."""
+"""Time by which acks are delivered before the invisible time is over, if they wait longer than this and AHEAD_MS: an ack is
+stored some ms later than the pop, and its delay counts from then."""
 MESSAGES_MAX: Final = 32
-"""In one check point: its bit map has 32 bits."""
+"""Limit of messages in one check point: its bit map has 32 bits."""
 
 
 def retry_topic_of(topic: str, group: str, *, with_v2: bool) -> str:
-    """Where messages of `topic` that `group` did not consume in time go; `with_v2` is enableRetryTopicV2.
+    """Return the topic for messages of `topic` that `group` did not consume in time; `with_v2` is enableRetryTopicV2.
 
-    What was in such a topic stays in it.
+    A retry topic is its own retry topic.
     """
     return f"{RETRY_PREFIX}{group}{'+' if with_v2 else '_'}{topic}" if not topic.startswith(RETRY_PREFIX) else topic
 
 
 def normal_topic_of(topic: str, group: str) -> str:
-    """The topic of which `topic` is the retry topic for `group`, or itself; also where no group is named."""
+    """Return the topic whose retry topic for `group` is `topic`, else `topic` itself; also for names without a group."""
     for separator in "_+" if group else "":
         prefix = f"{RETRY_PREFIX}{group}{separator}"
         if topic.startswith(prefix):
@@ -49,17 +49,17 @@ def normal_topic_of(topic: str, group: str) -> str:
 
 
 def retry_flag(topic: str) -> str:
-    """How handles and lists tell a topic from its retry topics: `0`, `1` for the older form of these, `2` for the newer."""
+    """Return the mark of a topic in handles and offset lists: `0`; for retry topics `1` (older form) or `2` (newer form)."""
     if not topic.startswith(RETRY_PREFIX):
         return "0"
     return "2" if "+" in topic else "1"
 
 
 class CheckPoint(msgspec.Struct, omit_defaults=False):
-    """Messages that a group popped from one queue; the names of the fields are the record's.
+    """Messages that a group popped from one queue. Field names are those of the record.
 
-    `so` start offset, `pt` pop time, `it` invisible time, `bm` bit map of what is acknowledged, `n` how many messages,
-    `d` their queue offsets from `so` on, `rp` how often it was put again since it could not be revived.
+    `so` start offset, `pt` pop time, `it` invisible time, `bm` bit map of acknowledged messages, `n` number of messages,
+    `d` their queue offsets relative to `so`, `rp` number of times it was put again because it could not be revived.
     """
 
     so: int
@@ -77,26 +77,27 @@ class CheckPoint(msgspec.Struct, omit_defaults=False):
 
     @property
     def key(self) -> tuple[str, str, int, int, int]:
-        """What an ack names it by."""
+        """The key by which acks refer to it."""
         return self.t, self.c, self.q, self.so, self.pt
 
     @property
     def revive_ms(self) -> int:
-        """When the messages are to be seen again."""
+        """The time at which the messages become visible again."""
         return self.pt + self.it
 
     def queue_offsets(self) -> list[int]:
-        """Of the messages."""
+        """Return the queue offsets of the messages."""
         return [self.so + difference for difference in (self.d or range(self.n))]
 
     def message(self, topic: str, queue_id: int, due_ms: int, host: bytes, now_ms: int, *, is_delay: bool) -> Message:
-        """The record to be put: the messages are seen again at `due_ms`, with `is_delay` however the calendar is set."""
+        """Return the message to be put. The popped messages become visible at `due_ms`; `is_delay` keeps that independent of
+        the calendar."""
         key = f"{self.t}@{self.q}@{self.so}@{self.c}@{self.pt}@{self.bn}@{CHECK_POINT_TAG}"
         return _message(self, topic, queue_id, CHECK_POINT_TAG, key, due_ms - AHEAD_MS, host, now_ms, is_delay)
 
 
 class Ack(msgspec.Struct, omit_defaults=True):
-    """Acknowledges one message, `ao`, or those of the list `aol`; else as in `CheckPoint`."""
+    """Ack of one message, `ao`, or of those in the list `aol`; other fields as in `CheckPoint`."""
 
     ao: int
     so: int
@@ -109,15 +110,15 @@ class Ack(msgspec.Struct, omit_defaults=True):
 
     @property
     def key(self) -> tuple[str, str, int, int, int]:
-        """Of its check point."""
+        """The key of its check point."""
         return self.t, self.c, self.q, self.so, self.pt
 
     def queue_offsets(self) -> list[int]:
-        """Of the messages."""
+        """Return the queue offsets of the messages."""
         return [self.ao] if self.aol is None else self.aol
 
     def message(self, topic: str, queue_id: int, due_ms: int, host: bytes, now_ms: int, *, is_delay: bool) -> Message:
-        """The record to be put, as in `CheckPoint`."""
+        """Return the message to be put, as in `CheckPoint`."""
         key = f"{self.t}@{self.q}@{self.ao}@{self.c}@{self.pt}@{self.bn}@{ACK_TAG}"
         tag = ACK_TAG if self.aol is None else BATCH_ACK_TAG
         if due_ms - now_ms > AHEAD_MS + ACK_AHEAD_MS:
@@ -133,7 +134,7 @@ def _message(
 ) -> Message:  # fmt: skip
     properties = {TAGS: tag, UNIQ_KEY: key, TIMER_DELIVER_MS: str(due_ms)}
     if is_delay:
-        properties[TIMER_DELAY_MS] = str(due_ms - now_ms)  # counts before the time, which is for Apache's broker
+        properties[TIMER_DELAY_MS] = str(due_ms - now_ms)  # precedes the absolute time, which Apache's broker uses
     return Message(
         topic,
         queue_id,
@@ -151,16 +152,17 @@ _ack = msgspec.json.Decoder(Ack, strict=False)
 
 
 def read_revive_record(tag: str | None, body: bytes) -> CheckPoint | Ack:
-    """What a record of the revive topic says. Raises ValueError for one that says nothing."""
+    """Decode a record of the revive topic. Raises ValueError if it is invalid."""
     if tag == CHECK_POINT_TAG:
         return _check_point.decode(body)
     if tag in (ACK_TAG, BATCH_ACK_TAG):
         return _ack.decode(body)
-    raise ValueError(f"tag {tag!r} is none of {CHECK_POINT_TAG}, {ACK_TAG}, {BATCH_ACK_TAG}")
+    raise ValueError(f"tag {tag!r} is not one of {CHECK_POINT_TAG}, {ACK_TAG}, {BATCH_ACK_TAG}")
 
 
 class Handle(NamedTuple):
-    """By what a client acknowledges a message. `start_offset` is the check point's, `queue_offset` the message's."""
+    """Handle by which a client acknowledges a message. `start_offset` is of the check point, `queue_offset` of the
+    message."""
 
     start_offset: int
     pop_time_ms: int
@@ -173,7 +175,7 @@ class Handle(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Handle":
-        """Raises ValueError naming what does not fit; the last two fields may be missing."""
+        """Parse a handle; the last two fields may be missing. Raises ValueError with the reason."""
         fields = text.split(" ")
         if len(fields) < 6:
             raise ValueError(f"handle {text!r} has {len(fields)} fields, 6 to 8 are needed")

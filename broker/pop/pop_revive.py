@@ -1,13 +1,12 @@
-"""PopReviveService: messages that were popped and not acknowledged in time are stored again, in the group's retry topic.
+"""PopReviveService: stores popped messages that were not acknowledged in time again, in the group's retry topic.
 
-Check points and acks come out of the timer into the queues of the revive topic, each check point before its acks
-(`pop_record`). A queue is read once, in order. When the invisible time of a check point is over, all its acks are
-read: those were due at the same time, and the timer service tells that it has delivered everything up to there. What is not
-acknowledged then is copied to the retry topic; Apache's broker waits two seconds more to be sure.
+The timer delivers check points and acks to the queues of the revive topic, each check point before its acks (`pop_record`).
+A queue is read once, in order. When the invisible time of a check point is over, all its acks are read: they were due by
+then, and the timer service reports that it has delivered everything due. Messages without an ack are then copied to the
+retry topic. (Apache's broker waits two more seconds to be sure.)
 
-How far a revive queue is done with is a consumer offset of CID_RMQ_SYS_REVIVE_GROUP, as in Apache that of the last record
-that is: everything before the oldest check point that is open. A process that ends between a copy and that offset copies
-again.
+Progress in a revive queue is a consumer offset of CID_RMQ_SYS_REVIVE_GROUP, as in Apache the offset of the last finished
+record: the one before the oldest open check point. A process that ends between a copy and that offset copies again.
 """
 
 import heapq
@@ -40,14 +39,14 @@ from pocketmq.store.format.record import decode_record
 log = logging.getLogger("broker")
 
 BUDGET_S: Final = 0.001
-"""How long one turn of the loop reads or revives."""
+"""Time that one turn of the loop spends on reading or reviving."""
 UNITS_READ: Final = 64
 _FOREVER_MS: Final = 1 << 62
 AGAIN_S: Final = 0.002
-"""How soon it is looked again whether the timers are delivered that are due."""
+"""Interval of checks whether all due timers are delivered."""
 RETRY_AFTER_S: Final = 0.1
 BACK_OFF_MS: Final = 10_000
-"""After so long a check point is tried again that cannot be revived: there is no room, or its topic takes nothing."""
+"""Delay before a check point that cannot be revived is tried again: there is no space, or its topic refuses messages."""
 
 
 class _ReviveQueue:
@@ -61,12 +60,12 @@ class _ReviveQueue:
 
     @property
     def done_to(self) -> int:
-        """The last record that is done with; -1 without one."""
+        """The last finished record; -1 without one."""
         return next(iter(self.open), self.queue_offset) - 1
 
 
 class PopReviveService:
-    """All of it belongs to the loop."""
+    """Reader of the revive queues. Runs on the event loop only."""
 
     def __init__(
         self, context: Context, putter: MessagePutter, offsets: ConsumerOffsetManager, topics: TopicConfigManager,
@@ -91,7 +90,7 @@ class PopReviveService:
         # Heap: revive time, queue id, queue offset of the check point. Times are on the steady clock.
         self._due: list[tuple[int, int, int]] = []
         self._timer: Timer | None = None
-        # All acks that were due by then are put (None: nothing is); are put and read.
+        # All acks due by `_put_to_ms` are put (None: not known); all due by `_read_to_ms` are put and read.
         self._put_to_ms: int | None = None
         self._read_to_ms = -_FOREVER_MS
         self._is_running = False
@@ -100,7 +99,7 @@ class PopReviveService:
     # --- life -------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Read on from where the last process was, and revive from now on."""
+        """Continue where the last process stopped, and start reviving."""
         self._is_running = True
         queue_ids = {queue_id for topic, queue_id in self._store.queues.queues if topic == self.topic}
         for queue_id in sorted(queue_ids | set(range(self._queue_nums))):
@@ -113,29 +112,29 @@ class PopReviveService:
         self._look()
 
     def stop(self) -> None:
-        """Revive nothing any more."""
+        """Stop reviving."""
         self._is_running = False
         if self._timer is not None:
             self._timer.cancel()
 
     def has_queue(self, queue_id: int) -> bool:
-        """Whether check points and acks may be put into a queue: it is read."""
+        """Whether the queue is read, so that check points and acks may be put into it."""
         return queue_id in self._queues
 
     @property
     def open_count(self) -> int:
-        """Check points that are read and neither acknowledged whole nor revived."""
+        """The number of check points read that are neither fully acknowledged nor revived."""
         return sum(len(queue.open) for queue in self._queues.values())
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is to be done before a time comes."""
+        """Whether nothing is to be done before a timer expires."""
         return self._timer is None or self._timer.is_cancelled or self._timer.when_ms > 0
 
     # --- when -------------------------------------------------------------------------------------------------------
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
-        """Queues grew."""
+        """Read the revive topic if it grew."""
         if self._is_running and any(arrival.topic == self.topic for arrival in arrivals):
             self._look()
 
@@ -166,7 +165,7 @@ class PopReviveService:
                     self._timer = self._timers.at_ms(self._due[0][0] + self._steps.difference, self._run)
 
     def _go_on(self) -> float | None:
-        """Read, then revive what is due; seconds until there is more to do, None when only a time must come."""
+        """Read, then revive what is due; return the seconds until the next call, or None to wait for the next due time."""
         end_s = self._clock.monotonic() + BUDGET_S
         for queue in self._queues.values():
             while self._read(queue):
@@ -179,7 +178,7 @@ class PopReviveService:
             if self._due[0][0] > self._read_to_ms:
                 delivered_to_ms = self._timer_messages.delivered_to_ms - difference
                 if delivered_to_ms >= self._due[0][0]:
-                    # What is put by now is read behind the dispatch at the end of this turn.
+                    # Acks put by now are read after the dispatch at the end of this turn.
                     self._put_to_ms = min(delivered_to_ms, now_ms - difference)
                     self._turn.arm()
                 return AGAIN_S
@@ -196,7 +195,7 @@ class PopReviveService:
         return None
 
     def dispatched(self) -> None:
-        """What was put is in its queues now. To be run in the turn's WAKE phase."""
+        """Read the records that the dispatch added to the queues. To be run in the turn's WAKE phase."""
         if self._put_to_ms is not None:
             self._read_to_ms, self._put_to_ms = max(self._put_to_ms, self._read_to_ms), None
             for queue in self._queues.values():
@@ -207,7 +206,7 @@ class PopReviveService:
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def _read(self, queue: _ReviveQueue) -> bool:
-        """Some records of a queue; whether there may be more."""
+        """Read some records of a queue; return whether there may be more."""
         consume_queue = self._store.queue(self.topic, queue.queue_id)
         if consume_queue is None or queue.queue_offset >= consume_queue.max_offset:
             return False
@@ -219,7 +218,7 @@ class PopReviveService:
             view = None if tags_code == HOLE_TAGS_CODE else self._store.message_at(physical_offset)
             try:
                 if view is None:
-                    raise ValueError("its record is gone")
+                    raise ValueError("the record does not exist")
                 record = decode_record(view)
                 said = read_revive_record(decode_properties(record.properties).get(TAGS), record.body)
             except ValueError as error:
@@ -239,7 +238,7 @@ class PopReviveService:
         return bool(units)
 
     def _open(self, queue: _ReviveQueue, queue_offset: int, check_point: CheckPoint) -> None:
-        # One that comes twice, after a crash of the timer's, must not make its acks forgotten.
+        # A check point delivered twice, after a crash of the timer, must not discard its acks.
         if check_point.key not in queue.by_key:
             queue.open[queue_offset] = check_point
             queue.by_key[check_point.key] = queue_offset
@@ -259,13 +258,13 @@ class PopReviveService:
     # --- reviving ---------------------------------------------------------------------------------------------------
 
     def _revive(self, check_point: CheckPoint, queue_id: int, now_ms: int) -> None:
-        """Store again what is not acknowledged. Raises OSError or RemotingError when not even a new check point can be.
+        """Store the unacknowledged messages again. Raises OSError or RemotingError if not even a new check point is stored.
 
-        What is done with is marked: when this is called again it goes on behind that.
+        Finished messages are marked, so that a repeated call continues after them.
         """
         group = check_point.c
         if self._topics.get(normal_topic_of(check_point.t, group)) is None or self._groups.get(group) is None:
-            log.info("nobody wants what group %s popped from %s: topic or group is deleted", group, check_point.t)
+            log.info("messages popped by group %s from %s are dropped: topic or group is deleted", group, check_point.t)
             return
         for index, queue_offset in enumerate(check_point.queue_offsets()):
             if check_point.bm >> index & 1:
@@ -280,12 +279,12 @@ class PopReviveService:
             check_point.bm |= 1 << index
 
     def _copy(self, check_point: CheckPoint, queue_offset: int) -> None:
-        """Raises ValueError when the message is gone, OSError or RemotingError when it cannot be stored."""
+        """Copy to the retry topic. Raises ValueError if the record is gone, OSError or RemotingError if not stored."""
         queue = self._store.queue(check_point.t, check_point.q)
         unit = None if queue is None else queue.unit_at(queue_offset)
         view = None if unit is None or unit[2] == HOLE_TAGS_CODE else self._store.message_at(unit[0])
         if view is None:
-            raise ValueError("its record is gone")
+            raise ValueError("the record does not exist")
         record = decode_record(view)
         properties = decode_properties(record.properties)
         for name in STALE_IN_COPIES:

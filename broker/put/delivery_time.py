@@ -1,18 +1,18 @@
-"""When a message is to be delivered: what its sender asks for, and what a stored record says.
+"""Delivery times: those requested by senders, and those in stored records.
 
-A sender names a time by one of five properties; of several the first one counts:
+A sender sets a delivery time by one of five properties. If there are several, the first in this list counts:
 
-    DELAY                a level of messageDelayLevel (broker.put, broker.schedule)
+    DELAY                a level of messageDelayLevel (broker.put, broker.delay.schedule)
     TIMER_DELAY_SEC      seconds from now
     TIMER_DELAY_MS       ms from now
     TIMER_DELIVER_MS     a time, epoch ms
     __STARTDELIVERTIME   a time, epoch ms: the property of Alibaba Cloud's clients, which Apache's broker does not know
 
-A time that is not to come means at once. Else the message waits in the timer topic, with the second in which it is due as
-TIMER_OUT_MS: rounded down as 5.5.0 does it (HookUtils.transformTimerMessage), so that its broker finds the same slot. The
-exact time is not lost by that: it follows from the property and, for a delay, the record's store time.
+A message with a time in the past is delivered at once. Others wait in the timer topic. TIMER_OUT_MS is the due time rounded
+down to the second as in 5.5.0 (HookUtils.transformTimerMessage), so that Apache's broker finds the same slot. The exact time
+is not lost: it follows from the property and, for a delay, the record's store time.
 
-A message is cancelled by another one in the same slot, which names it by TIMER_DEL_UNIQKEY and is never delivered.
+A cancellation is another message in the same slot, which refers to the message by TIMER_DEL_UNIQKEY and is never delivered.
 """
 
 import random
@@ -34,29 +34,29 @@ TIMER_OUT_MS: Final = "TIMER_OUT_MS"
 TIMER_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"
 TIMER_DEL_UNIQKEY: Final = "TIMER_DEL_UNIQKEY"
 PMQ_DUE_MS: Final = "PMQ_DUE_MS"
-"""Own: when a record is due that was copied forward, whose store time no longer tells. Epoch ms."""
+"""PocketMQ's own: due time (epoch ms) of a record that was copied forward, so that its store time does not give it."""
 PMQ_COPY_OF: Final = "PMQ_COPY_OF"
-"""Own: physical offset of the first record of a message that was copied forward."""
+"""PocketMQ's own: physical offset of the first record of a message that was copied forward."""
 
 ASKED: Final = ((TIMER_DELAY_SEC, 1000), (TIMER_DELAY_MS, 1), (TIMER_DELIVER_MS, 0), (START_DELIVER_TIME, 0))
-"""(property by which a time is asked for, ms a unit of a delay; 0: a time), in the order in which they count."""
+"""(property with a delivery time, ms per unit of a delay or 0 for an absolute time), in order of precedence."""
 TIMER_PROPERTIES: Final = tuple(name for name, _ in ASKED)
 DELAYING_PROPERTIES: Final = frozenset((DELAY, *TIMER_PROPERTIES))
 RECALL_TAG: Final = "_RECALL_TAG_"
 
-_STALE: Final = (PMQ_DUE_MS, PMQ_COPY_OF, TIMER_ROLL_TIMES)  # would tell something untrue of a message that a client sends
+_STALE: Final = (PMQ_DUE_MS, PMQ_COPY_OF, TIMER_ROLL_TIMES)  # wrong in a new message from a client
 _BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
 _PRODUCER_GROUP: Final = "PGROUP"
 _RELATIVE_MS: Final = {name: unit_ms for name, unit_ms in ASKED if unit_ms}
 _NUMBER: Final = re.compile("[+-]?[0-9]{1,19}", re.ASCII)
-_DIGITS_PLAIN: Final = 19  # fewer digits are a number of 64 bits whatever they are
+_DIGITS_PLAIN: Final = 19  # fewer digits always fit 64 bits
 _INT64: Final = range(-(1 << 63), 1 << 63)
 NO_CONGESTION: Final = (1 << 31) - 1
-"""The default of timerCongestNumEachSlot: a slot takes what comes."""
+"""The default of timerCongestNumEachSlot: no limit per slot."""
 
 
 class TimerRoom(Protocol):
-    """What the put side asks the timer service."""
+    """Interface of the timer service for the put side."""
 
     @property
     def refusal(self) -> str | None: ...
@@ -67,19 +67,19 @@ class TimerRoom(Protocol):
 
 
 class DueTime(NamedTuple):
-    """`due_ms`: epoch ms. `is_relative`: it is a delay after the store time, not a time of the calendar."""
+    """`due_ms`: epoch ms. `is_relative`: it is a delay after the store time, not an absolute time."""
 
     due_ms: int
     is_relative: bool
 
 
 def slot_time_ms(due_ms: int, precision_ms: int) -> int:
-    """TIMER_OUT_MS of a due time: the last multiple of the precision before it, which is never the time itself."""
+    """Return TIMER_OUT_MS of a due time: the last multiple of the precision before it, never the time itself."""
     return (due_ms - 1) // precision_ms * precision_ms
 
 
 def asked_property(properties: dict[str, str]) -> str | None:
-    """Which of TIMER_PROPERTIES counts, if any."""
+    """Return the property of TIMER_PROPERTIES that counts, if any."""
     for name in TIMER_PROPERTIES:
         if name in properties:
             return name
@@ -87,9 +87,9 @@ def asked_property(properties: dict[str, str]) -> str | None:
 
 
 def due_of(properties: dict[str, str], store_timestamp_ms: int, precision_ms: int = 1000) -> DueTime:
-    """When a record of the timer topic is due: to the ms where that can be known, else at the end of its slot.
+    """Return the due time of a record of the timer topic: exact to the ms if known, else the end of its slot.
 
-    `properties` are the record's. Raises ValueError for a record that tells nothing.
+    `properties` are the record's. Raises ValueError if they contain no due time.
     """
     name = asked_property(properties)
     unit_ms = None if name is None else _RELATIVE_MS.get(name)
@@ -102,20 +102,20 @@ def due_of(properties: dict[str, str], store_timestamp_ms: int, precision_ms: in
         return DueTime(asked, False)
     if asked is not None and unit_ms is not None and TIMER_ROLL_TIMES not in properties:
         return DueTime(store_timestamp_ms + asked * unit_ms, True)
-    # Apache stored it again on its way, and the first store time is lost; or the property was never ours to read.
+    # Apache's broker stored the message again, so the first store time is lost; or the property is not a valid number.
     out_ms = _number(properties.get(TIMER_OUT_MS))
     if out_ms is None:
-        raise ValueError(f"it has no {TIMER_OUT_MS} that is a number: {properties.get(TIMER_OUT_MS)!r}")
+        raise ValueError(f"{TIMER_OUT_MS} is missing or not a number: {properties.get(TIMER_OUT_MS)!r}")
     return DueTime(out_ms + precision_ms, is_relative)
 
 
 def delete_key(topic: str, unique_key: str, *, with_topic: bool) -> str:
-    """Value of TIMER_DEL_UNIQKEY: 5.3's with the topic, 5.5.0's without unless appendTopicForTimerDeleteKey."""
+    """Return TIMER_DEL_UNIQKEY: with the topic as in 5.3, without as in 5.5.0 unless appendTopicForTimerDeleteKey."""
     return f"{topic}+{unique_key}" if with_topic else unique_key
 
 
 class DeliveryTimes:
-    """The put side of arbitrary delays."""
+    """Converts messages with delivery times into their form in the timer topic."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class DeliveryTimes:
         delay_max_s: int = 400 * 86_400,
         congestion_max: int = NO_CONGESTION,
     ) -> None:
-        """`cluster`: the property that every stored message has. The rest are timerWheelEnable and its like."""
+        """`cluster`: the property of every stored message. The others are timerWheelEnable and related settings."""
         self._clock = clock
         self._timers = timers
         self._cluster = cluster
@@ -138,9 +138,9 @@ class DeliveryTimes:
         self.congestion_max = congestion_max
 
     def put_aside(self, message: Message) -> bool:
-        """Turn a message that is due later into its form in the timer topic. False: it is to be delivered at once.
+        """Turn a message that is due later into its form in the timer topic; return False if it is to be delivered at once.
 
-        Raises RemotingError with 5.5.0's codes for what cannot be.
+        Raises RemotingError with 5.5.0's codes if the delivery time is refused.
         """
         properties = message.properties
         name = asked_property(properties)
@@ -153,7 +153,7 @@ class DeliveryTimes:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
         if due_ms <= now_ms:
             if TIMER_DEL_UNIQKEY in properties:
-                self._refuse(f"{TIMER_DEL_UNIQKEY} cancels nothing at a time that is past, {name}={properties[name]}")
+                self._refuse(f"{TIMER_DEL_UNIQKEY} has no effect at a time in the past, {name}={properties[name]}")
             return False
         if due_ms - now_ms > self.delay_max_ms:
             self._refuse(f"{name}={properties[name]} is {due_ms - now_ms} ms from now")
@@ -166,13 +166,13 @@ class DeliveryTimes:
         return True
 
     def check_room(self, out_ms: int) -> None:
-        """Raise RemotingError when the slot of that TIMER_OUT_MS, or the timers altogether, can take no more."""
+        """Raise RemotingError if the slot of this TIMER_OUT_MS, or the timer service as a whole, takes no more messages."""
         if self._timers.refusal is not None:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, f"timer message is refused: {self._timers.refusal}")
         congestion_max = self.congestion_max
         if congestion_max < NO_CONGESTION:
             excess = self._timers.count_at(out_ms) - congestion_max
-            # All above twice the limit, between the two the more the fuller it is.
+            # Above twice the limit all are refused; in between a share that grows with the excess.
             if excess > 0 and random.random() * congestion_max < excess:
                 remark = (
                     f"timer message is under flow control, the slot of {TIMER_OUT_MS}={out_ms} holds "
@@ -190,9 +190,9 @@ class DeliveryTimes:
         host: bytes,
         store_host: bytes,
     ) -> Message:
-        """The message that cancels those that `key` names in the slot of `out_ms`; it is to be put as it is.
+        """Return the message that cancels the messages with `key` in the slot of `out_ms`; it is to be put unchanged.
 
-        As 5.5.0's RecallMessageProcessor makes it. `host` is who asks, packed as in records.
+        As made by 5.5.0's RecallMessageProcessor. `host` is the requesting client's address, packed as in records.
         """
         now_ms = self._clock.message_time_ms()
         properties = {
@@ -234,7 +234,7 @@ class DeliveryTimes:
 
 
 def _number(text: str | None) -> int | None:
-    """A number as Java's Long.parseLong reads it, or None."""
+    """Parse a number as Java's Long.parseLong does; None if it is not a number."""
     if text is None:
         return None
     if len(text) < _DIGITS_PLAIN and text.isascii() and text.isdecimal():

@@ -35,7 +35,7 @@ _NEIGHBOURS: Final = 4
 _FOREVER_MS: Final = 1 << 62
 
 
-def make_again(
+def recover_tables(
     store: MessageStore,
     topics: TopicConfigManager,
     groups: SubscriptionGroupManager,

@@ -1,9 +1,9 @@
-"""Before a CommitLog file goes, what is pending in it is copied forward.
+"""Copying pending timer messages forward before their CommitLog file is deleted.
 
-A copy is a new record in the timer topic, with the exact due time in a property, since its store time does not tell it any
-more, and the place of the message's first record, by which the earlier ones are known to be superseded. It is entered as any
-other. The file may go once the copies are on the disk. As long as there is no room for them the file stays, and no timer
-messages are taken.
+A copy is a new record in the timer topic. Two properties are added: the exact due time, because the store time of the copy
+no longer gives it, and the physical offset of the message's first record, by which earlier records are recognized as
+superseded. The copy is entered like any other message. The file may be deleted once the copies are on disk. While there is
+no space for the copies, the file stays and timer messages are refused.
 """
 
 import logging
@@ -27,12 +27,15 @@ COPIED_AT_ONCE: Final = 32
 
 
 class CopyForward:
-    """`refusal` says why no timer message can be taken now, or is None. What is before `carried_to` has its copy."""
+    """Copies records and tells retention when a file may go.
+
+    `refusal` is the reason for refusing timer messages at present, or None. Pending records before `carried_to` are copied.
+    """
 
     def __init__(
         self, context: Context, timer_store: TimerStore, near: DueQueue, loader: WheelLoader, expect: Callable[[int], None]
     ) -> None:
-        """`expect` is told of TIMER_OUT_MS of each copy before it is put."""
+        """`expect` is called with TIMER_OUT_MS of each copy before the copy is put."""
         self.refusal: str | None = None
         self._store = context.store
         self._timer_store = timer_store
@@ -43,17 +46,17 @@ class CopyForward:
         self._turn = context.turn
         self._precision_ms = context.store.config.timer_precision_ms
         self._expect = expect
-        # Everything that was pending before that physical offset is copied, up to the end of the last copy.
+        # Every record that was pending before physical offset `carried_to` is copied; the last copy ends at `_copies_end`.
         self.carried_to = self._copies_end = 0
         self._target = 0
         self._waiting: list[int] = []
         self._is_copying = False
-        # An earlier process may have copied something, and left the file. Of such records, their messages' first ones.
+        # An earlier process may have copied records and left the file: `_copied` has the first records of those messages.
         self._strange_to = context.store.max_physical_offset
         self._copied: set[int] = set()
 
     def may_remove(self, end_offset: int) -> bool:
-        """Whether nothing that is pending lies before `end_offset` only. What does is copied from now on, in later turns."""
+        """Return whether no pending record lies before `end_offset`; if one does, start copying in later turns."""
         if self._is_copying:
             return False
         if self._waiting:
@@ -62,7 +65,7 @@ class CopyForward:
         if end_offset > self.carried_to:
             self._begin(end_offset)
             return False
-        # What is due so soon is not copied.
+        # Records that are due so soon are not copied.
         is_near = any(timer.physical_offset < end_offset for timer in self._near)
         return not is_near and self._copies_end <= self._store.flushed_offset
 
@@ -70,7 +73,7 @@ class CopyForward:
         self._loader.finish(self._timers.clock.message_time_ms())
         parts = [part["physical_offset"] for part in self._timer_store.pending(end_offset, self._loader.loaded_to_ms)]
         found = np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
-        # Those before were copied for an earlier file.
+        # Earlier ones were copied for a file deleted before.
         self._waiting = found[found >= self.carried_to][::-1].tolist()
         self._target = end_offset
         if self._waiting:
@@ -99,7 +102,7 @@ class CopyForward:
         try:
             timer = read_timer_record(view, self._precision_ms)
             if timer.out_ms < self._loader.loaded_to_ms:
-                return True  # its time has come meanwhile
+                return True  # its slot has been loaded in the meantime
             first = physical_offset if timer.copy_of is None else timer.copy_of
             if physical_offset < self._strange_to and first in self._copied:
                 return True

@@ -1,11 +1,12 @@
-"""The messages that are due soon, by when they are due.
+"""Priority queue of the timer messages that are due soon.
 
-What comes in the order in which it is due stands in a row, the rest in a heap: of 50,000 that are due in one instant to take
-the first costs 0.3 us then, not 3.
+Messages that arrive in the order of their due times are kept in a deque, the others in a heap. A deque is much faster for a
+burst of messages that are due at the same instant.
 
-A *nominal* due time is what message or store time say. When the calendar was set meanwhile, a delay is due at another time
-of today's calendar (`clock_steps`), by which the heap is ordered. Progress is told by nominal times, as a restart
-knows no others: `floor` is a pair (nominal due time, physical offset) below which nothing is left.
+The *nominal* due time is the one given by the message or its store time. If the calendar was set in between, a delay is due
+at another time of the present calendar (`clock_steps`), and the queue is ordered by that. Progress is recorded in nominal
+times, the only ones known after a restart: `floor` is a pair (nominal due time, physical offset) below which nothing is
+left.
 """
 
 import heapq
@@ -18,27 +19,27 @@ _FEW: Final = 1000
 
 
 class NearTimer(NamedTuple):
-    """Times in epoch ms. Sorted by due time, then by arrival."""
+    """A message waiting for its due time. Times in epoch ms. Sorted by due time, then by arrival."""
 
     due_ms: int
     physical_offset: int
     nominal_ms: int
     slot_ms: int
-    """The slot in whose chain the unit is."""
+    """The slot whose chain holds the unit."""
     out_ms: int
     difference: int | None
-    """Of a delay: the difference of calendar and steady clock under which it was stored."""
+    """For a delay: the difference of calendar and steady clock under which it was stored."""
     topic_hash: int
-    """Java's hash of the real topic."""
+    """Java's hash code of the real topic."""
 
 
 class DueQueue:
-    """Cancelling is by keys, which are looked at when a message is delivered and its record is read anyway."""
+    """Messages by due time, and the keys that cancel some. Keys are compared at delivery, when the record is read anyway."""
 
     def __init__(self) -> None:
         self._row: deque[NearTimer] = deque()
         self._heap: list[NearTimer] = []
-        # What is due later than nominally: (nominal due time, physical offset), and which of them are no more.
+        # Messages due later than nominally, as a heap of (nominal due time, physical offset), and those already removed.
         self._held: list[tuple[int, int]] = []
         self._released: set[tuple[int, int]] = set()
         self._slot_counts: dict[int, int] = defaultdict(int)
@@ -52,13 +53,13 @@ class DueQueue:
         return chain(self._row, self._heap)
 
     def count_at(self, slot_ms: int) -> int:
-        """How many are of one slot."""
+        """Return the number of messages of one slot."""
         return self._slot_counts.get(slot_ms, 0)
 
     # --- in ---------------------------------------------------------------------------------------------------------
 
     def push(self, timer: NearTimer) -> None:
-        """Add one."""
+        """Add a message."""
         row = self._row
         if not row or row[-1] < timer:
             row.append(timer)
@@ -76,15 +77,15 @@ class DueQueue:
         self._slot_counts[slot_ms] += 1
 
     def cancel(self, out_ms: int, key: str) -> None:
-        """Let messages with this TIMER_OUT_MS and key never come."""
+        """Cancel the messages with this TIMER_OUT_MS and key, including those still to be added."""
         self._cancelled.setdefault(out_ms, set()).add(key)
 
     def cancelled_at(self, out_ms: int) -> set[str]:
-        """The keys that are cancelled."""
+        """Return the cancelled keys of a TIMER_OUT_MS."""
         return self._cancelled.get(out_ms, set())
 
     def set_difference(self, difference: int) -> None:
-        """The calendar was set: order by what is due when now."""
+        """Recompute all due times after the calendar was set."""
         timers = sorted(self)
         self._row.clear()
         self._heap, self._held = [], []
@@ -99,14 +100,14 @@ class DueQueue:
 
     @property
     def due_ms(self) -> int | None:
-        """When the first is due."""
+        """The earliest due time, or None."""
         row, heap = self._row, self._heap
         if not heap:
             return row[0].due_ms if row else None
         return min(heap[0], row[0]).due_ms if row else heap[0].due_ms
 
     def pop(self) -> NearTimer:
-        """Take the first."""
+        """Remove and return the first message."""
         row, heap = self._row, self._heap
         timer = row.popleft() if row and (not heap or row[0] < heap[0]) else heapq.heappop(heap)
         if timer.due_ms > timer.nominal_ms:
@@ -115,14 +116,14 @@ class DueQueue:
         return timer
 
     def put_back(self, timer: NearTimer, due_ms: int) -> None:
-        """Have one that was taken come again, no earlier than `due_ms`."""
+        """Add a removed message again, due at `due_ms`."""
         self.push(timer._replace(due_ms=due_ms))
 
     # --- how far ----------------------------------------------------------------------------------------------------
 
     @property
     def floor(self) -> tuple[int, int] | None:
-        """Nothing that is left has a lesser (nominal due time, physical offset); None when nothing is left."""
+        """The lower bound (nominal due time, physical offset) of the remaining messages; None if there are none."""
         if not len(self):
             self._held.clear()
             self._released.clear()
@@ -135,14 +136,14 @@ class DueQueue:
 
     @property
     def oldest_slot_ms(self) -> int | None:
-        """The earliest slot of what is left."""
+        """The earliest slot of the remaining messages, or None."""
         while self._slots and not self._slot_counts[self._slots[0]]:
             slot_ms = heapq.heappop(self._slots)
             del self._slot_counts[slot_ms]
         return self._slots[0] if self._slots else None
 
     def forget_cancelled(self, before_ms: int) -> None:
-        """Forget what was cancelled in slots that are done; those from `before_ms` on are not."""
+        """Forget cancelled keys of finished slots; slots from `before_ms` on are not finished."""
         if self._cancelled and len(self) < _FEW:
             before_ms = min((before_ms, *(timer.out_ms for timer in self)))
             for out_ms in [one for one in self._cancelled if one < before_ms]:

@@ -1,7 +1,7 @@
-"""Which physical offsets came before, of the many units of one slot.
+"""Deduplicates the timer-log units of one wheel slot by physical offset.
 
-Mostly they ascend, as messages came in that order: then it costs a comparison. Where the units of several times were rolled
-into one slot they go up and down, and are looked for in a few sorted runs: 0.2 us each in a slot of a million.
+Offsets mostly ascend, because messages arrived in that order; then one comparison suffices. If units of several times were
+rolled into one slot, offsets are not sorted and are searched for in a few sorted runs.
 """
 
 from typing import Final
@@ -15,14 +15,14 @@ _RUNS_MAX: Final = 8
 
 
 class OffsetDedup:
-    """8 bytes an offset, until `clear`."""
+    """Set of physical offsets, 8 bytes each, until `clear`."""
 
     def __init__(self) -> None:
-        # Sorted, none empty, none twice.
+        # Each run is sorted and not empty; no offset occurs twice.
         self._runs: list[Numbers] = []
 
     def add(self, physical_offsets: Numbers) -> npt.NDArray[np.bool_]:
-        """For each of some offsets whether it is the first of its kind."""
+        """Add offsets; return for each whether it had not been added before."""
         is_new = np.ones(len(physical_offsets), np.bool_)
         if not len(physical_offsets):
             return is_new
@@ -45,5 +45,5 @@ class OffsetDedup:
         return is_new
 
     def clear(self) -> None:
-        """Forget them."""
+        """Remove all offsets."""
         self._runs.clear()

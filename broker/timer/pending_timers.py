@@ -1,4 +1,4 @@
-"""What is pending in the timers: from the heap for the slots that are loaded, from the timer log for the others."""
+"""Pending timer messages: those of loaded slots from the due queue, the others from the timer log."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,14 +22,14 @@ _LOOKS_GROW: Final = 8
 
 
 class PendingTimer(NamedTuple):
-    """One message that is still to come. `out_ms` is TIMER_OUT_MS: it is due at most a precision later."""
+    """A message still to be delivered. `out_ms` is TIMER_OUT_MS; the message is due at most one precision later."""
 
     out_ms: int
     physical_offset: int
 
 
 class PendingTimers:
-    """Nothing may be entered or delivered while it is asked."""
+    """Reader of pending messages. No message may be entered or delivered while a result is being read."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class PendingTimers:
         clock: Clock,
         begin_offset: Callable[[], int],
     ) -> None:
-        """`begin_offset` tells before which physical offset records are gone, or were copied forward."""
+        """`begin_offset` returns the physical offset before which records are deleted or copied forward."""
         self._timer_store = timer_store
         self._begin_offset = begin_offset
         self._near = near
@@ -49,10 +49,10 @@ class PendingTimers:
         self._clock = clock
 
     def pending(self, begin_ms: int, end_ms: int, topic: str | None) -> Iterator[PendingTimer]:
-        """Messages with out_ms in [begin_ms, end_ms), by out_ms and then arrival; of a topic, or one with its hash.
+        """Yield the messages with out_ms in [begin_ms, end_ms), by out_ms and then arrival.
 
-        A look goes through the units of all of them (30 ms for a million), so the first takes as many as are asked for
-        mostly, and each further one more.
+        With `topic`, only messages of it or of a topic with the same hash code. Each pass reads the units of all messages,
+        so the first pass takes as many as are usually wanted, and each further one more.
         """
         count = _FIRST_LOOK
         while begin_ms < end_ms:
@@ -61,9 +61,12 @@ class PendingTimers:
             begin_ms, count = end_of_look_ms, count * _LOOKS_GROW
 
     def _first(self, count: int, begin_ms: int, end_ms: int, topic: str | None) -> tuple[Numbers, Numbers, int]:
-        """(out_ms, physical offset) of the first `count` and of those with the last one's out_ms, in any order; of what
-        cancels some of them; and the out_ms that is next."""
-        # What is before the slots that are not loaded is in the heap, if it is pending.
+        """Return the first `count` messages, the units that cancel some of them, and the next out_ms.
+
+        Both arrays have the rows out_ms and physical offset, unsorted. Messages with the out_ms of the last one are
+        included.
+        """
+        # Pending messages of slots before the first unloaded one are in the due queue.
         is_far = end_ms > self._loader.unread_ms
         if is_far:
             self._loader.finish(self._clock.message_time_ms())
@@ -85,7 +88,7 @@ class PendingTimers:
         return rows, cancelling[:, cancelling[0] < end_ms], end_ms
 
     def _cancelled(self, cancelling: Numbers) -> dict[int, set[str]]:
-        """By out_ms the keys of messages that are cancelled."""
+        """Return the keys of cancelled messages by out_ms."""
         cancelled: dict[int, set[str]] = {}
         for physical_offset in cancelling[1].tolist():
             record = self._reader.read(physical_offset)
@@ -103,14 +106,14 @@ class PendingTimers:
         ]
 
     def _is_cancelled(self, physical_offset: int, keys: set[str] | None) -> bool:
-        """Whether a record that one of `keys` cancels is there, or none any more."""
+        """Return whether the record is cancelled by one of `keys`, or is gone."""
         if not keys:
             return False
         record = self._reader.read(physical_offset)
         return record is None or not record.keys(physical_offset).isdisjoint(keys)
 
     def _listed(self, rows: Numbers, cancelled: dict[int, set[str]]) -> Iterator[PendingTimer]:
-        # What was rolled twice is there twice.
+        # A unit that was rolled twice occurs twice.
         rows = rows[:, np.unique(rows[1], return_index=True)[1]]
         for index in np.lexsort((rows[1], rows[0])):
             timer = PendingTimer(*rows[:, index].tolist())
@@ -118,9 +121,9 @@ class PendingTimers:
                 yield timer
 
     def counts_by_hour(self) -> dict[int, tuple[int, int]]:
-        """By the hour of the due time (epoch ms of its beginning): (messages, units that cancel some), ascending.
+        """Return (messages, cancelling units) by hour of the due time (epoch ms of its beginning), ascending.
 
-        What is cancelled counts until its slot comes.
+        Cancelled messages are counted until their slot is loaded.
         """
         self._loader.finish(self._clock.message_time_ms())
         counts = self._timer_store.counts_by_hour(self._loader.loaded_to_ms, self._begin_offset())
@@ -131,7 +134,10 @@ class PendingTimers:
         return dict(sorted(counts.items()))
 
     def counts_by_topic_hash(self) -> dict[int, int]:
-        """How many messages are pending for each hash of a real topic. What is cancelled counts until its slot comes."""
+        """Return the number of pending messages by hash code of the real topic.
+
+        Cancelled messages are counted until their slot is loaded.
+        """
         unread_ms = self._loader.unread_ms
         counts = Counter(timer.topic_hash for timer in self._near if timer.slot_ms != unread_ms)
         for units in chain(self._timer_store.pending(None, unread_ms, self._begin_offset()), self._loader.unrolled):
@@ -140,7 +146,8 @@ class PendingTimers:
         return dict(counts)
 
     def count(self) -> int:
-        """How many messages are pending, less the units that cancel some: by the wheel's counts, without a look at each."""
+        """Return the number of pending messages less that of cancelling units, from the wheel's counts without reading
+        units."""
         unread_ms, near = self._loader.unread_ms, self._near
         rolling = sum(
             len(units) - 2 * int(np.count_nonzero(units["magic"] & TIMER_MAGIC_DELETE)) for units in self._loader.unrolled

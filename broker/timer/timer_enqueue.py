@@ -1,7 +1,8 @@
-"""From the timer topic's queue into the slots of the wheel: each record is read once, and a unit hung into its slot.
+"""Entering messages from the timer topic's queue into the timer wheel.
 
-Many in one go are cheaper than one by one. So only the first few of some ms are entered as they come; others are put off
-until those ms are over or there are enough of them, unless one of them may be due by then.
+Each record is read once, and a unit is appended to its slot. Entering many at once is cheaper than one by one. Therefore
+only the first few messages of each interval ENTER_EVERY_MS are entered as they arrive; the others are deferred until the
+interval is over or there are enough of them, unless one of them may be due earlier.
 """
 
 import logging
@@ -35,19 +36,19 @@ log = logging.getLogger("broker")
 ENTERED_AT_ONCE: Final = 500
 ENTERED_AGAIN_AT_ONCE: Final = 8192
 ENTER_EVERY_MS: Final = 25
-"""Messages that arrive within this time are entered together, which is cheaper for each of them."""
+"""Interval in ms whose messages are entered together, which is cheaper for each of them."""
 ENTERED_AS_THEY_COME: Final = 8
 _FAR_MS: Final = 1 << 62
 _KNOWN_MAX: Final = 4096
 RESIDENT_MAX: Final = 64 << 20
-"""How much of the files may be in memory while timers are entered again."""
+"""Limit of resident memory of store files while timers are entered again."""
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is done, bytes done and bytes to do."""
+"""Called with the name of the task, bytes done and bytes in total."""
 
 
 class _Rows(NamedTuple):
-    """Units of the timer queue, and what their records say; a row each."""
+    """Units of the timer queue and the content of their records, one row each."""
 
     queue_offsets: Numbers
     physical_offsets: Numbers
@@ -56,13 +57,13 @@ class _Rows(NamedTuple):
 
 
 class TimerReader:
-    """Records of the timer topic. What cannot be read is logged and left behind."""
+    """Reader of the timer topic's records. An unreadable record is logged and skipped."""
 
     def __init__(self, store: MessageStore, precision_ms: int) -> None:
         self._store = store
         self._files = store.commit_log.mapped_files
         self._precision_ms = precision_ms
-        # By physical offset what need not be read.
+        # Records by physical offset that need not be read.
         self._known: dict[int, TimerRecord] = {}
 
     def know(self, properties: dict[str, str], result: PutResult) -> None:
@@ -73,7 +74,7 @@ class TimerReader:
         self._known[result.physical_offset] = record
 
     def read(self, physical_offset: int) -> TimerRecord | None:
-        """The record there; None when it is gone, or none of the timer topic."""
+        """Return the record at a physical offset; None if it is gone or not of the timer topic."""
         if (known := self._known.pop(physical_offset, None)) is not None:
             return known
         file = self._files.file_at(physical_offset)
@@ -87,14 +88,14 @@ class TimerReader:
             return None
 
     def plain_times(self, physical_offset: int, size: int) -> tuple[int, int, bool, int] | None:
-        """What `timer_record.plain_times` says of the record there; None leaves it to `read`."""
+        """Return `timer_record.plain_times` of the record there; None if `read` must be used."""
         file = self._files.file_at(physical_offset)
         if file is None or (position := physical_offset - file.start_offset) + size > file.wrote:
             return None
         return plain_times(file.view, position)
 
     def read_many(self, physical_offsets: Numbers, sizes: Numbers) -> TimerColumns:
-        """Many records of known sizes; what is none of them is told as by `read`."""
+        """Read many records of known sizes; records that cannot be read are logged as by `read`."""
         if self._known:
             known = [self._known.pop(physical_offset, None) for physical_offset in physical_offsets.tolist()]
             if None not in known:
@@ -103,7 +104,10 @@ class TimerReader:
 
 
 class TimerEnqueue:
-    """`queue_offset`: what is before it is entered. `refusal` says why nothing can be, or is None."""
+    """Reader of the timer queue that fills the wheel.
+
+    Units before `queue_offset` are entered. `refusal` is the reason why none can be entered at present, or None.
+    """
 
     def __init__(
         self, store: MessageStore, timer_store: TimerStore, loader: WheelLoader, reader: TimerReader, clock: Clock
@@ -115,27 +119,27 @@ class TimerEnqueue:
         self._loader = loader
         self._reader = reader
         self._clock = clock
-        # Until then no more than so many are entered as they come.
+        # Until then only a limited number is entered on arrival.
         self._window_end_s = 0.0
         self._window_left = 0
         self.soonest_ms = _FAR_MS
-        """No message that is not entered has an earlier TIMER_OUT_MS."""
+        """Lower bound of TIMER_OUT_MS of messages not yet entered."""
 
     def expect(self, out_ms: int) -> None:
-        """A message with that TIMER_OUT_MS is about to be put into the timer topic."""
+        """Announce that a message with this TIMER_OUT_MS will be put into the timer topic."""
         if out_ms < self.soonest_ms:
             self.soonest_ms = out_ms
 
     @property
     def is_put_off(self) -> bool:
-        """Whether what is not entered can wait for more."""
+        """Whether messages not yet entered can wait for more to arrive."""
         if self._window_left > 0 or self._clock.monotonic() >= self._window_end_s:
             return False
         can_wait = self.soonest_ms > self._clock.message_time_ms() + ENTER_EVERY_MS
         return can_wait and self._store.max_offset(TIMER_TOPIC, 0) < self.queue_offset + ENTERED_AT_ONCE
 
     def enter(self) -> bool:
-        """Enter some of what is next in the timer queue; whether there is more that can be entered now."""
+        """Enter the next messages of the timer queue; return whether more can be entered now."""
         queue_offset, units = self._next_units(ENTERED_AT_ONCE)
         try:
             if len(units) < MANY * CONSUME_QUEUE_UNIT_SIZE:
@@ -159,9 +163,9 @@ class TimerEnqueue:
         return False
 
     def enter_again(self, recovered: RecoveredTimers, progress: Progress | None) -> None:
-        """The files were lost, or another broker's: go through the timer queue for what is not entered and not delivered.
+        """Enter all undelivered messages again, because the files were lost or belong to another broker.
 
-        Raises OSError when there is no room.
+        Raises OSError if there is no space.
         """
         if recovered.entered_to >= 0:
             timer_store = self._timer_store
@@ -207,7 +211,7 @@ class TimerEnqueue:
                 progress("timers", self.queue_offset * CONSUME_QUEUE_UNIT_SIZE, end * CONSUME_QUEUE_UNIT_SIZE)
 
     def _next_units(self, count_max: int) -> tuple[int, memoryview]:
-        """What is next in the timer queue: the first one's queue offset, and the units."""
+        """Return the next units of the timer queue and the queue offset of the first."""
         queue = self._store.queue(TIMER_TOPIC, 0)
         if queue is None:
             return self.queue_offset, memoryview(b"")
@@ -223,9 +227,9 @@ class TimerEnqueue:
         return _Rows(queue_offset + np.flatnonzero(whole), offsets, sizes, self._reader.read_many(offsets, sizes))
 
     def _hang(self, rows: _Rows, wanted: Mask, write_times_ms: Numbers) -> None:
-        """Hang units for the wanted rows into their slots; what belongs into one that is loaded comes into the heap too.
+        """Append units of the wanted rows to their slots; rows whose slot is loaded are added to the due queue too.
 
-        Raises OSError when there is no room; nothing is entered then.
+        Raises OSError if there is no space; nothing is entered then.
         """
         columns, numbers = rows.columns, np.flatnonzero(wanted)
         magics = np.where(columns.cancels(), MESSAGE | CANCELS, MESSAGE)
@@ -241,7 +245,7 @@ class TimerEnqueue:
         self._loader.take_rows(columns, numbers[near], rows.physical_offsets[numbers[near]], times[near])
 
     def _enter_few(self, queue_offset: int, units: memoryview) -> None:
-        """As `_hang` one by one; the queue offset is behind those that are entered."""
+        """Enter as `_hang` does, one by one; the queue offset moves past each entered unit."""
         timer_store, loader, now_ms = self._timer_store, self._loader, self._clock.message_time_ms()
         for physical_offset, size, code in CONSUME_QUEUE_UNIT_STRUCT.iter_unpack(units):
             if code != HOLE_TAGS_CODE and (record := self._reader.read(physical_offset)) is not None:

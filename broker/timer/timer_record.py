@@ -1,4 +1,4 @@
-"""What the timers need to know of a record in the timer topic, and the copy of it that is carried forward."""
+"""The part of a timer topic's record that timers need, and the copy of it that is carried forward."""
 
 from typing import Final, NamedTuple
 
@@ -17,17 +17,18 @@ from pocketmq.store.format.properties import REAL_TOPIC, UNIQ_KEY, decode_proper
 from pocketmq.store.format.record import Record, bounds, entries_of, store_timestamp_of
 
 _FAR_MS: Final = 1 << 62
-"""Whatever another broker's record says, with what is added to it it is a number of 64 bits."""
+"""Limit of times in records of another broker, so that sums fit 64 bits."""
 NOT_PLAIN: Final = (PMQ_DUE_MS, PMQ_COPY_OF, TIMER_ROLL_TIMES, TIMER_DEL_UNIQKEY)
-"""A record without them is *plain*: it waits for the first time, and cancels nothing."""
-DIGITS_MAX: Final = 15  # times 1000 it is still a number of 64 bits
+"""A record without these properties is *plain*: its due time is the original one, and it cancels nothing."""
+DIGITS_MAX: Final = 15  # times 1000 still fits 64 bits
 _OUT_MARK: Final = mark_of(TIMER_OUT_MS)
 _ASKED_MARKS: Final = tuple((mark_of(name), unit_ms) for name, unit_ms in ASKED)
 _NOT_PLAIN_MARKS: Final = tuple(mark_of(name) for name in NOT_PLAIN)
 
 
 class TimerRecord(NamedTuple):
-    """`size` is the whole record's; `out_ms` is TIMER_OUT_MS, `due_ms` the nominal due time, always behind it."""
+    """Content of a record. `size` is that of the whole record, `out_ms` is TIMER_OUT_MS, `due_ms` the nominal due time >
+    out_ms."""
 
     size: int
     out_ms: int
@@ -37,29 +38,29 @@ class TimerRecord(NamedTuple):
     topic: str
     unique_key: str
     cancels: str | None
-    """What messages of its slot it cancels; it is none itself."""
+    """Key of the messages of its slot that it cancels; such a record is not a message itself."""
     copy_of: int | None
 
     def keys(self, physical_offset: int) -> set[str]:
-        """By which it may be cancelled: as 5.5.0's, as 5.3's and as our own messages name it; and by its later copy."""
+        """Return the keys that cancel this record: those of 5.5.0, 5.3 and this broker, and that of a later copy."""
         first = physical_offset if self.copy_of is None else self.copy_of
         return {self.unique_key, f"{self.topic}+{self.unique_key}", f"@{first}", superseded_key(physical_offset)}
 
 
 def superseded_key(physical_offset: int) -> str:
-    """The key by which a copy that was made of a record cancels that."""
+    """Return the key by which the copy of a record cancels that record."""
     return f"#{physical_offset}"
 
 
 def read_timer_record(view: memoryview, precision_ms: int, position: int = 0) -> TimerRecord:
-    """What the record at `position` says. Raises ValueError when there is none of the timer topic's."""
+    """Decode the record at `position`. Raises ValueError if it is not a record of the timer topic."""
     size, _, topic_start, topic_size = bounds(view, position)
     properties = decode_properties(view[topic_start + topic_size + 2 : position + size])
     return timer_record(properties, size, store_timestamp_of(view, position), precision_ms)
 
 
 def timer_record(properties: dict[str, str], size: int, store_timestamp_ms: int, precision_ms: int) -> TimerRecord:
-    """What a record with these properties says. Raises ValueError when it is none of the timer topic's."""
+    """Build the TimerRecord of a record with these properties. Raises ValueError if it is not of the timer topic."""
     due_ms, is_relative = due_of(properties, store_timestamp_ms, precision_ms)
     get = properties.get
     out, copy_of = get(TIMER_OUT_MS), get(PMQ_COPY_OF)
@@ -78,9 +79,9 @@ def timer_record(properties: dict[str, str], size: int, store_timestamp_ms: int,
 
 
 def plain_times(view: memoryview, position: int) -> tuple[int, int, bool, int] | None:
-    """(out_ms, due_ms, is_relative, store_timestamp_ms) of the plain record at `position`, as in `TimerRecord`.
+    """Return (out_ms, due_ms, is_relative, store_timestamp_ms) of the plain record at `position`, as in `TimerRecord`.
 
-    None for any other record. Cheaper than `read_timer_record`.
+    None for any other record. Faster than `read_timer_record`.
     """
     entries = entries_of(view, position)
     for mark in _NOT_PLAIN_MARKS:
@@ -101,9 +102,9 @@ def plain_times(view: memoryview, position: int) -> tuple[int, int, bool, int] |
 
 
 def carried_copy(record: Record, due_ms: int) -> Message:
-    """The same message once more for the timer topic, due then: its record is about to be deleted.
+    """Return the message again for the timer topic, with an absolute due time, since its record is about to be deleted.
 
-    TIMER_ROLL_TIMES tells an Apache broker what it tells of its own. Raises ValueError when there is no room for properties.
+    TIMER_ROLL_TIMES marks it for an Apache broker as a rolled message. Raises ValueError if the properties become too large.
     """
     properties = decode_properties(record.properties)
     first = properties.get(PMQ_COPY_OF, str(record.physical_offset))

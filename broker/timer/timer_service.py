@@ -1,17 +1,17 @@
 """TimerMessageService: delivers messages of the timer topic at the millisecond at which they are due.
 
-The way of a message. It is put into the timer topic (`delivery_time`). With the turn, or where many come
-some ms later, it is *entered* (`timer_enqueue`): its record is read once, and a unit hung into the slot of its second
-(`timer_store`). Shortly before that second comes, the slot is *loaded* (`wheel_loader`) into a heap by exact due
-time (`due_queue`), where a message of the next seconds goes at once. From there it is *delivered*: a copy goes to the
-real topic, in due order, some milliseconds' worth a turn, so that sends and pulls have theirs.
+Path of a message: it is put into the timer topic (`delivery_time`). At the end of the turn, or a little later if many
+arrive, it is *entered* (`timer_enqueue`): its record is read once and a unit is appended to the slot of its second
+(`timer_store`). Shortly before that second, the slot is *loaded* (`wheel_loader`) into a queue by exact due time
+(`due_queue`); messages of the next seconds go there at once. From there they are *delivered*: copies are put into the real
+topics in the order of the due times, for a limited time per turn, so that sends and pulls are not delayed.
 
-What is promised. The CommitLog has the message, so nothing is lost. A mark in the page cache, made after each batch, says
-how far entering and delivering have come: a process that is killed repeats at most the batch under way. Once a second the
-mark goes to the disk, behind all that it speaks of; a power cut repeats what was delivered since.
+Guarantees: the message itself is in the CommitLog, so nothing is lost. After each batch, a mark in the page cache records
+how far entering and delivering have come: a killed process repeats at most the batch under way. Once a second the mark is
+written to disk, after everything that it refers to; a power cut repeats the deliveries since then.
 
-Nothing comes early. A time follows the calendar; a delay has passed on the steady clock, however the calendar was set
-(`clock_steps`).
+No message is delivered early. An absolute time follows the calendar; a delay is measured by the steady clock, however the
+calendar was set (`clock_steps`).
 """
 
 import logging
@@ -39,30 +39,30 @@ log = logging.getLogger("broker")
 
 LOADED_AHEAD_MS: Final = 2000
 LOAD_PAUSE_MS: Final = 1
-"""Pause between two steps of loading a slot that is not due soon, so that sends beside it do not wait for the whole slot."""
+"""Pause between two steps of loading a slot that is not due soon, so that sends do not wait for the whole slot."""
 BUDGET_S: Final = 0.0003
-"""Time that one turn of the loop spends on delivery. A longer one delivers bursts sooner, but delays sends beside it."""
+"""Time that one turn of the loop spends on delivery. A longer one delivers bursts sooner but delays sends."""
 RETRY_AFTER_MS: Final = 100
 FAILED_MAX: Final = 8
 """After so many failed puts in a row no other put is tried for RETRY_AFTER_MS."""
 FAR_BYTES, FAR_MAX = 1 << 20, 100
-"""After so many deliveries of records that lay so far from the previous one, the resident memory is checked."""
+"""Number of deliveries of records this far from the previous one after which the resident memory is checked."""
 _PUT_OK: Final = PutStatus.PUT_OK
 _UNSTORABLE: Final = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
 
 
 def roll_window_slots(asked_slots: int, precision_ms: int) -> int:
-    """How many slots there are to the roll window when timerRollWindowSlot asks for so many.
+    """Return the number of slots of the roll window if timerRollWindowSlot is `asked_slots`.
 
-    Where a unit is rolled to is a third of the window away, or more (`timer_store`). That must be beyond what is
-    loaded when its slot is over: what is rolled again after a kill is known as such when its next slot is loaded, but not
-    in one that is loaded already; and what cancels another one would come too late there.
+    A unit is rolled by at least a third of the window (`timer_store`). That must be beyond the slots loaded when its own
+    slot is over: a unit rolled again after a kill is recognized as a duplicate when its next slot is loaded, but not in a
+    slot already loaded; and a unit that cancels another one would come too late there.
     """
     return max(asked_slots, 3 * (2 + -(-LOADED_AHEAD_MS // precision_ms)))
 
 
 class TimerMessageService:
-    """All of it belongs to the loop; only the mark's way to the disk is another thread's."""
+    """Runs on the event loop only, except for writing the mark to disk."""
 
     def __init__(self, context: Context, timer_store: TimerStore) -> None:
         store, config = context.store, context.store.config
@@ -82,13 +82,13 @@ class TimerMessageService:
         self._entry = TimerEnqueue(store, timer_store, self._loader, reader, self._clock)
         self._carry = CopyForward(context, timer_store, self._near, self._loader, self._entry.expect)
         self._list = PendingTimers(timer_store, self._near, self._loader, reader, self._clock, self._begin_offset)
-        # What is before this due time and physical offset, and not in the heap, is delivered. It never goes back.
+        # Messages before this due time and physical offset are delivered, unless they are in the due queue. Only grows.
         self._done = (0, 0)
         self._timer: Timer | None = None
-        # For what is put off.
+        # Timer of deferred entering.
         self._enter_timer: Timer | None = None
         self._is_running = False
-        # Waits for the log to be synced up to there, then for the disk.
+        # State to be written to disk once the log is synced up to that offset.
         self._unwritten: tuple[int, TimerState] | None = None
         self._writing: Future[None] | None = None
         self._write_failed = False
@@ -98,17 +98,17 @@ class TimerMessageService:
         self.delivered_total = 0
         self._read_at = self._far_count = 0
         self.put_failed: Event[[]] = Event()
-        """The store refused a copy."""
+        """Called when the store refuses a copy."""
 
     @property
     def refusal(self) -> str | None:
-        """Why no timer message can be taken now."""
+        """The reason why timer messages are refused at present, or None."""
         return self._entry.refusal or self._roll_refusal or self._carry.refusal
 
     # --- life -------------------------------------------------------------------------------------------------------
 
     def recover(self, progress: Progress | None = None) -> None:
-        """Come back to where the last process was, and enter what is behind. Raises OSError, also when there is no room."""
+        """Restore the state of the last process, and enter the messages after it. Raises OSError, also for lack of space."""
         store, timer_store = self._store, self._timer_store
         self._look()
         now_ms = self._clock.message_time_ms()
@@ -118,7 +118,7 @@ class TimerMessageService:
         self._done = before
         if not recovered.complete:
             self._entry.enter_again(recovered, progress)
-            # Nothing may be rolled before.
+            # This must be on disk before any unit is rolled.
             timer_store.mark(0, self._entry.queue_offset)
             timer_store.flush(timer_store.state, now_ms)
         self._loader.begin(before, recovered.entered_to if recovered.complete else -1)
@@ -130,18 +130,18 @@ class TimerMessageService:
             raise OSError(self.refusal)
         self._mark()
         if not recovered.complete:
-            # From here on it is known what is delivered.
+            # From now on the files record what is delivered.
             timer_store.flush(timer_store.state, now_ms)
 
     def start(self) -> None:
-        """Deliver from now on."""
+        """Start delivering."""
         self._is_running = True
         self._steps.subscribe(self._calendar_set)
         self._clock.subscribe(lambda now_ms: self._look())
         self._run()
 
     def stop(self) -> None:
-        """Deliver no more."""
+        """Stop delivering."""
         self._is_running = False
         for timer in (self._timer, self._enter_timer):
             if timer is not None:
@@ -149,7 +149,7 @@ class TimerMessageService:
         self._enter_timer = None
 
     def close(self) -> None:
-        """Write what is known to be so, once the store has synced its log, and unmap the files. Raises OSError."""
+        """Write the final state if the store has synced its log, and unmap the files. Raises OSError."""
         if self._writing is not None:
             self._writing.exception()
         state = self._timer_store.state
@@ -160,12 +160,12 @@ class TimerMessageService:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is to be done before a time comes."""
+        """Whether nothing is to be done before a timer expires."""
         return self._enter_timer is None and self._timer is not None and self._timer.when_ms > 0
 
     @property
     def delivered_to_ms(self) -> int:
-        """Everything that is due by then, and was dispatched, is put."""
+        """The time up to which all messages that are due and dispatched have been put."""
         loader, near_ms = self._loader, self._near.due_ms
         waits_from_ms = loader.unread_ms - self._steps.ahead_ms
         if self._entry.queue_offset < self._store.max_offset(TIMER_TOPIC, 0):
@@ -175,11 +175,11 @@ class TimerMessageService:
     # --- entering ---------------------------------------------------------------------------------------------------
 
     def expect(self, out_ms: int) -> None:
-        """A message with that TIMER_OUT_MS is about to be put into the timer topic."""
+        """Announce that a message with this TIMER_OUT_MS will be put into the timer topic."""
         self._entry.expect(out_ms)
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
-        """Queues grew: enter what came into the timer queue, now or soon. To be called after each dispatch."""
+        """Enter new units of the timer queue, now or soon. To be called after each dispatch."""
         if not self._is_running or all(arrival.topic != TIMER_TOPIC for arrival in arrivals):
             return
         if not self._entry.is_put_off:
@@ -201,7 +201,7 @@ class TimerMessageService:
         return not self._stop_enter and self._entry.enter()
 
     def _enter_all(self) -> None:
-        """Have nothing put off, for those who ask what is pending."""
+        """Enter deferred messages, for requests that list pending messages."""
         while self._enter_timer is not None and self._enter():
             pass
 
@@ -216,7 +216,7 @@ class TimerMessageService:
         self._arm(at_once=True)
 
     def _run(self) -> None:
-        """Load and deliver for a while."""
+        """Load and deliver for a limited time."""
         self._timer = None
         if not self._is_running:
             return
@@ -236,14 +236,14 @@ class TimerMessageService:
                 self._timer = self._timers.after(RETRY_AFTER_MS / 1000, self._run)
 
     def _release_memory(self) -> None:
-        # What waited for long lies apart, in all files: with the neighbours that the kernel maps too, one message makes up
-        # to 256 KiB resident, and thousands may come before the checkpoint thread looks.
+        # Messages that waited for long are spread over all files: the kernel maps neighbouring pages too, so that one
+        # message makes up to 256 KiB resident, and thousands may be read before the checkpoint thread releases memory.
         if self._far_count >= FAR_MAX:
             self._far_count = 0
             self._store.checkpoint_service.look_at_memory()
 
     def _go_on(self) -> bool:
-        """Deliver what is due and load what comes soon; whether there is more of it than there was time."""
+        """Deliver due messages and load the next slots; return whether work is left because the time was used up."""
         clock, near = self._clock, self._near
         now_ms, end_s = clock.message_time_ms(), clock.monotonic() + BUDGET_S
         until_ms = now_ms + LOADED_AHEAD_MS + self._steps.ahead_ms
@@ -271,13 +271,13 @@ class TimerMessageService:
         return False
 
     def _due_or_loaded(self, now_ms: int, until_ms: int) -> bool | None:
-        """True: one is due. False: a part of a slot was loaded. None: nothing is to be done now."""
+        """Return True if a message is due, False if a part of a slot was loaded, None if nothing is to be done now."""
         due_ms, loader = self._near.due_ms, self._loader
         is_due = False
         if due_ms is not None and due_ms <= now_ms:
             if self._stop_deliver:
                 return None
-            # Behind the beginning of what is not loaded whole, others may be due before.
+            # Slots not fully loaded may hold messages that are due before this one.
             if due_ms <= loader.unread_ms - self._steps.ahead_ms:
                 return True
             is_due = True
@@ -286,7 +286,7 @@ class TimerMessageService:
         return True if is_due else None
 
     def _deliver(self, timer: NearTimer, now_ms: int) -> None:
-        """Put the copy, or try again later. What can never be delivered is logged and left behind."""
+        """Put the copy, or schedule another attempt. A message that can never be delivered is logged and dropped."""
         physical_offset = timer.physical_offset
         if not -FAR_BYTES < physical_offset - self._read_at < FAR_BYTES:
             self._far_count += 1
@@ -294,7 +294,7 @@ class TimerMessageService:
         file = self._store.commit_log.mapped_files.file_at(physical_offset)
         try:
             if file is None:
-                raise BadRecordError("there is no such record any more")
+                raise BadRecordError("the record does not exist")
             view, position = file.view, physical_offset - file.start_offset
             cancelled = self._near.cancelled_at(timer.out_ms)
             if cancelled:
@@ -326,14 +326,14 @@ class TimerMessageService:
 
     @property
     def _has_time(self) -> bool:
-        """Whether nothing is due, and the slot that is being loaded not for long."""
+        """Whether nothing is due, and the slot being loaded is not due soon."""
         now_ms, due_ms, loading_ms = self._clock.message_time_ms(), self._near.due_ms, self._loader.loading_ms
         if loading_ms is None or (due_ms is not None and due_ms <= now_ms):
             return False
         return loading_ms - self._steps.ahead_ms > now_ms + LOADED_AHEAD_MS // 2
 
     def _arm(self, *, at_once: bool = False, has_time: bool = False) -> None:
-        """Have the timer set for what comes next, and for nothing else. `has_time`: loading goes on after a pause."""
+        """Set the one timer for the next event. `has_time`: loading continues after a pause."""
         if not self._is_running:
             return
         if at_once or self.refusal is not None:
@@ -351,17 +351,17 @@ class TimerMessageService:
         if self.refusal is not None or (not at_once and self._loader.is_held_up):
             self._timer = self._timers.after(RETRY_AFTER_MS / 1000, self._run)
         elif at_once:
-            self._timer = self._timers.after(0, self._run)  # behind everything else that is ready
+            self._timer = self._timers.after(0, self._run)  # after all other work that is ready
         else:
             self._timer = self._timers.at_ms(when_ms, self._run)
 
     # --- how far ----------------------------------------------------------------------------------------------------
 
     def _mark(self) -> None:
-        """Note what is entered and delivered."""
+        """Record how far messages are entered and delivered."""
         loader, now_ms = self._loader, self._clock.message_time_ms()
         loaded_to_ms = loader.loaded_to_ms - (0 if loader.loading_ms is None else self._precision_ms)
-        # No further than now: what arrives later is due later.
+        # At most up to now: messages that arrive later are due later.
         self._done = max(self._done, (min(loaded_to_ms, now_ms) + 1, 0))
         before = min(self._done, self._near.floor or self._done)
         read_time_ms = min(loaded_to_ms, loader.loaded_to_ms - self._precision_ms, now_ms)
@@ -372,7 +372,7 @@ class TimerMessageService:
         self._timer_store.mark(read_time_ms, self._entry.queue_offset, before)
 
     def persist_in(self, executor: Executor) -> None:
-        """Carry the mark to the disk, in another thread, when all that it speaks of is there. To be called every second."""
+        """Write the mark to disk in `executor` if everything that it refers to is synced. To be called every second."""
         if self._write_failed or (self._writing is not None and not self._writing.done()):
             return
         try:
@@ -390,26 +390,26 @@ class TimerMessageService:
             self._writing = executor.submit(self._write, state)
             self._unwritten = None
         else:
-            # A log that is synced by the clock leaves a few pages for ten seconds.
+            # A log that is synced by the clock leaves a few pages unsynced for ten seconds.
             self._store.request_sync(end_offset)
 
     def _write(self, state: TimerState) -> None:
         try:
             self._timer_store.flush(state, self._clock.message_time_ms())
         except OSError as error:
-            # What was written since the last time may be lost, and nobody would say so a second time.
+            # Data written since the last sync may be lost, and the kernel reports such an error only once.
             self._write_failed = True
-            log.error("the timers' files cannot be synced: %s; after a crash timers are entered again", error)
+            log.error("timer files cannot be synced: %s; after a crash all timers are entered again", error)
 
     # --- what others ask --------------------------------------------------------------------------------------------
 
     def count_at(self, out_ms: int) -> int:
-        """How many units are in the slot of a TIMER_OUT_MS."""
+        """Return the number of units in the slot of a TIMER_OUT_MS."""
         self._enter_all()
         return self._timer_store.count_at(out_ms)
 
     def cancel_near(self, out_ms: int, key: str) -> None:
-        """Let a cancelling message that was put just now count at once; it would with the turn.
+        """Apply a cancelling message that was just put, without waiting for the end of the turn.
 
         `key` is TIMER_DEL_UNIQKEY: the unique key, `topic+unique key`, or `@<physical offset of the record>`.
         """
@@ -417,14 +417,15 @@ class TimerMessageService:
             self._near.cancel(out_ms, key)
 
     def may_remove(self, end_offset: int) -> bool:
-        """Whether nothing that is pending lies in the CommitLog before `end_offset`; what does is copied from now on."""
+        """Return whether no pending record lies before `end_offset`; if one does, start copying in later turns."""
         self._enter_all()
         return not self._is_running or self._carry.may_remove(end_offset)
 
     def pending(self, begin_ms: int = 0, end_ms: int = 1 << 62, topic: str | None = None) -> Iterator[PendingTimer]:
-        """Messages with out_ms in [begin_ms, end_ms), by out_ms and then arrival; of a topic, or one with its hash.
+        """Yield the messages with out_ms in [begin_ms, end_ms), by out_ms and then arrival.
 
-        What is cancelled is left out. Nothing may be entered or delivered before the last is taken.
+        With `topic`, only messages of it or of a topic with the same hash code. Cancelled messages are left out. No message
+        may be entered or delivered before the last one is read.
         """
         self._enter_all()
         return self._list.pending(begin_ms, end_ms, topic)
@@ -433,19 +434,19 @@ class TimerMessageService:
         return max(self._store.min_physical_offset, self._carry.carried_to)
 
     def counts_by_hour(self) -> dict[int, tuple[int, int]]:
-        """By the hour of the due time (epoch ms of its beginning): (messages, units that cancel some), ascending.
+        """Return (messages, cancelling units) by hour of the due time (epoch ms of its beginning), ascending.
 
-        What is cancelled counts until its slot comes.
+        Cancelled messages are counted until their slot is loaded.
         """
         self._enter_all()
         return self._list.counts_by_hour()
 
     def count(self) -> int:
-        """How many messages are pending, those that are not entered yet among them. For who asks often."""
+        """Return the number of pending messages, including those not entered yet. Cheap enough for frequent calls."""
         waiting = self._store.max_offset(TIMER_TOPIC, 0) - self._entry.queue_offset
         return max(waiting, 0) + self._list.count()
 
     def counts_by_topic_hash(self) -> dict[int, int]:
-        """How many messages are pending for each Java hash of a topic, as `counts_by_hour` counts them."""
+        """Return the number of pending messages by Java's hash code of the topic, counted as in `counts_by_hour`."""
         self._enter_all()
         return self._list.counts_by_topic_hash()

@@ -1,7 +1,8 @@
-"""Units of a timer log that another broker wrote, held against the records that they name.
+"""Check of timer-log units written by another broker against the records that they refer to.
 
-Such units have no checksum. One that names another record, or lies in another slot than its record asks for, would let a
-message come late or never; then none of them is believed, and everything is entered again from the CommitLog.
+Such units have no checksum. One that refers to another record, or lies in another slot than its record requires, would
+deliver a message late or never. If there is one, all units are discarded and all messages are entered again from the
+CommitLog.
 """
 
 from typing import Final
@@ -13,17 +14,20 @@ from pocketmq.store.format.layout import TIMER_MAGIC_ROLL
 from pocketmq.store.timer.timer_log import Numbers, Units, unit_times
 
 _ENTERED_EARLY_MS: Final = 60_000
-"""By so much a unit may seem older than its record: write times are cut to the precision of the slots."""
+"""Tolerance: write times are cut to the precision of the slots, so a unit may seem older than its record."""
 
 
 class UnitCheck:
-    """`problem` says what is wrong, or is empty. Records are taken in the order of the timer queue."""
+    """Compares units with records. `problem` describes the first mismatch, or is empty."""
 
     def __init__(
         self, units: Units, read_time_ms: int, written_ms: int, entered_to: int, roll_delays_ms: tuple[int, ...]
     ) -> None:
-        """Slots before `read_time_ms` are done, and no unit is newer than `written_ms`; all records up to physical offset
-        `entered_to` should have one. What is on its way waits for one of `roll_delays_ms` in each slot."""
+        """Prepare the check of `units`.
+
+        Slots before `read_time_ms` are finished, and no unit is newer than `written_ms`. Each record up to physical offset
+        `entered_to` should have a unit. A rolled unit waits one of `roll_delays_ms` in each slot.
+        """
         order = np.argsort(units["physical_offset"], kind="stable")
         self._units = units[order]
         self._places = self._units["physical_offset"].astype(np.int64)
@@ -35,7 +39,7 @@ class UnitCheck:
         self.problem = ""
 
     def take(self, places: Numbers, sizes: Numbers, outs_ms: Numbers, stores_ms: Numbers, found: Mask) -> None:
-        """Records at ascending physical offsets `places`, their TIMER_OUT_MS and store times."""
+        """Check the records at ascending physical offsets `places`, with their TIMER_OUT_MS and store times."""
         if not len(places) or self.problem:
             return
         begin, end = np.searchsorted(self._places, (places[0], places[-1] + 1)).tolist()
@@ -46,7 +50,7 @@ class UnitCheck:
         times, writes = unit_times(units), units["write_time_ms"].astype(np.int64)
         outs = outs_ms[rows]
         rolled = units["magic"] & TIMER_MAGIC_ROLL != 0
-        # In a slot of the past it was rolled on, unless it only seems to be there.
+        # In a past slot it has been rolled on, unless its slot is wrong.
         was_rolled = (writes >= stores_ms[rows] - _ENTERED_EARLY_MS) & np.isin(units["delay_ms"], self._roll_delays_ms)
         rolled_dues = units["rolled_due_ms"].astype(np.int64)
         is_rolled = (
@@ -54,7 +58,7 @@ class UnitCheck:
         )
         is_late = (times > outs) & (writes >= outs) & (writes <= self._written_ms)
         in_place = (units["record_size"] == sizes[rows]) & (np.where(rolled, is_rolled, times == outs) | is_late)
-        # A unit that lies in a slot of the past for nobody: it tells another broker what was entered last.
+        # A unit in a past slot that belongs to no message: it tells another broker the last entered record.
         is_pointer = (units["delay_ms"] == 0) & (times < self._read_time_ms)
         counts = (times >= self._read_time_ms) | ((outs >= self._read_time_ms) & ~is_pointer)
         wrong = named & found[rows] & counts & ~in_place
@@ -62,14 +66,14 @@ class UnitCheck:
         has_unit[rows[named & ~is_pointer]] = True
         missing = found & (places <= self._entered_to) & (outs_ms >= self._read_time_ms) & ~has_unit
         if wrong.any():
-            self.problem = f"the unit of the message at {int(unit_places[wrong][0])} does not fit it"
+            self.problem = f"the unit of the message at {int(unit_places[wrong][0])} does not match its record"
         elif missing.any():
             self.problem = f"the message at {int(places[missing][0])} has no unit"
 
     def finish(self, min_physical_offset: int) -> str:
-        """What is wrong, once all records are taken; the log begins at `min_physical_offset`."""
+        """Return the problem, or "", after all records were passed. The log begins at `min_physical_offset`."""
         to_come = (unit_times(self._units) >= self._read_time_ms) & (self._places >= min_physical_offset)
         stray = to_come & ~self._is_named
         if not self.problem and stray.any():
-            self.problem = f"a unit names a message at {int(self._places[stray][0])}, where there is none"
+            self.problem = f"a unit refers to a message at {int(self._places[stray][0])}, but there is no record"
         return self.problem

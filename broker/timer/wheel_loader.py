@@ -1,8 +1,9 @@
-"""From the wheel's slots into the heap of what is due soon.
+"""Loading the slots of the timer wheel into the due queue.
 
-A slot is a second; to know the ms in which a message is due, its record must be read. So slots are loaded a little before
-their time, some records at a time. What is only on its way is rolled into its next slot once its second is over: then the
-read time may go on too. (Before, an Apache broker that takes the store over would find it in both slots.)
+A slot covers a second; the exact millisecond is only in a message's record. Therefore slots are loaded shortly before their
+time, some records at a time. Units that only pass through a slot are rolled into their next one when the slot's second is
+over; only then may the read time move past the slot. (An Apache broker that took over the store earlier would find such a
+unit in both slots.)
 """
 
 import logging
@@ -24,13 +25,13 @@ from pocketmq.store.timer.timer_store import TimerStore
 log = logging.getLogger("broker")
 
 RECORDS_AT_ONCE: Final = 48
-"""0.3 ms, for which a send waits."""
+"""Limit of records read in one step, because sends wait for it."""
 UNITS_ROLLED_AT_ONCE: Final = 8192
 _NOTHING: Final = (0, 0)
 
 
 class ReadsRecords(Protocol):
-    """Where records are read (`timer_enqueue.TimerReader`)."""
+    """Interface to the records (`timer_enqueue.TimerReader`)."""
 
     def read(self, physical_offset: int) -> TimerRecord | None: ...
 
@@ -38,7 +39,8 @@ class ReadsRecords(Protocol):
 
 
 class WheelLoader:
-    """`loaded_to_ms`: the slots before it are loaded, or (`loading_ms`, the last of them) being loaded."""
+    """Loader of slots. Slots before `loaded_to_ms` are loaded, except that the last one, `loading_ms`, may be in
+    progress."""
 
     def __init__(
         self, timers: TimerStore, near: DueQueue, steps: ClockSteps, reader: ReadsRecords, precision_ms: int
@@ -51,16 +53,16 @@ class WheelLoader:
         self._reader = reader
         self._precision_ms = precision_ms
         self._parts: Iterator[Units] = iter(())
-        # What is to be rolled, with its slot.
+        # Units to be rolled, with their slot.
         self._unrolled: deque[tuple[int, Units]] = deque()
-        # Physical offsets and sizes of records that are to be read, and the hashes of their topics.
+        # Physical offsets and sizes of records to be read, and the hash codes of their topics.
         self._waiting: list[tuple[Numbers, Numbers, Numbers]] = []
         self._seen = OffsetDedup()
-        # Of what had been entered up to that physical offset, what is before that pair was delivered by an earlier process.
+        # Messages before this pair were delivered by an earlier process, if they lie before that physical offset.
         self._delivered_before, self._entered_to = _NOTHING, -1
 
     def begin(self, delivered_before: tuple[int, int], entered_to: int) -> None:
-        """Begin with the slot of the read time: late messages go there."""
+        """Begin with the slot of the read time, into which late messages are entered."""
         self._delivered_before, self._entered_to = delivered_before, entered_to
         self._begin(self._timers.read_time_ms)
 
@@ -71,7 +73,7 @@ class WheelLoader:
         self._seen.clear()
 
     def step(self, until_ms: int, now_ms: int) -> bool:
-        """Do a part of the work, mostly 0.3 ms; False when all slots up to that of `until_ms` are loaded. Raises OSError."""
+        """Do a part of the work; return False if all slots up to that of `until_ms` are loaded. Raises OSError."""
         if self._waiting:
             self._take_units(*self._waiting.pop())
         elif self._unrolled and self._unrolled[0][0] + self._precision_ms <= now_ms:
@@ -89,33 +91,33 @@ class WheelLoader:
 
     @property
     def is_held_up(self) -> bool:
-        """Whether what is loaded must be delivered before any more can be: only after weeks without a delivery."""
+        """Whether loaded messages must be delivered before more can be loaded: only after weeks without a delivery."""
         return self.loaded_to_ms >= self._timers.last_time_ms
 
     @property
     def unread_ms(self) -> int:
-        """The first slot that is not loaded, or not all of it."""
+        """The first slot that is not completely loaded."""
         return self.loaded_to_ms if self.loading_ms is None else self.loading_ms
 
     @property
     def unrolled(self) -> Iterator[Units]:
-        """What is of earlier slots and still to be rolled into later ones."""
+        """Units of earlier slots that are still to be rolled into later ones."""
         return (units for _, units in self._unrolled)
 
     @property
     def unrolled_ms(self) -> int | None:
-        """The first slot that holds what is still to be rolled."""
+        """The first slot with units still to be rolled."""
         return self._unrolled[0][0] if self._unrolled else None
 
     def finish(self, now_ms: int) -> None:
-        """Have nothing in the slots before `loaded_to_ms` that is still to be loaded or rolled. Raises OSError."""
+        """Load and roll everything in the slots before `loaded_to_ms`. Raises OSError."""
         while self.loading_ms is not None:
             self.step(0, now_ms)
         while self._unrolled:
             self._roll_some(now_ms)
 
     def _next_slot(self, until_ms: int) -> bool:
-        # Further units may still be hung into the last slot of all.
+        # Units may still be added to the last slot of all.
         until_ms = min(until_ms + self._precision_ms - until_ms % self._precision_ms, self._timers.last_time_ms)
         if until_ms <= self.loaded_to_ms:
             return False
@@ -127,7 +129,7 @@ class WheelLoader:
         return True
 
     def _take_part(self, units: Units) -> None:
-        # A slot was being loaded when the process ended: what it had rolled was rolled again.
+        # If a slot was being loaded when the process ended, units that it had rolled were rolled again.
         is_new = self._seen.add(units["physical_offset"].astype(np.int64))
         if not is_new.all():
             units = units[is_new]
@@ -137,7 +139,7 @@ class WheelLoader:
             theirs = rolled & (units["rolled_due_ms"] == 0)
             for row in np.flatnonzero(theirs).tolist():
                 record = self._reader.read(int(units["physical_offset"][row]))
-                # The time of this slot, for what is gone: it will be found to be so.
+                # A missing record gets the time of this slot, where it is found to be missing.
                 dues[row] = self.loaded_to_ms if record is None else record.out_ms
             units["rolled_due_ms"] = np.where(rolled, dues, units["rolled_due_ms"])
             rolled &= dues >= self.loaded_to_ms
@@ -152,12 +154,12 @@ class WheelLoader:
     def _roll_some(self, now_ms: int) -> None:
         slot_ms, units = self._unrolled[0]
         part = units[:UNITS_ROLLED_AT_ONCE]
-        # What cannot be rolled now, as there is no room, stays.
+        # Units that cannot be rolled now for lack of space remain.
         times = self._timers.roll(part, self._timers.roll_base(np.full(len(part), slot_ms), now_ms))
         self._unrolled.popleft()
         if len(part) < len(units):
             self._unrolled.appendleft((slot_ms, units[len(part) :]))
-        # Into a slot that is loaded already: only after a large step back of the calendar.
+        # A slot that is already loaded: only after a large step back of the calendar.
         for row in np.flatnonzero(times < self.loaded_to_ms).tolist():
             self._take_at(int(part["physical_offset"][row]), int(times[row]))
 
@@ -174,7 +176,7 @@ class WheelLoader:
 
     def _take_at(self, physical_offset: int, slot_ms: int) -> None:
         record = self._reader.read(physical_offset)
-        # What cancels others does so again: they may not be delivered yet.
+        # Cancelling messages are applied again: the messages that they cancel may not be delivered yet.
         if record is not None and (record.cancels is not None or not self._is_delivered(record.due_ms, physical_offset)):
             self.take(record, physical_offset, slot_ms)
 
@@ -182,7 +184,7 @@ class WheelLoader:
         return physical_offset <= self._entered_to and (due_ms, physical_offset) < self._delivered_before
 
     def take(self, record: TimerRecord, physical_offset: int, slot_ms: int) -> None:
-        """Let a message be delivered when it is due, or cancel what it cancels. Its slot is loaded, or being loaded."""
+        """Add a message to the due queue, or apply its cancellation. Its slot is loaded or being loaded."""
         near, out_ms = self._near, record.out_ms
         if record.cancels is not None:
             near.cancel(out_ms, record.cancels)
@@ -196,7 +198,7 @@ class WheelLoader:
         self._take_plain(physical_offset, slot_ms, topic_hash(record.topic), *times)
 
     def take_rows(self, columns: TimerColumns, rows: Numbers, physical_offsets: Numbers, slots_ms: Numbers) -> None:
-        """As `take` for some rows of many records."""
+        """Take some rows of many records, as `take` does."""
         records = columns.records
         hashes, outs, dues, relative, stores = (
             column[rows].tolist()

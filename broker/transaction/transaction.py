@@ -1,13 +1,14 @@
-"""TransactionalMessageService: messages that are stored first, and delivered when their sender says so.
+"""TransactionalMessageService: messages that are stored first, and delivered when their producer commits them.
 
-    prepare    the message goes into the half queue, where no consumer reads it   (`transaction_half`)
-    end        commit: the message goes to its topic, then an op message names the half message as done with; roll back:
-               only the op message                                                (`transaction_op`)
-    check      the broker asks a producer of the group about what stays open      (`transaction_check`)
+    prepare    the message is stored in the half queue, which consumers do not read   (`transaction_half`)
+    end        commit: the message is put into its topic, then an op message marks the half message as finished;
+               rollback: only the op message                                          (`transaction_op`)
+    check      the broker asks a producer of the group about open transactions        (`transaction_check`)
 
-A process that ends between commit and op message finds the transaction open: the producer is asked, and the message comes a
-second time, as with Apache. A transaction that was asked about meanwhile may be ended twice, by its sender and by who was
-asked: there the second commit is known and not delivered again, as long as this process lives. (Apache delivers both.)
+If a process ends between commit and op message, the transaction is still open after the restart: the producer is asked, and
+the message is delivered a second time, as in Apache. A transaction that was checked may be ended twice, by its sender and by
+the producer that was asked. The second commit is recognized and not delivered again while this process lives. (Apache
+delivers both.)
 """
 
 import logging
@@ -27,16 +28,16 @@ from pocketmq.store.format.message import Message, PutResult
 log = logging.getLogger("broker")
 
 GROUP: Final = "CID_RMQ_SYS_TRANS"
-"""The consumer group whose offsets tell how far half and op messages are done with."""
+"""The consumer group whose offsets are the progress in the half queue and the op queue."""
 COMMITTED_MAX: Final = 10_000
-"""So many commits of transactions that were asked about are known; their second ones come within a minute or so."""
+"""Limit of remembered commits of checked transactions; second commits arrive within about a minute."""
 PREPARED_MAX: Final = 1024
-"""So many half messages are kept as they were put: most are ended within milliseconds, and need not be read for that."""
+"""Limit of half messages kept as they were put: most are ended soon, and then need not be read from the log."""
 PREPARED_BODY_SIZE_MAX: Final = 4096
 
 
 class TransactionalMessageService:
-    """All of it belongs to the loop."""
+    """Serves transactions. Runs on the event loop only."""
 
     def __init__(
         self, context: Context, putter: MessagePutter, offsets: ConsumerOffsetManager, progress: TransactionProgress,
@@ -58,7 +59,7 @@ class TransactionalMessageService:
     # --- life -------------------------------------------------------------------------------------------------------
 
     def recover(self) -> None:
-        """Find what is open."""
+        """Read the open transactions from the store."""
         self._written = (
             self._offsets.query(GROUP, TRANS_HALF_TOPIC, 0),
             self._offsets.query(GROUP, TRANS_OP_HALF_TOPIC, 0),
@@ -66,22 +67,22 @@ class TransactionalMessageService:
         self._progress.read(self._store, *self._written)
 
     def start(self) -> None:
-        """Look after what is open."""
+        """Start checking open transactions."""
         self._check.start()
 
     def stop(self) -> None:
-        """Ask nobody any more."""
+        """Stop checking."""
         self._check.stop()
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is to be done before a time comes."""
+        """Whether nothing is to be done before a timer expires."""
         return self._check.is_idle
 
     # --- what producers ask -----------------------------------------------------------------------------------------
 
     def prepare(self, message: Message, text: str) -> PutResult:
-        """Store the half message of a message; `text` is the string of its properties.
+        """Store the half message of a message; `text` is its properties as a string.
 
         Raises RemotingError when the store refuses it.
         """
@@ -96,39 +97,39 @@ class TransactionalMessageService:
         return result
 
     def find(self, physical_offset: int) -> HalfMessage:
-        """The half message at a physical offset. Raises ValueError when none is there."""
+        """Return the half message at a physical offset. Raises ValueError if there is none."""
         prepared = self._prepared.pop(physical_offset, None)
         if prepared is not None:
             return HalfMessage.prepared(*prepared)
         return self._read(physical_offset, TRANS_HALF_TOPIC)
 
     def _read(self, physical_offset: int, topic: str) -> HalfMessage:
-        """The half message, or one that was given up, by `topic`. Raises ValueError when none is there.
+        """Read the half message, or with `topic` the abandoned one. Raises ValueError if there is none.
 
-        The queue must know it too: a body may hold bytes that look like a record.
+        The queue must refer to it too: a body may contain bytes that look like a record.
         """
         half = HalfMessage.read(self._store.message_at(physical_offset), topic)
         queue = self._store.queue(topic, 0)
         unit = None if queue is None else queue.unit_at(half.queue_offset)
         if unit is None or unit[0] != physical_offset:
-            raise ValueError("it stands in no queue")
+            raise ValueError("no queue refers to it")
         return half
 
     def resume(self, physical_offset: int) -> None:
-        """Ask again about what was given up, and lies there. Raises ValueError when it does not, and RemotingError."""
+        """Check an abandoned transaction again. Raises ValueError if none is at that offset, and RemotingError."""
         given_up = self._read(physical_offset, TRANS_CHECK_MAX_TIME_TOPIC)
         result = self._putter.put_at_once(given_up.resumed(self._store_host))
         self._check.half_stored(result.queue_offset)
 
     def commit(self, half: HalfMessage) -> int:
-        """Deliver the message, now or when it is due; the physical offset behind it, 0 if that was done before.
+        """Deliver the message, now or when it is due; return its end offset in the log, 0 if it was committed before.
 
-        Raises RemotingError when the store refuses it: it stays open.
+        Raises RemotingError if the store refuses it; the transaction stays open.
         """
         first, queue_offset, physical_offset = half.first_offset, half.queue_offset, half.physical_offset
         newest = self._progress.copies.get(first)
         if first in self._committed:
-            log.info("the transaction of %s is committed twice, and delivered once", half.unique_key)
+            log.info("the transaction of %s was committed twice; the second commit is ignored", half.unique_key)
             return 0
         if newest is not None:
             queue_offset, physical_offset = newest
@@ -141,18 +142,18 @@ class TransactionalMessageService:
         return end_offset
 
     def roll_back(self, half: HalfMessage) -> None:
-        """Never deliver the message."""
+        """Mark the half message as finished without delivering the message."""
         newest = self._progress.copies.get(half.first_offset)
         self._end(half.first_offset, half.queue_offset if newest is None else newest.queue_offset)
 
     def _end(self, first_offset: int, queue_offset: int) -> None:
-        """Half message, of copies the newest, is done with: this process knows it now, the log by the turn's end."""
+        """Mark the newest copy of the half message as finished, in this process now, in the log at the end of the turn."""
         self._progress.copies.pop(first_offset, None)
         self._progress.ended(queue_offset)
         self._ended.append(queue_offset)
 
     def end_turn(self) -> None:
-        """Store the op messages of what was ended. To be run before the turn's dispatch."""
+        """Store the op messages of the transactions ended in this turn. To be run before the turn's dispatch."""
         if not self._ended:
             return
         ended, self._ended = self._ended, []
@@ -162,15 +163,17 @@ class TransactionalMessageService:
             self._progress.ops_stored(ended)
         except (OSError, RemotingError) as error:
             reason = error.remark if isinstance(error, RemotingError) else error
-            log.error("the half messages %s are ended, but no op message can tell: %s", ended, reason)
+            log.error("the half messages %s are ended, but their op messages cannot be stored: %s", ended, reason)
             self._progress.advance()
         self._check.half_done()
 
     # --- how far ----------------------------------------------------------------------------------------------------
 
     def persist(self) -> None:
-        """Tell the consumer offsets how far half and op queue are done with, as of the last call: by now all copies and
-        commits before are synced, without which a power cut could lose a message in both places."""
+        """Commit the progress in half queue and op queue as it was at the last call.
+
+        By now all copies and commits before it are synced; otherwise a power cut could lose a message in both places.
+        """
         unwritten = self._unwritten
         if unwritten is not None and unwritten[0] <= self._store.flushed_offset:
             self._written, self._unwritten = unwritten[1], None
@@ -185,13 +188,13 @@ class TransactionalMessageService:
             self._unwritten = (self._store.max_physical_offset, places)
 
     def close(self) -> None:
-        """Tell how far it is now, once the store has synced its log."""
+        """Commit the present progress after the store has synced its log."""
         self._unwritten = None
         self._note()
         self.persist()
 
     def may_remove(self, end_offset: int) -> bool:
-        """Whether no half message that is open lies in the CommitLog before `end_offset`."""
+        """Return whether no open half message lies in the CommitLog before `end_offset`."""
         queue = self._store.queue(TRANS_HALF_TOPIC, 0)
         unit = None if queue is None else queue.unit_at(self._progress.half_offset)
         return unit is None or unit[2] == HOLE_TAGS_CODE or unit[0] >= end_offset

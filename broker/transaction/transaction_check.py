@@ -1,18 +1,19 @@
-"""Asks producers about transactions that they did not end.
+"""Checks of open transactions: producers are asked about transactions that they did not end.
 
-Only the head of the half queue is looked at: the oldest half message that is not done with. At its time it is stored again
-at the queue's end, and then a producer of its group is asked about the copy; so the head's successor becomes the head, and
-each open half message is the head once a `transactionCheckInterval`. One timer is set for the head's time, and a turn of
-the loop takes some heads. Its time is
+Only the head of the half queue is examined, the oldest open half message. When its time comes, it is stored again at the end
+of the queue, then a producer of its group is asked about the copy. So the next message becomes the head, and each open half
+message is the head once per `transactionCheckInterval`. One timer is set for the head's time, and a turn of the loop handles
+a few heads. The time is
 
-    fresh                   transactionTimeOut after it was stored. (Apache counts from the producer's clock.)
-    with an immunity time   when that is over; until then it is stored again each interval without asking
-    a copy that was asked about     an interval after it was stored
+    new message             transactionTimeOut after it was stored (Apache counts from the producer's clock)
+    with an immunity time   when that is over; until then it is stored again each interval without a check
+    checked copy            one interval after it was stored
 
-Asked about transactionCheckMax times, or older than `fileReservedTime`, it goes to TRANS_CHECK_MAX_TIME_TOPIC instead. A
-copy behind which a fresh message stands holds that up for an interval at most, as with Apache, which looks once an interval.
+After transactionCheckMax checks, or when older than `fileReservedTime`, a message goes to TRANS_CHECK_MAX_TIME_TOPIC
+instead. A copy delays a new message behind it by one interval at most, as in Apache, which examines the queue once per
+interval.
 
-The copy comes first, then the question. A process that ends between the two asks about the copy an interval later.
+The copy is stored before the producer is asked. After a process ends between the two, the copy is checked an interval later.
 """
 
 import logging
@@ -36,16 +37,16 @@ log = logging.getLogger("broker")
 
 BATCH_MAX: Final = 32
 BUDGET_S: Final = 0.001
-"""How many heads are served in one turn of the loop, and for how long; a body may have 4 MiB."""
+"""Limits of heads handled in one turn of the loop and of the time for it; a body may have 4 MiB."""
 STEPS_MAX: Final = 10
-"""How often a search for the head goes on over what is done with or lost."""
+"""Limit of steps of one search for the head over finished or lost messages."""
 RETRY_AFTER_S: Final = 0.1
 DISPATCH_AFTER_S: Final = 0.002
 _HOUR_MS: Final = 3_600_000
 
 
 class TransactionCheck:
-    """The head of the half queue and its timer."""
+    """Head of the half queue and its timer."""
 
     def __init__(
         self, context: Context, putter: MessagePutter, progress: TransactionProgress, topics: TopicConfigManager,
@@ -64,45 +65,45 @@ class TransactionCheck:
         self._turn = context.turn
         self._timer: Timer | None = None
         self._is_running = False
-        self._is_far = False  # whether the timer's head is due later than a fresh half message could be
-        self._queue_end = 0  # behind the newest half message that was put
+        self._is_far = False  # whether the head is due later than a new half message could be
+        self._queue_end = 0  # queue offset after the newest half message
         self._asked = 0
         self._failure = ""
-        self._seen = (-1, 0)  # the head, and when it was first looked at; of a head that waits
+        self._seen = (-1, 0)  # a waiting head and the time when it was first examined
 
     def start(self) -> None:
-        """Look at the head from now on."""
+        """Start checking."""
         self._is_running = True
         self._steps.subscribe(self._calendar_set)
         self._clock.subscribe(lambda now_ms: self.look())
         self._run()
 
     def stop(self) -> None:
-        """Ask nobody any more."""
+        """Stop checking."""
         self._is_running = False
         if self._timer is not None:
             self._timer.cancel()
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is to be done before a time comes."""
+        """Whether nothing is to be done before a timer expires."""
         return self._timer is None or self._timer.is_cancelled or self._timer.when_ms > 0
 
     # --- when to look -----------------------------------------------------------------------------------------------
 
     def half_stored(self, queue_offset: int) -> None:
-        """A half message was put; it is dispatched with the turn."""
+        """Note that a half message was put, which is dispatched at the end of the turn."""
         self._queue_end = max(self._queue_end, queue_offset + 1)
         if self._timer is None and self._is_running:
             self._timer = self._timers.after(0, self._run)
 
     def half_done(self) -> None:
-        """A half message was ended. A head that is not due for long may have made room for one that is due soon."""
+        """Note that a half message was ended: the next head may be due sooner."""
         if self._is_far:
             self.look()
 
     def look(self) -> None:
-        """Look at the head now: the calendar may have been set, or the config have changed."""
+        """Examine the head now: the calendar or the configuration may have changed."""
         if self._is_running and self._timer is not None and self._timer.when_ms:
             self._timer.cancel()
             self._is_far = False
@@ -113,7 +114,7 @@ class TransactionCheck:
         self.look()
 
     def _run(self) -> None:
-        """Do what is due, some of it."""
+        """Handle heads that are due, for a limited time."""
         self._timer = None
         if not self._is_running:
             return
@@ -148,10 +149,10 @@ class TransactionCheck:
         reason = error.remark if isinstance(error, RemotingError) else str(error)
         if reason != self._failure:
             self._failure = reason
-            log.error("the half message %d cannot be looked after: %s; trying again", self._progress.half_offset, reason)
+            log.error("the half message %d cannot be checked: %s; trying again", self._progress.half_offset, reason)
 
     def _head(self) -> HalfMessage | None:
-        """The oldest half message that is not done with, or None; those that are lost are stepped over."""
+        """Return the oldest open half message, or None; lost ones are skipped."""
         progress = self._progress
         queue = self._store.queue(TRANS_HALF_TOPIC, 0)
         for _ in range(STEPS_MAX):
@@ -167,7 +168,7 @@ class TransactionCheck:
             unit = queue.unit_at(queue_offset)
             try:
                 if unit is None or unit[2] == HOLE_TAGS_CODE:
-                    raise ValueError("its record is gone")
+                    raise ValueError("the record does not exist")
                 return HalfMessage.read(self._store.message_at(unit[0]))
             except ValueError as error:
                 log.error("the half message %d is lost: %s", queue_offset, error)
@@ -177,7 +178,7 @@ class TransactionCheck:
     # --- what is done at a time -------------------------------------------------------------------------------------
 
     def _wait_ms(self, half: HalfMessage) -> tuple[int, bool]:
-        """(How long after it was stored something is to be done with it, whether a producer is asked then.)"""
+        """Return how long after its storing the message must be handled, and whether a producer is asked then."""
         interval_ms = self._config.transaction_check_interval
         if half.check_times:
             return interval_ms, True
@@ -187,21 +188,21 @@ class TransactionCheck:
         return (free_ms, True) if free_ms <= interval_ms else (interval_ms, False)
 
     def _due_ms(self, half: HalfMessage, now_ms: int) -> int:
-        """When something is to be done with the head, by the steady clock: however the calendar was set since."""
+        """Return when the head must be handled, by the steady clock, so that changes of the calendar do not matter."""
         if self._is_too_old(half, now_ms):
             return 0
         if self._seen[0] != half.queue_offset:
             self._seen = (half.queue_offset, now_ms)
         wait_ms, _ = self._wait_ms(half)
         shift_ms = self._steps.shift_ms(half.physical_offset, half.store_timestamp_ms)
-        # Set back while no broker ran: nobody waits longer than the config says, from now on.
+        # If the calendar was set back while no broker ran, the wait is limited to the configured time from now.
         return min(half.store_timestamp_ms + shift_ms, self._seen[1]) + wait_ms
 
     def _is_too_old(self, half: HalfMessage, now_ms: int) -> bool:
         return now_ms - half.since_ms > self._store.config.file_reserved_time * _HOUR_MS
 
     def _serve(self, head: HalfMessage, now_ms: int) -> None:
-        """Do with the head what is due. Raises RemotingError or OSError when that cannot be stored."""
+        """Store the head again or abandon it, as due. Raises RemotingError or OSError if that cannot be stored."""
         progress, times = self._progress, head.check_times
         if times >= self._config.transaction_check_max or self._is_too_old(head, now_ms):
             self._give_up(head)
@@ -228,21 +229,21 @@ class TransactionCheck:
         except RemotingError as error:
             if error.code != ResponseCode.MESSAGE_ILLEGAL:
                 raise
-            topic = f"nowhere but in the log at {head.physical_offset}: {error.remark}"
+            topic = f"only in the log at {head.physical_offset}: {error.remark}"
         self._progress.copies.pop(head.first_offset, None)
         self._progress.done(head.queue_offset)
         log.error(
-            "nobody ended the transaction of %s (topic %s, group %s), asked %d times: it is in %s now",
+            "the transaction of %s (topic %s, group %s) was not ended after %d checks; it is now in %s",
             head.unique_key, head.real_topic, head.producer_group, head.check_times, topic,
         )  # fmt: skip
 
     def _ask(self, half: HalfMessage) -> None:
-        """Ask one of the group's producers, another one each time."""
+        """Ask one of the group's producers, a different one each time."""
         group = half.producer_group
         producers = self._clients.producer_clients(group) if group else []
         channels = [producer.channel for producer in producers if producer.channel.is_writable]
         if not channels:
-            log.warning("nobody to ask about the transaction of %s: group %s has no producer here", half.unique_key, group)
+            log.warning("the transaction of %s cannot be checked: group %s has no producer here", half.unique_key, group)
             return
         self._asked += 1
         header = CheckTransactionStateRequestHeader(

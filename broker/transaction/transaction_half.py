@@ -1,12 +1,12 @@
-"""A half message: a record of RMQ_SYS_TRANS_HALF_TOPIC, and the messages that are made of it.
+"""A half message: a record of RMQ_SYS_TRANS_HALF_TOPIC, and the messages made from it.
 
-It carries what its sender gave, REAL_TOPIC and REAL_QID, and no transaction type, so that it stands in a queue. A half
-message that stays open is stored again, so that the queue's beginning need not be kept for it; its *copies* carry
+It has the sender's properties, REAL_TOPIC and REAL_QID, and no transaction type, so that it is dispatched to a queue. An
+open half message is stored again, so that the beginning of the queue need not be kept for it. The *copies* have
 
-    TRANSACTION_CHECK_TIMES      how often its producers were asked
-    TRAN_PREPARED_QUEUE_OFFSET   the queue offset of the first of them. 4.9.4 and 5.x add it only where
-                                 CHECK_IMMUNITY_TIME_IN_SECONDS is given, and read it only there
-    PMQ_STORED_MS                own: when the first was stored
+    TRANSACTION_CHECK_TIMES      the number of checks
+    TRAN_PREPARED_QUEUE_OFFSET   the queue offset of the first half message. 4.9.4 and 5.x add and read it only with
+                                 CHECK_IMMUNITY_TIME_IN_SECONDS
+    PMQ_STORED_MS                PocketMQ's own: when the first was stored
 """
 
 from typing import Final, Self
@@ -33,10 +33,10 @@ _DIGITS_MAX: Final = 18
 
 
 def as_half(message: Message, text: str, stored_properties: StoredProperties) -> bool:
-    """Turn a message that its sender prepares into its half message; `text` is the string of its properties.
+    """Turn a message with type "prepared" into its half message; `text` is its properties as a string.
 
-    What only a broker may say of a half message is left out: a program that forwards what it consumed sends it along.
-    Returns whether it is *plain*: has no properties that are left out of what is made of it.
+    Properties that only a broker may set are removed: a program that forwards a consumed message sends them along.
+    Returns whether it is *plain*: has no properties that messages made from it must leave out.
     """
     properties = message.properties
     is_plain = OWN_PROPERTY not in text and _NOT_PLAIN.isdisjoint(properties)
@@ -62,7 +62,7 @@ def as_half(message: Message, text: str, stored_properties: StoredProperties) ->
 
 
 class HalfMessage:
-    """One half message: as it was stored, and where."""
+    """One half message, as stored, and its place."""
 
     __slots__ = (
         "_is_plain",
@@ -84,7 +84,7 @@ class HalfMessage:
         store_timestamp_ms: int,
         is_plain: bool = False,
     ) -> None:
-        """`real` is the topic and queue that it is for. What becomes of a plain one may be made of `message` itself."""
+        """`real` is the real topic and queue. Messages made from a plain one may be made from `message` itself."""
         self._message = message
         self._is_plain = is_plain
         self.real_topic, self.real_queue_id = real
@@ -95,12 +95,12 @@ class HalfMessage:
 
     @classmethod
     def read(cls, view: memoryview | None, topic: str = TRANS_HALF_TOPIC) -> Self:
-        """The half message in `view`, as `MessageStore.message_at` gives it. Raises ValueError when there is none.
+        """Decode the half message in `view`, as returned by `MessageStore.message_at`. Raises ValueError if there is none.
 
-        One that was given up has another `topic`.
+        An abandoned one has another `topic`.
         """
         if view is None:
-            raise ValueError("there is no such record")
+            raise ValueError("the record does not exist")
         record = decode_record(view)
         if record.topic != topic.encode():
             raise ValueError(f"its topic is {record.topic.decode(errors='replace')}, not {topic}")
@@ -109,13 +109,13 @@ class HalfMessage:
             properties.pop(name, None)
         real, queue_id = properties.get(REAL_TOPIC), _number(properties.get(REAL_QID))
         if not real or real == TRANS_HALF_TOPIC or folder_problem(real) or queue_id is None or queue_id > _QUEUE_ID_MAX:
-            raise ValueError(f"{REAL_TOPIC}={real} and {REAL_QID}={properties.get(REAL_QID)} are no queue")
+            raise ValueError(f"{REAL_TOPIC}={real} and {REAL_QID}={properties.get(REAL_QID)} are not a valid queue")
         message = record.copy_to(topic, record.queue_id, record.store_host, properties)
         return cls(message, (real, queue_id), record.queue_offset, record.physical_offset, record.store_timestamp_ms)
 
     @classmethod
     def prepared(cls, message: Message, result: PutResult) -> Self:
-        """The same of what `as_half` has made, if it is plain and was just put, so that it need not be read."""
+        """Return the half message of a plain message from `as_half` that was just put, without reading it."""
         properties = message.properties
         real = properties[REAL_TOPIC], int(properties[REAL_QID])
         return cls(message, real, result.queue_offset, result.physical_offset, result.store_timestamp_ms, True)
@@ -126,7 +126,7 @@ class HalfMessage:
 
     @property
     def first_offset(self) -> int:
-        """Queue offset of the half message of which this is a copy, or its own."""
+        """Queue offset of the first half message; this one's if it is not a copy."""
         first = _number(self.properties.get(FIRST_OFFSET))
         return self.queue_offset if first is None or first > self.queue_offset else first
 
@@ -140,18 +140,18 @@ class HalfMessage:
 
     @property
     def check_times(self) -> int:
-        """How often its producers were asked."""
+        """The number of checks."""
         return _number(self.properties.get(CHECK_TIMES)) or 0
 
     @property
     def immunity_ms(self) -> int | None:
-        """For how long its sender wants nobody to be asked; None when it said nothing that is a number of seconds."""
+        """Time during which the sender wants no check; None if not given as a number of seconds."""
         seconds = _number(self.properties.get(CHECK_IMMUNITY_TIME))
         return None if seconds is None else seconds * 1000
 
     @property
     def since_ms(self) -> int:
-        """Since when the transaction is open: when it was first stored. A copy of Apache's tells only when it was born."""
+        """The time when it was first stored. A copy made by Apache only has the time when it was born."""
         stored_ms = _number(self.properties.get(_STORED_MS))
         if stored_ms is None:
             is_copy = self.check_times or self.first_offset != self.queue_offset
@@ -161,27 +161,27 @@ class HalfMessage:
     # --- what is made of it -----------------------------------------------------------------------------------------
 
     def renewed(self, store_host: bytes, check_times: int) -> Message:
-        """The copy that takes its place at the queue's end."""
+        """Return the copy to be stored at the end of the queue."""
         properties = self.properties | {FIRST_OFFSET: str(self.first_offset), _STORED_MS: str(self.since_ms)}
         if check_times:
             properties[CHECK_TIMES] = str(check_times)
         return self._copy_to(TRANS_HALF_TOPIC, 0, store_host, properties)
 
     def given_up(self, store_host: bytes) -> Message:
-        """The message that tells people of a transaction that nobody ended."""
+        """Return the message for TRANS_CHECK_MAX_TIME_TOPIC, which shows the transaction to operators."""
         return self._copy_to(TRANS_CHECK_MAX_TIME_TOPIC, 0, store_host, self._shown())
 
     def resumed(self, store_host: bytes) -> Message:
-        """The half message of one that was given up: its producers are asked as if it were new."""
+        """Return a half message made from an abandoned one; it is checked like a new one."""
         properties = self._shown()
         for name in (CHECK_TIMES, FIRST_OFFSET):
             properties.pop(name, None)
         return self._copy_to(TRANS_HALF_TOPIC, 0, store_host, properties)
 
     def committed(self, store_host: bytes, prepared_offset: int) -> Message:
-        """The message that its sender meant; it may still have to wait for its delay.
+        """Return the message to be delivered; it may still have a delay.
 
-        The stored string shows TRAN_MSG, REAL_TOPIC and REAL_QID, as Apache's does, which renders it before it clears them.
+        The stored string has TRAN_MSG, REAL_TOPIC and REAL_QID, as Apache's has, which is made before they are removed.
         """
         if self._is_plain:
             message = self._message
@@ -197,7 +197,7 @@ class HalfMessage:
         return message
 
     def for_producer(self) -> bytes:
-        """The message as producers see it when they are asked: in the form of a pulled record, under its real topic."""
+        """Return the message sent to producers in a check: a record as in a pull, under its real topic."""
         message = self._copy_to(self.real_topic, self.real_queue_id, self.store_host, self._shown())
         magic_code, topic = topic_part(self.real_topic.encode())
         size = record_size(message, len(topic))
@@ -205,11 +205,11 @@ class HalfMessage:
         return encode_record(message, magic_code, topic, size, *place)
 
     def _shown(self) -> dict[str, str]:
-        """The properties without our own."""
+        """Return the properties without PocketMQ's own."""
         return {name: value for name, value in self.properties.items() if not name.startswith(OWN_PROPERTY)}
 
     def _copy_to(self, topic: str, queue_id: int, store_host: bytes, properties: dict[str, str]) -> Message:
-        """The message with other properties, to be put into another queue."""
+        """Return the message with other properties, for another queue."""
         message = self._message
         return Message(
             topic,
@@ -228,6 +228,6 @@ class HalfMessage:
 
 
 def _number(text: str | None) -> int | None:
-    """A number that is not negative, or None."""
+    """Return a non-negative number, or None."""
     is_number = text is not None and len(text) <= _DIGITS_MAX and text.isascii() and text.isdecimal()
     return int(text) if is_number and text is not None else None

@@ -1,11 +1,12 @@
-"""Op messages, and how far the half messages are done with.
+"""Op messages, and the progress in the half queue.
 
-An op message names, by their queue offsets, half messages that were committed or rolled back. 4.9.4 writes one number into
-its body, 5.x many with a comma behind each; one number is what both of them read, and what is written here.
+An op message contains the queue offsets of half messages that were committed or rolled back. 4.9.4 writes one number into
+the body, 5.x several with a comma after each. One number is understood by both, so that is written here.
 
-*Done with* are half messages that an op message names, that were stored again, or given up. How far that goes without a gap
-is the consumer offset of CID_RMQ_SYS_TRANS in the half queue. An op message that names nothing behind it is needed no more:
-up to there goes the group's offset in the op queue. From the two a broker that starts, ours or Apache's, sees what is open.
+A half message is *finished* if an op message contains it, or if it was stored again or abandoned. The end of the finished
+ones without a gap is the consumer offset of CID_RMQ_SYS_TRANS in the half queue. An op message that refers to nothing behind
+that is no longer needed; the end of these is the group's offset in the op queue. From both offsets a starting broker, this
+one or Apache's, finds the open transactions.
 """
 
 import logging
@@ -24,14 +25,14 @@ from pocketmq.store.message_store import MessageStore
 log = logging.getLogger("broker")
 
 ADVANCE_MAX: Final = 1000
-"""Limit of the steps of one `advance`: behind an old half message very many may be done with."""
+"""Limit of steps of one `advance`: very many messages behind an old one may be finished."""
 _OP_PROPERTIES: Final = {TAGS: "d"}
 _OP_PROPERTIES_BYTES: Final = encode_properties(_OP_PROPERTIES).encode()
 _UNITS_READ: Final = 1000
 
 
 def op_message(now_ms: int, store_host: bytes) -> Message:
-    """An op message but for its body, which is `op_body`'s."""
+    """Return an op message without its body, see `op_body`."""
     return Message(
         TRANS_OP_HALF_TOPIC,
         0,
@@ -45,58 +46,58 @@ def op_message(now_ms: int, store_host: bytes) -> Message:
 
 
 def op_body(queue_offset: int) -> bytes:
-    """The body of the op message that names one half message."""
+    """Return the body of the op message for one half message."""
     return b"%d" % queue_offset
 
 
 def named_offsets(body: bytes) -> list[int]:
-    """The queue offsets in the body of an op message: `17` of 4.9.4, `17,18,` of 5.x."""
+    """Return the queue offsets in the body of an op message: `17` in 4.9.4, `17,18,` in 5.x."""
     return [int(number) for number in body.split(b",") if number.isdigit()]
 
 
 class HalfPlace(NamedTuple):
-    """Where a half message stands."""
+    """Place of a half message."""
 
     queue_offset: int
     physical_offset: int
 
 
 class TransactionProgress:
-    """What is known of the half queue; all of it can be read again from the store."""
+    """State of the half queue, which can be read again from the store."""
 
     def __init__(self) -> None:
         self.half_offset = 0
-        """Everything before is done with."""
+        """All half messages before it are finished."""
         self.op_offset = 0
-        """The op messages before are needed no more."""
+        """The op messages before it are no longer needed."""
         self.copies: dict[int, HalfPlace] = {}
-        """Of open half messages that were stored again: queue offset of the first -> the newest copy."""
-        self._done: set[int] = set()  # behind half_offset
-        self._ops: deque[int] = deque()  # from op_offset on: the highest queue offset that each names
+        """For open half messages that were stored again: queue offset of the first -> the newest copy."""
+        self._done: set[int] = set()  # finished ones behind half_offset
+        self._ops: deque[int] = deque()  # from op_offset on: the highest queue offset in each
 
     def done(self, queue_offset: int) -> None:
-        """A half message is committed, rolled back, stored again or given up."""
+        """Mark a half message as finished."""
         if queue_offset >= self.half_offset:
             self._done.add(queue_offset)
             self.advance()
 
     def ended(self, queue_offset: int) -> None:
-        """A half message is committed or rolled back; the turn tells it (`ops_stored`)."""
+        """Mark a half message as finished; its op message is stored at the end of the turn (`ops_stored`)."""
         if queue_offset >= self.half_offset:
             self._done.add(queue_offset)
 
     def ops_stored(self, queue_offsets: Iterable[int]) -> None:
-        """The next op messages of the queue name these half messages, one each."""
+        """Note the next op messages of the queue, one for each of these half messages."""
         self._ops.extend(queue_offsets)
         self.advance()
 
     def skip_to(self, half_offset: int) -> None:
-        """The half messages before are gone."""
+        """Note that half messages before `half_offset` are deleted."""
         self._done = {queue_offset for queue_offset in self._done if queue_offset >= half_offset}
         self.half_offset = max(self.half_offset, half_offset)
 
     def advance(self) -> bool:
-        """Go on over what is done with; False: there may be more of it."""
+        """Move the offsets over finished messages; return False if the limit of steps was reached."""
         done, half_offset = self._done, self.half_offset
         end = half_offset + ADVANCE_MAX
         while half_offset in done and half_offset < end:
@@ -112,7 +113,7 @@ class TransactionProgress:
     # --- at start ---------------------------------------------------------------------------------------------------
 
     def read(self, store: MessageStore, half_offset: int, op_offset: int) -> None:
-        """Find what is open behind two consumer offsets, -1 for one that is not known."""
+        """Read the open transactions behind two consumer offsets, -1 for an unknown one."""
         self.half_offset = _corrected(store, TRANS_HALF_TOPIC, half_offset)
         self.op_offset = _corrected(store, TRANS_OP_HALF_TOPIC, op_offset)
         half_end = store.max_offset(TRANS_HALF_TOPIC, 0)
@@ -137,8 +138,11 @@ class TransactionProgress:
             pass
 
     def _found(self, half: HalfMessage, named: set[int], ended: set[int]) -> None:
-        """A half message from the queue. Of one that was stored again only the newest copy counts, and what is said of one
-        copy is said of all: a process may have ended between any two of these records."""
+        """Note a half message read from the queue.
+
+        Of several copies only the newest counts, and an op message for one copy applies to all: a process may have ended
+        between any two of these records.
+        """
         queue_offset, first = half.queue_offset, half.first_offset
         earlier = self.copies.pop(first, None)
         if earlier is not None:
@@ -156,12 +160,14 @@ def _corrected(store: MessageStore, topic: str, queue_offset: int) -> int:
     queue = store.queue(topic, 0)
     low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
     if queue_offset > high:
-        log.warning("transactions: consumer offset %d of %s is behind its end %d; corrected", queue_offset, topic, high)
+        log.warning(
+            "transactions: consumer offset %d of %s is beyond the queue's end %d; corrected", queue_offset, topic, high
+        )
     return min(max(queue_offset, low), high)
 
 
 def _records(store: MessageStore, topic: str, queue_offset: int) -> Iterator[tuple[int, memoryview | None]]:
-    """(queue offset, record) from a queue offset on; None where there is none any more."""
+    """Yield (queue offset, record) from a queue offset on; None for a record that does not exist."""
     queue = store.queue(topic, 0)
     while queue is not None and (units := queue.units(queue_offset, _UNITS_READ)):
         for physical_offset, _, tags_code in CONSUME_QUEUE_UNIT_STRUCT.iter_unpack(units):

@@ -158,7 +158,7 @@ def test_annotated_file_marks_store_keys_without_effect() -> None:
         ("deleteWhen=4am", "hours from 00 to 23"),
         ("deleteWhen=04;24", "hours from 00 to 23"),
         ("flushDiskType=SYNC", "use ASYNC_FLUSH or SYNC_FLUSH"),
-        ("storePathCommitLog=/a,/b\nreadOnlyCommitLogStorePaths=/b,/a", "no file of the log could be made"),
+        ("storePathCommitLog=/a,/b\nreadOnlyCommitLogStorePaths=/b,/a", "no log file could be created"),
     ],
 )
 def test_invalid_store_setting_is_refused_with_key_value_and_limit(

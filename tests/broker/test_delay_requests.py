@@ -130,7 +130,10 @@ async def test_pages_continue_where_the_last_one_ended(path, monkeypatch):
     assert ids(path, topic=TOPIC, begin_timestamp=now_ms + 5900) == ["m28", "m29"]
     assert sum(count(path, topic=TOPIC).values()) == 30
     answer = path.call(RequestCode.QUERY_DELAYED, QueryDelayedRequestHeader(cursor="7"))
-    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "cursor '7' is none: give that of the answer before")
+    assert (answer.code, answer.remark) == (
+        ResponseCode.SYSTEM_ERROR,
+        "cursor '7' is invalid: use that of the previous answer",
+    )
 
 
 async def test_counts_by_the_hour(path):

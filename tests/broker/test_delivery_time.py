@@ -178,7 +178,7 @@ def test_records_of_other_brokers_are_never_delivered_early(properties, expected
 
 
 def test_record_without_due_time_is_logged():
-    with pytest.raises(ValueError, match="TIMER_OUT_MS that is a number: 'x'"):
+    with pytest.raises(ValueError, match="TIMER_OUT_MS is missing or not a number: 'x'"):
         due_of({"TIMER_OUT_MS": "x"}, NOW_MS)
 
 
