@@ -1,4 +1,4 @@
-"""Certificates of an authority of the tests' own, made with the command openssl."""
+"""Test certificate authority, which uses the command openssl."""
 
 import shutil
 import subprocess
@@ -10,14 +10,14 @@ import pytest
 
 @dataclass(frozen=True)
 class Certificate:
-    """Paths of a certificate and of its key, in PEM (PKCS#8)."""
+    """Paths of a certificate and its key, in PEM (PKCS#8)."""
 
     cert: str
     key: str
 
 
 class Authority:
-    """Signs certificates in `folder`. Skips the test where there is no openssl."""
+    """Authority that signs certificates in `folder`. Skips the test if openssl is not installed."""
 
     def __init__(self, folder: Path, name: str = "authority") -> None:
         if shutil.which("openssl") is None:
@@ -29,7 +29,7 @@ class Authority:
         )
 
     def certificate(self, name: str, password: str | None = None) -> Certificate:
-        """One signed by this authority; its key is encrypted if there is a password."""
+        """Create a certificate signed by this authority; with a password, its key is encrypted."""
         made = Certificate(str(self._folder / f"{name}.pem"), str(self._folder / f"{name}.key"))
         request = str(self._folder / f"{name}.csr")
         self._openssl("req", *_NEW_KEY, "-keyout", made.key, "-out", request, "-subj", f"/CN={name}")

@@ -1,4 +1,4 @@
-"""The fixture of the tests that need sockets."""
+"""Fixture for tests with real sockets."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Every header class that remoting/headers declares."""
+"""List of all header classes declared in remoting/headers."""
 
 import importlib
 import pkgutil
@@ -63,4 +63,4 @@ HEADER_OF_CODE: dict[int, type[CommandHeader]] = {
     Code.GET_KV_CONFIG: route.KVConfigKeyRequestHeader,
     Code.DELETE_KV_CONFIG: route.KVConfigKeyRequestHeader,
 }
-"""Codes that the recordings hold."""
+"""Request codes that occur in the recordings."""

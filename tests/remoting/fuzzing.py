@@ -1,4 +1,4 @@
-"""Hostile peers for a running server, whatever it serves.
+"""Hostile peers for any running server.
 
 `hostile_frames` mutates recorded frames; `attack` sends them over several connections and checks after each batch that the
 server either answers a question put behind it or has closed the connection: garbage does nothing else.
@@ -17,7 +17,7 @@ from pocketmq.remoting.frame import FrameBuffer, FrameError, frame_head
 from tests.remoting.recordings import all_recorded
 
 SENTINEL_CODE = 31_999
-"""A code that no server routes: answered with 3."""
+"""Request code that no server has; answered with 3."""
 DEADLINE_S = 10.0
 PEERS = 4
 BATCH = 16
@@ -31,13 +31,13 @@ _ODD_VALUES = (
 
 
 def hostile_frames(seed: int, codes: Sequence[int]) -> Iterator[bytes]:
-    """Endless: recorded frames damaged, many of them turned to the given codes, and random bytes."""
+    """Yield endlessly: damaged recorded frames, many changed to the given codes, and random bytes."""
     rng = random.Random(seed)
     by_code: dict[int, list[bytes]] = defaultdict(list)
     for row in all_recorded():
         if len(row.data) < 20_000:
             by_code[row.read["code"]].append(row.data)
-    parents = list(by_code.values())  # each code as often as another, however often it was recorded
+    parents = list(by_code.values())  # all codes equally often, regardless of how often each was recorded
     while True:
         yield _damaged(rng, rng.choice(rng.choice(parents)), codes)
 
@@ -51,7 +51,7 @@ def _damaged(rng: random.Random, parent: bytes, codes: Sequence[int]) -> bytes:
         return _flipped(rng, parent)
     if how == 2:
         return parent[: rng.randrange(len(parent))]
-    # Half of them keep their code: odd values where everything else fits get furthest.
+    # Half of them keep their code: a single odd value in an otherwise valid request gets furthest.
     is_turned = how < 8 and rng.random() < 0.5
     if is_turned and kind == JSON:
         header = _CODE.sub(b'"code":%d' % rng.choice(codes), header, count=1)
@@ -80,7 +80,7 @@ def _flipped(rng: random.Random, data: bytes) -> bytes:
 
 
 def _is_whole(data: bytes) -> bool:
-    """Whether `data` is whole frames with readable headers: a server keeps the connection, whatever it answers."""
+    """Return whether `data` consists of whole frames with valid headers, for which a server keeps the connection."""
     frames = FrameBuffer()
     try:
         for kind, header, _ in frames.feed(data):
@@ -91,7 +91,7 @@ def _is_whole(data: bytes) -> bool:
 
 
 class _Peer:
-    """One hostile connection at a time."""
+    """Hostile peer with one connection at a time."""
 
     def __init__(self, address: str) -> None:
         host, port = address.split(":")
@@ -116,7 +116,7 @@ class _Peer:
                     return
 
     async def send_broken(self, data: bytes) -> None:
-        """Send what the server must close for, or wait on until we go away."""
+        """Send bytes for which the server must close, or wait until this peer disconnects."""
         reader, writer = await asyncio.open_connection(self._host, self._port)
         writer.write(data)
         writer.write_eof()
@@ -130,7 +130,7 @@ class _Peer:
 
 
 async def attack(address: str, frames: Iterator[bytes], count: int) -> None:
-    """Send `count` frames over PEERS connections. Raises AssertionError or TimeoutError when the server misbehaves."""
+    """Send `count` frames over PEERS connections. Raises AssertionError or TimeoutError if the server misbehaves."""
     left = count
 
     async def one_peer() -> None:

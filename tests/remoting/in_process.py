@@ -1,4 +1,4 @@
-"""Servers and clients in this process, on ports that the kernel gives."""
+"""Servers and clients in this process, on free ports."""
 
 import asyncio
 import contextlib
@@ -13,11 +13,11 @@ from pocketmq.runtime.turn import Turn
 
 
 async def until(condition: Callable[[], object], deadline_s: float = 5.0) -> None:
-    """Wait for a condition, turn by turn; fail when it does not come in time."""
+    """Wait for a condition, checked in each loop turn; fail after the deadline."""
     loop = asyncio.get_running_loop()
     end = loop.time() + deadline_s
     while not condition():
-        assert loop.time() < end, f"still not so after {deadline_s} s"
+        assert loop.time() < end, f"condition not met after {deadline_s} s"
         await asyncio.sleep(0.001)
 
 

@@ -1,4 +1,4 @@
-"""Frames that real clients, brokers and tools sent: tests/golden/wire."""
+"""Recorded frames of real clients, brokers and tools (tests/golden/wire)."""
 
 import base64
 import gzip
@@ -13,7 +13,7 @@ CLIENTS = ("java494_json", "java494_rocketmq", "go_v2", "java550_json", "mqadmin
 
 
 class Recorded(NamedTuple):
-    """A frame with its length field, and what an independent decoder read in it."""
+    """Frame with its length field, and its fields as read by an independent decoder."""
 
     data: bytes
     read: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Hypothesis: any header of a declared class, any command."""
+"""Hypothesis strategies for headers of declared classes and for commands."""
 
 from typing import Any
 

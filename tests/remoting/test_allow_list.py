@@ -1,4 +1,4 @@
-"""adminAllow and registerAllow: which addresses a request code is served to."""
+"""adminAllow and registerAllow restrict request codes to addresses."""
 
 import logging
 from types import SimpleNamespace
@@ -32,26 +32,26 @@ def served(table, code, host):
         ("0.0.0.0/0", ["10.0.0.1"], ["::1"]),
     ],
 )
-def test_addresses_and_networks(text, allowed, refused):
+def test_addresses_and_networks_are_allowed(text, allowed, refused):
     table = restricted(TABLE, [25], "adminAllow", text, log)
     assert [served(table, 25, host) for host in allowed] == [0] * len(allowed)
     assert [served(table, 25, host) for host in refused] == [ResponseCode.NO_PERMISSION] * len(refused)
-    assert all(served(table, 34, host) == 0 for host in (*allowed, *refused)), "only the codes named are restricted"
+    assert all(served(table, 34, host) == 0 for host in (*allowed, *refused)), "only the listed codes are restricted"
 
 
 @pytest.mark.parametrize("text", ["", " ", ",", " , "])
-def test_an_empty_list_costs_nothing(text):
+def test_empty_list_changes_no_route(text):
     assert restricted(TABLE, [25], "adminAllow", text, log) is TABLE
 
 
 @pytest.mark.parametrize("text", ["junk", "10.0.0.0/33", "10.0.0.1-9", "::1/129", "10.0.0.1;10.0.0.2", "x" * 10_000])
-def test_what_is_no_address_is_refused_by_name(text):
+def test_invalid_address_is_named_in_the_error(text):
     with pytest.raises(ValueError, match="adminAllow=") as refused:
         networks("adminAllow", f"10.0.0.1,{text}")
     assert len(str(refused.value)) < 400
 
 
-def test_a_refusal_names_code_and_key_and_is_logged_once(caplog):
+def test_refusal_names_code_and_key_and_is_logged_once(caplog):
     table = restricted(TABLE, [25], "adminAllow", "10.0.0.1", log)
     for _ in range(100):
         served(table, 25, "10.0.0.2")

@@ -1,4 +1,4 @@
-"""Commands in both serialisations."""
+"""Decoding and encoding of commands in both serialisations."""
 
 import json
 import struct
@@ -25,7 +25,7 @@ def the_frame(data):
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_recorded_headers_read_as_an_independent_decoder_read_them(client):
+def test_recorded_headers_match_an_independent_decoder(client):
     for row in recorded(client):
         serialize_type, header, body = the_frame(row.data)
         command, read = decode_header(serialize_type, header), row.read
@@ -36,7 +36,7 @@ def test_recorded_headers_read_as_an_independent_decoder_read_them(client):
         assert (command.remark or None) == (read["remark"] or None)
 
 
-def test_recordings_hold_both_serialisations():
+def test_recordings_contain_both_serialisations():
     kinds = {the_frame(row.data)[0] for row in all_recorded()}
     assert kinds == {JSON, ROCKETMQ}
 
@@ -51,7 +51,7 @@ def test_binary_headers_built_from_the_layout_decode(code, language, version, op
 
 
 @given(I16, I16, I32, I32, TEXT, EXT)
-def test_binary_headers_that_we_encode_parse_by_the_layout(code, version, opaque, flag, remark, ext):
+def test_encoded_binary_headers_parse_by_the_layout(code, version, opaque, flag, remark, ext):
     parsed = BinaryHeader.parse(_encode_binary(code, version, opaque, flag, remark, ext))
     assert (parsed.fixed.code, parsed.fixed.version, parsed.fixed.opaque, parsed.fixed.flag) == (code, version, opaque, flag)
     assert parsed.fixed.language == LanguageCode.PYTHON
@@ -68,7 +68,7 @@ def test_binary_headers_that_we_encode_parse_by_the_layout(code, version, opaque
         Response(11, SendMessageResponseHeader("id", 1, 2), [b"ab", memoryview(b"cd")], "stored"),
     ],
 )
-def test_responses_come_back(serialize_type, response):
+def test_responses_survive_a_round_trip(serialize_type, response):
     out = []
     response.encode_into(out, 77, serialize_type)
     got_type, header, body = the_frame(b"".join(out))
@@ -82,14 +82,14 @@ def test_responses_come_back(serialize_type, response):
 
 @pytest.mark.parametrize("serialize_type", [JSON, ROCKETMQ])
 @pytest.mark.parametrize("oneway", [False, True])
-def test_requests_come_back(serialize_type, oneway):
+def test_requests_survive_a_round_trip(serialize_type, oneway):
     buffers = encode_request(105, TopicRequestHeader("t\1é"), b"b", 5, oneway=oneway, serialize_type=serialize_type)
     got_type, header, body = the_frame(b"".join(buffers))
     command = decode_header(got_type, header)
     assert (command.code, command.opaque, command.flag, command.ext, body) == (105, 5, 2 * oneway, {"topic": "t\1é"}, b"b")
 
 
-def test_json_headers_of_odd_clients():
+def test_unusual_json_headers_are_decoded():
     text = b'{"code":15,"extFields":{"queueId":3,"b":true,"n":null,"s":"x"},"flag":0,"language":"CPP","version":333}\n'
     assert decode_header(JSON, text).ext == {"queueId": "3", "b": "true", "s": "x"}
     assert decode_header(JSON, b"{}").code == 0
@@ -117,12 +117,12 @@ def test_json_headers_of_odd_clients():
         (ROCKETMQ, b"\0" * 17 + struct.pack(">I", 8) + b"\0\1\xff\0\0\0\1b"),
     ],
 )
-def test_headers_that_cannot_be_read_are_frame_errors(serialize_type, header):
+def test_invalid_headers_raise_frame_errors(serialize_type, header):
     with pytest.raises(FrameError):
         decode_header(serialize_type, header)
 
 
-def test_json_responses_of_both_forms_hold_the_same_fields():
+def test_both_json_encoders_write_the_same_response_fields():
     quick, general = [], []
     Response(0, SendMessageResponseHeader("id", 1, 2)).encode_into(quick, 9, JSON)
     Response(0, SendMessageResponseHeader("id", 1, 2), remark="r").encode_into(general, 9, JSON)

@@ -1,4 +1,4 @@
-"""What a hostile peer may cost a server, on real sockets: memory, connections, descriptors."""
+"""Limits on the memory, connections and descriptors that a hostile peer can use, on real sockets."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ PUSHED = 40
 
 
 async def unfinished(address, size, sent):
-    """A connection in the middle of a frame."""
+    """Open a connection that has sent part of a frame."""
     raw = await Raw.connect(address)
     raw.writer.write(frame_head(0, 2, size) + b"x" * sent)
     return raw
@@ -44,7 +44,7 @@ def only(server):
 # --- unfinished frames ----------------------------------------------------------------------------------------------
 
 
-async def test_unfinished_frames_are_held_up_to_a_total_and_others_are_served(remoting):
+async def test_unfinished_frames_have_a_total_limit_and_other_peers_are_served(remoting):
     server, address = await remoting.serve(table(), limits=ConnectionLimits(max_unfinished_frame_bytes=16 * MIB))
     healthy = await Raw.connect(address)
     attackers = [await unfinished(address, 8 * MIB, 7 * MIB) for _ in range(8)]
@@ -53,12 +53,12 @@ async def test_unfinished_frames_are_held_up_to_a_total_and_others_are_served(re
     assert held <= 16 * MIB
     assert await echoes(healthy)
     healthy.send(ECHO, b"y" * 4 * MIB, 2)
-    assert len((await healthy.read(1))[0][2]) == 4 * MIB, "a large frame that goes on is not the victim"
+    assert len((await healthy.read(1))[0][2]) == 4 * MIB, "a large frame that makes progress is not dropped"
     for one in (*attackers, healthy):
         one.writer.close()
 
 
-def test_a_byte_at_a_time_costs_no_object_each():
+def test_single_bytes_do_not_allocate_an_object_each():
     frames = FrameBuffer()
     assert frames.feed(frame_head(0, 0, 100_000)) == []
     for _ in range(99_999):
@@ -68,14 +68,14 @@ def test_a_byte_at_a_time_costs_no_object_each():
     assert frames.held == 0
 
 
-async def test_a_frame_that_comes_too_slowly_costs_its_connection(remoting, caplog):
+async def test_connection_with_a_too_slow_frame_is_closed(remoting, caplog):
     limits = ConnectionLimits(slow_connection_seconds=1, min_connection_bytes_per_second=1000)
     server, address = await remoting.serve(table(), limits=limits)
     slow, healthy = await unfinished(address, 1000, 1), await Raw.connect(address)
     closing = asyncio.ensure_future(slow.closed())
     opaque, end = 0, asyncio.get_running_loop().time() + 10
     while not closing.done():
-        assert asyncio.get_running_loop().time() < end, "a byte now and then keeps the connection"
+        assert asyncio.get_running_loop().time() < end, "the connection stays open although it sends single bytes"
         with contextlib.suppress(ConnectionError):
             slow.writer.write(b"x")
         opaque += 1
@@ -86,7 +86,7 @@ async def test_a_frame_that_comes_too_slowly_costs_its_connection(remoting, capl
     healthy.writer.close()
 
 
-async def test_a_frame_that_keeps_pace_arrives(remoting):
+async def test_slow_frame_above_the_minimum_rate_arrives(remoting):
     limits = ConnectionLimits(slow_connection_seconds=1, min_connection_bytes_per_second=1000)
     _, address = await remoting.serve(table(), limits=limits)
     raw = await Raw.connect(address)
@@ -98,7 +98,7 @@ async def test_a_frame_that_keeps_pace_arrives(remoting):
     raw.writer.close()
 
 
-async def test_a_connection_that_says_nothing_is_closed_and_one_that_spoke_is_not(remoting):
+async def test_connection_without_a_first_request_is_closed(remoting):
     server, address = await remoting.serve(table(), limits=ConnectionLimits(slow_connection_seconds=1))
     healthy, silent = await Raw.connect(address), await Raw.connect(address)
     assert await echoes(healthy)
@@ -110,7 +110,7 @@ async def test_a_connection_that_says_nothing_is_closed_and_one_that_spoke_is_no
 # --- answers that are not read --------------------------------------------------------------------------------------
 
 
-async def test_many_requests_of_one_read_with_large_answers_do_not_fill_memory(remoting):
+async def test_large_answers_to_pipelined_requests_do_not_fill_memory(remoting):
     served = []
     big = routes(Route(3, NoHeader, lambda s, r: served.append(1) or Response(body=bytes(MIB))))
     server, address = await remoting.serve(big)
@@ -119,7 +119,7 @@ async def test_many_requests_of_one_read_with_large_answers_do_not_fill_memory(r
     count = 300
     raw.writer.write(request * count)
     await remoting.until(lambda: server.channels.open and only(server)._is_paused)
-    assert len(served) < 40, "the rest waits until the peer reads"
+    assert len(served) < 40, "further requests wait until the peer reads"
     assert only(server)._transport.get_write_buffer_size() < 40 * MIB
     total = 0
     while total < count:
@@ -141,7 +141,7 @@ async def pushing(remoting, limits=None):
     return server, raw, channels[0]
 
 
-async def test_notifications_to_a_peer_that_does_not_read_are_dropped(remoting):
+async def test_peer_that_does_not_read_notifications_is_dropped(remoting):
     _, raw, channel = await pushing(remoting)
     for _ in range(1000):
         channel.invoke_oneway(PUSHED, None, b"n" * 50_000)
@@ -152,7 +152,7 @@ async def test_notifications_to_a_peer_that_does_not_read_are_dropped(remoting):
     raw.writer.close()
 
 
-async def test_notifications_of_one_turn_are_counted_too(remoting):
+async def test_notifications_within_one_turn_count_as_unsent_bytes(remoting):
     _, raw, channel = await pushing(remoting)
     for _ in range(1000):
         channel.invoke_oneway(PUSHED, None, b"n" * 50_000)
@@ -160,7 +160,7 @@ async def test_notifications_of_one_turn_are_counted_too(remoting):
     raw.writer.close()
 
 
-async def test_a_peer_that_reads_nothing_for_long_is_dropped(remoting, caplog):
+async def test_peer_that_reads_too_slowly_is_dropped(remoting, caplog):
     server, raw, _ = await pushing(remoting, ConnectionLimits(slow_connection_seconds=1))
     raw.writer.transport.pause_reading()
     for opaque in range(40):
@@ -171,7 +171,7 @@ async def test_a_peer_that_reads_nothing_for_long_is_dropped(remoting, caplog):
     raw.writer.close()
 
 
-async def test_a_connection_that_was_closed_goes_though_its_peer_never_reads(remoting):
+async def test_closed_connection_ends_even_if_its_peer_never_reads(remoting):
     server, raw, channel = await pushing(remoting, ConnectionLimits(slow_connection_seconds=1))
     raw.writer.transport.pause_reading()
     for opaque in range(40):
@@ -182,7 +182,7 @@ async def test_a_connection_that_was_closed_goes_though_its_peer_never_reads(rem
     raw.writer.close()
 
 
-async def test_unread_answers_of_all_connections_have_a_total(remoting, caplog):
+async def test_unread_answers_of_all_connections_have_a_total_limit(remoting, caplog):
     server, address = await remoting.serve(
         routes(
             Route(3, NoHeader, lambda s, r: Response(body=bytes(MIB))),
@@ -206,7 +206,7 @@ async def test_unread_answers_of_all_connections_have_a_total(remoting, caplog):
         one.writer.close()
 
 
-async def test_an_answer_that_cannot_be_written_costs_its_own_connection_only(remoting):
+async def test_answer_that_cannot_be_written_closes_only_its_connection(remoting):
     held = []
     server, address = await remoting.serve(table(held))
     poisoned, healthy = await Raw.connect(address), await Raw.connect(address)
@@ -220,7 +220,7 @@ async def test_an_answer_that_cannot_be_written_costs_its_own_connection_only(re
     healthy.writer.close()
 
 
-async def test_what_remembers_a_connection_is_told_of_its_end_though_another_one_fails(remoting):
+async def test_all_close_listeners_run_even_if_one_fails(remoting):
     server, raw, channel = await pushing(remoting)
     told = []
     channel.on_close(lambda channel: 1 / 0)
@@ -232,7 +232,7 @@ async def test_what_remembers_a_connection_is_told_of_its_end_though_another_one
 # --- connections ----------------------------------------------------------------------------------------------------
 
 
-async def test_connections_above_the_limit_are_closed_at_once_and_told_of_once(remoting, caplog):
+async def test_connections_above_the_limit_are_closed_and_logged_once(remoting, caplog):
     server, address = await remoting.serve(table(), limits=ConnectionLimits(max_connections=3))
     kept = [await Raw.connect(address) for _ in range(3)]
     for one in kept:
@@ -251,7 +251,7 @@ async def test_connections_above_the_limit_are_closed_at_once_and_told_of_once(r
         one.writer.close()
 
 
-def test_connections_leave_descriptors_to_the_store(monkeypatch):
+def test_connection_limit_leaves_descriptors_for_the_store(monkeypatch):
     limits = ConnectionLimits(max_connections=5000)
     for soft_limit, kept, expected in [(1024, 640, 384), (20_000, 640, 5000), (256, 640, 64), (-1, 640, 5000)]:
         soft = resource.RLIM_INFINITY if soft_limit < 0 else soft_limit
@@ -271,7 +271,7 @@ async def main():
     async with in_process() as parts:
         table = routes(Route(1, NoHeader, lambda s, r: Response(body=r.body)))
         server, address = await parts.serve(table)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))  # less than the server counts on
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))  # fewer than the server expects
         print(address, flush=True)
         await asyncio.Event().wait()
 log.setup()
@@ -284,7 +284,7 @@ def cpu_s(pid):
     return (int(fields[11]) + int(fields[12])) / 100
 
 
-async def test_a_server_without_descriptors_goes_on_when_there_are_some_again(remoting):
+async def test_server_recovers_after_running_out_of_descriptors(remoting):
     process = subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     connections = []
     try:
@@ -300,7 +300,7 @@ async def test_a_server_without_descriptors_goes_on_when_there_are_some_again(re
             opaque += 1
             assert await echoes(healthy, opaque)
             await asyncio.sleep(0.05)
-        assert cpu_s(process.pid) - before < 1, "it spins"
+        assert cpu_s(process.pid) - before < 1, "the server uses the CPU in a busy loop"
         for one in connections:
             one.close()
         async with asyncio.timeout(10):
@@ -324,7 +324,7 @@ def _log_lines(caplog):
 # --- headers --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_header_above_the_limit_closes_its_connection_before_it_is_there(remoting, caplog):
+async def test_header_above_the_limit_closes_its_connection_before_it_is_received(remoting, caplog):
     _, address = await remoting.serve(table(), limits=ConnectionLimits(max_header_bytes=65_536))
     raw = await Raw.connect(address)
     raw.writer.write(frame_head(0, 65_537, 0))
@@ -332,5 +332,5 @@ async def test_a_header_above_the_limit_closes_its_connection_before_it_is_there
     assert "header of 65537 bytes, limit (maxHeaderBytes) 65536" in caplog.text
     raw = await Raw.connect(address)
     raw.send(ECHO, b"x" * 200_000, 3)
-    assert len((await raw.read(1))[0][2]) == 200_000, "a body has its own limit"
+    assert len((await raw.read(1))[0][2]) == 200_000, "the header limit does not apply to bodies"
     raw.writer.close()

@@ -1,4 +1,4 @@
-"""From a frame to a handler and back, without a socket."""
+"""Dispatch of frames to handlers and encoding of answers, without sockets."""
 
 import json
 
@@ -18,7 +18,7 @@ from tests.remoting.strategies import headers
 
 
 class FakeChannel:
-    """Remembers what is done to it."""
+    """Channel that records the calls of its methods."""
 
     def __init__(self):
         self.answers, self.responses, self.deferred = [], [], 0
@@ -41,7 +41,7 @@ def answers(out):
 
 
 def serve(handler, header=NoHeader, *, code=7, text=None, body=b"", kind=JSON, channel=None, refused=frozenset()):
-    """The answers to one frame whose header is `text`."""
+    """Return the answers to one frame whose header is `text`."""
     out = []
     dispatcher = Dispatcher("services", routes(Route(code, header, handler)), refused)
     dispatcher.serve(channel or FakeChannel(), (kind, text, body), out)
@@ -49,7 +49,7 @@ def serve(handler, header=NoHeader, *, code=7, text=None, body=b"", kind=JSON, c
 
 
 def seen_by(declared, kind, text):
-    """The request as a handler gets it."""
+    """Return the request that the handler receives."""
     seen = []
     serve(lambda services, request: seen.append(request), declared, text=text, kind=kind, body=b"the body")
     (request,) = seen
@@ -61,7 +61,7 @@ def seen_by(declared, kind, text):
 
 @pytest.mark.parametrize("declared", REQUEST_HEADERS, ids=lambda declared: declared.__name__)
 @given(data=st.data(), flag=st.sampled_from([0, 2]), opaque=st.integers(-(2**31), 2**31 - 1))
-def test_the_quick_way_and_the_general_way_see_the_same(declared, data, flag, opaque):
+def test_fast_and_general_decoding_give_the_same_request(declared, data, flag, opaque):
     header = data.draw(headers(declared))
     ext = ext_map(header) | {"ns": "extra"}
     fields = {"extFields": ext, "flag": flag, "language": "JAVA", "opaque": opaque, "version": 401}
@@ -75,7 +75,7 @@ def test_the_quick_way_and_the_general_way_see_the_same(declared, data, flag, op
     assert (got_header, code, got_flag, got_opaque) == (header, 7, flag, opaque)
 
 
-def test_recorded_requests_of_all_clients_reach_their_header_by_both_ways():
+def test_recorded_requests_decode_the_same_both_ways():
     met = set()
     for row in all_recorded():
         declared = HEADER_OF_CODE.get(row.read["code"])
@@ -96,25 +96,25 @@ def test_recorded_requests_of_all_clients_reach_their_header_by_both_ways():
     assert met == set(HEADER_OF_CODE.values())
 
 
-def test_an_unknown_code_is_answered_3():
+def test_unknown_code_is_answered_with_3():
     (answer,) = serve(None, code=8, text=b'{"code":4711,"opaque":5}')
     assert (answer.code, answer.opaque, answer.remark) == (3, 5, " request type 4711 not supported")
 
 
-def test_a_refused_code_is_unknown_at_that_port():
+def test_code_refused_at_a_port_is_answered_as_unknown():
     (answer,) = serve(None, text=b'{"code":7,"opaque":5}', refused=frozenset({7}))
     assert answer.code == 3
 
 
 @pytest.mark.parametrize("text", [b'{"code":7,"opaque":5,"extFields":{}}', b'{"opaque":5,"code":7}'])
-def test_a_missing_field_is_answered_1_and_named(text):
+def test_missing_field_is_named_and_answered_with_1(text):
     (answer,) = serve(None, TopicRequestHeader, text=text)
     assert (answer.code, answer.opaque) == (1, 5)
     assert "topic" in answer.remark and "request code 7" in answer.remark
 
 
 @pytest.mark.parametrize("text", [b'{"code":4711,"flag":2}', b'{"code":7,"flag":2}'])
-def test_oneway_is_never_answered(text):
+def test_oneway_request_is_never_answered(text):
     def fails(services, request):
         raise RemotingError(1, "no")
 
@@ -123,7 +123,7 @@ def test_oneway_is_never_answered(text):
     assert serve(lambda services, request: Response(), text=text) == []
 
 
-def test_a_refusal_becomes_its_answer():
+def test_refusal_becomes_an_answer_with_its_code():
     def refuse(services, request):
         raise RemotingError(17, "no such topic")
 
@@ -131,7 +131,7 @@ def test_a_refusal_becomes_its_answer():
     assert (answer.code, answer.remark, answer.flag) == (17, "no such topic", 1)
 
 
-def test_a_handler_that_fails_is_answered_1_and_the_next_frame_is_served():
+def test_failed_handler_is_answered_with_1_and_the_next_frame_is_served():
     def fails(services, request):
         raise KeyError("oops")
 
@@ -140,25 +140,25 @@ def test_a_handler_that_fails_is_answered_1_and_the_next_frame_is_served():
 
 
 @pytest.mark.parametrize("kind", [JSON, ROCKETMQ])
-def test_the_answer_has_the_serialisation_of_the_question(kind):
+def test_answer_has_the_serialisation_of_its_request(kind):
     text = b"".join(encode_request(7, None, b"", 5, serialize_type=kind))[8:]
     out = []
     Dispatcher(None, routes(Route(7, NoHeader, lambda s, r: Response()))).serve(FakeChannel(), (kind, text, b""), out)
     assert FrameBuffer().feed(b"".join(out))[0][0] == kind
 
 
-def test_a_response_goes_to_whoever_asked_also_when_its_code_is_routed():
+def test_response_is_not_dispatched_even_if_its_code_is_routed():
     channel = FakeChannel()
     assert serve(None, text=b'{"code":7,"flag":1,"opaque":5,"extFields":{}}', channel=channel, body=b"x") == []
     assert [(command.opaque, command.body) for command in channel.responses] == [(5, b"x")]
 
 
-def test_a_header_that_cannot_be_read_closes_the_connection():
+def test_invalid_header_closes_the_connection():
     with pytest.raises(FrameError):
         serve(None, text=b'{"code":7,"remark":"\xff"}')
 
 
-def test_a_deferred_answers_later_and_once():
+def test_deferred_answers_later_and_only_once():
     channel, deferred, response = FakeChannel(), Deferred(), Response(remark="late")
     assert serve(lambda s, r: deferred, text=b'{"code":7,"opaque":5,"extFields":{}}', channel=channel) == []
     assert channel.deferred == 1
@@ -167,7 +167,7 @@ def test_a_deferred_answers_later_and_once():
     assert (channel.deferred, channel.answers) == (0, [(response, 5, JSON)])
 
 
-def test_a_deferred_completed_inside_the_handler_answers_at_once():
+def test_deferred_completed_inside_the_handler_answers_at_once():
     def handler(services, request):
         deferred = Deferred()
         deferred.complete(Response(remark="already"))
@@ -180,7 +180,7 @@ def test_a_deferred_completed_inside_the_handler_answers_at_once():
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_a_deferred_may_answer_a_function(is_there):
+def test_deferred_result_can_go_to_a_function(is_there):
     deferred, response, received = Deferred(), Response(), []
     if is_there:
         deferred.complete(response)
@@ -190,7 +190,7 @@ def test_a_deferred_may_answer_a_function(is_there):
     assert received == [response]
 
 
-def test_a_code_routed_twice_is_refused():
+def test_code_routed_twice_is_an_error():
     row = Route(7, NoHeader, lambda s, r: None)
     with pytest.raises(ValueError, match="7 is routed twice"):
         routes(row, [row])

@@ -1,4 +1,4 @@
-"""Connections whose requests take long beside others: both are served, none holds the loop."""
+"""Connections with slow requests get a limited share of the loop, so that others are served too."""
 
 import time
 
@@ -27,13 +27,13 @@ def slow_requests(count, body=b""):
 
 
 async def served_when_answered(raw, served, opaque):
-    """How many slow requests are served by the time that another connection has its answer."""
+    """Return how many slow requests are served before another connection gets its answer."""
     raw.send(ECHO, b"here", opaque)
     assert await raw.read(1) == [(opaque, 0, b"here")]
     return len(served)
 
 
-async def test_slow_requests_that_come_together_do_not_hold_the_loop(remoting):
+async def test_pipelined_slow_requests_do_not_block_the_loop(remoting):
     for body in (b"", b"x" * 4_000):
         served = []
         _, address = await remoting.serve(slow_table(served))
@@ -61,7 +61,7 @@ async def test_slow_requests_of_many_connections_leave_half_of_the_time_to_other
     healthy.writer.close()
 
 
-async def test_a_slow_connection_that_closes_while_it_waits_does_not_keep_others_from_their_turn(remoting):
+async def test_slow_connection_closed_while_waiting_does_not_delay_others(remoting):
     served = []
     server, address = await remoting.serve(slow_table(served))
     gone, stays = await Raw.connect(address), await Raw.connect(address)
@@ -75,7 +75,7 @@ async def test_a_slow_connection_that_closes_while_it_waits_does_not_keep_others
 
 
 async def served_beside_floods(remoting, connections, requests):
-    """How many requests of other connections are served before the one of a connection that was there before."""
+    """Return how many requests of other connections are served before that of an older connection."""
     served, is_asked = [], []
 
     def slow(services, request):
@@ -103,12 +103,12 @@ async def served_beside_floods(remoting, connections, requests):
     return count
 
 
-async def test_requests_of_many_connections_that_come_together_do_not_add_up(remoting):
+async def test_simultaneous_requests_of_many_connections_do_not_add_up(remoting):
     """Each connection alone asks for little: 100 of them asked for 0.6 s of the loop."""
     assert await served_beside_floods(remoting, connections=100, requests=12) <= 60
 
 
-async def test_of_those_that_wait_a_peer_that_reads_is_served_before_peers_that_do_not(remoting):
+async def test_waiting_peer_that_reads_is_served_before_peers_that_do_not(remoting):
     served, body = [], bytes(400_000)
     answer = Route(SLOW, NoHeader, lambda services, request: served.append(request.channel) or Response(body=body))
     server, address = await remoting.serve(table() | {SLOW: answer})

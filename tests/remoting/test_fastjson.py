@@ -1,4 +1,4 @@
-"""The JSON dialect of the peers."""
+"""Reading and writing of fastjson's JSON dialect."""
 
 import pytest
 from hypothesis import given
@@ -24,12 +24,12 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("text", "value"), TABLE)
-def test_the_dialect_is_read(text, value):
+def test_json_dialect_is_read(text, value):
     assert fastjson.loads(text) == value
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"{1}", b'{"a":}', b'{{"a":1}', b"\xff", b"{0:1}}", b'{{}:{"a"}}'])
-def test_what_is_neither_is_a_value_error(text):
+def test_invalid_text_is_a_value_error(text):
     with pytest.raises(ValueError):
         fastjson.loads(text)
 
@@ -39,17 +39,17 @@ def test_what_is_neither_is_a_value_error(text):
         st.text(st.characters(exclude_categories=["Cs"])), st.integers(0, 9) | st.text(st.sampled_from('{}",:\\0'))
     )
 )
-def test_strict_json_of_any_text_comes_back(value):
+def test_strict_json_survives_a_round_trip(value):
     assert fastjson.loads(fastjson.dumps(value)) == value
 
 
-def test_a_map_with_object_keys_comes_back():
+def test_map_with_object_keys_survives_a_round_trip():
     key = fastjson.object_key("b-a", 3, 'T"1')
     assert key == b'{"brokerName":"b-a","queueId":3,"topic":"T\\"1"}'
     assert fastjson.loads(fastjson.dumps({"m": fastjson.object_map([(key, {"x": 1})])})) == {"m": {key.decode(): {"x": 1}}}
 
 
-def test_bodies_leave_none_out_and_sort_their_fields():
+def test_encoded_bodies_omit_none_and_sort_their_fields():
     route = TopicRouteData([BrokerData("b", "c", {"0": "a:1"})], [])
     text = encode_body(route)
     assert text == (
@@ -59,7 +59,7 @@ def test_bodies_leave_none_out_and_sort_their_fields():
     assert decode_body(TopicRouteData, text.replace(b'"0"', b"0")) == route
 
 
-def test_heartbeats_with_nulls_numbers_as_text_and_unknown_fields():
+def test_heartbeat_may_have_nulls_numbers_as_text_and_unknown_fields():
     consumer = b'{"groupName":"g","consumeType":1,"unitMode":"false","x":null}'
     body = b'{"clientID":"c","consumerDataSet":[%b],"y":[{}],"producerDataSet":null}' % consumer
     heartbeat = decode_body(HeartbeatData, body)
@@ -68,9 +68,9 @@ def test_heartbeats_with_nulls_numbers_as_text_and_unknown_fields():
 
 
 HOSTILE = {
-    "a string that does not end": lambda n: b'{"' + b'\\"' * (n // 2),
-    "strings that do not end": lambda n: b'{{"' * (n // 3),
-    "strings with an object key in each": lambda n: b'{{"a":"' * (n // 7),
+    "unterminated string": lambda n: b'{"' + b'\\"' * (n // 2),
+    "unterminated strings": lambda n: b'{{"' * (n // 3),
+    "strings with an object key each": lambda n: b'{{"a":"' * (n // 7),
     "braces": lambda n: b"{" * n,
     "braces and commas": lambda n: b"{,{" * (n // 3),
     "blanks": lambda n: b"{" + b" " * n,
@@ -78,18 +78,18 @@ HOSTILE = {
     "digits": lambda n: b"{" + b"1" * n,
     "numbers without colon": lambda n: b"{1 " * (n // 3),
     "zeros": lambda n: b'{"' * (n // 3) + b'\0"',
-    "bare keys": lambda n: b"{" + b"1:1," * (n // 4),
+    "unquoted keys": lambda n: b"{" + b"1:1," * (n // 4),
     "object keys": lambda n: b"{" + b"{}:1," * (n // 5) + b"1:1}",
     "lists": lambda n: b"{1:" + b"[" * n,
 }
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_loose_text_costs_time_in_proportion_to_its_length(kind):
+def test_parsing_time_of_loose_json_is_proportional_to_its_length(kind):
     assert_linear(fastjson.loads, HOSTILE[kind], fastjson.LOOSE_SIZE_MAX // 4 - 8)
 
 
-def test_loose_text_has_a_limit_that_strict_text_has_not():
+def test_only_loose_json_has_a_size_limit():
     size = fastjson.LOOSE_SIZE_MAX
     with pytest.raises(ValueError, match=f"at most {size} bytes, not {size + 1}"):
         fastjson.loads(b"{1:1" + b" " * (size - 4) + b"}")
@@ -98,13 +98,13 @@ def test_loose_text_has_a_limit_that_strict_text_has_not():
 
 @pytest.mark.parametrize("text", [b"[" * 200_000, b'{"a":' * 50_000, b"{1:" * 5_000, b'{"a":' * 900 + b"null" + b"}" * 900])
 @pytest.mark.parametrize("read", [fastjson.loads, lambda text: decode_body(HeartbeatData, text)], ids=["loads", "body"])
-def test_what_is_nested_too_deep_is_a_value_error_or_read(read, text):
+def test_deep_nesting_is_read_or_a_value_error(read, text):
     try:
         read(text)
     except ValueError as error:
         assert len(str(error)) < 300
 
 
-def test_a_body_above_the_limit_is_refused_before_it_is_read():
+def test_body_above_the_limit_is_refused_before_parsing():
     with pytest.raises(ValueError, match="it has 40 bytes, the limit is 39"):
         decode_body(HeartbeatData, b" " * 40, 39)

@@ -1,4 +1,4 @@
-"""Bytes to frames, whichever way the bytes come."""
+"""FrameBuffer finds the same frames however the bytes are split."""
 
 import struct
 
@@ -20,19 +20,19 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("data", "frame"), TABLE)
-def test_a_frame_whole(data, frame):
+def test_whole_frame(data, frame):
     assert FrameBuffer().feed(data) == [frame]
 
 
 @pytest.mark.parametrize(("data", "frame"), TABLE)
-def test_a_frame_byte_by_byte(data, frame):
+def test_frame_received_byte_by_byte(data, frame):
     frames = FrameBuffer()
     got = [found for position in range(len(data)) for found in frames.feed(data[position : position + 1])]
     assert got == [frame]
 
 
 @pytest.mark.parametrize(("data", "frame"), TABLE)
-def test_a_frame_with_a_broken_one_behind(data, frame):
+def test_frame_followed_by_an_invalid_one(data, frame):
     frames = FrameBuffer()
     assert frames.feed(data + b"\xff\xff") == [frame]
     with pytest.raises(FrameError, match="limit 16777216"):
@@ -40,7 +40,7 @@ def test_a_frame_with_a_broken_one_behind(data, frame):
 
 
 @given(st.lists(st.sampled_from(TABLE), max_size=8), st.lists(st.integers(1, 40), max_size=30))
-def test_any_cut_of_the_stream_gives_the_same_frames(rows, cuts):
+def test_any_split_of_the_stream_gives_the_same_frames(rows, cuts):
     stream = b"".join(data for data, _ in rows)
     frames, got, position = FrameBuffer(), [], 0
     for size in [*cuts, len(stream)]:
@@ -50,14 +50,14 @@ def test_any_cut_of_the_stream_gives_the_same_frames(rows, cuts):
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_recorded_streams_cut_into_small_pieces(client):
+def test_recorded_streams_received_in_small_pieces(client):
     stream = b"".join(row.data for row in recorded(client))
     frames = FrameBuffer()
     got = [frame for position in range(0, len(stream), 97) for frame in frames.feed(stream[position : position + 97])]
     assert [len(body) for _, _, body in got] == [row.read["bodyLen"] for row in recorded(client)]
 
 
-def test_the_largest_frame_passes_and_one_byte_more_does_not():
+def test_largest_frame_is_accepted_and_one_byte_more_is_refused():
     head = frame_head(0, 2, FRAME_SIZE_MAX - 10)
     frames = FrameBuffer()
     assert frames.feed(head) == []
@@ -66,18 +66,18 @@ def test_the_largest_frame_passes_and_one_byte_more_does_not():
 
 
 @pytest.mark.parametrize("length", [0, 3, 2**31, 2**32 - 1])
-def test_a_length_out_of_range_is_refused_from_the_head_alone(length):
+def test_length_out_of_range_is_refused_before_the_frame_is_received(length):
     with pytest.raises(FrameError):
         FrameBuffer().feed(struct.pack(">II", length, 0))
 
 
-def test_a_header_longer_than_its_frame_is_refused():
+def test_header_longer_than_its_frame_is_refused():
     with pytest.raises(FrameError, match="header of 9 bytes in a frame of 12"):
         FrameBuffer().feed(struct.pack(">II", 8, 9))
 
 
 @given(st.integers(0, 255), st.integers(0, 2**20), st.integers(0, 2**20))
-def test_the_head_is_as_declared(serialize_type, header_length, body_length):
+def test_encoded_frame_head_matches_the_declaration(serialize_type, header_length, body_length):
     parsed = FrameHead.parse(frame_head(serialize_type, header_length, body_length))
     assert (parsed.length, parsed.serialize_type, parsed.header_length) == (
         4 + header_length + body_length,

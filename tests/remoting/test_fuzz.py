@@ -1,6 +1,6 @@
-"""100,000 hostile frames: no crash, no hang, a healthy client beside them unharmed.
+"""100,000 hostile frames cause no crash or hang, and a healthy client of the same server is served.
 
-A server to attack is a row of TARGETS: how it is made, and a question for the healthy client. The rows share the frames.
+Each attacked server is a row of TARGETS: its factory, its request codes, and a request for the healthy client.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ LATENCY_MAX_S = 2.0
 
 
 class Target(NamedTuple):
-    """What is attacked: a server that gives its port once it started, the codes that it serves, a question with a body."""
+    """Attacked server: factory, served codes, and a request whose answer has a body."""
 
     make: Callable[[], NameServer | Broker]
     codes: Collection[int]
@@ -52,7 +52,7 @@ TARGETS = {
 
 
 class Failures(logging.Handler):
-    """What handlers raised without meaning to, once each."""
+    """Log handler that collects each distinct unexpected error once."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -98,14 +98,14 @@ async def serve_under_attack(target: Target) -> None:
             assert answer.body
             await asyncio.wait({attacking}, timeout=0.01)
         await attacking
-        await parts.until(lambda: len(server._server.channels.open) == 1)  # the healthy client's own
+        await parts.until(lambda: len(server._server.channels.open) == 1)  # the healthy client's
     assert asked > 100
     assert slowest_s < LATENCY_MAX_S
 
 
 @pytest.mark.parametrize("name", TARGETS)
 @pytest.mark.timeout(180)
-def test_hostile_frames_harm_nobody_else(name, failures):
+def test_hostile_frames_do_not_affect_a_healthy_client(name, failures):
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve_under_attack(TARGETS[name]))
     assert failures == set()

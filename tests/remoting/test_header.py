@@ -1,4 +1,4 @@
-"""From a declared header to the wire and back."""
+"""Encoding and decoding of declared headers."""
 
 import json
 
@@ -16,13 +16,13 @@ from tests.remoting.declared import HEADERS
 from tests.remoting.strategies import headers
 
 
-def test_there_are_headers_to_test():
+def test_header_classes_are_found():
     assert len(HEADERS) > 30
 
 
 @pytest.mark.parametrize("declared", HEADERS, ids=lambda declared: declared.__name__)
 @given(data=st.data())
-def test_every_header_survives_the_wire(declared, data):
+def test_every_header_survives_a_round_trip(declared, data):
     header = data.draw(headers(declared))
     ext = ext_map(header)
     assert all(isinstance(value, str) for value in ext.values())
@@ -30,7 +30,7 @@ def test_every_header_survives_the_wire(declared, data):
     assert from_ext(declared, ext) == header
 
 
-def test_names_and_texts_on_the_wire():
+def test_field_names_and_texts_on_the_wire():
     header = SendMessageResponseHeader("0A", 3, 12)
     assert ext_map(header) == {
         "msgId": "0A",
@@ -44,7 +44,7 @@ def test_names_and_texts_on_the_wire():
     assert ext_json(NoHeader()) == b"{}"
 
 
-def test_the_letters_of_v2_mean_what_clients_mean():
+def test_single_letter_fields_of_send_v2_are_mapped():
     ext = {
         "a": "group", "b": "topic", "c": "TBW102", "d": "4", "e": "2", "f": "0", "g": "1700000000000",
         "h": "7", "i": "KEYS\1k", "j": "1", "k": "false", "l": "16", "m": "true",
@@ -63,11 +63,11 @@ def test_the_letters_of_v2_mean_what_clients_mean():
         ({"producerGroup": "g", "topic": "t", "defaultTopic": "d", "defaultTopicQueueNums": "2147483648"}, "2147483647"),
     ],
 )
-def test_what_does_not_fit_is_named(ext, said):
+def test_invalid_field_is_named(ext, said):
     declared = SendMessageRequestHeader if ext else TopicRequestHeader
     with pytest.raises(msgspec.ValidationError, match=said):
         from_ext(declared, ext)
 
 
-def test_unknown_fields_are_passed_over():
+def test_unknown_fields_are_ignored():
     assert from_ext(TopicRequestHeader, {"topic": "t", "ns": "x", "nsd": "false", "bname": "b"}) == TopicRequestHeader("t")

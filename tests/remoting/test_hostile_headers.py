@@ -25,7 +25,7 @@ PRIVATE = ["~type", "~body", "~channel", "~raw", "body", "channel", "frame", "se
 
 
 class Peer:
-    """A connection that takes answers as a real one does."""
+    """Connection that encodes answers like a real one."""
 
     def __init__(self):
         self.out, self.responses, self.closed = [], [], 0
@@ -60,7 +60,7 @@ def serve(text, handler=lambda services, request: Response(), declared=TopicRequ
 @pytest.mark.parametrize("name", PRIVATE)
 @pytest.mark.parametrize("value", ["300", '"aGVsbG8="', "[1]", "null"])
 @pytest.mark.parametrize("start", ['"code":310', '"flag":0,"code":310'], ids=["quick", "general"])
-def test_no_header_sets_what_is_not_of_the_header(name, value, start):
+def test_header_cannot_set_private_fields_of_the_request(name, value, start):
     seen = []
     fields = FIELDS_TEXT.replace('"flag":0,', "")
     tail = "" if "flag" in start else ',"flag":0'
@@ -88,7 +88,7 @@ def test_no_header_sets_what_is_not_of_the_header(name, value, start):
     ],
 )
 @pytest.mark.parametrize("is_response", [False, True])
-def test_a_number_that_its_field_does_not_hold_is_refused_when_it_is_read(name, value, is_response):
+def test_number_out_of_range_is_refused_on_decoding(name, value, is_response):
     fields = {"code": 310, **FIELDS, "flag": int(is_response), name: value}
     with pytest.raises(FrameError, match="header is not JSON of a command"):
         serve(json.dumps(fields, separators=(",", ":")).encode())
@@ -120,7 +120,7 @@ TWICE_IN_EXT = [
 
 
 @pytest.mark.parametrize("text", [row % FIELDS_TEXT for row in TWICE])
-def test_a_header_with_a_key_twice_is_refused(text):
+def test_json_header_with_duplicate_key_is_refused(text):
     with pytest.raises(FrameError, match="duplicate key"):
         serve(text.encode())
     with pytest.raises(FrameError, match="duplicate key"):
@@ -130,13 +130,13 @@ def test_a_header_with_a_key_twice_is_refused(text):
 @pytest.mark.parametrize("flag", [0, 1, 2])
 @pytest.mark.parametrize("ext", TWICE_IN_EXT)
 @pytest.mark.parametrize("start", ['"code":310,', '"code":7,', ""])
-def test_a_header_with_a_field_twice_is_refused(start, ext, flag):
+def test_json_header_with_duplicate_field_is_refused(start, ext, flag):
     text = f'{{{start}"extFields":{{{ext}}},"flag":{flag},"language":"JAVA","opaque":5,"version":401}}'
     with pytest.raises(FrameError, match="duplicate key"):
         serve(text.encode())
 
 
-def test_a_binary_header_with_a_field_twice_is_refused():
+def test_binary_header_with_duplicate_field_is_refused():
     fixed = {"code": 310, "language": 0, "version": 401, "opaque": 5, "flag": 0}
     entries = [{"key": "topic", "value": "t"}, {"key": "x", "value": ""}, {"key": "topic", "value": "u"}]
     with pytest.raises(FrameError, match="duplicate key 'topic' in the header"):
@@ -154,14 +154,14 @@ def test_a_binary_header_with_a_field_twice_is_refused():
         '{"code":310,"extFields":{"topic":7,"n":null},"opaque":5}',
     ],
 )
-def test_odd_headers_without_a_key_twice_are_served(text):
+def test_unusual_headers_without_duplicates_are_served(text):
     (answer,) = serve(text.encode()).answers
     assert (answer.code, answer.opaque) == (0, 5)
 
 
 @pytest.mark.parametrize("declared", REQUEST_HEADERS, ids=lambda declared: declared.__name__)
 @given(data=st.data())
-def test_any_key_may_stand_once_and_none_twice(declared, data):
+def test_duplicate_of_any_key_is_refused(declared, data):
     ext = ext_map(data.draw(headers(declared))) | data.draw(st.dictionaries(st.text('ab\\": ', max_size=3), st.text('":x ')))
     rows = [("flag", 0), ("language", "JAVA"), ("opaque", 5), ("version", 401), ("serializeTypeCurrentRPC", "JSON")]
     colon, comma = data.draw(st.sampled_from([":", " : "])), data.draw(st.sampled_from([",", " ,\n"]))
@@ -191,7 +191,7 @@ def broken():
 
 
 @pytest.mark.parametrize("kind", [JSON, ROCKETMQ])
-def test_an_answer_that_cannot_be_encoded_closes_its_connection_alone(kind):
+def test_answer_that_cannot_be_encoded_closes_only_its_connection(kind):
     peers = [Peer() for _ in range(5)]
     held = []
     for number, peer in enumerate(peers):
@@ -204,14 +204,14 @@ def test_an_answer_that_cannot_be_encoded_closes_its_connection_alone(kind):
     assert [peer.closed for peer in peers] == [0, 0, 1, 0, 0]
 
 
-def test_an_answer_at_once_that_cannot_be_encoded_has_the_connection_closed_and_logged(caplog):
+def test_immediate_answer_that_cannot_be_encoded_closes_the_connection_and_is_logged(caplog):
     text = f'{{"code":310,{FIELDS_TEXT}}}'.encode()
     with pytest.raises(FrameError, match="answer to request code 310 cannot be encoded"):
         serve(text, lambda services, request: broken())
     assert "request code 310" in caplog.text
 
 
-def test_an_answer_whose_header_no_frame_holds_is_an_error_that_says_so():
+def test_answer_with_too_large_header_is_an_error_with_explanation():
     out = []
     Response(0, SendMessageResponseHeader("\1" * (HEADER_SIZE_MAX // 4), 1, 2)).encode_into(out, 9, JSON)
     ((kind, header, _),) = FrameBuffer().feed(b"".join(out))
@@ -221,7 +221,7 @@ def test_an_answer_whose_header_no_frame_holds_is_an_error_that_says_so():
 
 
 @pytest.mark.parametrize("kind", [JSON, ROCKETMQ])
-def test_a_remark_has_not_the_length_of_what_it_quotes(kind):
+def test_remark_quotes_only_part_of_long_values(kind):
     out = []
     Response(1, remark="topic[" + "t" * 1_000_000 + "] not exist").encode_into(out, 9, kind)
     ((kind, header, _),) = FrameBuffer().feed(b"".join(out))
@@ -230,7 +230,7 @@ def test_a_remark_has_not_the_length_of_what_it_quotes(kind):
     assert remark.startswith("topic[ttt") and remark.endswith("ttt] not exist") and "999617 characters left out" in remark
 
 
-def test_errors_quote_little_of_a_header():
+def test_errors_quote_only_part_of_a_header():
     long = "9" * 100_000
     text = f'{{"code":310,{FIELDS_TEXT},"{long}":1,"{long}":2}}'
     with pytest.raises(FrameError) as refused:
@@ -240,7 +240,7 @@ def test_errors_quote_little_of_a_header():
     assert len(answer.remark) < 300
 
 
-def test_remarks_of_any_length_leave_no_memory_behind():
+def test_remarks_of_any_length_do_not_leak_memory():
     def answer(number):
         out = []
         Response(1, remark=f"{number}" + "x" * 300_000).encode_into(out, 9, JSON)
@@ -255,13 +255,13 @@ def test_remarks_of_any_length_leave_no_memory_behind():
 
 
 @pytest.mark.parametrize("value", [b'"\xff"', b"[" * 3000])
-def test_an_undeclared_field_that_cannot_be_read_closes_the_connection(value):
+def test_invalid_undeclared_field_closes_the_connection(value):
     text = f'{{"code":310,{FIELDS_TEXT},"x":'.encode() + value + b"}"
     with pytest.raises(FrameError, match="header is not JSON of a command"):
         serve(text)
 
 
-def test_a_header_that_no_route_declares_is_read_all_the_same():
+def test_header_without_declared_class_is_still_decoded():
     assert len(serve(b'{"code":310}', declared=NoHeader).answers) == 1
 
 
@@ -275,19 +275,19 @@ def many_fields(count, kind):
 
 
 @pytest.mark.parametrize("kind", [JSON, ROCKETMQ])
-def test_the_keys_of_a_header_have_a_limit(kind):
+def test_number_of_header_keys_is_limited(kind):
     assert [answer.code for answer in serve(many_fields(4_000, kind), kind=kind).answers] == [0]
     with pytest.raises(FrameError, match="more than 8192 keys"):
         serve(many_fields(9_000, kind), kind=kind)
 
 
 @pytest.mark.parametrize("odd", ['"x":[%s]', '"x":"\\":",  "y":[%s]'])
-def test_the_keys_of_nested_objects_have_a_limit(odd):
+def test_number_of_keys_in_nested_objects_is_limited(odd):
     nested = ",".join(['{"a" :1}'] * 9_000)
     with pytest.raises(FrameError, match="more than 8192 keys"):
         serve(f'{{"code":310,{FIELDS_TEXT},{odd % nested}}}'.encode())
 
 
-def test_a_long_text_with_many_colons_is_no_key():
+def test_colons_in_a_long_text_are_not_counted_as_keys():
     text = {"code": 310, **FIELDS, "extFields": {"topic": "t", "properties": '{"a":1}' * 2_000 + "::" * 9_000}}
     assert [answer.code for answer in serve(json.dumps(text).encode()).answers] == [0]

@@ -1,4 +1,4 @@
-"""The asking side, against a server in this process."""
+"""RemotingClient against a server in this process."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ ECHO, HOLD, REFUSE, CLOSE = 1, 2, 3, 4
 
 @pytest.fixture
 async def served(remoting):
-    """(client, server, address, held requests by body)."""
+    """Yield (client, server, address, held requests by body)."""
     held = {}
 
     def hold(services, request):
@@ -37,7 +37,7 @@ async def served(remoting):
     return remoting.client(), server, address, held
 
 
-async def test_answers_find_their_request_in_any_order(served, remoting):
+async def test_answers_in_any_order_match_their_requests(served, remoting):
     client, _, address, held = served
     tasks = {body: asyncio.ensure_future(client.call(address, HOLD, None, body)) for body in (b"a", b"b", b"c")}
     await remoting.until(lambda: len(held) == 3)
@@ -52,7 +52,7 @@ async def test_one_connection_serves_all_requests_to_an_address(served):
     assert len(server.channels.open) == 1
 
 
-async def test_no_answer_in_time_is_a_timeout_and_a_late_one_is_dropped(served):
+async def test_missing_answer_is_a_timeout_and_a_late_one_is_dropped(served):
     client, _, address, held = served
     with pytest.raises(TimeoutError, match=r"code 2 within 0\.05 s"):
         await client.call(address, HOLD, None, b"x", 0.05)
@@ -60,7 +60,7 @@ async def test_no_answer_in_time_is_a_timeout_and_a_late_one_is_dropped(served):
     assert (await client.call(address, ECHO, None, b"next")).body == b"next"
 
 
-async def test_a_refusal_is_raised_by_call_and_returned_by_invoke(served):
+async def test_call_raises_a_refusal_and_invoke_returns_it(served):
     client, _, address, _ = served
     with pytest.raises(RemotingError, match="no such thing") as refusal:
         await client.call(address, REFUSE)
@@ -68,7 +68,7 @@ async def test_a_refusal_is_raised_by_call_and_returned_by_invoke(served):
     assert (await client.invoke(address, REFUSE)).code == 17
 
 
-async def test_requests_in_flight_end_when_the_connection_does(served, remoting):
+async def test_requests_in_flight_fail_when_the_connection_closes(served, remoting):
     client, _, address, held = served
     waiting = asyncio.ensure_future(client.invoke(address, HOLD, None, b"x"))
     await remoting.until(lambda: held)
@@ -77,7 +77,7 @@ async def test_requests_in_flight_end_when_the_connection_does(served, remoting)
         await waiting
 
 
-async def test_it_connects_again_after_the_connection_broke(served, remoting):
+async def test_client_reconnects_after_a_broken_connection(served, remoting):
     client, server, address, _ = served
     await client.call(address, ECHO)
     broken = await client.channel(address)
@@ -87,20 +87,20 @@ async def test_it_connects_again_after_the_connection_broke(served, remoting):
     await remoting.until(lambda: len(server.channels.open) == 1)
 
 
-async def test_nobody_there_is_an_os_error(served, remoting):
+async def test_refused_connection_is_an_os_error(served, remoting):
     client, server, address, _ = served
     await server.close()
     with pytest.raises(OSError):
         await client.call(address, ECHO)
 
 
-async def test_a_connection_that_is_not_taken_is_a_timeout(served, monkeypatch):
+async def test_connection_that_is_not_accepted_is_a_timeout(served, monkeypatch):
     client, *_ = served
     monkeypatch.setattr(client_module, "CONNECT_TIMEOUT_S", 0.05)
     with socket.socket() as deaf, contextlib.ExitStack() as others:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen(0)
-        for _ in range(3):  # fill its queue
+        for _ in range(3):  # fill its accept queue
             other = others.enter_context(socket.socket())
             other.setblocking(False)
             other.connect_ex(deaf.getsockname())
@@ -108,7 +108,7 @@ async def test_a_connection_that_is_not_taken_is_a_timeout(served, monkeypatch):
             await client.call(f"127.0.0.1:{deaf.getsockname()[1]}", ECHO)
 
 
-async def test_closing_ends_what_waits(served, remoting):
+async def test_close_fails_waiting_requests(served, remoting):
     client, _, address, held = served
     waiting = asyncio.ensure_future(client.invoke(address, HOLD, None, b"x"))
     await remoting.until(lambda: held)

@@ -1,4 +1,4 @@
-"""The server on real sockets."""
+"""RemotingServer on real sockets."""
 
 import asyncio
 
@@ -28,7 +28,7 @@ def table(held=None):
 
 
 class Raw:
-    """A peer that writes bytes and collects frames."""
+    """Peer that sends raw bytes and collects frames."""
 
     def __init__(self, reader, writer):
         self.reader, self.writer, self.frames = reader, writer, FrameBuffer()
@@ -42,7 +42,7 @@ class Raw:
         self.writer.write(b"".join(encode_request(code, None, body, opaque, **options)))
 
     async def read(self, count):
-        """(opaque, code, body) of the next `count` frames."""
+        """Return (opaque, code, body) of the next `count` frames."""
         got = []
         while len(got) < count:
             data = await asyncio.wait_for(self.reader.read(65536), 5)
@@ -51,7 +51,7 @@ class Raw:
         return [(decode_header(kind, header).opaque, decode_header(kind, header).code, body) for kind, header, body in got]
 
     async def closed(self):
-        """Whether the server closes without another byte."""
+        """Return whether the server closes without sending another byte."""
         try:
             return await asyncio.wait_for(self.reader.read(), 5) == b""
         except ConnectionError:
@@ -81,7 +81,7 @@ async def test_both_serialisations_on_one_connection(echo):
     assert await raw.read(2) == [(1, 0, b"json"), (2, 0, b"binary")]
 
 
-async def test_a_oneway_request_gets_no_answer(echo):
+async def test_oneway_request_gets_no_answer(echo):
     _, raw, _ = echo
     raw.send(ECHO, b"", 1, oneway=True)
     raw.send(99, b"", 2, oneway=True)
@@ -92,14 +92,14 @@ async def test_a_oneway_request_gets_no_answer(echo):
 @pytest.mark.parametrize(
     "garbage", [b"\xff" * 8, b"\0\0\0\3\0\0\0\0", b"\0\0\0\6\0\0\0\2{]", b"\0\0\0\6\5\0\0\2{}", b"GET / HTTP/1.1\r\n\r\n"]
 )
-async def test_garbage_closes_the_connection_without_an_answer(echo, garbage):
+async def test_invalid_bytes_close_the_connection_without_an_answer(echo, garbage):
     server, raw, _ = echo
     raw.writer.write(garbage)
     assert await raw.closed()
     assert not server.channels.open
 
 
-async def test_what_came_before_the_garbage_is_answered(echo):
+async def test_requests_before_invalid_bytes_are_answered(echo):
     _, raw, _ = echo
     raw.send(ECHO, b"good", 1)
     assert await raw.read(1) == [(1, 0, b"good")]
@@ -107,7 +107,7 @@ async def test_what_came_before_the_garbage_is_answered(echo):
     assert await raw.closed()
 
 
-async def test_what_came_with_garbage_is_answered_behind_the_work_that_the_answer_promises(echo, monkeypatch):
+async def test_answers_before_invalid_bytes_wait_for_the_work_of_the_turn(echo, monkeypatch):
     server, raw, _ = echo
     order, write = [], server_module.Channel.write
     server.channels.turn.add(Phase.DISPATCH, lambda: order.append("dispatched"))
@@ -118,7 +118,7 @@ async def test_what_came_with_garbage_is_answered_behind_the_work_that_the_answe
     assert order[0] == "dispatched"
 
 
-async def test_a_deferred_answer_comes_when_it_is_completed_and_not_to_a_closed_connection(echo, remoting):
+async def test_deferred_answer_is_sent_on_completion_unless_the_connection_closed(echo, remoting):
     server, raw, held = echo
     raw.send(HOLD, b"a", 1)
     raw.send(HOLD, b"b", 2)
@@ -131,7 +131,7 @@ async def test_a_deferred_answer_comes_when_it_is_completed_and_not_to_a_closed_
     held[0][1].complete(Response(body=b"nobody hears it"))
 
 
-async def test_a_peer_with_too_many_held_requests_is_not_read_until_some_are_answered(echo, remoting, monkeypatch):
+async def test_peer_with_too_many_held_requests_is_not_read_until_some_are_answered(echo, remoting, monkeypatch):
     monkeypatch.setattr(server_module, "DEFERRED_MAX", 4)
     _, raw, held = echo
     for opaque in range(4):
@@ -144,7 +144,7 @@ async def test_a_peer_with_too_many_held_requests_is_not_read_until_some_are_ans
     assert sorted(await raw.read(2)) == [(0, 0, b""), (100, 0, b"")]
 
 
-async def test_a_peer_that_does_not_read_is_not_read_from(echo, remoting):
+async def test_reading_stops_for_a_peer_that_does_not_read(echo, remoting):
     server, raw, _ = echo
     count = 64
     for opaque in range(count):
@@ -169,7 +169,7 @@ async def test_idle_connections_are_closed_and_busy_ones_stay(remoting):
     busy.writer.close()
 
 
-async def test_the_server_asks_its_client(remoting):
+async def test_server_can_send_requests_to_its_client(remoting):
     channels = []
     asked = routes(Route(ASK_BACK, NoHeader, lambda s, r: channels.append(r.channel) or Response()))
     _, address = await remoting.serve(asked)
@@ -182,7 +182,7 @@ async def test_the_server_asks_its_client(remoting):
     assert channels[0].host_bytes[:4] == bytes([127, 0, 0, 1])
 
 
-async def test_each_port_refuses_its_codes(remoting):
+async def test_each_port_refuses_its_own_codes(remoting):
     server, address = await remoting.serve(table())
     port = await server.listen("127.0.0.1", 0, refused=frozenset({ECHO}))
     client = remoting.client()
@@ -190,13 +190,13 @@ async def test_each_port_refuses_its_codes(remoting):
     assert (await client.invoke(f"127.0.0.1:{port}", ECHO)).code == 3
 
 
-async def test_a_taken_port_is_an_os_error(remoting):
+async def test_port_in_use_is_an_os_error(remoting):
     _, address = await remoting.serve(table())
     with pytest.raises(OSError):
         await remoting.serve(table(), port=int(address.split(":")[1]))
 
 
-async def test_close_sends_what_is_ready(remoting):
+async def test_close_sends_ready_answers(remoting):
     server, address = await remoting.serve(table())
     raw = await Raw.connect(address)
     raw.send(BIG, b"", 1)
@@ -208,7 +208,7 @@ async def test_close_sends_what_is_ready(remoting):
     assert await raw.closed()
 
 
-async def test_close_waits_for_what_has_not_left_yet(remoting):
+async def test_close_waits_until_answers_are_sent(remoting):
     answer, served = Response(body=bytes(12_000_000)), []
     server, address = await remoting.serve(routes(Route(BIG, NoHeader, lambda s, r: served.append(r.opaque) or answer)))
     raw = await Raw.connect(address)
@@ -239,5 +239,5 @@ async def test_close_does_not_wait_for_a_peer_that_does_not_read(remoting, monke
     ("host", "plain"),
     [("127.0.0.1", "127.0.0.1"), ("::ffff:10.0.0.1", "10.0.0.1"), ("fe80::1%eth0", "fe80::1"), ("::1", "::1")],
 )
-def test_hosts_are_plain(host, plain):
+def test_host_bytes_of_plain_addresses(host, plain):
     assert plain_host(host) == plain

@@ -1,4 +1,4 @@
-"""Signatures, held against those of Apache's client."""
+"""Signatures compared with those of Apache's client."""
 
 import base64
 import hmac
@@ -11,7 +11,7 @@ from pocketmq.remoting.frame import FrameBuffer
 from pocketmq.remoting.headers.consumer import ConsumerGroupRequestHeader
 from pocketmq.remoting.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, UNIQUE_KEY_QUERY, Credentials, Signer
 
-# What AclClientRPCHook of 4.9.4 made of a send by SessionCredentials("RocketMQ", "12345678", "token").
+# Fields of a send signed by AclClientRPCHook of 4.9.4 with SessionCredentials("RocketMQ", "12345678", "token").
 FIELDS = {
     "a": "orders", "b": "topicD", "c": "TBW102", "d": "4", "e": "1", "f": "0", "g": "1795322673990", "h": "0",
     "i": "KEYS\x01schlüssel-键-😀\x02WAIT\x01true\x02", "j": "0", "k": "false", "m": "false", "SecurityToken": "token",
@@ -20,16 +20,16 @@ FIELDS = {
 BODY = "körper".encode()
 
 
-def test_it_is_the_signature_of_the_java_client():
+def test_signature_equals_the_java_clients():
     assert Signer(b"12345678").sign(FIELDS, BODY) == FIELDS[SIGNATURE].encode()
     assert Signer(b"12345678").is_signed(FIELDS, BODY)
 
 
-def test_a_long_key_is_hashed_as_java_does():
+def test_long_key_is_hashed_as_in_java():
     assert Signer(b"k" * 100).sign({}, b"abc") == b"JgMPaGodVl4CR2fmLJYKZDSFVEI="
 
 
-def test_credentials_sign_as_the_java_client():
+def test_signed_fields_equal_the_java_clients():
     unsigned = {name: value for name, value in FIELDS.items() if name not in (ACCESS_KEY, SECURITY_TOKEN, SIGNATURE)}
     assert Credentials("RocketMQ", "12345678", "token").signed(unsigned, BODY) == FIELDS
 
@@ -37,7 +37,7 @@ def test_credentials_sign_as_the_java_client():
 @pytest.mark.parametrize("serialize_type", [JSON, ROCKETMQ])
 @pytest.mark.parametrize("header", [None, ConsumerGroupRequestHeader("billing")])
 @pytest.mark.parametrize("body", [b"", BODY, memoryview(BODY), [BODY[:3], memoryview(BODY)[3:]]])
-def test_a_request_is_signed_in_any_form(serialize_type, header, body):
+def test_signature_is_valid_in_both_serialisations(serialize_type, header, body):
     credentials = Credentials("RocketMQ", "12345678")
     sent = encode_request(7, header, body, 1, serialize_type=serialize_type, credentials=credentials)
     ((kind, head, came),) = FrameBuffer().feed(b"".join(map(bytes, sent)))
@@ -47,13 +47,13 @@ def test_a_request_is_signed_in_any_form(serialize_type, header, body):
 
 
 @pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 200])
-def test_it_is_hmac_sha1(size):
+def test_signature_is_hmac_sha1(size):
     key = bytes(range(7, 7 + size % 200)) or b""
     expected = base64.b64encode(hmac.digest(key, b"value" + BODY, "sha1"))
     assert Signer(key).sign({"name": "value"}, BODY) == expected
 
 
-def test_the_query_flag_is_added_after_signing():
+def test_unique_key_query_flag_is_not_signed():
     assert Signer(b"12345678").is_signed({**FIELDS, UNIQUE_KEY_QUERY: "true"}, BODY)
 
 
@@ -68,5 +68,5 @@ def test_the_query_flag_is_added_after_signing():
         ({name: value for name, value in FIELDS.items() if name != SIGNATURE}, BODY),
     ],
 )
-def test_what_was_changed_is_noticed(fields, body):
+def test_changed_field_or_body_is_detected(fields, body):
     assert not Signer(b"12345678").is_signed(fields, body)

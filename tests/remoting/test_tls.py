@@ -1,4 +1,4 @@
-"""TLS on real sockets: who gets through, who is closed, and certificates that change."""
+"""TLS on real sockets: modes, client certificates, and changed certificate files."""
 
 import asyncio
 import logging
@@ -31,7 +31,7 @@ def authority(tmp_path):
 
 @pytest.fixture
 def files(authority):
-    """Settings of a server and of its clients that trust each other."""
+    """Settings of a server and clients that trust each other."""
     server, client = authority.certificate("server"), authority.certificate("client")
     return {
         "server_cert_path": server.cert, "server_key_path": server.key, "server_trust_cert_path": authority.cert,
@@ -45,12 +45,12 @@ def enforcing(files, **changed):
 
 
 async def echo(remoting, address, config=None, code=ECHO, body=b"hello"):
-    """What a client gets; `config` None speaks plain."""
+    """Return the answer to a client's request; without `config` it does not use TLS."""
     client = remoting.client(tls=None if config is None else client_tls(config))
     return (await client.invoke(address, code, None, body)).body
 
 
-async def test_both_kinds_on_one_port(remoting, files):
+async def test_permissive_port_accepts_tls_and_plain(remoting, files):
     config = enforcing(files, mode=TlsMode.PERMISSIVE)
     _, address = await remoting.serve(TABLE, tls=server_tls(config))
     for one in (None, config):
@@ -59,7 +59,7 @@ async def test_both_kinds_on_one_port(remoting, files):
         assert await echo(remoting, address, one, ECHO, b"y" * 1_000_000) == b"y" * 1_000_000
 
 
-async def test_plain_is_closed_where_tls_is_enforced(remoting, files, caplog):
+async def test_plain_connection_is_closed_when_tls_is_enforced(remoting, files, caplog):
     config = enforcing(files)
     _, address = await remoting.serve(TABLE, tls=server_tls(config))
     assert await echo(remoting, address, config) == b"hello"
@@ -70,7 +70,7 @@ async def test_plain_is_closed_where_tls_is_enforced(remoting, files, caplog):
     assert "does not use TLS" in caplog.text
 
 
-async def test_tls_is_closed_where_it_is_disabled(remoting, files):
+async def test_tls_connection_is_refused_when_tls_is_disabled(remoting, files):
     config = enforcing(files, mode=TlsMode.DISABLED)
     assert server_tls(config) is None
     _, address = await remoting.serve(TABLE, tls=None)
@@ -79,7 +79,7 @@ async def test_tls_is_closed_where_it_is_disabled(remoting, files):
     assert await echo(remoting, address) == b"hello"
 
 
-async def test_a_client_refuses_a_server_it_does_not_trust(remoting, files, tmp_path, caplog):
+async def test_client_refuses_an_untrusted_server(remoting, files, tmp_path, caplog):
     _, address = await remoting.serve(TABLE, tls=server_tls(enforcing(files)))
     stranger = Authority(tmp_path, "stranger")
     with pytest.raises(TlsMismatch, match="trustCertPath"):
@@ -90,15 +90,15 @@ async def test_a_client_refuses_a_server_it_does_not_trust(remoting, files, tmp_
 
 
 @pytest.mark.parametrize("auth", ClientAuth)
-async def test_certificates_of_clients(remoting, files, tmp_path, auth):
+async def test_client_certificates_are_checked_as_configured(remoting, files, tmp_path, auth):
     config = enforcing(files, server_auth_client=True, server_need_client_auth=auth)
     _, address = await remoting.serve(TABLE, tls=server_tls(config))
     strange = Authority(tmp_path, "stranger").certificate("strange")
     without = enforcing(files, client_cert_path=None)
     other = enforcing(files, client_cert_path=strange.cert, client_key_path=strange.key)
     assert await echo(remoting, address, config) == b"hello"
-    for client, is_let_in in ((without, auth is not ClientAuth.REQUIRE), (other, auth is ClientAuth.NONE)):
-        if is_let_in:
+    for client, is_accepted in ((without, auth is not ClientAuth.REQUIRE), (other, auth is ClientAuth.NONE)):
+        if is_accepted:
             assert await echo(remoting, address, client) == b"hello"
         else:
             with pytest.raises(TlsMismatch, match="another certificate"):
@@ -106,38 +106,38 @@ async def test_certificates_of_clients(remoting, files, tmp_path, auth):
 
 
 ALERTS = {
-    "another authority's": "TLSV1_ALERT_UNKNOWN_CA",
-    "none, TLS 1.2": "SSLV3_ALERT_HANDSHAKE_FAILURE",
-    "none, TLS 1.3": "TLSV13_ALERT_CERTIFICATE_REQUIRED",
-    "the right one, TLS 1.2, no cipher of ours": "SSLV3_ALERT_HANDSHAKE_FAILURE",
+    "signed by another authority": "TLSV1_ALERT_UNKNOWN_CA",
+    "no certificate, TLS 1.2": "SSLV3_ALERT_HANDSHAKE_FAILURE",
+    "no certificate, TLS 1.3": "TLSV13_ALERT_CERTIFICATE_REQUIRED",
+    "valid, TLS 1.2, no common cipher": "SSLV3_ALERT_HANDSHAKE_FAILURE",
 }
 
 
 @pytest.mark.parametrize("shown", ALERTS)
-async def test_who_is_refused_is_told_why(remoting, files, tmp_path, shown):
+async def test_refused_client_receives_a_tls_alert(remoting, files, tmp_path, shown):
     config = enforcing(files, server_auth_client=True, server_need_client_auth=ClientAuth.REQUIRE)
     _, address = await remoting.serve(TABLE, tls=server_tls(config))
     strange = Authority(tmp_path, "stranger").certificate("strange")
-    changed = {"client_cert_path": None} if "none" in shown else {}
-    if shown == "another authority's":
+    changed = {"client_cert_path": None} if "no certificate" in shown else {}
+    if shown == "signed by another authority":
         changed = {"client_cert_path": strange.cert, "client_key_path": strange.key}
     context = client_tls(enforcing(files, **changed)).context
     if "1.2" in shown:
         context.maximum_version = ssl.TLSVersion.TLSv1_2
     if "cipher" in shown:
-        context.set_ciphers("AES128-GCM-SHA256")  # for RSA keys; the server's is another
+        context.set_ciphers("AES128-GCM-SHA256")  # a cipher for RSA keys only; the server has another kind of key
 
     def ask() -> None:
         host, _, port = address.rpartition(":")
         with socket.create_connection((host, int(port)), 10) as plain, context.wrap_socket(plain) as by_tls:
-            by_tls.recv(1)  # with TLS 1.3 the client is through before the server has looked at its certificate
+            by_tls.recv(1)  # with TLS 1.3 the client's handshake ends before the server checks its certificate
 
     with pytest.raises(ssl.SSLError) as refused:
         await asyncio.to_thread(ask)
     assert refused.value.reason == ALERTS[shown]
 
 
-async def test_changed_certificates_hold_for_new_connections(remoting, files, authority, caplog):
+async def test_changed_certificates_apply_to_new_connections(remoting, files, authority, caplog):
     tls = server_tls(enforcing(files))
     _, address = await remoting.serve(TABLE, tls=tls)
     host, _, port = address.rpartition(":")
@@ -152,7 +152,7 @@ async def test_changed_certificates_hold_for_new_connections(remoting, files, au
     first, before = await serial(), tls.certificates.context
     tls.certificates.reload()
     assert tls.certificates.context is before
-    authority.certificate("server")  # the same files, another certificate
+    authority.certificate("server")  # the same files with another certificate
     tls.certificates.reload()
     second = await serial()
     assert second != first
@@ -165,7 +165,7 @@ async def test_changed_certificates_hold_for_new_connections(remoting, files, au
     assert await serial() == second
 
 
-async def test_a_silent_connection_is_dropped(remoting, files):
+async def test_connection_without_handshake_is_dropped(remoting, files):
     _, address = await remoting.serve(TABLE, tls=server_tls(enforcing(files)), idle_s=0.05)
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
@@ -174,9 +174,7 @@ async def test_a_silent_connection_is_dropped(remoting, files):
 
 
 @pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01"])
-async def test_what_is_no_connection_yet_has_its_time_and_its_place_among_the_connections(
-    remoting, files, monkeypatch, sent
-):
+async def test_pending_handshakes_have_a_timeout_and_count_as_connections(remoting, files, monkeypatch, sent):
     monkeypatch.setattr("pocketmq.remoting.tls_listener.HANDSHAKE_MAX_S", 1.0)
     limits = ConnectionLimits(max_connections=2, slow_connection_seconds=1)
     config = enforcing(files, mode=TlsMode.PERMISSIVE)
@@ -186,7 +184,7 @@ async def test_what_is_no_connection_yet_has_its_time_and_its_place_among_the_co
     for _, writer in waiting:
         writer.write(sent)
     reader, writer = await asyncio.open_connection(host, int(port))
-    assert await asyncio.wait_for(reader.read(), 5) == b"", "there is no room for a third"
+    assert await asyncio.wait_for(reader.read(), 5) == b"", "a third connection is above the limit"
     writer.close()
     for reader, writer in waiting:
         await asyncio.wait_for(reader.read(), 5)
@@ -194,7 +192,7 @@ async def test_what_is_no_connection_yet_has_its_time_and_its_place_among_the_co
     assert await echo(remoting, address) == b"hello"
 
 
-async def test_a_frame_may_come_in_pieces(remoting, files):
+async def test_frame_may_arrive_in_pieces(remoting, files):
     _, address = await remoting.serve(TABLE, tls=server_tls(enforcing(files, mode=TlsMode.PERMISSIVE)))
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
@@ -208,7 +206,7 @@ async def test_a_frame_may_come_in_pieces(remoting, files):
     writer.close()
 
 
-async def test_a_closing_server_waits_for_nobody(remoting, files):
+async def test_closing_server_does_not_wait_for_handshakes(remoting, files):
     server, address = await remoting.serve(TABLE, tls=server_tls(enforcing(files)))
     host, _, port = address.rpartition(":")
     silent = await asyncio.open_connection(host, int(port))
@@ -224,14 +222,14 @@ async def test_a_closing_server_waits_for_nobody(remoting, files):
         await asyncio.open_connection(host, int(port))
 
 
-async def test_the_test_mode_makes_a_certificate(remoting, authority):
+async def test_test_mode_creates_a_certificate(remoting, authority):
     config = TlsConfig(test_mode_enable=True)
     _, address = await remoting.serve(TABLE, tls=server_tls(config))
     assert await echo(remoting, address, config) == b"hello"
     assert await echo(remoting, address) == b"hello"
 
 
-def test_an_encrypted_key_needs_its_password(files, authority):
+def test_encrypted_key_needs_its_password(files, authority):
     locked = authority.certificate("locked", password="open sesame")
     paths = {"server_cert_path": locked.cert, "server_key_path": locked.key}
     assert server_tls(enforcing(files, **paths, server_key_password="open sesame"))
@@ -253,17 +251,17 @@ def test_an_encrypted_key_needs_its_password(files, authority):
         ({"server_need_client_auth": ClientAuth.REQUIRE}, "tls.server.authClient=true"),
     ],
 )
-def test_what_is_wrong_is_named(files, changed, named):
+def test_invalid_setting_is_named_in_the_error(files, changed, named):
     with pytest.raises(StartError) as caught:
         server_tls(enforcing(files, **changed))
     assert named in str(caught.value)
 
 
-def test_permissive_without_a_certificate_is_plain():
+def test_permissive_mode_without_certificate_is_plain():
     assert server_tls(TlsConfig()) is None
 
 
-def test_the_config_file_wins(tmp_path):
+def test_values_of_the_tls_config_file_take_precedence(tmp_path):
     path = tmp_path / "tls.properties"
     path.write_text("tls.server.certPath=/b.pem\ntls.server.need.client.auth=require\ntls.server.mode=disabled\nother=1\n")
     config = TlsConfig(mode=TlsMode.ENFORCING, config_file=str(path), server_cert_path="/a.pem")
