@@ -1,13 +1,13 @@
 # make demo    a name server, a broker, a standard client, Spark over the store: two minutes
-# make test    everything that is tested        make check   format, lint, types, then the tests
+# make test    all tests                        make check   format, lint, types, then the tests
 # make test-quick   the tests without a JVM, Go and Spark
-# make bench   PocketMQ beside Apache 4.9.4     make setup   only make .venv
-# make bench-delay   how late delayed messages come, beside Apache 5.5.0
-# make bench-spark   how fast Spark reads stores of 300 B and of 1 KiB, beside the decoder alone
-# make bench-store   how fast a GiB of log is read, recovered and verified
-# make bench-hostile   what a healthy producer and consumer notice of 47 attacks beside them: about half an hour
-# make simulate SEEDS=10000   random lives of the store on a disk that forgets and fails
-# make fuzz FUZZ_ARGS="--inputs 5000000"   inputs guided by coverage for all that reads bytes of others
+# make bench   PocketMQ beside Apache 4.9.4     make setup   only create .venv
+# make bench-delay   lateness of delayed messages, beside Apache 5.5.0
+# make bench-spark   speed of Spark reading stores with messages of 300 B and 1 KiB, beside the decoder alone
+# make bench-store   speed of reading, recovering and verifying 1 GiB of log
+# make bench-hostile   effect of 47 attacks on a healthy producer and consumer: about half an hour
+# make simulate SEEDS=10000   random histories of the store on a simulated disk with power cuts and errors
+# make fuzz FUZZ_ARGS="--inputs 5000000"   coverage-guided fuzzing of all code that reads untrusted bytes
 # make damage DAMAGE_ARGS="--every"   a broker on a store with each of its files damaged, each bit flipped
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
@@ -15,13 +15,13 @@ SHELL := /bin/bash
 
 VENV := .venv
 PY := $(VENV)/bin/python
-# The quickest Python there is: distributions build theirs with profiles, which makes a broker a fifth cheaper than one
-# compiled by hand without them.
+# By default the fastest installed Python: those of distributions are built with profile-guided optimisation, with which a
+# broker needs a fifth less CPU than with one compiled by hand without it.
 PYTHON ?=
 TESTS ?= tests
 PYTEST_ARGS ?=
 SEEDS ?= 1000
-# Tests wait more than they work: so many processes share the files of tests.
+# Number of test processes, which share the test files. Tests mostly wait, so more processes than cores are useful.
 PROCESSES ?= 2
 QUICK := tests/test_architecture.py tests/runtime tests/remoting tests/namesrv tests/client tests/broker
 
@@ -30,10 +30,10 @@ QUICK := tests/test_architecture.py tests/runtime tests/remoting tests/namesrv t
 help:
 	@sed -n 's/^# //p' Makefile | head -n 7
 
-# editable_mode=compat: a plain path entry; the other kind's import hook costs every start 0.1 s.
-# pip's lines are many; the packages being fetched are what tells that it is alive.
+# editable_mode=compat: a plain path entry; the import hook of the default mode slows down every start.
+# Of pip's output only the fetched packages are shown, as progress.
 # spark-env.sh is read by Spark's scripts that start the JVM. The JVM looks for data sources with $PYSPARK_PYTHON, else with the
-# python3 on the PATH, which is another one where $(VENV) is not activated.
+# python3 on the PATH, which is another one if $(VENV) is not activated.
 define install
 	@echo "installing PocketMQ with [$(1)] into $(VENV) (the first time takes a minute or two)"
 	@$(PY) -m pip install --disable-pip-version-check --no-input -e '.[$(1)]' \
@@ -46,9 +46,9 @@ endef
 
 $(VENV)/bin/pip:
 	@python="$(PYTHON)"; python="$${python:-$$(sh bench/quickest_python.sh)}"; \
-	test -n "$$python" || { echo "PocketMQ needs Python 3.11 or newer with its venv module, and finds none on the PATH." \
-		"Install one (Debian, Ubuntu: apt-get install python3 python3-venv) or say which: make PYTHON=/path/to/python"; exit 1; }; \
-	echo "making $(VENV) with $$python"; \
+	test -n "$$python" || { echo "PocketMQ needs Python 3.11 or newer with its venv module, but there is none on the PATH." \
+		"Install one (Debian, Ubuntu: apt-get install python3 python3-venv) or name one: make PYTHON=/path/to/python"; exit 1; }; \
+	echo "creating $(VENV) with $$python"; \
 	$$python -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 $(VENV)/.spark: pyproject.toml | $(VENV)/bin/pip

@@ -1,6 +1,6 @@
-"""`mqshutdown broker|namesrv`: stop this user's running servers cleanly, as Apache's script of that name does.
+"""`mqshutdown broker|namesrv`: stops this user's running servers cleanly, like Apache's script of that name.
 
-Servers are found by their pid files. `pocketmq up` writes none: it belongs to its terminal.
+Servers are found by their pid files. `pocketmq up` writes none, because it is stopped in its terminal.
 """
 
 import argparse
@@ -16,7 +16,7 @@ NOTHING_RUNS: Final = 255
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="mqshutdown", description="Stops your running brokers or name servers cleanly.")
+    parser = argparse.ArgumentParser(prog="mqshutdown", description="Stop your running brokers or name servers cleanly.")
     parser.add_argument("kind", choices=sorted(_PROGRAMS))
     name = _PROGRAMS[parser.parse_args(argv).kind]
     servers = pid_file.running(name)

@@ -1,4 +1,4 @@
-"""The kept corpus: for each target one compressed file of inputs that each reach code which no other reaches."""
+"""Corpus in the repository: one compressed file per target, with inputs that each reach code which no other reaches."""
 
 import gzip
 import sys
@@ -14,7 +14,7 @@ from tests.fuzz.fuzz_oracle import PACKAGES, ROOT
 FOLDER = Path(__file__).parent / "corpus"
 INPUTS_MAX = 400
 SIZE_MAX = 40_000
-"""Bytes of a target's inputs before compression."""
+"""Maximum size of a target's inputs before compression."""
 
 _OURS = tuple(f"{ROOT}/{name}/" for name in PACKAGES)
 
@@ -31,7 +31,7 @@ def write_corpus(name: str, inputs: Iterable[bytes]) -> None:
 
 
 def reduced(one: Callable[[bytes], Any], inputs: Iterable[bytes]) -> list[bytes]:
-    """The inputs, shortest first, that each add an edge; as many as may be kept."""
+    """Return the inputs, shortest first, that each add an edge, up to the limits of the corpus."""
     seen: set[Any] = set()
     kept: list[bytes] = []
     size = 0
@@ -49,7 +49,7 @@ def reduced(one: Callable[[bytes], Any], inputs: Iterable[bytes]) -> list[bytes]
 
 
 def edges_of(one: Callable[[bytes], Any], data: bytes) -> set[Any]:
-    """(code, line before, line) of all steps through code of ours."""
+    """Return (code, previous line, line) of all steps through PocketMQ's code."""
     edges: set[Any] = set()
 
     def enter(frame: FrameType, event: str, argument: Any) -> Any:
@@ -71,7 +71,7 @@ def edges_of(one: Callable[[bytes], Any], data: bytes) -> set[Any]:
     try:
         one(data)
     except Exception:
-        pass  # the fuzzer judges; here only the way counts
+        pass  # exceptions are judged by the fuzzer; here only the executed lines count
     finally:
         sys.settrace(None)
     return edges

@@ -1,7 +1,7 @@
-"""Mutations that know the shape of their input: JSON, frames, lines of text.
+"""Mutations for structured inputs: JSON, frames, lines of text.
 
-Plain mutations of bytes are the fuzzer's own. What is here keeps an input parsable where that lets it get further: a frame
-is wrapped again with the right lengths, JSON stays JSON, most times.
+The fuzzer itself mutates plain bytes. These mutations usually keep an input parsable, so that it gets further: a frame is
+wrapped again with the right lengths, JSON remains JSON.
 """
 
 import json
@@ -16,7 +16,7 @@ NODES_MAX = 400
 
 
 class Pairs(list[Any]):
-    """A JSON object as (key, value) pairs: a key may come twice."""
+    """JSON object as (key, value) pairs, which may contain a key twice."""
 
 
 ODD_NUMBERS: Sequence[Any] = (
@@ -46,7 +46,7 @@ ODD_PIECES: Sequence[bytes] = (
 
 
 def mutate_json(rng: random.Random, data: bytes) -> bytes:
-    """Change some values, keys or the shape; at times the text too, so that only a tolerant reader takes it."""
+    """Change some values, keys or the structure; sometimes also the text, so that only a tolerant reader accepts it."""
     try:
         tree = json.loads(data, object_pairs_hook=Pairs)
     except (ValueError, RecursionError):
@@ -58,7 +58,7 @@ def mutate_json(rng: random.Random, data: bytes) -> bytes:
 
 
 def mutate_text(rng: random.Random, data: bytes, pieces: Sequence[bytes] = ODD_PIECES) -> bytes:
-    """Put in, take out, repeat."""
+    """Insert, remove or repeat parts."""
     at = rng.randrange(len(data) + 1)
     end = min(len(data), at + rng.choice((1, 1, 2, 4, 16, 64)))
     how = rng.randrange(5)
@@ -74,7 +74,7 @@ def mutate_text(rng: random.Random, data: bytes, pieces: Sequence[bytes] = ODD_P
 
 
 def write_json(value: Any, bare_keys: bool = False) -> bytes:
-    """`value` as JSON; with `bare_keys` keys that are numbers stand bare, as Apache's writers leave them."""
+    """Return `value` as JSON; with `bare_keys`, numeric keys are unquoted, as written by Apache."""
     parts: list[str] = []
     _write(value, bare_keys, parts.append)
     return "".join(parts).encode("utf-8", "surrogatepass")
@@ -101,7 +101,7 @@ def _write(value: Any, bare_keys: bool, put: Any) -> None:
 
 
 def _changed(rng: random.Random, tree: Any) -> Any:
-    """`tree` with one change at a random node."""
+    """Return `tree` with one change at a random node."""
     places: list[tuple[Any, int]] = []
     waiting = [tree]
     while waiting and len(places) < NODES_MAX:
@@ -141,7 +141,7 @@ def _odd(rng: random.Random) -> Any:
 
 
 def _as_other(rng: random.Random, value: Any) -> Any:
-    """The same in another type."""
+    """Return the value as another type."""
     if isinstance(value, bool) or value is None:
         return str(value).lower()
     if isinstance(value, (int, float)):
@@ -159,7 +159,7 @@ Frame = tuple[int, bytes, bytes]
 
 
 def split_frames(data: bytes) -> list[Frame]:
-    """The whole frames at the front of `data`."""
+    """Return the whole frames at the beginning of `data`."""
     frames: list[Frame] = []
     at = 0
     while at + 8 <= len(data):
@@ -179,7 +179,7 @@ def join_frames(frames: Sequence[Frame]) -> bytes:
 
 
 def mutate_frames(rng: random.Random, data: bytes) -> bytes:
-    """Change frames and keep their lengths right, most times."""
+    """Change frames; their lengths usually remain right."""
     frames = split_frames(data)
     if not frames or rng.random() < 0.05:
         return mutate_text(rng, data)
@@ -226,7 +226,7 @@ def mutate_header(rng: random.Random, kind: int, header: bytes) -> bytes:
 
 
 def binary_entries(header: bytes) -> list[tuple[bytes, bytes]] | None:
-    """The entries of a binary header, None where it is none."""
+    """Return the entries of a binary header, None if it is not a valid one."""
     try:
         (remark_size,) = struct.unpack_from(">I", header, BINARY_FIXED.size)
         at = BINARY_FIXED.size + 8 + remark_size
@@ -244,7 +244,7 @@ def binary_entries(header: bytes) -> list[tuple[bytes, bytes]] | None:
 
 
 def _as_binary(header: bytes) -> bytes:
-    """A JSON header as a binary one."""
+    """Convert a JSON header to a binary one."""
     try:
         fields = json.loads(header)
         ext = {str(k).encode(): str(v).encode() for k, v in fields.get("extFields", {}).items()}
@@ -272,7 +272,7 @@ def grow_frames(data: bytes, size: int, rng: random.Random) -> bytes:
 
 
 def grow_value(data: bytes, size: int, rng: random.Random) -> bytes:
-    """Repeat a short part of `data` up to `size` bytes; in JSON a text value as often as any other part."""
+    """Repeat a short part of `data` up to `size` bytes; in JSON, half of the time a text value."""
     if not data or size <= len(data):
         return data
     start = rng.randrange(len(data))
@@ -287,5 +287,5 @@ def grow_value(data: bytes, size: int, rng: random.Random) -> bytes:
 
 
 def grow_with_first_byte(data: bytes, size: int, rng: random.Random) -> bytes:
-    """For targets whose first byte says which reader is meant."""
+    """Grow an input whose first byte selects the reader."""
     return data[:1] + grow_value(data[1:], size - 1, rng)

@@ -1,7 +1,7 @@
-"""Oracles of the fuzz targets: which exceptions may come out, how much CPU time an input may take, how memory may grow.
+"""Oracles of the fuzz targets: expected exceptions, CPU time per input, and growth of memory.
 
-`Watch` is what the fuzzer calls for each input. A finding does not end the run: it is written down once for each place in
-the code, with the shortest input that led there.
+The fuzzer calls a `Watch` for each input. A finding does not end the run: it is recorded once per place in the code, with
+the shortest input that led there.
 """
 
 import contextlib
@@ -18,11 +18,11 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("pocketmq",)
 RETRIES = 3
 GROWN_EVERY = 256
-"""Of so many inputs one is repeated in its middle, to see how cost grows with size."""
+"""One of this many inputs is grown by repeating a part, to find cost that grows faster than size."""
 GROWN_SIZES = (4_096, 16_384, 65_536)
 MEMORY_EVERY = 8192
 MEMORY_GROWTH_MAX = 192 << 20
-"""Resident bytes that a target may take beyond what it had after its first inputs."""
+"""Allowed growth of a target's resident memory after its first inputs, in bytes."""
 WARM_UP = 4096
 
 One = Callable[[bytes], None]
@@ -31,11 +31,11 @@ Mutate = Callable[[random.Random, bytes], bytes]
 
 
 class Wrong(AssertionError):
-    """What a target checks by itself does not hold."""
+    """A check by a target itself has failed."""
 
 
 def grow_bytes(data: bytes, size: int, rng: random.Random) -> bytes:
-    """`data` with a part of its middle repeated up to `size` bytes."""
+    """Return `data` with a part repeated, up to `size` bytes."""
     if not data:
         return data
     start = rng.randrange(len(data))
@@ -49,12 +49,12 @@ def mutate_nothing(rng: random.Random, data: bytes) -> bytes:
 
 
 class Target(NamedTuple):
-    """What is fuzzed.
+    """Code to fuzz.
 
-    `prepare` is called once in the process that fuzzes, and gives the function that takes an input. `expected` are the
-    exceptions that its code declares. An input may take `base_ms` and `ns_per_byte` of CPU time. `weight` is the share of a
-    long run. After `inputs_per_process` another process goes on: what instrumented code leaves in the fuzzer's own memory
-    ends with it. Such a target's memory is looked at where nothing is instrumented (test_fuzz_targets).
+    `prepare` is called once in the fuzzing process and returns the function that processes an input. `expected` are the
+    exceptions declared by its code. An input may take `base_ms` and `ns_per_byte` of CPU time. `weight` is the share of a
+    long run. After `inputs_per_process` another process continues, because instrumented code uses more and more memory of
+    the fuzzer. The memory of such a target is checked without instrumentation (test_fuzz_targets).
     """
 
     name: str
@@ -77,11 +77,11 @@ class Finding(NamedTuple):
     what: str
     place: str
     size: int
-    input: str  # a file in the folder of findings
+    input: str  # file in the folder of findings
 
 
 class Watch:
-    """Calls a target's function for each input, and keeps what was found in `folder`."""
+    """Calls a target's function for each input and records findings in `folder`."""
 
     def __init__(self, target: Target, folder: Path, count: Callable[[int], None] = lambda inputs: None) -> None:
         self.target = target
@@ -111,7 +111,7 @@ class Watch:
             self._grown(data, number)
 
     def _watched(self, data: bytes) -> bool:
-        """Whether the input kept within its cost."""
+        """Run the input; return whether it stayed within its cost."""
         start = time.thread_time_ns()
         try:
             self._one(data)
@@ -127,13 +127,13 @@ class Watch:
             elapsed = min(elapsed, self._timed(data))
             if elapsed <= allowed:
                 return True
-        what = f"{elapsed / 1e6:.0f} ms of CPU time for {len(data)} bytes, {allowed / 1e6:.0f} are allowed"
+        what = f"{elapsed / 1e6:.0f} ms of CPU time for {len(data)} bytes; {allowed / 1e6:.0f} ms are allowed"
         self._found("cost", what, self.target.name, data)
         return False
 
     def _timed(self, data: bytes) -> int:
         start = time.thread_time_ns()
-        with contextlib.suppress(Exception):  # was seen in the first run
+        with contextlib.suppress(Exception):  # recorded in the first run
             self._one(data)
         return time.thread_time_ns() - start
 
@@ -143,12 +143,12 @@ class Watch:
         for size in self.target.grown_sizes:
             rng.setstate(state)
             if len(data) < size and not self._watched(self.target.grow(data, size, rng)):
-                return  # four times as much would take sixteen times as long
+                return  # a four times larger one could take sixteen times as long
 
     def _check_memory(self, data: bytes) -> None:
         grown = resident_size() - self._memory_at_first
         if self._memory_at_first and grown > MEMORY_GROWTH_MAX:
-            what = f"{grown >> 20} MiB more than after {WARM_UP} inputs, after {self.inputs}"
+            what = f"{grown >> 20} MiB more after {self.inputs} inputs than after {WARM_UP}"
             self._found("memory", what, self.target.name, data)
 
     def _found(self, kind: str, what: str, place: str, data: bytes) -> None:
@@ -173,7 +173,7 @@ def described(error: BaseException) -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """`file:line` of the innermost frame in code of ours, of the first cause; then the exception's type."""
+    """Return `file:line` of the innermost frame in PocketMQ's code, of the first cause, and the exception's type."""
     while error.__cause__ is not None:
         error = error.__cause__
     frames = traceback.extract_tb(error.__traceback__)
@@ -185,5 +185,5 @@ def place_of(error: BaseException) -> str:
 
 
 def resident_size() -> int:
-    """Resident bytes of this process."""
+    """Return the resident size of this process in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096

@@ -1,9 +1,8 @@
-"""Coverage-guided fuzzing of all that reads bytes of others: `make fuzz FUZZ_ARGS="--inputs 5000000"`.
+"""Coverage-guided fuzzing of all code that reads untrusted bytes: `make fuzz FUZZ_ARGS="--inputs 5000000"`.
 
-Targets are in `fuzz_targets`; libFuzzer, by way of atheris, finds inputs that reach new edges of our code; `fuzz_oracle`
-says what is wrong with one. Each target is fuzzed in a process of its own, forked from this one,
-where everything is imported
-and instrumented once. Same seed, same number of inputs, same machine: same inputs.
+Targets are in `fuzz_targets`; libFuzzer, used through atheris, finds inputs that reach new edges of PocketMQ's code;
+`fuzz_oracle` judges them. Each target is fuzzed in its own process, forked from this one, in which everything is imported
+and instrumented once. The same seed and number of inputs give the same inputs on the same machine.
 """
 
 import argparse
@@ -37,7 +36,7 @@ from tests.fuzz.fuzz_oracle import PACKAGES, Finding, Target, Watch, read_findin
 
 with (
     open(os.devnull, "w") as nowhere,
-    contextlib.redirect_stderr(nowhere),  # a line for each module
+    contextlib.redirect_stderr(nowhere),  # one line per module
     atheris.instrument_imports(include=list(PACKAGES), enable_loader_override=False),
 ):
     from tests.fuzz.fuzz_targets import TARGETS
@@ -46,14 +45,14 @@ from tests.fuzz.fuzz_corpus import read_corpus, reduced, write_corpus
 
 INPUTS = 200_000
 TIMEOUT_S = 120
-"""An input that takes longer ends its target's run, with a finding."""
+"""An input that takes longer ends its target's run with a finding."""
 GROWN_SEEDS, LAST_SEEDS = 24, 12
 ENDING = (signal.SIGTERM, signal.SIGINT)
 DONE = re.compile(r"^#(\d+)\s+(?:DONE|NEW|REDUCE|INITED|pulse|RELOAD)\s+cov: (\d+) ft: (\d+) corp: (\d+)", re.MULTILINE)
 
 
 class Row(NamedTuple):
-    """What came of a target."""
+    """Result of one target."""
 
     name: str
     inputs: int
@@ -64,7 +63,7 @@ class Row(NamedTuple):
 
 
 class Job:
-    """A target's process. `inputs` done so far are shared with it."""
+    """Fuzzing process of one target, which shares its count of inputs."""
 
     def __init__(self, target: Target, inputs: int, seed: int, folder: Path, findings: Path) -> None:
         self.target, self.planned, self.seed = target, inputs, seed
@@ -79,7 +78,7 @@ class Job:
 
     @property
     def has_more(self) -> bool:
-        """Whether another process is to go on."""
+        """Return whether another process should continue."""
         return not self.status and self.inputs < self.planned and self.inputs > self._before
 
     def start(self) -> None:
@@ -89,7 +88,7 @@ class Job:
             self.corpus.mkdir(parents=True)
             for number, data in enumerate([*read_corpus(self.target.name), *self.target.seeds()]):
                 (self.corpus / f"{number:06}").write_bytes(data)
-        # A signal that comes in between must meet neither a pid of 0 nor, in the child, the handler of this process.
+        # Signals wait until `pid` is set here, and until the child has replaced the handlers of this process.
         signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         self.pid = os.fork()
         if not self.pid:
@@ -100,7 +99,7 @@ class Job:
             self._fuzz()
 
     def _fuzz(self) -> None:
-        """In the child; does not return."""
+        """Fuzz in the child process; never return."""
         with open(self.output, "wb") as output:
             os.dup2(output.fileno(), 1)
             os.dup2(output.fileno(), 2)
@@ -109,7 +108,7 @@ class Job:
         runs = left if target.inputs_per_process is None else min(left, target.inputs_per_process)
         watch = Watch(target, self.findings, self._count)
         seeds = target.seeds()
-        # Seeds grown: what they show of cost no chance of the run takes away.
+        # Grown seeds are always run, so that the cost they show does not depend on the random choices of the run.
         for data in random.Random(self.seed).sample(seeds, min(len(seeds), GROWN_SEEDS)) + seeds[-LAST_SEEDS:]:
             watch.grown_each_way(data, 2)
 
@@ -157,13 +156,13 @@ class Job:
         if self.status and not is_stopped:
             kept = self.findings.with_suffix(".txt")
             kept.write_text(text[-4000:])
-            what = f"the process ended with {self.status}; its last words are in {kept.name}"
+            what = f"the process ended with {self.status}; the end of its output is in {kept.name}"
             found.append(Finding(self.target.name, "ended", what, self.target.name, 0, ""))
         return Row(self.target.name, max(self.inputs, runs), self.seconds, edges, corpus, found)
 
 
 def shares(names: list[str], inputs: int, asked: dict[str, float]) -> dict[str, int]:
-    """How many inputs each target gets; `asked` has weights in place of the targets' own."""
+    """Return the number of inputs per target; weights in `asked` override the targets' own."""
     weights = {name: asked.get(name, TARGETS[name].weight) for name in names}
     total = sum(weights.values())
     return {name: max(200, round(inputs * weight / total)) for name, weight in weights.items()}
@@ -175,7 +174,7 @@ def _weights(text: str) -> dict[str, float]:
 
 
 def run(jobs: list[Job], processes: int, show: Any) -> Iterator[Row]:
-    """Fuzz, `processes` targets at a time; a row as each is done. SIGTERM and Ctrl-C end all, and keep what was found."""
+    """Fuzz `processes` targets at a time; yield a row as each ends. SIGTERM and Ctrl-C end all and keep their findings."""
     waiting, running, is_stopped = list(jobs), list[Job](), False
 
     def stop(number: int, frame: Any) -> None:
@@ -203,7 +202,7 @@ def run(jobs: list[Job], processes: int, show: Any) -> Iterator[Row]:
 
 
 def keep_corpus(job: Job) -> int:
-    """Reduce what was found to what the repository keeps, in a process of its own; its count."""
+    """Reduce the inputs of a run to the repository's corpus, in another process; return its exit status."""
     pid = os.fork()
     if not pid:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for the rest of this process
@@ -217,14 +216,14 @@ def keep_corpus(job: Job) -> int:
 
 
 def options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Coverage-guided fuzzing of everything that reads bytes of others.")
-    parser.add_argument("--inputs", type=int, default=INPUTS, help=f"for all targets together (default {INPUTS:,})")
-    parser.add_argument("--targets", default=",".join(TARGETS), help="which, with commas between (default: all)")
-    parser.add_argument("--weights", type=_weights, default={}, help="other shares, as names=5,frames=0.5")
+    parser = argparse.ArgumentParser(description="Coverage-guided fuzzing of all code that reads untrusted bytes.")
+    parser.add_argument("--inputs", type=int, default=INPUTS, help=f"inputs of all targets together (default {INPUTS:,})")
+    parser.add_argument("--targets", default=",".join(TARGETS), help="names separated by commas (default: all)")
+    parser.add_argument("--weights", type=_weights, default={}, help="other shares, such as names=5,frames=0.5")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--findings", type=Path, default=Path("fuzz-findings"), help="folder for what is found")
-    parser.add_argument("--keep-corpus", action="store_true", help="renew tests/fuzz/corpus from what was reached")
+    parser.add_argument("--findings", type=Path, default=Path("fuzz-findings"), help="folder for findings")
+    parser.add_argument("--keep-corpus", action="store_true", help="update tests/fuzz/corpus from the inputs of this run")
     parser.add_argument("--plain", action="store_true", help="no progress bar")
     return parser.parse_args()
 
@@ -234,7 +233,7 @@ def main() -> int:
     names = [name for name in asked.targets.split(",") if name]
     unknown = [name for name in (*names, *asked.weights) if name not in TARGETS]
     if unknown:
-        print(f"there is no target {', '.join(unknown)}; there are {', '.join(TARGETS)}", file=sys.stderr)
+        print(f"unknown target {', '.join(unknown)}; the targets are {', '.join(TARGETS)}", file=sys.stderr)
         return 2
     shutil.rmtree(asked.findings, ignore_errors=True)
     asked.findings.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A short fuzzing run of all targets, with a pinned seed; and the oracles find what they are there for.
+"""A short fuzzing run of all targets with a fixed seed, and tests of the oracles, mutators and corpus.
 
 The long run is `make fuzz FUZZ_ARGS="--inputs 5000000"`.
 """
@@ -19,7 +19,7 @@ INPUTS, SEED = 8_000, 32
 CORPUS_SIZE_MAX = 300_000
 
 
-def test_all_targets_for_a_short_time(tmp_path: Path) -> None:
+def test_short_run_of_all_targets_finds_nothing(tmp_path: Path) -> None:
     pytest.importorskip("atheris", reason="atheris has wheels for Linux on x86-64 only")
     command = [sys.executable, "-m", "tests.fuzz.fuzz_run", "--inputs", str(INPUTS), "--seed", str(SEED), "--plain"]
     done = subprocess.run(
@@ -29,12 +29,12 @@ def test_all_targets_for_a_short_time(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
 
 
-def test_the_kept_corpus_is_small() -> None:
+def test_corpus_is_small() -> None:
     assert sum(path.stat().st_size for path in FOLDER.glob("*.gz")) < CORPUS_SIZE_MAX
 
 
 def watched(tmp_path: Path, one, inputs: list[bytes], **how) -> dict[str, str]:  # type: ignore[no-untyped-def]
-    """Kind -> what was found."""
+    """Return kind -> description of the findings."""
     target = Target("planted", lambda: one, lambda: [], **({"expected": (ValueError,), "base_ms": 20} | how))
     watch = Watch(target, tmp_path)
     for data in inputs:
@@ -42,7 +42,7 @@ def watched(tmp_path: Path, one, inputs: list[bytes], **how) -> dict[str, str]: 
     return {finding.kind: f"{finding.what} at {finding.place}" for finding in watch.findings.values()}
 
 
-def test_an_exception_that_is_not_declared_is_found(tmp_path: Path) -> None:
+def test_undeclared_exception_is_found(tmp_path: Path) -> None:
     def one(data: bytes) -> None:
         if data == b"bad":
             raise KeyError("planted")
@@ -53,18 +53,18 @@ def test_an_exception_that_is_not_declared_is_found(tmp_path: Path) -> None:
     assert (tmp_path / next(path.name for path in tmp_path.glob("*.bin"))).read_bytes() == b"bad"
 
 
-def test_cost_that_grows_with_the_square_is_found(tmp_path: Path) -> None:
+def test_quadratic_cost_is_found(tmp_path: Path) -> None:
     def one(data: bytes) -> None:
         for at in range(len(data)):
             data.count(b"\0", at)
             sum(data[at : at + len(data) // 20])
 
     found = watched(tmp_path, one, [b"short"])
-    assert "cost" in found, "five bytes are grown until it shows"
+    assert "cost" in found, "a short input is grown until its cost is visible"
     assert not watched(tmp_path / "linear", lambda data: sum(data) and None, [b"short"])
 
 
-def test_a_slow_moment_of_the_machine_is_no_finding(tmp_path: Path) -> None:
+def test_single_slow_run_is_no_finding(tmp_path: Path) -> None:
     moments = iter([0.2])
 
     def one(data: bytes) -> None:
@@ -75,7 +75,7 @@ def test_a_slow_moment_of_the_machine_is_no_finding(tmp_path: Path) -> None:
     assert watched(tmp_path, one, [b"x"]) == {}
 
 
-def test_frames_keep_their_lengths() -> None:
+def test_mutated_frames_keep_their_lengths() -> None:
     rng = random.Random(1)
     frames = [
         (0, b'{"code":11,"extFields":{"topic":"T"},"flag":0,"opaque":1,"version":401}', b'{"a":[1,2]}'),
@@ -90,15 +90,15 @@ def test_frames_keep_their_lengths() -> None:
     assert len(split_frames(grown)) == 2 and len(grown) > 4_900
 
 
-def test_a_corpus_is_reduced_to_what_adds_edges() -> None:
+def test_corpus_is_reduced_to_inputs_that_add_edges() -> None:
     from pocketmq.remoting.fastjson import loads
 
     kept = reduced(loads, [b'{"a":1}', b'{"b":2}', b"[1]", b'{0:"a"}', b'{1:"a"}', b"{{"])
     assert len(kept) < 6 and any(data.startswith(b"{0") or data.startswith(b"{1") for data in kept)
 
 
-def test_a_broker_keeps_nothing_of_hostile_requests() -> None:
-    """Resident memory after thousands of requests that no client sends, in a process where nothing is instrumented."""
+def test_hostile_requests_do_not_leak_memory_of_a_broker() -> None:
+    """Resident memory stays bounded over thousands of invalid requests, in a process without instrumentation."""
     program = (
         "import random\n"
         "from tests.fuzz.fuzz_targets import TARGETS\n"
@@ -115,4 +115,4 @@ def test_a_broker_keeps_nothing_of_hostile_requests() -> None:
         [sys.executable, "-c", program], cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=280
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    assert int(done.stdout) < 40 << 20, "after the first thousand"
+    assert int(done.stdout) < 40 << 20, "growth after the first thousand requests"

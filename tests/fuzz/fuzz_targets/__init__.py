@@ -1,4 +1,4 @@
-"""What is fuzzed: each module has some targets, `TARGETS` all of them by name."""
+"""Fuzz targets: each module has some, `TARGETS` contains all by name."""
 
 from tests.fuzz.fuzz_oracle import Target
 from tests.fuzz.fuzz_targets import bodies, broker_requests, namesrv_requests, records, store_files, tables, texts, wire

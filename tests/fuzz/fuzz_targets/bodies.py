@@ -1,4 +1,4 @@
-"""Bodies: JSON of every declared shape, its dialect, registrations, batches."""
+"""Targets for bodies: JSON of every declared class, fastjson's dialect, registrations, batches."""
 
 import random
 import struct
@@ -30,7 +30,7 @@ DECLARED: list[type[Body]] = sorted(
 
 
 def sample_of(annotation: object, depth: int = 0) -> object:
-    """A value of a declared type."""
+    """Return a value of a declared type."""
     text = str(annotation)
     if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
         return {field.encode_name: sample_of(field.type, depth + 1) for field in msgspec.structs.fields(annotation)}
@@ -45,7 +45,7 @@ def sample_of(annotation: object, depth: int = 0) -> object:
 
 
 def recorded_bodies() -> list[bytes]:
-    """JSON bodies that were recorded, each once."""
+    """Return the distinct recorded JSON bodies."""
     found = set()
     for frames in recorded_frames().values():
         for data in frames:
@@ -81,7 +81,7 @@ def _fastjson() -> One:
         try:
             again = fastjson.loads(fastjson.dumps(value))
         except (TypeError, UnicodeEncodeError, OverflowError):
-            return  # what only Python's own reader takes: lone surrogates, numbers of any size
+            return  # accepted only by Python's own reader: lone surrogates, numbers of any size
         if again != value and "nan" not in str(value).lower() and "inf" not in str(value).lower():
             raise Wrong(f"read as {str(value)[:80]}, written and read again as {str(again)[:80]}")
 
@@ -123,7 +123,7 @@ def _compressed(topics: list[bytes], version: bytes = b'{"counter":1,"timestamp"
 
 
 def _mutate_register(rng: random.Random, data: bytes) -> bytes:
-    """In the compressed form what is inside changes, not the stream."""
+    """Mutate a body; of a compressed one the content, not the compressed stream."""
     if not data or not data[0] & 1 or rng.random() < 0.1:
         return data[:1] + mutate_json(rng, data[1:])
     try:
@@ -141,7 +141,7 @@ def _grow_register(data: bytes, size: int, rng: random.Random) -> bytes:
         inside = zlib.decompressobj().decompress(data[1:], 1 << 16)
     except zlib.error:
         return data
-    # Stored, not compressed: the bytes that are sent are the measure.
+    # Stored without compression, because cost is measured per sent byte.
     return data[:1] + zlib.compress(grow_with_first_byte(inside, size, rng), 0)
 
 

@@ -1,4 +1,4 @@
-"""Whole requests to a broker's services, beside another client, whose held pull must be answered whatever the first asks."""
+"""Target: whole requests to a broker, beside another client whose held pull must still be answered."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ SMALL = {
     "max_index_num": 500,
 }
 CHANGES_ALL = frozenset((RequestCode.UPDATE_BROKER_CONFIG, RequestCode.ADVANCE_CLOCK))
-"""What may change for another client what it was promised: behind them a new broker begins."""
+"""Requests that may legitimately affect other clients; after one, the next input gets a new broker."""
 
 
 _CHANGES_ALL = re.compile(rb'"code"\s*:\s*"?(%s)\b' % b"|".join(b"%d" % code for code in CHANGES_ALL))
@@ -44,7 +44,7 @@ _CODES_THAT_CHANGE = {(code & 0xFFFF).to_bytes(2, "big") for code in CHANGES_ALL
 
 
 class PeerChannel(StubChannel):
-    """A connection that takes what answers ask of it too."""
+    """Stub connection that also accepts requests from the broker."""
 
     def __init__(self, port: int) -> None:
         super().__init__(port)
@@ -52,7 +52,7 @@ class PeerChannel(StubChannel):
         self.last_active = 0.0
 
     def response_received(self, command: Any) -> None:
-        """Nothing of ours was asked."""
+        """Ignore the response: this side has sent no request."""
 
     def invoke(self, code: int, header: Any = None, body: Any = b"", timeout_s: float = 1.0) -> "asyncio.Future[Any]":
         self.invoke_oneway(code, header, body)
@@ -64,7 +64,7 @@ class PeerChannel(StubChannel):
 
 
 class LogWatch(logging.Handler):
-    """Keeps what must not be logged: failures that no handler meant, and lines of a peer's length."""
+    """Log handler that keeps forbidden lines: unexpected exceptions, and lines whose length a peer determines."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -80,14 +80,14 @@ class LogWatch(logging.Handler):
             self.problem = Wrong(f"a line of {len(text)} characters is logged: {text[:80]}")
 
     def take(self) -> None:
-        """Raise what was kept."""
+        """Raise the problem that was kept, if any."""
         if self.problem is not None:
             problem, self.problem = self.problem, None
             raise problem
 
 
 def watch_log() -> LogWatch:
-    """The root logger gives all to a LogWatch."""
+    """Make a LogWatch the only handler of the root logger."""
     handler, root = LogWatch(), logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)
@@ -95,7 +95,7 @@ def watch_log() -> LogWatch:
 
 
 def too_long_remarks(out: list[Any]) -> Iterator[str]:
-    """Of the answers in `out`, those with a remark of a peer's length."""
+    """Yield descriptions of the answers in `out` with a too long remark."""
     for kind, header, _ in FrameBuffer().feed(b"".join(map(bytes, out))):
         remark = decode_header(kind, header).remark or ""
         if len(remark) > REMARK_MAX:
@@ -103,7 +103,7 @@ def too_long_remarks(out: list[Any]) -> Iterator[str]:
 
 
 class Neighbours:
-    """A broker, its hostile client and the one whose pull is held."""
+    """A broker with a hostile client and another client whose pull is held."""
 
     def __init__(self, log: LogWatch) -> None:
         self.log = log
@@ -123,7 +123,7 @@ class Neighbours:
             raise Wrong(f"the other client's pull is not held: {self.victim.take()}")
 
     async def attacked(self, data: bytes) -> bool:
-        """Serve `data`; whether the other client can still be promised anything."""
+        """Serve `data`; return whether the other client must still be served."""
         self.inputs += 1
         hostile, path = self.hostile, self.path
         changes_all = False
@@ -149,7 +149,7 @@ class Neighbours:
         return not changes_all
 
     async def victim_is_served(self) -> None:
-        """A message comes: the held pull is answered with it. At times none comes: it is answered when its time is over."""
+        """Check that the held pull is answered: with a message that is sent, or sometimes by its timeout."""
         path = self.path
         path.ask(RequestCode.SEND_MESSAGE_V2, send_header(topic=VICTIM), b"for the other one", channel=self.producer)
         path.turn()
@@ -176,7 +176,7 @@ class Neighbours:
         self.log.take()
 
     def close(self) -> None:
-        # A request that is held knows its connection, and it is no object that the collector of garbage looks at.
+        # A held request refers to its connection, and the garbage collector does not track it.
         for channel in (self.victim, self.producer, self.hostile):
             channel.close()
         services = self.path.services
@@ -184,7 +184,7 @@ class Neighbours:
         services.schedule.stop()
         services.timer_messages.stop()
         self.path.store.shutdown()
-        # What its loop's timers still hold of it must not keep the files in memory.
+        # References from the loop's timers must not keep the files in memory.
         self.path.disk._files.clear()
         services.pops.polling.stop()
         services.pops.notifications.stop()
@@ -193,7 +193,7 @@ class Neighbours:
 
 
 class Attack:
-    """Inputs for one broker after the other; each has a loop of its own, so that its timers end with it."""
+    """Sends inputs to one broker after another; each has its own event loop, so that its timers end with it."""
 
     def __init__(self) -> None:
         self.log = watch_log()
@@ -248,7 +248,7 @@ def _seeds() -> list[bytes]:
 
 
 def _attacks() -> list[bytes]:
-    """What once harmed other clients."""
+    """Return inputs that once harmed other clients."""
     pull = {"consumerGroup": "g", "topic": "T", "queueId": "0", "queueOffset": "0", "maxMsgNums": "32", "sysFlag": "6",
     "commitOffset": "0",
             "suspendTimeoutMillis": "20", "subVersion": "0", "subscription": "*", "expressionType": "TAG"}  # fmt: skip
@@ -274,7 +274,7 @@ def _attacks() -> list[bytes]:
 
 
 def _with_bodies() -> Iterator[bytes]:
-    """Each code that has JSON for a body, with a body of each shape that may be meant."""
+    """Yield a request of each code with a JSON body, for each body class."""
     codes = (34, 41, 42, 46, 200051, 40, 45, 52, 215, 217, 220, 221, 222, 307, 208, 206, 400, 401, 402)
     samples = [msgspec.json.encode(sample_of(declared)) for declared in DECLARED]
     frames = [

@@ -1,4 +1,4 @@
-"""Whole requests to a name server, beside a broker that is registered: its route must stay what it is."""
+"""Target: whole requests to a name server, beside a registered broker whose route must not change."""
 
 import logging
 from typing import Any
@@ -25,16 +25,16 @@ INPUTS_PER_SERVER = 2_000
 
 
 class Peer(Connection):
-    """A connection of a client."""
+    """Stub connection of a client."""
 
     remote_host, remote_port, remote_address, is_open = "127.0.0.1", 40000, "127.0.0.1:40000", True
 
     def response_received(self, command: Any) -> None:
-        """Nothing of ours was asked."""
+        """Ignore the response: this side has sent no request."""
 
 
 class Attack:
-    """Inputs for one name server after the other."""
+    """Sends inputs to one name server after another."""
 
     def __init__(self) -> None:
         self.log: LogWatch = watch_log()
@@ -86,7 +86,7 @@ class Attack:
 
 
 def _may_change_order(data: bytes) -> bool:
-    """Whether it names the topic, or all of them."""
+    """Return whether the request names the topic, or all topics."""
     return VICTIM.encode() in data or b"ORDER" in data or b"orderMessage" in data
 
 

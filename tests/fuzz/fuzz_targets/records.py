@@ -1,4 +1,4 @@
-"""Records of the CommitLog: one by one, and a window of them as arrays."""
+"""Targets for records of the CommitLog: single ones, and windows as arrays."""
 
 import random
 import struct
@@ -21,7 +21,7 @@ TIMED = {"TIMER_OUT_MS": "1700000005000", "REAL_TOPIC": "T", "TIMER_DELAY_SEC": 
 
 @cache
 def sample_log() -> bytes:
-    """Four records in a row."""
+    """Return four consecutive records."""
     log = b""
     rows = (
         ("T", HOST, b"hello", {"KEYS": "k", "TAGS": "a"}),
@@ -38,7 +38,7 @@ def sample_log() -> bytes:
 
 
 def _encoded(message: Message, physical_offset: int) -> bytes:
-    """The record as the log would have it."""
+    """Return the record as stored in the log."""
     from pocketmq.runtime.clock import VirtualClock
     from pocketmq.store.config import MessageStoreConfig
     from pocketmq.store.disk.memory_disk import MemoryDisk
@@ -71,7 +71,7 @@ def _records() -> One:
                 sizes.append(size)
                 position += size
         finally:
-            # What is sound to the one reader is so to the other.
+            # Both readers must agree on which records are valid.
             array = np.frombuffer(data, np.uint8)
             window = RecordWindow(array, 0, *chained(array, 0))
             unsound = window.first_unsound()
@@ -113,7 +113,7 @@ def _seeds() -> list[bytes]:
 
 
 def _mutate(rng: random.Random, data: bytes) -> bytes:
-    """Change bytes, and often set right what a reader looks at first: total size, CRC of the body, offset."""
+    """Change bytes, and often correct the fields that are checked first: total size, CRC of the body, offset."""
     changed = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 4))):
         if changed:

@@ -1,4 +1,4 @@
-"""Each file of a small store, damaged, and the store opened again: it opens, or refuses and names a file."""
+"""Target: a small store with one damaged file must open, or refuse and name the file."""
 
 import asyncio
 import random
@@ -16,7 +16,7 @@ from tests.broker.timed import Timed
 from tests.fuzz.fuzz_oracle import One, Target, Wrong
 
 HEAD = struct.Struct(">BBH")
-"""Which file, how (1: what follows takes its place, 2: cut at the number, else edits: position, byte), a number."""
+"""File number, kind of damage (1: replaced by the rest, 2: truncated, 3: missing, else edits: position, byte), size."""
 EDIT = struct.Struct(">HHB")
 TIMERS = {"slots_total": 2_000, "roll_window_slots": 900, "log_file_size": 1 << 12, "commit_log_file_size": 1 << 15}
 _TIMER_FILES = ("timer", "config/timercheck")
@@ -68,14 +68,14 @@ def _store() -> One:
 
 
 def _read(store: MessageStore) -> None:
-    """Everything that queues and index lead to."""
+    """Read all messages that queues and index refer to."""
     for queue in list(store.queues):
         offset = queue.min_offset
         for _ in range(40):
             try:
                 result = store.reader.get_message(queue.topic, queue.queue_id, offset, 32)
             except StoreError:
-                break  # says where the queue is damaged
+                break  # the error says where the queue is damaged
             if result.next_begin_offset <= offset:
                 break
             offset = result.next_begin_offset
@@ -87,7 +87,7 @@ _NOW_MS = 1_700_000_020_000
 
 
 def _made() -> Files:
-    """The store as a kill leaves it."""
+    """Return the files of a store after a process kill."""
     disk, found = MemoryDisk(), dict[str, Content]()
     loop = asyncio.new_event_loop()
     loop.run_until_complete(make_store(disk, "/store", VirtualClock(), lambda: found.update(_files(disk, "/store"))))

@@ -1,4 +1,4 @@
-"""The broker's tables in `config/`, the name server's KV file, ACL files: loading refuses or takes whatever they say."""
+"""Targets for the tables in `config/`, the name server's KV file and ACL files: loading accepts or refuses any content."""
 
 import random
 from collections.abc import Callable
@@ -84,7 +84,7 @@ def _tables() -> One:
             if "/c/t.json" not in str(error):
                 raise Wrong(f"the refusal does not name the file: {error}") from error
             return
-        # What was taken can be written, and read again.
+        # An accepted table can be written and read again.
         manager.file.persist(manager.encode())
         make(ConfigFile(disk, "/c/t.json")).load()
 

@@ -1,4 +1,4 @@
-"""Text of clients and of files: SQL92, properties, handles, ids, `.properties` files."""
+"""Targets for text of clients and files: SQL92, properties, handles, ids, `.properties` files."""
 
 import contextlib
 import random

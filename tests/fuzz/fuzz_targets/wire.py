@@ -1,4 +1,4 @@
-"""Frames and headers."""
+"""Targets for frames and headers."""
 
 import struct
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ FRAME_SIZE_MAX = 1200
 
 @cache
 def recorded_frames() -> dict[int, list[bytes]]:
-    """By code: recorded frames of a moderate size, two of each serialisation."""
+    """Return recorded frames of moderate size by code, two of each serialisation."""
     found: dict[tuple[int, int], list[bytes]] = {}
     for row in all_recorded():
         ((kind, _, _),) = FrameBuffer().feed(row.data)
@@ -34,7 +34,7 @@ def recorded_frames() -> dict[int, list[bytes]]:
 
 
 def declared_frames(table: dict[int, object], body: bytes = b"") -> Iterator[bytes]:
-    """A request for each route, its fields filled in from their declaration."""
+    """Return a request for each route, with values for all declared fields."""
     for code, route in table.items():
         fields = sample_fields(route.header)  # type: ignore[attr-defined]
         header = {"code": code, "extFields": fields, "flag": 0, "language": "JAVA", "opaque": 1, "version": 401}
@@ -70,7 +70,7 @@ def _fed(parts: list[bytes]) -> tuple[list[object], str]:
         for part in parts:
             frames += buffer.feed(part)
     except FrameError as error:
-        # Frames before the bad one are lost with it where they came in one piece.
+        # Frames received in one piece with an invalid one are lost.
         return [], str(error)
     return frames, ""
 
@@ -105,7 +105,7 @@ def _header() -> One:
 
 
 def _answer(opaque: int, serialize_type: int) -> None:
-    """What was read goes into an answer: it must fit."""
+    """Check that decoded values can be encoded into an answer."""
     out: list[bytes | memoryview] = []
     Response(0, remark="x").encode_into(out, opaque, serialize_type)
     ((kind, header, _),) = FrameBuffer().feed(b"".join(out))
