@@ -30,7 +30,6 @@ class UsageError(Exception):
 
 
 def verify(options: argparse.Namespace, complaints: Console) -> int:
-
     if options.workers < 0:
         raise UsageError(f"--workers is 1 or more, or 0 for one a core, not {options.workers}")
     try:
@@ -96,7 +95,6 @@ def _wide_console() -> Console:
 
 
 def dump(options: argparse.Namespace, complaints: Console) -> int:
-
     files, damage = StoreFiles(options.root, options.commitlog), Damage()
     records = _records(options, files, damage)
     if options.format == "table":
@@ -114,7 +112,6 @@ def _tell_damage(damage: Damage, complaints: Console) -> int:
 
 
 def explain(options: argparse.Namespace, complaints: Console) -> int:
-
     try:
         is_sound = explain_place(options.place, options.commitlog, _wide_console())
     except PlaceError as error:
@@ -123,7 +120,6 @@ def explain(options: argparse.Namespace, complaints: Console) -> int:
 
 
 def repair(options: argparse.Namespace, complaints: Console) -> int:
-
     job = Repair(StoreFiles(options.root, options.commitlog), Console(highlight=False, soft_wrap=True), options.delay_level)
     everything = not (options.queues or options.index)
     return job.run(
@@ -135,7 +131,6 @@ def repair(options: argparse.Namespace, complaints: Console) -> int:
 
 
 def export(options: argparse.Namespace, complaints: Console) -> int:
-
     files, damage = StoreFiles(options.root, options.commitlog), Damage()
     records = _records(options, files, damage)
     if options.out == "-":
@@ -148,7 +143,6 @@ def export(options: argparse.Namespace, complaints: Console) -> int:
 
 
 def import_(options: argparse.Namespace, complaints: Console) -> int:
-
     with open(options.file, encoding="utf-8") if options.file != "-" else nullcontext(sys.stdin) as lines:
         result = import_records(
             options.root,
