@@ -21,10 +21,10 @@ TEST_TIMEOUT_S = 1200  # the first run downloads
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("interop")
-    group.addoption("--server", choices=sorted(FLAVOURS), default="pocketmq", help="whom the real clients talk to")
-    group.addoption("--exchange-rounds", type=int, default=1, help="how often a store goes from Apache to us and back")
+    group.addoption("--server", choices=sorted(FLAVOURS), default="pocketmq", help="servers used by the real clients")
+    group.addoption("--exchange-rounds", type=int, default=1, help="how often a store goes from Apache to PocketMQ and back")
     group.addoption(
-        "--write-golden", action="store_true", help="ask Apache for the SQL92 verdicts that tests keep, and keep them"
+        "--write-golden", action="store_true", help="query Apache for the SQL92 results that other tests use, and save them"
     )
     group.addoption("--kill-cycles", type=int, default=20, help="how often the broker is killed under load")
 
@@ -118,7 +118,7 @@ def named(request: pytest.FixtureRequest) -> Callable[[str], str]:
 
 @pytest.fixture
 def topic(connection: Connection, named: Callable[[str], str]) -> str:
-    """A topic of four queues that is in the route. (A topic created by a send to Apache gets there only after the send.)"""
+    """A topic of four queues that is in the route. (Apache registers a topic created by a send only after the send.)"""
     name = named("topic")
     connection.create_topic(name, 4)
     return name

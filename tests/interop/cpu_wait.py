@@ -14,7 +14,7 @@ _TICK_MS = 1000 / os.sysconf("SC_CLK_TCK")
 
 
 class CpuWait:
-    """Waiting time of a process's first thread, which runs our broker's loop, or of all of its threads together."""
+    """Waiting time of a process's first thread, which runs PocketMQ's event loop, or of all of its threads."""
 
     def __init__(self, pid: int, *, all_threads: bool = False, every_s: float = 0.01) -> None:
         self._tasks = Path(f"/proc/{pid}/task")

@@ -24,7 +24,7 @@ from tests.interop.servers import Cluster, Pocketmq
 from tests.interop.wire import SEND_MESSAGE_V2, SUCCESS, Connection, send_fields
 
 TOPIC, QUEUES = "Full-topic", 8
-# Each so many messages one that comes when it is due: those go through the timers' files.
+# One message in TIMED_EACH is delayed and passes through the timers' files.
 TIMED_TOPIC, TIMED_EACH, DELAY_MAX_S = "Full-timed", 20, 30
 ROOM_DEADLINE_S = 40
 REFUSED_IN_A_ROW = 300
@@ -80,12 +80,12 @@ class Sender:
         for queue_id in range(QUEUES):
             found = {record.queue_offset: zlib.crc32(record.body) for record in connection.read_queue(TOPIC, queue_id)}
             lost = [at for (queue, at), crc in self.acknowledged.items() if queue == queue_id and found.get(at) != crc]
-            assert not lost, f"queue {queue_id}: acknowledged, but not there: {lost[:20]}"
+            assert not lost, f"queue {queue_id}: acknowledged but missing: {lost[:20]}"
 
     def await_timed(self, connection: Connection) -> None:
         deadline = time.monotonic() + DELAY_MAX_S + ROOM_DEADLINE_S
         while missing := self.timed - {zlib.crc32(record.body) for record in connection.read_queue(TIMED_TOPIC, 0)}:
-            assert time.monotonic() < deadline, f"{len(missing)} of {len(self.timed)} timed messages never came"
+            assert time.monotonic() < deadline, f"{len(missing)} of {len(self.timed)} timed messages were not delivered"
             time.sleep(1)
 
 
@@ -110,7 +110,7 @@ def take_the_rest(disk: Path) -> Path:
 def until_accepted(sender: Sender, connection: Connection) -> float:
     began = time.monotonic()
     while not sender.send(connection):
-        assert time.monotonic() - began < ROOM_DEADLINE_S, f"room again, but: {sender.refusal}"
+        assert time.monotonic() - began < ROOM_DEADLINE_S, f"refused although there is space: {sender.refusal}"
         time.sleep(0.1)
     return time.monotonic() - began
 
@@ -122,8 +122,8 @@ def fill(sender: Sender, connection: Connection) -> None:
             count, refused = count + 1, 0
         else:
             refused += 1
-    print(f"  {count} taken, then {sender.refusal}")
-    assert "/disk/" in sender.refusal and "% full" in sender.refusal, "the refusal does not say where, or how full"
+    print(f"  {count} accepted, then {sender.refusal}")
+    assert "/disk/" in sender.refusal and "% full" in sender.refusal, "the refusal lacks the path or the used share"
 
 
 def restart_on_full(cluster: Cluster, sender: Sender, disk: Path, path: Path) -> None:
@@ -134,15 +134,15 @@ def restart_on_full(cluster: Cluster, sender: Sender, disk: Path, path: Path) ->
     except RuntimeError as error:
         first, *_, last = str(error).strip().splitlines()
         assert "ended with 1 " in first and "/disk/" in last and "% full" in last, error
-        print(f"  does not open without any room: {last}")
+        print(f"  does not open without free space: {last}")
         rest.unlink()
         path.unlink()
         cluster.start_broker()
         return
     with Connection(cluster.broker_address) as connection:
         sender.audit(connection)
-        print("  opens without any room, and has everything")
-        fill(sender, connection)  # of the log's last step there may be room
+        print("  opens without free space, and has all messages")
+        fill(sender, connection)  # the last reserved step of the log may have space
     rest.unlink()
     path.unlink()
 
@@ -152,7 +152,7 @@ def run(kind: str, size_mb: int, flush: str, warning_level: int, folder: Path) -
         config = {"flushDiskType": flush, "mappedFileSizeCommitLog": 8 << 20, "maxMessageSize": 1 << 16,
                   "maxHashSlotNum": 5000, "maxIndexNum": 20_000, "cleanFileForciblyEnable": "false",
                   "diskSpaceWarningLevelRatio": warning_level}  # fmt: skip
-        # Elsewhere: what the broker says.
+        # On another file system, for the broker's output.
         cluster, sender = Cluster(folder / "servers", Pocketmq(), **config), Sender()
         cluster.store = disk / "store"
         try:

@@ -1,6 +1,6 @@
-"""Checks of the content that a broker serves from a store, against another broker's or the files on disk.
+"""Checks of the records that a broker serves from a store, against those of another broker or the files on disk.
 
-Records must be the same byte for byte at the same queue offsets, by key, by tag and by time; new ones follow behind them.
+Records must be the same byte for byte at the same queue offsets, by key, by tag and by time; new ones follow after them.
 """
 
 import bisect
@@ -20,12 +20,12 @@ _PULLED_AT_ONCE = 500
 _KEYS_ASKED, _TIMES_ASKED = 60, 12
 _BARE_KEY = re.compile(r'("(?:[^"\\]|\\.)*")|([{,]\s*)(-?\d+)(?=\s*:)')
 _OF_A_RUN = {"abort", "abort.bak"}
-# Binary files that every broker goes on with.
+# Binary files that every broker continues to write.
 _GOES_ON = re.compile(r"abort|checkpoint|lock|timerwheel|timerlog/\d+|config/timercheck|.*\.bak")
 
 
 def queues_on_disk(store: Path) -> list[Queue]:
-    """Returns every queue that has a file. (Apache creates a queue that is asked for.)"""
+    """Returns every queue that has a file. (Apache creates a queue when it is queried.)"""
     folders = {path.parent for path in (store / "consumequeue").glob("*/*/*")}
     return sorted((folder.parent.name, int(folder.name)) for folder in folders)
 
@@ -44,11 +44,11 @@ def read_all(connection: Connection, queues: Iterable[Queue]) -> Records:
 
 
 def check_begins_with(served: Records, earlier: Records) -> None:
-    """Checks that the old records are unchanged, byte for byte, and that new ones follow behind them."""
+    """Checks that the old records are unchanged, byte for byte, and that new ones follow after them."""
     for queue, records in earlier.items():
         raw = [record.raw for record in served.get(queue, [])[: len(records)]]
         same = sum(1 for mine, theirs in zip(raw, records, strict=False) if mine == theirs.raw)
-        assert same == len(records), f"{queue}: {len(records)} records were there, {len(raw)} come, {same} are the same"
+        assert same == len(records), f"{queue}: {len(records)} records before, {len(raw)} now, {same} of them the same"
 
 
 def check_by_key(connection: Connection, records: Records) -> int:
@@ -68,11 +68,11 @@ def check_by_tag(connection: Connection, records: Records) -> int:
     count = 0
     for (topic, queue_id), queue in records.items():
         tags = sorted({record.properties.get("TAGS", "") for record in queue})
-        if topic == "SCHEDULE_TOPIC_XXXX" or len(tags) < 2:  # its units hold the time of delivery in the tag's place
+        if topic == "SCHEDULE_TOPIC_XXXX" or len(tags) < 2:  # its units have the delivery time in place of the tag
             continue
         came = connection.read_queue(topic, queue_id, count=_PULLED_AT_ONCE, expression=tags[-1])
         assert {_hash(record.properties.get("TAGS", "")) for record in came} == {_hash(tags[-1])}
-        # More may have come to the queue since.
+        # The queue may have more records by now.
         wanted = [record.raw for record in queue if _hash(record.properties.get("TAGS", "")) == _hash(tags[-1])]
         assert [record.raw for record in came[: len(wanted)]] == wanted, (topic, queue_id, tags[-1])
         count += len(came)
@@ -80,7 +80,7 @@ def check_by_tag(connection: Connection, records: Records) -> int:
 
 
 def _hash(tag: str) -> int:
-    """Returns Java's hash of a tag, which is all that a queue holds of it."""
+    """Returns Java's hash code of a tag, which is what a queue unit contains."""
     code = 0
     for char in tag:
         code = (31 * code + ord(char)) & 0xFFFFFFFF
@@ -92,7 +92,7 @@ def check_by_time(connection: Connection, records: Records, version: str, store:
     count = 0
     for (topic, queue_id), queue in records.items():
         files = len([*(store / "consumequeue" / topic / str(queue_id)).iterdir()])
-        if not queue or version == "4.9.4" and files > 1:  # there it looks into one file only, chosen by the file's own time
+        if not queue or version == "4.9.4" and files > 1:  # it searches one file only, chosen by the file's own time
             continue
         first = queue[0].queue_offset
         times = [record.store_timestamp_ms for record in queue]

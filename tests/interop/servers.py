@@ -48,7 +48,7 @@ class ServerProcess:
     def __init__(
         self, command: list[str], log: Path, env: dict[str, str] | None = None, ready: str = "boot success"
     ) -> None:
-        """`ready`: what it prints when it serves."""
+        """`ready` is the text that it prints when it is ready."""
         self.log = log
         self._ready = ready
         with log.open("wb") as output:
@@ -139,14 +139,14 @@ class Apache:
     ) -> tuple[ServerProcess, str]:
         for attempt in range(PORT_ATTEMPTS):
             if port is None or not all(_is_free(port + distance) for distance in (0, *APACHE_BESIDE)):
-                port = _free_port(APACHE_BESIDE)  # a broker that moved: its clients learn it from the route
+                port = _free_port(APACHE_BESIDE)  # a new port: clients learn it from the route
             items = {**config, "listenPort": port, "namesrvAddr": namesrv_address}
             path = _write_config(folder / "broker.conf", items)
             process = self._start(folder, "broker", "org.apache.rocketmq.broker.BrokerStartup", path, config)
             try:
                 process.wait_ready()
                 return process, f"127.0.0.1:{port}"
-            except RuntimeError as error:  # somebody's connection took one of the three meanwhile
+            except RuntimeError as error:  # another process has taken one of the ports
                 if "BindException" not in str(error) or attempt == PORT_ATTEMPTS - 1:
                     raise
                 port = None
@@ -193,7 +193,7 @@ class Cluster:
         joins: "Cluster | None" = None,
         **config: object,
     ) -> None:
-        """`joins`: whose name server this broker registers with too; without, it gets one of its own."""
+        """`joins`: a cluster whose name server this broker registers with; without it, a name server is started."""
         self.folder = folder
         self.store = folder / "store"
         self.flavour = flavour
@@ -251,8 +251,11 @@ def _write_config(path: Path, items: dict[str, object]) -> Path:
 
 
 def write_logback(home: Path, name: str, version: str = "4.9.4") -> None:
-    """Warnings and errors into ``<name>-server.log``. 4.x reads its settings from ``$ROCKETMQ_HOME/conf`` and does not start
-    without; 5.x is told where they are, and has logback under a name of its own."""
+    """Write a configuration that logs warnings and errors to ``<name>-server.log``.
+
+    4.x reads it from ``$ROCKETMQ_HOME/conf`` and does not start without it; 5.x gets its path, and has logback under another
+    package name.
+    """
     package = "ch.qos.logback" if version.startswith("4.") else "org.apache.rocketmq.logging.ch.qos.logback"
     (home / "conf").mkdir(parents=True, exist_ok=True)
     (home / "conf" / f"logback_{name}.xml").write_text(

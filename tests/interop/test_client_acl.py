@@ -33,8 +33,8 @@ accounts:
     groupPerms: ["Acl-denied=DENY"]
 """
 USER = {"accessKey": "userKey", "secretKey": "12345678"}
-REFUSED = "NO_EXIST"  # what the client makes of any answer but SUCCESS to an ack or a change
-RELOAD_MAX_S = 15  # Apache looks every 5 s
+REFUSED = "NO_EXIST"  # the client's result for any failed ack or change
+RELOAD_MAX_S = 15  # Apache checks the file every 5 s
 
 
 @pytest.fixture(scope="module")
@@ -83,12 +83,12 @@ def refusal(client: Driver, name: str, topic: str, **options: object) -> str:
     """Returns the error that a producer with `options` gets."""
     client.start_producer(name, **options)
     try:
-        client.send(name, topic, ["no"], queueId=0)  # to one queue: not tried again
+        client.send(name, topic, ["no"], queueId=0)  # a fixed queue, so that the client does not retry
     except DriverError as error:
         return str(error)
     finally:
         client.shutdown(name)
-    raise AssertionError("it was let through")
+    raise AssertionError("the send was accepted")
 
 
 def test_only_permitted_producers_can_send(guest: Driver, named: Callable[[str], str]) -> None:
@@ -109,10 +109,10 @@ def test_only_permitted_producers_can_send(guest: Driver, named: Callable[[str],
 
 @pytest.mark.parametrize("guest", (*CLIENTS, CPP), indirect=True)
 def test_only_permitted_consumers_can_consume(guest: Driver, guarded: Cluster, named: Callable[[str], str]) -> None:
-    """With a retry in between; the refused consumer gets nothing, while another one gets all."""
+    """With a retry in between; the refused consumer gets no message, while another one gets all."""
     tag = named("t")
     with Connection(guarded.broker_address, signed_as=ADMIN) as connection:
-        connection.create_topic(f"%RETRY%{named('g')}", 1)  # whoever does not find it at once looks again after 20 s
+        connection.create_topic(f"%RETRY%{named('g')}", 1)  # a client that does not find it at once checks again after 20 s
     guest.start_consumer(named("denied"), "Acl-denied", OPEN, expression=tag, **USER)
     guest.start_consumer(named("unsigned"), named("u"), OPEN, expression=tag)
     guest.start_producer(named("p"), **USER)
@@ -121,7 +121,7 @@ def test_only_permitted_consumers_can_consume(guest: Driver, guarded: Cluster, n
     guest.start_consumer(named("c"), named("g"), OPEN, expression=tag, fail=[bodies[2]], failTimes=1, delayLevel=1, **USER)
     wanted = Counter([*bodies, bodies[2]])
 
-    def got() -> Counter[str | None]:  # of the C++ client, what came in the same pull comes again, too
+    def got() -> Counter[str | None]:  # the C++ client consumes other messages of the same pull again, too
         return Counter(message.body for message in guest.received(named("c")))
 
     guest.wait_until(lambda: got() >= wanted, 40, lambda: f"{got()}")
@@ -148,7 +148,7 @@ def popper(guarded: Cluster, drivers: Drivers, flavour: Flavour) -> Driver:
 
 
 def test_popping_needs_permission_for_topic_and_group(popper: Driver, guarded: Cluster, named: Callable[[str], str]) -> None:
-    """Pops, acks and changes of the invisible time need SUB on topic and group, as in 5.3 and later; before, a signature."""
+    """Pops, acks and changes of the invisible time need SUB on topic and group, as in 5.3 and later; earlier a signature."""
     address, group = guarded.broker_address, named("g")
     with Connection(address, signed_as=ADMIN) as connection:
         for topic in (READ, WRITTEN):
@@ -174,7 +174,7 @@ def test_popping_needs_permission_for_topic_and_group(popper: Driver, guarded: C
     )
     assert popper.change_invisible(address, "Acl-denied", message, 1, **USER) == REFUSED
     assert popper.acknowledge(address, "Acl-denied", message, **USER) == REFUSED
-    assert popper.pop_in_order(address, READ, group, "b", **USER) == [], "nothing of that was done"
+    assert popper.pop_in_order(address, READ, group, "b", **USER) == [], "a refused request had an effect"
     assert popper.change_invisible(address, group, message, 1, **USER) == "OK"
     (again,) = popper.pop_in_order(address, READ, group, "c", poll_ms=5000, **USER)
     assert (again.body, again.reconsume_times) == ("to pop", 1)
@@ -203,11 +203,11 @@ def test_mqadmin_needs_admin_permission(admin: Admin) -> None:
         *create, who=("userKey", "12345678")
     )
     assert "success" in admin(*create)
-    assert f'"brokerName":"{BROKER_NAME}"' in admin("topicRoute", "-t", "Acl-new", who=None)  # name servers ask for nothing
+    assert f'"brokerName":"{BROKER_NAME}"' in admin("topicRoute", "-t", "Acl-new", who=None)  # name servers check nothing
 
 
 def test_message_by_id_needs_permission_for_its_topic(admin: Admin, guarded: Cluster, flavour: Flavour) -> None:
-    """4.9.4 shows it to every account with a valid signature."""
+    """4.9.4 shows the message to every account with a valid signature."""
     user = (USER["accessKey"], USER["secretKey"])
     with Connection(guarded.broker_address, signed_as=ADMIN) as connection:
         ids = {topic: connection.send(topic, 0, b"by id").ext["msgId"] for topic in (READ, WRITTEN)}
@@ -267,5 +267,5 @@ def test_white_addresses_by_mqadmin_and_by_hand(admin: Admin, guarded: Cluster) 
 def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + RELOAD_MAX_S
     while not condition():
-        assert time.monotonic() < deadline, f"not so after {RELOAD_MAX_S} s"
+        assert time.monotonic() < deadline, f"condition not met after {RELOAD_MAX_S} s"
         time.sleep(0.05)

@@ -22,12 +22,12 @@ INVOKE_BROKER_TO_GET_CONSUMER_STATUS = 223
 QUEUES, MESSAGES = 2, 6
 ASKED = (*CLIENTS, CPP)
 answered = pytest.mark.parametrize("client_name", CLIENTS, scope="session")
-"""For what the C++ client does not answer."""
+"""Clients that answer such requests; the C++ client does not."""
 PATIENCE_S = 60
 
 
 class Asked:
-    """A consumer of one client library that has consumed some messages; the fields hold its answers."""
+    """A consumer of one client library that has consumed some messages; the fields hold the results of the requests."""
 
     consumer = "asked"
 
@@ -83,7 +83,7 @@ class Asked:
         client.wait_for(self.consumer, MESSAGES)
         deadline = time.monotonic() + PATIENCE_S
         while not all(self._is_committed(connection, queue_id) for queue_id in range(QUEUES)):
-            assert time.monotonic() < deadline, "the client tells the broker no offsets"
+            assert time.monotonic() < deadline, "the client does not commit its offsets"
             time.sleep(0.1)
         return sent
 
@@ -101,7 +101,7 @@ def client_name(request: pytest.FixtureRequest) -> str:
     return name
 
 
-@pytest.fixture(scope="session")  # the tests of one client come together, so a module's would be made for each client
+@pytest.fixture(scope="session")  # tests are ordered by client, so a module fixture would be made for each client
 def runs(cluster: Cluster, drivers: Drivers, mqadmin: Mqadmin) -> Iterator[dict[str, "Future[Asked]"]]:
     with ThreadPoolExecutor(len(ASKED)) as threads:
         yield {name: threads.submit(Asked(name, drivers, cluster, mqadmin).run) for name in ASKED}
@@ -111,7 +111,7 @@ def runs(cluster: Cluster, drivers: Drivers, mqadmin: Mqadmin) -> Iterator[dict[
 def told(
     flavour: Flavour, drivers: Drivers, mqadmin: Mqadmin, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, "Future[Asked]"]]:
-    """With useServerSideResetOffset=false: the broker sends the offsets to the consumers, in a form that each can read."""
+    """Runs with useServerSideResetOffset=false: the broker sends the offsets to consumers, in a form that each can read."""
     cluster = Cluster(tmp_path_factory.mktemp("told"), flavour, useServerSideResetOffset="false")
     try:
         cluster.start_broker()
@@ -130,7 +130,7 @@ def run(client_name: str, runs: dict[str, "Future[Asked]"]) -> Asked:
 
 def test_running_info_of_a_consumer(run: Asked) -> None:
     if run.client_name == "go_v2" and "CODE: 0  DESC: json marshal error: json: unsupported value: NaN" in run.running_info:
-        return  # its own answer, passed on: it divides by the number of pulls in the last minute
+        return  # the client's own error, passed on: it divides by the number of pulls in the last minute
     properties, info = run.running_info.partition("#Consumer MQ Detail#")[::2]
     assert "#Consumer Properties#" in properties and "PROP_CONSUME_TYPE" in properties
     for queue_id in range(QUEUES):

@@ -15,7 +15,7 @@ from tests.interop.servers import Cluster
 from tests.interop.wire import Connection
 
 BROADCAST_S = 30
-RETRY_MS = 10_000  # what the broker takes for the first retry
+RETRY_MS = 10_000  # the broker's delay of the first retry
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_broadcast_reaches_every_consumer(cpp: Driver, topic: str, named: Callab
 
 
 def test_failed_message_is_redelivered(cpp: Driver, connection: Connection, topic: str, named: Callable[[str], str]) -> None:
-    connection.create_topic(f"%RETRY%{named('g')}", 1)  # who does not find it at once looks again after 20 s
+    connection.create_topic(f"%RETRY%{named('g')}", 1)  # a client that does not find it at once checks again after 20 s
     cpp.start_producer(named("p"))
     cpp.send(named("p"), topic, ["good", "bad"], tags=["T"], keys=["k"])
     cpp.start_consumer(named("c"), named("g"), topic, fail=["bad"], failTimes=1)

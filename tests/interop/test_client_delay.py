@@ -6,7 +6,7 @@ from tests.interop.driver import Driver
 from tests.interop.drivers import with_cpp
 
 LEVEL_MS = {1: 1000, 2: 5000}
-LATE_MS_MAX = 1000  # a bound on a loaded machine; `make bench` measures the real thing
+LATE_MS_MAX = 1000  # a limit for a loaded machine; `make bench` measures the real value
 
 
 @with_cpp

@@ -18,14 +18,14 @@ from tests.interop.wire import Connection
 DELETE_EXPIRED_COMMIT_LOG = 329
 FILE_SIZE = 1 << 20
 WHERE = ("last", "timestamp")
-PATIENCE_S = 90  # Apache looks for the first time after 60 s what may be deleted
+PATIENCE_S = 90  # Apache checks for deletable files for the first time after 60 s
 
 
 def topic_of(client_name: str) -> str:
     return f"From-{client_name}"
 
 
-@pytest.fixture(scope="session")  # the tests of one client come together: a module's would be made three times
+@pytest.fixture(scope="session")  # tests are ordered by client: a module fixture would be made three times
 def aged(flavour: Flavour, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, int]]:
     """A broker whose queues lost their first message, and a time (epoch ms) between the two messages left."""
     keep_nothing = {"mappedFileSizeCommitLog": FILE_SIZE, "fileReservedTime": 0, "cleanResourceInterval": 200}
@@ -44,8 +44,8 @@ def aged(flavour: Flavour, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             connection.ask(DELETE_EXPIRED_COMMIT_LOG, {})
             for name in CLIENTS:
                 topic = topic_of(name)
-                wait(lambda topic=topic: connection.min_offset(topic, 0) == 1, "the first message to go", PATIENCE_S)
-            moment_ms = (int(time.time()) + 2) * 1000  # clients name it in seconds, and 4.9.4's get the nearest message
+                wait(lambda topic=topic: connection.min_offset(topic, 0) == 1, "the first message to be deleted", PATIENCE_S)
+            moment_ms = (int(time.time()) + 2) * 1000  # clients send it in seconds, and 4.9.4's get the nearest message
             wait(lambda: time.time() * 1000 >= moment_ms, "the next second", PATIENCE_S)
             for name in CLIENTS:
                 connection.send(topic_of(name), 0, b"new")
@@ -72,10 +72,10 @@ def test_start_offset_of_a_new_group(client_name: str, model: str, aged: tuple[C
             connection.send(topic, 0, model.encode())
             return bool(client.received(f"{model}-last"))
 
-        wait(last_one_reads, "the one that begins at the end", PATIENCE_S)
+        wait(last_one_reads, "a message for the consumer that begins at the end", PATIENCE_S)
         assert bodies(client, f"{model}-last") == {model}
         client.wait_until(
-            lambda: bodies(client, f"{model}-timestamp") >= {"new", model}, PATIENCE_S, lambda: "the one with a time"
+            lambda: bodies(client, f"{model}-timestamp") >= {"new", model}, PATIENCE_S, lambda: "the consumer with a time"
         )
         assert "old" not in bodies(client, f"{model}-timestamp")
         client.shutdown(*(f"{model}-{where}" for where in WHERE))

@@ -17,8 +17,8 @@ from tests.interop.servers import Cluster, Flavour
 from tests.interop.wire import Connection
 
 LOCK_LIVE_S, ASK_EVERY_S = 5.0, 0.5
-# From the end of the lock's life to the first message. Go looks for queues it lacks every 20 s, whatever it is told, and
-# pulls from one it has found 3 s later.
+# From the expiry of the lock to the first message. Go checks for missing queues only every 20 s, and starts to pull from a
+# new queue 3 s later.
 LATE_S = {"java_4_9_4": 10, "java_5_5_0": 10, "go_v2": 30}
 CLIENT_OPTIONS = " ".join(
     f"-Drocketmq.client.rebalance.{name}={int(ASK_EVERY_S * 1000)}"
@@ -26,8 +26,8 @@ CLIENT_OPTIONS = " ".join(
 )
 QUEUES = 2
 BEFORE, AFTER = 200, 50  # messages of a queue
-EARLY = 50  # consumed before others came: the pulls of those tell the broker of these
-STUCK = 100  # what the consumer that dies fails at, again and again: it and all behind it are left
+EARLY = 50  # consumed before the others are sent: the pulls of the others commit the offsets of these
+STUCK = 100  # the message at which the dying consumer fails repeatedly: it and all later ones are left
 PATIENCE_S = 60
 
 
@@ -79,7 +79,7 @@ class Inheritance:
 def runs(
     flavour: Flavour, drivers: Drivers, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, "Future[Inheritance]"]]:
-    """All runs in parallel, as they mostly wait."""
+    """All runs in parallel, because they mostly wait."""
     life: dict[str, object] = {"rocketmq.broker.rebalance.lockMaxLiveTime": int(LOCK_LIVE_S * 1000)}
     cluster = Cluster(tmp_path_factory.mktemp("locks"), flavour, **life)
     try:
@@ -101,8 +101,8 @@ def test_queues_of_a_dead_orderly_consumer_are_taken_over_in_order(
             [message for message in client.received("c") if message.queue_id == queue_id] for client in (run.dying, run.heir)
         )
         began = got[0].queue_offset
-        assert [message.queue_offset for message in got] == list(range(began, BEFORE + AFTER)), "in order, none twice"
+        assert [message.queue_offset for message in got] == list(range(began, BEFORE + AFTER)), "out of order, or repeated"
         assert [message.queue_offset for message in had] == [*range(STUCK), *[STUCK] * (len(had) - STUCK)]
-        assert EARLY // 2 <= began <= STUCK, "none is lost, and the heir goes on from what the broker knows"
+        assert EARLY // 2 <= began <= STUCK, "the new owner did not continue at the committed offset"
         waited_s = (got[0].arrived_at_ms - run.died_at_ms) / 1000
         assert LOCK_LIVE_S - ASK_EVERY_S - 1 <= waited_s <= LOCK_LIVE_S + LATE_S[client_name], waited_s

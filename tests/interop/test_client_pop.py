@@ -38,7 +38,7 @@ def acks_taken(cluster: Cluster) -> int:
 
 
 def nothing_is_open(cluster: Cluster, acks: int) -> bool:
-    """Whether so many acks came out of the timer, and all that was popped is acknowledged or was stored again."""
+    """Whether this number of acks was delivered by the timer, and all popped messages are acknowledged or stored again."""
     found = 0
     with Connection(cluster.broker_address) as connection:
         for queue_id in range(REVIVE_QUEUES):
@@ -62,7 +62,7 @@ def bodies(messages: list[Received]) -> list[str | None]:
 
 
 def test_pops_in_order(popper: Driver, cluster: Cluster, connection: Connection, named: Callable[[str], str]) -> None:
-    """A queue gives no further messages while some are unacknowledged; those made visible again come first."""
+    """A queue yields no further messages while some are unacknowledged; those made visible again come first."""
     topic, group, address = named("topic"), named("g"), cluster.broker_address
     connection.create_topic(topic, 1)
     for number in range(5):
@@ -72,7 +72,7 @@ def test_pops_in_order(popper: Driver, cluster: Cluster, connection: Connection,
     assert {message.reconsume_times for message in popped} == {0}
     assert popper.pop_in_order(address, topic, group, "b") == []
     popped = popper.pop_in_order(address, topic, group, "a")
-    assert bodies(popped) == ["m0", "m1", "m2"], "the same attempt again"
+    assert bodies(popped) == ["m0", "m1", "m2"], "a repeated attempt gets the same messages"
     assert [popper.acknowledge(address, group, message) for message in popped[:2]] == ["OK", "OK"]
     assert popper.change_invisible(address, group, popped[2], BACK_IN_MS) == "OK"
     changed_at_ms = time.time() * 1000
@@ -88,7 +88,8 @@ def test_pops_in_order(popper: Driver, cluster: Cluster, connection: Connection,
 def test_forwarded_message_is_acknowledged_in_its_new_topic(
     popper: Driver, cluster: Cluster, connection: Connection, named: Callable[[str], str]
 ) -> None:
-    """Who forwards a popped message sends the handle along; clients keep one that a record has, so it must not be stored."""
+    """A client that forwards a popped message sends its handle along; clients keep the handle of a record, so it must not be
+    stored."""
     address, group = cluster.broker_address, named("g")
     first, second, third = named("first"), named("second"), named("third")
     for topic in (first, second, third):
@@ -102,7 +103,7 @@ def test_forwarded_message_is_acknowledged_in_its_new_topic(
         [again] = popper.pop_in_order(address, topic, group, "a")
         handles.append(again.properties["POP_CK"])
         assert popper.acknowledge(address, group, again) == "OK"
-        assert popper.pop_in_order(address, topic, group, "b") == [], "it is consumed"
+        assert popper.pop_in_order(address, topic, group, "b") == [], "the message was not acknowledged"
     assert len(set(handles)) == 3
 
 
@@ -146,7 +147,7 @@ def test_messages_held_by_a_dead_consumer_are_redelivered_once(
         client = drivers.another(CLIENT, cluster)
         client.start_consumer("good", group, topic, **pops)
         assert {message.body for message in client.wait_for("good", CONSUMED, PATIENCE_S)} == set(consumed)
-        wait(lambda: acks_taken(cluster) == CONSUMED, "what is consumed to be acknowledged", PATIENCE_S)
+        wait(lambda: acks_taken(cluster) == CONSUMED, "consumed messages to be acknowledged", PATIENCE_S)
         client.close()
 
         dying = drivers.another(CLIENT, cluster)
@@ -155,7 +156,7 @@ def test_messages_held_by_a_dead_consumer_are_redelivered_once(
             with Connection(cluster.broker_address) as connection:
                 for number, body in enumerate(held):
                     connection.send(topic, number % QUEUES, body.encode())
-            wait(lambda: popped(cluster, topic, group) == CONSUMED + HELD, "everything to be popped", PATIENCE_S)
+            wait(lambda: popped(cluster, topic, group) == CONSUMED + HELD, "all messages to be popped", PATIENCE_S)
         finally:
             dying.kill()
         cluster.stop_broker()
@@ -166,12 +167,12 @@ def test_messages_held_by_a_dead_consumer_are_redelivered_once(
         client.wait_for("heir", HELD, PATIENCE_S)
         wait(lambda: nothing_is_open(cluster, CONSUMED + HELD), "all acks to be read", PATIENCE_S)
         counts = Counter(message.body for message in client.received("heir"))
-        assert counts == Counter(held), "each once, and none that was acknowledged"
+        assert counts == Counter(held), "repeated, or already acknowledged"
         assert {message.topic for message in client.received("heir")} == {topic}
         assert {message.reconsume_times for message in client.received("heir")} == {1}
         with Connection(cluster.broker_address) as connection:
             [again, *_] = connection.read_queue(f"%RETRY%{group}_{topic}", 0)
-            assert int.from_bytes(again.raw[4:8], "big", signed=True) == MAGIC_V2, "a topic of over 127 bytes"
+            assert int.from_bytes(again.raw[4:8], "big", signed=True) == MAGIC_V2, "not V2, for a topic of over 127 bytes"
         client.close()
     except ToolchainMissing as missing:
         toolchain_missing(f"{CLIENT}: {missing}")

@@ -25,7 +25,7 @@ def test_pull_at_an_offset(client: Driver, client_name: str, connection: Connect
     assert [message.body for message in tagged["messages"]] == ["m1", "m3", "m5", "m7", "m9"]
     beyond = client.pull(topic, 0, 1000, 32, group=named("g"))
     assert (beyond["status"], beyond["next"]) == ("OFFSET_ILLEGAL", 10)
-    if client_name != "go_v2":  # whose pull is always held
+    if client_name != "go_v2":  # its pulls are always held
         at_end = client.pull(topic, 0, 10, 32, group=named("g"))
         assert (at_end["status"], at_end["next"], at_end["messages"]) == ("NO_NEW_MSG", 10, [])
     client.shutdown(named("p"))
@@ -41,7 +41,7 @@ def test_held_pull_is_answered_by_a_send(client: Driver, connection: Connection,
     puller = threading.Thread(target=lambda: result.update(client.pull(topic, 0, 1, 32, group=named("g"), block=True)))
     puller.start()
     puller.join(1)
-    assert puller.is_alive(), "the broker holds it"
+    assert puller.is_alive(), "the pull was not held"
     client.send(named("p"), topic, ["wakes"])
     puller.join(10)
     assert [message.body for message in result["messages"]] == ["wakes"]
@@ -51,9 +51,9 @@ def test_held_pull_is_answered_by_a_send(client: Driver, connection: Connection,
 def test_poll_a_subscription(
     client: Driver, client_name: str, flavour: Flavour, topic: str, named: Callable[[str], str]
 ) -> None:
-    """The lite pull consumer of Java, Poll of Go."""
+    """Java's lite pull consumer, Go's Poll."""
     if (flavour.name, client_name) == ("apache", "java_5_5_0"):
-        pytest.skip("Java 5 asks with LITE_PULL_MESSAGE (361), which Apache 4.9.4 does not know; PocketMQ does")
+        pytest.skip("Java 5 uses LITE_PULL_MESSAGE (361), which Apache 4.9.4 does not know; PocketMQ does")
     client.start_producer(named("p"))
     client.send(named("p"), topic, [f"m{n}" for n in range(20)])
     client.call("lite", name=named("c"), group=named("g"), topic=topic)

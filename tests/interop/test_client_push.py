@@ -69,7 +69,7 @@ def test_push_from_last_offset_of_a_young_queue(client: Driver, connection: Conn
 
 @with_cpp
 def test_push_wakes_within_10_ms(client: Driver, connection: Connection, named: Callable[[str], str]) -> None:
-    """From the acknowledgement of a send to the listener, both read in the client's process, the pull held at the broker."""
+    """Time from the acknowledgement of a send to the listener, both in the client's process; the pull is held before."""
     topic = named("topic")
     connection.create_topic(topic, 1)
     client.start_producer(named("p"))
@@ -81,7 +81,7 @@ def test_push_wakes_within_10_ms(client: Driver, connection: Connection, named: 
         assert got.body == sent.body
         if number >= 10:
             waits.append(got.arrived_at - sent.acked_at)
-        time.sleep(0.02)  # spaced: the next pull is held again before the next send
+        time.sleep(0.02)  # so that the next pull is held before the next send
     waits.sort()
     print(f"\nwake after ack: median {statistics.median(waits):.2f} ms, p90 {waits[int(WAKE_SENDS * 0.9)]:.2f} ms")
     assert statistics.median(waits) <= WAKE_MEDIAN_MS_MAX, waits

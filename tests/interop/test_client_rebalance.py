@@ -19,8 +19,8 @@ def test_rebalance_on_join_and_leave(client: Driver, topic: str, named: Callable
     settled = len(rounds.sent)
     rounds.wait_for_shares({"a": QUEUES // 2, "b": QUEUES // 2})
     counts = Counter(rounds.got())
-    assert all(counts[body] == 1 for body in rounds.sent[settled : settled + QUEUES]), "once while nothing changes"
+    assert all(counts[body] == 1 for body in rounds.sent[settled : settled + QUEUES]), "repeated without a rebalance"
     client.shutdown(named("b"))
     rounds.wait_for_shares({"a": QUEUES})
-    assert set(rounds.got()) == set(rounds.sent), "every message reached the group"
+    assert set(rounds.got()) == set(rounds.sent), "a message is missing"
     client.shutdown(named("p"), named("a"))

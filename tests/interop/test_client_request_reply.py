@@ -77,7 +77,7 @@ def test_replies_in_time_too_late_and_to_a_dead_client(
 
     with pytest.raises(DriverError, match="wait reply message timeout"):
         client.request(asker, topic, "anybody?", timeout_ms=500)
-    replier.reply(replier.next(), "too late")  # taken, and of no use to anybody
+    replier.reply(replier.next(), "too late")  # accepted, but the client no longer waits for it
 
     dying, dead = drivers.another(client_name, cluster), named("dead")
     dying.start_producer(dead, group=dead)

@@ -1,7 +1,7 @@
 """Restart of a broker under its clients: consumed messages stay consumed, and connected clients continue by themselves.
 
-Java 4.9.4 and Go notice the end of the broker that held their pull only when the pull times out, after 30 s. Therefore our
-broker answers held pulls before it stops, and consumers continue within seconds. All clients share one restart.
+Java 4.9.4 and Go notice the end of the broker that held their pull only when the pull times out, after 30 s. Therefore
+PocketMQ answers held pulls before it stops, and consumers continue within seconds. All clients share one restart.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ TOPIC = "Restart-topic"
 BEFORE, AFTER = [f"before {n}" for n in range(20)], [f"after {n}" for n in range(8)]
 GOES_ON_S = 20
 GOES_ON_LATE_S = 60
-"""With Apache, and for Go: most often it goes on at once, but once it was seen to wait for one of its periods of 30 s."""
+"""Limit for Apache and for Go: they mostly continue at once, but once waited for one of their periods of 30 s."""
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +75,6 @@ def test_offsets_survive_a_broker_restart(
     def went_on() -> bool:
         return set(AFTER) <= {message.body for message in client.received("stays")}
 
-    client.wait_until(went_on, limit_s, lambda: f"{len(client.received('stays'))} messages with the consumer that stayed")
-    assert len(client.received("again")) == len(AFTER), "nothing that the group had consumed"
+    client.wait_until(went_on, limit_s, lambda: f"{len(client.received('stays'))} messages at the consumer that stayed")
+    assert len(client.received("again")) == len(AFTER), "the group got a message that it had consumed"
     client.shutdown("p", "stays", "again")

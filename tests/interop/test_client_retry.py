@@ -20,7 +20,7 @@ def test_retry_then_dead_letter(client: Driver, connection: Connection, topic: s
     """One group requests 1 s between attempts, the other uses the broker's default (10 s the first time)."""
     quick, slow = named("quick"), named("slow")
     for group in (quick, slow):
-        # A client that finds the topic in its first route consumes it at once; else it looks again after 20 s.
+        # A client that finds the topic in its first route consumes it at once; otherwise it checks again after 20 s.
         connection.create_topic(f"%RETRY%{group}", 1)
     client.start_producer(named("p"))
     client.send(named("p"), topic, ["good", "bad"], tags=["T"], keys=["k-good", "k-bad"])
@@ -34,7 +34,7 @@ def test_retry_then_dead_letter(client: Driver, connection: Connection, topic: s
         assert {(one.topic, one.tags, one.keys) for one in tries} == {(topic, "T", "k-bad")}
         pauses = [after.arrived_at - before.arrived_at for before, after in zip(tries, tries[1:], strict=False)]
         assert all(pause_ms - 1 <= pause <= pause_ms + 3000 for pause in pauses), pauses
-        assert len(client.received(named(consumer))) == attempts + 1, "the good one once"
+        assert len(client.received(named(consumer))) == attempts + 1, "the other message was repeated"
     for group, reconsume_times in ((quick, 2), (slow, 1)):
         dead = f"%DLQ%{group}"
         wait_for_messages(connection, dead)

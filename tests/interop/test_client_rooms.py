@@ -25,7 +25,7 @@ QUEUES = 4  # of a topic, in each room
 PATIENCE_S = 40
 Shares = dict[str, list[str]]
 
-# Go takes the queues of any room from the front of all that there are, so only the first room's groups get their own.
+# Go takes a room's queues from the front of all queues of the topic, so only the first room's groups get their own.
 ROOMS_READ = {"java_4_9_4": ROOMS, "java_5_5_0": ROOMS, "go_v2": ROOMS[:1]}
 
 
@@ -39,7 +39,7 @@ SOUTH_LEFT: Shares = {
     NORTH_A: queues("north", 0, 1) + queues("south", 0, 1),
     NORTH_B: queues("north", 2, 3) + queues("south", 2, 3),
 }
-# Go's NEARBY is AVERAGELY as yet: shares that cross rooms.
+# Go's NEARBY works like AVERAGELY in this release: shares cross rooms.
 GO_NEARBY: Shares = {
     NORTH_A: queues("north", 0, 1, 2),
     NORTH_B: queues("north", 3) + queues("south", 0, 1),
@@ -91,14 +91,14 @@ def client(client_name: str, building: Building, drivers: Drivers) -> Iterator[D
 
 
 class Rounds:
-    """Consumers of a topic. A round is one message to each queue in each room, which says where it was put."""
+    """Consumers of a topic. A round is one message to each queue in each room, whose body is the queue's name."""
 
     def __init__(self, client: Driver, building: Building, topic: str) -> None:
         self._client, self._building, self._topic = client, building, topic
         self._numbers = itertools.count()
 
     def wait_for_shares(self, shares: Shares) -> None:
-        """Sends rounds until of two in a row each consumer gets what came to its queues, and nothing else."""
+        """Send rounds until in two successive ones each consumer gets exactly the messages of its queues."""
         wanted = {name: sorted(its_queues) for name, its_queues in shares.items()}
         deadline = time.monotonic() + PATIENCE_S
         in_a_row = 0
@@ -127,7 +127,7 @@ class Rounds:
 
 
 def test_groups_by_machine_room(client_name: str, client: Driver, building: Building) -> None:
-    """A group for each room, as this strategy wants it: it counts all consumers of a group, whichever rooms they ask for."""
+    """One group per room, as this strategy requires: it counts all consumers of a group, whichever rooms they select."""
     topic = f"Rooms-{client_name}"
     building.create_topic(topic)
     rounds = Rounds(client, building, topic)
@@ -141,7 +141,7 @@ def test_groups_by_machine_room(client_name: str, client: Driver, building: Buil
     })  # fmt: skip
     for room, pair in names.items():
         rooms = {str(message.body).partition("/")[0] for name in pair for message in client.received(name)}
-        assert rooms == {room}, "in no round anything of the other"
+        assert rooms == {room}, "messages of another room"
     client.shutdown(*itertools.chain(*names.values()))
 
 
@@ -161,7 +161,7 @@ def test_nearby_falls_back_on_other_rooms(client_name: str, client: Driver, buil
 
 
 def test_rooms_mqadmin_4_9_4(building: Building, mqadmin: Mqadmin) -> None:
-    """What names a broker takes a name with a room in it, and so does what shows one."""
+    """Commands with a broker name accept and show names with a room."""
 
     def admin(command: str, *arguments: str) -> str:
         return mqadmin.run(building.first.namesrv_address, command, *arguments)
@@ -185,7 +185,7 @@ def test_rooms_mqadmin_4_9_4(building: Building, mqadmin: Mqadmin) -> None:
 
 
 def perms(building: Building, topic: str) -> dict[str, int]:
-    """Broker name -> perm of a topic's queues, by its route."""
+    """Return broker name -> perm of a topic's queues, from its route."""
     with Connection(building.first.namesrv_address) as namesrv:
         route = json.loads(namesrv.ask(GET_ROUTE, {"topic": topic, "acceptStandardJsonOnly": "true"}).body)
     return {data["brokerName"]: data["perm"] for data in route["queueDatas"]}

@@ -13,12 +13,12 @@ from tests.interop.servers import BROKER_NAME, Cluster
 from tests.interop.wire import GET_ROUTE, SUCCESS, Connection, Record
 
 COMPRESSED_FLAG = 0x1
-ROUTE_S = {"pocketmq": 0, "apache": 2}  # Apache's broker registers without waiting for the answer
+ROUTE_S = {"pocketmq": 0, "apache": 2}  # Apache's broker does not wait for the answer to its registration
 
 
 def by_body(received: list[Received]) -> dict[str, Received]:
     bodies = {message.body or "": message for message in received}
-    assert len(bodies) == len(received), "each message once"
+    assert len(bodies) == len(received), "a message was repeated"
     return bodies
 
 
@@ -64,7 +64,7 @@ def test_send_async_oneway_and_batch(client: Driver, topic: str, named: Callable
 
 @with_cpp
 def test_send_to_chosen_queues_is_consumed_in_order(client: Driver, topic: str, named: Callable[[str], str]) -> None:
-    """Ordered messages: a selector chooses the queue, an orderly consumer keeps the order through a failure."""
+    """A selector chooses the queue; an orderly consumer keeps the order even if a message fails."""
     client.start_producer(named("p"))
     for queue_id in range(3):
         sent = client.send(named("p"), topic, [f"{queue_id}:{n}" for n in range(20)], queueId=queue_id)
@@ -96,7 +96,7 @@ def test_unknown_topic_is_created_by_a_send(client: Driver, cluster: Cluster, na
 
 
 def test_large_body(client: Driver, topic: str, named: Callable[[str], str]) -> None:
-    """3 MiB, not compressed: the answer of a pull is one frame of that size."""
+    """3 MiB, not compressed: the response of a pull is one frame of that size."""
     size = 3 << 20
     client.start_producer(named("p"), compressOver=1 << 30)
     sent = client.send(named("p"), topic, ["large "], size=size)

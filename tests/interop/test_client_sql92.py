@@ -37,7 +37,7 @@ def test_push_by_sql(client: Driver, topic: str, named: Callable[[str], str]) ->
     client.shutdown(named("p"), named("sql"))
 
 
-@pytest.mark.parametrize("client_name", ["java_4_9_4"])  # the others look for a new group's retry topic after 20 s
+@pytest.mark.parametrize("client_name", ["java_4_9_4"])  # others check for a new group's retry topic only after 20 s
 def test_failed_message_is_redelivered_without_filtering(client: Driver, topic: str, named: Callable[[str], str]) -> None:
     """The retry topic is not filtered."""
     send(client, named("p"), topic)
@@ -48,11 +48,11 @@ def test_failed_message_is_redelivered_without_filtering(client: Driver, topic: 
     client.shutdown(named("p"), named("c"))
 
 
-@pytest.mark.parametrize("client_name", ["java_4_9_4", "java_5_5_0"])  # Go's pulls say TAG, whatever it subscribed by
+@pytest.mark.parametrize("client_name", ["java_4_9_4", "java_5_5_0"])  # Go's pulls always use TAG
 def test_pull_by_sql(client: Driver, client_name: str, flavour: Flavour, topic: str, named: Callable[[str], str]) -> None:
-    """The lite pull consumer of Java, whose pulls carry their expression."""
+    """Java's lite pull consumer, whose pulls contain their expression."""
     if (flavour.name, client_name) == ("apache", "java_5_5_0"):
-        pytest.skip("Java 5 asks with LITE_PULL_MESSAGE (361), which Apache 4.9.4 does not know; PocketMQ does")
+        pytest.skip("Java 5 uses LITE_PULL_MESSAGE (361), which Apache 4.9.4 does not know; PocketMQ does")
     send(client, named("p"), topic)
     client.call("lite", name=named("c"), group=named("g"), topic=topic, expression=EXPRESSION, type="SQL92")
     got = client.call("poll", name=named("c"), count=len(WANTED), timeoutMs=20_000, topic=topic)
@@ -60,9 +60,9 @@ def test_pull_by_sql(client: Driver, client_name: str, flavour: Flavour, topic: 
     client.shutdown(named("p"), named("c"))
 
 
-@pytest.mark.parametrize("client_name", ["java_4_9_4", "java_5_5_0"])  # Go does not ask (CHECK_CLIENT_CONFIG)
+@pytest.mark.parametrize("client_name", ["java_4_9_4", "java_5_5_0"])  # Go does not send CHECK_CLIENT_CONFIG
 def test_invalid_expression_is_refused(client: Driver, client_name: str, topic: str, named: Callable[[str], str]) -> None:
-    """Before the consumer starts."""
+    """The consumer fails at its start."""
     with pytest.raises(DriverError, match="23"):
         client.start_consumer(named("c"), named("g"), topic, expression="price BETWEEN", type="SQL92")
 
@@ -79,6 +79,6 @@ def test_expression_replaces_the_previous_one(client: Driver, connection: Connec
     client.send(named("p"), topic, ["yes"], **{"property.price": 31})
     bodies = lambda: {message.body for message in client.received(named("c2"))}  # noqa: E731
     client.wait_until(lambda: "yes" in bodies(), 20, lambda: f"{bodies()}")
-    # It may begin with what the first one only stepped over.
+    # The consumer may begin with messages that the first expression only skipped.
     assert all(body == "yes" or (body or "").endswith(" 31") for body in bodies())
     client.shutdown(named("p"), named("c2"))

@@ -21,14 +21,14 @@ SHARES: dict[str, tuple[list[int], list[int]] | None] = {
     "AVERAGELY": ([0, 1], [2, 3]),
     "CIRCLE": ([0, 2], [1, 3]),
     "CONFIG": TOLD,
-    "ROOM": ([0, 1], [2, 3]),  # of brokers named after the room
+    "ROOM": ([0, 1], [2, 3]),  # of brokers whose name begins with the room
     "NEARBY": ([0, 1], [2, 3]),
-    "HASH": None,  # by what the ids hash to
+    "HASH": None,  # depends on the hash of the ids
 }
 PATIENCE_S = 40
 
 
-@pytest.fixture(scope="session")  # the tests of one client come together: a module's would be made three times
+@pytest.fixture(scope="session")  # tests are ordered by client: a module fixture would be made three times
 def room(flavour: Flavour, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     running = Cluster(tmp_path_factory.mktemp("room"), flavour, brokerName=f"{ROOM}@broker")
     try:
@@ -53,7 +53,7 @@ def test_queues_are_shared_by_every_strategy(client_name: str, room: Cluster, dr
                         open_strategies.discard(strategy)
                 if not open_strategies:
                     break
-                assert time.monotonic() < deadline, f"not as they should be: {open_strategies}"
+                assert time.monotonic() < deadline, f"wrong shares: {open_strategies}"
         finally:
             client.close()
 
@@ -67,7 +67,7 @@ def start(client: Driver, strategy: str, topic: str) -> None:
 
 
 def is_shared(client: Driver, connection: Connection, strategy: str, topic: str, body: str) -> bool:
-    """Whether each consumer gets the messages of exactly those queues that the strategy gives it."""
+    """Whether each consumer gets the messages of exactly the queues allocated by the strategy."""
     for queue_id in range(QUEUES):
         connection.send(topic, queue_id, body.encode())
 
@@ -81,5 +81,5 @@ def is_shared(client: Driver, connection: Connection, strategy: str, topic: str,
 
 
 def consumer_name(strategy: str, name: str) -> str:
-    """Its room comes first: NEARBY looks for it there."""
+    """Return an id that begins with the room, where NEARBY expects it."""
     return f"{ROOM}.{strategy}-{name}"

@@ -1,7 +1,7 @@
 """Arbitrary delays through the real clients: 5.5.0's setters, the properties of any client, recall.
 
-With ``--server=apache`` the broker is 5.5.0's, by a name server of 4.9.4: it shows that the clients do what the tests
-believe, within the second that it rounds to. It does not know __STARTDELIVERTIME.
+With ``--server=apache`` the broker is 5.5.0's with a name server of 4.9.4, to verify the tests' expectations about clients
+within the second to which it rounds. It does not know __STARTDELIVERTIME.
 """
 
 import time
@@ -16,9 +16,9 @@ from tests.interop.servers import Apache, Cluster, Flavour
 from tests.interop.wire import Connection
 
 DELAY_MS = 3000
-# A clock is read once a millisecond, so a client's "now" may be the one before.
+# A clock is updated once a millisecond, so a client's "now" may be one less.
 EARLY_MS_MAX = {"pocketmq": 1, "apache": 1100}
-LATE_MS_MAX = {"pocketmq": 1000, "apache": 2500}  # a bound on a loaded machine; `make bench-delay` measures the real thing
+LATE_MS_MAX = {"pocketmq": 1000, "apache": 2500}  # limits for a loaded machine; `make bench-delay` measures real values
 CONFIG = {"recallMessageEnable": "true", "timerWheelEnable": "true"}
 
 
@@ -53,7 +53,7 @@ def check_on_time(flavour: Flavour, message: Received, due_ms: int) -> None:
 
 
 def begin(client: Driver, named: Callable[[str], str], topic: str) -> None:
-    """A producer and a consumer that is at work: its first message came."""
+    """Start a producer and a consumer, and wait for the first message."""
     client.start_producer(named("p"))
     client.send(named("p"), topic, ["first"])
     client.start_consumer(named("c"), named("g"), topic)
@@ -95,7 +95,7 @@ def test_due_times_by_properties_of_any_client(
     flavour: Flavour,
 ) -> None:  # fmt: skip
     if name == "__STARTDELIVERTIME" and flavour.name == "apache":
-        return  # it does not know the property
+        return  # not supported by Apache
     with needed(client_name):
         client = drivers.get(client_name, timer_cluster)
     begin(client, named, timer_topic)

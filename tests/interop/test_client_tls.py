@@ -21,14 +21,14 @@ from tests.interop.drivers import Drivers
 from tests.interop.mqadmin import Mqadmin
 from tests.interop.servers import BROKER_NAME, CLUSTER_NAME, Cluster, Flavour
 
-TOPIC = "Tls-topic"  # a first send makes it
+TOPIC = "Tls-topic"  # created by the first send
 RELOAD_MAX_S = 15
 
 both_versions = pytest.mark.parametrize("client_name", ["java_4_9_4", "java_5_5_0"])
 
 
 class Certificates:
-    """A certificate authority, a server's and a client's certificate, and an unknown authority."""
+    """A certificate authority, certificates of a server and a client, and an unknown authority."""
 
     def __init__(self, folder: Path) -> None:
         if shutil.which("openssl") is None:
@@ -40,7 +40,7 @@ class Certificates:
             self.make(name)
 
     def make(self, name: str) -> None:
-        """A new key and certificate, signed by the authority."""
+        """Create a key and a certificate signed by the authority."""
         request = str(self._folder / f"{name}.csr")
         self._openssl("req", *self._new_key(name), "-out", request, "-subj", f"/CN={name}")
         self._openssl("x509", "-req", "-in", request, "-CA", self["authority"], "-CAkey", self.key("authority"),
@@ -102,7 +102,7 @@ def enforcing(flavour: Flavour, certificates: Certificates, tmp_path_factory: py
 
 @contextmanager
 def java(drivers: Drivers, cluster: Cluster, client_name: str = "java_4_9_4", **properties: str) -> Iterator[Driver]:
-    """A Java client with these system properties, with `_` for a dot; without any it speaks plain."""
+    """A Java client with these system properties, `_` standing for a dot; without any it uses no TLS."""
     options = " ".join(f"-D{name.replace('_', '.')}={value}" for name, value in properties.items())
     driver = drivers.another(client_name, cluster, JAVA_TOOL_OPTIONS=options)
     try:
@@ -123,7 +123,7 @@ def trusting(certificates: Certificates, authority: str = "authority", with_cert
 def test_messages_are_sent_and_consumed_over_tls(
     client_name: str, enforcing: Cluster, drivers: Drivers, certificates: Certificates
 ) -> None:
-    """Through a name server that enforces TLS too, with which the broker is registered."""
+    """Through a name server that enforces TLS too, at which the broker is registered by TLS."""
     with java(drivers, enforcing, client_name, **trusting(certificates)) as client:
         client.start_producer("p")
         bodies = [f"tls {number}" for number in range(20)]
@@ -159,7 +159,7 @@ def test_clients_without_valid_tls_are_refused(
 def test_mqadmin_by_a_tls_properties_file(
     kind: str, authority: str, with_certificate: bool, enforcing: Cluster, certificates: Certificates, tmp_path: Path
 ) -> None:
-    """With a certificate that both servers ask for, and a name server's that it trusts; and with one of them wrong."""
+    """With a certificate accepted by both servers and a trusted name server; and with either of them wrong."""
     properties = trusting(certificates, authority, with_certificate)
     file = tmp_path / "tls.properties"
     file.write_text("".join(f"{name.replace('_', '.')}={value}\n" for name, value in properties.items()))
@@ -196,7 +196,7 @@ def test_plain_and_tls_clients_in_permissive_mode(
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_refused_client_gets_a_tls_alert(version: ssl.TLSVersion, enforcing: Cluster, certificates: Certificates) -> None:
-    """Which one is for the library to say: Java's is bad_certificate."""
+    """The kind of alert is up to the TLS library: Java's is bad_certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.maximum_version = version
@@ -208,7 +208,7 @@ def test_refused_client_gets_a_tls_alert(version: ssl.TLSVersion, enforcing: Clu
             socket.create_connection((host, int(port)), 10) as plain,
             context.wrap_socket(plain) as by_tls,
         ):
-            by_tls.recv(1)  # with TLS 1.3 a client is through before its certificate is looked at
+            by_tls.recv(1)  # with TLS 1.3 the handshake ends for the client before its certificate is checked
 
 
 def test_new_certificate_is_used_without_a_restart(enforcing: Cluster, certificates: Certificates) -> None:
@@ -228,5 +228,5 @@ def test_new_certificate_is_used_without_a_restart(enforcing: Cluster, certifica
     certificates.make("server")
     deadline = time.monotonic() + RELOAD_MAX_S
     while before & {serial(address) for address in servers}:
-        assert time.monotonic() < deadline, f"not so after {RELOAD_MAX_S} s"
+        assert time.monotonic() < deadline, f"condition not met after {RELOAD_MAX_S} s"
         time.sleep(0.1)

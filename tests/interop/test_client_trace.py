@@ -52,9 +52,9 @@ def test_message_traces_are_stored_and_found(
         rf"Sub +{re.escape(group)} +[\d.]+ +{TIME} +\d+ms +success *$",
     ]
     if flavour.name == "apache" and client_name == "java_5_5_0":
-        patterns.pop()  # what it consumes it traces only when it has a MSG_REGION, which 4.9.4 does not store
+        patterns.pop()  # it traces consumption only of messages with MSG_REGION, which 4.9.4 does not store
     deadline = time.monotonic() + PATIENCE_S
-    while True:  # clients gather traces for half a second, 5.5.0 for five
+    while True:  # clients collect traces for half a second, 5.5.0 for five
         printed = mqadmin.run(tracing.namesrv_address, "queryMsgTraceById", "-i", sent.msg_id, "-t", trace_topic)
         if all(re.search(pattern, printed, re.MULTILINE) for pattern in patterns):
             break

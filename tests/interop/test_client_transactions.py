@@ -24,7 +24,7 @@ PATIENCE_S = 60
 
 
 class Transactions:
-    """The transactions of one client; the fields hold their results."""
+    """Transactions of one client; the fields hold their results."""
 
     def __init__(self, client_name: str, drivers: Drivers, cluster: Cluster) -> None:
         self.client_name = client_name
@@ -39,7 +39,7 @@ class Transactions:
     def run(self) -> "Transactions":
         with Connection(self._cluster.broker_address) as connection:
             connection.create_topic(self.topic, 4)
-        # This process is up before the one below dies: 15 questions that nobody hears are over in 6 s.
+        # Started before the one below dies, because 15 unanswered checks take only 6 s.
         client = self._drivers.get(self.client_name, self._cluster)
         self._leave_open()
         self._begin(client, self.producer)
@@ -51,14 +51,14 @@ class Transactions:
         self._prepare(client, "asked, rolled back", "UNKNOWN", "ROLLBACK")
         immunity = {"property.CHECK_IMMUNITY_TIME_IN_SECONDS": IMMUNITY_S}
         self._prepare(client, "immune", "UNKNOWN", "COMMIT", **immunity)
-        wait(self._is_given_up, "the transaction that nobody ends to be given up", PATIENCE_S)
+        wait(self._is_given_up, "the open transaction to be given up after 15 checks", PATIENCE_S)
         client.wait_for(self.consumer, 6)
         self.consumed, self.asked = client.received(self.consumer), client.received(self.producer)
         client.shutdown(self.producer, self.consumer)
         return self
 
     def _leave_open(self) -> None:
-        """A process of the same group prepares, and dies before it ends what it prepared."""
+        """Prepare transactions in a process of the same group that dies before it ends them."""
         dying = self._drivers.another(self.client_name, self._cluster)
         try:
             self._begin(dying, "dies")
@@ -74,14 +74,14 @@ class Transactions:
             self._prepare(client, "left open", "HANG", "COMMIT", producer="dies")
 
     def _begin(self, client: Driver, producer: str) -> None:
-        """A producer that the broker knows: a Go client tells who it is some time after it has sent for the first time."""
+        """Start a producer and wait until the broker knows it: a Go client sends its heartbeat some time after a send."""
         client.start_producer(producer, group=self.group, transactional="true")
         self._prepare(client, f"ready {producer}", "COMMIT", "COMMIT", producer=producer)
         with Connection(self._cluster.broker_address) as connection:
             fields: dict[str, object] = {"producerGroup": self.group}
             wait(
                 lambda: connection.call(GET_PRODUCER_CONNECTION_LIST, fields).code == 0,
-                "the producer to be known",
+                "the producer to be registered",
                 PATIENCE_S,
             )
 
@@ -101,7 +101,7 @@ class Transactions:
         return bool(self.given_up)
 
 
-@pytest.fixture(scope="session")  # the tests of one client come together: a module's would be made three times
+@pytest.fixture(scope="session")  # tests are ordered by client: a module fixture would be made three times
 def runs(
     flavour: Flavour, drivers: Drivers, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, "Future[Transactions]"]]:
@@ -124,7 +124,7 @@ def run(client_name: str, runs: dict[str, "Future[Transactions]"]) -> Transactio
 def test_only_committed_messages_are_consumed(run: Transactions, flavour: Flavour) -> None:
     wanted = ["ready dies", "ready lives", "committed", "asked, committed", "immune", "left open"]
     assert {message.body for message in run.consumed} == set(wanted)
-    if flavour.name == "pocketmq":  # with Apache, what is asked about twice on a slow machine may come twice
+    if flavour.name == "pocketmq":  # with Apache, a transaction checked twice on a slow machine may be delivered twice
         assert len(run.consumed) == len(wanted)
     for message in run.consumed:
         if message.body in ("committed", "asked, committed"):

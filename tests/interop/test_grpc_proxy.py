@@ -1,4 +1,4 @@
-"""gRPC clients of 5.x through Apache's proxy, which speaks gRPC to them and remoting to our servers."""
+"""gRPC clients of 5.x through Apache's proxy, which translates to remoting for PocketMQ's servers."""
 
 import subprocess
 from collections import defaultdict

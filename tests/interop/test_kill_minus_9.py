@@ -1,10 +1,10 @@
-"""kill -9 under load, again and again on one store: in either flush mode, what was acknowledged is there, in order.
+"""Repeated kill -9 under load on one store, in both flush modes: all acknowledged messages are there, in order.
 
-What the kernel holds survives a kill, so this shows recovery and the order of things, not the fsync itself: that is for the
-simulated disk to show. The load speaks the wire by hand; nothing of ours decides what counts as acknowledged.
+Data in the page cache survives a kill, so these tests check recovery and order, not the sync itself, which the tests on the
+simulated disk check. The load uses a hand-coded client, so that acknowledgements do not depend on PocketMQ's code.
 
-Each sender has one message in flight. Most are plain, with a key each; some are delayed by the first level, and must all
-come out in the end (some twice: how far a level has been delivered is written by the clock).
+Each sender has one message in flight. Most messages are plain, each with a key. Some are delayed by the first level, and all
+of these must be delivered in the end (some twice, because the progress of a level is saved at intervals).
 """
 
 import random
@@ -35,7 +35,7 @@ def killed(request: pytest.FixtureRequest, flavour: Flavour, tmp_path_factory: p
 
 
 class PlainLoad(Load):
-    """Plain messages and some of a level; remembers what was acknowledged."""
+    """Plain messages and some of a delay level; records the acknowledged ones."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class PlainLoad(Load):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(5400)  # hundreds of cycles are asked for now and then
+@pytest.mark.timeout(5400)  # long runs use hundreds of cycles
 async def test_kill_minus_9_under_load(killed: Cluster, pytestconfig: pytest.Config) -> None:
     cycles = pytestconfig.getoption("--kill-cycles", default=20)
     load, rng, began = PlainLoad(), random.Random(5), time.monotonic()
@@ -89,7 +89,7 @@ async def test_kill_minus_9_under_load(killed: Cluster, pytestconfig: pytest.Con
 
 
 def audit(connection: Connection, load: PlainLoad) -> int:
-    """Reads every queue whole: no gap, each acknowledged body where it was said to be, each sender's in its order."""
+    """Read all queues: no gap, each acknowledged body at its offset, the messages of each sender in order."""
     found = 0
     for queue_id in range(QUEUES):
         stored_records = connection.read_queue(TOPIC, queue_id)
@@ -98,7 +98,7 @@ def audit(connection: Connection, load: PlainLoad) -> int:
         assert physical == sorted(physical)
         stored = {record.queue_offset: zlib.crc32(record.body) for record in stored_records}
         lost = {at for at, crc in load.acknowledged[queue_id].items() if stored.get(at) != crc}
-        assert not lost, f"queue {queue_id}: acknowledged, but not there: {sorted(lost)[:20]}"
+        assert not lost, f"queue {queue_id}: acknowledged but missing: {sorted(lost)[:20]}"
         last: dict[bytes, int] = defaultdict(int)
         for record in stored_records:
             sender, number, _ = record.body.split(b":", 2)
@@ -109,7 +109,7 @@ def audit(connection: Connection, load: PlainLoad) -> int:
 
 
 def audit_index(connection: Connection, load: PlainLoad, rng: random.Random) -> None:
-    """Asks for some of the acknowledged messages by key."""
+    """Query some of the acknowledged messages by key."""
     for key in rng.sample(sorted(load.keys), min(KEYS_ASKED, len(load.keys))):
         fields = {"topic": TOPIC, "key": key, "maxNum": 32, "beginTimestamp": 0, "endTimestamp": 1 << 60}
         found = records(connection.ask(QUERY_MESSAGE, fields).body)
@@ -117,7 +117,7 @@ def audit_index(connection: Connection, load: PlainLoad, rng: random.Random) -> 
 
 
 def audit_delayed(connection: Connection, load: PlainLoad) -> None:
-    """Waits for what was delayed: each acknowledged message is delivered at least once."""
+    """Wait until each acknowledged delayed message is delivered at least once."""
     deadline = time.monotonic() + DELIVERY_DEADLINE_S
     while True:
         delivered = {
@@ -128,5 +128,5 @@ def audit_delayed(connection: Connection, load: PlainLoad) -> None:
         missing = load.delayed - delivered
         if not missing:
             return
-        assert time.monotonic() < deadline, f"{len(missing)} of {len(load.delayed)} delayed messages never came"
+        assert time.monotonic() < deadline, f"{len(missing)} of {len(load.delayed)} delayed messages were not delivered"
         time.sleep(0.2)

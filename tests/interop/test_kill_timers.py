@@ -1,11 +1,11 @@
-"""kill -9 while timers are entered, rolled, delivered and recalled, again and again on one store, in either flush mode.
+"""Repeated kill -9 while timers are entered, rolled, delivered and recalled, on one store, in both flush modes.
 
-What was acknowledged comes, and not before it is due; what was recalled in time never comes. Twice comes only what was put,
-but not yet marked as delivered, when the broker was killed: a part of one turn's delivery.
+Acknowledged timers are delivered, and not before they are due; timers recalled in time are never delivered. A timer may be
+delivered twice only if its copy was put but not yet marked as delivered at a kill: a part of one turn's delivery.
 
-Many timers are due together, at full half seconds, and half of the kills fall just behind these. Slots and roll window are
-so short that what is due in seven seconds is rolled half-way, while kills go on. A timer that is recalled may have been
-stored by an earlier process.
+Many timers are due together, at full half seconds, and half of the kills follow shortly after these. Slots and roll window
+are so short that a timer of seven seconds is rolled half-way, between kills. A recalled timer may have been stored by an
+earlier process.
 """
 
 import itertools
@@ -30,43 +30,43 @@ KINDS = ("TIMER_DELIVER_MS", "TIMER_DELAY_MS", "__STARTDELIVERTIME")
 LOAD_MIN_S, LOAD_MAX_S = 0.05, 0.3
 START_MAX_S = 0.6
 ONE_START_IN = 5
-"""In how many cycles the broker is also killed once before it is up."""
+"""Number of cycles per cycle in which the broker is also killed during its start."""
 PRECISION_MS, ROLL_WINDOW_MS = 100, 6600
 NEAR_MS_MAX, FAR_MS_MAX = 1500, 7200
 TOGETHER_MS = 500
 BURST_S = 0.03
 MARGIN_MS = 500
-"""The last one is due so long behind all others: a delay counts from when it was stored."""
+"""Time by which the last timer is due after all others: a delay counts from the store time."""
 ONE_IN_FAR, ONE_IN_RECALLS = 5, 8
 RECALLABLE_MAX = 300
 REPEATED_MAX = 100
-"""What one turn delivers in BUDGET_S: some 25, looked at after each eighth; more on a quicker machine."""
+"""Limit of messages delivered in one turn within BUDGET_S, with room for faster machines."""
 DELIVERY_DEADLINE_S = 60
 
 
 @dataclass(slots=True)
 class Timer:
-    """`due_ms`: it is due no earlier; of a delay, which counts from when it was stored, until its record tells."""
+    """A timer of the load. `due_ms` is its earliest due time; for a delay an estimate until the store time is known."""
 
     kind: str
     value_ms: int
     due_ms: int
     handle: str = ""
     is_recalled: bool | None = None
-    """True: asked for, maybe in time. None: not asked for, or refused."""
+    """True: a recall was requested, perhaps in time. None: not requested, or refused."""
     is_never: bool = False
-    """Its recall was acknowledged before it was due."""
+    """Whether the recall was acknowledged before the due time."""
 
 
 class TimerLoad(Load):
-    """Timers, and recalls of those that were acknowledged lately."""
+    """Timers, and recalls of recently acknowledged ones."""
 
     def __init__(self) -> None:
         super().__init__()
         self.timers: dict[str, Timer] = {}
         self.takes_far = True
         self.rolled_count = 0
-        """So many that were acknowledged are due beyond the roll window."""
+        """Number of acknowledged timers that are due beyond the roll window."""
         self.refused_recalls = 0
         self._recallable: deque[Timer] = deque(maxlen=RECALLABLE_MAX)
         self._differences_ms: list[float] = []
@@ -75,7 +75,7 @@ class TimerLoad(Load):
 
     @property
     def set_ms(self) -> float:
-        """By how much the calendar was set, from one look to another."""
+        """Maximum change of the calendar between two readings."""
         return max(self._differences_ms) - min(self._differences_ms)
 
     def look_at_clocks(self) -> None:
@@ -106,7 +106,7 @@ class TimerLoad(Load):
         properties = {kind: str(timer.value_ms), "UNIQ_KEY": name}
         answer = await ask(SEND_MESSAGE_V2, send_fields(TOPIC, queue_id, properties), name.encode())
         if answer.code == SUCCESS:
-            # What was due when it arrived has none.
+            # A message that was already due has no handle.
             timer.handle = answer.ext.get("recallHandle", "none")
             self.rolled_count += is_far
             if timer.handle != "none":
@@ -127,7 +127,7 @@ def _now_ms() -> int:
 
 
 def _difference_ms() -> float:
-    """Of calendar and steady clock, by the least interrupted of some readings."""
+    """Return the difference of calendar and steady clock, from the reading that was interrupted least."""
     readings = [(time.clock_gettime(STEADY), time.time(), time.clock_gettime(STEADY)) for _ in range(5)]
     began_s, now_s, _ = min(readings, key=lambda reading: reading[2] - reading[0])
     return 1000 * (now_s - began_s)
@@ -144,9 +144,9 @@ def killed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(5400)  # hundreds of cycles are asked for now and then
+@pytest.mark.timeout(5400)  # long runs use hundreds of cycles
 async def test_kill_minus_9_with_timers(killed: Cluster, pytestconfig: pytest.Config) -> None:
-    cycles = pytestconfig.getoption("--kill-cycles", default=20) // 2  # each waits longer than there
+    cycles = pytestconfig.getoption("--kill-cycles", default=20) // 2  # each takes longer than in test_kill_minus_9
     load, rng, began = TimerLoad(), random.Random(5), time.monotonic()
     ended_ms: list[int] = []
     for cycle in range(cycles):
@@ -154,7 +154,7 @@ async def test_kill_minus_9_with_timers(killed: Cluster, pytestconfig: pytest.Co
             kill_while_starting(killed, rng.uniform(0, START_MAX_S))
             ended_ms.append(_now_ms())
         load.look_at_clocks()
-        load.takes_far = cycle <= cycles // 2  # the rest of the test is spent with kills, not with waiting
+        load.takes_far = cycle <= cycles // 2  # later ones would only prolong the final wait
         killed.start_broker()
         if cycle == 0:
             with Connection(killed.broker_address) as connection:
@@ -177,16 +177,16 @@ async def test_kill_minus_9_with_timers(killed: Cluster, pytestconfig: pytest.Co
 
 
 def wait_for_the_last(connection: Connection, load: TimerLoad) -> None:
-    """Timers come in the order in which they are due: with one that is due behind all others they are all there."""
+    """Wait for a timer that is due after all others. Timers are delivered by due time, so then all are delivered."""
     last_ms = max(timer.due_ms for timer in load.timers.values()) + MARGIN_MS
     connection.send(LAST_TOPIC, 0, b"last", {"TIMER_DELIVER_MS": str(last_ms)})
     wait(lambda: connection.max_offset(LAST_TOPIC, 0) > 0, "the last timer", DELIVERY_DEADLINE_S)
 
 
 def audit(load: TimerLoad, copies: list[Record], stored: list[Record], ended_ms: list[int]) -> str:
-    """None lost, none early, none recalled in vain, none twice but by a kill; the figures."""
+    """Check that no timer is lost, early, delivered despite its recall, or repeated without a kill; return the figures."""
     for record in stored:
-        timer = load.timers.get(record.body.decode())  # none for what recalls one
+        timer = load.timers.get(record.body.decode())  # None for a recall
         if timer is not None and timer.kind == "TIMER_DELAY_MS":
             timer.due_ms = record.store_timestamp_ms + timer.value_ms
     came = Counter(record.body.decode() for record in copies)
@@ -195,28 +195,28 @@ def audit(load: TimerLoad, copies: list[Record], stored: list[Record], ended_ms:
     never = {name for name, timer in load.timers.items() if timer.is_never}
     assert not came.keys() - load.timers.keys()
     assert not wanted - came.keys(), "lost"
-    assert not never & came.keys(), "recalled, and came all the same"
+    assert not never & came.keys(), "delivered despite the recall"
     early = [told for record in copies if (told := complaint(load.timers[record.body.decode()], record, load.set_ms))]
     assert not early, "\n".join(early[:20])
     repeated = repeated_by_kill(copies, ended_ms)
     most = max(repeated.values(), default=0)
     return (
-        f"{len(acknowledged)} acknowledged, {len(came)} of {len(load.timers)} sent came, {len(wanted)} had to, none early; "
-        f"{load.rolled_count} beyond the roll window; {len(never)} recalled in time, none came, "
+        f"{len(acknowledged)} acknowledged, {len(came)} of {len(load.timers)} sent delivered, {len(wanted)} required, "
+        f"none early; {load.rolled_count} beyond the roll window; {len(never)} recalled in time, none delivered, "
         f"{load.refused_recalls} too late; "
-        f"{sum(repeated.values())} came twice by {len(repeated)} kills, at most {most} by one"
+        f"{sum(repeated.values())} delivered twice by {len(repeated)} kills, at most {most} by one"
     )
 
 
 def complaint(timer: Timer, record: Record, set_ms: float) -> str:
-    """How early it came, or an empty text. The calendar was set by so much, which a delay does not follow."""
+    """Return how early the timer was delivered, or "". Delays are allowed the change of the calendar, `set_ms`."""
     leeway_ms = set_ms + 1 if timer.kind == "TIMER_DELAY_MS" and set_ms >= 1 else 0
     early_ms = timer.due_ms - record.store_timestamp_ms
-    return f"{timer} came {early_ms} ms early" if early_ms > leeway_ms else ""
+    return f"{timer} was delivered {early_ms} ms early" if early_ms > leeway_ms else ""
 
 
 def repeated_by_kill(copies: list[Record], ended_ms: list[int]) -> Counter[int]:
-    """How many came again because of which kill: of each only what was among the last that the killed process put."""
+    """Count repeated deliveries by kill. Only the last messages that a killed process put may be repeated."""
     by_process: dict[int, list[str]] = defaultdict(list)
     for record in sorted(copies, key=lambda record: record.physical_offset):
         by_process[bisect_left(ended_ms, record.store_timestamp_ms)].append(record.body.decode())
@@ -226,8 +226,8 @@ def repeated_by_kill(copies: list[Record], ended_ms: list[int]) -> Counter[int]:
         for left, name in zip(range(len(names), 0, -1), names, strict=True):
             if name in last_seen:
                 earlier, behind = last_seen[name]
-                assert earlier < process, f"{name} came twice by one process"
-                assert behind <= REPEATED_MAX, f"{name} came again, but was {behind} copies before the end"
+                assert earlier < process, f"{name} was delivered twice by one process"
+                assert behind <= REPEATED_MAX, f"{name} was delivered again, but was {behind} copies before the end"
                 repeated[earlier] += 1
             last_seen[name] = process, left
     return repeated

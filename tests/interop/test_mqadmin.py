@@ -27,7 +27,7 @@ def admin(mqadmin: Mqadmin, cluster: Cluster) -> Admin:
 
 
 class Traffic:
-    """A topic with messages, and a consumer that has got them all and stays connected."""
+    """A topic with messages, and a connected consumer that has received them all."""
 
     topic, group = "Admin-topic", "Admin-group"
 
@@ -43,7 +43,7 @@ class Traffic:
         client.start_consumer("Admin-consumer", self.group, self.topic)
         got: dict[str, Received] = {m.body or "": m for m in client.wait_for("Admin-consumer", 10)}
         self.got = [got[one.body] for one in self.sent]
-        client.shutdown("Admin-consumer")  # commits its progress; while it runs, that takes 10 s
+        client.shutdown("Admin-consumer")  # commits its progress; a running client takes 10 s for that
         client.start_consumer("Admin-consumer", self.group, self.topic)
 
 
@@ -134,7 +134,7 @@ def test_topic_status_mqadmin_4_9_4(admin: Admin, traffic: Traffic) -> None:
 def test_consumer_progress_mqadmin_4_9_4(admin: Admin, traffic: Traffic) -> None:
     caught_up = rf"{traffic.group}\s+1\s+V4_9_4\s+PUSH\s+CLUSTERING\s+\d+\s+0"
     deadline = time.monotonic() + COMMIT_TIMEOUT_S
-    while True:  # the client tells the broker its offsets every 5 s
+    while True:  # the client commits its offsets every 5 s
         every = [row for row in admin("consumerProgress").splitlines() if row.startswith(traffic.group)]
         assert len(every) == 1
         if re.fullmatch(caught_up, every[0]):

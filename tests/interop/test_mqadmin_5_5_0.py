@@ -38,7 +38,7 @@ def admin(mqadmin_5: Mqadmin, cluster: Cluster, flavour: Flavour) -> Callable[..
 
 @pytest.fixture
 def consumed(connection: Connection, named: Callable[[str], str]) -> tuple[str, str]:
-    """A topic of two queues with messages, and a group that has pulled all and committed but some."""
+    """A topic of two queues with messages, and a group that has pulled all and committed all but some."""
     topic, group = named("topic"), named("g")
     connection.create_topic(topic, 2)
     connection.subscribe(group, topic)
@@ -51,7 +51,7 @@ def consumed(connection: Connection, named: Callable[[str], str]) -> tuple[str, 
 
 
 def progress(admin: Callable[..., str], topic: str, group: str) -> list[list[int]]:
-    """Broker offset, consumer offset, what it is behind and what of that is with consumers, of each queue."""
+    """Return broker offset, consumer offset, lag and number of messages in flight for each queue."""
     rows = [row.split() for row in admin("consumerProgress", "-g", group).splitlines() if row.startswith(f"{topic} ")]
     return [list(map(int, row[3:7])) for row in rows]
 

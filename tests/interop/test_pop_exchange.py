@@ -1,8 +1,8 @@
-"""Unacknowledged pops of one broker are redelivered by the other: Apache's 5.5.0 and ours, in both directions.
+"""Unacknowledged pops of one broker are redelivered by the other: Apache's 5.5.0 and PocketMQ, in both directions.
 
-The first broker hands out messages of one queue and gets acks for some, one by one and in a batch; one message is to be seen
-later than the others. Of a second queue it hands out in order. Then it ends: cleanly, or by kill -9 once its offsets are
-written. The second broker hands out the rest, each once, and nothing of what is acknowledged.
+The first broker hands out messages of one queue and gets acks for some, singly and in a batch; the invisible time of one
+message is prolonged. A second queue is popped in order. Then the broker ends: cleanly, or by kill -9 after its offsets are
+written. The second broker hands out the rest, each once, and no acknowledged message.
 """
 
 import base64
@@ -37,7 +37,7 @@ PATIENCE_S = 90
 
 
 def run(folder: Path, first: str, ending: str) -> None:
-    """Raises AssertionError for what is not as it should be."""
+    """Run the exchange. Raises AssertionError for a wrong result."""
     cluster = Cluster(folder, Pocketmq(), **CONFIG)
     second = "apache" if first == "pocketmq" else "pocketmq"
     try:
@@ -58,7 +58,7 @@ def _flavour(name: str) -> Flavour:
 
 
 def _written(folder: Path) -> tuple[int, int]:
-    """Where the group goes on in the two topics, as the file says; and the file about order is there."""
+    """Return the group's offsets in the two topics in the file, once the file of ordered pops exists too."""
     try:
         (config,) = folder.rglob("config/consumerOffset.json")
         (config.parent / "consumerOrderInfo.json").stat()
@@ -110,7 +110,7 @@ def _second_life(connection: Connection, later_ms: int) -> None:
                     in_order.append(record.body.decode())
         return found.keys() >= {*HELD, LATER} and len(in_order) >= 2
 
-    wait(is_done, "what was not acknowledged", PATIENCE_S)
+    wait(is_done, "the unacknowledged messages", PATIENCE_S)
     assert found == Counter([*HELD, LATER]), "each once, and none that was acknowledged"
     assert late_ms >= 0, "the one that was to be seen later came last, and not before its time"
     assert in_order == IN_ORDER[1:]
@@ -125,7 +125,7 @@ def _pop(connection: Connection, topic: str, order: str = "false") -> tuple[Answ
 
 
 def _handle(answer: Answer, record: Record) -> str:
-    """As clients make it, for a record of a topic that is no retry topic."""
+    """Return the handle that clients make for a record of a topic that is not a retry topic."""
     starts = {tuple(row.split(" ")[:2]): row.split(" ")[2] for row in answer.ext["startOffsetInfo"].split(";")}
     times = answer.ext["popTime"], answer.ext["invisibleTime"], answer.ext["reviveQid"]
     start = starts["0", str(record.queue_id)]
@@ -151,7 +151,7 @@ def _ack_batch(connection: Connection, handles: list[str]) -> None:
 
 @pytest.fixture(scope="module")
 def runs(apache: Apache, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, str], "Future[None]"]]:
-    """Two at a time: they wait most of it, but each starts a Java. `apache` skips where there is none."""
+    """Two runs at a time: they mostly wait, but each starts a JVM. The fixture `apache` skips if there is no Java."""
     jars("5.5.0-broker")
     with ThreadPoolExecutor(2) as threads:
         yield {case: threads.submit(run, tmp_path_factory.mktemp("-".join(case)), *case) for case in CASES}

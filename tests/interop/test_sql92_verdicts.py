@@ -37,7 +37,7 @@ def apache_verdicts(version: str, found: Messages, texts: list[str]) -> FilterCa
 
 @pytest.mark.parametrize("version", JARS)
 def test_random_expressions_give_apache_s_results(version: str) -> None:
-    """Other expressions each time; the seed is in the message of a failure. 4.9.4 does not know CONTAINS and its like."""
+    """Random expressions, with the seed in the failure message. 4.9.4 does not know CONTAINS and similar operators."""
     seed = random.randrange(1 << 32)
     chance = random.Random(seed)
     found = messages(chance, MESSAGES)
@@ -51,7 +51,7 @@ def test_random_expressions_give_apache_s_results(version: str) -> None:
 
 
 def test_golden_results_equal_those_of_5_5_0(pytestconfig: pytest.Config) -> None:
-    """What tests/broker/test_expression.py holds us to without Java is what 5.5.0 says."""
+    """The results that tests/broker/test_expression.py uses without Java are those of 5.5.0."""
     if pytestconfig.getoption("write_golden"):
         chance = random.Random(1)
         made = messages(chance, MESSAGES)

@@ -1,10 +1,10 @@
-"""A store is used by different brokers in turn: Apache's 4.9.4 and 5.5.0, and ours.
+"""A store is used by different brokers in turn: Apache's 4.9.4 and 5.5.0, and PocketMQ.
 
-Each broker writes of every kind (`workload`), ours 10,000 messages more, and ends cleanly or by kill -9. Whoever comes next
-serves what was there byte for byte, by queue offset, by key, by tag and by time (`served`), delivers what was delayed, and
-has let nothing go that it does not know: files, keys of JSON documents.
+Each broker writes all kinds of records (`workload`), PocketMQ 10,000 messages more, and ends cleanly or by kill -9. The next
+one serves all earlier records byte for byte, by queue offset, key, tag and time (`served`), delivers delayed messages, and
+keeps everything that it does not know: files, and keys of JSON documents.
 
-    pytest tests/interop/test_store_exchange.py --exchange-rounds 5     goes to and fro for longer
+    pytest tests/interop/test_store_exchange.py --exchange-rounds 5     more rounds
 """
 
 import socket
@@ -41,7 +41,7 @@ from tests.interop.workload import (
 
 MANY_COUNT = 10_000
 VERSIONS = ("4.9.4", "5.5.0")
-# Files so small that all of them roll; whole queues in a few pulls; nothing is deleted, and no half message looked after.
+# Small files, so that all of them roll; whole queues in a few pulls; nothing is deleted, no transaction is checked.
 CONFIG: dict[str, object] = {
     "mappedFileSizeCommitLog": 1 << 20,
     "mappedFileSizeConsumeQueue": 20_000,
@@ -59,7 +59,7 @@ CONFIG: dict[str, object] = {
     "waitTimeMillsInSendQueue": 30_000,
 }
 NO_CHECKS: dict[str, object] = {"transactionCheckInterval": 3_600_000, "transactionTimeOut": 3_600_000}
-# What Apache's log says at WARN and above about a store of its own, cleanly stopped or killed, when it is asked the same.
+# Messages in Apache's log at WARN and above for a store of its own, cleanly stopped or killed, with the same requests.
 USUAL_COMPLAINTS = (
     "WARN Load default ",
     "WARN No resource file with name ",
@@ -67,9 +67,9 @@ USUAL_COMPLAINTS = (
     "WARN subscription changed, ",
     "WARN NETTY EVENT: ",
     "WARN Channel[",
-    "WARN found a illegal magic code 0x0",  # where the log ends
-    "WARN maxPhyOffsetOfConsumeQueue(",  # printed when all is well, too
-    "WARN Maybe try to build consume queue repeatedly ",  # after a kill, for each record that the queues have
+    "WARN found a illegal magic code 0x0",  # at the end of the log
+    "WARN maxPhyOffsetOfConsumeQueue(",  # also without a problem
+    "WARN Maybe try to build consume queue repeatedly ",  # after a kill, for each record already in a queue
     "WARN Over index file capacity: ",
     "WARN Index file [",
     "WARN Unknown boundary type",
@@ -81,14 +81,14 @@ USUAL_COMPLAINTS = (
 
 @pytest.fixture
 def cluster(apache: Apache, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A name server of ours; `apache` is asked for because it skips where there is no Java."""
+    """PocketMQ's name server; the fixture `apache` skips the test if there is no Java."""
     made = Cluster(tmp_path_factory.mktemp("exchange"), Pocketmq(), **CONFIG, **NO_CHECKS)
     yield made
     made.close()
 
 
 class Exchange:
-    """A store and those who had it so far."""
+    """A store and the brokers that have used it."""
 
     def __init__(self, cluster: Cluster, version: str, ending: str) -> None:
         self.cluster = cluster
@@ -100,7 +100,7 @@ class Exchange:
         self.host = ""
 
     def live(self, flavour: Flavour, ending: str = "") -> None:
-        """One broker's life on the store, checks at its beginning included."""
+        """Run one broker on the store, with the checks at its start."""
         before = files(self.cluster.store) if self.records else {}
         self.begin(flavour)
         if self.records:
@@ -110,13 +110,13 @@ class Exchange:
             self.cluster.stop_broker()
         else:
             self.cluster.kill_broker()
-            self.progress = -1  # is written by the clock: some of it may be lost
+            self.progress = -1  # saved at intervals: some of it may be lost
         if flavour.name == "pocketmq":
             check_carried(before, files(self.cluster.store))
 
     def begin(self, flavour: Flavour) -> None:
         (self.cluster.folder / "broker-server.log").unlink(missing_ok=True)
-        # Apache listens on both protocols at "::", ours on the one: half of the runs have producers from ::1 only.
+        # Apache listens on both protocols at "::", PocketMQ on one: half of the runs have producers from ::1 only.
         if _has_ipv6() and flavour.name == "apache":
             self.cluster.config["bindAddress"], self.host = "::", "127.0.0.1"
         else:
@@ -125,7 +125,7 @@ class Exchange:
         self.cluster.start_broker(flavour)
 
     def check_serves_all(self, flavour: Flavour) -> None:
-        """The broker that runs now serves what the one before it did, and what had to wait arrives."""
+        """Check that the running broker serves what the previous one did, and delivers the delayed messages."""
         store = self.cluster.store
         with self.connect() as connection:
             served = read_all(connection, queues_on_disk(store))
@@ -149,7 +149,7 @@ class Exchange:
             assert [text for text in said if not text.startswith(USUAL_COMPLAINTS)] == []
 
     def write(self, flavour: Flavour) -> None:
-        """Adds of every kind, and remembers all that is served then."""
+        """Write all kinds of records, and remember everything served then."""
         name, is_apache = f"{flavour.name}{len(self.lives)}", flavour.name == "apache"
         with self.connect() as connection:
             life = write(connection, name, version=self.version, is_apache=is_apache)
@@ -184,7 +184,7 @@ def test_apache_store_to_pocketmq_and_back(cluster: Cluster, version: str, endin
     exchange.live(Apache(version))
     for _ in range(pytestconfig.getoption("exchange_rounds")):
         exchange.live(Pocketmq())
-        exchange.live(Apache(version), "kill")  # a clean stop of Apache's takes it ten seconds
+        exchange.live(Apache(version), "kill")  # a clean stop of Apache's broker takes ten seconds
     exchange.begin(Pocketmq())
     exchange.check_serves_all(Pocketmq())
 
@@ -233,7 +233,7 @@ def test_apache_continues_after_quarantined_bytes(cluster: Cluster, version: str
     cluster.start_broker(Apache(version))
     with Connection(cluster.broker_address) as connection:
         served = connection.read_queue(PLAIN, 0)
-        # Who asks for all tags gets the filler in the lost message's place; nobody else does.
+        # Only a pull of all tags gets the filler record in the lost message's place.
         assert [record.body for record in served if record.topic == PLAIN] == bodies[:10] + bodies[11:]
         assert [(number, record.topic) for number, record in enumerate(served) if record.topic != PLAIN] == [
             (10, "PMQ_QUARANTINE")

@@ -1,7 +1,7 @@
-"""Parts of a store that are rare: consumequeue_ext and light queues, written by one broker and served by the other.
+"""Rare parts of a store, consumequeue_ext and light queues, written by one broker and served by the other.
 
-Each broker in turn writes, is stopped or killed, and whoever comes next serves what all wrote: by queue offset, by tag, what
-was delayed when its time has come, and the progress of a light group.
+The brokers write in turn and are stopped or killed. Each serves what all earlier ones wrote: by queue offset, by tag,
+delayed messages when they are due, and the progress of a light group.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,12 +18,12 @@ KINDS = {
     "ext": {"enableConsumeQueueExt": "true", "mappedFileSizeConsumeQueueExt": 400},
     "light": {"enableMultiDispatch": "true", "enableLmq": "true"},
 }
-LEVEL = 2  # 5 s: longer than a broker takes to end, shorter than the next one takes to be asked
+LEVEL = 2  # 5 s: longer than the stop of a broker, shorter than the start of the next one and the first query
 
 
 @pytest.fixture
 def started(apache: Apache, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Cluster]]:
-    """Name servers of ours; `apache` is asked for because it skips where there is no Java."""
+    """Makes clusters with PocketMQ's name server; the fixture `apache` skips the test if there is no Java."""
     made: list[Cluster] = []
 
     def make(kind: str) -> Cluster:
@@ -80,7 +80,7 @@ def test_consume_queue_ext_and_lmq_queues_are_exchanged(
                 assert connection.consumer_offset(LIGHT_GROUP, LIGHT, 0) == life
             wait_for_bodies(connection, cluster.store, {f"delayed {earlier}": DELAYED for earlier in range(life)})
             send(connection, life)
-            # 4.9.4 counts light queues from 0 again after a restart, and leaves out what it then takes for known.
+            # 4.9.4 counts light queues from 0 again after a restart, and omits units that it then takes for existing ones.
             if life == 0 or (broker is ours and light_count == life * COUNT):
                 light_count += COUNT
             check(connection, (life + 1) * COUNT, kind, light_count)
@@ -91,5 +91,5 @@ def test_consume_queue_ext_and_lmq_queues_are_exchanged(
         else:
             cluster.kill_broker()
     if kind == "ext" and ending == "stop":
-        # Units that no queue unit points at are cut off before others are written: 19 fit into a file.
+        # Units without a queue unit are truncated before others are written: 19 fit into a file.
         assert len(list((cluster.store / "consumequeue_ext" / TOPIC / "0").iterdir())) == 3 * COUNT // 19 + 1

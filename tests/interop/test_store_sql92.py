@@ -1,5 +1,5 @@
-"""SQL92 subscriptions in a store that brokers take over from each other: consumerFilter.json and the bitmaps in
-consumequeue_ext, by which a broker leaves records alone that no subscription of a group wants."""
+"""SQL92 subscriptions in a store used by different brokers in turn: consumerFilter.json, and the bitmaps in
+consumequeue_ext by which a broker skips records that no subscription of a group selects."""
 
 import json
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ BITS = 112
 
 @pytest.fixture
 def cluster(apache: Apache, tmp_path: Path) -> Iterator[Cluster]:
-    """Name server of ours; `apache` is asked for because it skips where there is no Java."""
+    """PocketMQ's name server; the fixture `apache` skips the test if there is no Java."""
     made = Cluster(
         tmp_path, Pocketmq(), enablePropertyFilter="true", enableConsumeQueueExt="true", enableCalcFilterBitMap="true"
     )
@@ -31,7 +31,7 @@ def wanted(life: int) -> list[bytes]:
 
 
 def bitmaps(store: Path) -> list[int]:
-    """Of all units of the queue, as numbers."""
+    """Return the bitmaps of all units of the queue, as numbers."""
     data = b"".join(path.read_bytes() for path in sorted((store / "consumequeue_ext" / TOPIC / "0").iterdir()))
     found, position = [], 0
     while position < len(data) and int.from_bytes(data[position : position + 2], "big"):
@@ -49,9 +49,10 @@ def subscription(store: Path) -> dict[str, object]:
 
 @pytest.mark.parametrize(("version", "ours_first"), [("4.9.4", True), ("5.5.0", False)])
 def test_subscriptions_move_with_the_store(cluster: Cluster, version: str, ours_first: bool) -> None:
-    """Born with the first broker, the subscription stays. Each broker writes the bits that the others would, and serves all.
+    """The subscription of the first life stays. Each broker writes the same bits as the others would, and serves all
+    messages.
 
-    What our recovery makes again, as the newest units of another broker, has no bitmap.
+    Units rebuilt by PocketMQ's recovery, such as the last ones of another broker, have no bitmap.
     """
     ours, theirs = Pocketmq(), Apache(version)
     born = set()

@@ -1,9 +1,9 @@
-"""Timers stored by one broker are delivered by the other: Apache's 5.5.0 and ours, in both directions.
+"""Timers stored by one broker are delivered by the other: Apache's 5.5.0 and PocketMQ, in both directions.
 
-The first broker gets messages of all kinds of times, rolls those beyond a short roll window, delivers what is due soon,
-and ends: cleanly, or by kill -9 right after it was told of more. The second delivers the rest, each once and at its
-time, and none of what either of them was told to cancel. By ours none is early and none late; by Apache's as it rounds to
-seconds. Where others kept a broker from running, that time does not count as its lateness (`cpu_wait`).
+The first broker gets messages with all kinds of times, rolls those beyond a short roll window, delivers those due soon, and
+ends: cleanly, or by kill -9 right after it got more messages. The second one delivers the rest, each once and in time, and
+none that was cancelled at either broker. PocketMQ must be neither early nor late; Apache rounds to seconds. Time in which
+other processes kept a broker from running does not count as its lateness (`cpu_wait`).
 """
 
 import contextlib
@@ -36,9 +36,9 @@ CONFIG: dict[str, object] = {
     "diskMaxUsedSpaceRatio": 95,
     "waitTimeMillsInSendQueue": 30_000,
 }
-# When messages are due after the beginning. What is due 13 to 15 s ahead is rolled after 6 s, the rest after 12 s, again and
-# again; between two rolls the first broker ends. The last ones find the second at work: Apache takes ten seconds to stop and
-# five to start, or twenty on a busy machine. (What it finds on its way and overdue it delivers, though it was cancelled.)
+# Due times after the beginning. Messages due in 13 to 15 s are rolled after 6 s, the rest after 12 s, repeatedly; the first
+# broker ends between two rolls. The last ones are due while the second broker runs: Apache takes ten seconds to stop and
+# five to start, or twenty on a busy machine. (Messages being rolled and overdue it delivers even if they were cancelled.)
 AT_HOME_S = 1.5
 FAR_S = (13, 14, 15, 18, 24)
 LAST_S = (3, 6, 9)  # after the second broker has started
@@ -48,7 +48,7 @@ KINDS = ("TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC")
 
 EARLY_MS_MAX = {"pocketmq": 0, "apache": 1100}
 LATE_MS_MAX = {"pocketmq": 50, "apache": 2500}
-# Of a delay that Apache put into the timer topic again on its way nothing but the second is left.
+# A delay that Apache has put into the timer topic again is known only to the second.
 REROLLED_MS = 1000
 PATIENCE_S = 20
 _UNIT = struct.Struct(">iqiqiqiiq")
@@ -56,7 +56,7 @@ _UNIT = struct.Struct(">iqiqiqiiq")
 
 @dataclass(frozen=True)
 class Timer:
-    """What was asked for: it is due somewhere in [first_ms, last_ms], as a delay counts from when the broker took it."""
+    """A sent timer, due within [first_ms, last_ms]: a delay counts from the store time, which is not known exactly."""
 
     body: str
     kind: str
@@ -70,10 +70,10 @@ class Timer:
 
 
 class TimerExchange:
-    """One broker, and then the other, on the same store."""
+    """A run of one broker, then the other, on the same store."""
 
     def __init__(self, folder: Path, first: str, ending: str, boot_s: "Future[float]") -> None:
-        """`boot_s` is set by who starts an Apache first, and asked for by who will start one."""
+        """`boot_s` is the start time of an Apache broker, set by the run that starts one first and awaited by the others."""
         self.cluster = Cluster(folder, Pocketmq(), **CONFIG)
         flavours: dict[str, Flavour] = {"pocketmq": Pocketmq(), "apache": Apache("5.5.0")}
         self.first, self.second = flavours[first], flavours["apache" if first == "pocketmq" else "pocketmq"]
@@ -89,7 +89,7 @@ class TimerExchange:
         self._numbers = itertools.count()
 
     def run(self) -> None:
-        """Raises AssertionError for what is not as it should be."""
+        """Run the exchange. Raises AssertionError for a wrong result."""
         try:
             self._first_life()
             self._second_life()
@@ -120,7 +120,7 @@ class TimerExchange:
                 PATIENCE_S,
             )
             late_ms = self.begin_ms + 1500 * WINDOW_S
-            wait(lambda: self._is_between_rolls() or _now_ms() > late_ms, "a timer to be rolled, and noted", PATIENCE_S)
+            wait(lambda: self._is_between_rolls() or _now_ms() > late_ms, "a timer to be rolled, and saved", PATIENCE_S)
             for at_s in NEAR_S:
                 for kind in KINDS:
                     self._send(connection, kind, _now_ms() + at_s * 1000)
@@ -132,17 +132,20 @@ class TimerExchange:
         self.cancelled += to_recall
 
     def _is_between_rolls(self) -> bool:
-        """Whether a roll is noted, and the next one far enough for what the first broker is still to be told of."""
+        """Whether a roll is saved, and the next one is late enough for the messages still to be sent to the first broker."""
         noted_ms = self._noted_ms()
         return any(time_ms < noted_ms for time_ms in self._rolls_ms()) and not self._are_rolls_unnoted(1500)
 
     def _are_rolls_unnoted(self, ahead_ms: int = 0) -> bool:
-        """Whether something was rolled that `timercheck`, which is written each second, does not tell: where Apache has a
-        hand in it, that comes twice after a kill. On a machine so busy that it comes to that, it may."""
+        """Whether something was rolled after `timercheck` was last written, which happens once a second.
+
+        If Apache's broker is involved, such messages may be delivered twice after a kill; on a busy machine this is
+        accepted.
+        """
         return any(self._noted_ms() <= time_ms <= _now_ms() + ahead_ms for time_ms in self._rolls_ms())
 
     def _rolls_ms(self) -> set[int]:
-        """The slots in which something is on its way: units of the timer log with the second bit."""
+        """Return the slots with units to be rolled: units of the timer log with the second bit of the magic set."""
         found = set()
         for path in (self.cluster.store / "timerlog").iterdir():
             data = path.read_bytes()
@@ -162,7 +165,7 @@ class TimerExchange:
             self._delete_by_key(connection, by_key)
             wanted = {timer.body for timer in self.timers}
             last_ms = max(timer.last_ms for timer in (*self.timers, *self.cancelled))
-            # What must not come would have come by then.
+            # Messages that must not be delivered would have been delivered by then.
             wait(
                 lambda: _now_ms() > last_ms + LATE_MS_MAX[self.second.name],
                 "the last time",
@@ -178,7 +181,7 @@ class TimerExchange:
         began = time.monotonic()
         self.cluster.start_broker(flavour)
         if self.first is flavour and flavour.name == "apache" and not self.boot_s.done():
-            with contextlib.suppress(InvalidStateError):  # the other one was quicker
+            with contextlib.suppress(InvalidStateError):  # another run was faster
                 self.boot_s.set_result(time.monotonic() - began)
         assert self.cluster.broker is not None
         is_apache = flavour.name == "apache"
@@ -190,7 +193,7 @@ class TimerExchange:
     # --- what is asked for ------------------------------------------------------------------------------------------
 
     def _send(self, connection: Connection, kind: str, due_ms: int) -> Timer:
-        """A message that is due then, or with the second, in which a delay of whole seconds from now on ends."""
+        """Send a message due at `due_ms`; for a delay in seconds, due in the second in which the delay ends."""
         number = next(self._numbers)
         body, sent_ms = f"{kind}-{number}", _now_ms()
         if kind == "TIMER_DELIVER_MS":
@@ -234,7 +237,7 @@ class TimerExchange:
     # --- what comes -------------------------------------------------------------------------------------------------
 
     def _noted_ms(self) -> int:
-        """The read time in `timercheck`: what was due before is delivered."""
+        """Return the read time in `timercheck`: messages due before are delivered."""
         return int.from_bytes((self.cluster.store / "config" / "timercheck").read_bytes()[:8], "big")
 
     @staticmethod
@@ -244,27 +247,29 @@ class TimerExchange:
     def _check(self, arrived: list[Record]) -> None:
         counts = Counter(_body(record) for record in arrived)
         wanted = Counter(timer.body for timer in self.timers)
-        assert (wanted - counts, counts.keys() - wanted.keys()) == ({}, set()), "lost, and come though cancelled"
+        assert (wanted - counts, counts.keys() - wanted.keys()) == ({}, set()), "lost, or delivered although cancelled"
         unnoted = {_body(record) for record in arrived if self._is_unnoted(record)}
         twice = [record for record in arrived if counts[_body(record)] > 1 and _body(record) not in unnoted]
         told = [f"{_body(record)} at {record.store_timestamp_ms}: {record.properties}" for record in twice]
-        times = f"the first began at {self.begin_ms}, had noted {self._noted_at_end_ms}, ended at {self.ended_ms}"
-        assert self.may_repeat or not twice, "\n".join(["come twice", times, *told])
+        times = f"the first began at {self.begin_ms}, had saved {self._noted_at_end_ms}, ended at {self.ended_ms}"
+        assert self.may_repeat or not twice, "\n".join(["delivered twice", times, *told])
         delivered = {_body(record): record for record in arrived}
         wrong = [told for timer in self.timers if (told := self._complaint(timer, delivered[timer.body]))]
         assert not wrong, "\n".join(wrong)
         by_second = [record for record in arrived if record.store_timestamp_ms > self.ready_ms + 1000]
-        assert len(by_second) >= len(KINDS), "the second broker was at work too late for anything to be on time"
+        assert len(by_second) >= len(KINDS), "the second broker started too late to deliver enough messages in time"
 
     def _is_unnoted(self, record: Record) -> bool:
-        """Whether a killed Apache delivered it in the second before its end, for which it has no note: by its own doing it
-        would come again as well."""
+        """Whether a killed Apache broker delivered it after its last save, at most a second before its end.
+
+        Apache's own broker would deliver it again, too.
+        """
         is_by_first = record.store_timestamp_ms <= self.ended_ms
         was_killed = self.ending == "kill" and self.first.name == "apache"
         return was_killed and is_by_first and int(record.properties.get("TIMER_OUT_MS", 0)) >= self._noted_at_end_ms
 
     def _complaint(self, timer: Timer, record: Record) -> str:
-        """What is wrong with the time at which it was delivered, or an empty text."""
+        """Return the problem with the delivery time, or ""."""
         came_ms = record.store_timestamp_ms
         is_second = came_ms > self.ended_ms
         name = (self.second if is_second else self.first).name
@@ -276,7 +281,7 @@ class TimerExchange:
         if came_ms >= timer.first_ms - EARLY_MS_MAX[name] and late_ms <= late_max_ms:
             return ""
         return (
-            f"{timer.body} came by {name} {came_ms - timer.first_ms} ms after it was due, {late_ms} ms late "
+            f"{timer.body} was delivered by {name} {came_ms - timer.first_ms} ms after it was due, {late_ms} ms late "
             f"({late_max_ms:.0f} allowed): {record.properties}"
         )
 
@@ -295,7 +300,7 @@ def _now_ms() -> int:
 
 @pytest.fixture(scope="module")
 def runs(apache: Apache, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, str], "Future[None]"]]:
-    """All of them at once: they wait for times most of the time. `apache` skips where there is no Java."""
+    """All runs in parallel, because they mostly wait. The fixture `apache` skips if there is no Java."""
     jars("5.5.0-broker")
     boot_s: Future[float] = Future()
     with ThreadPoolExecutor(len(CASES)) as threads:

@@ -1,8 +1,8 @@
-"""Transactions left open by one broker are ended by the other: Apache's 4.9.4 and 5.5.0 and ours, in both directions.
+"""Transactions left open by one broker are ended by the other: Apache's 4.9.4 and 5.5.0, and PocketMQ, in both directions.
 
-The first broker ends some, finds nobody to ask about the rest, stores them again for that, and ends: cleanly, or by kill -9.
-The second one asks about the rest, and delivers what is committed. What was ended already is neither asked about nor
-delivered again after a clean stop; a kill may cost any broker some seconds of its notes.
+The first broker ends some, finds no producer to ask about the others, stores these again for the check, and ends: cleanly,
+or by kill -9. The second one checks them and delivers the committed ones. Transactions ended before are neither checked nor
+delivered again after a clean stop; a kill may lose some seconds of any broker's progress.
 """
 
 from collections import Counter
@@ -40,7 +40,7 @@ PATIENCE_S = 60
 
 
 def run(folder: Path, first: str, second: str, ending: str) -> None:
-    """Raises AssertionError for what is not as it should be."""
+    """Run the exchange. Raises AssertionError for a wrong result."""
     cluster = Cluster(folder, Pocketmq(), **CONFIG)
     try:
         cluster.start_broker(_flavour(first))
@@ -68,9 +68,9 @@ def _first_life(connection: Connection) -> None:
     for body, ending in ENDED.items():
         wait(lambda body=body: bool(connection.query(HALF, f"U-{body}")), "the index", PATIENCE_S)
         connection.end_transaction(GROUP, connection.query(HALF, f"U-{body}")[0], ending)
-    wait(lambda: connection.max_offset(OP, 0) > 0, "an op message", PATIENCE_S)  # 5.5.0 lets them wait for 3 s
+    wait(lambda: connection.max_offset(OP, 0) > 0, "an op message", PATIENCE_S)  # 5.5.0 delays them by 3 s
     halves = len(OPEN) + len(ENDED)
-    wait(lambda: connection.max_offset(HALF, 0) >= halves + len(OPEN), "what is open to be stored again", PATIENCE_S)
+    wait(lambda: connection.max_offset(HALF, 0) >= halves + len(OPEN), "open ones to be stored again", PATIENCE_S)
 
 
 def _second_life(connection: Connection, *, may_repeat: bool) -> None:
@@ -85,11 +85,11 @@ def _second_life(connection: Connection, *, may_repeat: bool) -> None:
         delivered = {message.body.decode() for message in connection.read_queue(TOPIC, 0)}
         return delivered >= DELIVERED and asked.keys() >= OPEN.keys()
 
-    wait(is_done, "what is open to be ended", PATIENCE_S)
+    wait(is_done, "open transactions to be ended", PATIENCE_S)
     end = connection.max_offset(HALF, 0)
     wait(
         lambda: is_done() and connection.consumer_offset(PROGRESS_GROUP, HALF, 0) >= end,
-        "the half queue to be done with",
+        "the half queue to be finished",
         PATIENCE_S,
     )
     bodies = Counter(message.body.decode() for message in connection.read_queue(TOPIC, 0))
@@ -99,7 +99,7 @@ def _second_life(connection: Connection, *, may_repeat: bool) -> None:
 
 
 def _questions(connection: Connection) -> list[Record]:
-    connection.max_offset(TOPIC, 0)  # what came is read with the answer
+    connection.max_offset(TOPIC, 0)  # requests received so far are read together with the answer
     found = [record(notice.body) for notice in connection.notices if notice.code == CHECK_TRANSACTION_STATE]
     connection.notices.clear()
     return found
@@ -107,7 +107,7 @@ def _questions(connection: Connection) -> list[Record]:
 
 @pytest.fixture(scope="module")
 def runs(apache: Apache, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, str, str], "Future[None]"]]:
-    """Two at a time: they wait most of it, but each starts a Java. `apache` skips where there is none."""
+    """Two runs at a time: they mostly wait, but each starts a JVM. The fixture `apache` skips if there is no Java."""
     jars("5.5.0-broker")
     with ThreadPoolExecutor(2) as threads:
         yield {case: threads.submit(run, tmp_path_factory.mktemp("-".join(case)), *case) for case in CASES}

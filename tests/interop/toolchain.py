@@ -1,7 +1,8 @@
-"""Gets the real clients: jars from Maven Central, the Go module, our drivers compiled against them; the C++ one from PyPI.
+"""Downloads and builds the real clients: jars from Maven Central, the Go module, drivers compiled against them, the C++
+client from PyPI.
 
-Everything is kept under ``${POCKETMQ_CACHE:-$HOME/.cache/pocketmq}``, so the network is needed once. A folder appears there
-under its final name only when it is complete: an interrupted download is begun again, not taken for a finished one.
+Everything is kept under ``${POCKETMQ_CACHE:-$HOME/.cache/pocketmq}``, so the network is needed only once. A folder gets its
+final name only when it is complete, so that an interrupted download is repeated.
 """
 
 import hashlib
@@ -15,13 +16,13 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 CACHE = Path(os.environ.get("POCKETMQ_CACHE") or Path.home() / ".cache" / "pocketmq")
-CPP_PACKAGE = "rocketmq==0.4.4"  # of November 2019, the only wheel that has the C++ client in it
+CPP_PACKAGE = "rocketmq==0.4.4"  # of November 2019, the only wheel that contains the C++ client
 JAVA_VERSIONS = {"java_4_9_4": "4.9.4", "java_5_5_0": "5.5.0"}
 DOWNLOAD_TIMEOUT_S = 900
 
 
 class ToolchainMissing(Exception):
-    """A tool that a standard client needs is not installed; the text says which, and what to install."""
+    """A tool needed for a client is not installed; the text says which one, and what to install."""
 
 
 def require_java() -> None:
@@ -36,7 +37,7 @@ def require_go() -> None:
 
 
 def jars(version: str) -> Path:
-    """The folder with the jars of a RocketMQ version, and of all they depend on."""
+    """Return the folder with the jars of a RocketMQ version and their dependencies."""
     require_java()
     pom = HERE / "java" / f"pom-{version}.xml"
 
@@ -47,24 +48,24 @@ def jars(version: str) -> Path:
 
 
 def java_classes(version: str) -> Path:
-    """The folder with our Java driver, compiled against one version."""
+    """Return the folder with the Java driver, compiled against one version."""
     beside = [] if version == "4.9.4" else [HERE / "java" / "PopClient.java"]
     return _compiled(version, [HERE / "java" / "Driver.java", *beside], "driver")
 
 
 def mqadmin_class_path(version: str) -> str:
-    """Of the real mqadmin and our shell around it."""
+    """Return the class path of the real mqadmin and the shell around it."""
     tools = version if version == "4.9.4" else f"{version}-tools"
     return f"{_compiled(tools, [HERE / 'java' / 'MqadminShell.java'], 'mqadmin shell')}:{jars(tools)}/*"
 
 
 def sql92_classes(version: str) -> Path:
-    """The folder with the program that asks RocketMQ's own SQL92 filter; `version` has the broker's jars."""
+    """Return the folder with the program that runs RocketMQ's own SQL92 filter; `version` must have the broker's jars."""
     return _compiled(version, [HERE / "java" / "Sql92Verdicts.java"], "SQL92 verdicts")
 
 
 def grpc_class_path() -> str:
-    """Of our program on the gRPC client for Java."""
+    """Return the class path of the test program for the gRPC client for Java."""
     version = "grpc-5.0.7"
     return f"{_compiled(version, [HERE / 'java' / 'GrpcClient.java'], 'gRPC client')}:{jars(version)}/*"
 
@@ -79,7 +80,7 @@ def _compiled(version: str, sources: list[Path], what: str) -> Path:
 
 
 def go_driver() -> Path:
-    """The Go driver's executable."""
+    """Return the Go driver's executable."""
     require_go()
     sources = sorted((HERE / "go").iterdir())
 
@@ -90,7 +91,7 @@ def go_driver() -> Path:
 
 
 def cpp_package() -> Path:
-    """The folder with the Python package that has the C++ client in it."""
+    """Return the folder with the Python package that contains the C++ client."""
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
         raise ToolchainMissing(f"{CPP_PACKAGE} is for Linux on x86-64 only")
 
@@ -109,12 +110,12 @@ def _digest(sources: list[Path]) -> str:
 def _made_once(folder: Path, what: str, make: Callable[[Path], None]) -> Path:
     if folder.exists():
         return folder
-    print(f"\n[interop] getting {what} into {folder} (once) ...", file=sys.__stderr__, flush=True)
+    print(f"\n[interop] downloading or building {what} in {folder} (once) ...", file=sys.__stderr__, flush=True)
     draft = folder.with_name(f"{folder.name}.draft-{os.getpid()}")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
     make(draft)
-    if folder.exists():  # another run was quicker
+    if folder.exists():  # another run was faster
         shutil.rmtree(draft)
     else:
         draft.rename(folder)

@@ -1,6 +1,7 @@
-"""The remoting protocol by hand, with nothing of ours in it: what the tests believe is the bytes on the wire.
+"""Hand-coded client of the remoting protocol that uses none of PocketMQ's code: tests compare with the bytes on the wire.
 
-Only what the tests need: JSON headers on a blocking connection, one request at a time or many at once; records of V1 and V2.
+It supports what the tests need: JSON headers, a blocking connection, one request at a time or many at once, records of V1
+and V2.
 """
 
 import base64
@@ -33,12 +34,12 @@ GET_PRODUCER_CONNECTION_LIST = 204
 RECALL_MESSAGE = 370
 SUCCESS = 0
 
-MAGIC_V2 = -626843477  # 5.x, for topics of more than 127 bytes: two bytes of topic length
+MAGIC_V2 = -626843477  # 5.x, for topics of more than 127 bytes: the topic's length has two bytes
 BORN_HOST_V6, STORE_HOST_V6 = 0x10, 0x20
 _IN_FLIGHT = 256
 
-_RECORD_HEAD = struct.Struct(">iiiiiqqiq")  # up to and with the born time
-_RECORD_TAIL = struct.Struct(">iqi")  # behind the store host, up to and with the body's length
+_RECORD_HEAD = struct.Struct(">iiiiiqqiq")  # up to and including the born time
+_RECORD_TAIL = struct.Struct(">iqi")  # after the store host, up to and including the body's length
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +74,14 @@ def encode(code: int, opaque: int, ext: dict[str, object], body: bytes = b"") ->
 
 
 def sign(ext: dict[str, object], body: bytes, access_key: str, secret_key: str) -> dict[str, object]:
-    """The fields with those that say who sends them."""
+    """Return the fields with access key and signature added."""
     fields = {name: str(value) for name, value in ext.items()} | {"AccessKey": access_key}
     text = "".join(fields[name] for name in sorted(fields)).encode() + body
     return {**fields, "Signature": base64.b64encode(hmac.digest(secret_key.encode(), text, "sha1")).decode()}
 
 
 def decode(frame: bytes) -> Answer:
-    """A frame without its four length bytes."""
+    """Decode a frame without its four length bytes."""
     header_size = int.from_bytes(frame[:4], "big")
     assert header_size >> 24 == 0, "the answer to a JSON request is JSON"
     header: dict[str, Any] = json.loads(frame[4 : 4 + header_size])
@@ -99,14 +100,14 @@ def properties_text(properties: dict[str, str]) -> str:
 
 
 def send_fields(topic: str, queue_id: int, properties: dict[str, str] | None = None, sys_flag: int = 0) -> dict[str, object]:
-    """The header of SEND_MESSAGE_V2, under its letters."""
+    """Return the header of SEND_MESSAGE_V2, by its one-letter names."""
     return {"a": "wire-producer", "b": topic, "c": "TBW102", "d": 4, "e": queue_id, "f": sys_flag,
             "g": int(time.time() * 1000), "h": 0, "i": properties_text(properties or {}), "j": 0, "k": "false",
             "m": "false"}  # fmt: skip
 
 
 def batch_body(messages: list[tuple[bytes, dict[str, str]]]) -> bytes:
-    """The body of SEND_BATCH_MESSAGE."""
+    """Return the body of SEND_BATCH_MESSAGE."""
     parts = []
     for body, properties in messages:
         text = properties_text(properties).encode()
@@ -116,7 +117,7 @@ def batch_body(messages: list[tuple[bytes, dict[str, str]]]) -> bytes:
 
 
 def record(data: bytes, at: int = 0) -> Record:
-    """The record that begins at ``at``."""
+    """Decode the record that begins at ``at``."""
     size, magic, _, queue_id, _, queue_offset, physical_offset, sys_flag, _ = _RECORD_HEAD.unpack_from(data, at)
     raw = data[at : at + size]
     store_time_at = _RECORD_HEAD.size + (20 if sys_flag & BORN_HOST_V6 else 8)
@@ -134,7 +135,7 @@ def record(data: bytes, at: int = 0) -> Record:
 
 
 def records(body: bytes) -> list[Record]:
-    """The records of a pull answer."""
+    """Decode the records of a pull response."""
     found, at = [], 0
     while at < len(body):
         found.append(record(body, at))
@@ -152,7 +153,7 @@ class Connection:
         self._opaque = 0
         self._signed_as = signed_as
         self.notices: list[Answer] = []
-        """Requests of the broker that came while an answer was awaited."""
+        """Requests from the broker received while an answer was awaited."""
 
     def call(self, code: int, ext: dict[str, object], body: bytes = b"") -> Answer:
         self._opaque += 1
@@ -167,7 +168,7 @@ class Connection:
             self.notices.append(answer)
 
     def ask_many(self, requests: list[tuple[int, dict[str, object], bytes]]) -> list[Answer]:
-        """Calls that must succeed, many in flight; the answers in the order of the requests."""
+        """Make calls that must succeed, many in flight; return the answers in the order of the requests."""
         answers: list[Answer] = []
         for start in range(0, len(requests), _IN_FLIGHT):
             part = requests[start : start + _IN_FLIGHT]
@@ -184,7 +185,7 @@ class Connection:
         return answers
 
     def ask(self, code: int, ext: dict[str, object], body: bytes = b"") -> Answer:
-        """A call that must succeed."""
+        """Make a call that must succeed."""
         answer = self.call(code, ext, body)
         assert answer.code == SUCCESS, (code, ext, answer)
         return answer
@@ -214,13 +215,13 @@ class Connection:
         return int(self.ask(SEARCH_OFFSET_BY_TIMESTAMP, fields).ext["offset"])
 
     def query(self, topic: str, key: str) -> list[Record]:
-        """The records found by a key, the unique one too."""
+        """Return the records with a key, or with this unique key."""
         fields = {"topic": topic, "key": key, "maxNum": 64, "beginTimestamp": 0, "endTimestamp": 1 << 62}
         answer = self.call(QUERY_MESSAGE, fields)
         return records(answer.body) if answer.code == SUCCESS else []
 
     def topic_table(self) -> dict[str, dict[str, Any]]:
-        """Every topic's configuration."""
+        """Return the configurations of all topics."""
         table: dict[str, dict[str, Any]] = json.loads(self.ask(GET_ALL_TOPIC_CONFIG, {}).body)["topicConfigTable"]
         return table
 
@@ -229,12 +230,12 @@ class Connection:
         self.ask(UPDATE_CONSUMER_OFFSET, fields)
 
     def send_back(self, group: str, sent: Record, delay_level: int) -> None:
-        """A consumer could not do it: into the retry topic after the delay, at level -1 among the dead letters."""
+        """Send a message back: to the retry topic after the delay, or with level -1 to the dead letters."""
         self.ask(CONSUMER_SEND_MSG_BACK, {"offset": sent.physical_offset, "group": group, "delayLevel": delay_level,
                  "originMsgId": "", "originTopic": sent.topic, "unitMode": "false", "maxReconsumeTimes": 16})  # fmt: skip
 
     def end_transaction(self, producer_group: str, half: Record, sys_flag: int, *, asked: bool = False) -> None:
-        """By the place that a half message's record names, also in the form in which the broker asks about it."""
+        """End a transaction by the offsets of its half message; `asked` uses the form of an answer to a check."""
         self.ask(END_TRANSACTION, {"producerGroup": producer_group, "tranStateTableOffset": half.queue_offset,
                  "commitLogOffset": half.physical_offset, "commitOrRollback": sys_flag,
                  "fromTransactionCheck": str(asked).lower(), "msgId": half.properties["UNIQ_KEY"],
@@ -245,7 +246,7 @@ class Connection:
         return int(self.ask(QUERY_CONSUMER_OFFSET, fields).ext["offset"])
 
     def subscribe(self, group: str, topic: str, sql: str | None = None, version: int = 0) -> None:
-        """A heart beat of a consumer: a broker lets only known groups pull."""
+        """Send a consumer's heartbeat, because only known groups may pull."""
         subscription = {"classFilterMode": False, "codeSet": [], "expressionType": "SQL92" if sql else "TAG",
                         "subString": sql or "*", "subVersion": version, "tagsSet": [], "topic": topic}  # fmt: skip
         consumer = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET", "consumeType": "CONSUME_ACTIVELY",
@@ -255,7 +256,7 @@ class Connection:
         self.ask(HEART_BEAT, {}, json.dumps(beat).encode())
 
     def produce(self, group: str) -> None:
-        """A heart beat of a producer: only those are asked about transactions."""
+        """Send a producer's heartbeat, because only known producers are asked about transactions."""
         beat = {"clientID": f"wire-{group}", "consumerDataSet": [], "producerDataSet": [{"groupName": group}]}
         self.ask(HEART_BEAT, {}, json.dumps(beat).encode())
 
@@ -271,7 +272,7 @@ class Connection:
     def read_queue(
         self, topic: str, queue_id: int, group: str = "wire-reader", count: int = 32, expression: str = "*"
     ) -> list[Record]:
-        """Every record of a queue that the tags let through, from its minimum offset to its maximum."""
+        """Read all records of a queue that match the tags, from its minimum to its maximum offset."""
         self.subscribe(group, topic)
         found: list[Record] = []
         at, end = self.min_offset(topic, queue_id), self.max_offset(topic, queue_id)
@@ -286,7 +287,7 @@ class Connection:
         return found
 
     def read_queue_by_subscription(self, group: str, topic: str, queue_id: int, version: int) -> list[Record]:
-        """Every record of a queue that the group's subscription lets through; it came with a heart beat."""
+        """Read all records of a queue that match the group's subscription, which was sent with a heartbeat."""
         found: list[Record] = []
         at, end = self.min_offset(topic, queue_id), self.max_offset(topic, queue_id)
         while at < end:

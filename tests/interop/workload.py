@@ -1,6 +1,6 @@
 """A workload that makes a broker store every kind of record, file and table.
 
-All of it by hand (`wire`), so that it is the same for both versions and both brokers, and needs no JVM.
+It uses the hand-coded client (`wire`), so that it is the same for all versions and brokers, and needs no JVM.
 """
 
 import json
@@ -25,22 +25,22 @@ TIMER_DELAY_S = 7
 
 @dataclass
 class Life:
-    """What one life of a broker was told to store."""
+    """Messages stored in one life of a broker that later checks need."""
 
     name: str
-    due: dict[str, str] = field(default_factory=dict)  # body -> the topic that it is to arrive in, some seconds later
-    half: Record | None = None  # a transaction that nobody has ended
+    due: dict[str, str] = field(default_factory=dict)  # body -> topic in which the message arrives some seconds later
+    half: Record | None = None  # a transaction that is still open
 
 
 def let_in_long_group(store: Path) -> None:
-    """A group of 149 bytes, as 4.9.4 lets in: 5.x makes no more than 120, but serves it."""
+    """Add a group of 149 bytes, which 4.9.4 allows: 5.x creates at most 120 bytes, but serves longer ones."""
     (store / "config").mkdir(parents=True)
     table = {"subscriptionGroupTable": {LONG_GROUP: {"groupName": LONG_GROUP}}}
     (store / "config" / "subscriptionGroup.json").write_text(json.dumps(table))
 
 
 def write(connection: Connection, name: str, *, version: str, is_apache: bool) -> Life:
-    """A life's worth of records; bodies and keys begin with `name`."""
+    """Write the records of one life; bodies and keys begin with `name`."""
     life, rng = Life(name), random.Random(name)
     for topic in (PLAIN, BATCH, DELAYED):
         connection.create_topic(topic, QUEUES)
@@ -49,12 +49,12 @@ def write(connection: Connection, name: str, *, version: str, is_apache: bool) -
         body = f"{name}-{number}:".encode() + rng.randbytes(rng.choice((0, 1, 100, 3000, 9000)))
         properties = {"KEYS": f"{name}-{number} {name}-all", "TAGS": f"T{number % 5}", "UNIQ_KEY": f"{name}-U{number}"}
         connection.send(PLAIN, number % QUEUES, body, {**properties, "colour": "grün", "n": str(number)})
-    connection.send(PLAIN, 0, b"" if version.startswith("4.") else b"b")  # no property; 5.x fails at a missing body
+    connection.send(PLAIN, 0, b"" if version.startswith("4.") else b"b")  # no properties; 5.x fails for an empty body
     for start in range(0, 40, 10):
         batch = [(f"{name}-b{n}".encode(), {"KEYS": f"{name}-b{n}", "TAGS": "B"}) for n in range(start, start + 10)]
         connection.send_batch(BATCH, start // 10 % QUEUES, batch)
     small = [(SEND_MESSAGE_V2, send_fields(ROLLED, 0, {"KEYS": f"{name}-r{n}"}), b"%d" % n) for n in range(607)]
-    connection.ask_many(small)  # with a second life's more than the 1000 units of a queue's file
+    connection.ask_many(small)  # two lives together exceed the 1000 units of a queue file
     for level in (1, 2, 18):
         connection.send(DELAYED, level % QUEUES, f"{name}-level{level}".encode(), {"DELAY": str(level), "KEYS": f"{name}-l"})
         if level < 18:
@@ -70,13 +70,13 @@ def write(connection: Connection, name: str, *, version: str, is_apache: bool) -
 
 
 def _consume(connection: Connection, version: str) -> None:
-    """A group reads some, sends one back for later, and one to the dead letters."""
+    """Read some messages by a group, send one back for a retry and one to the dead letters."""
     connection.subscribe(GROUP, PLAIN)
     records = connection.read_queue(PLAIN, 0, GROUP)[-CONSUMED:]
     connection.commit(GROUP, PLAIN, 0, records[-1].queue_offset)
     for record, level in zip(records, (1, 17, -1), strict=False):
         connection.send_back(GROUP, record, level)
-    if version.startswith("5."):  # 4.9.4 refuses so long a topic
+    if version.startswith("5."):  # 4.9.4 refuses a topic of this length
         connection.send_back(LONG_GROUP, records[3], 1)
 
 
@@ -85,15 +85,15 @@ def _half_message(connection: Connection, name: str) -> Record:
     connection.send(PLAIN, 1, f"{name}-half".encode(), properties, TRANSACTION_PREPARED)
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:  # Apache indexes a moment after its answer
-        # No pull: 4.9.4 has no configuration of that topic at first.
+        # Not by a pull: 4.9.4 has no configuration of this topic at first.
         if half := connection.query(HALF_TOPIC, f"{name}-half"):
             return half[0]
         time.sleep(0.01)
-    raise TimeoutError("the half message is not found by its key")
+    raise TimeoutError("the half message was not found by its key")
 
 
 def write_many(connection: Connection, name: str, count: int) -> None:
-    """Many messages, a fifth of them one by one, the rest in batches."""
+    """Send many messages, a fifth of them singly, the others in batches."""
     connection.create_topic(MANY, QUEUES)
     singles = []
     for number in range(count // 5):
@@ -113,7 +113,7 @@ def commit_half(connection: Connection, half: Record) -> None:
 
 
 def wait_for_bodies(connection: Connection, store: Path, due: dict[str, str], timeout_s: float = 30) -> None:
-    """Waits until what was delayed has arrived."""
+    """Wait until the delayed messages have arrived."""
     waiting, deadline = dict(due), time.monotonic() + timeout_s
     while waiting:
         for topic in {*waiting.values()}:
