@@ -1,8 +1,8 @@
-"""The copy of a record that waited, as it goes to its real topic.
+"""Copies of delayed records for their real topics.
 
-Made straight from the record's bytes: the body is a view of the log until the store has joined the copy, and the stored
-property string is the record's own, with what the delivery adds behind it. Only a string that is odd (see
-`properties`), or says what is true of the record alone, is made anew.
+A copy is made directly from the record's bytes: the body is a view of the log until the store joins the copy, and the stored
+property string is the record's own with the delivery's properties appended. The string is only encoded anew if it is unusual
+(see `properties`) or contains properties that are true of the record alone.
 """
 
 from functools import lru_cache
@@ -16,7 +16,7 @@ from pocketmq.store.format.properties import DELAY, REAL_QID, REAL_TOPIC, decode
 from pocketmq.store.format.record import HOST_FLAGS, PROPERTIES_SIZE_MAX, bounds, store_timestamp_of
 
 OWN_PROPERTY: Final = "PMQ_"
-"""Prefix of our own property names; copies do not have them."""
+"""Prefix of PocketMQ's own property names; copies do not have them."""
 _ENQUEUE_MS: Final = "TIMER_ENQUEUE_MS"
 _DEQUEUE_MS: Final = "TIMER_DEQUEUE_MS"
 _QUEUE_ID_MAX: Final = 2**31 - 1
@@ -25,7 +25,7 @@ _QUEUE_ID_MAX: Final = 2**31 - 1
 def delivered_message(view: memoryview, position: int = 0) -> Message:
     """Return the copy of the record at `position`; its body is a part of the view.
 
-    Raises ValueError if there is no record, or if it names no real topic and queue.
+    Raises ValueError if there is no record, or if it has no valid real topic and queue.
     """
     size, body_start, topic_start, topic_size = bounds(view, position)
     fixed = RECORD_FIXED_STRUCTS[view[position + SYS_FLAG_POSITION + 3] & HOST_FLAGS]
@@ -35,14 +35,14 @@ def delivered_message(view: memoryview, position: int = 0) -> Message:
     properties = decode_properties(text)
     topic, queue_id = properties.get(REAL_TOPIC), properties.get(REAL_QID)
     if not topic or queue_id is None:
-        raise ValueError(f"it has no {REAL_TOPIC} and {REAL_QID}")
-    problem = _topic_problem(topic) if len(topic) <= NAME_SIZE_MAX else f"a topic has no {len(topic)} characters"
+        raise ValueError(f"the record has no {REAL_TOPIC} or no {REAL_QID}")
+    problem = _topic_problem(topic) if len(topic) <= NAME_SIZE_MAX else f"a topic cannot have {len(topic)} characters"
     number = int(queue_id)
     if problem is not None or not 0 <= number <= _QUEUE_ID_MAX:
-        raise ValueError(problem or f"{REAL_QID}={queue_id} is no queue id")
+        raise ValueError(problem or f"{REAL_QID}={queue_id} is not a queue id")
     for name in STALE_IN_COPIES:
         properties.pop(name, None)
-    if 0 in stored or is_odd(text, properties):  # another broker's, which stores what it is given
+    if 0 in stored or is_odd(text, properties):  # written by another broker, which stores strings unchanged
         stored = encode_properties(properties).encode()
     properties.pop(DELAY, None)
     properties[WAIT] = "false"
@@ -68,13 +68,13 @@ NAME_SIZE_MAX: Final = 255
 
 @lru_cache(4096)
 def _topic_problem(topic: str) -> str | None:
-    return f"{topic} is not a topic to deliver to" if topic == TRANS_HALF_TOPIC else folder_problem(topic)
+    return f"messages cannot be delivered to {topic}" if topic == TRANS_HALF_TOPIC else folder_problem(topic)
 
 
 def due_copy(view: memoryview, position: int, now_ms: int, precision_ms: int) -> Message:
-    """The copy of a timer, as TimerMessageStore.convertMessage makes it: it tells when it came into its slot, and out.
+    """Return the copy of a timer message, as made by TimerMessageStore.convertMessage.
 
-    Raises ValueError as `delivered_message`.
+    Its properties have the times when it entered and left its slot. Raises ValueError as `delivered_message`.
     """
     message = delivered_message(view, position)
     stored, stored_ms = message.properties_bytes, store_timestamp_of(view, position)

@@ -30,7 +30,7 @@ class LevelMark:
         self._store = store
         self._file = file
         self._written = b""
-        # By level: the next queue offset, and the one being written.
+        # By level: the next queue offset, and its encoded row.
         self._offsets: dict[int, int] = {}
         self._rows: dict[int, bytes] = {}
         # Waits until the log is synced up to that offset, then is written to disk.

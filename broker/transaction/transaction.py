@@ -104,7 +104,7 @@ class TransactionalMessageService:
         return self._read(physical_offset, TRANS_HALF_TOPIC)
 
     def _read(self, physical_offset: int, topic: str) -> HalfMessage:
-        """Read the half message, or with `topic` the abandoned one. Raises ValueError if there is none.
+        """Read the half message, or with `topic` one that was given up. Raises ValueError if there is none.
 
         The queue must refer to it too: a body may contain bytes that look like a record.
         """
@@ -116,7 +116,7 @@ class TransactionalMessageService:
         return half
 
     def resume(self, physical_offset: int) -> None:
-        """Check an abandoned transaction again. Raises ValueError if none is at that offset, and RemotingError."""
+        """Check a transaction again that was given up. Raises ValueError if none is at that offset, and RemotingError."""
         given_up = self._read(physical_offset, TRANS_CHECK_MAX_TIME_TOPIC)
         result = self._putter.put_at_once(given_up.resumed(self._store_host))
         self._check.half_stored(result.queue_offset)

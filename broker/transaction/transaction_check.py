@@ -202,7 +202,7 @@ class TransactionCheck:
         return now_ms - half.since_ms > self._store.config.file_reserved_time * _HOUR_MS
 
     def _serve(self, head: HalfMessage, now_ms: int) -> None:
-        """Store the head again or abandon it, as due. Raises RemotingError or OSError if that cannot be stored."""
+        """Store the head again or give it up, as due. Raises RemotingError or OSError if that cannot be stored."""
         progress, times = self._progress, head.check_times
         if times >= self._config.transaction_check_max or self._is_too_old(head, now_ms):
             self._give_up(head)

@@ -97,7 +97,7 @@ class HalfMessage:
     def read(cls, view: memoryview | None, topic: str = TRANS_HALF_TOPIC) -> Self:
         """Decode the half message in `view`, as returned by `MessageStore.message_at`. Raises ValueError if there is none.
 
-        An abandoned one has another `topic`.
+        One that was given up has another `topic`.
         """
         if view is None:
             raise ValueError("the record does not exist")
@@ -172,7 +172,7 @@ class HalfMessage:
         return self._copy_to(TRANS_CHECK_MAX_TIME_TOPIC, 0, store_host, self._shown())
 
     def resumed(self, store_host: bytes) -> Message:
-        """Return a half message made from an abandoned one; it is checked like a new one."""
+        """Return a half message made from one that was given up; it is checked like a new one."""
         properties = self._shown()
         for name in (CHECK_TIMES, FIRST_OFFSET):
             properties.pop(name, None)

@@ -3,7 +3,7 @@
 An op message contains the queue offsets of half messages that were committed or rolled back. 4.9.4 writes one number into
 the body, 5.x several with a comma after each. One number is understood by both, so that is written here.
 
-A half message is *finished* if an op message contains it, or if it was stored again or abandoned. The end of the finished
+A half message is *finished* if an op message contains it, or if it was stored again or given up. The end of the finished
 ones without a gap is the consumer offset of CID_RMQ_SYS_TRANS in the half queue. An op message that refers to nothing behind
 that is no longer needed; the end of these is the group's offset in the op queue. From both offsets a starting broker, this
 one or Apache's, finds the open transactions.
