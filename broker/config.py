@@ -93,6 +93,8 @@ class BrokerConfig(ConnectionLimits):
     """Limit over all groups and queues."""
     max_messages_per_batch: int = setting(4_096, low=1, high=65_536)
     """Limit of messages in a batch: each costs as much as a single message while other clients wait."""
+    max_acks_per_batch: int = setting(1_024, low=1, high=65_536)
+    """Limit of entries in one BATCH_ACK_MESSAGE, each of which stores a record and acknowledges up to one pop's messages."""
     max_groups_per_heartbeat: int = setting(1_000, low=1)
     """Limit of consumer and producer groups of one client."""
     max_subscriptions_per_heartbeat: int = setting(10_000, low=1, high=100_000)

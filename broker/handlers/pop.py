@@ -201,6 +201,9 @@ def batch_ack_message(services: Services, request: Request[NoHeader]) -> Respons
     body = request_body(request, BatchAckMessageRequestBody)
     if not body.acks:
         raise RemotingError(ResponseCode.NO_MESSAGE, "there is nothing to acknowledge")
+    if len(body.acks) > services.config.max_acks_per_batch:
+        remark = f"the batch has {len(body.acks)} acks, more than maxAcksPerBatch={services.config.max_acks_per_batch}"
+        raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, remark)
     end_offset = max(_acknowledge(services, ack, body.broker_name) for ack in body.acks)
     return services.gate.when_done(Response(), end_offset=end_offset)
 

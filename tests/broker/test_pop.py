@@ -238,6 +238,20 @@ def _made_up_acks(size: int, start: int = 0) -> bytes:
     return msgspec.json.encode({"brokerName": "b", "acks": [row]})
 
 
+async def test_batch_ack_beyond_the_limit_acknowledges_nothing() -> None:
+    async with popping() as path:
+        await path.send("a")
+        await path.bodies()
+        path.broker.services.config.max_acks_per_batch = 2
+        end = path.broker.services.store.commit_log.max_offset
+        acks = msgspec.json.decode(_made_up_acks(4))["acks"] * 3
+        body = msgspec.json.encode({"brokerName": "b", "acks": acks})
+        answer = await ask(path.client, path.broker, RequestCode.BATCH_ACK_MESSAGE, None, body)
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+        assert answer.remark == "the batch has 3 acks, more than maxAcksPerBatch=2"
+        assert path.broker.services.store.commit_log.max_offset == end
+
+
 async def test_batch_ack_time_is_linear_in_the_bit_map() -> None:
     async with popping() as path:
         await path.send("a")
