@@ -103,7 +103,7 @@ def repaired(data: bytes) -> tuple[bytes, int] | None:
 
 
 def _with_seal_repaired(data: bytes) -> tuple[bytes, int] | None:
-    """The same for a bit of the seal's own member: of a document without one bit of it wrong, the seal can be made again."""
+    """Do the same for a flipped bit in the seal itself: the document is intact, so its seal can be computed again."""
     for digit_count in range(1, 11):
         cut_at = len(data) - len(_SEAL_HEAD) - len(_SEAL_TAIL) - 9 - digit_count - 1
         body = data[: max(cut_at, 0)] + b"\n}"

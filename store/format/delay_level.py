@@ -32,20 +32,20 @@ class DelayLevels:
         return len(self.delays_ms)
 
     def clamp(self, level: int) -> int:
-        """`level`, or the last one when there is no such level above."""
+        """Return `level`, limited to the last level."""
         return min(level, len(self.delays_ms))
 
     def delay_ms(self, level: int) -> int:
-        """How long `level` waits; 1 s for a level below 1, the last level's delay for one above the last."""
+        """Return the delay of `level`: 1 s below level 1, the last level's delay above the last."""
         if level < 1:
             return _UNKNOWN_LEVEL_DELAY_MS
         return self.delays_ms[min(level, len(self.delays_ms)) - 1]
 
     def tags_code(self, topic: str, properties: dict[str, str], store_timestamp_ms: int) -> int:
-        """Tags code of a record: the hash of its tags, or the due time of a record in SCHEDULE_TOPIC_XXXX.
+        """Return the tags code of a record: the hash of its tags, or the due time of a record in SCHEDULE_TOPIC_XXXX.
 
-        The level is that of the record's DELAY property, as in CommitLog.checkMessageAndReturnSize: a record that somebody
-        put into that topic without one keeps the hash.
+        The level is that of the record's DELAY property, as in CommitLog.checkMessageAndReturnSize: a record
+        without one that a client put into that topic keeps the hash.
         """
         if topic == SCHEDULE_TOPIC and (delay_ms := self.record_delay_ms(properties.get(DELAY))) is not None:
             return store_timestamp_ms + delay_ms
@@ -55,7 +55,7 @@ class DelayLevels:
         return tags_code(tags) if len(tags) <= REMEMBERED_SIZE_MAX else java_hash(tags)
 
     def record_delay_ms(self, delay: str | None) -> int | None:
-        """How long a record in SCHEDULE_TOPIC_XXXX with this DELAY property waits; None when it names no level."""
+        """Return the delay of a record in SCHEDULE_TOPIC_XXXX with this DELAY property; None if it names no level."""
         level = _level(delay)
         return self.delay_ms(level) if level > 0 else None
 

@@ -17,7 +17,7 @@ from pocketmq.store.format.java_hash import java_hash
 
 Hashes = npt.NDArray[np.uint32]
 _INVERSE_OF_31: Final = pow(31, -1, 1 << 32)
-# Code units whose weights are at hand; longer texts grow the tables for good (8 bytes a unit).
+# Initial number of code units in the tables of weights; longer texts extend them permanently (8 bytes a unit).
 _UNITS_AT_FIRST: Final = 8192
 # Up to this many keys are hashed one by one, because of the fixed cost of numpy calls.
 _SINGLY_MAX: Final = 10
@@ -39,18 +39,15 @@ _POWERS_OF_31: Final = _powers(31, _STRETCH_SIZE_MAX + 1)
 _POWER_1, _POWER_2, _POWER_4, _POWER_8 = (np.uint64(31**count & 0xFFFFFFFF) for count in (1, 2, 4, 8))
 _SHIFT_8, _SHIFT_16, _SHIFT_32 = (np.uint64(bits) for bits in (8, 16, 32))
 _LOW_8, _LOW_16, _LOW_32 = (np.uint64(mask) for mask in (0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF, 0xFFFFFFFF))
-_NO_ASCII: Final = np.uint64(0x8080808080808080)
-# What is kept of 8 bytes when so many in front are of something else.
+_NON_ASCII: Final = np.uint64(0x8080808080808080)
+# Mask by the number of leading bytes of a word that are before the range.
 _KEPT: Final = np.array([(2**64 - 1) << 8 * count & (2**64 - 1) for count in range(9)], np.uint64)
 
 _weights_by_place, _factors_by_end = _tables(_UNITS_AT_FIRST)
 
 
 def key_hashes(keys: Sequence[str]) -> list[int]:
-    """The hash of each of `keys` (none of them empty), 0 and above: |hashCode|, and 0 where that is no positive number.
-
-    Measured with keys of 40 characters, in us a key: 1.0 singly, 0.7 in a batch of 16, 0.3 in one of 64.
-    """
+    """Return the hash of each of `keys`, none of which may be empty: |hashCode|, or 0 for the smallest integer."""
     if len(keys) <= _SINGLY_MAX:
         return [abs(java_hash(key)) & 0x7FFFFFFF for key in keys]
     text = "".join(keys)
@@ -76,12 +73,12 @@ def key_hashes(keys: Sequence[str]) -> list[int]:
 def stretch_hashes(
     text: npt.NDArray[np.uint8], begins: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
 ) -> tuple[Hashes, npt.NDArray[np.bool_]]:
-    """(the unsigned Java hash code of each text[begins[i]:ends[i]], which of these are not to be had here).
+    """Return (unsigned Java hash code of each text[begins[i]:ends[i]], mask of those that cannot be hashed here).
 
-    The latter are stretches with bytes that are no ASCII, and long ones. 8 bytes at least must precede each.
+    Ranges with non-ASCII bytes, and those longer than 128 bytes, cannot. At least 8 bytes must precede each range.
 
-    Eight characters of all are hashed together, in the lanes of a
-    64-bit number: two neighbours become one as 31 * a + b, then these again with 31^2 and 31^4.
+    Eight characters are hashed together in the lanes of a 64-bit number: two neighbours become one as 31 * a + b, then
+    these again with 31^2 and 31^4.
     """
     elsewhere = ends - begins > _STRETCH_SIZE_MAX
     words = np.ndarray((max(len(text) - 7, 0),), "<u8", text, strides=(1,))
@@ -89,7 +86,7 @@ def stretch_hashes(
     size_max = int((ends - begins)[~elsewhere].max(initial=0))
     for behind in range((size_max - 1) // 8 * 8, -1, -8):
         at = ends - (behind + 8)
-        # A stretch need not fill its first words; zeros in front of it do not count.
+        # A range may begin within a word; leading zeros do not change the hash.
         part = words[np.maximum(at, 0)] & _KEPT[np.clip(begins - at, 0, 8)]
         seen |= part
         part = (part & _LOW_8) * _POWER_1 + (part >> _SHIFT_8 & _LOW_8)
@@ -97,16 +94,16 @@ def stretch_hashes(
         part = (part & _LOW_32) * _POWER_4 + (part >> _SHIFT_32)
         hashes *= _POWER_8
         hashes += part
-    return hashes.astype(np.uint32), elsewhere | (seen & _NO_ASCII != 0)
+    return hashes.astype(np.uint32), elsewhere | (seen & _NON_ASCII != 0)
 
 
 def joined(prefix_hashes: Hashes, hashes: Hashes, sizes: npt.NDArray[np.int64]) -> Hashes:
-    """The hash codes of texts made of a prefix and a rest; `hashes` and `sizes` are those of the rests."""
+    """Return hash codes of texts that consist of a prefix and a rest; `hashes` and `sizes` are those of the rests."""
     return prefix_hashes * _POWERS_OF_31[np.minimum(sizes, _STRETCH_SIZE_MAX)] + hashes
 
 
 def as_key_hashes(hashes: Hashes) -> npt.NDArray[np.int32]:
-    """|hashCode| of unsigned hash codes, and 0 where that is no positive number."""
+    """Return |hashCode| of unsigned hash codes, or 0 for the smallest integer."""
     # The absolute value of the smallest integer is itself, which the mask makes 0.
     found: npt.NDArray[np.int32] = np.abs(hashes.view(np.int32)) & 0x7FFFFFFF
     return found

@@ -61,12 +61,12 @@ RECORD = RECORD_FIXED + Struct(
     "properties_size" / Int16ub,
     "properties" / Bytes(this.properties_size),
 )
-# Ends a file: the size is that of the whole rest of the file, of which only these 8 bytes are written.
+# Last entry of a file: its size covers the rest of the file, of which only these 8 bytes are written.
 BLANK = Struct("size" / Int32sb, "magic_code" / Int32sb)
 
 # --- ConsumeQueue ---------------------------------------------------------------------------------------------------
 
-# A tags code that no filter passes: the record is gone, and pulls step over the unit.
+# Tags code of a unit whose record is lost: no filter matches it, and pulls skip the unit.
 HOLE_TAGS_CODE: Final = 2**63 - 1
 
 CONSUME_QUEUE_UNIT = Struct("physical_offset" / Int64sb, "size" / Int32sb, "tags_code" / Int64sb)

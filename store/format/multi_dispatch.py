@@ -29,10 +29,10 @@ QueueKey = tuple[str, int]
 
 
 class MultiDispatch:
-    """Which further queues a record belongs to."""
+    """Further queues of records, and their offsets in them."""
 
     def __init__(self, *, with_lmq: bool, lmq_max: int) -> None:
-        """`lmq_max` is maxLmqConsumeQueueNum: how many light queues there may be."""
+        """`lmq_max` is maxLmqConsumeQueueNum, the limit of light queues."""
         self._with_lmq = with_lmq
         self._lmq_max = lmq_max
 
@@ -44,8 +44,8 @@ class MultiDispatch:
     ) -> list[tuple[QueueKey, int]]:
         """Give `message` the next queue offset in each of its further queues, and write them into its stored properties.
 
-        The queues, each once, with their offsets. `taken` has the next offsets where they are no longer those of
-        `queue_offsets`, and counts on. Raises ValueError for a name that cannot be a queue, and for too many light queues.
+        Return the distinct queues with their offsets. `taken` has the next offsets that differ from `queue_offsets`; it is
+        updated. Raises ValueError for a name that cannot be a queue, and for too many light queues.
         """
         names = message.properties.get(INNER_MULTI_DISPATCH, "")
         if (
@@ -77,9 +77,9 @@ class MultiDispatch:
                 raise ValueError(f"queue {min(new)} would be one of {count}, maxLmqConsumeQueueNum allows {self._lmq_max}")
 
     def units_of(self, properties: Mapping[str, str], queue_id: int) -> Iterator[tuple[QueueKey, int]]:
-        """The further queues of a stored record and its queue offset in each, by its two properties.
+        """Yield the further queues of a stored record and its queue offset in each, from its two properties.
 
-        None where the two do not fit each other: the record was stored with multi-dispatch off, or by somebody else.
+        Yields nothing if the two do not match: multi-dispatch was off, or the properties are a user's own.
         """
         names = properties.get(INNER_MULTI_DISPATCH, "").split(",")
         offsets = properties.get(INNER_MULTI_QUEUE_OFFSET, "").split(",")
@@ -91,7 +91,7 @@ class MultiDispatch:
 
 
 def further_request(request: DispatchRequest, key: QueueKey, queue_offset: int) -> DispatchRequest:
-    """The request by which a record comes into a further queue; the index knows the record by its own topic already."""
+    """Return the dispatch request for a further queue, without keys: the index has the record under its own topic."""
     return msgspec.structs.replace(
         request, topic=key[0], queue_id=key[1], queue_offset=queue_offset, keys=None, uniq_key=None
     )

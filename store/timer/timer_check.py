@@ -65,7 +65,7 @@ def _sum_problems(disk: Disk, root: str, payloads: list[bytes], is_clean: bool) 
             blank = disk.read_range(f"{root}/{LOG}/{start:020d}", units, TIMER_LOG_BLANK_SIZE)
             is_full = start + sizes[start] <= state.log_end
             if is_full and blank != TIMER_LOG_BLANK_STRUCT.pack(sizes[start] - units, 0, BLANK_MAGIC_CODE):
-                found.append(f"{LOG}/{start:020d}: the blank at its end is none")
+                found.append(f"{LOG}/{start:020d}: the blank unit at its end is invalid")
             if sum_found not in (-1, _sum_of(disk, f"{root}/{LOG}/{start:020d}", min(units, state.log_end - start))):
                 found.append(f"{LOG}/{start:020d}: its checksum is wrong")
         elif start >= state.log_begin:

@@ -264,9 +264,9 @@ class TimerLog:
     # --- retention and life -----------------------------------------------------------------------------------------
 
     def needed_from(self, read_time_ms: int, min_physical_offset: int) -> int:
-        """Where the first file begins of whose units one is in a slot from `read_time_ms` on, and its record there.
+        """Return the start of the first file that has a unit of a pending slot and whose records are still in the log.
 
-        That of the last file if there is no such.
+        Pending slots are those from `read_time_ms` on. Returns the start of the last file if there is no such file.
         """
         for file in self._files.files[:-1]:
             newest_time, physical_offset = self._bounds_of(file)
@@ -313,9 +313,9 @@ def _units_of(file: MappedFile) -> Units:
 
 
 def _unsound(units: Units, position: int) -> npt.NDArray[np.bool_]:
-    """Which of consecutive units are none; the first of them is at `position`.
+    """Return the mask of invalid units among consecutive ones, the first of which is at `position`.
 
-    5.5.0 looks at size and magic only. The other half of a unit that was torn at a sector is zeros: no record has size 0.
+    5.5.0 checks size and magic only. A unit torn at a sector boundary ends in zeros, and no record has size 0.
     """
     positions = position + _UNIT_SIZE * np.arange(len(units), dtype=np.int64)
     bad: npt.NDArray[np.bool_] = (

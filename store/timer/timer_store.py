@@ -199,7 +199,7 @@ class TimerStore:
                     mended += self._mend_chains(units, ahead, previous)
                 self._wheel.set_slots(numbers, slots)
         if is_ours and (is_damaged or before != self._wheel.filled(self.read_time_ms)):
-            log.warning("%s is not what the timer log says: made again", self._wheel.path)
+            log.warning("%s does not match the timer log: rebuilt", self._wheel.path)
         if mended:
             log.warning("%s: %d units did not lead to the one before them in their slot", self._log.directory, mended)
             self._log.check_sums(b"", -1)
@@ -429,10 +429,10 @@ class TimerStore:
     # --- progress ----------------------------------------------------------------------------------------------------
 
     def mark(self, read_time_ms: int, queue_offset: int, delivered_before: tuple[int, int] | None = None) -> None:
-        """What is done: all slots before `read_time_ms`, and of the timer queue everything before `queue_offset`.
+        """Record the progress: all slots before `read_time_ms`, and the timer queue before `queue_offset`, are done.
 
-        Of what was entered, also what is before `delivered_before`, a due time and physical offset. A killed process goes on
-        from here. The read time never goes back.
+        `delivered_before` is a due time and physical offset: enqueued messages before it are done too. After a kill the next
+        process continues from here. The read time never decreases.
         """
         if (read_time_ms := self._slot_ms(read_time_ms)) > self.read_time_ms:
             self.read_time_ms = self._late_due_ms = read_time_ms

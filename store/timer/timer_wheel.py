@@ -1,8 +1,8 @@
-"""The timer wheel: a file of slots, one for each second of two weeks, in which the timer log's units hang.
+"""The timer wheel: a file of slots, one per second of two weeks, each the head of a list of units in the timer log.
 
-Slot n holds what is due at the times t (in units of the precision) with t mod slots = n; whose turn it is, the time in the
-slot tells: one with another time counts as empty, and what was delivered stays there until the wheel comes round.
-A slot knows its oldest and its newest unit. All of that can be told from the log, and at each start it is (TimerStore).
+Slot n belongs to the times t (in units of the precision) with t mod slots = n. A slot contains its time: a slot with
+another time counts as empty, and a delivered slot is overwritten when the wheel comes round. A slot has the positions of its
+oldest and newest unit. The wheel can be rebuilt from the timer log, and is checked against it at each start (TimerStore).
 
 The file is sparse: a page costs room when the first of its slots is used.
 """
@@ -52,7 +52,7 @@ class TimerWheel:
         self.path = path
         exists = disk.exists(path)
         if exists and disk.size(path) != size:
-            log.warning("%s has %d bytes, not %d: made again from the timer log", path, disk.size(path), size)
+            log.warning("%s has %d bytes, not %d: rebuilt from the timer log", path, disk.size(path), size)
             disk.delete(path)
             exists = False
         self._region = disk.map(path, size, create=not exists, random_access=True)

@@ -163,7 +163,7 @@ def units(target: Target, topic: str = "T", queue_id: int = 0) -> list[tuple[int
     return [unit for unit in found if unit is not None]
 
 
-def test_a_queue_that_lacks_something_is_reported_and_takes_the_rest_once_the_hole_is_filled(tmp_path: Path) -> None:
+def test_incomplete_queue_is_reported_and_continues_once_the_gap_is_filled(tmp_path: Path) -> None:
     log, target = Log(), Target(tmp_path)
     for queue_offset in (0, 1, 4, 5):
         log.append(queue_offset=queue_offset)
@@ -182,7 +182,7 @@ def test_a_queue_that_lacks_something_is_reported_and_takes_the_rest_once_the_ho
     assert len(units(again)) == 6 and again.queues.queues["T", 0].max_physical_offset == places[3] + sizes[3]
 
 
-def test_an_empty_queue_begins_where_its_first_record_says_and_is_reported(tmp_path: Path) -> None:
+def test_empty_queue_begins_at_the_offset_of_its_first_record_and_is_reported(tmp_path: Path) -> None:
     log, target = Log(), Target(tmp_path)
     log.append(queue_offset=30)
     log.append()
@@ -202,7 +202,7 @@ def test_a_queue_that_begins_behind_a_record_of_the_log_is_reported(tmp_path: Pa
     assert bulk.behind == {("T", 0): 4}
 
 
-def test_what_was_missing_of_a_life_that_is_over_is_not_missed(tmp_path: Path) -> None:
+def test_records_missing_from_a_deleted_topic_are_not_reported(tmp_path: Path) -> None:
     log, target = Log(), Target(tmp_path)
     for queue_offset in (0, 5, 6, 0, 1):
         log.append(queue_offset=queue_offset)
@@ -211,7 +211,7 @@ def test_what_was_missing_of_a_life_that_is_over_is_not_missed(tmp_path: Path) -
     assert bulk.behind == bulk.beyond == {} and len(units(target)) == 2
 
 
-def test_only_what_is_asked_for_is_dispatched(tmp_path: Path) -> None:
+def test_only_the_requested_range_is_dispatched(tmp_path: Path) -> None:
     log, target = Log(), Target(tmp_path)
     for number in range(10):
         log.append("T", number % 2, b"UNIQ_KEY\x01U%d" % number)

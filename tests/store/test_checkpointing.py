@@ -38,7 +38,7 @@ def test_the_checkpoint_follows_log_queues_and_the_unfinished_index_file() -> No
     assert disk.synced_bytes(f"{ROOT}/index/{index}", 0, 8) == put_at_ms.to_bytes(8, "big")
 
 
-def test_it_does_not_vouch_for_what_is_in_no_queue_yet() -> None:
+def test_checkpoint_does_not_cover_undispatched_records() -> None:
     disk, clock, store = opened()
     put_at_ms = store.commit_log.put(message()).store_timestamp_ms
     store.dispatch()

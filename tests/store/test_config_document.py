@@ -38,7 +38,7 @@ def test_every_flipped_bit_is_found_and_put_right() -> None:
         assert repaired(bytes(damaged)) == (good, bit // 8), bit
 
 
-def test_an_edit_by_hand_is_told_from_damage() -> None:
+def test_manual_edit_is_distinguished_from_damage() -> None:
     data = sealed(encode_document(DOCUMENT))
     edited = data.replace(b'"perm": 6', b'"perm": 16', 1)
     assert check_seal(decode_document(edited)) is False and repaired(edited) is None and not is_size_kept(edited)

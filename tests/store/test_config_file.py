@@ -38,7 +38,7 @@ json_values = st.recursive(
 
 @settings(deadline=None)
 @given(st.dictionaries(st.text(), json_values))
-def test_plain_json_means_what_it_meant(document: dict[str, object]) -> None:
+def test_plain_json_is_read_unchanged(document: dict[str, object]) -> None:
     # Texts full of braces, quotes and `1:` must not be taken for bare keys.
     assert decode_document(json.dumps(document).encode()) == document
     assert decode_document(encode_document(document)) == document
@@ -55,7 +55,7 @@ def test_integer_keys_are_written_quoted() -> None:
 
 
 @pytest.mark.parametrize("damaged", [None, b"", b"\0" * 50, b'{"offsetTable":{"T@G":{0:', b"[]", b"\xff"])
-def test_the_backup_stands_in_for_a_file_that_is_missing_or_damaged(tmp_path: Path, damaged: bytes | None) -> None:
+def test_backup_is_used_if_the_file_is_missing_or_damaged(tmp_path: Path, damaged: bytes | None) -> None:
     if damaged is not None:
         (tmp_path / "consumerOffset.json").write_bytes(damaged)
     (tmp_path / "consumerOffset.json.bak").write_bytes(OFFSETS_OF_4_9_4)
@@ -93,7 +93,7 @@ def test_an_unchanged_document_is_not_written_again(tmp_path: Path) -> None:
     assert not (tmp_path / "consumerOffset.json").exists()
 
 
-def test_what_another_version_wrote_is_handed_on(tmp_path: Path) -> None:
+def test_keys_of_another_version_are_preserved(tmp_path: Path) -> None:
     (tmp_path / "topics.json").write_text(
         '{"dataVersion":{"counter":3,"stateVersion":9,"timestamp":5},"splitTable":{"x":{0:1}},'
         '"topicConfigTable":{"T":{"attributes":{"message.type":"FIFO"},"perm":6},"Gone":{"perm":6}}}'
@@ -226,7 +226,7 @@ def test_a_table_that_was_written_once_is_missed(tmp_path: Path, is_emptied: boo
     assert str(path) in caplog.text
 
 
-def test_an_empty_file_without_another_copy_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_empty_file_without_backup_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "consumerOffset.json").write_bytes(b"")
     file = config_file(tmp_path)
     assert file.load() == {} and file.is_missing

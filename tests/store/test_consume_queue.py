@@ -62,13 +62,13 @@ def test_a_read_ends_with_the_file_and_with_the_count(tmp_path: Path) -> None:
     assert len(queue.units(25, 32)) == len(queue.units(-1, 32)) == 0
 
 
-def test_a_queue_that_nobody_touched_has_no_file(tmp_path: Path) -> None:
+def test_unused_queue_has_no_file(tmp_path: Path) -> None:
     queue = open_queue(tmp_path)
     assert queue.max_offset == 0 and not queue.units(0, 32)
     assert not (tmp_path / "T").exists()
 
 
-def test_what_is_dispatched_again_is_left_out(tmp_path: Path) -> None:
+def test_redispatched_records_are_not_appended_again(tmp_path: Path) -> None:
     queue = open_queue(tmp_path)
     queue.append(0, values(0, 12))
     assert queue.append(0, values(0, 12)) == 0
@@ -117,7 +117,7 @@ def test_a_blank_unit_alone_does_not_pass_for_two_gigabytes_of_log(tmp_path: Pat
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_reopened_queue_goes_on_where_it_ended(tmp_path: Path, clean: bool) -> None:
+def test_reopened_queue_continues_at_its_end(tmp_path: Path, clean: bool) -> None:
     queue = open_queue(tmp_path)
     queue.append(0, values(0, 34))
     queue.flush()
@@ -323,7 +323,7 @@ def test_units_appended_as_arrays_are_the_same_bytes(tmp_path: Path, run: int) -
     ]
 
 
-def test_a_hole_keeps_the_numbers_of_what_follows(tmp_path: Path) -> None:
+def test_hole_keeps_the_offsets_of_later_units(tmp_path: Path) -> None:
     queue = open_queue(tmp_path)
     queue.append(0, values(0, 8))
     queue.fill_hole(13, 850, 91)

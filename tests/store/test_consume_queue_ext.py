@@ -38,7 +38,7 @@ def test_a_file_ends_with_the_mark_and_four_bytes_stay_free() -> None:
     assert disk.read_file(f"{FOLDER}/{0:020d}")[80:] == b"\xff\xff" + bytes(18)
 
 
-def test_what_is_too_large_is_not_kept() -> None:
+def test_too_large_entry_is_not_stored() -> None:
     ext = ConsumeQueueExtStore(MemoryDisk(), f"{ROOT}/consumequeue_ext", 1 << 20, writes=True)
     assert ext.put("T", 0, 77, 1, bytes(32767 - 20)) == LONG_MIN
     assert ext.put("T", 0, 77, 1, bytes(32767 - 19)) == 77
@@ -83,7 +83,7 @@ def filtered_bodies(store: MessageStore, tag: str) -> list[bytes]:
 ODD = [b"%d" % number for number in range(1, 20, 2)]
 
 
-def test_tags_are_filtered_by_what_is_behind_the_address() -> None:
+def test_tags_are_filtered_by_the_extension_unit() -> None:
     store = open_store(MemoryDisk(), **EXT)
     store.commit_log.put(message(TAGS="odd"))
     arrival = store.dispatch()[0]
@@ -95,7 +95,7 @@ def test_tags_are_filtered_by_what_is_behind_the_address() -> None:
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_a_store_is_read_again_and_goes_on(enabled: bool) -> None:
+def test_reopened_store_is_readable_and_appends(enabled: bool) -> None:
     disk = MemoryDisk()
     filled(disk).shutdown()
     store = open_store(disk, **(EXT | {"enable_consume_queue_ext": enabled}))

@@ -21,7 +21,7 @@ def disk(request: pytest.FixtureRequest) -> Disk:
     return {"file": FileDisk, "memory": MemoryDisk, "simulated": PowerCutDisk}[request.param]()
 
 
-def test_a_mapped_file_is_zero_and_keeps_what_is_written(disk: Disk, tmp_path: Path) -> None:
+def test_new_mapped_file_is_zero_and_keeps_written_bytes(disk: Disk, tmp_path: Path) -> None:
     path = f"{tmp_path}/a/b/file"
     region = disk.map(path, 5000, create=True)
     assert bytes(region.view) == bytes(5000) and disk.size(path) == 5000
@@ -65,9 +65,7 @@ def test_nothing_is_read_ahead_where_something_is_about_to_be_written(tmp_path: 
 
 
 @pytest.mark.parametrize("is_locked", [False, True])
-def test_what_is_written_is_in_the_mapping_too_and_makes_nothing_resident_unless_it_shall_be(
-    tmp_path: Path, is_locked: bool
-) -> None:
+def test_write_is_visible_in_the_mapping_and_becomes_resident_only_if_locked(tmp_path: Path, is_locked: bool) -> None:
     size, end = 1 << 20, (1 << 20) - 5000
     path = f"{tmp_path}/log"
     region = FileDisk().map(path, size, create=True)
@@ -85,9 +83,7 @@ def test_what_is_written_is_in_the_mapping_too_and_makes_nothing_resident_unless
     assert bytes(region.view[: end + 3]) == written + b"\x0789"
 
 
-def test_a_write_that_the_kernel_does_not_take_or_takes_in_part_comes_by_way_of_the_mapping(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_or_partial_write_is_completed_through_the_mapping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     region = FileDisk().map(f"{tmp_path}/log", 1 << 20, create=True)
     region.reserve(0, 1 << 20)
     pwrite = os.pwrite
@@ -148,7 +144,7 @@ def test_a_mapped_file_keeps_no_descriptor(tmp_path: Path) -> None:
     assert descriptors(tmp_path) == 0
 
 
-def test_syncing_what_the_other_thread_has_deleted_is_no_error(tmp_path: Path) -> None:
+def test_sync_of_a_file_deleted_by_another_thread_succeeds(tmp_path: Path) -> None:
     disk = FileDisk()
     region = disk.map(f"{tmp_path}/d/file", 4096, create=True)
     disk.delete_tree(f"{tmp_path}/d")
@@ -156,7 +152,7 @@ def test_syncing_what_the_other_thread_has_deleted_is_no_error(tmp_path: Path) -
     disk.sync_dir(f"{tmp_path}/d")
 
 
-def test_clear_zeroes_the_rest_and_says_whether_it_had_to(disk: Disk, tmp_path: Path) -> None:
+def test_clear_zeroes_the_rest_and_returns_whether_it_changed_anything(disk: Disk, tmp_path: Path) -> None:
     size = 3 << 20
     region = disk.map(f"{tmp_path}/file", size, create=True)
     region.reserve(0, size)
@@ -240,7 +236,7 @@ def test_a_range_is_read_as_a_slice(disk: Disk, tmp_path: Path) -> None:
         disk.read_range(f"{tmp_path}/none", 0, 1)
 
 
-def test_what_was_written_is_synced_after_the_mapping_is_gone(tmp_path: Path) -> None:
+def test_written_bytes_are_synced_after_unmapping(tmp_path: Path) -> None:
     disk = PowerCutDisk()
     region = disk.map("/d/file", 4096, create=True)
     region.view[:3] = b"abc"
@@ -295,7 +291,7 @@ def test_holes_on_tmpfs_can_be_looked_at_without_taking_room() -> None:
 
 @on_tmpfs
 @pytest.mark.parametrize("is_closed", [True, False])
-def test_what_is_reserved_on_tmpfs_may_be_written_by_a_later_mapping(is_closed: bool) -> None:
+def test_range_reserved_on_tmpfs_is_writable_by_a_later_mapping(is_closed: bool) -> None:
     with tempfile.TemporaryDirectory(dir=TMPFS) as folder:
         path, size, disk = f"{folder}/file", 8 << 20, FileDisk()
         region = disk.map(path, size, create=True)
@@ -442,7 +438,7 @@ def test_a_directory_of_a_killed_process_is_made_durable_by_the_next(
     assert synced[1:] == [folder, f"{tmp_path}/store", str(tmp_path)]
 
 
-def test_rewritten_bytes_stay_what_they_are(disk: Disk, tmp_path: Path) -> None:
+def test_rewriting_bytes_keeps_their_values(disk: Disk, tmp_path: Path) -> None:
     region = disk.map(f"{tmp_path}/file", 3 << 20, create=True)
     region.reserve(0, 4096)
     region.view[100:105] = b"first"

@@ -38,7 +38,7 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path)
 
 
-def test_each_queue_that_grew_is_named_once_with_what_came(store: Store) -> None:
+def test_each_grown_queue_is_reported_once_with_its_arrivals(store: Store) -> None:
     arrivals = store.dispatcher.dispatch(
         [
             record(0, "A", 0, 0),

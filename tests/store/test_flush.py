@@ -120,7 +120,7 @@ def test_a_full_disk_does_not_stop_the_flush_thread() -> None:
     assert store.flush_service.error is None and store.flushed_offset == store.max_physical_offset
 
 
-def test_the_thread_answers_while_the_loop_goes_on(tmp_path: Path) -> None:
+def test_thread_answers_while_the_loop_runs(tmp_path: Path) -> None:
     store = open_store(FileDisk(), root=str(tmp_path), flush_disk_type="SYNC_FLUSH")
     answers: queue.Queue[tuple[int, OSError | None, str]] = queue.Queue()
     store.on_flushed = lambda *answer: answers.put((*answer, threading.current_thread().name))

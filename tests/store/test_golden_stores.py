@@ -250,7 +250,7 @@ def test_config_files_are_read(golden: Golden) -> None:
         assert 0 <= queue_offset <= golden.store.max_offset("SCHEDULE_TOPIC_XXXX", int(level) - 1)
 
 
-def test_what_we_write_of_the_same_log_is_apaches_bytes(tmp_path: Path) -> None:
+def test_index_of_the_same_log_equals_apaches_bytes(tmp_path: Path) -> None:
     conf = unpack("v4_clean", tmp_path)
     theirs, ours, disk = tmp_path / "store", tmp_path / "ours", FileDisk()
     queues = ConsumeQueueStore(disk, str(ours / "consumequeue"), int(conf["mappedFileSizeConsumeQueue"]))

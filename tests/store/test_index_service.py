@@ -128,14 +128,14 @@ def hash_of(text: str) -> int:
     return value if value < 1 << 31 else (1 << 32) - value
 
 
-def test_what_is_dispatched_again_is_skipped(tmp_path: Path) -> None:
+def test_redispatched_records_are_skipped(tmp_path: Path) -> None:
     store = Store(tmp_path)
     put_all(store, [record(n) for n in range(10)])
     put_all(store, [record(n) for n in range(9)])
     assert store.index.find("T", "U3", 64, *ALWAYS) == [300]
 
 
-def test_a_cleanly_stopped_index_is_found_again_and_goes_on(tmp_path: Path) -> None:
+def test_cleanly_stopped_index_is_reopened_and_continues(tmp_path: Path) -> None:
     store = Store(tmp_path)
     put_all(store, [record(n, "all") for n in range(15)])
     store.index.close()
@@ -179,7 +179,7 @@ def test_after_a_crash_entries_that_are_on_the_disk_are_kept_and_no_record_is_in
     assert store.index.find("T", "all", 64, *ALWAYS) == [100 * n for n in expected]
 
 
-def test_what_a_crash_left_of_slots_header_and_later_entries_does_not_matter(tmp_path: Path) -> None:
+def test_slots_header_and_later_entries_left_by_a_crash_are_ignored(tmp_path: Path) -> None:
     for seed in range(40):
         chance = random.Random(seed)
         store = Store(tmp_path / str(seed))
@@ -215,7 +215,7 @@ def test_a_kill_between_slot_and_header_loses_no_older_entry_of_that_slot(tmp_pa
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_file_without_its_header_goes_and_all_behind_it_and_the_caller_is_told(tmp_path: Path, number: int) -> None:
+def test_file_without_header_and_later_files_are_deleted_and_reported(tmp_path: Path, number: int) -> None:
     store = Store(tmp_path)
     put_all(store, [record(n, "k") for n in range(30)])
     path = store.folder / store.names()[number]
@@ -257,7 +257,7 @@ def test_the_time_up_to_which_all_is_on_the_disk(tmp_path: Path) -> None:
     assert store.checkpoint.index_msg_timestamp_ms == BORN_MS + 18_000
 
 
-def test_what_is_indexed_again_is_not_vouched_for_by_the_checkpoint_of_the_life_before(tmp_path: Path) -> None:
+def test_rebuilt_index_is_not_covered_by_the_previous_checkpoint(tmp_path: Path) -> None:
     store = Store(tmp_path)
     put_all(store, [record(n) for n in range(50)])
     store.index.flush_full()
@@ -268,7 +268,7 @@ def test_what_is_indexed_again_is_not_vouched_for_by_the_checkpoint_of_the_life_
 
 
 @pytest.mark.parametrize("end", [0, 1, 19, 37, 38, 39, 50])
-def test_what_lies_behind_the_end_of_the_log_is_forgotten(tmp_path: Path, end: int) -> None:
+def test_entries_after_the_end_of_the_log_are_removed(tmp_path: Path, end: int) -> None:
     store = Store(tmp_path)
     put_all(store, [record(n) for n in range(50)])
     store.index.truncate(100 * end)

@@ -23,7 +23,7 @@ def test_the_row_begins_at_the_file_that_holds_the_first_offset() -> None:
     assert (queue.min_offset, queue.max_offset) == (200, 201)
 
 
-def test_views_are_within_one_file_and_within_what_is_written() -> None:
+def test_views_stay_within_one_file_and_the_written_range() -> None:
     queue = filled(MemoryDisk(), "/q", 2)
     queue.writable().append(b"end")
     assert bytes(queue.view(90, 10) or b"") == b"\x01" * 10
@@ -122,7 +122,7 @@ def test_a_run_over_several_files_is_written_as_a_whole_or_not_at_all() -> None:
     assert b"".join(disk.read_file(file.path) for file in queue.files)[:360] == b"a" * 60 + b"b" * 300
 
 
-def test_loaded_files_are_mapped_when_somebody_looks() -> None:
+def test_loaded_files_are_mapped_on_first_access() -> None:
     disk = SmallDisk(10_000)
     filled(disk, "/q", 3)
     disk.mapped.clear()

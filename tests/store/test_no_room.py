@@ -53,7 +53,7 @@ def test_the_end_of_a_file_needs_room_too() -> None:
 
 
 @pytest.mark.parametrize("path", ["consumequeue/T/0", "consumequeue/U", "index"])
-def test_what_is_in_the_log_and_finds_no_room_in_queue_or_index_comes_later(path: str) -> None:
+def test_records_without_room_in_queue_or_index_are_dispatched_later(path: str) -> None:
     disk, clock, store = opened()
     without_room(disk, path)
     for number in range(3):
@@ -95,7 +95,7 @@ def test_a_run_over_two_queue_files_is_not_put_twice() -> None:
     assert bodies(store) == [b"%d" % number for number in range(30)]
 
 
-def test_a_log_that_is_nothing_but_an_empty_file_goes_on_where_it_was() -> None:
+def test_log_with_only_an_empty_file_continues_at_its_offset() -> None:
     disk, clock, store = opened(file_reserved_time=1, clean_file_forcibly_enable=True)
     for _ in range(3):
         store.commit_log.put(message(body=bytes(12_000)))

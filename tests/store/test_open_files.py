@@ -35,7 +35,7 @@ def test_thousands_of_rows_need_few_descriptors_and_lose_nothing(tmp_path: Path)
     assert len(open_files) == 0 and descriptors(tmp_path) == 0
 
 
-def test_what_is_looked_up_stays_and_what_is_pinned(tmp_path: Path) -> None:
+def test_used_and_pinned_files_stay_mapped(tmp_path: Path) -> None:
     open_files = OpenFiles(3)
     pinned, used, *others = rows(tmp_path, open_files, 9)
     pinned.writable().pinned = True
@@ -48,7 +48,7 @@ def test_what_is_looked_up_stays_and_what_is_pinned(tmp_path: Path) -> None:
     assert [file.view for file in mapped] == views, "they were never mapped again"
 
 
-def test_a_view_outlives_the_mapping_and_sees_what_is_written_through_the_next(tmp_path: Path) -> None:
+def test_view_outlives_its_mapping_and_sees_writes_through_the_next(tmp_path: Path) -> None:
     open_files = OpenFiles(1)
     first, second = rows(tmp_path, open_files, 2)
     first.append(b"held by a pull")

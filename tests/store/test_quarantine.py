@@ -34,7 +34,7 @@ def test_a_filler_is_a_sound_record_of_any_size_that_no_queue_takes(size: int) -
     assert record.store_timestamp_ms == 1_700_000_000_000 and record.body.rstrip() == b"what stood here"[: len(record.body)]
 
 
-def test_what_is_replaced_is_saved_and_logged() -> None:
+def test_replaced_bytes_are_saved_and_logged() -> None:
     disk = MemoryDisk()
     files = log_of(disk)
     path = quarantine.apply(files, FOLDER, 1000, 1500, "its CRC is wrong", 5, 4)

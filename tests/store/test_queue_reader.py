@@ -62,7 +62,7 @@ def holed(*holes: int, count: int = 10) -> MessageStore:
     return store
 
 
-def test_what_a_filter_wants_may_lie_in_several_files() -> None:
+def test_filtered_records_may_be_in_several_files() -> None:
     """16 KiB of log a file, 20 units of queue."""
     store = open_store(MemoryDisk())
     for number in range(150):
@@ -90,7 +90,7 @@ def test_pulls_step_over_holes(holes: tuple[int, ...], matches: Filter) -> None:
     assert bodies(store) == [b"%d" % number for number in range(10) if number not in holes]
 
 
-def test_some_records_of_a_stretch_are_wanted_or_none() -> None:
+def test_some_or_no_records_of_a_range_match() -> None:
     """Also where the stretch goes over the end of a queue's file."""
     store = open_store(MemoryDisk(), **BIG | {"mapped_file_size_consume_queue": 20 * 4})
     for number in range(10):
@@ -109,7 +109,7 @@ def test_some_records_of_a_stretch_are_wanted_or_none() -> None:
 @pytest.mark.parametrize("count_max", [1, 3, 32, 64])
 @pytest.mark.parametrize("bytes_max", [500, 4000, 1 << 18])
 @pytest.mark.parametrize("is_alone, body_size_max", [(True, 300), (False, 300), (False, 6000)])
-def test_a_record_filter_gets_what_a_filter_by_tags_gets(
+def test_record_filter_returns_the_same_as_a_tag_filter(
     every: int, count_max: int, bytes_max: int, is_alone: bool, body_size_max: int
 ) -> None:
     """As many as the limits allow, and one at least; nothing is skipped between two pulls."""
@@ -179,7 +179,7 @@ def test_a_pull_of_nothing_but_holes_moves_on(matches: Filter) -> None:
 
 
 @pytest.mark.parametrize("matches", [None, {tags_code("a")}.__contains__, Holding("TAGS")])
-def test_a_unit_that_points_outside_the_log_is_told_of_by_its_place(matches: Filter) -> None:
+def test_unit_pointing_outside_the_log_is_reported_with_its_position(matches: Filter) -> None:
     """Recovery has no reason to look at it after a clean stop. Stepping over it would lose a message."""
     store = holed()
     queue = store.queue("T", 0)
@@ -239,7 +239,7 @@ def test_times_are_found_around_a_hole() -> None:
     assert store.earliest_store_timestamp("T", 0) == begin_ms
 
 
-def test_a_hole_is_what_a_queue_says_it_is() -> None:
+def test_hole_is_recognised_by_its_queue_unit() -> None:
     queue: ConsumeQueue | None = holed(2).queue("T", 0)
     assert queue is not None
     unit = queue.unit_at(2)

@@ -142,7 +142,7 @@ def test_the_number_of_a_deleted_topic_does_not_come_back_without_its_records() 
         assert (store.max_offset("T", 0), store.min_offset("T", 0)) == (0, -1)
 
 
-def test_what_comes_anew_behind_the_end_of_a_file_is_no_past_of_its_topic() -> None:
+def test_new_records_after_a_file_end_do_not_belong_to_a_deleted_topic() -> None:
     disk = MemoryDisk()
     store = open_store(disk)
     while store.commit_log.put(message("T", 0, bytes(3000))).end_offset < FILE_SIZE:
@@ -174,7 +174,7 @@ def test_nothing_is_lost_by_a_killed_process() -> None:
     assert store.commit_log.put(message()).queue_offset == COUNT
 
 
-def test_who_stopped_is_told_by_the_mark_of_the_boot(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_boot_mark_distinguishes_kill_from_machine_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     disk, _, _ = crashed_disk()
     pid, mark, _ = disk.read_file(f"{ROOT}/abort").splitlines()
     assert pid.isdigit() and mark.decode() == disk.boot_mark(ROOT)
@@ -257,7 +257,7 @@ def test_a_store_without_its_log_is_empty() -> None:
     assert store.commit_log.put(message()).physical_offset == 0
 
 
-def test_a_log_that_lost_its_end_after_a_clean_stop_takes_queues_and_index_along() -> None:
+def test_log_truncated_after_a_clean_stop_truncates_queues_and_index() -> None:
     disk, expected, starts = crashed_disk()
     store, _ = reopen(disk)
     store.shutdown()
@@ -480,7 +480,7 @@ def test_after_another_brokers_clean_stop_its_last_file_is_held_against_queues_a
     assert state(store) == whole and bodies(store) == expected
 
 
-def test_a_crash_is_read_from_what_the_checkpoint_vouches_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recovery_after_a_crash_starts_at_the_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pocketmq.store.recovery.recovery_start._NEAR_ENOUGH", 1024)
     monkeypatch.setattr("pocketmq.store.recovery.recovery_start._SEARCHED_AT_ONCE", 2048)
     disk = MemoryDisk()
@@ -589,7 +589,7 @@ def test_surplus_queues_and_files_go() -> None:
         assert state(store) == whole, path
 
 
-def test_a_recovery_that_is_killed_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_recovery_resumes_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Recovery, "checkpoint_interval", FILE_SIZE)
     monkeypatch.setattr(
         "pocketmq.store.log.log_scan.LogScan.__init__.__kwdefaults__", {"check_crc": True, "window_size": 4096}
@@ -661,7 +661,7 @@ def test_crashes_while_recovering_do_not_matter() -> None:
         assert bodies(store) == expected[:-1]
 
 
-def test_the_report_says_what_a_power_cut_may_take() -> None:
+def test_report_names_the_records_a_power_cut_may_lose() -> None:
     for mode, words in (
         ("SYNC_FLUSH", "nothing acknowledged is lost"),
         ("ASYNC_FLUSH", "in the last 500 ms (10000 ms while"),

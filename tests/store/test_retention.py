@@ -82,7 +82,7 @@ def test_nothing_young_goes_and_never_the_last_file() -> None:
 
 
 @pytest.mark.parametrize("used, deleted", [(0.75, 0), (0.76, 5), (0.85, 5), (0.86, 9)])
-def test_a_filling_disk_takes_the_expired_first_and_then_the_oldest(used: float, deleted: int) -> None:
+def test_full_disk_deletes_expired_files_first_then_the_oldest(used: float, deleted: int) -> None:
     disk, clock = MemoryDisk(), noon()
     store = aged_store(disk, clock, delete_when="")
     disk.usage = lambda path: used  # type: ignore[method-assign]

@@ -58,7 +58,7 @@ print("all stored")
 """
 
 
-def test_a_process_without_descriptors_goes_on_storing_and_reading(tmp_path: Path) -> None:
+def test_process_without_descriptors_can_store_and_read(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", CHILD, f"{tmp_path}/store"],
         capture_output=True,
@@ -103,7 +103,7 @@ def test_a_sync_that_lacks_something_is_tried_again(code: int, method: str, capl
     assert not disk.exists(f"{ROOT}/abort")
 
 
-def test_a_stop_waits_a_moment_for_what_is_lacking() -> None:
+def test_stop_waits_briefly_for_missing_resources() -> None:
     disk = PowerCutDisk()
     store = open_store(disk)
     store.commit_log.put(message())
@@ -113,7 +113,7 @@ def test_a_stop_waits_a_moment_for_what_is_lacking() -> None:
 
 
 @pytest.mark.parametrize("method", ["create", "reserve"])
-def test_a_file_that_cannot_be_made_for_now_refuses_one_message_and_takes_the_next(method: str) -> None:
+def test_temporary_failure_to_create_a_file_refuses_only_one_message(method: str) -> None:
     disk, clock = PowerCutDisk(), SteppedClock()
     store = open_store(disk, clock)
     store.commit_log.put(message(body=bytes(12_000)))

@@ -115,7 +115,7 @@ def test_the_same_puts_make_the_same_bytes(name: str, many: bool, tmp_path: Path
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_5_5_0_left_pending_is_found(name: str, tmp_path: Path) -> None:
+def test_pending_timers_of_5_5_0_are_found(name: str, tmp_path: Path) -> None:
     store, expected = unpack_golden(name, tmp_path), expected_of(name)
     before = (store / "timerwheel").read_bytes()
     read_time_ms = expected["timercheck"]["lastReadTimeMs"]

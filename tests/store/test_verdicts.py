@@ -86,7 +86,7 @@ def test_another_expression_has_verdicts_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("count_max", [1, 7, 32])
-def test_another_expression_is_told_the_same_records_wherever_its_reader_begins(count_max: int) -> None:
+def test_another_expression_sees_the_same_records_from_any_start(count_max: int) -> None:
     tags = [f"<{number}>" for number in range(2 * PAGE_SIZE + 10)]
     store, every = stored(*tags), list(range(len(tags)))
     assert wanted(store, Saying(""), 3) == every[3:]
@@ -96,7 +96,7 @@ def test_another_expression_is_told_the_same_records_wherever_its_reader_begins(
         assert wanted(store, Saying("7>"), start, count_max) == [number for number in every[start:] if number % 10 == 7]
 
 
-def test_what_reads_of_many_large_properties_hold_is_bounded() -> None:
+def test_memory_of_reads_with_large_properties_is_bounded() -> None:
     store, count = open_store(MemoryDisk(), mapped_file_size_commit_log=1 << 26), 1500
     for number in range(count):
         store.commit_log.put(message("T", 0, number=str(number), filler="x" * 30_000))
@@ -109,7 +109,7 @@ def test_what_reads_of_many_large_properties_hold_is_bounded() -> None:
     assert wanted(store, Saying("\x02number\x011234\x02")) == [1234]
 
 
-def test_what_may_change_its_mind_is_asked_each_time() -> None:
+def test_filter_that_may_change_is_evaluated_each_time() -> None:
     store, filter_ = stored("a", "b"), Saying("a")
     filter_.is_constant = False  # type: ignore[misc]
     assert wanted(store, filter_) == [0]

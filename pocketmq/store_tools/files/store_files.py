@@ -99,7 +99,7 @@ def row(*folders: str, unit_size: int = 1) -> Row:
         elif file.size != found.file_size:
             found.odd.append((file.path, f"the file has {file.size} bytes, the others of its row have {found.file_size}"))
         elif file.size % unit_size:
-            found.odd.append((file.path, f"the file has {file.size} bytes, which is no multiple of {unit_size}"))
+            found.odd.append((file.path, f"the file has {file.size} bytes, not a multiple of {unit_size}"))
         if file.size:
             if found.files and found.files[-1].start_offset + found.file_size != file.start_offset:
                 missing_from = found.files[-1].start_offset + found.file_size
