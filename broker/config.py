@@ -46,7 +46,7 @@ class BrokerConfig(ConnectionLimits):
     broker_ip1: str | None = setting(None, key="brokerIP1", important=True)
     """The advertised host, a name or an address. None: the bound address, or if all are bound, the machine's first one."""
     broker_ip2: str | None = setting(None, key="brokerIP2", important=True)
-    """The host to which slaves would connect. None: brokerIP1."""
+    """The host to which slaves connect. None: brokerIP1."""
     bind_address: str = setting("127.0.0.1", important=True)
     listen_port: int = setting(10911, low=0, high=65535, important=True)
     advertised_port: int | None = setting(None, low=1, high=65535)
@@ -282,11 +282,15 @@ def check(config: BrokerConfig, store_config: MessageStoreConfig) -> None:
     except ValueError as error:
         raise StartError(str(error)) from None
     role = store_config.broker_role
-    if role not in ("ASYNC_MASTER", "SYNC_MASTER"):
-        reason = "replication is not supported yet" if role == "SLAVE" else "unknown role"
-        raise StartError(f"brokerRole={role}: {reason}; use ASYNC_MASTER or SYNC_MASTER")
-    if config.broker_id != 0:
-        raise StartError(f"brokerId={config.broker_id}: a master has id 0, and replication is not supported yet")
+    if role not in ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"):
+        raise StartError(f"brokerRole={role}: unknown role; use ASYNC_MASTER, SYNC_MASTER or SLAVE")
+    if store_config.is_slave != (config.broker_id > 0):
+        expected = "a slave has an id from 1 on" if store_config.is_slave else "a master has id 0"
+        raise StartError(f"brokerId={config.broker_id} with brokerRole={role}: {expected}")
+    try:
+        networks("haAllowedHosts", store_config.ha_allowed_hosts)
+    except ValueError as error:
+        raise StartError(str(error)) from None
     log_file_size = store_config.mapped_file_size_commit_log
     if log_file_size % SECTOR_SIZE:
         raise StartError(f"mappedFileSizeCommitLog={log_file_size}: expected a multiple of {SECTOR_SIZE}")

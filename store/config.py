@@ -23,9 +23,7 @@ _WITHOUT_EFFECT: Final = {
         useReentrantLockWhenPutMessage putMsgIndexHightWater debugLockEnable""",
     "a delayed message is delivered by a put into the page cache, which never waits for the disk": """
         enableScheduleAsyncDeliver scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked""",
-    "replication does not exist yet": """
-        duplicationEnable enableDLegerCommitLog haHousekeepingInterval haListenPort haMasterAddress haSendHeartbeatInterval
-        haSlaveFallbehindMax haTransferBatchSize offsetCheckInSlave slaveTimeout""",
+    "two masters never write to one group of brokers": "duplicationEnable",
     "the log is always flushed at fixed intervals": "flushCommitLogTimed",
     "queue files are small, so that deleting them needs no pause": "deleteConsumeQueueFilesInterval",
     "files can be deleted while pulls still read from them": "destroyMapedFileIntervalForcibly",
@@ -63,7 +61,23 @@ class MessageStoreConfig:
     max_lmq_consume_queue_num: int = _setting(20_000, 0)
     max_message_size: int = _setting(4 << 20, 1, _INT_MAX)  # of a body
     auto_message_version_on_topic_len: bool = True  # 5.x: topics over 127 bytes get V2 records; false: are refused
-    broker_role: str = _setting("ASYNC_MASTER", important=True)
+    broker_role: str = _setting("ASYNC_MASTER", important=True)  # or SYNC_MASTER, SLAVE
+
+    ha_listen_port: int = _setting(0, 0, 65535)
+    """Port at which a master serves its slaves. 0: listenPort + 1. Masters advertise it to the name servers."""
+    ha_master_address: str | None = None
+    """`host:port` of the master's haListenPort, for slaves. None: the address that the name servers have."""
+    ha_allowed_hosts: str = ""  # own key: addresses and CIDR networks of slaves, separated by commas; empty: all
+    ha_fetch_whole_log: bool = False  # own key: an empty slave copies the whole log, not only from its last file on
+    ha_transfer_batch_size: int = _setting(32 << 10, 1, _INT_MAX)
+    ha_send_heartbeat_interval: int = _setting(5_000, 1)
+    ha_housekeeping_interval: int = _setting(20_000, 1)
+    ha_slave_fallbehind_max: int = _setting(256 << 20, 0)
+    """Lag of the nearest slave in bytes from which a SYNC_MASTER does not wait for it, but answers SLAVE_NOT_AVAILABLE."""
+    slave_timeout: int = _setting(3_000, 1)  # after which it answers FLUSH_SLAVE_TIMEOUT
+    in_sync_replicas: int | None = _setting(None, 1, 100)
+    """5.x: copies that a SYNC_MASTER waits for, its own included. None: as 4.9.4, one slave."""
+    offset_check_in_slave: bool = False  # slaves correct offsets of pulls outside a queue, as masters do
 
     flush_disk_type: str = _setting("ASYNC_FLUSH", important=True)  # or SYNC_FLUSH
     sync_flush_timeout: int = _setting(5_000, 1)
@@ -140,6 +154,16 @@ class MessageStoreConfig:
     @property
     def commit_log_directory(self) -> str:
         return self.commit_log_directories[0]
+
+    @property
+    def is_slave(self) -> bool:
+        """Return whether the log is a copy of a master's: it takes no messages."""
+        return self.broker_role == "SLAVE"
+
+    @property
+    def is_sync_master(self) -> bool:
+        """Return whether answers to sends wait for slaves."""
+        return self.broker_role == "SYNC_MASTER"
 
     def store_path(self, name: str) -> str:
         """Return the path of a file or folder under the root."""

@@ -64,6 +64,13 @@ RECORD = RECORD_FIXED + Struct(
 # Last entry of a file: its size covers the rest of the file, of which only these 8 bytes are written.
 BLANK = Struct("size" / Int32sb, "magic_code" / Int32sb)
 
+# --- replication -----------------------------------------------------------------------------------------------------
+
+# From the slave: the end of its log, which requests the bytes behind it and acknowledges those before it.
+REPLICA_REPORT = Struct("max_physical_offset" / Int64sb)
+# From the master, followed by `body_size` bytes of the log; without any it is a heartbeat.
+REPLICA_TRANSFER = Struct("physical_offset" / Int64sb, "body_size" / Int32sb)
+
 # --- ConsumeQueue ---------------------------------------------------------------------------------------------------
 
 # Tags code of a unit whose record is lost: no filter matches it, and pulls skip the unit.
@@ -267,6 +274,9 @@ BLANK_STRUCT: Final = struct_of(BLANK)
 BLANK_SIZE: Final = 8
 assert BLANK_STRUCT.size == BLANK_SIZE
 
+REPLICA_REPORT_STRUCT: Final = struct_of(REPLICA_REPORT)
+REPLICA_TRANSFER_STRUCT: Final = struct_of(REPLICA_TRANSFER)
+assert (REPLICA_REPORT_STRUCT.size, REPLICA_TRANSFER_STRUCT.size) == (8, 12)
 CONSUME_QUEUE_UNIT_STRUCT: Final = struct_of(CONSUME_QUEUE_UNIT)
 CONSUME_QUEUE_UNIT_DTYPE: Final = dtype_of(CONSUME_QUEUE_UNIT)
 CONSUME_QUEUE_UNIT_SIZE: Final = 20

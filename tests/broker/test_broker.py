@@ -169,7 +169,9 @@ async def test_sync_master_without_slave_answers_slave_not_available_with_the_me
 @pytest.mark.parametrize(
     ("config", "store", "words"),
     [
-        ({}, {"broker_role": "SLAVE"}, "brokerRole=SLAVE"),
+        ({}, {"broker_role": "SLAVE"}, "brokerId=0 with brokerRole=SLAVE"),
+        ({}, {"broker_role": "LEADER"}, "brokerRole=LEADER"),
+        ({}, {"ha_allowed_hosts": "here"}, "haAllowedHosts=here"),
         ({"broker_id": 1}, {}, "brokerId=1"),
         ({"broker_ip1": "10.1.2.3"}, {}, "bindAddress=0.0.0.0\nbrokerIP1=10.1.2.3"),
         ({"broker_ip1": "0.0.0.0", "bind_address": "0.0.0.0"}, {}, "brokerIP1=0.0.0.0"),
