@@ -14,6 +14,7 @@ from pocketmq.broker import wiring
 from pocketmq.broker.access.access_table import needs_admin
 from pocketmq.broker.access.access_validator import guard
 from pocketmq.broker.config import BrokerConfig, check
+from pocketmq.broker.ha.slave_role import routes_of_slave
 from pocketmq.broker.handlers import ROUTES
 from pocketmq.broker.services import Services
 from pocketmq.broker.startup.ports import reserve_ports
@@ -126,7 +127,8 @@ class Broker:
     async def _listen(self, services: Services, port: int, with_fast_port: bool) -> None:
         config = self.config
         idle_s = config.server_channel_max_idle_time_seconds
-        table = ROUTES if services.permissions is None else guard(ROUTES, services.permissions)
+        table = routes_of_slave(ROUTES) if self.store_config.is_slave else ROUTES
+        table = table if services.permissions is None else guard(table, services.permissions)
         table = restricted(table, filter(needs_admin, ROUTES), "adminAllow", config.admin_allow, log)
         kept = DESCRIPTORS_KEPT + services.store.open_files.count_max
         self._server = RemotingServer(services, table, services.turn, services.timers, idle_s, self._tls, config, kept)
@@ -143,14 +145,17 @@ class Broker:
         self._housekeeping = [
             every(offsets_s, self._persist_offsets, OFFSETS_FIRST_S),
             every(FILTERS_S, lambda: services.filters.persist_in(self._writer)),
-            every(self.store_config.flush_delay_offset_interval / 1000, self._persist_delays),
-            every(self.store_config.timer_flush_interval_ms / 1000, self._persist_marks),
             every(self.store_config.clean_resource_interval / 1000, self._clean),
             every(CLIENT_SCAN_S, services.clients.scan),
             every(CLIENT_SCAN_S, services.locks.expire),
             every(SAMPLE_STEP_S, lambda: slices.start(services.stats.sampling())),
             every(1.0, services.stats.sample_tps),
         ]
+        if not self.store_config.is_slave:
+            self._housekeeping += [
+                every(self.store_config.flush_delay_offset_interval / 1000, self._persist_delays),
+                every(self.store_config.timer_flush_interval_ms / 1000, self._persist_marks),
+            ]
         for certificates in (None if self._tls is None else self._tls.certificates, self._name_server_tls):
             if certificates is not None:
                 self._housekeeping.append(every(TLS_FILES_S, certificates.reload))
@@ -158,7 +163,8 @@ class Broker:
             self._housekeeping.append(every(ACL_FILES_S, services.permissions.reload))
 
     def _persist_offsets(self) -> None:
-        self.services.transactions.persist()
+        if not self.store_config.is_slave:
+            self.services.transactions.persist()
         self.services.offsets.persist_in(self._writer)
         self.services.pops.persist_in(self._writer)
 

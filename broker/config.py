@@ -52,6 +52,8 @@ class BrokerConfig(ConnectionLimits):
     advertised_port: int | None = setting(None, low=1, high=65535)
     """The port advertised to clients. None: listenPort."""
     server_channel_max_idle_time_seconds: int = setting(120, low=1)
+    enable_controller_mode: bool = False
+    """5.x: masters elected by a controller; refused at start."""
     real_time_priority: int = setting(0, low=0, high=PRIORITY_MAX)
     """Real-time priority of the event loop's thread; 0: an ordinary thread."""
 
@@ -214,6 +216,12 @@ _WITHOUT_EFFECT: Final = {
     "messages are always sent from the mapped files": "transferMsgByHeap",
     "slow consumers are always served": "disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold",
     "name servers are set by namesrvAddr": "fetchNamesrvAddrByAddressServer",
+    "enableDLegerCommitLog=true is not supported": """
+        dLegerGroup dLegerPeers dLegerSelfId preferredLeaderId isEnableBatchPush dledgerDiskType""",
+    "enableControllerMode=true is not supported": """
+        controllerAddr fetchControllerAddrByDnsLookup syncBrokerMetadataPeriod checkSyncStateSetPeriod
+        syncControllerMetadataPeriod controllerHeartBeatTimeoutMills asyncLearner startupControllerEnabled
+        allAckInSyncStateSet minInSyncReplicas haMaxTimeSlaveNotCatchup""",
     "statistics by queue are always available": "enableDetailStat",
     "there are no commercial statistics": "commercialEnable",
     "it does nothing in 4.9.4 either": "highSpeedMode",
@@ -281,6 +289,16 @@ def check(config: BrokerConfig, store_config: MessageStoreConfig) -> None:
         networks("adminAllow", config.admin_allow)
     except ValueError as error:
         raise StartError(str(error)) from None
+    if store_config.enable_dleger_commit_log:
+        raise StartError(
+            "enableDLegerCommitLog=true: DLedger is not supported, and without it this broker would run unreplicated; use a "
+            "master (brokerRole=SYNC_MASTER, brokerId=0) with slaves (brokerRole=SLAVE, brokerId=1)"
+        )
+    if config.enable_controller_mode:
+        raise StartError(
+            "enableControllerMode=true: 5.x's controller, which elects masters, is not supported; use fixed roles: "
+            "brokerRole=SYNC_MASTER, brokerId=0, with slaves (brokerRole=SLAVE, brokerId=1)"
+        )
     role = store_config.broker_role
     if role not in ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"):
         raise StartError(f"brokerRole={role}: unknown role; use ASYNC_MASTER, SYNC_MASTER or SLAVE")

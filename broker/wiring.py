@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pocketmq.broker.clients.client_registry import ClientRegistry
 from pocketmq.broker.clients.group_notifier import GroupNotifier
@@ -22,6 +22,7 @@ from pocketmq.broker.delay.level_mark import LevelMark
 from pocketmq.broker.delay.schedule import ScheduleMessageService
 from pocketmq.broker.figures.timer_figures import DEQUEUE_NUMS
 from pocketmq.broker.filter.consumer_filter import ConsumerFilterManager
+from pocketmq.broker.ha.slave_role import PUT_REFUSAL
 from pocketmq.broker.names import TIMER_TOPIC
 from pocketmq.broker.polling.held_requests import HoldLimits
 from pocketmq.broker.polling.long_polling import PullRequestHoldService
@@ -94,7 +95,12 @@ def build(
 
 
 def recover(services: Services) -> None:
-    """Restore timers and transactions to where the last process left them. Raises OSError or StoreError."""
+    """Restore timers and transactions to where the last process left them. Raises OSError or StoreError.
+
+    A slave has neither: it begins when it is started as a master.
+    """
+    if services.store.config.is_slave:
+        return
     if services.store.config.timer_wheel_enable:
         with RecoveryProgress() as progress:
             services.timer_messages.recover(progress)
@@ -102,7 +108,9 @@ def recover(services: Services) -> None:
 
 
 def start(services: Services) -> None:
-    """Begin to deliver delayed messages, to check transactions and to revive popped messages."""
+    """Begin to deliver delayed messages, to check transactions and to revive popped messages: a master's work."""
+    if services.store.config.is_slave:
+        return
     services.schedule.start()
     if services.store.config.timer_wheel_enable:
         services.timer_messages.start()
@@ -111,7 +119,7 @@ def start(services: Services) -> None:
 
 
 def stop(services: Services) -> None:
-    """End what `start` began."""
+    """End what `start` began; at a slave only requests that wait are ended."""
     services.schedule.stop()
     services.timer_messages.stop()
     services.transactions.stop()
@@ -120,15 +128,18 @@ def stop(services: Services) -> None:
 
 def close(services: Services) -> None:
     """Write the tables and marks, and close the store. The loop must serve no requests any more. Raises OSError."""
-    services.transactions.close()
+    is_master = not services.store.config.is_slave
+    if is_master:
+        services.transactions.close()
     services.offsets.persist()
     services.pops.persist()
     if services.config.enable_property_filter:
         services.filters.persist()
     services.delay_cancelled.persist()
     services.schedule.persist()
-    services.schedule.close()
-    services.timer_messages.close()
+    if is_master:
+        services.schedule.close()
+        services.timer_messages.close()
     services.store.shutdown()
 
 
@@ -154,15 +165,15 @@ class _Parts:
         """Load the tables and make everything."""
         context = self.context
         config, store, clock, timers = context.config, context.store, context.clock, context.timers
-        with_lmq, writer = store.config.enable_lmq, self.tables
-        topics = TopicConfigManager(config, self._file("topics"), clock, with_lmq=with_lmq, writer=writer)
-        groups = SubscriptionGroupManager(config, self._file("subscriptionGroup"), clock, with_lmq=with_lmq, writer=writer)
+        how: Any = {"with_lmq": store.config.enable_lmq, "writer": self.tables, "is_copy": store.config.is_slave}
+        topics = TopicConfigManager(config, self._file("topics"), clock, **how)
+        groups = SubscriptionGroupManager(config, self._file("subscriptionGroup"), clock, **how)
         offsets, filters = self._consumer_offsets(), self._consumer_filters()
         stats = BrokerStats(config.broker_cluster_name, clock)
         cancelled = DelayCancelled(self._file("delayCancelled"), clock, lambda: store.flushed_offset)
         mark = LevelMark(store, MarkFile(store.disk, store.config.store_path("config/levelmark")))
         schedule = ScheduleMessageService(context, self._file("delayOffset"), cancelled, mark)
-        request_modes = MessageRequestModeManager(self._file("messageRequestMode"), clock, writer)
+        request_modes = MessageRequestModeManager(self._file("messageRequestMode"), clock, self.tables)
         for manager in (topics, groups, schedule, cancelled, request_modes):
             manager.load()
         table_recovery.recover_tables(store, topics, groups, offsets, schedule)
@@ -276,6 +287,8 @@ class _Parts:
 def _connect(services: Services) -> None:
     """Add the steps that run at the end of each turn of the loop, and the services that still need a file of the log."""
     store, turn = services.store, services.turn
+    if store.config.is_slave:
+        store.commit_log.refuse("role", PUT_REFUSAL)
     waits: list[Callable[[int], bool]] = [
         services.schedule.may_remove, services.timer_messages.may_remove, services.transactions.may_remove,
     ]  # fmt: skip

@@ -33,6 +33,8 @@ class NamesrvConfig(ConnectionLimits):
     """Addresses and CIDR networks, separated by commas, that may use administrative codes. Empty: all, as in Apache."""
     register_allow: str = ""
     """The same for brokers, which register and unregister."""
+    enable_controller_in_namesrv: bool = False
+    """5.x: whether it contains a controller, which elects masters; refused at start."""
     refuse_second_broker: bool = True
     """Whether to refuse a broker whose name and id, or address, belong to another living broker; else it takes over."""
     register_brokers_max: int = setting(2_000, low=1)
@@ -52,6 +54,11 @@ class NamesrvConfig(ConnectionLimits):
 
 def check(config: NamesrvConfig) -> None:
     """Raise StartError for an invalid config. Called at start, and for each change while running."""
+    if config.enable_controller_in_namesrv:
+        raise StartError(
+            "enableControllerInNamesrv=true: the controller, which elects masters, is not supported; give brokers fixed "
+            "roles (brokerRole, brokerId)"
+        )
     try:
         networks("adminAllow", config.admin_allow)
         networks("registerAllow", config.register_allow)

@@ -62,6 +62,7 @@ class MessageStoreConfig:
     max_message_size: int = _setting(4 << 20, 1, _INT_MAX)  # of a body
     auto_message_version_on_topic_len: bool = True  # 5.x: topics over 127 bytes get V2 records; false: are refused
     broker_role: str = _setting("ASYNC_MASTER", important=True)  # or SYNC_MASTER, SLAVE
+    enable_dleger_commit_log: bool = _setting(False, key="enableDLegerCommitLog")  # refused at start
 
     ha_listen_port: int = _setting(0, 0, 65535)
     """Port at which a master serves its slaves. 0: listenPort + 1. Masters advertise it to the name servers."""

@@ -21,6 +21,8 @@ _QUEUE_ID: Final = 0
 
 def store_offset_moved(services: Services, header: PullMessageRequestHeader, offset_new: int) -> None:
     """Store the event that a pull was redirected to `offset_new`. If it cannot be stored, the pull is answered anyway."""
+    if services.store.config.is_slave:
+        return
     queue = MessageQueue(services.config.broker_name, header.queue_id, header.topic)
     event = OffsetMovedEvent(header.consumer_group, queue, header.queue_offset, offset_new)
     properties = {KEYS: header.consumer_group, DELAY: "0", TAGS: header.consumer_group}

@@ -43,7 +43,7 @@ def send_reply_message(services: Services, request: Request[SendMessageRequestHe
     queue_id = any_queue(topic_config) if header.queue_id < 0 else header.queue_id
     place = SendMessageResponseHeader("0", queue_id, 0, None, config.region_id, config.trace_on)
     stored: Response | Deferred = Response()
-    if config.store_reply_message_enable:
+    if config.store_reply_message_enable and not services.store.config.is_slave:
         stored = _store(services, request, properties, text, place)
     deferred = Deferred()
 

@@ -45,11 +45,15 @@ class SubscriptionGroupManager(RowsManager[SubscriptionGroupConfig]):
 
     def __init__(
         self, config: BrokerConfig, file: ConfigFile, clock: Clock, *, with_lmq: bool = False,
-        writer: TableWriter | None = None,
+        writer: TableWriter | None = None, is_copy: bool = False,
     ) -> None:  # fmt: skip
-        """`with_lmq` (enableLmq): each name %LMQ%... counts as a group without being in the table."""
+        """`with_lmq` (enableLmq): each name %LMQ%... counts as a group without being in the table.
+
+        `is_copy`: the table is that of the master of this slave; a group used first here is not added to it.
+        """
         super().__init__(file, clock, SubscriptionGroupConfig, group_problem, writer)
         self._config = config
+        self._is_copy = is_copy
         self._refusals = LimitRefusals(clock)
         per_second = config.max_group_creations_per_second
         self._rate = CreationRate(clock, self._refusals, "maxGroupCreationsPerSecond", per_second, "consumer groups")
@@ -74,6 +78,8 @@ class SubscriptionGroupManager(RowsManager[SubscriptionGroupConfig]):
         if problem is not None:
             log.warning("a consumer group is not created: its retry %s", problem)
             return None
+        if self._is_copy:
+            return SubscriptionGroupConfig(group)
         self._check_room(1)
         found = SubscriptionGroupConfig(group)
         self.note_created(group)

@@ -86,11 +86,15 @@ class TopicConfigManager(RowsManager[TopicConfig]):
 
     def __init__(
         self, config: BrokerConfig, file: ConfigFile, clock: Clock, *, with_lmq: bool = False,
-        writer: TableWriter | None = None,
+        writer: TableWriter | None = None, is_copy: bool = False,
     ) -> None:  # fmt: skip
-        """`with_lmq` (enableLmq): each name %LMQ%... counts as a topic of one queue without being in the table."""
+        """`with_lmq` (enableLmq): each name %LMQ%... counts as a topic of one queue without being in the table.
+
+        `is_copy`: the table is that of the master of this slave; nothing is created at first use.
+        """
         super().__init__(file, clock, TopicConfig, folder_problem, writer)
         self._config = config
+        self._is_copy = is_copy
         self.get: Callable[[str], TopicConfig | None] = self._get_with_lmq if with_lmq else self.table.get
         """Returns the topic's config, or None."""
         # With a check point sent to the revive topic a client could have the broker copy messages that the client may
@@ -213,6 +217,8 @@ class TopicConfigManager(RowsManager[TopicConfig]):
     def _put(self, topic_config: TopicConfig, is_counted: bool = False) -> TopicConfig:
         topic = topic_config.topic_name
         self.check_can_create(topic)
+        if self._is_copy:
+            return topic_config
         if topic not in self.table and topic not in self._own_topics:
             self._check_room(1)
             self._rate.take(not is_counted)
@@ -228,7 +234,9 @@ class TopicConfigManager(RowsManager[TopicConfig]):
         return True
 
     def update_order(self, order_topics: dict[str, str]) -> None:
-        """Mark exactly the topics in the name server's ORDER_TOPIC_CONFIG as ordered."""
+        """Mark exactly the topics in the name server's ORDER_TOPIC_CONFIG as ordered; a slave takes that from its master."""
+        if self._is_copy:
+            return
         changed = [(name, config) for name, config in self.table.items() if config.order != (name in order_topics)]
         for name, config in changed:
             self.table.put(name, msgspec.structs.replace(config, order=not config.order))
