@@ -181,7 +181,7 @@ class _Parts:
         unsupported_tables.refuse_batch_topics(store, topics)
         unsupported_tables.warn_of_rocksdb(store.disk, store.config.store_path_root_dir)
         client = RemotingClient(context.turn, timers, tls=self.name_server_tls)
-        registration = Registration(config, topics, client, timers, self.broker_address)
+        registration = Registration(config, topics, client, timers, self.broker_address, store.config.ha_listen_port)
         timer_messages = TimerMessageService(context, self._timer_store())
         times = self._delivery_times(timer_messages)
         putter = MessagePutter(context, times)

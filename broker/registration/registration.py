@@ -15,7 +15,7 @@ import logging
 import random
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.tables.topic_config import PERM_READ, PERM_WRITE, TopicConfigManager
@@ -23,8 +23,14 @@ from pocketmq.remoting.bodies import KVTable, TopicRouteData, decode_body, encod
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.remoting.headers.route import BrokerIdentityRequestHeader, RegisterBrokerRequestHeader
+from pocketmq.remoting.headers.route import (
+    BrokerIdentityRequestHeader,
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+)
 from pocketmq.remoting.headers.topic import GetRouteInfoRequestHeader
+from pocketmq.runtime.event import Event
+from pocketmq.runtime.peer_text import clipped
 from pocketmq.runtime.refusal_log import RefusalLog
 from pocketmq.runtime.timers import Timer, Timers
 
@@ -42,8 +48,18 @@ ROUND_FREE_S: Final = 0.004
 PAUSE_PER_ROUND: Final = 4.0
 """Pause after a longer round, as a multiple of its length: registrations take at most a fifth of the time."""
 PAUSE_MAX_S: Final = 1.0
+NO_MASTER_RETRY_S: Final = 3.0
+"""Interval at which a slave without a master registers, to learn of one."""
+ADDRESS_SIZE_MAX: Final = 300
 PERM_ALL: Final = PERM_READ | PERM_WRITE
 _IS_WATCHED: Final = "registration.is_watched"
+
+
+class Master(NamedTuple):
+    """Addresses of a slave's master: of its port for slaves, which may be unknown, and of its port for clients."""
+
+    ha_address: str | None
+    address: str
 
 
 class _NameServer:
@@ -52,6 +68,8 @@ class _NameServer:
     def __init__(self, address: str, send: "Callable[[_NameServer], asyncio.Future[None]]", timers: Timers) -> None:
         self.address = address
         self.is_failing = False
+        self.master: Master | None = None
+        """The master of this slave according to its last answer."""
         self._send = send
         self._timers = timers
         self._next: asyncio.Future[None] | None = None
@@ -142,8 +160,10 @@ class Registration:
     """Registration of this broker with all its name servers; without name servers every method is a no-op."""
 
     def __init__(
-        self, config: BrokerConfig, topics: TopicConfigManager, client: RemotingClient, timers: Timers, broker_address: str
-    ) -> None:
+        self, config: BrokerConfig, topics: TopicConfigManager, client: RemotingClient, timers: Timers, broker_address: str,
+        ha_listen_port: int = 0,
+    ) -> None:  # fmt: skip
+        """`ha_listen_port`: the port for slaves; 0: the one behind that of `broker_address`."""
         self._config = config
         self._topics = topics
         self._client = client
@@ -158,8 +178,19 @@ class Registration:
         self._encoded_version: tuple[int, int, int] | None = None
         host, _, port = broker_address.rpartition(":")
         self.broker_address = broker_address
-        # Apache's broker sends its HA address even when no slaves are served.
-        self.ha_server_address = f"{config.broker_ip2 or host}:{int(port) + 1}"
+        self._ha_host = config.broker_ip2 or host
+        # Apache's slaves send such an address too.
+        self.ha_server_address = f"{self._ha_host}:{ha_listen_port or int(port) + 1}"
+        self.master: Master | None = None
+        """The last known master of this slave. It stays when the name servers lose it: they may just have been restarted."""
+        self.master_changed: Event[[str | None, str]] = Event()
+        """The master of this slave is found, or has other addresses: HA address, address."""
+        self._master_timer: Timer | None = None
+        self._malformed = RefusalLog(log)
+
+    def serve_slaves_at(self, ha_port: int) -> None:
+        """Advertise `ha_port` as the port for slaves, from the next registration on."""
+        self.ha_server_address = f"{self._ha_host}:{ha_port}"
 
     async def start(self) -> None:
         """Register with every name server, and periodically from then on. Name servers that do not answer are retried."""
@@ -204,8 +235,9 @@ class Registration:
     async def stop(self) -> None:
         """Unregister from every working name server."""
         self._is_started = False
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._master_timer):
+            if timer is not None:
+                timer.cancel()
         for server in self._name_servers:
             server.cancel()
         header = BrokerIdentityRequestHeader(
@@ -239,6 +271,32 @@ class Registration:
         answer = await self._client.call(server.address, RequestCode.REGISTER_BROKER, header, self._body(), timeout_s)
         if answer.body:
             self._topics.update_order(decode_body(KVTable, answer.body).table)
+        if config.broker_id > 0:
+            self._note_master(server, answer.header(RegisterBrokerResponseHeader))
+
+    def _note_master(self, server: _NameServer, answer: RegisterBrokerResponseHeader) -> None:
+        """Announce the master if it changed. The first name server that has one counts, whether or not it answers now."""
+        server.master = None
+        if answer.master_addr:
+            found = Master(answer.ha_server_addr or None, answer.master_addr)
+            if problem := next((one for one in found if one is not None and not _is_address(one)), None):
+                reason = f"name server {server.address} gives {clipped(problem)!r} as the master's address: not host:port"
+                self._malformed.refused(server.address, reason)
+            elif found.address != self.broker_address:
+                server.master = found
+        master = next((one.master for one in self._name_servers if one.master is not None), self.master)
+        if master is None:
+            if self._is_started and self._master_timer is None:
+                self._master_timer = self._timers.after(NO_MASTER_RETRY_S, self._ask_for_master)
+        elif master != self.master:
+            self.master = master
+            log.info("the master is %s, its port for slaves %s", master.address, master.ha_address)
+            self.master_changed(*master)
+
+    def _ask_for_master(self) -> None:
+        self._master_timer = None
+        if self.master is None:
+            self.register()
 
     def _body(self) -> bytes:
         """Return the encoded topic table. It is cached until it changes, as it may have thousands of topics."""
@@ -258,3 +316,10 @@ class Registration:
             )
             self._encoded_version = version
         return self._encoded
+
+
+def _is_address(text: str) -> bool:
+    """Return whether `text` is `host:port`."""
+    host, _, port = text.rpartition(":")
+    is_port = port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 65536
+    return bool(host) and is_port and len(text) <= ADDRESS_SIZE_MAX
