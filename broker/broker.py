@@ -93,11 +93,14 @@ class Broker:
             services = self._build(port)
             services.store.start()
             await self._listen(services, port, with_fast_port=len(reserved) > 1)
+            await self._listen_for_slaves(services)
         finally:
             for held in reserved:
                 held.close()
         self._is_serving = True
         wiring.start(services)
+        if services.ha_client is not None:
+            services.ha_client.start()
         self._keep_house(services)
         if config.real_time_priority:
             run_in_real_time(config.real_time_priority)
@@ -138,6 +141,20 @@ class Broker:
             self.fast_port = await self._server.listen(config.bind_address, port - 2, VIP_PORT_REFUSED)
         else:
             log.warning("port %d (listenPort - 2) is not available: the VIP channel is off", port - 2)
+
+    async def _listen_for_slaves(self, services: Services) -> None:
+        """Open the port for slaves. One that is not set explicitly may be taken: then none is advertised."""
+        if services.ha is None:
+            return
+        set_port = self.store_config.ha_listen_port
+        port = set_port or (self.port + 1 if self.config.listen_port else 0)
+        try:
+            await services.ha.start(self.config.bind_address, port)
+        except StartError as error:
+            if set_port:
+                raise
+            log.warning("no slave can be served: %s", error)
+        services.registration.serve_slaves_at(services.ha.port)
 
     def _keep_house(self, services: Services) -> None:
         every, slices = services.timers.every, WorkSlices(services.timers)
@@ -198,6 +215,10 @@ class Broker:
             await self._flush()
             await self._tables.drain()
         if self._is_built:
+            if self.services.ha_client is not None:
+                await self.services.ha_client.stop()
+            if self.services.ha is not None:
+                self.services.ha.stop()
             await self.services.client.close()
         if self._server is not None:
             await self._server.close()

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pocketmq.broker.delay.delay_query import DelayQuery
     from pocketmq.broker.delay.schedule import ScheduleMessageService
     from pocketmq.broker.filter.consumer_filter import ConsumerFilterManager
+    from pocketmq.broker.ha.ha_client import HAClient
+    from pocketmq.broker.ha.ha_service import HAService
     from pocketmq.broker.polling.long_polling import PullRequestHoldService
     from pocketmq.broker.pop.pop import PopMessageService
     from pocketmq.broker.put.answer_gate import AnswerGate
@@ -63,6 +65,10 @@ class Services:
     client: "RemotingClient"
     """Connections to the name servers."""
     registration: "Registration"
+    ha: "HAService | None"
+    """The connections to slaves; None at a slave."""
+    ha_client: "HAClient | None"
+    """The connection of a slave to its master; None at a master."""
     gate: "AnswerGate"
     stats: "BrokerStats"
     permissions: "PlainPermissionManager | None"

@@ -22,6 +22,8 @@ from pocketmq.broker.delay.level_mark import LevelMark
 from pocketmq.broker.delay.schedule import ScheduleMessageService
 from pocketmq.broker.figures.timer_figures import DEQUEUE_NUMS
 from pocketmq.broker.filter.consumer_filter import ConsumerFilterManager
+from pocketmq.broker.ha.ha_client import HAClient
+from pocketmq.broker.ha.ha_service import HAService
 from pocketmq.broker.ha.slave_role import PUT_REFUSAL
 from pocketmq.broker.names import TIMER_TOPIC
 from pocketmq.broker.polling.held_requests import HoldLimits
@@ -182,6 +184,9 @@ class _Parts:
         unsupported_tables.warn_of_rocksdb(store.disk, store.config.store_path_root_dir)
         client = RemotingClient(context.turn, timers, tls=self.name_server_tls)
         registration = Registration(config, topics, client, timers, self.broker_address, store.config.ha_listen_port)
+        is_slave = store.config.is_slave
+        ha = None if is_slave else HAService(context)
+        ha_client = HAClient(context, client) if is_slave else None
         timer_messages = TimerMessageService(context, self._timer_store())
         times = self._delivery_times(timer_messages)
         putter = MessagePutter(context, times)
@@ -220,7 +225,9 @@ class _Parts:
             delay_cancelled=cancelled,
             client=client,
             registration=registration,
-            gate=AnswerGate(context, route_barrier),
+            ha=ha,
+            ha_client=ha_client,
+            gate=AnswerGate(context, route_barrier, ha),
             stats=stats,
             permissions=self._permissions(),
             config_version=DataVersion(0, clock.message_time_ms()),
@@ -307,5 +314,10 @@ def _connect(services: Services) -> None:
     turn.add(Phase.DISPATCH, services.transactions.end_turn)
     turn.add(Phase.DISPATCH, dispatch)
     turn.add(Phase.FLUSH, services.putter.end_turn)
+    if services.ha is not None:
+        turn.add(Phase.FLUSH, services.ha.end_turn)
+    if services.ha_client is not None:
+        services.registration.master_changed.subscribe(services.ha_client.set_master)
+        services.gate.flushed.subscribe(services.ha_client.synced)
     turn.add(Phase.WAKE, services.holds.wake)
     turn.add(Phase.WAKE, services.pops.wake)

@@ -150,7 +150,8 @@ class MessageStore:
         self._known = recovery.known
         self._sum_check = recovery.sum_check
         self._last_dispatched = (recovery.known.last_record, recovery.known.log_end)
-        self.reader.written_from = self.commit_log.max_offset
+        if not config.is_slave:  # whose records another broker has written
+            self.reader.written_from = self.commit_log.max_offset
         self._make_services()
         # The files change from now on, so a start that finds this mark must recover.
         self._mark_abort()
@@ -311,6 +312,11 @@ class MessageStore:
     @property
     def max_physical_offset(self) -> int:
         return self.commit_log.max_offset
+
+    @property
+    def last_record_offset(self) -> int:
+        """Physical offset of the newest record in queues and index; -1 without one."""
+        return self._last_dispatched[0]
 
     @property
     def writeable(self) -> bool:

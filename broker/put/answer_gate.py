@@ -3,15 +3,16 @@
 An answer may promise that
 
     its record is synced           SYNC_FLUSH, unless the sender set WAIT=false
-    its record is at a slave       SYNC_MASTER, unless the sender set WAIT=false; there are no slaves yet
+    its record is at slaves        SYNC_MASTER, unless the sender set WAIT=false
     a change of a table is synced  the files of config/*.json
     its topics can be found        topics.json is written, and every reachable name server knows the topic
 
-A condition on records, such as replication, is added in `_recorded`: an `OffsetWait` that is told how far it has come.
+Conditions on records are `OffsetWait`s, which are told how far the log is synced or replicated (`_recorded`).
 """
 
 import logging
 from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 from pocketmq.broker.context import Context
 from pocketmq.broker.names import WAIT
@@ -21,6 +22,7 @@ from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import Response
 from pocketmq.remoting.dispatch import Deferred
 from pocketmq.remoting.durable import when_done, when_written
+from pocketmq.runtime.event import Event
 from pocketmq.runtime.table_writer import Written
 
 log = logging.getLogger("broker")
@@ -32,19 +34,42 @@ def waits_for_store(properties: Mapping[str, str]) -> bool:
     return wait is None or wait.lower() == "true"
 
 
+class Replicas(Protocol):
+    """The slaves of this broker, as `broker.ha` has them."""
+
+    acknowledged: Event[[]]
+    """Some slave has acknowledged more of the log."""
+
+    def acknowledged_offset(self, count: int = 1) -> int:
+        """Return the physical offset that at least `count` slaves have acknowledged; -1 if there are not so many."""
+
+    def has_near(self, end_offset: int) -> bool:
+        """Return whether a slave is near enough to be waited for."""
+
+
 class AnswerGate:
     """Holds answers back. `is_open`: no answer to a send has to wait, whatever its topic; sends check it first."""
 
-    def __init__(self, context: Context, routes: RouteBarrier) -> None:
+    def __init__(self, context: Context, routes: RouteBarrier, replicas: Replicas | None = None) -> None:
+        self.flushed: Event[[int]] = Event()
+        """The log is durable up to this physical offset. Only with SYNC_FLUSH."""
         self._routes = routes
+        self._replicas = replicas
         self._loop = context.loop
         config = context.store.config
-        self._is_sync_master = config.broker_role == "SYNC_MASTER"
+        # Slaves that must have a record: one, as in 4.9.4, or as many as 5.x's key says beside the master itself.
+        self._slaves_waited = (config.in_sync_replicas or 2) - 1
+        self._fails_without_slave = config.in_sync_replicas is None
+        self._replicated: OffsetWait | None = None
+        if config.is_sync_master and replicas is not None and self._slaves_waited:
+            code = ResponseCode.FLUSH_SLAVE_TIMEOUT
+            self._replicated = OffsetWait(context.timers, config.slave_timeout / 1000, code)
+            replicas.acknowledged.subscribe(self._acknowledged)
         self._synced: OffsetWait | None = None
         if config.flush_disk_type == "SYNC_FLUSH":
             self._synced = OffsetWait(context.timers, config.sync_flush_timeout / 1000, ResponseCode.FLUSH_DISK_TIMEOUT)
             context.store.on_flushed = self._on_flushed
-        self._has_record_conditions = self._is_sync_master or self._synced is not None
+        self._has_record_conditions = self._replicated is not None or self._synced is not None
         self.is_open = False
         self._routes_changed()
         routes.changed.subscribe(self._routes_changed)
@@ -73,18 +98,30 @@ class AnswerGate:
         return when_done(answer, self._routes.rounds(topics))
 
     def _recorded(self, end_offset: int, response: Response, is_replicated: bool) -> Response | Deferred:
-        if is_replicated and self._is_sync_master:
-            # As Apache's broker without a slave: the message is stored, and the answer says that no slave has it.
+        held: Response | Deferred = response if self._synced is None else self._synced.add(end_offset, response)
+        if not is_replicated or self._replicated is None or self._replicas is None:
+            return held
+        if self._fails_without_slave and not self._replicas.has_near(end_offset):
+            # As Apache's broker: the message is stored, and the answer says that no slave has it.
             response.code = ResponseCode.SLAVE_NOT_AVAILABLE
-        return response if self._synced is None else self._synced.add(end_offset, response)
+            return held
+        if self._replicas.acknowledged_offset(self._slaves_waited) >= end_offset:
+            return held
+        replicated = self._replicated.add(end_offset, response)
+        return replicated if held is response else _both(held, replicated)
+
+    def _acknowledged(self) -> None:
+        assert self._replicated is not None and self._replicas is not None
+        self._replicated.reached(self._replicas.acknowledged_offset(self._slaves_waited))
 
     def _routes_changed(self) -> None:
         self.is_open = not self._has_record_conditions and not self._routes.is_waiting
 
     def close(self) -> None:
         """Drop the answers that still wait for a sync; the store has synced or failed by now."""
-        if self._synced is not None:
-            self._synced.close()
+        for wait in (self._synced, self._replicated):
+            if wait is not None:
+                wait.close()
 
     # --- sync -------------------------------------------------------------------------------------------------------
 
@@ -103,3 +140,20 @@ class AnswerGate:
             remark = f"service not available now. (the log cannot be synced: {error})"
             refusal = Response(ResponseCode.SERVICE_NOT_AVAILABLE, remark=remark)
         self._synced.reached(flushed_offset, refusal)
+        if refusal is None:
+            self.flushed(flushed_offset)
+
+
+def _both(synced: Response | Deferred, replicated: Deferred) -> Deferred:
+    """Return the answer for a record that is synced and replicated: a refusal of the sync, or the common response."""
+    outer, answers = Deferred(), list[Response]()
+
+    def answered(response: Response) -> None:
+        answers.append(response)
+        if len(answers) == 2:
+            outer.complete(next((one for one in answers if one.code == ResponseCode.SERVICE_NOT_AVAILABLE), response))
+
+    assert isinstance(synced, Deferred)
+    synced.hand_to(answered)
+    replicated.hand_to(answered)
+    return outer

@@ -189,8 +189,8 @@ class Registration:
         self._malformed = RefusalLog(log)
 
     def serve_slaves_at(self, ha_port: int) -> None:
-        """Advertise `ha_port` as the port for slaves, from the next registration on."""
-        self.ha_server_address = f"{self._ha_host}:{ha_port}"
+        """Advertise `ha_port` as the port for slaves, from the next registration on; 0: no slave is served."""
+        self.ha_server_address = f"{self._ha_host}:{ha_port}" if ha_port else ""
 
     async def start(self) -> None:
         """Register with every name server, and periodically from then on. Name servers that do not answer are retried."""

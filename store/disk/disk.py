@@ -47,7 +47,7 @@ class MappedRegion(ABC):
         Also works after `close`, for bytes written before. Raises OSError; it is then unknown which bytes are on the disk.
         """
 
-    def write(self, start: int, data: bytes) -> None:
+    def write(self, start: int, data: bytes | memoryview) -> None:
         """Write `data` at `start`, in reserved space. Like writing to `view`, but faster for many new pages."""
         self.view[start : start + len(data)] = data
 

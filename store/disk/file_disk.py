@@ -59,7 +59,7 @@ class _FileRegion(MappedRegion):
         with suppress(FileNotFoundError), opened(self._path, os.O_RDWR) as descriptor:  # deleted by another thread
             os.fdatasync(descriptor)
 
-    def write(self, start: int, data: bytes) -> None:
+    def write(self, start: int, data: bytes | memoryview) -> None:
         """Write with pwrite rather than through the mapping, where each page faults at its first access and after a sync."""
         if self._is_locked:  # mlock only keeps pages that are accessed through the mapping
             super().write(start, data)

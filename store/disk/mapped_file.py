@@ -156,7 +156,7 @@ class MappedFile:
         self.wrote = end
         return position
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """Write large `data` at the end, in reserved space."""
         self.region.write(self.wrote, data)
         self.wrote += len(data)

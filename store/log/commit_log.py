@@ -62,8 +62,7 @@ _RESERVE_STEP: Final = 4 << 20
 _UNWRITTEN_MAX: Final = 1 << 20
 # A message that arrives this soon after a slow write has waited for it.
 _BUSY_FOR_S: Final = 0.05
-# Pause between two attempts to reserve space on a full disk.
-_NO_ROOM_S: Final = 0.25
+_NO_ROOM_S: Final = 0.25  # pause between two attempts to reserve space on a full disk
 # A global is faster than enum member access.
 _PUT_OK: Final = PutStatus.PUT_OK
 _SIZE_WITHOUT_PARTS: Final = RECORD_FIXED_SIZE + 2
@@ -84,24 +83,14 @@ class CommitLog:
     """Append-only log of records. Not thread-safe, except for `refuse` and the methods that prepare the next file."""
 
     def __init__(
-        self,
-        config: MessageStoreConfig,
-        disk: Disk,
-        clock: Clock,
-        tags_code: TagsCode,
-        open_files: OpenFiles | None = None,
+        self, config: MessageStoreConfig, disk: Disk, clock: Clock, tags_code: TagsCode, open_files: OpenFiles | None = None
     ) -> None:
         directory, *more_directories = config.commit_log_directories
         self.mapped_files = MappedFileQueue(
-            disk,
-            directory,
-            config.mapped_file_size_commit_log,
-            random_access=not config.data_read_ahead_enable,
-            open_files=open_files,
-            reserve_step=_RESERVE_STEP,
-            more_directories=more_directories,
+            disk, directory, config.mapped_file_size_commit_log, random_access=not config.data_read_ahead_enable,
+            open_files=open_files, reserve_step=_RESERVE_STEP, more_directories=more_directories,
             directory_for=partial(directory_for, config, disk) if more_directories else None,
-        )
+        )  # fmt: skip
         self.queue_offsets: dict[tuple[str, int], int] = {}
         # Records appended since the last dispatch, in order.
         self.undispatched: list[DispatchRequest] = []
@@ -113,7 +102,7 @@ class CommitLog:
         self._busy_after_s = config.os_page_cache_busy_time_out_mills / 1000
         # Records between `wrote` and `taken` of the last file.
         self._unwritten: list[bytes] = []
-        self._refusals: dict[str, str] = {}
+        self.refusals: dict[str, str] = {}  # cause -> reason
         self.refusal_log = RefusalLog(log, "messages are refused", now=clock.monotonic)
         self._no_room = ""
         self._no_room_until = 0.0
@@ -123,7 +112,7 @@ class CommitLog:
         self._tags_code = tags_code
         self._limits = MessageLimits(config)
         self._body_size_max = config.max_message_size
-        # Topic -> encoded topic field (length and bytes), for topics that fit into records of version 1.
+        # Topic -> encoded topic field, for topics that fit into records of version 1.
         self._plain_topics: dict[str, bytes] = {}
         # Topic -> why messages to it are refused.
         self.refused_topics: dict[str, str] = {}
@@ -134,8 +123,7 @@ class CommitLog:
         # Position in the last file up to which `put` needs no further checks; 0 while messages need them.
         self._plain_end = 0
         self._next: MappedFile | None = None
-        # Size of the part of the next file that has been written to the disk as zeros.
-        self._next_warmed = 0
+        self._next_warmed = 0  # bytes of the next file that have been written to the disk as zeros
         # Guards the four fields above and the refusals against concurrent use by the loop and other threads.
         self._lock = threading.Lock()
 
@@ -184,7 +172,7 @@ class CommitLog:
         """Append messages of one topic and queue as consecutive records of one file, all or none."""
         assert messages, "a batch has at least one message"
         if self.refusal is not None:
-            return self._refused(next(iter(self._refusals), ""), self.refusal)
+            return self._refused(next(iter(self.refusals), ""), self.refusal)
         magic_code, topic_bytes = self._topic_part(messages[0].topic)
         further: list[list[tuple[QueueKey, int]]] = [[]] * len(messages)
         taken: dict[QueueKey, int] = {}
@@ -284,6 +272,26 @@ class CommitLog:
         if file.taken - file.wrote > _UNWRITTEN_MAX:
             self.write()
 
+    def append_raw(self, data: memoryview) -> int:
+        """Append bytes of the master's log, which may begin and end within records, as far as the last file has room.
+
+        Returns their number. If OSError is raised, nothing was appended. The log must have a file (`begin_raw`).
+        """
+        file = self._last
+        assert file is not None, "the log has a file"
+        if file.taken == file.size:
+            file = self._roll()
+        size = min(len(data), file.size - file.taken)
+        file.reserve(file.taken + size)
+        file.write(data[:size])
+        file.taken = file.wrote
+        return size
+
+    def begin_raw(self, physical_offset: int) -> None:
+        """Let an empty log begin at `physical_offset`, where a file must begin. Raises OSError."""
+        with self._lock:
+            self._write_to(self.mapped_files.writable(physical_offset))
+
     def write(self) -> None:
         """Write the appended records to the file. Afterwards they survive a process kill."""
         if self._unwritten:
@@ -303,17 +311,9 @@ class CommitLog:
     ) -> DispatchRequest:
         topic, properties = message.topic, message.properties
         return DispatchRequest(
-            topic,
-            message.queue_id,
-            physical_offset,
-            size,
-            self._tags_code(topic, properties, store_timestamp_ms),
-            store_timestamp_ms,
-            queue_offset,
-            message.sys_flag,
-            properties.get(KEYS),
-            properties.get(UNIQ_KEY),
-        )
+            topic, message.queue_id, physical_offset, size, self._tags_code(topic, properties, store_timestamp_ms),
+            store_timestamp_ms, queue_offset, message.sys_flag, properties.get(KEYS), properties.get(UNIQ_KEY),
+        )  # fmt: skip
 
     def _topic_part(self, topic: str) -> tuple[int, bytes]:
         plain = self._plain_topics.get(topic)
@@ -335,12 +335,12 @@ class CommitLog:
     def refuse(self, cause: str, reason: str | None) -> None:
         """Refuse all messages with `reason` because of `cause`, or end that if `reason` is None. Thread-safe."""
         with self._lock:
-            self._refusals.pop(cause, None)
+            self.refusals.pop(cause, None)
             if reason is not None:
-                self._refusals[cause] = reason
+                self.refusals[cause] = reason
             else:
                 self.refusal_log.over(cause)
-            self.refusal = next(iter(self._refusals.values()), None)
+            self.refusal = next(iter(self.refusals.values()), None)
             self._update_plain_end()
 
     def _refused(self, cause: str, reason: str, status: PutStatus = PutStatus.SERVICE_NOT_AVAILABLE) -> PutResult:

@@ -1,0 +1,262 @@
+"""HAClient: a slave's connection to its master (Apache: HAClient).
+
+The slave copies the log of the master that the name servers name, or of `haMasterAddress`. If the connection ends it
+connects again, once a second. Before a log that is not empty is continued, its last record is compared with the master's: a
+slave whose log has parted from the master's copies nothing, and says where the two part.
+"""
+
+import asyncio
+import logging
+import random
+from dataclasses import dataclass
+from typing import Final
+
+from pocketmq.broker.context import Context
+from pocketmq.remoting.bodies import KVTable, decode_body
+from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.remoting.headers.query import ViewMessageRequestHeader
+from pocketmq.runtime.peer_text import clipped
+from pocketmq.runtime.refusal_log import RefusalLog
+from pocketmq.runtime.timers import Timer
+from pocketmq.store.format.layout import REPLICA_REPORT_STRUCT
+from pocketmq.store.ha.log_comparison import LogParted, is_same, offsets_in_file, parted_at
+from pocketmq.store.ha.log_follower import FollowError, LogFollower
+
+log = logging.getLogger("broker")
+
+RETRY_S: Final = 1.0
+"""Delay before the next attempt to connect: a random time from half of this to all of it."""
+CONNECT_TIMEOUT_S: Final = 3.0
+PARTED_RETRY_S: Final = 30.0
+OFFSET_TEXT_MAX: Final = 19
+"""Digits of the largest physical offset."""
+LOOK_S: Final = 1.0
+
+
+@dataclass(frozen=True)
+class FollowerStatus:
+    """State of this slave, for tools. Times are monotonic seconds, 0 before the first."""
+
+    master_ha_address: str | None
+    is_connected: bool
+    max_offset: int
+    received_size: int
+    last_read_s: float
+    last_write_s: float
+
+
+class HAClient:
+    """Keeps the log of this slave a copy of its master's."""
+
+    def __init__(self, context: Context, client: RemotingClient) -> None:
+        store = context.store
+        self.follower = LogFollower(
+            store.commit_log, store.delay_levels.tags_code, store.max_physical_offset, store.config.check_crc_on_recover
+        )
+        self.received_size = 0
+        self.last_read_s = self.last_write_s = 0.0
+        self._context = context
+        self._config = store.config
+        self._client = client
+        self._ha_address = store.config.ha_master_address
+        self._master_address: str | None = None
+        self._connection: _Connection | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+        self._timer: Timer | None = None
+        self._failures = RefusalLog(log)
+        # With SYNC_FLUSH a slave acknowledges what is synced.
+        self._acknowledges_synced = store.config.flush_disk_type == "SYNC_FLUSH"
+        self._synced_offset = store.max_physical_offset
+
+    # --- lifecycle --------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to copy the log."""
+        self._task = asyncio.ensure_future(self._run())
+        self._timer = self._context.timers.every(LOOK_S, self._look)
+
+    async def stop(self) -> None:
+        """End the connection, and remove the part of a record that came without its end."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+        if self._connection is not None:
+            self._connection.close()
+        self.follower.cut_incomplete()
+
+    def set_master(self, ha_address: str | None, master_address: str) -> None:
+        """Follow the master with these addresses: of its port for slaves, and of its port for clients."""
+        ha_address = self._config.ha_master_address or ha_address
+        is_other = ha_address != self._ha_address
+        self._ha_address, self._master_address = ha_address, master_address
+        if is_other and self._connection is not None:
+            self._connection.close()
+        self._wake.set()
+
+    def status(self) -> FollowerStatus:
+        """Return the state of this slave."""
+        return FollowerStatus(
+            self._ha_address, self._connection is not None, self.follower.max_offset, self.received_size, self.last_read_s,
+            self.last_write_s,
+        )  # fmt: skip
+
+    # --- connecting -------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            pause_s = RETRY_S * random.uniform(0.5, 1.0)
+            if self._ha_address is not None:
+                try:
+                    await self._follow(self._ha_address)
+                except LogParted as error:
+                    self._failures.refused("parted", str(error))
+                    pause_s = PARTED_RETRY_S
+                except (OSError, TimeoutError, RemotingError, ValueError, FollowError) as error:
+                    why = f"master {self._ha_address}: the log cannot be copied ({error or 'time-out'}); trying again"
+                    self._failures.refused("connect", why)
+            self._wake.clear()
+            try:
+                await asyncio.wait_for(self._wake.wait(), pause_s)
+            except TimeoutError:
+                continue
+
+    async def _follow(self, ha_address: str) -> None:
+        """Copy the log until the connection ends. Raises OSError, TimeoutError, RemotingError, LogParted or FollowError."""
+        await self._prepare()
+        host, _, port = ha_address.rpartition(":")
+        loop = asyncio.get_running_loop()
+        connecting = loop.create_connection(lambda: _Connection(self), host, int(port))
+        _, connection = await asyncio.wait_for(connecting, CONNECT_TIMEOUT_S)
+        self._connection = connection
+        log.info("copying the log of master %s from %d on", ha_address, self.follower.max_offset)
+        for cause in ("connect", "parted"):
+            self._failures.over(cause)
+        try:
+            error = await connection.ended
+        finally:
+            connection.close()
+            self._connection = None
+        if isinstance(error, (FollowError, OSError)):
+            raise error
+        log.warning("master %s has closed the connection; this log ends at %d", ha_address, self.follower.max_offset)
+
+    async def _prepare(self) -> None:
+        """Compare the end of this log with the master's, or begin an empty one with the master's first record."""
+        if self._master_address is None:
+            return
+        store = self._context.store
+        files, last = store.commit_log.mapped_files, store.last_record_offset
+        if files.files and last >= 0:
+            if not await is_same(files, last, self._record_of_master):
+                offset = await parted_at(
+                    files, lambda start: asyncio.to_thread(offsets_in_file, files, start), self._record_of_master
+                )
+                raise LogParted(offset, store.max_physical_offset)
+        elif not files.files and self._config.ha_fetch_whole_log:
+            await self._begin_whole(self._master_address)
+
+    async def _record_of_master(self, physical_offset: int) -> bytes | None:
+        """Return the master's record at `physical_offset`, or None if none begins there."""
+        assert self._master_address is not None
+        header = ViewMessageRequestHeader(physical_offset)
+        answer = await self._client.invoke(self._master_address, RequestCode.VIEW_MESSAGE_BY_ID, header)
+        return bytes(answer.body) if answer.code == 0 else None
+
+    async def _begin_whole(self, master_address: str) -> None:
+        """Copy the first record of the master's log: by its end, the rest can be requested from the port for slaves."""
+        answer = await self._client.call(master_address, RequestCode.GET_BROKER_RUNTIME_INFO)
+        text = decode_body(KVTable, answer.body).table.get("commitLogMinOffset", "")
+        if not text.isascii() or not text.isdecimal() or len(text) > OFFSET_TEXT_MAX:
+            raise ValueError(f"commitLogMinOffset of {master_address} is {clipped(text)!r}, not a physical offset")
+        record = await self._record_of_master(int(text))
+        if record is not None:  # the log is not empty
+            self.follower.begin(int(text), record)
+            self._context.turn.arm()
+
+    # --- the connection ---------------------------------------------------------------------------------------------
+
+    def received(self, connection: "_Connection", data: bytes) -> None:
+        """Append what the master sent, and acknowledge it."""
+        self.last_read_s = self._context.clock.monotonic()
+        self.received_size += len(data)
+        try:
+            frames = self.follower.receive(data)
+        except (FollowError, OSError) as error:
+            connection.end(error)
+            return
+        finally:
+            self._context.turn.arm()  # dispatches the records that are complete
+        if self._acknowledges_synced:
+            self._context.store.request_sync(self.follower.max_offset)
+        elif frames:
+            self._report(self.follower.max_offset)
+
+    def synced(self, offset: int) -> None:
+        """The log is durable up to `offset`."""
+        if self._acknowledges_synced and offset > self._synced_offset:
+            self._synced_offset = offset
+            self._report(offset)
+
+    def connected(self, connection: "_Connection") -> None:
+        """Request everything behind the end of this log."""
+        self.follower.reconnected()
+        now_s = self._context.clock.monotonic()
+        self.last_read_s = self.last_write_s = now_s
+        self._connection = connection
+        self._report(self.follower.max_offset)
+
+    def _report(self, offset: int) -> None:
+        if self._connection is not None:
+            self._connection.write(REPLICA_REPORT_STRUCT.pack(offset))
+            self.last_write_s = self._context.clock.monotonic()
+
+    def _look(self) -> None:
+        connection, now_s = self._connection, self._context.clock.monotonic()
+        if connection is None:
+            return
+        if now_s - self.last_read_s > self._config.ha_housekeeping_interval / 1000:
+            silent_s = now_s - self.last_read_s
+            connection.end(FollowError(f"the master was silent for {silent_s:.0f} s (haHousekeepingInterval)"))
+        elif now_s - self.last_write_s >= self._config.ha_send_heartbeat_interval / 1000:
+            self._report(self._synced_offset if self._acknowledges_synced else self.follower.max_offset)
+
+
+class _Connection(asyncio.Protocol):
+    """One connection to the master's port for slaves."""
+
+    def __init__(self, client: HAClient) -> None:
+        self._client = client
+        self._transport: asyncio.Transport | None = None
+        self.ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._client.connected(self)
+
+    def data_received(self, data: bytes) -> None:
+        if not self.ended.done():
+            self._client.received(self, data)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.end(error)
+
+    def write(self, data: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def end(self, error: Exception | None) -> None:
+        """Close the connection because of `error`; None: the master has closed it."""
+        if not self.ended.done():
+            self.ended.set_result(error)
+        self.close()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()

@@ -1,0 +1,112 @@
+"""HAConnection: a master's connection to one of its slaves."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from pocketmq.remoting.listener import Connection
+from pocketmq.store.ha.replica import Replica, ReplicaError
+
+if TYPE_CHECKING:
+    from pocketmq.broker.ha.ha_service import HAService
+
+log = logging.getLogger("broker")
+
+UNSENT_MAX: Final = 512 << 10
+"""Bytes in the socket's buffer above which no further frame is added."""
+SENT_AT_ONCE: Final = 1 << 20
+"""Bytes that are sent to one slave before other work is done."""
+
+
+class HAConnection(Connection):
+    """Sends the log to one slave and reads its reports."""
+
+    def __init__(self, service: "HAService") -> None:
+        self.is_open = False
+        self.replica = Replica(service.files, service.transfer_size_max)
+        self.address = ""
+        self.since_ms = 0
+        self.sent_size = 0
+        self.is_near: bool | None = None
+        """Whether the slave had the whole log when it was last looked at; None before its first report."""
+        self.last_read_s = self.last_write_s = service.now_s()
+        self._service = service
+        self._transport: asyncio.Transport | None = None
+        self._is_paused = self._is_resting = False
+        self._on_close: list[Callable[[Any], object]] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        host, port = transport.get_extra_info("peername")[:2]
+        self.address = f"{host}:{port}"
+        transport.set_write_buffer_limits(UNSENT_MAX)
+        self.is_open = True
+        if not self._service.connected(self, str(host)):
+            transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.is_open = False
+        self._service.disconnected(self, error)
+        for callback in self._on_close:
+            callback(self)
+
+    def on_close(self, callback: Callable[..., None]) -> None:
+        self._on_close.append(callback)
+
+    def close(self, reason: str) -> None:
+        """Close the connection because of `reason`, which is logged."""
+        if self.is_open and self._transport is not None:
+            log.warning("closing the connection of slave %s: %s", self.address, reason)
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if not self.is_open:
+            return
+        self.last_read_s = self._service.now_s()
+        try:
+            is_changed = self.replica.receive(data)
+        except ReplicaError as error:
+            self.close(str(error))
+            return
+        if is_changed:
+            self._service.reported(self)
+        self.send()
+
+    # --- sending ----------------------------------------------------------------------------------------------------
+
+    def send(self) -> None:
+        """Send what was written since the last frame, as far as the socket takes it."""
+        transport, size = self._transport, 0
+        if transport is None or not self.is_open or self._is_resting:
+            return
+        while not self._is_paused and transport.get_write_buffer_size() <= UNSENT_MAX:
+            if size >= SENT_AT_ONCE:
+                self._is_resting = True
+                asyncio.get_running_loop().call_soon(self._go_on)
+                return
+            frame = self.replica.next_transfer()
+            if frame is None:
+                return
+            transport.writelines(frame)
+            self.last_write_s = self._service.now_s()
+            size += len(frame[1])
+            self.sent_size += len(frame[1])
+
+    def _go_on(self) -> None:
+        self._is_resting = False
+        self.send()
+
+    def heartbeat(self) -> None:
+        """Tell the slave that the master lives."""
+        if self.is_open and not self._is_paused and self._transport is not None:
+            self._transport.write(self.replica.heartbeat())
+            self.last_write_s = self._service.now_s()
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self.send()

@@ -1,0 +1,147 @@
+"""HAService: a master's port for its slaves, and how far they have its log (Apache: HAService, GroupTransferService).
+
+At the end of each turn of the event loop the records of the turn are sent to every slave that has received everything before
+them. Without a slave this costs one test. A slave that does not read, or that lags, is sent frames as its socket takes them.
+"""
+
+import ipaddress
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from pocketmq.broker.context import Context
+from pocketmq.broker.ha.ha_connection import HAConnection
+from pocketmq.remoting.allow_list import networks
+from pocketmq.remoting.listener import Admission, Listener
+from pocketmq.runtime.event import Event
+from pocketmq.runtime.lifecycle import listening
+from pocketmq.runtime.refusal_log import RefusalLog
+from pocketmq.runtime.timers import Timer
+
+log = logging.getLogger("broker")
+
+CONNECTIONS_MAX: Final = 64
+LOOK_S: Final = 1.0
+"""Interval at which heartbeats and silent slaves are looked for."""
+NEAR_SIZE: Final = 1 << 20
+"""A slave that lags by more than this many bytes is reported as behind."""
+
+
+@dataclass(frozen=True)
+class ReplicaStatus:
+    """State of a slave, for tools. `acknowledged_offset` is -1 before its first report."""
+
+    address: str
+    acknowledged_offset: int
+    lag_size: int
+    sent_size: int
+    next_offset: int
+    since_ms: int
+
+
+class HAService:
+    """Connections to the slaves of a master."""
+
+    def __init__(self, context: Context) -> None:
+        config = context.store.config
+        self.files = context.store.commit_log.mapped_files
+        self.transfer_size_max = config.ha_transfer_batch_size
+        self.acknowledged: Event[[]] = Event()
+        """Some slave has acknowledged more of the log."""
+        self.port = 0
+        self._context = context
+        self._config = config
+        self._connections: list[HAConnection] = []
+        self._networks = networks("haAllowedHosts", config.ha_allowed_hosts)
+        self._strangers = RefusalLog(log)
+        self._listener: Listener | None = None
+        self._timer: Timer | None = None
+
+    def now_s(self) -> float:
+        return self._context.clock.monotonic()
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen at `port` (0: any free one; see `port`). Raises StartError."""
+        admission = Admission(CONNECTIONS_MAX, self._context.timers)
+        self._listener = Listener(lambda: HAConnection(self), self._context.timers, admission)
+        with listening(host, port, "haListenPort"):
+            self.port = await self._listener.listen(host, port)
+        self._timer = self._context.timers.every(LOOK_S, self._look)
+
+    def stop(self) -> None:
+        """Close the port and the connections. Slaves have been sent what was written before the last turn."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._listener is not None:
+            self._listener.close()
+        for connection in tuple(self._connections):
+            connection.close("the broker stops")
+
+    # --- progress of the slaves -------------------------------------------------------------------------------------
+
+    def acknowledged_offset(self, count: int = 1) -> int:
+        """Return the physical offset that at least `count` slaves have acknowledged; -1 if there are not so many."""
+        reported = sorted((one.replica.reported_offset for one in self._connections), reverse=True)
+        return reported[count - 1] if len(reported) >= count else -1
+
+    def has_near(self, end_offset: int) -> bool:
+        """Return whether a slave lags behind `end_offset` by less than haSlaveFallbehindMax."""
+        nearest = self.acknowledged_offset()
+        return nearest >= 0 and end_offset - nearest < self._config.ha_slave_fallbehind_max
+
+    def replicas(self) -> list[ReplicaStatus]:
+        """Return the states of the connected slaves."""
+        end = self.files.max_offset
+        return [
+            ReplicaStatus(
+                one.address, one.replica.reported_offset, end - max(one.replica.reported_offset, 0), one.sent_size,
+                one.replica.next_offset, one.since_ms,
+            )
+            for one in self._connections
+        ]  # fmt: skip
+
+    # --- events -----------------------------------------------------------------------------------------------------
+
+    def end_turn(self) -> None:
+        """Send the records of this turn of the loop."""
+        if self._connections:
+            for connection in self._connections:
+                connection.send()
+
+    def connected(self, connection: HAConnection, host: str) -> bool:
+        """Take up a connection; return False if its host is not allowed."""
+        address = ipaddress.ip_address(host.partition("%")[0])
+        address = getattr(address, "ipv4_mapped", None) or address
+        if self._networks and not any(address in network for network in self._networks):
+            reason = f"{host} may not copy the log: haAllowedHosts={self._config.ha_allowed_hosts}"
+            self._strangers.refused(host, reason)
+            return False
+        connection.since_ms = self._context.clock.message_time_ms()
+        self._connections.append(connection)
+        log.info("slave %s connected", connection.address)
+        return True
+
+    def disconnected(self, connection: HAConnection, error: Exception | None) -> None:
+        if connection in self._connections:
+            self._connections.remove(connection)
+            why = f" ({error})" if error else ""
+            log.warning(
+                "slave %s is gone; it had the log up to %d%s", connection.address, connection.replica.reported_offset, why
+            )
+
+    def reported(self, connection: HAConnection) -> None:
+        """A slave has reported another end of its log."""
+        lag = self.files.max_offset - connection.replica.reported_offset
+        is_near = lag <= NEAR_SIZE if connection.is_near is not True else lag <= 2 * NEAR_SIZE
+        if is_near is not connection.is_near:
+            connection.is_near = is_near
+            log.info("slave %s %s: it lacks %d bytes", connection.address, "has caught up" if is_near else "is behind", lag)
+        self.acknowledged()
+
+    def _look(self) -> None:
+        now_s = self.now_s()
+        for connection in tuple(self._connections):
+            if now_s - connection.last_read_s > self._config.ha_housekeeping_interval / 1000:
+                connection.close(f"silent for {now_s - connection.last_read_s:.0f} s (haHousekeepingInterval)")
+            elif now_s - connection.last_write_s >= self._config.ha_send_heartbeat_interval / 1000:
+                connection.heartbeat()

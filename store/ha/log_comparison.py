@@ -1,0 +1,83 @@
+"""Comparison of a slave's log with its master's: whether they have parted, and at which record.
+
+Records of the other log are requested one by one. Logs are equal before any record that is equal, as one is a copy of the
+other up to where they part; so the first record that differs is found by binary search.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import numpy as np
+
+from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
+from pocketmq.store.format.record import BadRecordError, bounds
+from pocketmq.store.log.log_scan import LogScan
+
+RecordAt = Callable[[int], Awaitable[bytes | None]]
+"""Returns the other log's record at a physical offset, None if it has none there."""
+
+
+class LogParted(Exception):
+    """The logs differ from the record at `physical_offset` on."""
+
+    def __init__(self, physical_offset: int, end_offset: int) -> None:
+        super().__init__(
+            f"this log has parted from the master's: they differ from {physical_offset} on, and this one ends at "
+            f"{end_offset}. Nothing is copied. `pocketmq store rejoin` cuts this log there and saves the rest in quarantine/"
+        )
+        self.physical_offset = physical_offset
+
+
+async def is_same(files: MappedFileQueue, physical_offset: int, record_at: RecordAt) -> bool:
+    """Return whether both logs have the same record at `physical_offset`."""
+    own = _record(files, physical_offset)
+    return own is not None and await record_at(physical_offset) == own
+
+
+async def parted_at(
+    files: MappedFileQueue, record_offsets: Callable[[int], Awaitable[Sequence[int]]], record_at: RecordAt
+) -> int:
+    """Return the physical offset of the first record that differs.
+
+    `record_offsets(start)` returns the offsets of the records of one file; this log is known to differ in its last record.
+    """
+    starts = [file.start_offset for file in files.files]
+    count = await _equal_count(files, starts, record_at)
+    if not count:
+        return starts[0]
+    offsets = await record_offsets(starts[count - 1])
+    equal = await _equal_count(files, offsets, record_at)
+    return int(offsets[equal]) if equal < len(offsets) else starts[count]
+
+
+async def _equal_count(files: MappedFileQueue, offsets: Sequence[int], record_at: RecordAt) -> int:
+    low, high = 0, len(offsets)
+    while low < high:
+        middle = (low + high) // 2
+        if await is_same(files, int(offsets[middle]), record_at):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def offsets_in_file(files: MappedFileQueue, start_offset: int) -> Sequence[int]:
+    """Return the physical offsets of the records in the file that begins at `start_offset`."""
+    found = []
+    for window in LogScan(files, start_offset, check_crc=False):
+        offsets = window.physical_offsets
+        found.append(offsets[offsets < start_offset + files.file_size].copy())
+        if len(found[-1]) < len(offsets):
+            break
+    return np.concatenate(found).tolist() if found else []
+
+
+def _record(files: MappedFileQueue, physical_offset: int) -> bytes | None:
+    file = files.file_at(physical_offset)
+    if file is None:
+        return None
+    at = physical_offset - file.start_offset
+    try:
+        size = bounds(file.view[: file.wrote], at)[0]
+    except BadRecordError:
+        return None
+    return bytes(file.view[at : at + size])

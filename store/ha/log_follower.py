@@ -1,0 +1,159 @@
+"""LogFollower: appends the bytes of a master's log to the log of a slave, and dispatches the records that are complete.
+
+Frames are checked before memory is used for them: their offset must be the end of the log, and their bytes are appended as
+they arrive, so that no frame is collected. Records are checked like those of a recovery: a damaged one is never dispatched,
+and nothing behind it is accepted.
+"""
+
+from typing import Final
+
+from pocketmq.store.format.layout import BLANK_STRUCT, REPLICA_REPORT_STRUCT, REPLICA_TRANSFER_STRUCT
+from pocketmq.store.format.message import DispatchRequest
+from pocketmq.store.format.multi_dispatch import further_request
+from pocketmq.store.format.properties import decode_properties
+from pocketmq.store.format.record import (
+    BadRecordError,
+    TagsCode,
+    bounds,
+    check_record,
+    decode_dispatch_request,
+    is_blank,
+)
+from pocketmq.store.log.commit_log import CommitLog
+
+_HEADER_SIZE: Final = REPLICA_TRANSFER_STRUCT.size
+BODY_SIZE_MAX: Final = 1 << 30
+"""Limit of a frame's size. Frames do not cross the end of a file."""
+
+
+class FollowError(Exception):
+    """Bytes that do not continue the slave's log; the connection must be closed."""
+
+
+class LogFollower:
+    """Slave's side of replication, without sockets."""
+
+    def __init__(self, commit_log: CommitLog, tags_code: TagsCode, dispatched_offset: int, check_crc: bool = True) -> None:
+        """`dispatched_offset`: end of the last record in queues and index, which is the end of a recovered log."""
+        self._log = commit_log
+        self._tags_code = tags_code
+        self._check_crc = check_crc
+        self._dispatched = dispatched_offset
+        self._damage = ""
+        self._header = b""
+        # Bytes of the present frame that have not arrived yet.
+        self._missing = 0
+
+    @property
+    def max_offset(self) -> int:
+        """End of the slave's log."""
+        return self._log.max_offset
+
+    def report(self) -> bytes:
+        """Return the report of the end of the log."""
+        return REPLICA_REPORT_STRUCT.pack(self.max_offset)
+
+    def reconnected(self) -> None:
+        """Expect the beginning of a frame."""
+        self._header, self._missing = b"", 0
+
+    def begin(self, physical_offset: int, record: bytes) -> None:
+        """Begin an empty log with the first record of the master's. Raises FollowError or OSError."""
+        file_size = self._log.mapped_files.file_size
+        if physical_offset % file_size or len(record) > file_size:
+            raise FollowError(f"the master's log begins at {physical_offset}, where no file of {file_size} bytes begins")
+        try:
+            check_record(memoryview(record), 0, physical_offset, self._check_crc)
+        except BadRecordError as error:
+            raise FollowError(f"the first record of the master's log, at {physical_offset}, is damaged: {error}") from None
+        self._log.begin_raw(physical_offset)
+        self._dispatched = physical_offset
+        self._log.append_raw(memoryview(record))
+        self._dispatch()
+
+    def receive(self, data: bytes) -> int:
+        """Append the log bytes in `data`. Return the number of frames that ended, heartbeats included.
+
+        Raises FollowError if they do not continue this log, and OSError if the disk is full; then nothing of the rest is
+        used, and the connection must be closed.
+        """
+        view, at, frames = memoryview(data), 0, 0
+        while at < len(view):
+            if not self._missing:
+                taken = _HEADER_SIZE - len(self._header)
+                self._header += view[at : at + taken]
+                at += taken
+                if len(self._header) < _HEADER_SIZE:
+                    break
+                self._begin_frame()
+                frames += not self._missing
+                continue
+            part = view[at : at + self._missing]
+            while part:
+                size = self._log.append_raw(part)
+                part, at, self._missing = part[size:], at + size, self._missing - size
+            frames += not self._missing
+        self._dispatch()
+        return frames
+
+    def _begin_frame(self) -> None:
+        offset, size = REPLICA_TRANSFER_STRUCT.unpack(self._header)
+        self._header = b""
+        files = self._log.mapped_files
+        if not 0 <= size <= BODY_SIZE_MAX:
+            raise FollowError(f"a frame of {size} bytes; the limit is {BODY_SIZE_MAX}")
+        if not files.files:
+            if offset % files.file_size:
+                raise FollowError(f"the master begins at {offset}, where no file of {files.file_size} bytes begins")
+            if not size:
+                return
+            self._log.begin_raw(offset)
+            self._dispatched = offset
+        if offset != self.max_offset:
+            raise FollowError(f"a frame of offset {offset}, but this log ends at {self.max_offset}")
+        if size and (problem := self._problem()):
+            raise FollowError(problem)
+        self._missing = size
+
+    def _problem(self) -> str:
+        """Return why nothing more may be appended, or an empty text."""
+        reasons = (reason for cause, reason in self._log.refusals.items() if cause != "role")
+        return self._damage or next(reasons, "")
+
+    def _dispatch(self) -> None:
+        """Take the complete records behind the last one into `undispatched` of the log."""
+        files, requests = self._log.mapped_files, self._log.undispatched
+        while (file := files.file_at(self._dispatched)) is not None:
+            view, at = file.view[: file.wrote], self._dispatched - file.start_offset
+            if is_blank(view, at):
+                self._dispatched = file.start_offset + file.size
+                continue
+            room = len(view) - at
+            if room < BLANK_STRUCT.size or room < BLANK_STRUCT.unpack_from(view, at)[0] <= file.size - at:
+                return  # not complete yet
+            try:
+                size = check_record(view, at, self._dispatched, self._check_crc)
+            except BadRecordError as error:
+                if not self._damage:
+                    self._damage = f"the record at {self._dispatched} of the master's log is damaged: {error}"
+                    raise FollowError(self._damage) from None
+                return
+            requests += self._requests(view, at)
+            self._log.last_store_timestamp_ms = requests[-1].store_timestamp_ms
+            self._dispatched += size
+
+    def cut_incomplete(self) -> None:
+        """Remove the beginning of a record whose end has not arrived; recovery would do it at the next start."""
+        file = next(iter(self._log.mapped_files.files[-1:]), None)
+        if file is not None and self.max_offset > self._dispatched:
+            file.truncate(max(self._dispatched - file.start_offset, 0))
+            file.taken = file.wrote
+
+    def _requests(self, view: memoryview, at: int) -> list[DispatchRequest]:
+        request = decode_dispatch_request(view, at, self._tags_code)
+        multi_dispatch = self._log.multi_dispatch
+        if multi_dispatch is None:
+            return [request]
+        size, _, topic_start, topic_size = bounds(view, at)
+        properties = decode_properties(view[topic_start + topic_size + 2 : at + size])
+        return [request, *(further_request(request, *row) for row in multi_dispatch.units_of(properties, request.queue_id))]

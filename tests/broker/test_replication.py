@@ -1,0 +1,125 @@
+"""A master and its slave, both PocketMQ: the slave's log, queues and index are copies of the master's."""
+
+import asyncio
+from typing import Any
+
+from pocketmq.broker.broker import Broker
+from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers.query import ViewMessageRequestHeader
+from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
+from pocketmq.store.disk.memory_disk import MemoryDisk
+from tests.broker.running import ask, connected, running_broker, running_namesrv, until
+
+SLAVE: dict[str, Any] = {"broker_role": "SLAVE"}
+SMALL_FILES: dict[str, Any] = {"mapped_file_size_commit_log": 1 << 16}
+
+
+def send_header(topic: str = "T", queue_id: int = 0, properties: str = "KEYS\x01k\x02") -> SendMessageRequestHeaderV2:
+    return SendMessageRequestHeaderV2("pg", topic, "TBW102", 4, queue_id, 0, 0, 0, properties=properties)
+
+
+async def send(client: RemotingClient, broker: Broker, count: int = 1, size: int = 100, **header: Any) -> list[int]:
+    codes = []
+    for number in range(count):
+        body = b"%d " % number + b"x" * size
+        codes.append((await ask(client, broker, RequestCode.SEND_MESSAGE_V2, send_header(**header), body)).code)
+    return codes
+
+
+def end_of(broker: Broker) -> int:
+    return broker.services.store.max_physical_offset
+
+
+def log_of(broker: Broker, begin: int = 0) -> bytes:
+    files = broker.services.store.commit_log.mapped_files.files
+    return b"".join(bytes(file.view[: file.wrote]) for file in files if file.start_offset >= begin)
+
+
+async def test_slave_copies_log_queues_and_index() -> None:
+    async with (
+        running_namesrv() as ns,
+        connected() as client,
+        running_broker(ns, store=SMALL_FILES) as master,
+        running_broker(ns, store={**SMALL_FILES, **SLAVE}, broker_id=1) as slave,
+    ):
+        for topic, queue_id in (("T", 0), ("T", 3), ("U", 1)):
+            await send(client, master, 300, topic=topic, queue_id=queue_id)
+        await send(client, master, 3, topic="T", properties="DELAY\x013\x02")
+        await until(lambda: end_of(slave) == end_of(master))
+        assert end_of(master) > 3 << 16, "several files"
+        assert log_of(slave) == log_of(master)
+        ends = [
+            {(queue.topic, queue.queue_id): queue.max_offset for queue in one.services.store.queues}
+            for one in (master, slave)
+        ]
+        await until(lambda: slave.services.store.last_record_offset == master.services.store.last_record_offset)
+        ends = [
+            {(queue.topic, queue.queue_id): queue.max_offset for queue in one.services.store.queues}
+            for one in (master, slave)
+        ]
+        assert ends[0] == ends[1] and ends[0]["T", 3] == 300
+        found = slave.services.store.query_message("T", "k", 64, 0, 1 << 60)
+        assert len(found.views) == 64
+        offset = master.services.store.last_record_offset
+        answer = await ask(client, slave, RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset))
+        assert answer.body == master.services.store.message_at(offset)
+
+
+async def test_sync_master_waits_for_its_slave_and_says_when_there_is_none() -> None:
+    async with (
+        running_namesrv() as ns,
+        connected() as client,
+        running_broker(ns, store={"broker_role": "SYNC_MASTER", "flush_disk_type": "SYNC_FLUSH"}) as master,
+    ):
+        assert await send(client, master) == [ResponseCode.SLAVE_NOT_AVAILABLE]
+        async with running_broker(ns, store=SLAVE, broker_id=1) as slave:
+            await until(lambda: end_of(slave) == end_of(master))
+            assert await send(client, master, 20) == [ResponseCode.SUCCESS] * 20
+            assert log_of(slave) == log_of(master)
+        await until(lambda: not master.services.ha.replicas())
+        assert await send(client, master) == [ResponseCode.SLAVE_NOT_AVAILABLE]
+
+
+async def test_slave_continues_at_its_end_after_a_restart() -> None:
+    disk = MemoryDisk()
+    async with running_namesrv() as ns, connected() as client, running_broker(ns, store=SMALL_FILES) as master:
+        async with running_broker(ns, store={**SMALL_FILES, **SLAVE}, broker_id=1, disk=disk) as slave:
+            await send(client, master, 200)
+            await until(lambda: end_of(slave) == end_of(master))
+        await send(client, master, 1000)
+        async with running_broker(ns, store={**SMALL_FILES, **SLAVE}, broker_id=1, disk=disk) as slave:
+            await until(lambda: end_of(slave) == end_of(master))
+            assert log_of(slave) == log_of(master)
+
+
+async def test_empty_slave_begins_with_the_last_file_or_the_whole_log() -> None:
+    async with running_namesrv() as ns, connected() as client, running_broker(ns, store=SMALL_FILES) as master:
+        await send(client, master, 1000)
+        async with (
+            running_broker(ns, store={**SMALL_FILES, **SLAVE}, broker_id=1) as late,
+            running_broker(ns, store={**SMALL_FILES, **SLAVE, "ha_fetch_whole_log": True}, broker_id=2) as whole,
+        ):
+            await until(lambda: end_of(late) == end_of(whole) == end_of(master))
+            last = master.services.store.commit_log.mapped_files.files[-1].start_offset
+            assert late.services.store.min_physical_offset == last and log_of(late) == log_of(master, last)
+            assert log_of(whole) == log_of(master)
+
+
+async def test_slave_with_other_records_copies_nothing_and_says_where_the_logs_part(caplog: Any) -> None:
+    disk = MemoryDisk()
+    async with running_namesrv() as ns, connected() as client, running_broker(ns, store=SMALL_FILES) as master:
+        await send(client, master, 500)
+        async with running_broker(
+            ns, store={**SMALL_FILES, **SLAVE, "ha_fetch_whole_log": True}, broker_id=1, disk=disk
+        ) as slave:
+            await until(lambda: end_of(slave) == end_of(master))
+        parting = end_of(master)
+        async with running_broker(store=SMALL_FILES, disk=disk, broker_name="alone") as promoted:
+            await send(client, promoted, 300)
+            other_end = end_of(promoted)
+        await send(client, master, 10, size=150)
+        async with running_broker(ns, store={**SMALL_FILES, **SLAVE}, broker_id=1, disk=disk) as slave:
+            await until(lambda: f"differ from {parting} on" in caplog.text)
+            await asyncio.sleep(0)
+            assert end_of(slave) == other_end
