@@ -176,7 +176,8 @@ class _Parts:
         mark = LevelMark(store, MarkFile(store.disk, store.config.store_path("config/levelmark")))
         schedule = ScheduleMessageService(context, self._file("delayOffset"), cancelled, mark)
         request_modes = MessageRequestModeManager(self._file("messageRequestMode"), clock, self.tables)
-        for manager in (topics, groups, schedule, cancelled, request_modes):
+        orders = ConsumerOrderInfoManager(context, self._file("consumerOrderInfo"))
+        for manager in (topics, groups, schedule, cancelled, request_modes, orders):
             manager.load()
         table_recovery.recover_tables(store, topics, groups, offsets, schedule)
         cancelled.passed(schedule.progress())
@@ -184,26 +185,20 @@ class _Parts:
         unsupported_tables.warn_of_rocksdb(store.disk, store.config.store_path_root_dir)
         client = RemotingClient(context.turn, timers, tls=self.name_server_tls)
         registration = Registration(config, topics, client, timers, self.broker_address, store.config.ha_listen_port)
-        is_slave = store.config.is_slave
-        ha = None if is_slave else HAService(context)
-        ha_client = HAClient(context, client) if is_slave else None
+        ha, ha_client = self._replication(client)
         timer_messages = TimerMessageService(context, self._timer_store())
         times = self._delivery_times(timer_messages)
         putter = MessagePutter(context, times)
         for part in (putter, schedule, timer_messages):
             part.put_failed.subscribe(stats.put_failed)
         stats.others[DEQUEUE_NUMS, TIMER_TOPIC] = lambda: timer_messages.delivered_total
-        route_wait_s = min(config.register_broker_timeout_mills / 1000, ROUTE_WAIT_MAX_S)
-        route_barrier = RouteBarrier(registration, timers, route_wait_s, topics.unwritten)
+        route_barrier = RouteBarrier(registration, timers, self._route_wait_s(), topics.unwritten)
         topics.topic_changed.subscribe(route_barrier.topic_changed)
         topics.taken_back.subscribe(lambda _: registration.register())
         clients = ClientRegistry(config, groups, clock, GroupNotifier(timers, context.turn), filters.unregister)
         progress = TransactionProgress()
         check = TransactionCheck(context, putter, progress, topics, clients)
-        orders = ConsumerOrderInfoManager(context, self._file("consumerOrderInfo"))
-        orders.load()
         revive = PopReviveService(context, putter, offsets, topics, groups, timer_messages)
-        waiting = timer_messages if times.is_enabled else NoTimers()
         return Services(
             config=config,
             store=store,
@@ -221,7 +216,7 @@ class _Parts:
             transactions=TransactionalMessageService(context, putter, offsets, progress, check),
             pops=PopMessageService(context, putter, offsets, topics, stats, orders, revive),
             request_modes=request_modes,
-            delay_query=DelayQuery(context, waiting, schedule, cancelled),
+            delay_query=DelayQuery(context, timer_messages if times.is_enabled else NoTimers(), schedule, cancelled),
             delay_cancelled=cancelled,
             client=client,
             registration=registration,
@@ -280,6 +275,15 @@ class _Parts:
             is_enabled=config.timer_wheel_enable, precision_ms=config.timer_precision_ms,
             delay_max_s=config.timer_max_delay_sec, congestion_max=config.timer_congest_num_each_slot,
         )  # fmt: skip
+
+    def _route_wait_s(self) -> float:
+        return min(self.context.config.register_broker_timeout_mills / 1000, ROUTE_WAIT_MAX_S)
+
+    def _replication(self, client: RemotingClient) -> tuple[HAService | None, HAClient | None]:
+        """Make the port of a master, or the connection of a slave."""
+        if self.context.store.config.is_slave:
+            return None, HAClient(self.context, client)
+        return HAService(self.context), None
 
     def _permissions(self) -> "PlainPermissionManager | None":
         if not self.context.config.acl_enable:
