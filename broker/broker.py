@@ -215,6 +215,8 @@ class Broker:
             await self._flush()
             await self._tables.drain()
         if self._is_built:
+            if self.services.slave_synchronize is not None:
+                self.services.slave_synchronize.stop()
             if self.services.ha_client is not None:
                 await self.services.ha_client.stop()
             if self.services.ha is not None:

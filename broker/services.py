@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pocketmq.broker.filter.consumer_filter import ConsumerFilterManager
     from pocketmq.broker.ha.ha_client import HAClient
     from pocketmq.broker.ha.ha_service import HAService
+    from pocketmq.broker.ha.slave_synchronize import SlaveSynchronize
     from pocketmq.broker.polling.long_polling import PullRequestHoldService
     from pocketmq.broker.pop.pop import PopMessageService
     from pocketmq.broker.put.answer_gate import AnswerGate
@@ -84,3 +85,5 @@ class Services:
     """The advertised address as it is stored in records: 4 or 16 bytes of address, then 4 of port."""
     broker_address: str
     """The advertised address `host:port`, as registered with the name servers."""
+    slave_synchronize: "SlaveSynchronize | None" = None
+    """Copies the tables of a slave's master; None at a master."""

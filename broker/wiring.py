@@ -25,6 +25,7 @@ from pocketmq.broker.filter.consumer_filter import ConsumerFilterManager
 from pocketmq.broker.ha.ha_client import HAClient
 from pocketmq.broker.ha.ha_service import HAService
 from pocketmq.broker.ha.slave_role import PUT_REFUSAL
+from pocketmq.broker.ha.slave_synchronize import SlaveSynchronize
 from pocketmq.broker.names import TIMER_TOPIC
 from pocketmq.broker.polling.held_requests import HoldLimits
 from pocketmq.broker.polling.long_polling import PullRequestHoldService
@@ -88,8 +89,9 @@ def build(
     try:
         for line in report.lines():
             log.log(logging.INFO if report.clean and not report.repairs else logging.WARNING, line)
-        services = _Parts(config, store, loop, port, tables, name_server_tls, timer_slots).services()
-        _connect(services)
+        parts = _Parts(config, store, loop, port, tables, name_server_tls, timer_slots)
+        services = parts.services()
+        _connect(services, parts.context)
     except Exception:
         store.shutdown()
         raise
@@ -295,16 +297,19 @@ class _Parts:
         return permissions
 
 
-def _connect(services: Services) -> None:
+def _connect(services: Services, context: Context) -> None:
     """Add the steps that run at the end of each turn of the loop, and the services that still need a file of the log."""
     store, turn = services.store, services.turn
     if store.config.is_slave:
         store.commit_log.refuse("role", PUT_REFUSAL)
-    waits: list[Callable[[int], bool]] = [
-        services.schedule.may_remove, services.timer_messages.may_remove, services.transactions.may_remove,
-    ]  # fmt: skip
-    store.ask_before_removing(lambda end_offset: all(may_remove(end_offset) for may_remove in waits))
-    listeners = (services.stats, services.holds, services.schedule, services.timer_messages, services.pops)
+    else:
+        waits: list[Callable[[int], bool]] = [
+            services.schedule.may_remove, services.timer_messages.may_remove, services.transactions.may_remove,
+        ]  # fmt: skip
+        store.ask_before_removing(lambda end_offset: all(may_remove(end_offset) for may_remove in waits))
+    listeners: list[Any] = [services.stats, services.holds]
+    if not store.config.is_slave:
+        listeners += [services.schedule, services.timer_messages, services.pops]
 
     def dispatch() -> None:
         arrivals = store.dispatch()
@@ -321,7 +326,12 @@ def _connect(services: Services) -> None:
     if services.ha is not None:
         turn.add(Phase.FLUSH, services.ha.end_turn)
     if services.ha_client is not None:
+        services.slave_synchronize = SlaveSynchronize(
+            context, services.client, services.topics, services.groups, services.offsets, services.schedule,
+            services.request_modes,
+        )  # fmt: skip
         services.registration.master_changed.subscribe(services.ha_client.set_master)
+        services.registration.master_changed.subscribe(services.slave_synchronize.set_master)
         services.gate.flushed.subscribe(services.ha_client.synced)
     turn.add(Phase.WAKE, services.holds.wake)
     turn.add(Phase.WAKE, services.pops.wake)

@@ -159,6 +159,16 @@ class RowsManager(ConfigManager, Generic[S]):
     def decode(self, document: dict[str, Any]) -> None:
         self.table.decode(document.get(self.TABLE_KEY) or {})
 
+    def replace(self, rows: dict[str, Any], version: DataVersion) -> None:
+        """Take the rows and the version of another broker's table in place of the present ones; bad rows are logged."""
+        for name in [name for name in self.table if name not in rows]:
+            self.table.forget(name)
+        for name in rows:
+            self.table.touch(name)
+        self.table.decode(rows)
+        self.data_version = version
+        self.changed()
+
     def note_created(self, name: str) -> None:
         """Mention the row `name`, which a client's request created, in the log line of the next write.
 

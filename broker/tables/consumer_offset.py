@@ -90,6 +90,15 @@ class ConsumerOffsetManager(ConfigManager):
         queues[queue_id] = consumer_offset
         self._changed[key] = None
 
+    def merge(self, table: dict[str, dict[int, int]]) -> None:
+        """Take the offsets of this slave's master, by `topic@group` and queue id; others stay."""
+        for key, queues in table.items():
+            own = self.table.setdefault(key, {})
+            if not queues.items() <= own.items():
+                self._count += len(queues.keys() - own.keys())
+                own.update(queues)
+                self._changed[key] = None
+
     def pulled(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Remember the offset from which `group` pulls next, as long as there is room."""
         key, offsets = (group, topic, queue_id), self.pull_offsets

@@ -123,3 +123,22 @@ async def test_slave_with_other_records_copies_nothing_and_says_where_the_logs_p
             await until(lambda: f"differ from {parting} on" in caplog.text)
             await asyncio.sleep(0)
             assert end_of(slave) == other_end
+
+
+async def test_slave_takes_topics_groups_and_offsets_of_its_master() -> None:
+    async with (
+        running_namesrv() as ns,
+        connected() as client,
+        running_broker(ns) as master,
+    ):
+        await send(client, master, topic="New")
+        master.services.groups.find("G")
+        master.services.offsets.commit("G", "New", 0, 1)
+        disk = MemoryDisk()
+        async with running_broker(ns, store=SLAVE, broker_id=1, disk=disk) as slave:
+            await until(lambda: "New" in slave.services.topics.table and slave.services.offsets.query("G", "New", 0) == 1)
+            assert slave.services.topics.data_version == master.services.topics.data_version
+            assert "G" in slave.services.groups.table
+        async with running_broker(store=SLAVE, broker_id=1, disk=disk) as slave:
+            assert "New" in slave.services.topics.table and "G" in slave.services.groups.table
+            assert slave.services.offsets.query("G", "New", 0) == 1

@@ -1,0 +1,159 @@
+"""SlaveSynchronize: the slave's copies of its master's tables, requested over the master's port for clients.
+
+As in Apache: topics and consumer groups are replaced if their version differs; consumer offsets are merged, so that those
+committed here while the master was away stay until the master has its own; delay offsets and the timer checkpoint are
+written for the day on which this store is started as a master's. A master that does not know one of the requests (4.9.4
+knows no request modes and timers) is not asked for it again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from pocketmq.broker.context import Context
+from pocketmq.broker.delay.schedule import ScheduleMessageService
+from pocketmq.broker.tables.config_manager import ConfigManager, RowsManager
+from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.tables.message_request_mode import MessageRequestModeManager
+from pocketmq.broker.tables.subscription_group import SubscriptionGroupManager
+from pocketmq.broker.tables.topic_config import TopicConfigManager
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.bodies import DataVersion
+from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.runtime.refusal_log import RefusalLog
+from pocketmq.runtime.timers import Timer
+from pocketmq.store.format.layout import TIMER_CHECKPOINT_SIZE
+
+log = logging.getLogger("broker")
+
+TABLES_S: Final = 10.0
+TIMERS_S: Final = 3.0
+"""Interval at which the timer checkpoint is requested, which tells how far timers are delivered."""
+TIMEOUT_S: Final = 5.0
+
+
+class SlaveSynchronize:
+    """Requests the tables of the master at intervals, from `set_master` on."""
+
+    def __init__(
+        self, context: Context, client: RemotingClient, topics: TopicConfigManager, groups: SubscriptionGroupManager,
+        offsets: ConsumerOffsetManager, schedule: ScheduleMessageService, request_modes: MessageRequestModeManager,
+    ) -> None:  # fmt: skip
+        self._store = context.store
+        self._timers = context.timers
+        self._client = client
+        self._writer = topics.writer
+        self._rows: dict[int, RowsManager[Any]] = {
+            RequestCode.GET_ALL_TOPIC_CONFIG: topics,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: groups,
+        }
+        self._offsets = offsets
+        self._schedule = schedule
+        self._request_modes = request_modes
+        self._checkpoint = b""
+        self._master_address: str | None = None
+        self._unknown: set[int] = set()
+        self._failures = RefusalLog(log)
+        self._repeating: list[Timer] = []
+        self._running: set[asyncio.Task[None]] = set()
+
+    def set_master(self, ha_address: str | None, master_address: str) -> None:
+        """Copy the tables of the broker at `master_address`, at once and at intervals."""
+        self._master_address = master_address
+        self._unknown.clear()
+        if not self._repeating:
+            self._repeating = [
+                self._timers.every(TABLES_S, lambda: self._begin(self._copy_tables)),
+                self._timers.every(TIMERS_S, lambda: self._begin(self._copy_timer_checkpoint)),
+            ]
+        self._begin(self._copy_tables)
+
+    def stop(self) -> None:
+        """Request nothing more."""
+        for timer in self._repeating:
+            timer.cancel()
+        for task in self._running:
+            task.cancel()
+
+    def _begin(self, copy: Any) -> None:
+        if not self._running:
+            task = asyncio.ensure_future(self._logged(copy))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+
+    async def _logged(self, copy: Any) -> None:
+        try:
+            await copy()
+        except (OSError, TimeoutError, RemotingError, ValueError, TypeError, AttributeError) as error:
+            why = f"the tables of master {self._master_address} cannot be copied: {error or 'time-out'}"
+            self._failures.refused("copy", why)
+        else:
+            self._failures.over("copy")
+
+    # --- tables -----------------------------------------------------------------------------------------------------
+
+    async def _copy_tables(self) -> None:
+        """Copy everything but the timer checkpoint. Raises OSError, TimeoutError, RemotingError or ValueError."""
+        for code, manager in self._rows.items():
+            if (document := await self._document(code)) is not None:
+                version = msgspec.convert(document.get("dataVersion") or {}, DataVersion, strict=False)
+                if version != manager.data_version:
+                    manager.replace(document.get(manager.TABLE_KEY) or {}, version)
+        if (document := await self._document(RequestCode.GET_ALL_CONSUMER_OFFSET)) is not None:
+            table = msgspec.convert(document.get("offsetTable") or {}, dict[str, dict[int, int]], strict=False)
+            self._offsets.merge(table)
+        if (document := await self._document(RequestCode.GET_ALL_DELAY_OFFSET)) is not None:
+            offsets = msgspec.convert(document.get("offsetTable") or {}, dict[int, int], strict=False)
+            self._change(self._schedule, {"offsetTable": offsets})
+        if (document := await self._document(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)) is not None:
+            self._change(self._request_modes, document)
+
+    def _change(self, manager: ConfigManager, document: dict[str, Any]) -> None:
+        """Load a table from the master's document, and write it if it changed."""
+        before = manager.encode()
+        manager.decode(document)
+        if (after := manager.encode()) != before:
+            self._write(lambda: manager.file.persist(after))
+
+    def _write(self, write: Callable[[], object]) -> None:
+        """Write a file for which the loop must not wait."""
+        assert self._writer is not None, "a broker has a table writer"
+        self._writer.run(write).add_done_callback(self._written)
+
+    def _written(self, done: "asyncio.Future[Exception | None]") -> None:
+        if error := done.result():
+            self._failures.refused("write", f"a copy of the master's tables cannot be written: {error}")
+
+    async def _document(self, code: int) -> dict[str, Any] | None:
+        """Return the master's answer, or None if it does not know the request or answers nothing."""
+        body = await self._answer(code)
+        if not body:
+            return None
+        document = fastjson.loads(body)
+        if not isinstance(document, dict):
+            raise ValueError(f"the answer to code {code} is no JSON object")
+        return document
+
+    async def _answer(self, code: int) -> bytes:
+        assert self._master_address is not None
+        if code in self._unknown:
+            return b""
+        answer = await self._client.invoke(self._master_address, code, timeout_s=TIMEOUT_S)
+        if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            self._unknown.add(code)
+            return b""
+        if answer.code != ResponseCode.SUCCESS:
+            raise RemotingError(answer.code, answer.remark or f"code {code} was answered {answer.code}")
+        return bytes(answer.body)
+
+    async def _copy_timer_checkpoint(self) -> None:
+        body = await self._answer(RequestCode.GET_TIMER_CHECK_POINT)
+        if len(body) == TIMER_CHECKPOINT_SIZE and any(body) and body != self._checkpoint:
+            self._checkpoint = body
+            store = self._store
+            self._write(lambda: store.disk.replace_file(store.config.store_path("config/timercheck"), body))
