@@ -9,7 +9,7 @@ import asyncio
 import logging
 import random
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from pocketmq.broker.context import Context
 from pocketmq.remoting.bodies import KVTable, decode_body
@@ -236,8 +236,7 @@ class _Connection(asyncio.Protocol):
         self.ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are of another class
         self._client.connected(self)
 
     def data_received(self, data: bytes) -> None:

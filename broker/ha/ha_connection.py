@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from pocketmq.remoting.listener import Connection
 from pocketmq.store.ha.replica import Replica, ReplicaError
@@ -37,8 +37,7 @@ class HAConnection(Connection):
         self._on_close: list[Callable[[Any], object]] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's are of another class
         host, port = transport.get_extra_info("peername")[:2]
         self.address = f"{host}:{port}"
         transport.set_write_buffer_limits(UNSENT_MAX)
