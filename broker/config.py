@@ -152,6 +152,8 @@ class BrokerConfig(ConnectionLimits):
     use_server_side_reset_offset: bool = True
     """Whether the broker resets consumer offsets itself, as in 5.x, or has online consumers do it, as in 4.9."""
 
+    slave_read_enable: bool = False
+    """Whether pull answers suggest the broker of the consumer group, or another one for slow consumers."""
     long_polling_enable: bool = True
     lite_pull_message_enable: bool = True
     short_polling_time_mills: int = setting(1_000, low=1, high=INT_MAX)
@@ -180,12 +182,12 @@ class BrokerConfig(ConnectionLimits):
 UPDATABLE_KEYS: Final = frozenset(
     """
     autoCreateSubscriptionGroup autoCreateTopicEnable autoDeleteUnusedStats brokerFastFailureEnable brokerPermission
-    cleanFileForciblyEnable
-    defaultQueryMaxNum deleteWhen diskMaxUsedSpaceRatio fileReservedTime litePullMessageEnable longPollingEnable
-    maxMsgsNumBatch maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory maxTransferCountOnMessageInDisk
-    maxTransferCountOnMessageInMemory notifyConsumerIdsChangedEnable shortPollingTimeMills
-    recallMessageEnable rejectTransactionMessage startAcceptSendRequestTimeStamp storeReplyMessageEnable traceOn
-    transactionCheckInterval transactionCheckMax transactionTimeOut waitTimeMillsInSendQueue
+    cleanFileForciblyEnable defaultQueryMaxNum deleteWhen diskMaxUsedSpaceRatio fileReservedTime litePullMessageEnable
+    longPollingEnable maxMsgsNumBatch maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory
+    maxTransferCountOnMessageInDisk maxTransferCountOnMessageInMemory notifyConsumerIdsChangedEnable
+    shortPollingTimeMills recallMessageEnable rejectTransactionMessage slaveReadEnable startAcceptSendRequestTimeStamp
+    storeReplyMessageEnable traceOn transactionCheckInterval transactionCheckMax transactionTimeOut
+    waitTimeMillsInSendQueue
     """.split()  # noqa: SIM905
 )
 """Keys that UPDATE_BROKER_CONFIG may change: no paths, addresses or identities."""
@@ -195,7 +197,6 @@ FIXED_KEYS: Final = {
     "filterServerNums": ("0", "filter servers were removed in 5.x"),
     "forceRegister": ("true", "every registration is sent"),
     "compressedRegister": ("false", "registrations are sent uncompressed"),
-    "slaveReadEnable": ("false", "slaves are not supported yet"),
 }
 """Keys with one fixed value, which GET_BROKER_CONFIG returns (tools fail without some of them)."""
 

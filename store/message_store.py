@@ -150,8 +150,7 @@ class MessageStore:
         self._known = recovery.known
         self._sum_check = recovery.sum_check
         self._last_dispatched = (recovery.known.last_record, recovery.known.log_end)
-        if not config.is_slave:  # whose records another broker has written
-            self.reader.written_from = self.commit_log.max_offset
+        self.reader.written_from = self.commit_log.max_offset
         self._make_services()
         # The files change from now on, so a start that finds this mark must recover.
         self._mark_abort()

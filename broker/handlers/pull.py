@@ -17,7 +17,7 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response
 from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, routes
 from pocketmq.remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
-from pocketmq.store.format.message import GetStatus
+from pocketmq.store.format.message import GetResult, GetStatus
 from pocketmq.store.queue.record_filter import RecordFilter
 
 COMMIT_OFFSET_FLAG: Final = 0x1
@@ -48,7 +48,7 @@ def pull_message(services: Services, request: Request[PullMessageRequestHeader])
     matches = _admit(services, request)
     response = _read(services, header, matches)
     sys_flag = header.sys_flag
-    if sys_flag & COMMIT_OFFSET_FLAG:
+    if sys_flag & COMMIT_OFFSET_FLAG and not services.store.config.is_slave:
         services.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
     if response.code == _PULL_NOT_FOUND and sys_flag & SUSPEND_FLAG:
         config = services.config
@@ -88,7 +88,8 @@ def _read(services: Services, header: PullMessageRequestHeader, matches: Wanted)
     result = services.store.reader.get_message(topic, queue_id, queue_offset, header.max_msg_nums, matches)
     status = result.status
     services.offsets.pulled(header.consumer_group, topic, queue_id, result.next_begin_offset)
-    answer = PullMessageResponseHeader(_MASTER_ID, result.next_begin_offset, result.min_offset, result.max_offset)
+    broker_id = _suggested_broker(services, header, result) if services.config.slave_read_enable else _MASTER_ID
+    answer = PullMessageResponseHeader(broker_id, result.next_begin_offset, result.min_offset, result.max_offset)
     if status is _FOUND:
         services.stats.get(header.consumer_group, topic, queue_id, result.count, result.size)
         return Response(_SUCCESS, answer, result.views, "FOUND")
@@ -100,9 +101,28 @@ def _read(services: Services, header: PullMessageRequestHeader, matches: Wanted)
         # A queue without messages, or one not written yet, which Apache's look-up would create.
         code = ResponseCode.PULL_OFFSET_MOVED if queue_offset else ResponseCode.PULL_NOT_FOUND
         status = GetStatus.NO_MESSAGE_IN_QUEUE
+    if code is _PULL_OFFSET_MOVED and services.store.config.is_slave and not services.store.config.offset_check_in_slave:
+        # The slave may lack what its master has, so it does not move consumers; they ask the group's broker.
+        answer.next_begin_offset, answer.suggest_which_broker_id = queue_offset, _group_broker(services, header)
+        return Response(ResponseCode.PULL_RETRY_IMMEDIATELY, answer, remark=status.value)
     if code is _PULL_OFFSET_MOVED:
         store_offset_moved(services, header, result.next_begin_offset)
     return Response(code, answer, remark=status.value)
+
+
+def _suggested_broker(services: Services, header: PullMessageRequestHeader, result: GetResult) -> int:
+    """Return the id of the broker to pull from next: another one if the records lie too far behind the log's end."""
+    queue = services.store.queue(header.topic, header.queue_id)
+    last = None if queue is None else queue.unit_at(result.next_begin_offset - 1)
+    if last is not None and not services.store.reader.is_in_memory(last[0]):
+        group = services.groups.get(header.consumer_group)
+        return 1 if group is None else group.which_broker_when_consume_slowly
+    return _group_broker(services, header)
+
+
+def _group_broker(services: Services, header: PullMessageRequestHeader) -> int:
+    group = services.groups.get(header.consumer_group)
+    return _MASTER_ID if group is None else group.broker_id
 
 
 def _moved_by_reset(services: Services, header: PullMessageRequestHeader, consumer_offset: int) -> Response:

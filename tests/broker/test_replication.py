@@ -6,6 +6,7 @@ from typing import Any
 from pocketmq.broker.broker import Broker
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers.pull import PullMessageRequestHeader
 from pocketmq.remoting.headers.query import ViewMessageRequestHeader
 from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
 from pocketmq.store.disk.memory_disk import MemoryDisk
@@ -142,3 +143,28 @@ async def test_slave_takes_topics_groups_and_offsets_of_its_master() -> None:
         async with running_broker(store=SLAVE, broker_id=1, disk=disk) as slave:
             assert "New" in slave.services.topics.table and "G" in slave.services.groups.table
             assert slave.services.offsets.query("G", "New", 0) == 1
+
+
+def pull_header(queue_offset: int, group: str = "G") -> PullMessageRequestHeader:
+    return PullMessageRequestHeader(group, "T", 0, queue_offset, 32, 4, 0, 0, subscription="*", sub_version=0)
+
+
+async def test_consumers_read_from_the_slave_that_the_master_suggests() -> None:
+    settings = {"slave_read_enable": True}
+    async with (
+        running_namesrv() as ns,
+        connected() as client,
+        running_broker(ns, **settings) as master,
+        running_broker(ns, store=SLAVE, broker_id=1, **settings) as slave,
+    ):
+        await send(client, master, 10)
+        await until(lambda: slave.services.store.max_offset("T", 0) == 10 and "T" in slave.services.topics.table)
+        near = await ask(client, master, RequestCode.PULL_MESSAGE, pull_header(0))
+        assert (near.code, near.ext["suggestWhichBrokerId"]) == (ResponseCode.SUCCESS, "0")
+        master.services.store.reader.in_memory_bytes = 0
+        far = await ask(client, master, RequestCode.PULL_MESSAGE, pull_header(0))
+        assert near.body.startswith(far.body) and far.ext["suggestWhichBrokerId"] == "1"
+        at_slave = await ask(client, slave, RequestCode.PULL_MESSAGE, pull_header(0))
+        assert (at_slave.body, at_slave.ext["suggestWhichBrokerId"]) == (near.body, "0")
+        beyond = await ask(client, slave, RequestCode.PULL_MESSAGE, pull_header(20))
+        assert (beyond.code, beyond.ext["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "20")
