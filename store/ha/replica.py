@@ -38,6 +38,8 @@ class Replica:
         if self.next_offset < 0:
             self._begin(REPLICA_REPORT_STRUCT.unpack_from(data)[0])
         reported = int(REPLICA_REPORT_STRUCT.unpack_from(data, end - _REPORT_SIZE)[0])
+        if reported < 0:
+            raise ReplicaError(f"it reports {reported}, which is no physical offset")
         if reported > self.next_offset:
             raise ReplicaError(f"it reports {reported}, but was sent the log only up to {self.next_offset}")
         is_changed = reported != self.reported_offset

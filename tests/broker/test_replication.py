@@ -168,3 +168,21 @@ async def test_consumers_read_from_the_slave_that_the_master_suggests() -> None:
         assert (at_slave.body, at_slave.ext["suggestWhichBrokerId"]) == (near.body, "0")
         beyond = await ask(client, slave, RequestCode.PULL_MESSAGE, pull_header(20))
         assert (beyond.code, beyond.ext["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "20")
+
+
+async def test_port_for_slaves_closes_strangers_and_hosts_that_are_not_allowed(caplog: Any) -> None:
+    caplog.set_level("INFO")
+    async with connected() as client, running_broker() as open_to_all:
+        await send(client, open_to_all, 3)
+        reader, writer = await asyncio.open_connection("127.0.0.1", open_to_all.services.ha.port)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        assert await reader.read() == b""
+        assert "closing the connection of slave 127.0.0.1:" in caplog.text
+        writer.close()
+        assert await send(client, open_to_all) == [ResponseCode.SUCCESS]
+    async with running_broker(store={"ha_allowed_hosts": "10.0.0.0/8"}) as guarded:
+        reader, writer = await asyncio.open_connection("127.0.0.1", guarded.services.ha.port)
+        writer.write(bytes(8))
+        assert await reader.read() == b""
+        assert "127.0.0.1 may not copy the log: haAllowedHosts=10.0.0.0/8" in caplog.text
+        writer.close()
