@@ -12,12 +12,9 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from pocketmq.broker.context import Context
-from pocketmq.remoting.bodies import KVTable, decode_body
+from pocketmq.broker.ha.master_log import master_log_offset, master_record
 from pocketmq.remoting.client import RemotingClient
-from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.remoting.headers.query import ViewMessageRequestHeader
-from pocketmq.runtime.peer_text import clipped
 from pocketmq.runtime.refusal_log import RefusalLog
 from pocketmq.runtime.timers import Timer
 from pocketmq.store.format.layout import REPLICA_REPORT_STRUCT
@@ -30,8 +27,6 @@ RETRY_S: Final = 1.0
 """Delay before the next attempt to connect: a random time from half of this to all of it."""
 CONNECT_TIMEOUT_S: Final = 3.0
 PARTED_RETRY_S: Final = 30.0
-OFFSET_TEXT_MAX: Final = 19
-"""Digits of the largest physical offset."""
 LOOK_S: Final = 1.0
 
 
@@ -164,19 +159,14 @@ class HAClient:
     async def _record_of_master(self, physical_offset: int) -> bytes | None:
         """Return the master's record at `physical_offset`, or None if none begins there."""
         assert self._master_address is not None
-        header = ViewMessageRequestHeader(physical_offset)
-        answer = await self._client.invoke(self._master_address, RequestCode.VIEW_MESSAGE_BY_ID, header)
-        return bytes(answer.body) if answer.code == 0 else None
+        return await master_record(self._client, self._master_address, physical_offset)
 
     async def _begin_whole(self, master_address: str) -> None:
         """Copy the first record of the master's log: by its end, the rest can be requested from the port for slaves."""
-        answer = await self._client.call(master_address, RequestCode.GET_BROKER_RUNTIME_INFO)
-        text = decode_body(KVTable, answer.body).table.get("commitLogMinOffset", "")
-        if not text.isascii() or not text.isdecimal() or len(text) > OFFSET_TEXT_MAX:
-            raise ValueError(f"commitLogMinOffset of {master_address} is {clipped(text)!r}, not a physical offset")
-        record = await self._record_of_master(int(text))
+        begin = await master_log_offset(self._client, master_address, "commitLogMinOffset")
+        record = await self._record_of_master(begin)
         if record is not None:  # the log is not empty
-            self.follower.begin(int(text), record)
+            self.follower.begin(begin, record)
             self._context.turn.arm()
 
     # --- the connection ---------------------------------------------------------------------------------------------

@@ -4,17 +4,21 @@ As in Apache: topics and consumer groups are replaced if their version differs; 
 committed here while the master was away stay until the master has its own; delay offsets and the timer checkpoint are
 written for the day on which this store is started as a master's. A master that does not know one of the requests (4.9.4
 knows no request modes and timers) is not asked for it again.
+
+Unlike in Apache, progress is taken only once this log has everything that the master's had when it told the progress. A
+master that dies could otherwise leave offsets behind messages that this slave does not have, and these would be skipped.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
 
 from pocketmq.broker.context import Context
 from pocketmq.broker.delay.schedule import ScheduleMessageService
+from pocketmq.broker.ha.master_log import master_log_offset
 from pocketmq.broker.tables.config_manager import ConfigManager, RowsManager
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.tables.message_request_mode import MessageRequestModeManager
@@ -27,14 +31,20 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.runtime.refusal_log import RefusalLog
 from pocketmq.runtime.timers import Timer
-from pocketmq.store.format.layout import TIMER_CHECKPOINT_SIZE
+from pocketmq.store.format.layout import TIMER_CHECKPOINT_FILE_SIZE, TIMER_CHECKPOINT_SIZE, TIMER_CHECKPOINT_STRUCT
 
 log = logging.getLogger("broker")
 
 TABLES_S: Final = 10.0
-TIMERS_S: Final = 3.0
-"""Interval at which the timer checkpoint is requested, which tells how far timers are delivered."""
+DELAYS_S: Final = 3.0
+"""Interval at which the progress of delay levels and timers is requested. A slave started as a master repeats what was
+delivered since."""
 TIMEOUT_S: Final = 5.0
+LOG_LOOK_S: Final = 0.05
+"""Interval at which the slave looks whether its log has reached that of the master."""
+
+
+Copy = Callable[[], Awaitable[None]]
 
 
 class SlaveSynchronize:
@@ -60,7 +70,7 @@ class SlaveSynchronize:
         self._unknown: set[int] = set()
         self._failures = RefusalLog(log)
         self._repeating: list[Timer] = []
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[Copy, asyncio.Task[None]] = {}
 
     def set_master(self, ha_address: str | None, master_address: str) -> None:
         """Copy the tables of the broker at `master_address`, at once and at intervals."""
@@ -69,24 +79,24 @@ class SlaveSynchronize:
         if not self._repeating:
             self._repeating = [
                 self._timers.every(TABLES_S, lambda: self._begin(self._copy_tables)),
-                self._timers.every(TIMERS_S, lambda: self._begin(self._copy_timer_checkpoint)),
+                self._timers.every(DELAYS_S, lambda: self._begin(self._copy_delays)),
             ]
         self._begin(self._copy_tables)
+        self._begin(self._copy_delays)
 
     def stop(self) -> None:
         """Request nothing more."""
         for timer in self._repeating:
             timer.cancel()
-        for task in self._running:
+        for task in self._running.values():
             task.cancel()
 
-    def _begin(self, copy: Any) -> None:
-        if not self._running:
-            task = asyncio.ensure_future(self._logged(copy))
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+    def _begin(self, copy: "Copy") -> None:
+        if copy not in self._running:
+            task = self._running[copy] = asyncio.ensure_future(self._logged(copy))
+            task.add_done_callback(lambda _: self._running.pop(copy))
 
-    async def _logged(self, copy: Any) -> None:
+    async def _logged(self, copy: "Copy") -> None:
         try:
             await copy()
         except (OSError, TimeoutError, RemotingError, ValueError, TypeError, AttributeError) as error:
@@ -98,20 +108,42 @@ class SlaveSynchronize:
     # --- tables -----------------------------------------------------------------------------------------------------
 
     async def _copy_tables(self) -> None:
-        """Copy everything but the timer checkpoint. Raises OSError, TimeoutError, RemotingError or ValueError."""
+        """Copy everything but the progress of delays. Raises OSError, TimeoutError, RemotingError or ValueError."""
         for code, manager in self._rows.items():
             if (document := await self._document(code)) is not None:
                 version = msgspec.convert(document.get("dataVersion") or {}, DataVersion, strict=False)
                 if version != manager.data_version:
                     manager.replace(document.get(manager.TABLE_KEY) or {}, version)
-        if (document := await self._document(RequestCode.GET_ALL_CONSUMER_OFFSET)) is not None:
-            table = msgspec.convert(document.get("offsetTable") or {}, dict[str, dict[int, int]], strict=False)
-            self._offsets.merge(table)
-        if (document := await self._document(RequestCode.GET_ALL_DELAY_OFFSET)) is not None:
-            offsets = msgspec.convert(document.get("offsetTable") or {}, dict[int, int], strict=False)
-            self._change(self._schedule, {"offsetTable": offsets})
         if (document := await self._document(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)) is not None:
             self._change(self._request_modes, document)
+        if (document := await self._document(RequestCode.GET_ALL_CONSUMER_OFFSET)) is not None:
+            table = msgspec.convert(document.get("offsetTable") or {}, dict[str, dict[int, int]], strict=False)
+            await self._until_copied()
+            self._offsets.merge(table)
+
+    async def _copy_delays(self) -> None:
+        """Copy how far delay levels and timers are delivered. Raises as `_copy_tables`."""
+        document = await self._document(RequestCode.GET_ALL_DELAY_OFFSET)
+        checkpoint = await self._answer(RequestCode.GET_TIMER_CHECK_POINT)
+        await self._until_copied()
+        if document is not None:
+            offsets = msgspec.convert(document.get("offsetTable") or {}, dict[int, int], strict=False)
+            self._change(self._schedule, {"offsetTable": offsets})
+        if len(checkpoint) == TIMER_CHECKPOINT_SIZE and any(checkpoint) and checkpoint != self._checkpoint:
+            self._checkpoint, store = checkpoint, self._store
+            path = store.config.store_path("config/timercheck")
+            self._write(lambda: store.disk.replace_file(path, _timercheck(checkpoint)))
+
+    async def _until_copied(self) -> None:
+        """Wait until this log has what the master's has now. Raises as `_copy_tables`."""
+        end_offset = await master_log_offset(self._client, self._address, "commitLogMaxOffset")
+        while self._store.max_physical_offset < end_offset:
+            await asyncio.sleep(LOG_LOOK_S)
+
+    @property
+    def _address(self) -> str:
+        assert self._master_address is not None, "set by `set_master`"
+        return self._master_address
 
     def _change(self, manager: ConfigManager, document: dict[str, Any]) -> None:
         """Load a table from the master's document, and write it if it changed."""
@@ -140,10 +172,9 @@ class SlaveSynchronize:
         return document
 
     async def _answer(self, code: int) -> bytes:
-        assert self._master_address is not None
         if code in self._unknown:
             return b""
-        answer = await self._client.invoke(self._master_address, code, timeout_s=TIMEOUT_S)
+        answer = await self._client.invoke(self._address, code, timeout_s=TIMEOUT_S)
         if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             self._unknown.add(code)
             return b""
@@ -151,9 +182,9 @@ class SlaveSynchronize:
             raise RemotingError(answer.code, answer.remark or f"code {code} was answered {answer.code}")
         return bytes(answer.body)
 
-    async def _copy_timer_checkpoint(self) -> None:
-        body = await self._answer(RequestCode.GET_TIMER_CHECK_POINT)
-        if len(body) == TIMER_CHECKPOINT_SIZE and any(body) and body != self._checkpoint:
-            self._checkpoint = body
-            store = self._store
-            self._write(lambda: store.disk.replace_file(store.config.store_path("config/timercheck"), body))
+
+def _timercheck(checkpoint: bytes) -> bytes:
+    """Return the master's checkpoint as the file of a 5.x slave, whose fourth number limits what it enters."""
+    numbers = list(TIMER_CHECKPOINT_STRUCT.unpack(checkpoint))
+    numbers[3] = numbers[2]
+    return TIMER_CHECKPOINT_STRUCT.pack(*numbers).ljust(TIMER_CHECKPOINT_FILE_SIZE, b"\0")

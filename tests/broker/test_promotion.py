@@ -1,0 +1,57 @@
+"""The store of a slave is started as a master's, after its master was lost."""
+
+import time
+from typing import Any
+
+from pocketmq.broker.broker import Broker
+from pocketmq.store.disk.memory_disk import MemoryDisk
+from pocketmq.store.format.layout import TIMER_CHECKPOINT_SIZE, TIMER_CHECKPOINT_STRUCT
+from pocketmq.store.format.record import bounds, store_timestamp_of
+from tests.broker.running import connected, running_broker, running_namesrv, until
+from tests.broker.test_replication import SLAVE, end_of, send
+
+LEVEL_1, LEVEL_2 = "DELAY\x011\x02", "DELAY\x012\x02"
+TIMER_1, TIMER_9 = "TIMER_DELAY_SEC\x011\x02", "TIMER_DELAY_SEC\x019\x02"
+
+
+def delivered(broker: Broker) -> list[tuple[str, int]]:
+    """Return body and store time in ms of each message of the topic."""
+    store, found = broker.services.store, []
+    for queue_offset in range(store.max_offset("T", 0)):
+        unit = store.queue("T", 0).unit_at(queue_offset)  # type: ignore[union-attr]
+        record = store.message_at(unit[0])  # type: ignore[index]
+        assert record is not None
+        body_start, topic_start = bounds(record, 0)[1:3]
+        found.append((bytes(record[body_start : topic_start - 1]).decode().split()[0], store_timestamp_of(record)))
+    return found
+
+
+def timers_known_delivered_ms(disk: MemoryDisk) -> int:
+    """Return the time up to which timers are delivered, as the slave's disk has it."""
+    path = "/store/config/timercheck"
+    return (
+        int(TIMER_CHECKPOINT_STRUCT.unpack(disk.read_range(path, 0, TIMER_CHECKPOINT_SIZE))[0]) if disk.exists(path) else 0
+    )
+
+
+async def test_promoted_slave_delivers_pending_messages_in_time_and_repeats_none_that_it_knows_delivered(
+    monkeypatch: Any,
+) -> None:
+    monkeypatch.setattr("pocketmq.broker.ha.slave_synchronize.DELAYS_S", 0.2)
+    disk = MemoryDisk()
+    async with running_namesrv() as ns, connected() as client, running_broker(ns) as master:  # noqa: SIM117  # the order of stops
+        async with running_broker(ns, store=SLAVE, broker_id=1, disk=disk) as slave:
+            await send(client, master, 2, properties=LEVEL_1)
+            await send(client, master, 2, properties=TIMER_1)
+            await until(lambda: master.services.store.max_offset("T", 0) == 4)
+            sent_ms = time.time_ns() // 1_000_000
+            await send(client, master, 2, properties=LEVEL_2)
+            await send(client, master, 2, properties=TIMER_9)
+            await until(lambda: slave.services.schedule.progress().get(1) == (2, 2))
+            await until(lambda: timers_known_delivered_ms(disk) >= sent_ms and end_of(slave) == end_of(master))
+    async with running_broker(disk=disk) as promoted:
+        await until(lambda: promoted.services.store.max_offset("T", 0) >= 8)
+        found = delivered(promoted)
+        assert [body for body, _ in found] == ["0", "1"] * 4
+        late_ms = [at_ms - sent_ms - delay for (_, at_ms), delay in zip(found[4:], (5000, 5000, 9000, 9000), strict=True)]
+        assert all(-10 <= late < 3000 for late in late_ms), late_ms
