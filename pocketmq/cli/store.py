@@ -17,6 +17,7 @@ _EPILOG = """examples:
     pocketmq store dump ~/store --topic Orders --limit 5 --format table
     pocketmq store explain ~/store:4096                             a record, field by field
     pocketmq store repair ~/store                                   rebuild queues and index
+    pocketmq store rejoin ~/store --master 10.0.0.2:10911           make a former master fit to be a slave
     pocketmq store export ~/store --topic Orders | pocketmq store import /tmp/other -
 
   exit codes: 0 success; 1 the log is damaged, records were unreadable or lines were refused; 2 the log is consistent, but
@@ -60,6 +61,15 @@ was done; otherwise the exit code is that of `verify`, which runs afterwards.
 examples:
   pocketmq store repair ~/store
   pocketmq store repair ~/store --quarantine --yes
+"""
+_REJOIN = """Cut the log of a stopped broker back to where it has parted from the log of its new master, so that the broker
+can be started as a slave. The bytes that are cut off are saved in ROOT/quarantine. Records of the master are read through
+its port for clients."""
+_REJOIN_EPILOG = """exit codes:
+  0 the log is cut, or had not parted; 3 the store or the master cannot be read; 4 nothing was done
+
+example:
+  pocketmq store rejoin ~/store --master 10.0.0.2:10911
 """
 _EXPORT_EPILOG = """examples:
   pocketmq store export ~/store --out all.jsonl
@@ -154,6 +164,10 @@ def parser() -> argparse.ArgumentParser:
     repair.add_argument("--delay-level", metavar="LEVELS", help=_DELAY_LEVEL)
     repair.add_argument("--yes", action="store_true", help="do not ask for confirmation")
 
+    rejoin = _command(commands, "rejoin", "cut a log back to its new master's", _REJOIN, _REJOIN_EPILOG)
+    rejoin.add_argument("--master", required=True, metavar="HOST:PORT", help="address of the new master for clients")
+    rejoin.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+
     export = _command(commands, "export", "write records as JSON lines", "Write records with all fields.", _EXPORT_EPILOG)
     _filters(export)
     export.add_argument("--out", metavar="FILE", default="-", help="output file (standard output)")
@@ -189,6 +203,10 @@ def main(argv: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, _on_sigterm)
     complaints = Console(stderr=True, highlight=False, soft_wrap=True)
     try:
+        if options.command == "rejoin":
+            from pocketmq.cli.rejoin import rejoin
+
+            return rejoin(options, complaints)
         return commands.COMMANDS[options.command](options, complaints)
     except BrokenPipeError:
         # The reader has closed the pipe; nothing may be written at exit either.

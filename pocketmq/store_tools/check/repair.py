@@ -28,6 +28,14 @@ from pocketmq.store_tools.files.store_files import StoreFiles
 EXIT_REFUSED: Final = 4
 
 
+def agreed(console: Console) -> bool:
+    """Ask for confirmation; without a terminal the answer is no."""
+    if not sys.stdin.isatty():
+        console.print("not asked, since standard input is not a terminal: use --yes to agree", markup=False)
+        return False
+    return input("go on? [y/N] ").strip().lower() in ("y", "yes")
+
+
 class Repair:
     """One repair of one store. Raises StoreError if it is in use, OSError."""
 
@@ -51,7 +59,7 @@ class Repair:
             )
             return EXIT_REFUSED
         self._say_plan(log, before.misnumbered, queues=queues, index=index)
-        if not is_agreed and not self._ask():
+        if not is_agreed and not agreed(self._console):
             self._say("nothing is done")
             return EXIT_REFUSED
         with report.progress_bar(self._console, "repair") as bar:
@@ -99,12 +107,6 @@ class Repair:
         self._say(
             f"- the log ends at physical offset {log.end}; later bytes are cut off, and saved first if they could be records"
         )
-
-    def _ask(self) -> bool:
-        if not sys.stdin.isatty():
-            self._say("not asked, since standard input is not a terminal: use --yes to agree")
-            return False
-        return input("go on? [y/N] ").strip().lower() in ("y", "yes")
 
     def _mend_log(self, gaps: list[Gap], misnumbered: list[Misnumbered]) -> None:
         """Move damaged bytes to quarantine and correct queue offsets, before the store is opened and its recovery runs."""

@@ -1,0 +1,52 @@
+"""`pocketmq store rejoin`: a former master becomes a slave of the broker that took its place."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from pocketmq.store.disk.file_disk import FileDisk
+from tests.broker.running import connected, running_broker, running_namesrv, until
+from tests.broker.test_replication import SLAVE, SMALL_FILES, end_of, log_of, send
+
+
+async def rejoin(root: Path, master: str) -> tuple[int | None, str]:
+    """Run the command; return its exit code and its output."""
+    command = [sys.executable, "-m", "pocketmq", "store", "rejoin", str(root), "--master", master, "--yes"]
+    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+    _, said = await process.communicate()
+    return process.returncode, said.decode()
+
+
+async def test_former_master_is_cut_back_and_follows(tmp_path: Path) -> None:
+    first = {**SMALL_FILES, "store_path_root_dir": str(tmp_path / "first")}
+    second = {**SMALL_FILES, "store_path_root_dir": str(tmp_path / "second")}
+    async with running_namesrv() as ns, connected() as client:
+        async with running_broker(ns, store=first, disk=FileDisk()) as master:
+            async with running_broker(ns, store={**second, **SLAVE}, disk=FileDisk(), broker_id=1) as slave:
+                await send(client, master, 400)
+                await until(lambda: end_of(slave) == end_of(master))
+            parting = end_of(master)
+            await send(client, master, 700)
+            old_log = log_of(master)
+        async with running_broker(ns, store=second, disk=FileDisk()) as promoted:
+            await send(client, promoted, 300, size=120)
+            code, said = await rejoin(tmp_path / "first", promoted.address)
+            assert code == 0 and f"the logs differ from {parting} on" in said
+            (saved,) = (tmp_path / "first" / "quarantine").glob(f"{parting:020}.*")
+            assert saved.read_bytes() == old_log[parting:]
+            code, said = await rejoin(tmp_path / "first", promoted.address)
+            assert code == 0 and "nothing to do" in said
+            async with running_broker(ns, store={**first, **SLAVE}, disk=FileDisk(), broker_id=1) as follows:
+                await until(lambda: end_of(follows) == end_of(promoted))
+                assert log_of(follows) == log_of(promoted)
+                assert follows.services.store.max_offset("T", 0) == promoted.services.store.max_offset("T", 0) == 700
+
+
+async def test_unreachable_master_is_named(tmp_path: Path) -> None:
+    async with (
+        running_broker(store={"store_path_root_dir": str(tmp_path)}, disk=FileDisk()) as master,
+        connected() as client,
+    ):
+        await send(client, master)
+    code, said = await rejoin(tmp_path, "127.0.0.1:1")
+    assert code == 3 and "master 127.0.0.1:1 does not answer" in said
