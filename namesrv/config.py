@@ -33,6 +33,12 @@ class NamesrvConfig(ConnectionLimits):
     """Addresses and CIDR networks, separated by commas, that may use administrative codes. Empty: all, as in Apache."""
     register_allow: str = ""
     """The same for brokers, which register and unregister."""
+    support_acting_master: bool = False
+    """5.x: whether routes show the slave with the smallest id as master while a broker name has none."""
+    notify_min_broker_id_changed: bool = False
+    """5.x: whether brokers are told at once of a change of the smallest id; else they learn of it within a second."""
+    scan_not_active_broker_interval: int = setting(5_000, low=100, high=60_000)
+    """Interval in ms between checks for silent brokers."""
     enable_controller_in_namesrv: bool = False
     """5.x: whether it contains a controller, which elects masters; refused at start."""
     refuse_second_broker: bool = True

@@ -21,7 +21,9 @@ from pocketmq.remoting.durable import when_written
 from pocketmq.remoting.header import NoHeader
 from pocketmq.remoting.headers.route import (
     AddWritePermResponseHeader,
+    BrokerHeartbeatRequestHeader,
     BrokerIdentityRequestHeader,
+    BrokerMemberGroupRequestHeader,
     BrokerNameRequestHeader,
     GetKVConfigResponseHeader,
     KVConfigKeyRequestHeader,
@@ -82,6 +84,7 @@ def register_broker(services: NamesrvServices, request: Request[RegisterBrokerRe
             body.filter_server_list,
             channel,
             BROKER_EXPIRED_S if timeout_ms is None else min(timeout_ms / 1000, HEARTBEAT_TIMEOUT_MAX_S),
+            header.enable_acting_master,
         )
     except RegistrationRefused as error:
         raise _refused(services, channel, error) from None
@@ -122,6 +125,20 @@ def query_data_version(services: NamesrvServices, request: Request[BrokerIdentit
     return Response(header=QueryDataVersionResponseHeader(is_changed), body=b"" if known is None else encode_body(known))
 
 
+def broker_heartbeat(services: NamesrvServices, request: Request[BrokerHeartbeatRequestHeader]) -> Response:
+    """Note that a broker is alive; an unknown one is answered success, too, as in Apache."""
+    services.routes.touch(request.header.broker_addr)
+    return Response()
+
+
+def get_broker_member_group(services: NamesrvServices, request: Request[BrokerMemberGroupRequestHeader]) -> Response:
+    """Return the living brokers of a broker name, by their own ids."""
+    cluster, name = request.header.cluster_name, request.header.broker_name
+    ids = services.routes.broker_addresses(name)
+    group = {"brokerAddrs": _loose_ids(ids), "brokerName": name, "cluster": cluster}
+    return Response(body=fastjson.dumps({"brokerMemberGroup": group}))
+
+
 def wipe_write_perm(services: NamesrvServices, request: Request[BrokerNameRequestHeader]) -> Response:
     return Response(header=WipeWritePermResponseHeader(services.routes.wipe_write_perm(request.header.broker_name)))
 
@@ -148,10 +165,10 @@ def get_route_info(services: NamesrvServices, request: Request[GetRouteInfoReque
 
 
 def _tell_of_acting_masters(request: Request[Any], brokers: Iterable[BrokerData]) -> None:
-    """Set enableActingMaster=false for clients newer than 4.9.4; older ones get the same fields as from 4.9.4."""
-    if request.version > STRICT_JSON_VERSION:
+    """Leave enableActingMaster to clients newer than 4.9.4; older ones get the same fields as from 4.9.4."""
+    if request.version <= STRICT_JSON_VERSION:
         for broker in brokers:
-            broker.enable_acting_master = False
+            broker.enable_acting_master = None
 
 
 def _strict_route(route: TopicRouteData) -> bytes:
@@ -166,8 +183,12 @@ def _loose_route(route: TopicRouteData) -> bytes:
     return encode_body(fields)
 
 
+def _loose_ids(address_by_id: dict[str, str]) -> msgspec.Raw:
+    return fastjson.object_map((broker_id.encode(), address) for broker_id, address in address_by_id.items())
+
+
 def _loose_broker(broker: BrokerData) -> dict[str, Any]:
-    ids = fastjson.object_map((broker_id.encode(), address) for broker_id, address in broker.broker_addrs.items())
+    ids = _loose_ids(broker.broker_addrs)
     fields: dict[str, Any] = {"brokerAddrs": ids, "brokerName": broker.broker_name, "cluster": broker.cluster}
     if broker.enable_acting_master is not None:
         fields["enableActingMaster"] = broker.enable_acting_master
@@ -271,6 +292,8 @@ ROUTES: Final = routes(
     Route(RequestCode.REGISTER_BROKER, RegisterBrokerRequestHeader, register_broker),
     Route(RequestCode.UNREGISTER_BROKER, BrokerIdentityRequestHeader, unregister_broker),
     Route(RequestCode.QUERY_DATA_VERSION, BrokerIdentityRequestHeader, query_data_version),
+    Route(RequestCode.BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader, broker_heartbeat),
+    Route(RequestCode.GET_BROKER_MEMBER_GROUP, BrokerMemberGroupRequestHeader, get_broker_member_group),
     Route(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader, get_route_info),
     Route(RequestCode.GET_BROKER_CLUSTER_INFO, NoHeader, get_broker_cluster_info),
     Route(RequestCode.WIPE_WRITE_PERM_OF_BROKER, BrokerNameRequestHeader, wipe_write_perm),
@@ -291,13 +314,19 @@ ROUTES: Final = routes(
 )
 
 REGISTER_CODES: Final = frozenset(
-    {RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER, RequestCode.QUERY_DATA_VERSION},
+    {
+        RequestCode.REGISTER_BROKER,
+        RequestCode.UNREGISTER_BROKER,
+        RequestCode.QUERY_DATA_VERSION,
+        RequestCode.BROKER_HEARTBEAT,
+    },
 )
 """Codes used by brokers, restricted by `registerAllow`."""
 OPEN_CODES: Final = frozenset(
     {
         RequestCode.GET_ROUTEINFO_BY_TOPIC,
         RequestCode.GET_BROKER_CLUSTER_INFO,
+        RequestCode.GET_BROKER_MEMBER_GROUP,
         RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
         RequestCode.GET_TOPICS_BY_CLUSTER,
         RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS,

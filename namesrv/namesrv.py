@@ -4,15 +4,16 @@ import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
 
 from pocketmq.namesrv.config import NamesrvConfig, check
 from pocketmq.namesrv.handlers import ADMIN_CODES, REGISTER_CODES, ROUTES, NamesrvServices
 from pocketmq.namesrv.kv_config import KVConfigManager, KVLimits
+from pocketmq.namesrv.min_broker_notifier import MinBrokerNotifier
 from pocketmq.namesrv.route_info import RouteInfoManager
 from pocketmq.remoting.allow_list import restricted
+from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.server import RemotingServer
-from pocketmq.remoting.tls import TLS_FILES_S, TlsConfig, server_tls
+from pocketmq.remoting.tls import TLS_FILES_S, TlsConfig, TlsMode, client_tls, server_tls
 from pocketmq.runtime import atomic_file, properties_file
 from pocketmq.runtime.clock import Clock, SystemClock
 from pocketmq.runtime.lifecycle import StartError, listening
@@ -21,9 +22,6 @@ from pocketmq.runtime.timers import Timer, Timers
 from pocketmq.runtime.turn import Turn
 
 log = logging.getLogger("namesrv")
-
-SCAN_S: Final = 10.0
-"""Interval between checks for silent brokers."""
 
 
 class NameServer:
@@ -36,6 +34,7 @@ class NameServer:
         self._clock = clock or SystemClock()
         self.routes = RouteInfoManager(self._clock, config)
         self._server: RemotingServer | None = None
+        self._notifier: MinBrokerNotifier | None = None
         self._housekeeping: list[Timer] = []
         self._writer = ThreadPoolExecutor(1, "config-writer")
         self._tables = TableWriter(self._writer)
@@ -58,10 +57,15 @@ class NameServer:
         idle_s = config.server_channel_max_idle_time_seconds
         table = restricted(ROUTES, ADMIN_CODES, "adminAllow", config.admin_allow, log)
         table = restricted(table, REGISTER_CODES, "registerAllow", config.register_allow, log)
-        self._server = RemotingServer(services, table, Turn(loop), timers, idle_s, tls, config)
+        turn = Turn(loop)
+        self._server = RemotingServer(services, table, turn, timers, idle_s, tls, config)
+        if config.notify_min_broker_id_changed:
+            of_client = client_tls(self._tls_config) if self._tls_config.mode is TlsMode.ENFORCING else None
+            self._notifier = MinBrokerNotifier(RemotingClient(turn, timers, tls=of_client))
+            self.routes.min_broker_id_changed.subscribe(self._notifier.notify)
         with listening(config.bind_address, config.listen_port, "listenPort"):
             self.port = await self._server.listen(config.bind_address, config.listen_port)
-        self._housekeeping = [timers.every(SCAN_S, self.expire)]
+        self._housekeeping = [timers.every(config.scan_not_active_broker_interval / 1000, self.expire)]
         if tls is not None:
             self._housekeeping.append(timers.every(TLS_FILES_S, tls.certificates.reload))
 
@@ -70,6 +74,8 @@ class NameServer:
         for timer in self._housekeeping:
             timer.cancel()
         await self._tables.drain()
+        if self._notifier is not None:
+            await self._notifier.stop()
         if self._server is not None:
             await self._server.close()
         await self._tables.drain()

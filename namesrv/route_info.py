@@ -10,11 +10,16 @@ Apache's name server it takes over the route until the first registers again; so
 
 Topics are taken only from the broker with id 0, and only when its DataVersion has changed. So a wiped write permission
 survives heartbeats until the broker's topics change. A topic that a broker no longer sends stays, as in 4.9.
+
+A broker name whose brokers registered with enableActingMaster (5.x) has an acting master while none has id 0: with
+`supportActingMaster` its slave with the smallest id is shown as id 0 in the routes of topics. The queues are then without
+write permission, and topics are taken from that slave.
 """
 
 import logging
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
@@ -29,11 +34,14 @@ from pocketmq.remoting.bodies import (
     TopicRouteData,
 )
 from pocketmq.runtime.clock import Clock
+from pocketmq.runtime.event import Event
 from pocketmq.runtime.refusal_log import RefusalLog
 
 log = logging.getLogger("namesrv")
 
 MASTER_ID: Final = 0
+SYNC_MEMBER_TOPIC_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
+"""Topics by whose routes 5.x's brokers may ask for the real ids of a group."""
 BROKER_EXPIRED_S: Final = 120.0
 """Silence after which a broker is removed, unless it has requested another time."""
 
@@ -63,6 +71,20 @@ class BrokerIdentity(NamedTuple):
         return f"{cluster}/{name}/{self.broker_id} at {address}"
 
 
+@dataclass(frozen=True)
+class MinBrokerIdChange:
+    """Change of the smallest id of a broker name, for the brokers at `notified`."""
+
+    broker_name: str
+    min_broker_id: int
+    min_broker_addr: str
+    offline_broker_addr: str | None
+    """The broker that is gone; None if one has come."""
+    ha_broker_addr: str | None
+    """The address for slaves of the broker that has come."""
+    notified: tuple[str, ...]
+
+
 class _Live:
     """Registration of a live broker. Times in seconds of monotonic time."""
 
@@ -90,7 +112,7 @@ class _Live:
 class _Broker:
     """Addresses by id, topics and clusters of one broker name."""
 
-    __slots__ = ("address_by_id", "cluster", "clusters", "name", "topics")
+    __slots__ = ("address_by_id", "cluster", "clusters", "enable_acting_master", "name", "topics")
 
     def __init__(self, cluster: str, name: str) -> None:
         self.cluster = cluster
@@ -98,9 +120,19 @@ class _Broker:
         self.address_by_id: dict[int, str] = {}
         self.clusters: set[str] = set()
         self.topics: dict[str, None] = {}
+        self.enable_acting_master = False
 
-    def data(self) -> BrokerData:
-        return BrokerData(self.name, self.cluster, {str(i): a for i, a in sorted(self.address_by_id.items())})
+    @property
+    def has_acting_master(self) -> bool:
+        """True if the broker with the smallest id acts as the missing master."""
+        return self.enable_acting_master and MASTER_ID not in self.address_by_id
+
+    def data(self, with_acting_master: bool = False) -> BrokerData:
+        """Return the addresses by id; `with_acting_master`: the smallest id is shown as 0."""
+        ids = sorted(self.address_by_id.items())
+        if with_acting_master and self.has_acting_master:
+            ids[0] = MASTER_ID, ids[0][1]
+        return BrokerData(self.name, self.cluster, {str(i): a for i, a in ids}, self.enable_acting_master)
 
 
 QueueKey = tuple[int, int, int, int]
@@ -133,6 +165,8 @@ class RouteInfoManager:
         self._live: dict[str, _Live] = {}
         self._row_count = 0
         self.refusals = RefusalLog(log)
+        self.min_broker_id_changed: Event[[MinBrokerIdChange]] = Event()
+        """The smallest id of a broker name with enableActingMaster changed, and brokers remain that should know."""
 
     # Brokers
 
@@ -144,18 +178,22 @@ class RouteInfoManager:
         filter_servers: list[str],
         channel: Any,
         expired_s: float = BROKER_EXPIRED_S,
+        enable_acting_master: bool | None = None,
     ) -> tuple[str | None, str | None]:
         """Register a broker. Returns HA address and address of its master, (None, None) without a master.
 
         Raises RegistrationRefused, without any change, for a second living broker and for data beyond a limit.
         """
-        tells_topics = self._check(identity, ha_address, topics, filter_servers, channel)
+        is_5x = enable_acting_master is not None
+        tells_topics = self._check(identity, ha_address, topics, filter_servers, channel, is_5x)
         known = self._live.get(identity.address)
         if known is not None:
             self._renamed(known.identity, identity)
         self._clusters.setdefault(identity.cluster, set()).add(identity.broker_name)
         broker = self._brokers.setdefault(identity.broker_name, _Broker(identity.cluster, identity.broker_name))
         broker.clusters.add(identity.cluster)
+        broker.enable_acting_master = bool(enable_acting_master)
+        min_before = min(broker.address_by_id, default=MASTER_ID)
         before = broker.address_by_id.get(identity.broker_id)
         if before is not None and before != identity.address:
             self._live.pop(before, None)
@@ -167,6 +205,8 @@ class RouteInfoManager:
         self._live[identity.address] = _Live(
             identity, topics.data_version, ha_address, filter_servers, channel, expired_s, self._clock.monotonic()
         )
+        if identity.broker_id < min_before and broker.enable_acting_master:
+            self._min_broker_id_changed(broker, None, ha_address)
         master_address = broker.address_by_id.get(MASTER_ID)
         master = self._live.get(master_address) if master_address else None
         if identity.broker_id == MASTER_ID or master is None:
@@ -184,7 +224,7 @@ class RouteInfoManager:
 
     def _check(
         self, identity: BrokerIdentity, ha_address: str, topics: TopicConfigSerializeWrapper, filter_servers: list[str],
-        channel: Any,
+        channel: Any, is_5x: bool,
     ) -> bool:  # fmt: skip
         """Check a registration; return whether its topics are to be taken. Raises RegistrationRefused."""
         config = self._config
@@ -197,7 +237,11 @@ class RouteInfoManager:
         broker = self._brokers.get(identity.broker_name)
         is_first = broker is None or broker.address_by_id.get(identity.broker_id) is None
         is_changed = is_first or self.is_changed(identity.address, topics.data_version)
-        tells_topics = identity.broker_id == MASTER_ID and is_changed
+        others = {} if broker is None else broker.address_by_id
+        is_least = identity.broker_id <= min(
+            (i for i, a in others.items() if a != identity.address), default=identity.broker_id
+        )
+        tells_topics = (identity.broker_id == MASTER_ID or (is_5x and is_least)) and is_changed
         rows = self._row_count
         if tells_topics:
             known = {} if broker is None else broker.topics
@@ -261,9 +305,25 @@ class RouteInfoManager:
         broker = self._brokers.get(identity.broker_name)
         if broker is not None and broker.address_by_id.get(identity.broker_id) == identity.address:
             log.info("broker %s removed", identity)
+            was_first = identity.broker_id == min(broker.address_by_id)
             del broker.address_by_id[identity.broker_id]
             if not broker.address_by_id:
                 self._drop_name(broker)
+            elif broker.has_acting_master:
+                self.wipe_write_perm(broker.name)
+                if was_first:
+                    self._min_broker_id_changed(broker, identity.address, None)
+
+    def _min_broker_id_changed(self, broker: _Broker, offline_address: str | None, ha_address: str | None) -> None:
+        """Announce the smallest id to the brokers that remain, or to those that were there before the one that came."""
+        min_id, *others = sorted(broker.address_by_id)
+        notified = others if offline_address is None else [min_id, *others]
+        self.min_broker_id_changed(
+            MinBrokerIdChange(
+                broker.name, min_id, broker.address_by_id[min_id], offline_address, ha_address,
+                tuple(broker.address_by_id[broker_id] for broker_id in notified),
+            )
+        )  # fmt: skip
 
     def channel_closed(self, channel: Any) -> None:
         """Remove the brokers whose last registration came over this connection."""
@@ -311,7 +371,9 @@ class RouteInfoManager:
             for address in broker.address_by_id.values()
             if address in self._live and self._live[address].filter_servers
         }
-        return TopicRouteData([broker.data() for broker in brokers], list(queues.values()), filters)
+        with_acting = self._config.support_acting_master and not topic.startswith(SYNC_MEMBER_TOPIC_PREFIX)
+        datas = [broker.data(with_acting and not queues[broker.name].perm & PERM_WRITE) for broker in brokers]
+        return TopicRouteData(datas, list(queues.values()), filters)
 
     def topics(self) -> list[str]:
         return list(self._queues)
@@ -348,6 +410,11 @@ class RouteInfoManager:
         """Return brokers by name."""
         return {name: broker.data() for name, broker in self._brokers.items()}
 
+    def broker_addresses(self, broker_name: str) -> dict[str, str]:
+        """Return the addresses of a broker name by id; empty for an unknown one."""
+        broker = self._brokers.get(broker_name)
+        return {} if broker is None else broker.data().broker_addrs
+
     def wipe_write_perm(self, broker_name: str) -> int:
         """Remove the write permission from all queues of a broker. Returns its number of topics."""
         return self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
@@ -373,9 +440,10 @@ class RouteInfoManager:
     def _enter_topics(self, broker: _Broker, table: dict[str, TopicConfig]) -> None:
         shared: dict[QueueKey, QueueData] = {}
         name, all_queues, topics = broker.name, self._queues, broker.topics
+        perm_mask = ~PERM_WRITE if broker.has_acting_master else -1
         for config in table.values():
             topic = config.topic_name
-            key = config.perm, config.read_queue_nums, config.write_queue_nums, config.topic_sys_flag
+            key = config.perm & perm_mask, config.read_queue_nums, config.write_queue_nums, config.topic_sys_flag
             row = shared.get(key) or _shared_row(shared, name, key)
             if topic in topics:
                 all_queues[topic][name] = row

@@ -96,6 +96,12 @@ class RemotingClient:
         """Send a request without an answer."""
         (await self.channel(address)).invoke_oneway(code, header, body)
 
+    def disconnect(self, address: str) -> None:
+        """Close and forget the connection to `address`, if there is one."""
+        channel = self._by_address.pop(address, None)
+        if channel is not None:
+            channel.close()
+
     async def close(self) -> None:
         """Close all connections; pending requests fail with ChannelClosed."""
         for task in list(self._connecting.values()):

@@ -14,6 +14,8 @@ class RegisterBrokerRequestHeader(CommandHeader):
     compressed: bool = False
     body_crc32: I32 = 0
     heartbeat_timeout_millis: I64 | None = None
+    enable_acting_master: bool | None = None
+    """Since 5.x: whether a slave of this broker name acts as master while there is none. None: sent by an older broker."""
 
 
 class RegisterBrokerResponseHeader(CommandHeader):
@@ -30,6 +32,47 @@ class BrokerIdentityRequestHeader(CommandHeader):
     broker_addr: str
     cluster_name: str
     broker_id: I64
+
+
+class BrokerHeartbeatRequestHeader(CommandHeader):
+    """BROKER_HEARTBEAT."""
+
+    cluster_name: str
+    broker_addr: str
+    broker_name: str | None = None
+
+
+class BrokerMemberGroupRequestHeader(CommandHeader):
+    """GET_BROKER_MEMBER_GROUP."""
+
+    cluster_name: str
+    broker_name: str
+
+
+class NotifyMinBrokerIdChangeRequestHeader(CommandHeader):
+    """NOTIFY_MIN_BROKER_ID_CHANGE. `offline_broker_addr`: the broker that is gone; None if one has come."""
+
+    min_broker_id: I64 | None = None
+    broker_name: str | None = None
+    min_broker_addr: str | None = None
+    offline_broker_addr: str | None = None
+    ha_broker_addr: str | None = None
+
+
+class ExchangeHAInfoRequestHeader(CommandHeader):
+    """EXCHANGE_BROKER_HA_INFO: a master's addresses, sent to a slave; without `master_ha_address` they are asked for."""
+
+    master_ha_address: str | None = None
+    master_flush_offset: I64 | None = None
+    master_address: str | None = None
+
+
+class ExchangeHAInfoResponseHeader(CommandHeader):
+    """EXCHANGE_BROKER_HA_INFO: addresses of the master that was asked."""
+
+    master_ha_address: str | None = None
+    master_flush_offset: I64 | None = None
+    master_address: str | None = None
 
 
 class QueryDataVersionResponseHeader(CommandHeader):

@@ -14,7 +14,9 @@ from pocketmq.remoting import fastjson
 from pocketmq.remoting.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper, encode_body
 from pocketmq.remoting.codes import RequestCode as Code
 from pocketmq.remoting.headers.route import (
+    BrokerHeartbeatRequestHeader,
     BrokerIdentityRequestHeader,
+    BrokerMemberGroupRequestHeader,
     KVConfigKeyRequestHeader,
     KVNamespaceRequestHeader,
     PutKVConfigRequestHeader,
@@ -360,3 +362,23 @@ def test_requested_heartbeat_timeout_is_limited(namesrv):
     register(namesrv, heartbeat_timeout_millis=1 << 62)
     namesrv.clock.now += 86_401
     assert len(namesrv.routes.expire()) == 1
+
+
+def test_heartbeats_keep_a_broker_and_the_members_of_its_group_can_be_asked_for(namesrv):
+    register(namesrv, heartbeat_timeout_millis=10_000, enable_acting_master=True)
+    register(namesrv, broker_addr="10.0.0.2:1", broker_id=1, heartbeat_timeout_millis=10_000, enable_acting_master=True)
+    for _ in range(3):
+        namesrv.clock.now += 6
+        assert namesrv.ask(Code.BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader("c", "10.0.0.1:1", "a")).code == 0
+        namesrv.routes.expire()
+    assert namesrv.ask(Code.BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader("c", "10.0.0.9:1")).code == 0
+    answer = namesrv.ask(Code.GET_BROKER_MEMBER_GROUP, BrokerMemberGroupRequestHeader("c", "a"))
+    assert answer.body == b'{"brokerMemberGroup":{"brokerAddrs":{0:"10.0.0.1:1"},"brokerName":"a","cluster":"c"}}'
+    unknown = namesrv.ask(Code.GET_BROKER_MEMBER_GROUP, BrokerMemberGroupRequestHeader("c", "b"))
+    assert fastjson.loads(unknown.body)["brokerMemberGroup"] == {"brokerAddrs": {}, "brokerName": "b", "cluster": "c"}
+
+
+def test_clients_are_told_whether_a_slave_acts_as_master(namesrv):
+    register(namesrv, enable_acting_master=True)
+    answer = namesrv.ask(Code.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader("T"), version=500)
+    assert json.loads(answer.body)["brokerDatas"][0]["enableActingMaster"] is True

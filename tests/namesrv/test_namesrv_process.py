@@ -12,11 +12,19 @@ import pytest
 
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.namesrv import NameServer
+from pocketmq.namesrv.route_info import BrokerIdentity
 from pocketmq.remoting.bodies import RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper, encode_body
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode as Code
-from pocketmq.remoting.headers.route import PutKVConfigRequestHeader, RegisterBrokerRequestHeader
+from pocketmq.remoting.command import Response
+from pocketmq.remoting.dispatch import Route, routes
+from pocketmq.remoting.headers.route import (
+    NotifyMinBrokerIdChangeRequestHeader,
+    PutKVConfigRequestHeader,
+    RegisterBrokerRequestHeader,
+)
 from pocketmq.remoting.headers.topic import GetRouteInfoRequestHeader
+from pocketmq.remoting.server import RemotingServer
 from pocketmq.runtime.clock import SystemClock
 from pocketmq.runtime.lifecycle import StartError
 from pocketmq.runtime.timers import Timers
@@ -205,3 +213,34 @@ async def test_name_server_does_not_start_with_an_invalid_allow_list(key):
     with pytest.raises(StartError, match="Allow=10.0.0.300: expected addresses or networks"):
         await server.start()
     await server.stop()
+
+
+async def test_brokers_are_told_at_once_who_has_the_smallest_id(tmp_path):
+    """One slave listens, the other one's address is dead, and a third one never answers."""
+    loop = asyncio.get_running_loop()
+    turn, timers = Turn(loop), Timers(SystemClock(), loop)
+    told = []
+
+    def note(services, request):
+        told.append((request.header.min_broker_id, request.header.offline_broker_addr))
+        return Response()
+
+    table = routes(Route(Code.NOTIFY_MIN_BROKER_ID_CHANGE, NotifyMinBrokerIdChangeRequestHeader, note))
+    slave = RemotingServer(None, table, turn, timers, 120)
+    slave_address = f"127.0.0.1:{await slave.listen('127.0.0.1', 0)}"
+    silent = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+    silent_address = f"127.0.0.1:{silent.sockets[0].getsockname()[1]}"
+    config = NamesrvConfig(listen_port=0, kv_config_path=str(tmp_path / "kv.json"), notify_min_broker_id_changed=True)
+    server, broker = NameServer(config), RemotingClient(turn, timers)
+    await server.start()
+    addresses = ["127.0.0.1:1", "not an address", silent_address, slave_address]
+    for broker_id, address in [(0, "10.0.0.1:1"), *enumerate(addresses, 1)]:
+        header = RegisterBrokerRequestHeader("a", address, "c", "h:2", broker_id, enable_acting_master=True)
+        await broker.call(f"127.0.0.1:{server.port}", Code.REGISTER_BROKER, header)
+    server.routes.unregister(BrokerIdentity("c", "a", "10.0.0.1:1", 0))
+    await until(lambda: told)
+    assert told == [(1, "10.0.0.1:1")]
+    await server.stop()
+    await broker.close()
+    silent.close()
+    await slave.close()

@@ -362,3 +362,87 @@ def test_memory_of_removed_brokers_is_freed():
         tracemalloc.stop()
     assert routes.topics() == ["T"]
     assert after - before < 150_000
+
+
+# --- acting masters -----------------------------------------------------------------------------------------------------
+
+A_SLAVE_2 = BrokerIdentity("c", "a", "10.0.0.4:1", 2)
+
+
+def with_acting_master(**config):
+    """A group of three of 5.x's brokers with enableSlaveActingMaster, the changes of its smallest id, and its tables."""
+    routes, clock = tables(**{"support_acting_master": True} | config)
+    changes = []
+    routes.min_broker_id_changed.subscribe(changes.append)
+    for identity in (A, A_SLAVE, A_SLAVE_2):
+        enter(routes, identity, enable_acting_master=True)
+    return routes, clock, changes
+
+
+def test_the_slave_with_the_smallest_id_is_shown_as_a_read_only_master():
+    routes, _, _ = with_acting_master()
+    assert brokers_of(routes) == {"a": {"0": A.address, "1": A_SLAVE.address, "2": A_SLAVE_2.address}}
+    assert [queue.perm for queue in routes.route("T").queue_datas] == [6]
+    routes.unregister(A)
+    assert brokers_of(routes) == {"a": {"0": A_SLAVE.address, "2": A_SLAVE_2.address}}
+    assert [queue.perm for queue in routes.route("T").queue_datas] == [4]
+    assert routes.broker_addresses("a") == {"1": A_SLAVE.address, "2": A_SLAVE_2.address}, "brokers are told the real ids"
+    routes.unregister(A_SLAVE)
+    assert brokers_of(routes) == {"a": {"0": A_SLAVE_2.address}}
+
+
+def test_a_master_that_returns_is_shown_again_and_takes_messages():
+    routes, _, _ = with_acting_master()
+    routes.unregister(A)
+    enter(routes, A_SLAVE, enable_acting_master=True)
+    enter(routes, A, enable_acting_master=True)
+    assert brokers_of(routes) == {"a": {"0": A.address, "1": A_SLAVE.address, "2": A_SLAVE_2.address}}
+    assert [queue.perm for queue in routes.route("T").queue_datas] == [6]
+
+
+@pytest.mark.parametrize(("supported", "enabled"), [(False, True), (True, False), (True, None)])
+def test_no_slave_is_shown_as_master_unless_name_server_and_brokers_want_it(supported, enabled):
+    routes, _ = tables(support_acting_master=supported)
+    enter(routes, A, enable_acting_master=enabled)
+    enter(routes, A_SLAVE, enable_acting_master=enabled)
+    routes.unregister(A)
+    assert brokers_of(routes) == {"a": {"1": A_SLAVE.address}}
+
+
+def test_a_name_server_that_knows_only_a_slave_takes_its_topics_for_reading():
+    routes, _ = tables(support_acting_master=True)
+    enter(routes, A_SLAVE_2, topics("Old"), enable_acting_master=True)
+    enter(routes, A_SLAVE, topics("T", "U"), enable_acting_master=True)
+    assert brokers_of(routes, "U") == {"a": {"0": A_SLAVE.address, "2": A_SLAVE_2.address}}
+    assert [queue.perm for queue in routes.route("U").queue_datas] == [4]
+    enter(routes, A_SLAVE_2, topics("NotOfTheFirst", counter=2), enable_acting_master=True)
+    assert routes.route("NotOfTheFirst") is None
+    enter(routes, A, topics("T", "U"), enable_acting_master=True)
+    assert [queue.perm for queue in routes.route("U").queue_datas] == [6]
+
+
+def test_brokers_may_ask_for_the_real_ids_by_a_route():
+    routes, _ = tables(support_acting_master=True)
+    enter(routes, A_SLAVE, topics("rmq_sys_SYNC_BROKER_MEMBER_a", "T"), enable_acting_master=True)
+    assert brokers_of(routes, "rmq_sys_SYNC_BROKER_MEMBER_a") == {"a": {"1": A_SLAVE.address}}
+    assert brokers_of(routes, "T") == {"a": {"0": A_SLAVE.address}}
+
+
+def test_changes_of_the_smallest_id_are_announced_to_the_brokers_concerned():
+    routes, clock, changes = with_acting_master()
+    assert changes == []
+    routes.unregister(A_SLAVE_2)
+    enter(routes, A_SLAVE_2, enable_acting_master=True)
+    assert changes == [], "neither was the smallest"
+    routes.unregister(A)
+    (gone,) = changes
+    assert (gone.min_broker_id, gone.min_broker_addr, gone.offline_broker_addr) == (1, A_SLAVE.address, A.address)
+    assert gone.notified == (A_SLAVE.address, A_SLAVE_2.address)
+    enter(routes, A, enable_acting_master=True)
+    come = changes[1]
+    assert (come.min_broker_id, come.min_broker_addr, come.ha_broker_addr) == (0, A.address, A.address + "ha")
+    assert (come.offline_broker_addr, come.notified) == (None, (A_SLAVE.address, A_SLAVE_2.address))
+    enter(routes, A, enable_acting_master=True, expired_s=10.0)
+    clock.now += 11
+    routes.expire()
+    assert (len(changes), changes[-1].offline_broker_addr) == (3, A.address)

@@ -1,0 +1,63 @@
+"""MinBrokerNotifier: tells brokers at once that the smallest id of their broker name has changed (NotifyMinBrokerIdChange).
+
+Brokers also ask for it every second. So a notification is sent once, over a connection of its own, which is closed
+afterwards: the address is whatever a broker has registered. What exceeds the limit of notifications under way is not sent.
+"""
+
+import asyncio
+import logging
+from functools import partial
+from typing import Final
+
+from pocketmq.namesrv.route_info import MinBrokerIdChange
+from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.headers.route import NotifyMinBrokerIdChangeRequestHeader
+from pocketmq.runtime.refusal_log import RefusalLog
+
+log = logging.getLogger("namesrv")
+
+UNDER_WAY_MAX: Final = 256
+TIMEOUT_S: Final = 1.0
+
+
+class MinBrokerNotifier:
+    """Sends NOTIFY_MIN_BROKER_ID_CHANGE to brokers."""
+
+    def __init__(self, client: RemotingClient) -> None:
+        self._client = client
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._failures = RefusalLog(log)
+
+    def notify(self, change: MinBrokerIdChange) -> None:
+        """Tell the brokers of `change`; a broker that is just being told of an older change is told anew."""
+        header = NotifyMinBrokerIdChangeRequestHeader(
+            change.min_broker_id, change.broker_name, change.min_broker_addr, change.offline_broker_addr,
+            change.ha_broker_addr,
+        )  # fmt: skip
+        log.info("broker name %s: the smallest id is now %d", change.broker_name, change.min_broker_id)
+        for address in change.notified:
+            if (older := self._under_way.pop(address, None)) is not None:
+                older.cancel()
+            if len(self._under_way) < UNDER_WAY_MAX:
+                task = self._under_way[address] = asyncio.ensure_future(self._send(address, header))
+                task.add_done_callback(partial(self._sent, address))
+
+    async def _send(self, address: str, header: NotifyMinBrokerIdChangeRequestHeader) -> None:
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                await self._client.invoke(address, RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, header, timeout_s=TIMEOUT_S)
+        except (OSError, TimeoutError, ValueError) as error:
+            why = f"broker {address} cannot be told of the smallest id ({error or 'time-out'}); it will ask for it"
+            self._failures.refused(address, why)
+
+    def _sent(self, address: str, task: "asyncio.Task[None]") -> None:
+        if self._under_way.get(address) is task:
+            del self._under_way[address]
+            self._client.disconnect(address)
+
+    async def stop(self) -> None:
+        """Send nothing more."""
+        for task in tuple(self._under_way.values()):
+            task.cancel()
+        await self._client.close()
