@@ -4,15 +4,16 @@ import asyncio
 import itertools
 import logging
 import os
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from pocketmq.client.access import PLAIN, Access
 from pocketmq.client.message import local_address
-from pocketmq.client.route import Routes
+from pocketmq.client.route import MASTER_ID, BrokerAddress, Routes
 from pocketmq.remoting.bodies import ConsumerData, HeartbeatData, ProducerData, encode_body
 from pocketmq.remoting.client import TlsMismatch
-from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Body, RemotingCommand, Request
 from pocketmq.remoting.dispatch import RemotingError, Route, routes
 from pocketmq.remoting.header import CommandHeader
@@ -22,6 +23,10 @@ log = logging.getLogger("client")
 
 HEARTBEAT_S: Final = 30.0
 ROUTE_REFRESH_S: Final = 30.0
+AVOID_S: Final = 2.0
+"""How long a broker that could not be reached is tried after the others of its name."""
+AVOID_SILENT_S: Final = 30.0
+"""The same for one that did not answer in time: each attempt costs a time-out."""
 
 _number = itertools.count(1)
 
@@ -44,6 +49,8 @@ class ClientInstance:
         self.consumer_data: Callable[[], ConsumerData] | None = None
         self.on_ids_changed: Callable[[], None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._unreachable: dict[str, float] = {}
+        """Addresses of brokers that could not be reached, and until when others are preferred (monotonic seconds)."""
 
     def start(self) -> None:
         """Start sending heartbeats and refreshing routes."""
@@ -81,9 +88,55 @@ class ClientInstance:
         address = await self.connect(broker_name)
         return await self.remoting.call(address, code, header, body, timeout_s)
 
+    async def invoke_any(
+        self,
+        broker_name: str,
+        code: int,
+        header: CommandHeader,
+        slave_header: CommandHeader | None = None,
+        first_id: str = MASTER_ID,
+        timeout_s: float = 3.0,
+    ) -> tuple[RemotingCommand, BrokerAddress]:
+        """Send a request that slaves serve too, and that may be repeated; return the answer and the broker that gave it.
+
+        The broker `first_id` is tried first, then the master, then the slaves. `slave_header`, if given, replaces `header`
+        in requests to slaves. Raises as `invoke` if no broker can be reached, RemotingError if all that can are stopping.
+        """
+        first_failure: Exception | None = None
+        for broker in self._by_reachability(self.routes.brokers(broker_name, first_id)):
+            fitting = slave_header if broker.is_slave and slave_header is not None else header
+            try:
+                await self._connect(broker_name, broker.address)
+                answer = await self.remoting.invoke(broker.address, code, fitting, b"", timeout_s)
+                if answer.code == ResponseCode.SERVICE_NOT_AVAILABLE:
+                    raise RemotingError(answer.code, answer.remark or f"broker {broker_name!r} is stopping")
+            except (OSError, RemotingError) as failure:  # OSError: also TimeoutError
+                self._avoid(broker.address, failure)
+                first_failure = first_failure or failure
+                continue
+            self._unreachable.pop(broker.address, None)
+            return answer, broker
+        assert first_failure is not None, "a broker name in a route has an address"
+        raise first_failure
+
+    def _by_reachability(self, brokers: list[BrokerAddress]) -> list[BrokerAddress]:
+        """Put those last that could not be reached a short time ago."""
+        now_s = time.monotonic()
+        return sorted(brokers, key=lambda broker: self._unreachable.get(broker.address, now_s) > now_s)
+
+    def _avoid(self, address: str, failure: Exception) -> None:
+        now_s = time.monotonic()
+        is_silent = isinstance(failure, TimeoutError) or isinstance(failure.__cause__, TimeoutError)
+        others = {other: until_s for other, until_s in self._unreachable.items() if until_s > now_s}
+        self._unreachable = {**others, address: now_s + (AVOID_SILENT_S if is_silent else AVOID_S)}
+
     async def connect(self, broker_name: str) -> str:
         """Connect to a broker's master and return its address. Raises as `invoke`."""
-        address = self.routes.address(broker_name)
+        address = self.routes.master(broker_name).address
+        await self._connect(broker_name, address)
+        return address
+
+    async def _connect(self, broker_name: str, address: str) -> None:
         try:
             await self.remoting.channel(address)
         except TlsMismatch:
@@ -95,21 +148,26 @@ class ClientInstance:
                 f"registered with name server {namesrv}: check that it is running and that this address "
                 "is reachable from here; otherwise set brokerIP1 in broker.conf, or --advertise of `pocketmq up`"
             ) from failure
-        return address
 
     async def heartbeat(self) -> None:
-        """Send a heartbeat to every known broker; unreachable brokers are skipped."""
+        """Send a heartbeat to every known broker; those that are unreachable or refuse it are skipped."""
         data = HeartbeatData(self.client_id)
         if self.producer_group is not None:
             data.producer_data_set = [ProducerData(self.producer_group)]
         if self.consumer_data is not None:
             data.consumer_data_set = [self.consumer_data()]
         body = encode_body(data)
-        for address in self.routes.broker_addresses():
+
+        async def send(address: str) -> None:
             try:
                 await self.remoting.call(address, RequestCode.HEART_BEAT, None, body)
-            except (OSError, TimeoutError) as failure:
-                log.warning("heartbeat to %s: %s", address, failure)
+            except (OSError, TimeoutError, RemotingError, ValueError) as failure:
+                log.warning("heartbeat to %s: %s", address, failure or "no answer in time")
+
+        await asyncio.gather(*map(send, self._heartbeat_addresses()))
+
+    def _heartbeat_addresses(self) -> set[str]:
+        return self.routes.heartbeat_addresses(with_slaves=self.consumer_data is not None)
 
     async def close(self, consumer_group: str | None = None) -> None:
         """Unregister from the brokers and close all connections."""
@@ -117,16 +175,22 @@ class ClientInstance:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         header = UnregisterClientRequestHeader(self.client_id, self.producer_group, consumer_group)
-        for address in self.routes.broker_addresses():
+
+        async def unregister(address: str) -> None:
             try:
                 await self.remoting.invoke(address, RequestCode.UNREGISTER_CLIENT, header, timeout_s=1.0)
-            except (OSError, TimeoutError) as failure:
+            except (OSError, TimeoutError, ValueError) as failure:
                 log.info("unregistering from %s: %s", address, failure)
+
+        await asyncio.gather(*map(unregister, self._heartbeat_addresses()))
         await self.remoting.close()
 
     async def _refresh_routes(self) -> None:
+        before = self.routes.heartbeat_addresses(with_slaves=True)
         for topic in self.routes.topics:
             await self.routes.refresh(topic)
+        for address in self.routes.heartbeat_addresses(with_slaves=True) - before:
+            self._unreachable.pop(address, None)  # the broker has registered again
 
 
 def _addresses(namesrv: str) -> list[str]:

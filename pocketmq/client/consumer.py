@@ -9,6 +9,10 @@ until a message arrives), gives the messages to the listener one by one, advance
 the messages of a queue are consumed in order. If the listener raises, the message is sent back to the broker and comes
 again through the group's retry topic, each time later, until the broker puts it into the dead-letter topic.
 
+Messages are pulled from the master of a queue, or from a slave: if the broker suggests it, and while the master cannot be
+reached. Consumer offsets are then stored at the slave, and at the master once it is back. Messages are sent back to masters
+only, so a listener that raises meanwhile stops its queue until then.
+
 Queues are allocated again when the broker notifies a change of the group (NOTIFY_CONSUMER_IDS_CHANGED), and every 20 s.
 """
 
@@ -53,6 +57,7 @@ class _ProcessQueue:
         self.queue = queue
         self.consumer_offset = -1
         self.committed_offset = -1
+        """What the master has stored."""
         self.is_dropped = False
         self.is_pulling = False
         self.task: asyncio.Task[None]
@@ -183,13 +188,25 @@ class PushConsumer:
                 work.task = asyncio.create_task(self._consume_queue(work))
 
     async def _client_ids(self, queues: list[MessageQueue]) -> list[str] | None:
-        """Return the group's members as known by a broker; None if it knows none, and the allocation is kept."""
+        """Return the group's members as known by a broker; None if it knows none, and the allocation is kept.
+
+        Raises OSError or TimeoutError if no broker can be reached.
+        """
         header = ConsumerGroupRequestHeader(self.group)
+        failures: list[OSError] = []
+        is_answered = not queues
         for broker_name in sorted({queue.broker_name for queue in queues}):
-            answer = await self.instance.invoke(broker_name, RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
+            try:
+                answer, _ = await self.instance.invoke_any(broker_name, RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
+            except OSError as failure:  # also TimeoutError
+                failures.append(failure)
+                continue
+            is_answered = True
             if answer.code == ResponseCode.SUCCESS:
                 return decode_body(ConsumerIdList, answer.body).consumer_id_list
             await self.instance.heartbeat()  # the broker may not know us: the next round finds us listed
+        if not is_answered:
+            raise failures[0]
         return None
 
     async def _drop(self, queues: list[MessageQueue]) -> None:
@@ -228,6 +245,8 @@ class PushConsumer:
             commit_offset=work.consumer_offset,
             sub_version=own.sub_version,
         )
+        if result.is_refused_by_slave:
+            await asyncio.sleep(PAUSE_S)
         work.is_pulling = False
         for message in result.messages:
             if work.is_dropped:
@@ -289,8 +308,8 @@ class PushConsumer:
             return
         offset_now = work.consumer_offset
         try:
-            await self._puller.commit(work.queue, offset_now)
-            work.committed_offset = offset_now
+            if await self._puller.commit_somewhere(work.queue, offset_now):
+                work.committed_offset = offset_now
         except (OSError, TimeoutError, RemotingError) as failure:
             log.warning("consumer offset %d of %s could not be stored: %s", offset_now, work.queue, failure)
 

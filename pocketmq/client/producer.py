@@ -5,6 +5,7 @@ async with Producer("127.0.0.1:9876", "orders") as producer:
 """
 
 import base64
+import contextlib
 import itertools
 import time
 from collections.abc import Callable, Sequence
@@ -194,7 +195,8 @@ class Producer:
             tries_left -= 1
             avoid = queue.broker_name
             if topic in self.instance.routes.topics:
-                await self.instance.routes.refresh(topic)
+                with contextlib.suppress(OSError):  # the known route may have another broker
+                    await self.instance.routes.refresh(topic)
 
     async def _result(self, answer: RemotingCommand, msg_id: str, queue: MessageQueue) -> SendResult:
         stored = answer.header(RecallableSendMessageResponseHeader)
@@ -213,8 +215,12 @@ class Producer:
 
     async def _choose(self, topic: str, select: Select | None, avoid: str | None) -> MessageQueue:
         queues = await self.instance.routes.publish_queues(topic)
+        if not queues and topic in self.instance.routes.topics:  # a master may have come back
+            await self.instance.routes.refresh(topic)
+            queues = await self.instance.routes.publish_queues(topic)
         if not queues:
-            raise RemotingError(ResponseCode.NO_PERMISSION, f"topic {topic!r} has no writable queue")
+            told = f"topic {topic!r} has no writable queue at a broker with a master"
+            raise RemotingError(ResponseCode.NO_PERMISSION, told)
         if select is not None:
             chosen = select(queues)
             if not isinstance(chosen, MessageQueue):

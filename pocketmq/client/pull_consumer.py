@@ -1,5 +1,8 @@
 """Pull consumer, and the requests for one queue from which the push consumer is built.
 
+As in Apache's clients, a pull goes to the broker that the last answer for its queue suggested, by default the master.
+Slaves serve all requests of this module, so each goes to a slave while the master cannot be reached.
+
 async with PullConsumer("127.0.0.1:9876", "audit") as consumer:
     for queue in await consumer.queues("TopicTest"):
         result = await consumer.pull(queue, await consumer.min_offset(queue))
@@ -14,8 +17,10 @@ from pocketmq.client.client_instance import ClientInstance
 from pocketmq.client.lifecycle import Lifecycle
 from pocketmq.client.message import MessageExt, decode_messages
 from pocketmq.client.message_check import check_group, check_topic
+from pocketmq.client.route import MASTER_ID
 from pocketmq.remoting.bodies import MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.offset import (
     OffsetResponseHeader,
@@ -38,13 +43,17 @@ _PULL_ANSWERS = {
 
 
 class PullResult(msgspec.Struct):
-    """Result of a pull. `is_moved`: the requested queue offset does not exist; continue at `next_begin_offset`."""
+    """Result of a pull. `is_moved`: the requested queue offset does not exist; continue at `next_begin_offset`.
+
+    `is_refused_by_slave`: a slave does not have the requested queue offset, perhaps because it lacks what its master has.
+    """
 
     messages: list[MessageExt]
     next_begin_offset: int
     min_offset: int
     max_offset: int
     is_moved: bool
+    is_refused_by_slave: bool = False
 
 
 class PullConsumer:
@@ -55,6 +64,8 @@ class PullConsumer:
         self.instance = instance or ClientInstance(namesrv, access)
         self._lifecycle = Lifecycle("the consumer")
         self.group = group
+        self._suggested_ids: dict[MessageQueue, str] = {}
+        """Broker ids other than the master's that were suggested for queues."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -91,52 +102,72 @@ class PullConsumer:
         self._lifecycle.check_not_closed()
         if count_max < 1 or wait_ms < 0:
             raise ValueError(f"count_max must be 1 or more and wait_ms 0 or more, not {count_max} and {wait_ms}")
-        sys_flag = (_COMMIT if commit_offset > 0 else 0) | (_SUSPEND if wait_ms else 0)
-        header = PullMessageRequestHeader(
+        sys_flag = (_SUSPEND if wait_ms else 0) | (_SUBSCRIPTION if tags is not None else 0)
+        slave_header = PullMessageRequestHeader(
             consumer_group=self.group,
             topic=queue.topic,
             queue_id=queue.queue_id,
             queue_offset=queue_offset,
             max_msg_nums=count_max,
-            sys_flag=sys_flag | (_SUBSCRIPTION if tags is not None else 0),
+            sys_flag=sys_flag,  # slaves store no offsets with pulls
             commit_offset=commit_offset,
             suspend_timeout_millis=wait_ms,
             sub_version=sub_version,
             subscription=tags,
             expression_type="TAG",
         )
-        answer = await self.instance.invoke(
-            queue.broker_name, RequestCode.PULL_MESSAGE, header, timeout_s=PULL_TIMEOUT_S + wait_ms / 1000
+        header = msgspec.structs.replace(slave_header, sys_flag=sys_flag | (_COMMIT if commit_offset > 0 else 0))
+        answer, broker = await self.instance.invoke_any(
+            queue.broker_name,
+            RequestCode.PULL_MESSAGE,
+            header,
+            slave_header,
+            self._suggested_ids.get(queue, MASTER_ID),
+            PULL_TIMEOUT_S + wait_ms / 1000,
         )
         if answer.code not in _PULL_ANSWERS:
+            self._suggested_ids.pop(queue, None)
             refusal = answer.remark or f"broker {queue.broker_name!r} refused the pull with {answer.code}"
             raise RemotingError(answer.code, refusal)
         told = answer.header(PullMessageResponseHeader)
+        self._suggest(queue, str(told.suggest_which_broker_id))
         found = answer.code == ResponseCode.SUCCESS
+        is_refused = answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY and told.next_begin_offset == queue_offset
         return PullResult(
             decode_messages(answer.body, queue.broker_name) if found else [],
             told.next_begin_offset,
             told.min_offset,
             told.max_offset,
             answer.code == ResponseCode.PULL_OFFSET_MOVED,
+            broker.is_slave and is_refused,
         )
+
+    def _suggest(self, queue: MessageQueue, broker_id: str) -> None:
+        if broker_id == MASTER_ID:
+            self._suggested_ids.pop(queue, None)
+        else:
+            self._suggested_ids[queue] = broker_id
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return the group's consumer offset in a queue, None if it has none."""
         self._lifecycle.check_not_closed()
         header = QueryConsumerOffsetRequestHeader(self.group, queue.topic, queue.queue_id)
-        answer = await self.instance.invoke(queue.broker_name, RequestCode.QUERY_CONSUMER_OFFSET, header)
+        answer, _ = await self.instance.invoke_any(queue.broker_name, RequestCode.QUERY_CONSUMER_OFFSET, header)
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
             return None
-        if answer.code != ResponseCode.SUCCESS:
-            raise RemotingError(answer.code, answer.remark or f"broker {queue.broker_name!r} answered {answer.code}")
-        return answer.header(OffsetResponseHeader).offset
+        return _checked(answer, queue).header(OffsetResponseHeader).offset
 
     async def commit(self, queue: MessageQueue, consumer_offset: int) -> None:
-        """Store the group's consumer offset."""
+        """Store the group's consumer offset, at a slave while the master cannot be reached."""
+        await self.commit_somewhere(queue, consumer_offset)
+
+    async def commit_somewhere(self, queue: MessageQueue, consumer_offset: int) -> bool:
+        """As `commit`; return whether the master has it. If not, it must be stored again: a master takes none of slaves."""
         self._lifecycle.check_not_closed()
         header = UpdateConsumerOffsetRequestHeader(self.group, queue.topic, queue.queue_id, consumer_offset)
-        await self.instance.call(queue.broker_name, RequestCode.UPDATE_CONSUMER_OFFSET, header)
+        answer, broker = await self.instance.invoke_any(queue.broker_name, RequestCode.UPDATE_CONSUMER_OFFSET, header)
+        _checked(answer, queue)
+        return not broker.is_slave
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """Return the queue offset of the next message to be stored."""
@@ -153,5 +184,12 @@ class PullConsumer:
 
     async def _offset(self, queue: MessageQueue, code: int, header: QueueRequestHeader | SearchOffsetRequestHeader) -> int:
         self._lifecycle.check_not_closed()
-        answer = await self.instance.call(queue.broker_name, code, header)
-        return answer.header(OffsetResponseHeader).offset
+        answer, _ = await self.instance.invoke_any(queue.broker_name, code, header)
+        return _checked(answer, queue).header(OffsetResponseHeader).offset
+
+
+def _checked(answer: RemotingCommand, queue: MessageQueue) -> RemotingCommand:
+    """Return an answer with code SUCCESS. Raises RemotingError."""
+    if answer.code != ResponseCode.SUCCESS:
+        raise RemotingError(answer.code, answer.remark or f"broker {queue.broker_name!r} answered {answer.code}")
+    return answer

@@ -1,7 +1,7 @@
 """Topic routes: fetched from a name server, cached, and refreshed."""
 
 import random
-from typing import Final
+from typing import Final, NamedTuple
 
 from pocketmq.remoting.bodies import BrokerData, MessageQueue, TopicRouteData, decode_body
 from pocketmq.remoting.client import RemotingClient
@@ -13,6 +13,17 @@ DEFAULT_TOPIC: Final = "TBW102"
 """Template topic: a topic that does not exist yet is sent to this topic's brokers, which then create it."""
 READ, WRITE = 4, 2
 MASTER_ID: Final = "0"
+
+
+class BrokerAddress(NamedTuple):
+    """A broker of a broker name: its id as in the route, and its address."""
+
+    broker_id: str
+    address: str
+
+    @property
+    def is_slave(self) -> bool:
+        return self.broker_id != MASTER_ID
 
 
 class Routes:
@@ -36,16 +47,33 @@ class Routes:
         """Names of the brokers with a master in any known route."""
         return [name for name, data in self._brokers.items() if MASTER_ID in data.broker_addrs]
 
-    def broker_addresses(self) -> set[str]:
-        """Addresses of the masters in all known routes, which receive heartbeats."""
-        return {data.broker_addrs[MASTER_ID] for data in self._brokers.values() if MASTER_ID in data.broker_addrs}
+    def heartbeat_addresses(self, with_slaves: bool) -> set[str]:
+        """Addresses of the masters in all known routes, and of their slaves, which serve consumers only."""
+        return {
+            address
+            for data in self._brokers.values()
+            for broker_id, address in data.broker_addrs.items()
+            if with_slaves or broker_id == MASTER_ID
+        }
 
-    def address(self, broker_name: str) -> str:
-        """Return the master's address. Raises RemotingError if the broker is in no route (any more)."""
+    def master(self, broker_name: str) -> BrokerAddress:
+        """Return the master of a broker name. Raises RemotingError if no route has one (any more)."""
         data = self._brokers.get(broker_name)
         if data is None or MASTER_ID not in data.broker_addrs:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, f"broker {broker_name!r} has no master in any route")
-        return data.broker_addrs[MASTER_ID]
+        return BrokerAddress(MASTER_ID, data.broker_addrs[MASTER_ID])
+
+    def brokers(self, broker_name: str, first_id: str = MASTER_ID) -> list[BrokerAddress]:
+        """Return the master and slaves of a broker name: `first_id`, if it exists, then the others from id 0 on.
+
+        Raises RemotingError if no route has any.
+        """
+        data = self._brokers.get(broker_name)
+        if data is None or not data.broker_addrs:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, f"broker {broker_name!r} is in no route")
+        brokers = [BrokerAddress(*item) for item in data.broker_addrs.items()]
+        # Ids are decimal numbers in text: of two, the longer one is the larger.
+        return sorted(brokers, key=lambda one: (one.broker_id != first_id, len(one.broker_id), one.broker_id))
 
     def source(self, broker_name: str) -> str:
         """Return the name server whose route named the broker last."""

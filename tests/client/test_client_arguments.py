@@ -79,7 +79,7 @@ async def test_invalid_message_does_not_affect_other_sends(cluster: Cluster) -> 
 async def test_request_with_invalid_body_does_not_affect_others(cluster: Cluster, body: Any) -> None:
     async with Producer(cluster.namesrv) as producer:
         await producer.send(Message("T", b"first"))
-        (address,) = producer.instance.routes.broker_addresses()
+        (address,) = producer.instance.routes.heartbeat_addresses(with_slaves=False)
         channel = await producer.instance.remoting.channel(address)
         good = producer.send(Message("T", b"good"))
         waiting = asyncio.ensure_future(good)

@@ -19,7 +19,7 @@ BOMB = bytes(DECOMPRESSED_SIZE_MAX + 1)
 
 async def store(producer: Producer, body: bytes, sys_flag: int) -> None:
     """Send a body with arbitrary flags, as other clients may."""
-    (address,) = producer.instance.routes.broker_addresses()
+    (address,) = producer.instance.routes.heartbeat_addresses(with_slaves=False)
     header = SendMessageRequestHeaderV2("p", "T", "TBW102", 1, 0, sys_flag, 0, 0, "UNIQ_KEY\x01id\x02", 0)
     await producer.instance.remoting.call(address, RequestCode.SEND_MESSAGE_V2, header, body)
 

@@ -1,0 +1,261 @@
+"""The client with a master and its slave: reads go on at the slave while the master is away, and back when it lives."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from pocketmq.broker.broker import Broker
+from pocketmq.client.client_instance import ClientInstance
+from pocketmq.client.consumer import PushConsumer
+from pocketmq.client.message import Message, MessageExt
+from pocketmq.client.producer import Producer
+from pocketmq.client.pull_consumer import PullConsumer
+from pocketmq.namesrv.namesrv import NameServer
+from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.store.disk.memory_disk import MemoryDisk
+from tests.broker.running import running_broker, running_namesrv, until
+
+SLAVE: dict[str, Any] = {"broker_role": "SLAVE"}
+
+
+@pytest.fixture(autouse=True)
+def quick_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the intervals at which clients and slaves look for changes."""
+    monkeypatch.setattr("pocketmq.client.client_instance.ROUTE_REFRESH_S", 0.1)
+    monkeypatch.setattr("pocketmq.client.consumer.PERSIST_OFFSETS_S", 0.1)
+    monkeypatch.setattr("pocketmq.client.consumer.HOLD_MS", 500)
+    monkeypatch.setattr("pocketmq.broker.ha.slave_synchronize.TABLES_S", 0.2)
+    monkeypatch.setattr("pocketmq.broker.registration.registration.NO_MASTER_RETRY_S", 0.05)
+
+
+def address(namesrv: NameServer) -> str:
+    return f"127.0.0.1:{namesrv.port}"
+
+
+class Pair:
+    """A master that can be stopped and started again at its port, and its slave."""
+
+    def __init__(self, namesrv: NameServer, slave: Broker) -> None:
+        self.namesrv = namesrv
+        self.slave = slave
+        self.master: Broker
+        self._port = 0
+        self._disk = MemoryDisk()
+        self._running = contextlib.AsyncExitStack()
+
+    async def start_master(self) -> None:
+        broker = running_broker(self.namesrv, disk=self._disk, listen_port=self._port)
+        self.master = await self._running.enter_async_context(broker)
+        self._port = self.master.port
+
+    async def stop_master(self) -> None:
+        await self._running.aclose()
+
+    async def copied(self) -> None:
+        """Wait until the slave has the log of the master, and its topics."""
+        stores = self.master.services.store, self.slave.services.store
+        await until(lambda: stores[0].max_physical_offset == stores[1].max_physical_offset)
+        await until(lambda: "T" in self.slave.services.topics.table)
+
+
+@contextlib.asynccontextmanager
+async def running_pair(**settings: Any) -> AsyncIterator[Pair]:
+    async with running_namesrv() as namesrv, running_broker(namesrv, store=SLAVE, broker_id=1, **settings) as slave:
+        pair = Pair(namesrv, slave)
+        await pair.start_master()
+        try:
+            yield pair
+        finally:
+            await pair.stop_master()
+
+
+class GatedInbox:
+    """A listener that keeps bodies, and waits after `pause_after` of them until `gate` is set."""
+
+    def __init__(self, pause_after: int = 1 << 30) -> None:
+        self.bodies: list[bytes] = []
+        self.gate = asyncio.Event()
+        self._pause_after = pause_after
+
+    async def __call__(self, message: MessageExt) -> None:
+        if len(self.bodies) >= self._pause_after:
+            await self.gate.wait()
+        self.bodies.append(message.body)
+
+
+def consumer(namesrv: str, listener: GatedInbox, group: str = "G") -> PushConsumer:
+    made = PushConsumer(namesrv, group, start="first")
+    made.subscribe("T", listener)
+    return made
+
+
+async def send(namesrv: str, numbers: range) -> list[bytes]:
+    bodies = [b"%d" % number for number in numbers]
+    async with Producer(namesrv, "p") as producer:
+        for body in bodies:
+            await producer.send(Message("T", body))
+    return bodies
+
+
+async def test_consumption_goes_on_at_the_slave_and_back_at_the_master() -> None:
+    async with running_pair() as pair:
+        namesrv, inbox = address(pair.namesrv), GatedInbox(pause_after=40)
+        bodies = await send(namesrv, range(400))
+        await pair.copied()
+        async with consumer(namesrv, inbox):
+            await until(lambda: len(inbox.bodies) == 40)
+            await pair.stop_master()
+            inbox.gate.set()
+            await until(lambda: len(inbox.bodies) == 400)
+            await pair.start_master()
+            bodies += await send(namesrv, range(400, 440))
+            await until(lambda: len(inbox.bodies) >= 440)
+        assert sorted(inbox.bodies) == sorted(bodies), "nothing lost, nothing twice"
+        offsets = pair.master.services.offsets
+        assert sum(offsets.query("G", "T", queue_id) for queue_id in range(4)) == 440
+
+
+async def test_offsets_stored_at_the_slave_are_carried_to_the_master() -> None:
+    async with running_pair() as pair:
+        namesrv, inbox = address(pair.namesrv), GatedInbox(pause_after=4)
+        await send(namesrv, range(40))
+        await pair.copied()
+        async with consumer(namesrv, inbox) as consuming:
+            await until(lambda: len(inbox.bodies) == 4)
+            await pair.stop_master()
+            inbox.gate.set()
+            slave_offsets = pair.slave.services.offsets
+            await until(lambda: [slave_offsets.query("G", "T", queue_id) for queue_id in range(4)] == [10] * 4)
+            await pair.start_master()
+            await until(lambda: "b" in consuming.instance.routes.masters())
+        assert [pair.master.services.offsets.query("G", "T", queue_id) for queue_id in range(4)] == [10] * 4
+
+
+async def test_consumer_that_starts_without_the_master_continues_at_the_offsets_of_the_slave() -> None:
+    async with running_pair() as pair:
+        namesrv, first, second = address(pair.namesrv), GatedInbox(), GatedInbox()
+        await send(namesrv, range(8))
+        async with consumer(namesrv, first):
+            await until(lambda: len(first.bodies) == 8)
+        rest = await send(namesrv, range(8, 20))
+        await pair.copied()
+        slave_offsets = pair.slave.services.offsets
+        await until(lambda: sum(max(slave_offsets.query("G", "T", queue_id), 0) for queue_id in range(4)) == 8)
+        await pair.stop_master()
+        async with consumer(namesrv, second):
+            await until(lambda: len(second.bodies) >= 12)
+        assert sorted(second.bodies) == sorted(rest)
+
+
+async def test_pull_goes_to_the_broker_that_the_last_answer_suggested() -> None:
+    async with running_pair(slave_read_enable=True) as pair:
+        await send(address(pair.namesrv), range(32))
+        await pair.copied()
+        pair.master.services.config.slave_read_enable = True
+        pair.master.services.store.reader.in_memory_bytes = 0
+        async with PullConsumer(address(pair.namesrv), "G") as puller:
+            queue = (await puller.queues("T"))[0]
+
+            async def pulled() -> tuple[int, int]:
+                result = await puller.pull(queue, 0, commit_offset=7)
+                assert result.next_begin_offset == len(result.messages) == 8
+                return tuple(one.services.stats.get_total.nums for one in (pair.master, pair.slave))  # type: ignore[return-value]
+
+            assert await pulled() == (8, 0)
+            assert await pulled() == (8, 8), "the master suggested its slave, as its records are not in memory"
+            assert await pulled() == (16, 8), "the slave suggested the master again"
+        assert pair.master.services.offsets.query("G", "T", queue.queue_id) == 7
+        assert pair.slave.services.offsets.query("G", "T", queue.queue_id) in (-1, 7), "7 only as a copy"
+
+
+async def test_suggested_broker_that_does_not_exist_is_replaced_by_the_master() -> None:
+    async with running_pair() as pair:
+        await send(address(pair.namesrv), range(32))
+        pair.master.services.config.slave_read_enable = True
+        pair.master.services.store.reader.in_memory_bytes = 0
+        group = pair.master.services.groups.find("G")
+        assert group is not None
+        group.which_broker_when_consume_slowly = 9
+        async with PullConsumer(address(pair.namesrv), "G") as puller:
+            queue = (await puller.queues("T"))[0]
+            for _ in range(3):
+                assert len((await puller.pull(queue, 0)).messages) == 8
+        assert pair.master.services.stats.get_total.nums == 24
+
+
+async def test_pull_beyond_the_end_of_a_slave_is_not_repeated_at_once() -> None:
+    async with running_pair() as pair:
+        await send(address(pair.namesrv), range(4))
+        await pair.copied()
+        await pair.stop_master()
+        async with PullConsumer(address(pair.namesrv), "G") as puller:
+            queue = (await puller.queues("T"))[0]
+            result = await puller.pull(queue, 1000)
+            assert (result.is_refused_by_slave, result.is_moved, result.next_begin_offset) == (True, False, 1000)
+            assert not (await puller.pull(queue, 0)).is_refused_by_slave
+            assert (await puller.min_offset(queue), await puller.max_offset(queue)) == (0, 1)
+
+
+async def test_producer_goes_on_to_a_broker_name_with_a_master() -> None:
+    async with running_pair() as pair, running_broker(pair.namesrv, broker_name="other") as other:
+        async with Producer(address(pair.namesrv), "p") as producer:
+            await producer.create_topic("T")
+            await producer.send(Message("T", b"1"))
+            await pair.copied()
+            await pair.stop_master()
+            results = [await producer.send(Message("T", b"2")) for _ in range(20)]
+            assert {result.queue.broker_name for result in results} == {"other"}
+            await until(lambda: "b" not in producer.instance.routes.masters())
+            await pair.start_master()
+            await until(lambda: "b" in producer.instance.routes.masters())
+            results = [await producer.send(Message("T", b"3")) for _ in range(20)]
+            assert {result.queue.broker_name for result in results} == {"b", "other"}
+        assert other.services.store.max_physical_offset > 0
+
+
+async def test_producer_without_any_master_is_told_and_sends_again_when_one_is_back(monkeypatch: Any) -> None:
+    monkeypatch.setattr("pocketmq.client.client_instance.ROUTE_REFRESH_S", 3600)
+    async with running_pair() as pair, Producer(address(pair.namesrv), "p") as producer:
+        await producer.send(Message("T", b"1"))
+        await pair.copied()
+        await pair.stop_master()
+        with pytest.raises((RemotingError, OSError)):
+            await producer.send(Message("T", b"2"))
+        with pytest.raises(RemotingError, match="no writable queue at a broker with a master"):
+            await producer.send(Message("T", b"3"))
+        await pair.start_master()
+        assert (await producer.send(Message("T", b"4"))).status == "SEND_OK"
+
+
+async def test_slaves_get_the_heartbeats_of_consumers_only() -> None:
+    async with running_pair() as pair:
+        await send(address(pair.namesrv), range(4))
+        await pair.copied()
+        async with Producer(address(pair.namesrv), "p") as producer, consumer(address(pair.namesrv), GatedInbox()) as one:
+            await producer.send(Message("T", b""))
+            await producer.instance.heartbeat()
+            for broker in (pair.master, pair.slave):
+                group = broker.services.clients.consumer_group("G")
+                assert group is not None and group.client_ids() == [one.instance.client_id]
+            assert "p" in pair.master.services.clients.producers and "p" not in pair.slave.services.clients.producers
+        await until(lambda: pair.slave.services.clients.consumer_group("G") is None)
+
+
+async def test_one_broker_that_refuses_heartbeats_does_not_keep_them_from_others() -> None:
+    async with running_pair() as pair:
+        await send(address(pair.namesrv), range(4))
+        await pair.copied()
+        pair.master.services.config.max_groups_per_connection = 0
+        instance = ClientInstance(address(pair.namesrv))
+        try:
+            await instance.routes.route("T")
+            one = consumer(address(pair.namesrv), GatedInbox())
+            instance.consumer_data = one._consumer_data
+            await instance.heartbeat()
+            assert pair.master.services.clients.consumer_group("G") is None
+            assert pair.slave.services.clients.consumer_group("G") is not None
+        finally:
+            await instance.close("G")
