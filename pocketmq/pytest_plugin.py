@@ -1,4 +1,4 @@
-"""Pytest fixture with a name server and a broker whose clock is advanced by the test.
+"""Pytest fixtures: a broker whose clock is advanced by the test, and clusters whose brokers are killed by it.
 
     def test_an_unpaid_order_is_cancelled(pocketmq_cluster):
         shop = Shop(namesrv=pocketmq_cluster.namesrv_address)      any RocketMQ client, in any process
@@ -8,18 +8,25 @@
 
 The store is in memory, so each test starts empty. Message time stands still until `advance`; heartbeats, timeouts and long
 polls use real time, since clients would otherwise lose their connections.
+
+    def test_orders_survive_a_dead_broker(pocketmq_cluster_factory):
+        cluster = pocketmq_cluster_factory(brokers=2, slaves=1, role="SYNC_MASTER")
+        shop = Shop(namesrv=cluster.namesrv_address)
+        cluster.nodes["broker-a"].kill()                           also: stop, start, pause, resume, partition, heal
+        ...
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import pytest
 
 if TYPE_CHECKING:
+    from pocketmq.cli.cluster import ProcessCluster
     from pocketmq.cli.cluster_admin import ClusterAdmin
 
 T = TypeVar("T")
@@ -96,3 +103,53 @@ def pocketmq_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Virtu
     """A name server and a broker in a child process, with a clock that the test advances."""
     with VirtualCluster(tmp_path_factory.mktemp("pocketmq")) as cluster:
         yield cluster
+
+
+class ClusterFactory(Protocol):
+    """Starts clusters of processes, which run until the test ends."""
+
+    def __call__(
+        self,
+        brokers: int = 1,
+        slaves: int = 0,
+        *,
+        role: str = "ASYNC_MASTER",
+        settings: Mapping[str, str] | None = None,
+        partitions: bool = False,
+    ) -> "ProcessCluster":
+        """Return a running cluster of `brokers` masters with the given role, each with `slaves` slaves.
+
+        `settings` are keys of broker and name server. `partitions`: whether brokers can be cut off, by network namespaces
+        if this process may make them, else by proxies. Raises pocketmq.cli.processes.NotReady.
+        """
+
+
+@pytest.fixture
+def pocketmq_cluster_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterFactory]:
+    """Clusters of masters and slaves in child processes."""
+    from pocketmq.cli.cluster import Layout, ProcessCluster
+    from pocketmq.cli.network import partitionable
+
+    running: list[ProcessCluster] = []
+
+    def make(
+        brokers: int = 1,
+        slaves: int = 0,
+        *,
+        role: str = "ASYNC_MASTER",
+        settings: Mapping[str, str] | None = None,
+        partitions: bool = False,
+    ) -> ProcessCluster:
+        given = {"mappedFileSizeCommitLog": str(64 << 20), **(settings or {})}
+        network = partitionable() if partitions else None
+        folder = tmp_path_factory.mktemp("pocketmq-cluster")
+        cluster = ProcessCluster(folder, Layout(brokers, slaves, role), settings=given, network=network)
+        running.append(cluster)
+        cluster.start()
+        return cluster
+
+    try:
+        yield make
+    finally:
+        for cluster in running:
+            cluster.stop()

@@ -16,6 +16,7 @@ from pocketmq.runtime.command_line import TEST_CLOCK_HELP
 
 _EPILOG = """examples:
   pocketmq up --memory                         start a RocketMQ for experiments; Ctrl-C ends it
+  pocketmq up --cluster 2m-2s-sync             start two masters, each with a slave
   pocketmq produce TopicTest hello --tag a     send one message
   pocketmq consume TopicTest --from-start      show messages as they arrive
   pocketmq delay ls --to +1h                   list messages that are due within an hour
@@ -41,23 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"pocketmq {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
 
-    up = commands.add_parser("up", help="run a name server and a broker in this process")
-    up.add_argument(
-        "--port",
-        type=int,
-        metavar="N",
-        help="the name server's port (default 9876; the broker's is then 10911); with another N the broker takes N + 10, "
-        "with 0 both get free ports",
-    )
-    up.add_argument("--memory", action="store_true", help="keep the store in memory; it is lost when this ends")
-    up.add_argument("--store", type=Path, metavar="DIR", help="folder of the store (./pocketmq-store)")
-    up.add_argument(
-        "--advertise",
-        metavar="HOST[:PORT]",
-        help="the broker's address for clients on other machines; both servers then listen on all addresses",
-    )
-
-    up.add_argument("--test-clock", action="store_true", help=TEST_CLOCK_HELP)
+    _add_up(commands)
 
     produce = commands.add_parser("produce", help="send messages given as arguments, or each line of standard input")
     produce.add_argument("topic", metavar="TOPIC")
@@ -91,6 +76,42 @@ def _parser() -> argparse.ArgumentParser:
     for command, what in _ANALYTICS.items():
         commands.add_parser(command, help=f"Spark over a store: {what}")
     return parser
+
+
+def _add_up(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    up = commands.add_parser("up", help="run a name server and a broker, or a cluster of them")
+    up.add_argument(
+        "--port",
+        type=int,
+        metavar="N",
+        help="the name server's port (default 9876; the broker's is then 10911); with another N the broker takes N + 10, "
+        "with 0 both get free ports",
+    )
+    up.add_argument("--memory", action="store_true", help="keep the store in memory; it is lost when this ends")
+    up.add_argument("--store", type=Path, metavar="DIR", help="folder of the store (./pocketmq-store)")
+    up.add_argument(
+        "--advertise",
+        metavar="HOST[:PORT]",
+        help="the broker's address for clients on other machines; both servers then listen on all addresses",
+    )
+    up.add_argument("--test-clock", action="store_true", help=TEST_CLOCK_HELP)
+    up.add_argument(
+        "-c", "--config-file", type=Path, metavar="FILE", help="settings of broker and name server, key=value lines"
+    )
+    up.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="one setting, such as enablePropertyFilter=true; repeatable",
+    )
+    up.add_argument(
+        "--cluster",
+        metavar="LAYOUT",
+        help="run a process for each server of a layout of RocketMQ's tutorial: 2m-noslave, 2m-2s-async, 2m-2s-sync",
+    )
+    up.add_argument("--brokers", type=int, metavar="N", help="run a cluster of N masters, each in its own process")
+    up.add_argument("--slaves", type=int, metavar="N", help="give each of these masters N slaves")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -8,9 +8,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from pocketmq.runtime import properties_file
 
 READY_SECONDS_MAX = 30.0
 # `-P` keeps the current folder off the import path, so that a user's broker.py is not imported.
@@ -44,14 +46,30 @@ class Server:
         return self.process.returncode
 
 
-def start_namesrv(folder: Path) -> Server:
-    """Start `python -m pocketmq.namesrv` on a free port, with its files in `folder`. Raises NotReady."""
-    config = _write_config(folder / "namesrv.conf", {"kvConfigPath": str(folder.absolute() / "kvConfig.json")})
-    return _start("namesrv", folder, "--port", "0", "-c", config)
+def start_namesrv(
+    folder: Path, *, port: int = 0, settings: Mapping[str, str] | None = None, prefix: Sequence[str] = ()
+) -> Server:
+    """Start `python -m pocketmq.namesrv`, with its files in `folder`. Raises NotReady.
+
+    `port` 0: a free one. `prefix`: a command that runs the process elsewhere, such as `ip netns exec NAME`.
+    """
+    config = {"kvConfigPath": str(folder.absolute() / "kvConfig.json"), **(settings or {})}
+    path = _write_config(folder / "namesrv.conf", config)
+    return _start("namesrv", folder, "--port", str(port), "-c", path, prefix=prefix)
 
 
-def start_broker(folder: Path, namesrv_address: str, settings: Mapping[str, str] | None = None) -> Server:
-    """Start `python -m pocketmq.broker` with its store in `folder`/store and additional `settings`. Raises NotReady."""
+def start_broker(
+    folder: Path,
+    namesrv_address: str,
+    settings: Mapping[str, str] | None = None,
+    *,
+    port: int = 0,
+    prefix: Sequence[str] = (),
+) -> Server:
+    """Start `python -m pocketmq.broker` with its store in `folder`/store and additional `settings`. Raises NotReady.
+
+    `port` and `prefix` as for `start_namesrv`.
+    """
     store = folder.absolute() / "store"
     config = {
         "brokerIP1": "127.0.0.1",
@@ -60,7 +78,7 @@ def start_broker(folder: Path, namesrv_address: str, settings: Mapping[str, str]
         **(settings or {}),
     }
     path = _write_config(folder / "broker.conf", config)
-    return _start("broker", folder, "--port", "0", "-n", namesrv_address, "-c", path)
+    return _start("broker", folder, "--port", str(port), "-n", namesrv_address, "-c", path, prefix=prefix)
 
 
 def start_up(folder: Path, *arguments: str) -> Server:
@@ -70,16 +88,16 @@ def start_up(folder: Path, *arguments: str) -> Server:
 
 def _write_config(path: Path, config: Mapping[str, str]) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
+    path.write_text(properties_file.dumps(config))
     return str(path)
 
 
-def _start(name: str, folder: Path, *arguments: str) -> Server:
+def _start(name: str, folder: Path, *arguments: str, prefix: Sequence[str] = ()) -> Server:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("wb", dir=folder, prefix=f"{name}-", suffix=".out", delete=False) as out:
         began = time.monotonic()
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", _MODULES[name], *arguments],
+            [*prefix, sys.executable, "-P", "-m", _MODULES[name], *arguments],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,

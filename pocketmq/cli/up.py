@@ -1,4 +1,4 @@
-"""`pocketmq up`: a name server and a broker in one process, for development."""
+"""`pocketmq up`: a name server and a broker in one process, for development; with --cluster, a process for each server."""
 
 import argparse
 import sys
@@ -6,10 +6,12 @@ from pathlib import Path
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.cli import settings, up_cluster
 from pocketmq.namesrv.namesrv import NameServer
+from pocketmq.remoting.tls import TlsConfig
 from pocketmq.runtime import lifecycle, log
 from pocketmq.runtime.clock import Clock, SystemClock, VirtualClock
+from pocketmq.runtime.config import bind
 from pocketmq.runtime.lifecycle import StartError
 from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.disk.disk import Disk
@@ -30,6 +32,7 @@ class Both:
         namesrv: NameServer,
         broker_config: BrokerConfig,
         store: MessageStoreConfig,
+        tls: TlsConfig,
         disk: Disk | None,
         clock: Clock | None = None,
     ) -> None:
@@ -38,6 +41,7 @@ class Both:
         self.broker: Broker | None = None
         self._broker_config = broker_config
         self._store = store
+        self._tls = tls
         self._disk = disk
 
     @property
@@ -49,7 +53,7 @@ class Both:
     async def start(self) -> None:
         await self.namesrv.start()
         self._broker_config.namesrv_addr = self.namesrv_address
-        self.broker = Broker(self._broker_config, self._store, disk=self._disk, clock=self._clock)
+        self.broker = Broker(self._broker_config, self._store, disk=self._disk, clock=self._clock, tls_config=self._tls)
         await self.broker.start()
 
     async def stop(self) -> None:
@@ -59,48 +63,64 @@ class Both:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run both servers until SIGTERM or Ctrl-C. Returns the exit code."""
-    if options.memory and options.store:
-        print("pocketmq up: --memory keeps no files and --store DIR does: use only one of them", file=sys.stderr)
-        return 2
+    """Run the servers until SIGTERM or Ctrl-C. Returns the exit code."""
     try:
-        broker_config = _broker_config(options)
+        _check(options)
+        if options.cluster or options.brokers is not None or options.slaves is not None:
+            return up_cluster.run(options, BROKER_PORT if options.port is None else _broker_port(options.port))
+        given = settings.read(options.config_file, options.set)
+        both, where = _both(options, given)
     except ValueError as wrong:
-        print(f"pocketmq up: {wrong}", file=sys.stderr)
+        for problem in str(wrong).splitlines():
+            print(f"pocketmq up: {problem}", file=sys.stderr)
         return 2
     log.setup("WARNING")
+    for warning in settings.warnings(given):
+        print(f"pocketmq up: {warning}", file=sys.stderr)
+    return lifecycle.run(both, "pocketmq up", lambda service: _say_ready(service, where))
+
+
+def _check(options: argparse.Namespace) -> None:
+    if options.memory and options.store:
+        raise ValueError("--memory keeps no files and --store DIR does: use only one of them")
+    if options.port is not None and not 0 <= options.port <= 65535 - BROKER_PORT_DISTANCE - 1:
+        raise ValueError(f"--port must be 0 to {65535 - BROKER_PORT_DISTANCE - 1}, not {options.port}")
+
+
+def _both(options: argparse.Namespace, given: dict[str, str]) -> tuple[Both, str]:
+    """Return the servers, and where the store is. Raises ValueError for invalid options."""
     root = (options.store or Path("pocketmq-store")).absolute()
-    store = MessageStoreConfig(store_path_root_dir=str(root), mapped_file_size_commit_log=COMMIT_LOG_FILE_SIZE)
-    kept = "" if options.memory else str(root / "namesrv" / "kvConfig.json")
-    namesrv = NameServer(
-        NamesrvConfig(
-            bind_address=broker_config.bind_address,
-            listen_port=NAMESRV_PORT if options.port is None else options.port,
-            kv_config_path=kept,
-        )
-    )
-    clock = VirtualClock(SystemClock().message_time_ms()) if options.test_clock else None
-    both = Both(namesrv, broker_config, store, MemoryDisk() if options.memory else None, clock)
-    return lifecycle.run(both, "pocketmq up", lambda service: _say_ready(service, "memory" if options.memory else str(root)))
-
-
-def _broker_config(options: argparse.Namespace) -> BrokerConfig:
-    """Return the broker's configuration. Raises ValueError for invalid options."""
-    port = options.port
-    if port is not None and not 0 <= port <= 65535 - BROKER_PORT_DISTANCE - 1:
-        raise ValueError(f"--port must be 0 to {65535 - BROKER_PORT_DISTANCE - 1}, not {port}")
-    if port in (None, NAMESRV_PORT):
-        broker_port = BROKER_PORT
-    else:
-        broker_port = port + BROKER_PORT_DISTANCE if port else 0
-    config = BrokerConfig(broker_name="pocketmq", listen_port=broker_port)
+    defaults = {"brokerName": "pocketmq", "mappedFileSizeCommitLog": str(COMMIT_LOG_FILE_SIZE)}
+    broker_keys = {
+        **defaults,
+        **settings.part_of(given, settings.BROKER_CLASSES),
+        "listenPort": str(_broker_port(options.port)),
+        "storePathRootDir": str(root),
+    }
+    namesrv_keys = {
+        **settings.part_of(given, settings.NAMESRV_CLASSES),
+        "listenPort": str(NAMESRV_PORT if options.port is None else options.port),
+        "kvConfigPath": "" if options.memory else str(root / "namesrv" / "kvConfig.json"),
+    }
+    (broker_config, store, tls), _ = bind(settings.BROKER_CLASSES, broker_keys)
+    (namesrv_config, _), _ = bind(settings.NAMESRV_CLASSES, namesrv_keys)
     if options.advertise:
         host, _, advertised_port = options.advertise.partition(":")
         if not host or (advertised_port and not (advertised_port.isdigit() and 0 < int(advertised_port) < 65536)):
             raise ValueError(f"--advertise must be HOST or HOST:PORT, not {options.advertise!r}")
-        config.bind_address, config.broker_ip1 = "0.0.0.0", host
-        config.advertised_port = int(advertised_port) if advertised_port else None
-    return config
+        broker_config.bind_address = namesrv_config.bind_address = "0.0.0.0"
+        broker_config.broker_ip1 = host
+        broker_config.advertised_port = int(advertised_port) if advertised_port else None
+    clock = VirtualClock(SystemClock().message_time_ms()) if options.test_clock else None
+    namesrv = NameServer(namesrv_config, tls_config=tls)
+    both = Both(namesrv, broker_config, store, tls, MemoryDisk() if options.memory else None, clock)
+    return both, "memory" if options.memory else str(root)
+
+
+def _broker_port(port: int | None) -> int:
+    if port in (None, NAMESRV_PORT):
+        return BROKER_PORT
+    return port + BROKER_PORT_DISTANCE if port else 0
 
 
 def _say_ready(both: Both, where: str) -> None:

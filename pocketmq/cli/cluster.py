@@ -1,0 +1,247 @@
+"""A cluster of processes on this machine: a name server, masters and their slaves.
+
+`pocketmq up --cluster` runs one, and the fixture `pocketmq_cluster_factory` gives one to tests, which kill, pause, stop and
+cut off its brokers.
+"""
+
+import signal
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.cli import settings as setting_files
+from pocketmq.cli.network import LoopbackNetwork, Network
+from pocketmq.cli.processes import Server, start_broker, start_namesrv
+from pocketmq.namesrv.config import NamesrvConfig
+
+CLUSTER_NAME: Final = "DefaultCluster"
+BROKERS_MAX: Final = 20
+SLAVES_MAX: Final = 5
+PORT_DISTANCE: Final = 10
+"""Between the ports of two brokers; each also uses the ports next to its own, for the VIP channel and for slaves."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How many masters and slaves a cluster has. `brokers` counts broker names, `slaves` the slaves of each."""
+
+    brokers: int
+    slaves: int
+    master_role: str = "ASYNC_MASTER"
+
+    def members(self) -> "list[Member]":
+        """Return the brokers, each master before its slaves, with the names of the tutorial's configurations."""
+        return [
+            Member(f"broker-{_letters(number)}", broker_id, "SLAVE" if broker_id else self.master_role)
+            for number in range(self.brokers)
+            for broker_id in range(self.slaves + 1)
+        ]
+
+
+LAYOUTS: Final = {
+    "2m-noslave": Layout(2, 0),
+    "2m-2s-async": Layout(2, 1),
+    "2m-2s-sync": Layout(2, 1, "SYNC_MASTER"),
+}
+"""The configurations of RocketMQ's tutorial."""
+
+
+def _letters(number: int) -> str:
+    return chr(ord("a") + number)
+
+
+@dataclass(frozen=True)
+class Member:
+    """A broker of a cluster."""
+
+    broker_name: str
+    broker_id: int
+    role: str
+
+    @property
+    def label(self) -> str:
+        """`broker-a` for a master, `broker-a-s` for its slave, `broker-a-s2` for its second slave."""
+        if self.broker_id == 0:
+            return self.broker_name
+        return f"{self.broker_name}-s{self.broker_id if self.broker_id > 1 else ''}"
+
+
+class Node:
+    """A broker process of a running cluster."""
+
+    def __init__(self, member: Member, cluster: "ProcessCluster", folder: Path, port: int) -> None:
+        """`folder` holds its store, its configuration and its output. `port` 0: a free one, kept over restarts."""
+        self.member = member
+        self.folder = folder
+        self._cluster = cluster
+        self._port = port
+        self._server: Server | None = None
+
+    @property
+    def address(self) -> str:
+        """Its address for clients."""
+        return self._running.address
+
+    @property
+    def pid(self) -> int:
+        return self._running.process.pid
+
+    @property
+    def store(self) -> Path:
+        return self.folder / "store"
+
+    @property
+    def exit_code(self) -> int | None:
+        """Exit code of the process; None while it runs."""
+        return self._running.process.poll()
+
+    @property
+    def output(self) -> Path:
+        """The file with its output."""
+        return self._running.out
+
+    def start(self, settings: Mapping[str, str] | None = None) -> None:
+        """Start it (again) on the same store and port. `settings` replace those of the cluster for this life.
+
+        Raises NotReady.
+        """
+        network, label = self._cluster.network, self.member.label
+        own = {
+            "brokerClusterName": CLUSTER_NAME,
+            "brokerName": self.member.broker_name,
+            "brokerId": str(self.member.broker_id),
+            "brokerRole": self.member.role,
+            **network.broker_settings(label, self.member.broker_name if self.member.broker_id else None),
+            **self._cluster.broker_settings,
+            **(settings or {}),
+        }
+        namesrv_address = network.namesrv_address(label, self._cluster.namesrv_address)
+        port = network.listen_port(label, self._port)
+        self._server = start_broker(self.folder, namesrv_address, own, port=port, prefix=network.prefix(label))
+        self._port = port or int(self._server.address.rpartition(":")[2])
+
+    def stop(self) -> int:
+        """Stop it by SIGTERM and return its exit code."""
+        self.resume()
+        return self._running.stop()
+
+    def kill(self) -> None:
+        """Kill it by SIGKILL."""
+        self._running.process.kill()
+        self._running.process.wait()
+
+    def pause(self) -> None:
+        """Stop it from running (SIGSTOP), as a machine that hangs."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it run again (SIGCONT)."""
+        self._signal(signal.SIGCONT)
+
+    def partition(self) -> None:
+        """Cut it off from clients, name server and other brokers: nothing is refused, everything is silent."""
+        self._cluster.network.cut(self.member.label)
+
+    def heal(self) -> None:
+        """Undo `partition`."""
+        self._cluster.network.join(self.member.label)
+
+    @property
+    def is_running(self) -> bool:
+        return self._server is not None and self._server.process.poll() is None
+
+    @property
+    def _running(self) -> Server:
+        if self._server is None:
+            raise RuntimeError(f"{self.member.label} was not started")
+        return self._server
+
+    def _signal(self, number: int) -> None:
+        if self.is_running:
+            self._running.process.send_signal(number)
+
+
+class ProcessCluster:
+    """A name server and the brokers of a layout, as child processes. A context manager, which starts and stops it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        layout: Layout,
+        *,
+        namesrv_port: int = 0,
+        broker_port: int = 0,
+        settings: Mapping[str, str] | None = None,
+        network: Network | None = None,
+    ) -> None:
+        """Files are in a folder per process in `folder`. Ports 0: free ones; else brokers are PORT_DISTANCE apart.
+
+        `settings` apply to all servers that have these keys.
+        """
+        self.folder = folder
+        self._namesrv_port = namesrv_port
+        self._namesrv_settings = setting_files.part_of(settings or {}, setting_files.NAMESRV_CLASSES)
+        self.broker_settings = setting_files.part_of(settings or {}, setting_files.BROKER_CLASSES)
+        self.network = network or LoopbackNetwork()
+        self._namesrv: Server | None = None
+        self.nodes: dict[str, Node] = {}
+        """Brokers by label; masters before their slaves."""
+        for number, member in enumerate(layout.members()):
+            port = broker_port + number * PORT_DISTANCE if broker_port else 0
+            self.nodes[member.label] = Node(member, self, folder / member.label, port)
+
+    @property
+    def namesrv_address(self) -> str:
+        """Address of the name server for clients."""
+        assert self._namesrv is not None, "not started"
+        return self._namesrv.address
+
+    @property
+    def masters(self) -> list[Node]:
+        return [node for node in self.nodes.values() if node.member.broker_id == 0]
+
+    @property
+    def slaves(self) -> list[Node]:
+        return [node for node in self.nodes.values() if node.member.broker_id != 0]
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start the name server, then masters, then slaves, and return when all are ready. Raises NotReady."""
+        own = {"bindAddress": self.network.namesrv_host}
+        self._namesrv = start_namesrv(
+            self.folder / "namesrv", port=self._namesrv_port, settings={**own, **self._namesrv_settings}
+        )
+        for nodes in (self.masters, self.slaves):
+            if nodes:
+                with ThreadPoolExecutor(len(nodes)) as threads:
+                    list(threads.map(Node.start, nodes))
+
+    def stop(self) -> int:
+        """Stop masters, then slaves, which copy what is left, then the name server. Returns the worst exit code."""
+        codes = [0]
+        for nodes in (self.masters, self.slaves):
+            running = [node for node in nodes if node.is_running]
+            if running:
+                with ThreadPoolExecutor(len(running)) as threads:
+                    codes += threads.map(Node.stop, running)
+        if self._namesrv is not None:
+            codes.append(self._namesrv.stop())
+        self.network.close()
+        return max(abs(code) for code in codes)
+
+
+# Both servers bind the loopback address unless they are told otherwise, and so do the clusters of this module.
+assert BrokerConfig.bind_address == NamesrvConfig.bind_address == "127.0.0.1"

@@ -1,0 +1,79 @@
+"""Settings of `pocketmq up`: the file of `-c` and the options `--set key=value`, checked before anything starts."""
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pocketmq.broker.config import IGNORED_KEYS as BROKER_IGNORED_KEYS
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.namesrv.config import IGNORED_KEYS as NAMESRV_IGNORED_KEYS
+from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.remoting.tls import TlsConfig
+from pocketmq.runtime import properties_file
+from pocketmq.runtime.config import bind, items_of
+from pocketmq.store.config import MessageStoreConfig
+
+BROKER_CLASSES: Final = (BrokerConfig, MessageStoreConfig, TlsConfig)
+NAMESRV_CLASSES: Final = (NamesrvConfig, TlsConfig)
+_IGNORED_KEYS: Final = {**NAMESRV_IGNORED_KEYS, **BROKER_IGNORED_KEYS}
+_BY_OPTION: Final = {
+    "listenPort": "use --port",
+    "namesrvAddr": "`pocketmq up` starts a name server of its own",
+    "storePathRootDir": "use --store",
+    "storePathCommitLog": "it is under the folder of --store",
+    "kvConfigPath": "it is under the folder of --store",
+}
+
+
+class SettingError(ValueError):
+    """A file or setting that cannot be used; the text has one line per problem."""
+
+
+def read(file: Path | None, assignments: Sequence[str], given_otherwise: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the settings of `file`, replaced by those of `assignments` (`key=value`).
+
+    `given_otherwise`: keys that may not be set, with what to use instead. Raises SettingError for a file that cannot be
+    read and for each unknown key or invalid value.
+    """
+    try:
+        settings = {} if file is None else properties_file.load(file)
+    except (OSError, ValueError) as error:
+        raise SettingError(f"file {file}: {getattr(error, 'strerror', None) or error}") from None
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not equals or not key.strip():
+            raise SettingError(f"--set {assignment}: expected key=value")
+        settings[key.strip()] = value
+    refused = {**_BY_OPTION, **(given_otherwise or {})}
+    problems = [f"{key}: cannot be set here: {refused[key]}" for key in settings if key in refused]
+    problems += [_unknown(key) for key in settings if key not in _known()]
+    if problems:
+        raise SettingError("\n".join(problems))
+    bind([*BROKER_CLASSES, NamesrvConfig], settings, _IGNORED_KEYS)  # raises ConfigError, a ValueError
+    return settings
+
+
+def part_of(settings: Mapping[str, str], declared: Iterable[type[Any]]) -> dict[str, str]:
+    """Return the settings that a class of `declared` has; a key of both servers applies to both."""
+    keys = {key for cls in declared for key in items_of(cls)}
+    return {key: value for key, value in settings.items() if key in keys}
+
+
+def warnings(settings: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each key of Apache's that has no effect."""
+    return [f"key {key}: ignored: {_IGNORED_KEYS[key]}" for key in settings if key in _ignored_only()]
+
+
+def _known() -> set[str]:
+    return {key for cls in (*BROKER_CLASSES, NamesrvConfig) for key in items_of(cls)} | _IGNORED_KEYS.keys()
+
+
+def _ignored_only() -> set[str]:
+    return _IGNORED_KEYS.keys() - {key for cls in (*BROKER_CLASSES, NamesrvConfig) for key in items_of(cls)}
+
+
+def _unknown(key: str) -> str:
+    by_lower = {known.lower(): known for known in _known()}
+    near = difflib.get_close_matches(key.lower(), by_lower, 1)
+    return f"unknown key {key}" + (f"; did you mean {by_lower[near[0]]}?" if near else "")

@@ -1,0 +1,115 @@
+"""`pocketmq up --cluster`: a name server, masters and slaves as processes, until SIGTERM or Ctrl-C."""
+
+import argparse
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+from rich.table import Table
+
+from pocketmq.cli import settings
+from pocketmq.cli.cluster import BROKERS_MAX, LAYOUTS, PORT_DISTANCE, SLAVES_MAX, Layout, ProcessCluster
+from pocketmq.cli.processes import NotReady
+
+NAMESRV_PORT = 9876
+COMMIT_LOG_FILE_SIZE = 64 << 20
+_BY_LAYOUT = {
+    "brokerName": "the layout names the brokers",
+    "brokerId": "the layout numbers the brokers",
+    "brokerRole": "the layout gives each broker its role",
+    "brokerClusterName": "the cluster is named DefaultCluster",
+}
+_WATCH_INTERVAL_S = 0.5
+
+
+def run(options: argparse.Namespace, broker_port: int) -> int:
+    """Run the cluster. Returns the exit code. Raises ValueError for invalid options.
+
+    `broker_port`: port of the first broker, 0 for free ports.
+    """
+    layout = _layout(options)
+    given = settings.read(options.config_file, options.set, _BY_LAYOUT)
+    for warning in settings.warnings(given):
+        print(f"pocketmq up: {warning}", file=sys.stderr)
+    root = (options.store or Path("pocketmq-store")).absolute()
+    cluster = ProcessCluster(
+        root,
+        layout,
+        namesrv_port=NAMESRV_PORT if options.port is None else options.port,
+        broker_port=broker_port,
+        settings={"mappedFileSizeCommitLog": str(COMMIT_LOG_FILE_SIZE), **given},
+    )
+    asked = threading.Event()
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        asked.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, ask)
+    try:
+        cluster.start()
+        _say_ready(cluster)
+        _watch(cluster, asked)
+    except NotReady as failure:
+        print(f"pocketmq up: {failure}", file=sys.stderr)
+        cluster.stop()
+        return 1
+    return 1 if cluster.stop() else 0
+
+
+def _layout(options: argparse.Namespace) -> Layout:
+    """Return the layout that the options describe. Raises ValueError."""
+    for option, is_given in (
+        ("--memory", options.memory),
+        ("--test-clock", options.test_clock),
+        ("--advertise", options.advertise),
+    ):
+        if is_given:
+            raise ValueError(f"{option} is for a single broker, not for a cluster")
+    if options.cluster:
+        if options.brokers is not None or options.slaves is not None:
+            raise ValueError("--cluster LAYOUT says how many brokers there are: leave --brokers and --slaves away")
+        if options.cluster not in LAYOUTS:
+            raise ValueError(f"--cluster must be one of {', '.join(LAYOUTS)}, not {options.cluster!r}")
+        return LAYOUTS[options.cluster]
+    brokers = 1 if options.brokers is None else options.brokers
+    slaves = 0 if options.slaves is None else options.slaves
+    if not 1 <= brokers <= BROKERS_MAX:
+        raise ValueError(f"--brokers must be 1 to {BROKERS_MAX}, not {brokers}")
+    if not 0 <= slaves <= SLAVES_MAX:
+        raise ValueError(f"--slaves must be 0 to {SLAVES_MAX}, not {slaves}")
+    last = options.port and options.port + PORT_DISTANCE * (brokers * (slaves + 1) + 1)
+    if last and last > 65535:
+        raise ValueError(f"--port {options.port} leaves no ports for {brokers * (slaves + 1)} brokers")
+    return Layout(brokers, slaves)
+
+
+def _say_ready(cluster: ProcessCluster) -> None:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("broker", "id", "role", "address", "process"):
+        table.add_column(heading, no_wrap=True)
+    for label, node in cluster.nodes.items():
+        row = (label, str(node.member.broker_id), node.member.role, node.address, str(node.pid))
+        table.add_row(*row)
+    Console().print(table)
+    print(f"Stores: {cluster.folder}/BROKER/store")
+    address = cluster.namesrv_address
+    print(f"The cluster boot success. address={address}")
+    print(f"Try: pocketmq produce -n {address} TopicTest hello; pocketmq consume -n {address} TopicTest", flush=True)
+
+
+def _watch(cluster: ProcessCluster, asked: threading.Event) -> None:
+    """Wait until the end is asked for, and report each broker that ends before."""
+    ended: set[str] = set()
+    while not asked.wait(_WATCH_INTERVAL_S):
+        for label, node in cluster.nodes.items():
+            if label not in ended and not node.is_running:
+                ended.add(label)
+                print(
+                    f"pocketmq up: {label} ended with exit code {node.exit_code}; see {node.output}",
+                    file=sys.stderr,
+                    flush=True,
+                )

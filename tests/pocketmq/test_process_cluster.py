@@ -1,0 +1,201 @@
+"""Clusters of processes: `pocketmq up --cluster`, its settings, the fixture, and the configurations of the tutorial."""
+
+import asyncio
+import contextlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pocketmq import Message, Producer
+from pocketmq.cli.cluster import LAYOUTS, Layout, ProcessCluster
+from pocketmq.cli.cluster_admin import ClusterAdmin
+from pocketmq.cli.network import NamespaceNetwork, Network, ProxyNetwork
+from pocketmq.cli.processes import start_broker, start_namesrv
+from pocketmq.pytest_plugin import ClusterFactory, pocketmq_cluster_factory  # noqa: F401
+from pocketmq.remoting.bodies import ClusterInfo, decode_body
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.runtime import properties_file
+
+CONF = Path(__file__).parents[2] / "conf"
+PATIENCE_S = 30.0
+
+
+def members(namesrv: str) -> dict[str, list[str]]:
+    """Broker ids by broker name, as the name server has them."""
+
+    async def ask() -> dict[str, list[str]]:
+        async with ClusterAdmin(namesrv) as admin:
+            answer = await admin.call(namesrv, RequestCode.GET_BROKER_CLUSTER_INFO)
+        table = decode_body(ClusterInfo, answer.body).broker_addr_table
+        return {name: sorted(str(one) for one in data.broker_addrs) for name, data in table.items()}
+
+    return asyncio.run(ask())
+
+
+def send_status(namesrv: str) -> str:
+    """The result of a send, or the name of the exception."""
+
+    async def send() -> str:
+        async with Producer(namesrv, "p") as producer:
+            return (await producer.send(Message("TopicTest", b"x"))).status
+
+    try:
+        return asyncio.run(send())
+    except Exception as failure:
+        return type(failure).__name__
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {PATIENCE_S:.0f} s: {what}"
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def up(folder: Path, *arguments: str) -> Iterator["tuple[subprocess.Popen[str], str, str]"]:
+    """`pocketmq up` in `folder`: the process, what it printed until it was ready, and the name server's address."""
+    command = [sys.executable, "-P", "-m", "pocketmq", "up", "--port", "0", *arguments]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        said = ""
+        try:
+            for line in process.stdout:
+                said += line
+                if line.startswith("Try: "):
+                    break
+            address = said.partition("boot success. address=")[2].split()
+            assert address, said
+            yield process, said, address[0]
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def test_up_runs_a_layout_of_the_tutorial_and_stops_it(tmp_path: Path) -> None:
+    with up(tmp_path, "--cluster", "2m-2s-sync") as (process, said, address):
+        assert [line.split()[:3] for line in said.splitlines()[1:5]] == [
+            ["broker-a", "0", "SYNC_MASTER"],
+            ["broker-a-s", "1", "SLAVE"],
+            ["broker-b", "0", "SYNC_MASTER"],
+            ["broker-b-s", "1", "SLAVE"],
+        ]
+        assert members(address) == {"broker-a": ["0", "1"], "broker-b": ["0", "1"]}
+        until(lambda: send_status(address) == "SEND_OK", "both masters to have their slaves")
+        pids = [int(line.split()[4]) for line in said.splitlines()[1:5]]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert (tmp_path / "pocketmq-store" / "broker-b-s" / "store").is_dir()
+
+
+def test_up_takes_settings_from_a_file_and_options(tmp_path: Path) -> None:
+    file = tmp_path / "my.conf"
+    file.write_text("brokerName=from-file\nenablePropertyFilter=true\nuseEpollNativeSelector=true\n")
+    with up(tmp_path, "--memory", "-c", str(file), "--set", "brokerName=by-option") as (_, said, address):
+        assert "broker[by-option] boot success" in said
+        assert "key useEpollNativeSelector: ignored: " in said
+
+        async def config() -> bytes:
+            async with ClusterAdmin(address) as admin:
+                (broker,) = admin.brokers.values()
+                answer = await admin.call(broker, RequestCode.GET_BROKER_CONFIG)
+                return bytes(answer.body)
+
+        assert b"enablePropertyFilter=true" in asyncio.run(config())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["--set", "enablePropertFilter=true"], "unknown key enablePropertFilter; did you mean enablePropertyFilter?"),
+        (["--set", "enablePropertyFilter=maybe"], "enablePropertyFilter=maybe: expected true or false"),
+        (["--set", "enablePropertyFilter"], "--set enablePropertyFilter: expected key=value"),
+        (["--set", "listenPort=1"], "listenPort: cannot be set here: use --port"),
+        (["-c", "nowhere.conf"], "file nowhere.conf: No such file or directory"),
+        (["--cluster", "3m"], "--cluster must be one of 2m-noslave, 2m-2s-async, 2m-2s-sync, not '3m'"),
+        (["--cluster", "2m-noslave", "--slaves", "1"], "leave --brokers and --slaves away"),
+        (["--cluster", "2m-noslave", "--memory"], "--memory is for a single broker, not for a cluster"),
+        (["--brokers", "0"], "--brokers must be 1 to 20, not 0"),
+        (
+            ["--brokers", "2", "--set", "brokerRole=SLAVE"],
+            "brokerRole: cannot be set here: the layout gives each broker its role",
+        ),
+    ],
+)
+def test_up_refuses_wrong_settings_before_it_starts_anything(arguments: list[str], error: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-P", "-m", "pocketmq", "up", "--port", "0", *arguments]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and error in done.stderr, done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_up_reports_a_broker_that_dies(tmp_path: Path) -> None:
+    with up(tmp_path, "--brokers", "2") as (process, said, _):
+        pid = next(int(line.split()[4]) for line in said.splitlines() if line.startswith("broker-b "))
+        subprocess.run(["kill", "-9", str(pid)], check=True)
+        assert process.stdout is not None
+        assert "broker-b ended with exit code -9; see " in process.stdout.readline()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_configurations_of_the_tutorial_are_those_of_up(layout: str) -> None:
+    files = (CONF / layout).iterdir()
+    assert {file.stem for file in files} == {member.label for member in LAYOUTS[layout].members()}
+    for member in LAYOUTS[layout].members():
+        keys = properties_file.load(CONF / layout / f"{member.label}.properties")
+        assert keys["brokerClusterName"] == "DefaultCluster"
+        found = keys["brokerName"], int(keys["brokerId"]), keys["brokerRole"]
+        assert found == (member.broker_name, member.broker_id, member.role)
+
+
+def test_a_configuration_of_the_tutorial_starts_unchanged_but_for_its_paths(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        namesrv = start_namesrv(tmp_path / "namesrv")
+        stack.callback(namesrv.stop)
+        for file in sorted((CONF / "2m-2s-async").iterdir()):
+            broker = start_broker(tmp_path / file.stem, namesrv.address, properties_file.load(file))
+            stack.callback(broker.stop)
+        assert members(namesrv.address) == {"broker-a": ["0", "1"], "broker-b": ["0", "1"]}
+
+
+def test_fixture_gives_brokers_to_kill_stop_and_start(pocketmq_cluster_factory: ClusterFactory) -> None:  # noqa: F811
+    cluster = pocketmq_cluster_factory(slaves=1, role="SYNC_MASTER")
+    master, slave = cluster.nodes["broker-a"], cluster.nodes["broker-a-s"]
+    until(lambda: send_status(cluster.namesrv_address) == "SEND_OK", "the slave to be connected")
+    slave.kill()
+    assert slave.exit_code == -signal.SIGKILL
+    until(lambda: send_status(cluster.namesrv_address) == "SLAVE_NOT_AVAILABLE", "the master to notice")
+    slave.start()
+    until(lambda: send_status(cluster.namesrv_address) == "SEND_OK", "the slave to be connected again")
+    address = master.address
+    assert master.stop() == 0
+    master.start()
+    assert master.address == address
+
+
+@pytest.mark.parametrize("make", [NamespaceNetwork, ProxyNetwork])
+def test_a_cut_broker_is_silent_and_catches_up_afterwards(make: Callable[[], Network], tmp_path: Path) -> None:
+    if make is NamespaceNetwork and not NamespaceNetwork.is_possible():
+        pytest.skip("network namespaces need root and iproute2")
+    settings = {"slaveTimeout": "300", "haHousekeepingInterval": "5000", "haSendHeartbeatInterval": "500"}
+    with ProcessCluster(tmp_path, Layout(1, 1, "SYNC_MASTER"), settings=settings, network=make()) as cluster:
+        slave = cluster.nodes["broker-a-s"]
+        until(lambda: send_status(cluster.namesrv_address) == "SEND_OK", "the slave to be connected")
+        slave.partition()
+        # The connection stays open, so the master waits for the slave in vain; later it gives the silent slave up.
+        assert send_status(cluster.namesrv_address) == "FLUSH_SLAVE_TIMEOUT"
+        until(lambda: send_status(cluster.namesrv_address) == "SLAVE_NOT_AVAILABLE", "the master to give the slave up")
+        slave.heal()
+        until(lambda: send_status(cluster.namesrv_address) == "SEND_OK", "the slave to be connected again")
+
+
+async def test_brokers_on_the_loopback_interface_cannot_be_cut_off(pocketmq_cluster_factory: ClusterFactory) -> None:  # noqa: F811
+    cluster = pocketmq_cluster_factory()
+    with pytest.raises(RuntimeError, match="partitions=True"):
+        cluster.nodes["broker-a"].partition()
