@@ -74,6 +74,7 @@ ADMIN_CODES: Final = frozenset(
         # The broker's settings, figures and whole tables:
         RequestCode.GET_BROKER_CONFIG,
         RequestCode.GET_BROKER_RUNTIME_INFO,
+        RequestCode.GET_BROKER_HA_STATUS,
         RequestCode.VIEW_BROKER_STATS_DATA,
         RequestCode.GET_BROKER_CONSUME_STATS,
         RequestCode.GET_ALL_TOPIC_CONFIG,

@@ -1,4 +1,5 @@
 """The table of GET_BROKER_RUNTIME_INFO: all keys of 4.9.4, and from 5.x its spelling of getTransferedTps and its timer keys.
+Brokers with slaves, and slaves, add keys of replication.
 
 Tools require every key to be present. Keys without a meaning here (thread pools, page cache lock) have the value of an idle
 broker.
@@ -7,6 +8,7 @@ broker.
 import shutil
 from typing import Final
 
+from pocketmq.broker.figures.ha_figures import ha_lines
 from pocketmq.broker.figures.timer_figures import timer_lines
 from pocketmq.broker.services import Services
 from pocketmq.remoting.codes import VERSION, VERSION_NAME
@@ -30,7 +32,7 @@ def runtime_info(services: Services) -> dict[str, str]:
     """Return all keys with their present values as text."""
     return {
         **_IDLE_POOLS, **_identity(services), **_rates(services), **_files(services), **_schedule(services),
-        **timer_lines(services),
+        **timer_lines(services), **ha_lines(services),
     }  # fmt: skip
 
 
@@ -39,7 +41,7 @@ def _identity(services: Services) -> dict[str, str]:
     return {
         "brokerVersionDesc": VERSION_NAME,
         "brokerVersion": str(VERSION),
-        "brokerActive": "true",  # 5.x's key; this broker is always the master
+        "brokerActive": "false" if services.store.config.is_slave else "true",  # 5.x's key
         "bootTimestamp": str(services.stats.boot_time_ms),
         "startAcceptSendRequestTimeStamp": str(services.config.start_accept_send_request_time_stamp),
         "runtime": _duration(max(now_ms - services.stats.boot_time_ms, 0)),

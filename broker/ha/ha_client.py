@@ -37,7 +37,7 @@ class FollowerStatus:
     master_ha_address: str | None
     is_connected: bool
     max_offset: int
-    received_size: int
+    received_per_s: int
     last_read_s: float
     last_write_s: float
 
@@ -50,7 +50,8 @@ class HAClient:
         self.follower = LogFollower(
             store.commit_log, store.delay_levels.tags_code, store.max_physical_offset, store.config.check_crc_on_recover
         )
-        self.received_size = 0
+        self._received_size = self._received_per_s = 0
+        self._measured_s = context.clock.monotonic()
         self.last_read_s = self.last_write_s = 0.0
         self._context = context
         self._config = store.config
@@ -97,7 +98,7 @@ class HAClient:
     def status(self) -> FollowerStatus:
         """Return the state of this slave."""
         return FollowerStatus(
-            self._ha_address, self._connection is not None, self.follower.max_offset, self.received_size, self.last_read_s,
+            self._ha_address, self._connection is not None, self.follower.max_offset, self._received_per_s, self.last_read_s,
             self.last_write_s,
         )  # fmt: skip
 
@@ -174,7 +175,7 @@ class HAClient:
     def received(self, connection: "_Connection", data: bytes) -> None:
         """Append what the master sent, and acknowledge it."""
         self.last_read_s = self._context.clock.monotonic()
-        self.received_size += len(data)
+        self._received_size += len(data)
         try:
             frames = self.follower.receive(data)
         except (FollowError, OSError) as error:
@@ -208,6 +209,8 @@ class HAClient:
 
     def _look(self) -> None:
         connection, now_s = self._connection, self._context.clock.monotonic()
+        self._received_per_s = round(self._received_size / max(now_s - self._measured_s, 1e-3))
+        self._received_size, self._measured_s = 0, now_s
         if connection is None:
             return
         if now_s - self.last_read_s > self._config.ha_housekeeping_interval / 1000:

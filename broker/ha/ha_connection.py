@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from pocketmq.broker.ha.replica_lag import ReplicaLag
 from pocketmq.remoting.listener import Connection
 from pocketmq.store.ha.replica import Replica, ReplicaError
 
@@ -26,11 +27,14 @@ class HAConnection(Connection):
         self.is_open = False
         self.replica = Replica(service.files, service.transfer_size_max)
         self.address = ""
-        self.since_ms = 0
-        self.sent_size = 0
+        self.sent_per_s = 0
+        """Bytes of the log sent, as measured last."""
+        self.lag = ReplicaLag()
         self.is_near: bool | None = None
         """Whether the slave had the whole log when it was last looked at; None before its first report."""
         self.last_read_s = self.last_write_s = service.now_s()
+        self._sent_size = 0
+        self._measured_s = self.last_read_s
         self._service = service
         self._transport: asyncio.Transport | None = None
         self._is_paused = self._is_resting = False
@@ -91,11 +95,16 @@ class HAConnection(Connection):
             transport.writelines(frame)
             self.last_write_s = self._service.now_s()
             size += len(frame[1])
-            self.sent_size += len(frame[1])
+            self._sent_size += len(frame[1])
 
     def _go_on(self) -> None:
         self._is_resting = False
         self.send()
+
+    def measure(self, now_s: float) -> None:
+        """Measure what was sent since the last call."""
+        self.sent_per_s = round(self._sent_size / max(now_s - self._measured_s, 1e-3))
+        self._sent_size, self._measured_s = 0, now_s
 
     def heartbeat(self) -> None:
         """Tell the slave that the master lives."""

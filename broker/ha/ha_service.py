@@ -34,9 +34,11 @@ class ReplicaStatus:
     address: str
     acknowledged_offset: int
     lag_size: int
-    sent_size: int
+    lag_ms: int
+    is_near: bool
+    """Whether it lags by less than haSlaveFallbehindMax."""
+    sent_per_s: int
     next_offset: int
-    since_ms: int
 
 
 class HAService:
@@ -91,21 +93,25 @@ class HAService:
 
     def replicas(self) -> list[ReplicaStatus]:
         """Return the states of the connected slaves."""
-        end = self.files.max_offset
-        return [
-            ReplicaStatus(
-                one.address, one.replica.reported_offset, end - max(one.replica.reported_offset, 0), one.sent_size,
-                one.replica.next_offset, one.since_ms,
+        end, now_s, near_max = self.files.max_offset, self.now_s(), self._config.ha_slave_fallbehind_max
+        states = []
+        for one in self._connections:
+            reported = one.replica.reported_offset
+            lag_size, lag_ms = end - max(reported, 0), one.lag.lag_ms(end, reported, now_s)
+            is_near = reported >= 0 and lag_size < near_max
+            states.append(
+                ReplicaStatus(one.address, reported, lag_size, lag_ms, is_near, one.sent_per_s, one.replica.next_offset)
             )
-            for one in self._connections
-        ]  # fmt: skip
+        return states
 
     # --- events -----------------------------------------------------------------------------------------------------
 
     def end_turn(self) -> None:
         """Send the records of this turn of the loop."""
         if self._connections:
+            end, now_s = self.files.max_offset, self.now_s()
             for connection in self._connections:
+                connection.lag.written(end, connection.replica.reported_offset, now_s)
                 connection.send()
 
     def connected(self, connection: HAConnection, host: str) -> bool:
@@ -116,7 +122,6 @@ class HAService:
             reason = f"{host} may not copy the log: haAllowedHosts={self._config.ha_allowed_hosts}"
             self._strangers.refused(host, reason)
             return False
-        connection.since_ms = self._context.clock.message_time_ms()
         self._connections.append(connection)
         log.info("slave %s connected", connection.address)
         return True
@@ -131,16 +136,23 @@ class HAService:
 
     def reported(self, connection: HAConnection) -> None:
         """A slave has reported another end of its log."""
+        connection.lag.acknowledged(connection.replica.reported_offset, self.now_s())
+        self._log_state(connection)
+        self.acknowledged()
+
+    def _log_state(self, connection: HAConnection) -> None:
         lag = self.files.max_offset - connection.replica.reported_offset
         is_near = lag <= NEAR_SIZE if connection.is_near is not True else lag <= 2 * NEAR_SIZE
         if is_near is not connection.is_near:
             connection.is_near = is_near
             log.info("slave %s %s: it lacks %d bytes", connection.address, "has caught up" if is_near else "is behind", lag)
-        self.acknowledged()
 
     def _look(self) -> None:
         now_s = self.now_s()
         for connection in tuple(self._connections):
+            connection.measure(now_s)
+            if connection.is_near is not None:  # it may stand still, without reports
+                self._log_state(connection)
             if now_s - connection.last_read_s > self._config.ha_housekeeping_interval / 1000:
                 connection.close(f"silent for {now_s - connection.last_read_s:.0f} s (haHousekeepingInterval)")
             elif now_s - connection.last_write_s >= self._config.ha_send_heartbeat_interval / 1000:

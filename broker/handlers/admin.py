@@ -3,6 +3,7 @@
 import logging
 
 from pocketmq.broker.config import FIXED_KEYS, UPDATABLE_KEYS, check
+from pocketmq.broker.figures.ha_figures import ha_runtime_info
 from pocketmq.broker.figures.runtime_info import runtime_info
 from pocketmq.broker.figures.timer_figures import timer_checkpoint, timer_metrics
 from pocketmq.broker.services import Services
@@ -64,6 +65,11 @@ def get_broker_config(services: Services, request: Request[NoHeader]) -> Respons
 def get_broker_runtime_info(services: Services, request: Request[NoHeader]) -> Response:
     """Return the table used by clusterList and brokerStatus."""
     return Response(body=encode_body(KVTable(runtime_info(services))))
+
+
+def get_broker_ha_status(services: Services, request: Request[NoHeader]) -> Response:
+    """Return the state of replication for 5.x's haStatus."""
+    return Response(body=encode_body(ha_runtime_info(services)))
 
 
 def view_broker_stats_data(services: Services, request: Request[BrokerStatsRequestHeader]) -> Response:
@@ -132,6 +138,7 @@ ROUTES = routes(
     Route(RequestCode.UPDATE_BROKER_CONFIG, NoHeader, update_broker_config),
     Route(RequestCode.GET_BROKER_CONFIG, NoHeader, get_broker_config),
     Route(RequestCode.GET_BROKER_RUNTIME_INFO, NoHeader, get_broker_runtime_info),
+    Route(RequestCode.GET_BROKER_HA_STATUS, NoHeader, get_broker_ha_status),
     Route(RequestCode.VIEW_BROKER_STATS_DATA, BrokerStatsRequestHeader, view_broker_stats_data),
     Route(RequestCode.GET_ALL_DELAY_OFFSET, NoHeader, get_all_delay_offset),
     Route(RequestCode.GET_TIMER_CHECK_POINT, NoHeader, get_timer_check_point),
