@@ -25,7 +25,7 @@ SEEDS ?= 1000
 PROCESSES ?= 2
 QUICK := tests/test_architecture.py tests/runtime tests/remoting tests/namesrv tests/client tests/broker
 
-.PHONY: help setup demo test test-quick check simulate fuzz damage bench bench-delay bench-spark bench-store bench-hostile clean
+.PHONY: help setup demo test test-quick check simulate check-set fuzz damage bench bench-delay bench-spark bench-store bench-hostile clean
 
 help:
 	@sed -n 's/^# //p' Makefile | head -n 7
@@ -79,6 +79,10 @@ check: $(VENV)/.dev
 
 simulate: $(VENV)/.dev
 	@$(PY) -m tests.store.simulator --seeds 0:$(SEEDS) $(SIMULATE_ARGS)
+
+check-set: $(VENV)/.dev
+	@$(PY) -m tests.cluster.set_checker --flush ASYNC_FLUSH $(CHECK_SET_ARGS)
+	@$(PY) -m tests.cluster.set_checker --flush SYNC_FLUSH $(CHECK_SET_ARGS)
 
 fuzz: $(VENV)/.dev
 	@$(PY) -m tests.fuzz.fuzz_run $(FUZZ_ARGS)

@@ -333,5 +333,6 @@ def _connect(services: Services, context: Context) -> None:
         services.registration.master_changed.subscribe(services.ha_client.set_master)
         services.registration.master_changed.subscribe(services.slave_synchronize.set_master)
         services.gate.flushed.subscribe(services.ha_client.synced)
+        listeners.append(services.slave_synchronize)
     turn.add(Phase.WAKE, services.holds.wake)
     turn.add(Phase.WAKE, services.pops.wake)

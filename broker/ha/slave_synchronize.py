@@ -5,13 +5,16 @@ committed here while the master was away stay until the master has its own; dela
 written for the day on which this store is started as a master's. A master that does not know one of the requests (4.9.4
 knows no request modes and timers) is not asked for it again.
 
+A record of an unknown topic lets the tables be copied at once, so that a slave started as master knows the topics of all
+its messages.
+
 Unlike in Apache, progress is taken only once this log has everything that the master's had when it told the progress. A
 master that dies could otherwise leave offsets behind messages that this slave does not have, and these would be skipped.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -32,6 +35,7 @@ from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.runtime.refusal_log import RefusalLog
 from pocketmq.runtime.timers import Timer
 from pocketmq.store.format.layout import TIMER_CHECKPOINT_FILE_SIZE, TIMER_CHECKPOINT_SIZE, TIMER_CHECKPOINT_STRUCT
+from pocketmq.store.format.message import Arrival
 
 log = logging.getLogger("broker")
 
@@ -58,6 +62,7 @@ class SlaveSynchronize:
         self._timers = context.timers
         self._client = client
         self._writer = topics.writer
+        self._topics = topics
         self._rows: dict[int, RowsManager[Any]] = {
             RequestCode.GET_ALL_TOPIC_CONFIG: topics,
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: groups,
@@ -71,6 +76,9 @@ class SlaveSynchronize:
         self._failures = RefusalLog(log)
         self._repeating: list[Timer] = []
         self._running: dict[Copy, asyncio.Task[None]] = {}
+        self._repeat: set[Copy] = set()
+        self._unknown_topics: set[str] = set()
+        """Topics for which the tables were requested since the last regular copy."""
 
     def set_master(self, ha_address: str | None, master_address: str) -> None:
         """Copy the tables of the broker at `master_address`, at once and at intervals."""
@@ -78,7 +86,7 @@ class SlaveSynchronize:
         self._unknown.clear()
         if not self._repeating:
             self._repeating = [
-                self._timers.every(TABLES_S, lambda: self._begin(self._copy_tables)),
+                self._timers.every(TABLES_S, self._copy_regularly),
                 self._timers.every(DELAYS_S, lambda: self._begin(self._copy_delays)),
             ]
         self._begin(self._copy_tables)
@@ -91,10 +99,31 @@ class SlaveSynchronize:
         for task in self._running.values():
             task.cancel()
 
-    def _begin(self, copy: "Copy") -> None:
+    def arrived(self, arrivals: Iterable[Arrival]) -> None:
+        """Copy the tables if the log has got records of a topic that this broker does not know."""
+        known, requested = self._topics.table, self._unknown_topics
+        found = {one.topic for one in arrivals if one.topic not in known and one.topic not in requested}
+        if found and self._master_address is not None:
+            requested |= found
+            self._begin(self._copy_tables, is_urgent=True)
+
+    def _copy_regularly(self) -> None:
+        self._unknown_topics.clear()
+        self._begin(self._copy_tables)
+
+    def _begin(self, copy: "Copy", is_urgent: bool = False) -> None:
+        """Begin to copy. If that is going on, an urgent copy follows it, as its answer may be of before the change."""
         if copy not in self._running:
             task = self._running[copy] = asyncio.ensure_future(self._logged(copy))
-            task.add_done_callback(lambda _: self._running.pop(copy))
+            task.add_done_callback(lambda task: self._ended(copy, task.cancelled()))
+        elif is_urgent:
+            self._repeat.add(copy)
+
+    def _ended(self, copy: "Copy", is_cancelled: bool) -> None:
+        self._running.pop(copy)
+        if copy in self._repeat and not is_cancelled:
+            self._repeat.discard(copy)
+            self._begin(copy)
 
     async def _logged(self, copy: "Copy") -> None:
         try:

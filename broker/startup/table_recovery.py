@@ -1,6 +1,7 @@
 """Recovery of missing or incomplete tables of `config/` from the store.
 
-This is needed when the folder was deleted or not copied with the store, or a crash left neither a file nor its `.bak`.
+This is needed when the folder was deleted or not copied with the store, when a crash left neither a file nor its `.bak`, and
+when a slave's store is started as a master's: its log may be ahead of its copies of the master's tables.
 Topics are recovered from their queues, consumer groups from their `%RETRY%` or `%DLQ%` topics. Consumer offsets cannot be
 recovered.
 
@@ -30,6 +31,7 @@ from pocketmq.store.queue.consume_queue import ConsumeQueue
 
 log = logging.getLogger("broker")
 
+COPY_NOTE: Final = "config/copied"
 _NEIGHBOURS: Final = 4
 """Number of adjacent messages checked at a position, as some have no UNIQ_KEY."""
 _FOREVER_MS: Final = 1 << 62
@@ -46,12 +48,13 @@ def recover_tables(
 
     Must be called after `load`.
     """
+    was_copy = _was_copy(store)
     if not store.queues.queues:
         return
     made: dict[ConfigManager, list[str]] = {topics: [], groups: [], schedule: [], offsets: []}
-    if topics.file.is_incomplete:
+    if topics.file.is_incomplete or was_copy:
         made[topics] = _make_topics(store, topics, offsets)
-    if groups.file.is_incomplete:
+    if groups.file.is_incomplete or was_copy:
         made[groups] = _make_groups(topics, groups, offsets)
     if schedule.file.is_missing:
         made[schedule] = _make_delay_offsets(store, schedule)
@@ -66,6 +69,17 @@ def recover_tables(
             log.warning("%s is %s", manager.file.path, "missing" if manager.file.is_missing else "incomplete")
         for line in lines:
             log.warning("%s", line)
+    if was_copy:
+        store.disk.delete(store.config.store_path(COPY_NOTE))
+
+
+def _was_copy(store: MessageStore) -> bool:
+    """Whether a slave's store becomes a master's. A slave leaves a file, which the next start as a master removes."""
+    path = store.config.store_path(COPY_NOTE)
+    if store.config.is_slave and not store.disk.exists(path):
+        note = b"The tables in this folder are copies of a master's, and may lack its newest changes.\n"
+        store.disk.replace_file(path, note)
+    return not store.config.is_slave and store.disk.exists(path)
 
 
 def _make_topics(store: MessageStore, topics: TopicConfigManager, offsets: ConsumerOffsetManager) -> list[str]:

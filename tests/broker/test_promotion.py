@@ -55,3 +55,35 @@ async def test_promoted_slave_delivers_pending_messages_in_time_and_repeats_none
         assert [body for body, _ in found] == ["0", "1"] * 4
         late_ms = [at_ms - sent_ms - delay for (_, at_ms), delay in zip(found[4:], (5000, 5000, 9000, 9000), strict=True)]
         assert all(-10 <= late < 3000 for late in late_ms), late_ms
+
+
+async def test_slave_knows_a_new_topic_as_soon_as_it_has_its_first_message(monkeypatch: Any) -> None:
+    monkeypatch.setattr("pocketmq.broker.ha.slave_synchronize.TABLES_S", 3600.0)
+    async with (
+        running_namesrv() as ns,
+        connected() as client,
+        running_broker(ns) as master,
+        running_broker(ns, store=SLAVE, broker_id=1) as slave,
+    ):
+        await send(client, master, 1)
+        await until(lambda: "T" in slave.services.topics.table)
+
+
+async def test_promoted_slave_completes_tables_that_lack_a_topic(monkeypatch: Any, caplog: Any) -> None:
+    async def copy_nothing(self: Any) -> None:
+        return None
+
+    monkeypatch.setattr("pocketmq.broker.ha.slave_synchronize.SlaveSynchronize._copy_tables", copy_nothing)
+    disk = MemoryDisk()
+    async with running_namesrv() as ns, connected() as client, running_broker(ns) as master:  # noqa: SIM117  # the order of stops
+        async with running_broker(ns, store=SLAVE, broker_id=1, disk=disk) as slave:
+            await send(client, master, 3)
+            await until(lambda: end_of(slave) == end_of(master) > 0)
+            assert "T" not in slave.services.topics.table
+    async with running_broker(disk=disk) as promoted:
+        assert "T" in promoted.services.topics.table
+        assert "topic T is recovered from its queues" in caplog.text
+        promoted.services.topics.delete("T")
+    caplog.clear()
+    async with running_broker(disk=disk):
+        assert "is recovered" not in caplog.text, "only the first start as a master completes them"
