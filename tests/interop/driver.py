@@ -7,6 +7,7 @@ library; answers and events come back as JSON lines. The Java and the Go driver 
 
 import itertools
 import json
+import signal
 import subprocess
 import threading
 import time
@@ -175,6 +176,13 @@ class Driver:
         self._reader.join(5)
         self._process.stdout.close()
         self._errors.close()
+
+    def pause(self) -> None:
+        """Stop the process until `resume`: it does nothing, but its connections stay open."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         self._process.kill()
