@@ -25,7 +25,7 @@ SEEDS ?= 1000
 PROCESSES ?= 2
 QUICK := tests/test_architecture.py tests/runtime tests/remoting tests/namesrv tests/client tests/broker
 
-.PHONY: help setup demo test test-quick check simulate check-set fuzz damage bench bench-delay bench-spark bench-store bench-hostile clean
+.PHONY: help setup demo test test-quick check simulate check-set fuzz damage bench bench-delay bench-spark bench-store bench-replication bench-hostile clean
 
 help:
 	@sed -n 's/^# //p' Makefile | head -n 7
@@ -101,6 +101,9 @@ bench-spark: $(VENV)/.spark
 
 bench-store: $(VENV)/.spark
 	@$(PY) -m bench.store $(BENCH_ARGS)
+
+bench-replication: $(VENV)/.spark
+	@$(PY) -m bench.replication $(BENCH_ARGS)
 
 bench-hostile: $(VENV)/.spark
 	@$(PY) -m bench.hostile $(BENCH_ARGS)

@@ -104,6 +104,18 @@ class Apache:
             terminate(process)
 
 
+@dataclass
+class Slave:
+    """A running slave of Apache's."""
+
+    folder: Path
+    address: str
+    process: subprocess.Popen[bytes]
+
+    def stop(self) -> None:
+        terminate(self.process)
+
+
 def terminate(process: "subprocess.Popen[bytes]", seconds: float = 30) -> None:
     """Send SIGTERM, then SIGKILL if the process does not end; return once it has ended."""
     if process.poll() is None:
@@ -150,13 +162,21 @@ def started(version: str, folder: Path, broker_overrides: Mapping[str, str] | No
         peer.stop()
 
 
-def _start(lib: Path, folder: Path, overrides: dict[str, str], heap: str) -> Apache:
+def start_slave(version: str, folder: Path, master: Apache, broker_overrides: Mapping[str, str] | None = None) -> Slave:
+    """Start a slave of `master` in `folder`; raises ApacheError if it does not start."""
+    folder = folder.absolute()
+    port = free_port(neighbours=(-2, 1))
+    role = {"brokerId": "1", "brokerRole": "SLAVE"}
+    _configure(folder, port, master.namesrv_address, {**role, **(broker_overrides or {})})
+    process, _ = _java(jars(version), folder, "broker", "1g", "org.apache.rocketmq.broker.BrokerStartup")
+    return Slave(folder, f"127.0.0.1:{port}", process)
+
+
+def _configure(folder: Path, broker_port: int, namesrv_address: str, overrides: Mapping[str, str]) -> None:
+    """Write the broker's and the logs' configuration."""
     (folder / "conf").mkdir(parents=True, exist_ok=True)
     for name in ("namesrv", "broker"):
         (folder / "conf" / f"logback_{name}.xml").write_text(_LOGBACK.format(folder / f"{name}.log"))
-    namesrv_port, broker_port = free_port(), free_port(neighbours=(-2, 1))
-    namesrv_address = f"127.0.0.1:{namesrv_port}"
-    (folder / "namesrv.conf").write_text(f"listenPort={namesrv_port}\n")
     config = {
         "brokerClusterName": "DefaultCluster",
         "brokerName": "broker-a",
@@ -167,8 +187,16 @@ def _start(lib: Path, folder: Path, overrides: dict[str, str], heap: str) -> Apa
         "storePathRootDir": str(folder / "store"),
         "storePathCommitLog": str(folder / "store" / "commitlog"),
         "enablePropertyFilter": "true",
-    } | overrides
+        **overrides,
+    }
     (folder / "broker.conf").write_text("".join(f"{key}={value}\n" for key, value in config.items()))
+
+
+def _start(lib: Path, folder: Path, overrides: dict[str, str], heap: str) -> Apache:
+    namesrv_port, broker_port = free_port(), free_port(neighbours=(-2, 1))
+    namesrv_address = f"127.0.0.1:{namesrv_port}"
+    _configure(folder, broker_port, namesrv_address, overrides)
+    (folder / "namesrv.conf").write_text(f"listenPort={namesrv_port}\n")
     namesrv, _ = _java(lib, folder, "namesrv", "256m", "org.apache.rocketmq.namesrv.NamesrvStartup")
     try:
         broker, seconds = _java(lib, folder, "broker", heap, "org.apache.rocketmq.broker.BrokerStartup")
