@@ -7,7 +7,9 @@ any more.
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Final
 
 from pocketmq.broker import wiring
@@ -94,6 +96,7 @@ class Broker:
             services.store.start()
             await self._listen(services, port, with_fast_port=len(reserved) > 1)
             await self._listen_for_slaves(services)
+            await self._take_over(services)
         finally:
             for held in reserved:
                 held.close()
@@ -107,19 +110,36 @@ class Broker:
         await services.registration.start()
 
     def _build(self, port: int) -> Services:
-        try:
+        with self._start_errors():
             self.services = wiring.build(
                 self.config, self.store_config, self._disk, self._clock, asyncio.get_running_loop(),
                 port=port, tables=self._tables, name_server_tls=self._name_server_tls,
             )  # fmt: skip
             self._is_built = True
-            wiring.recover(self.services)
+            if self.services.pre_online is None:
+                wiring.recover(self.services)
+        return self.services
+
+    @contextmanager
+    def _start_errors(self) -> Iterator[None]:
+        """Raise StartError for the errors of a start."""
+        try:
+            yield
         except (StoreError, ValueError, OSError) as error:
             if isinstance(error, OSError) and error.errno in NO_ROOM:
                 path = error.filename or self.store_config.store_path_root_dir
                 raise StartError(no_room(self._disk, path, "files of a start", error)) from error
             raise StartError(str(error)) from error
-        return self.services
+
+    async def _take_over(self, services: Services) -> None:
+        """Take over the progress of a slave that acted as master; until then nothing is stored."""
+        if services.pre_online is None:
+            return
+        services.store.commit_log.refuse("pre-online", "the broker takes over from its slaves and is not online yet")
+        await services.pre_online.run()
+        with self._start_errors():
+            wiring.recover(services)
+        services.store.commit_log.refuse("pre-online", None)
 
     def _load_certificates(self) -> None:
         self._tls_config.read_config_file()
@@ -173,6 +193,8 @@ class Broker:
                 every(self.store_config.flush_delay_offset_interval / 1000, self._persist_delays),
                 every(self.store_config.timer_flush_interval_ms / 1000, self._persist_marks),
             ]
+        if (acting_master := services.acting_master) is not None:
+            self._housekeeping.append(every(1.0, lambda: acting_master.persist_in(self._writer)))
         for certificates in (None if self._tls is None else self._tls.certificates, self._name_server_tls):
             if certificates is not None:
                 self._housekeeping.append(every(TLS_FILES_S, certificates.reload))
@@ -210,6 +232,8 @@ class Broker:
             timer.cancel()
         if self._is_serving:
             await self.services.registration.stop()
+            if self.services.acting_master is not None:
+                await self.services.acting_master.stop()
             wiring.stop(self.services)
             await self._release_pulls()
             await self._flush()

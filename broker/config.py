@@ -109,6 +109,17 @@ class BrokerConfig(ConnectionLimits):
 
     register_name_server_period: int = setting(30_000, low=1)  # limited to 10..60 s, as in Apache
     register_broker_timeout_mills: int = setting(6_000, low=1)
+    enable_slave_acting_master: bool = False
+    """5.x: whether the slave with the smallest id acts as master while the name servers have none."""
+    enable_remote_escape: bool = False
+    """5.x: whether an acting master sends due messages to other masters; else they wait for its own."""
+    skip_pre_online: bool = False
+    """5.x: whether a master starts without asking its slaves for their progress."""
+    broker_heartbeat_interval: int = setting(1_000, low=100, high=60_000)
+    broker_not_active_timeout_millis: int = setting(10_000, low=1_000, high=120_000)
+    """Silence after which name servers remove this broker. With enableSlaveActingMaster only, as are the next two."""
+    sync_broker_member_group_period: int = setting(1_000, low=100, high=60_000)
+    """Interval in ms at which the name servers are asked for the brokers of this name."""
     flush_consumer_offset_interval: int = setting(5_000, low=1)
     start_accept_send_request_time_stamp: int = setting(0, low=0, high=LONG_MAX)
 
@@ -223,6 +234,8 @@ _WITHOUT_EFFECT: Final = {
         controllerAddr fetchControllerAddrByDnsLookup syncBrokerMetadataPeriod checkSyncStateSetPeriod
         syncControllerMetadataPeriod controllerHeartBeatTimeoutMills asyncLearner startupControllerEnabled
         allAckInSyncStateSet minInSyncReplicas haMaxTimeSlaveNotCatchup""",
+    "name servers are asked by the requests of 5.x": "compatibleWithOldNameSrv sendHeartbeatTimeoutMillis",
+    "locks are those of one broker": "lockInStrictMode",
     "statistics by queue are always available": "enableDetailStat",
     "there are no commercial statistics": "commercialEnable",
     "it does nothing in 4.9.4 either": "highSpeedMode",

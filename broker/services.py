@@ -16,14 +16,17 @@ if TYPE_CHECKING:
     from pocketmq.broker.delay.delay_query import DelayQuery
     from pocketmq.broker.delay.schedule import ScheduleMessageService
     from pocketmq.broker.filter.consumer_filter import ConsumerFilterManager
+    from pocketmq.broker.ha.acting_master import ActingMaster
     from pocketmq.broker.ha.ha_client import HAClient
     from pocketmq.broker.ha.ha_service import HAService
+    from pocketmq.broker.ha.pre_online import PreOnline
     from pocketmq.broker.ha.slave_synchronize import SlaveSynchronize
     from pocketmq.broker.polling.long_polling import PullRequestHoldService
     from pocketmq.broker.pop.pop import PopMessageService
     from pocketmq.broker.put.answer_gate import AnswerGate
     from pocketmq.broker.put.delivery_time import DeliveryTimes
     from pocketmq.broker.put.put import MessagePutter
+    from pocketmq.broker.registration.member_group import MemberGroup
     from pocketmq.broker.registration.registration import Registration
     from pocketmq.broker.stats.stats import BrokerStats
     from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
@@ -87,3 +90,14 @@ class Services:
     """The advertised address `host:port`, as registered with the name servers."""
     slave_synchronize: "SlaveSynchronize | None" = None
     """Copies the tables of a slave's master; None at a master."""
+    members: "MemberGroup | None" = None
+    """The living brokers of this name; this and the next two only with enableSlaveActingMaster."""
+    acting_master: "ActingMaster | None" = None
+    """Makes a slave act as master; None at a master."""
+    pre_online: "PreOnline | None" = None
+    """Takes over the progress of a slave that acted as master; None at a slave."""
+
+    @property
+    def is_master(self) -> bool:
+        """Whether this broker is a master, or acts as one."""
+        return not self.store.config.is_slave or (self.acting_master is not None and self.acting_master.is_acting)

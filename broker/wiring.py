@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pocketmq.broker.acting_wiring import prepare_for_acting_masters
 from pocketmq.broker.clients.client_registry import ClientRegistry
 from pocketmq.broker.clients.group_notifier import GroupNotifier
 from pocketmq.broker.clients.rebalance_lock import RebalanceLock
@@ -91,6 +92,12 @@ def build(
             log.log(logging.INFO if report.clean and not report.repairs else logging.WARNING, line)
         parts = _Parts(config, store, loop, port, tables, name_server_tls, timer_slots)
         services = parts.services()
+        if services.ha_client is not None:
+            services.slave_synchronize = SlaveSynchronize(
+                parts.context, services.client, services.topics, services.groups, services.offsets, services.schedule,
+                services.request_modes,
+            )  # fmt: skip
+        prepare_for_acting_masters(services, parts.context, parts.timer_store)
         _connect(services, parts.context)
     except Exception:
         store.shutdown()
@@ -113,6 +120,10 @@ def recover(services: Services) -> None:
 
 def start(services: Services) -> None:
     """Begin to deliver delayed messages, to check transactions and to revive popped messages: a master's work."""
+    if services.members is not None:
+        services.members.start()
+    if services.acting_master is not None:
+        services.acting_master.start()
     if services.store.config.is_slave:
         return
     services.schedule.start()
@@ -124,6 +135,8 @@ def start(services: Services) -> None:
 
 def stop(services: Services) -> None:
     """End what `start` began; at a slave only requests that wait are ended."""
+    if services.members is not None:
+        services.members.stop()
     services.schedule.stop()
     services.timer_messages.stop()
     services.transactions.stop()
@@ -188,7 +201,7 @@ class _Parts:
         client = RemotingClient(context.turn, timers, tls=self.name_server_tls)
         registration = Registration(config, topics, client, timers, self.broker_address, store.config.ha_listen_port)
         ha, ha_client = self._replication(client)
-        timer_messages = TimerMessageService(context, self._timer_store())
+        timer_messages = TimerMessageService(context, self.timer_store())
         times = self._delivery_times(timer_messages)
         putter = MessagePutter(context, times)
         for part in (putter, schedule, timer_messages):
@@ -261,7 +274,7 @@ class _Parts:
                 store.queues.ext.bitmap_of = filters.bitmaps(store.message_at)
         return filters
 
-    def _timer_store(self) -> TimerStore:
+    def timer_store(self) -> TimerStore:
         store, config = self.context.store, self.context.store.config
         return TimerStore(
             store.disk, wheel_path=config.store_path("timerwheel"), log_directory=config.store_path("timerlog"),
@@ -310,6 +323,8 @@ def _connect(services: Services, context: Context) -> None:
     listeners: list[Any] = [services.stats, services.holds]
     if not store.config.is_slave:
         listeners += [services.schedule, services.timer_messages, services.pops]
+    elif services.acting_master is not None:
+        listeners.append(services.acting_master)
 
     def dispatch() -> None:
         arrivals = store.dispatch()
@@ -325,11 +340,7 @@ def _connect(services: Services, context: Context) -> None:
     turn.add(Phase.FLUSH, services.putter.end_turn)
     if services.ha is not None:
         turn.add(Phase.FLUSH, services.ha.end_turn)
-    if services.ha_client is not None:
-        services.slave_synchronize = SlaveSynchronize(
-            context, services.client, services.topics, services.groups, services.offsets, services.schedule,
-            services.request_modes,
-        )  # fmt: skip
+    if services.ha_client is not None and services.slave_synchronize is not None:
         services.registration.master_changed.subscribe(services.ha_client.set_master)
         services.registration.master_changed.subscribe(services.slave_synchronize.set_master)
         services.gate.flushed.subscribe(services.ha_client.synced)

@@ -96,6 +96,12 @@ class RemotingClient:
         """Send a request without an answer."""
         (await self.channel(address)).invoke_oneway(code, header, body)
 
+    def send_if_connected(self, address: str, code: int, header: CommandHeader | None = None, body: Body = b"") -> None:
+        """Send a request without an answer if there is an open connection to `address`."""
+        channel = self._by_address.get(address)
+        if channel is not None and channel.is_open:
+            channel.invoke_oneway(code, header, body)
+
     def disconnect(self, address: str) -> None:
         """Close and forget the connection to `address`, if there is one."""
         channel = self._by_address.pop(address, None)

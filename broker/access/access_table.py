@@ -66,6 +66,9 @@ ADMIN_CODES: Final = frozenset(
         RequestCode.CLEAN_UNUSED_TOPIC,
         RequestCode.DELETE_EXPIRED_COMMITLOG,
         RequestCode.SET_MESSAGE_REQUEST_MODE,
+        # Who is master:
+        RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE,
+        RequestCode.EXCHANGE_BROKER_HA_INFO,
         RequestCode.QUERY_DELAYED,
         RequestCode.COUNT_DELAYED,
         RequestCode.CANCEL_DELAYED,

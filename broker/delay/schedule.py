@@ -24,6 +24,7 @@ from pocketmq.broker.context import Context
 from pocketmq.broker.delay.delay_cancelled import DelayCancelled
 from pocketmq.broker.delay.delayed_copy import delivered_message
 from pocketmq.broker.delay.level_mark import LevelMark
+from pocketmq.broker.put.copy_sink import UNDER_WAY, CopySink, LogSink
 from pocketmq.broker.tables.config_manager import ConfigManager
 from pocketmq.runtime.event import Event
 from pocketmq.runtime.timers import Timer
@@ -75,17 +76,19 @@ class ScheduleMessageService(ConfigManager):
         self._store = context.store
         self._timers = context.timers
         self._turn = context.turn
+        self.sink: CopySink = LogSink(context.store)
+        """Takes the copies; an acting master has another one."""
         self.levels = levels = context.store.delay_levels
         self._rows = {level: _Level(level, levels.delay_ms(level)) for level in range(1, levels.level_max + 1)}
         self._in_file: set[int] = set()
         self._heads: list[tuple[int, int]] = []  # (due ms, level)
         self._timer: Timer | None = None
-        # Messages that could not be put and are tried again, independently of the others; limited to FAILED_MAX.
+        # Messages that could not be put, or are under way, and are tried again, independently of the others.
         self._failed: list[_Failed] = []
         self._retry_timer: Timer | None = None
         self.put_failed: Event[[]] = Event()
         """Called when the store refuses a copy."""
-        self._is_running = False
+        self._is_running = self._was_started = False
         # End offset of the newest copy, and the (end offset, document) that waits until the log is synced up to there.
         self._delivered_end = 0
         self._unwritten: tuple[int, dict[str, Any]] | None = None
@@ -93,16 +96,20 @@ class ScheduleMessageService(ConfigManager):
     # --- life -------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Correct the offsets against the queues, and start delivering."""
+        """Correct the offsets against the queues, and start delivering. May follow a `stop`."""
         for queue in self._store.queues:
             if queue.topic == SCHEDULE_TOPIC:
                 # Also levels no longer in the table: their messages are delivered at their time.
                 self._row(queue.queue_id + 1)
         self._is_running = True
+        self._heads, self._failed = [], []
         self.look()
-        self._steps.subscribe(self._calendar_set)
-        self.clock.subscribe(lambda now_ms: self.look())
+        if not self._was_started:
+            self._was_started = True
+            self._steps.subscribe(self._calendar_set)
+            self.clock.subscribe(lambda now_ms: self.look())
         for level, row in self._rows.items():
+            row.units, row.is_queued = [], False
             self._correct(level, row)
             self._queue_head(level, row)
         self._mark.write(self._next_offsets(), self._delivered_end)
@@ -114,6 +121,10 @@ class ScheduleMessageService(ConfigManager):
         for timer in (self._timer, self._retry_timer):
             if timer is not None:
                 timer.cancel()
+        self._timer = self._retry_timer = None
+        self._heads = []
+        for level, next_offset in self._next_offsets().items():
+            self._rows[level].next_offset = next_offset
 
     def look(self) -> None:
         """Check whether the calendar was set. To be called several times a second."""
@@ -214,8 +225,8 @@ class ScheduleMessageService(ConfigManager):
         self.look()
         heads, rows = self._heads, self._rows
         now_ms = self.clock.message_time_ms()
-        delivered = 0
-        while heads and heads[0][0] <= now_ms and delivered < BATCH_MAX and len(self._failed) < FAILED_MAX:
+        delivered, failed_max = 0, self.sink.under_way_max or FAILED_MAX
+        while heads and heads[0][0] <= now_ms and delivered < BATCH_MAX and len(self._failed) < failed_max:
             level = heads[0][1]
             row = rows[level]
             physical_offset = row.units[-1][0]
@@ -234,7 +245,7 @@ class ScheduleMessageService(ConfigManager):
             self._note_delivered()
         if self._failed and self._retry_timer is None:
             self._retry_timer = self._timers.after(RETRY_AFTER_S, self._retry)
-        if len(self._failed) >= FAILED_MAX:
+        if len(self._failed) >= failed_max:
             return  # `_retry` continues
         if delivered == BATCH_MAX:
             self._timer = self._timers.after(0, self._run)  # after all other work that is ready
@@ -245,7 +256,12 @@ class ScheduleMessageService(ConfigManager):
         """Try the failed messages again."""
         self._retry_timer = None
         if self._is_running:
-            self._failed = [failed for failed in self._failed if not self._deliver(failed.level, failed.physical_offset)]
+            waits = self.sink.waits
+            self._failed = [
+                failed
+                for failed in self._failed
+                if waits(failed.physical_offset) or not self._deliver(failed.level, failed.physical_offset)
+            ]
             self._note_delivered()
             if self._timer is not None:
                 self._timer.cancel()
@@ -267,14 +283,16 @@ class ScheduleMessageService(ConfigManager):
             log.error("delay level %d: the message at %d is lost: %s", level, physical_offset, error)
             return True
         try:
-            result = self._store.commit_log.put(message)
+            result = self.sink.put(message, physical_offset)
         except OSError as error:
             result = PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=str(error))
+        if result is UNDER_WAY:
+            return False
         if result.status is not _PUT_OK:
             self.put_failed()
             log.error("delay level %d: cannot deliver to %s: %s", level, message.topic, result.reason or result.status.name)
             return result.status in _UNSTORABLE
-        self._delivered_end = result.end_offset
+        self._delivered_end = max(self._delivered_end, result.end_offset)
         return True
 
     @property
@@ -336,6 +354,10 @@ class ScheduleMessageService(ConfigManager):
     def begin_at(self, level: int, next_offset: int) -> None:
         """Continue `level` at `next_offset`. To be called before `start`."""
         self._row(level).next_offset = next_offset
+
+    def next_offset(self, level: int) -> int:
+        """Return the queue offset before which everything of `level` is delivered."""
+        return max(self._row(level).next_offset, self.marked_to(level))
 
     def marked_to(self, level: int) -> int:
         """Return the queue offset before which everything is delivered according to the mark; 0 if unknown."""

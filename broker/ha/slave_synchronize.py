@@ -72,6 +72,7 @@ class SlaveSynchronize:
         self._request_modes = request_modes
         self._checkpoint = b""
         self._master_address: str | None = None
+        self._is_paused = False
         self._unknown: set[int] = set()
         self._failures = RefusalLog(log)
         self._repeating: list[Timer] = []
@@ -91,6 +92,16 @@ class SlaveSynchronize:
             ]
         self._begin(self._copy_tables)
         self._begin(self._copy_delays)
+
+    def pause(self) -> None:
+        """Copy nothing until `resume`: this slave acts as master, and its tables are ahead of the master's."""
+        self._is_paused = True
+        for task in self._running.values():
+            task.cancel()
+
+    def resume(self) -> None:
+        """Go on copying."""
+        self._is_paused = False
 
     def stop(self) -> None:
         """Request nothing more."""
@@ -113,6 +124,8 @@ class SlaveSynchronize:
 
     def _begin(self, copy: "Copy", is_urgent: bool = False) -> None:
         """Begin to copy. If that is going on, an urgent copy follows it, as its answer may be of before the change."""
+        if self._is_paused:
+            return
         if copy not in self._running:
             task = self._running[copy] = asyncio.ensure_future(self._logged(copy))
             task.add_done_callback(lambda task: self._ended(copy, task.cancelled()))

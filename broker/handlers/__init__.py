@@ -2,6 +2,7 @@
 
 from pocketmq.broker.handlers import (
     acl,
+    acting,
     admin,
     assignment,
     client,
@@ -48,6 +49,7 @@ ROUTES = routes(
             acl,
             relay,
             clock,
+            acting,
         )
     )
 )

@@ -48,7 +48,7 @@ def pull_message(services: Services, request: Request[PullMessageRequestHeader])
     matches = _admit(services, request)
     response = _read(services, header, matches)
     sys_flag = header.sys_flag
-    if sys_flag & COMMIT_OFFSET_FLAG and not services.store.config.is_slave:
+    if sys_flag & COMMIT_OFFSET_FLAG and services.is_master:
         services.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
     if response.code == _PULL_NOT_FOUND and sys_flag & SUSPEND_FLAG:
         config = services.config

@@ -32,9 +32,10 @@ from pocketmq.broker.timer.timer_service import TimerMessageService
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.runtime.timers import Timer
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_STRUCT, HOLE_TAGS_CODE
-from pocketmq.store.format.message import Arrival
+from pocketmq.store.format.message import Arrival, Message
 from pocketmq.store.format.properties import TAGS, decode_properties
 from pocketmq.store.format.record import decode_record
+from pocketmq.store.message_store import MessageStore
 
 log = logging.getLogger("broker")
 
@@ -47,6 +48,27 @@ AGAIN_S: Final = 0.002
 RETRY_AFTER_S: Final = 0.1
 BACK_OFF_MS: Final = 10_000
 """Delay before a check point that cannot be revived is tried again: there is no space, or its topic refuses messages."""
+
+
+def revived_copy(
+    store: MessageStore, check_point: CheckPoint, queue_offset: int, store_host: bytes, *, with_v2: bool
+) -> Message:
+    """Return the copy of a popped message for the retry topic of its group. Raises ValueError if the record is gone."""
+    queue = store.queue(check_point.t, check_point.q)
+    unit = None if queue is None else queue.unit_at(queue_offset)
+    view = None if unit is None or unit[2] == HOLE_TAGS_CODE else store.message_at(unit[0])
+    if view is None:
+        raise ValueError("the record does not exist")
+    record = decode_record(view)
+    properties = decode_properties(record.properties)
+    for name in STALE_IN_COPIES:
+        properties.pop(name, None)
+    properties.setdefault(FIRST_POP_TIME, str(check_point.pt))
+    topic = retry_topic_of(check_point.t, check_point.c, with_v2=with_v2)
+    message = record.copy_to(topic, 0, store_host, properties)
+    message.born_host = store_host
+    message.consumed_again()
+    return message
 
 
 class _ReviveQueue:
@@ -280,21 +302,8 @@ class PopReviveService:
 
     def _copy(self, check_point: CheckPoint, queue_offset: int) -> None:
         """Copy to the retry topic. Raises ValueError if the record is gone, OSError or RemotingError if not stored."""
-        queue = self._store.queue(check_point.t, check_point.q)
-        unit = None if queue is None else queue.unit_at(queue_offset)
-        view = None if unit is None or unit[2] == HOLE_TAGS_CODE else self._store.message_at(unit[0])
-        if view is None:
-            raise ValueError("the record does not exist")
-        record = decode_record(view)
-        properties = decode_properties(record.properties)
-        for name in STALE_IN_COPIES:
-            properties.pop(name, None)
-        properties.setdefault(FIRST_POP_TIME, str(check_point.pt))
-        topic = retry_topic_of(check_point.t, check_point.c, with_v2=self._with_retry_v2)
-        self._topics.create_on_send_back(topic, 1)
-        message = record.copy_to(topic, 0, self._store_host, properties)
-        message.born_host = self._store_host
-        message.consumed_again()
+        message = revived_copy(self._store, check_point, queue_offset, self._store_host, with_v2=self._with_retry_v2)
+        self._topics.create_on_send_back(message.topic, 1)
         self._putter.put_at_once(message)
 
     def _put_again(self, check_point: CheckPoint, queue_offset: int, queue_id: int, now_ms: int) -> None:

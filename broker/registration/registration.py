@@ -263,6 +263,9 @@ class Registration:
         header = RegisterBrokerRequestHeader(
             config.broker_name, self.broker_address, config.broker_cluster_name, self.ha_server_address, config.broker_id
         )
+        if config.enable_slave_acting_master:
+            header.enable_acting_master = True
+            header.heartbeat_timeout_millis = config.broker_not_active_timeout_millis
         channel = await self._client.channel(server.address)
         if _IS_WATCHED not in channel.attachments:
             channel.attachments[_IS_WATCHED] = True
@@ -279,7 +282,7 @@ class Registration:
         server.master = None
         if answer.master_addr:
             found = Master(answer.ha_server_addr or None, answer.master_addr)
-            if problem := next((one for one in found if one is not None and not _is_address(one)), None):
+            if problem := next((one for one in found if one is not None and not is_address(one)), None):
                 reason = f"name server {server.address} gives {clipped(problem)!r} as the master's address: not host:port"
                 self._malformed.refused(server.address, reason)
             elif found.address != self.broker_address:
@@ -318,7 +321,7 @@ class Registration:
         return self._encoded
 
 
-def _is_address(text: str) -> bool:
+def is_address(text: str) -> bool:
     """Return whether `text` is `host:port`."""
     host, _, port = text.rpartition(":")
     is_port = port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 65536

@@ -22,6 +22,7 @@ from typing import Final
 from pocketmq.broker.context import Context
 from pocketmq.broker.delay.delayed_copy import due_copy
 from pocketmq.broker.names import TIMER_TOPIC
+from pocketmq.broker.put.copy_sink import UNDER_WAY, CopySink, LogSink
 from pocketmq.broker.timer.copy_forward import CopyForward
 from pocketmq.broker.timer.due_queue import DueQueue, NearTimer
 from pocketmq.broker.timer.pending_timers import PendingTimer, PendingTimers
@@ -64,10 +65,13 @@ def roll_window_slots(asked_slots: int, precision_ms: int) -> int:
 class TimerMessageService:
     """Runs on the event loop only, except for writing the mark to disk."""
 
-    def __init__(self, context: Context, timer_store: TimerStore) -> None:
+    def __init__(self, context: Context, timer_store: TimerStore, sink: CopySink | None = None) -> None:
+        """`sink` takes the copies; by default they go into this broker's log."""
         store, config = context.store, context.store.config
         self._store = store
         self._timer_store = timer_store
+        self._sink = sink or LogSink(store)
+        self._failed_max = self._sink.under_way_max or FAILED_MAX
         self._steps = steps = context.steps
         self._timers = context.timers
         self._clock = context.clock
@@ -78,6 +82,7 @@ class TimerMessageService:
         self._near = DueQueue()
         reader = TimerReader(store, precision_ms)
         self.know = reader.know
+        self.adopt = timer_store.adopt
         self._loader = WheelLoader(timer_store, self._near, steps, reader, precision_ms)
         self._entry = TimerEnqueue(store, timer_store, self._loader, reader, self._clock)
         self._carry = CopyForward(context, timer_store, self._near, self._loader, self._entry.expect)
@@ -227,7 +232,7 @@ class TimerMessageService:
             self._mark()
             self._near.forget_cancelled(self._timer_store.read_time_ms)
             self._release_memory()
-            if self._failed_in_a_row < FAILED_MAX:
+            if self._failed_in_a_row < self._failed_max:
                 has_time = more and not enters and self._has_time
                 self._arm(at_once=enters or (more and not has_time), has_time=has_time)
         finally:
@@ -249,7 +254,7 @@ class TimerMessageService:
         until_ms = now_ms + LOADED_AHEAD_MS + self._steps.ahead_ms
         count = 0
         try:
-            while self._failed_in_a_row < FAILED_MAX and (due := self._due_or_loaded(now_ms, until_ms)) is not None:
+            while self._failed_in_a_row < self._failed_max and (due := self._due_or_loaded(now_ms, until_ms)) is not None:
                 if due:
                     timer = near.pop()
                     try:
@@ -291,6 +296,9 @@ class TimerMessageService:
         if not -FAR_BYTES < physical_offset - self._read_at < FAR_BYTES:
             self._far_count += 1
         self._read_at = physical_offset
+        if self._sink.under_way_max and self._sink.waits(physical_offset):
+            self._near.put_back(timer, now_ms + RETRY_AFTER_MS)
+            return
         file = self._store.commit_log.mapped_files.file_at(physical_offset)
         try:
             if file is None:
@@ -306,12 +314,15 @@ class TimerMessageService:
             log.error("the timer message at %d is lost: %s", physical_offset, error)
             return
         try:
-            result = self._store.commit_log.put(message)
+            result = self._sink.put(message, physical_offset)
         except OSError as error:
             result = PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=str(error))
         if result.status is _PUT_OK:
             self._failed_in_a_row, self._failure = 0, ""
             self.delivered_total += 1
+            return
+        if result is UNDER_WAY:
+            self._near.put_back(timer, now_ms + RETRY_AFTER_MS)
             return
         self.put_failed()
         reason = f"a timer message cannot be delivered to {message.topic}: {result.reason or result.status.name}"

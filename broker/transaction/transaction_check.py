@@ -41,6 +41,8 @@ BUDGET_S: Final = 0.001
 STEPS_MAX: Final = 10
 """Limit of steps of one search for the head over finished or lost messages."""
 RETRY_AFTER_S: Final = 0.1
+UNDER_WAY_S: Final = 0.02
+"""Interval at which a head that is not decided is looked at."""
 DISPATCH_AFTER_S: Final = 0.002
 _HOUR_MS: Final = 3_600_000
 
@@ -134,7 +136,9 @@ class TransactionCheck:
                     self._timer = self._timers.at_ms(due_ms, self._run)
                     return
                 count += 1
-                self._serve(head, now_ms)
+                if not self._serve(head, now_ms):
+                    wait_s = UNDER_WAY_S
+                    return
                 self._failure = ""
             wait_s = 0.0
         except (OSError, RemotingError) as error:
@@ -201,12 +205,15 @@ class TransactionCheck:
     def _is_too_old(self, half: HalfMessage, now_ms: int) -> bool:
         return now_ms - half.since_ms > self._store.config.file_reserved_time * _HOUR_MS
 
-    def _serve(self, head: HalfMessage, now_ms: int) -> None:
-        """Store the head again or give it up, as due. Raises RemotingError or OSError if that cannot be stored."""
+    def _serve(self, head: HalfMessage, now_ms: int) -> bool:
+        """Store the head again or give it up, as due; return False if that is not decided yet.
+
+        Raises RemotingError or OSError if it cannot be stored.
+        """
         progress, times = self._progress, head.check_times
         if times >= self._config.transaction_check_max or self._is_too_old(head, now_ms):
             self._give_up(head)
-            return
+            return True
         _, is_asked = self._wait_ms(head)
         try:
             result = self._putter.put_at_once(head.renewed(self._store_host, times + 1 if is_asked else 0))
@@ -215,12 +222,13 @@ class TransactionCheck:
                 raise
             log.error("the half message %d cannot be stored again: %s", head.queue_offset, error.remark)
             self._give_up(head)
-            return
+            return True
         self._queue_end = result.queue_offset + 1
         progress.copies[head.first_offset] = HalfPlace(result.queue_offset, result.physical_offset)
         progress.done(head.queue_offset)
         if is_asked:
             self._ask(HalfMessage.read(self._store.message_at(result.physical_offset)))
+        return True
 
     def _give_up(self, head: HalfMessage) -> None:
         topic = self._topics.create_on_send_back(TRANS_CHECK_MAX_TIME_TOPIC, 1).topic_name

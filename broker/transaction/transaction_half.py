@@ -14,7 +14,14 @@ from typing import Final, Self
 from pocketmq.broker.delay.delayed_copy import OWN_PROPERTY
 from pocketmq.broker.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, WAIT
 from pocketmq.broker.put.put import CLUSTER, STALE_IN_COPIES, StoredProperties
-from pocketmq.store.format.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_TYPE_MASK, Message, PutResult, folder_problem
+from pocketmq.store.format.message import (
+    TRANSACTION_COMMIT_TYPE,
+    TRANSACTION_PREPARED_TYPE,
+    TRANSACTION_TYPE_MASK,
+    Message,
+    PutResult,
+    folder_problem,
+)
 from pocketmq.store.format.properties import REAL_QID, REAL_TOPIC, UNIQ_KEY, decode_properties, encode_properties
 from pocketmq.store.format.record import decode_record, encode_record, record_size, topic_part
 
@@ -194,6 +201,14 @@ class HalfMessage:
         properties.pop(REAL_QID, None)
         message.sys_flag = message.sys_flag & ~TRANSACTION_TYPE_MASK | TRANSACTION_COMMIT_TYPE
         message.prepared_transaction_offset = prepared_offset
+        return message
+
+    def escaped(self) -> Message:
+        """Return the message as its producer sent it, with type "prepared", to be sent to another broker."""
+        properties = {name: value for name, value in self._shown().items() if name not in _SAID_BY_BROKERS}
+        properties[TRAN_MSG] = "true"
+        message = self._copy_to(self.real_topic, self.real_queue_id, self.store_host, properties)
+        message.sys_flag = message.sys_flag & ~TRANSACTION_TYPE_MASK | TRANSACTION_PREPARED_TYPE
         return message
 
     def for_producer(self) -> bytes:

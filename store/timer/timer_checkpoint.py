@@ -101,6 +101,7 @@ class TimerCheckpoint:
         self.sealed = _is_sealed(view[:_SEALED_SIZE])
         self.written_ms: int | None = None
         self.wheel_sum = -1
+        self.adopted = ""  # why the timer log must not be used, if so
         # The last messages of the slots before the read time are due at exactly that time.
         self.durable_state = self.state = TimerState(read_time_ms, log_end, queue_offset, read_time_ms + 1, 0)
         if not self.sealed and is_foreign(view):
@@ -135,6 +136,19 @@ class TimerCheckpoint:
         self.state = max((*durable, *live), key=state_age)
         if marks.durable is not None and marks.durable == marks.live:
             self.wheel_sum = read_state(marks.durable)[1]
+
+    def adopt(self, read_time_ms: int, queue_offset: int) -> bool:
+        """Take the progress of another broker with the same log if it has not read less; return whether it was taken.
+
+        To be called before recovery, which then enters all messages again. Those of the timer queue from `queue_offset` on
+        count as not delivered, whenever they were due: the other broker may not have had them.
+        """
+        if read_time_ms < self.state.read_time_ms:
+            return False
+        self.state = TimerState(read_time_ms, self.state.log_end, queue_offset, read_time_ms + 1, 0)
+        self.sealed, self.written_ms, self.wheel_sum = False, None, -1
+        self.adopted = "the progress is that of another broker"
+        return True
 
     def mark(self, state: TimerState) -> None:
         """Write the present state, which must survive a process kill. Does not sync."""

@@ -94,6 +94,7 @@ class TimerStore:
         self._third_ms = roll_window_slots // 3 * precision_ms
         self._precision_ms = precision_ms
         self._checkpoint = TimerCheckpoint(disk, checkpoint_path)
+        self.adopt = self._checkpoint.adopt
         self._wheel = TimerWheel(disk, wheel_path, 2 * slots_total, precision_ms)
         self._log = TimerLog(disk, log_directory, log_file_size, open_files)
         self.read_time_ms = 0
@@ -145,7 +146,7 @@ class TimerStore:
             if begin <= state.log_end <= end and (state.log_begin < 0 or begin <= state.log_begin):
                 # Units that another broker wrote after its checkpoint are recorded nowhere else.
                 self._log.truncate(state.log_end if sealed else end)
-                problem = self._log.check_sums(state.file_sums, state.log_sum)
+                problem = self._checkpoint.adopted or self._log.check_sums(state.file_sums, state.log_sum)
                 if not problem:
                     self._log.sync_from(self._checkpoint.durable_state.log_end)
                     return ""

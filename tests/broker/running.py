@@ -34,8 +34,8 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def running_namesrv() -> AsyncIterator[NameServer]:
-    server = NameServer(NamesrvConfig(listen_port=0, kv_config_path=""))
+async def running_namesrv(**config: Any) -> AsyncIterator[NameServer]:
+    server = NameServer(NamesrvConfig(listen_port=0, kv_config_path="", **config))
     await server.start()
     try:
         yield server

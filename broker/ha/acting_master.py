@@ -1,0 +1,144 @@
+"""ActingMaster: decides whether this slave acts as master, by the ids of the living brokers of its name (5.x).
+
+The name servers are asked every `syncBrokerMemberGroupPeriod`. While this broker has the smallest id, there is no master,
+and it acts: it copies no tables, and with `enableRemoteEscape` it delivers what is due (`acting_services`). A master that
+returns announces itself before it registers (`pre_online`). The slave then ends its work before it answers, so that the
+master takes over its final progress and nothing is delivered by both. If that master does not register, the slave acts
+again.
+
+What other brokers and name servers send is only a hint to ask the name servers at once, except the addresses of a returning
+master, whose log is compared before anything is copied from it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from typing import Final
+
+from pocketmq.broker.context import Context
+from pocketmq.broker.ha.acting_services import ActingServices
+from pocketmq.broker.ha.ha_client import HAClient
+from pocketmq.broker.ha.slave_synchronize import SlaveSynchronize
+from pocketmq.broker.registration.member_group import MemberGroup
+from pocketmq.runtime.timers import Timer
+from pocketmq.store.disk.disk import StoreError
+from pocketmq.store.format.message import Arrival
+
+log = logging.getLogger("broker")
+
+MASTER_ID: Final = 0
+STAND_BACK_S: Final = 30.0
+"""Time for which a slave does not act after a master has announced itself, unless the name servers have it sooner."""
+
+
+class ActingMaster:
+    """The state of a slave with enableSlaveActingMaster."""
+
+    def __init__(
+        self, context: Context, members: MemberGroup, synchronize: SlaveSynchronize, ha_client: HAClient,
+        make_services: Callable[[], ActingServices],
+    ) -> None:  # fmt: skip
+        self.is_acting = False
+        """Whether it serves as master, for reading at least."""
+        self._context = context
+        self._config = context.config
+        self._members = members
+        self._synchronize = synchronize
+        self._ha_client = ha_client
+        self._make_services = make_services
+        self._services: ActingServices | None = None
+        self._lock = asyncio.Lock()
+        self._timer: Timer | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._stand_back_until_s = 0.0
+        self._is_stopped = False
+
+    def start(self) -> None:
+        """Begin to ask the name servers."""
+        every = self._context.timers.every
+        self._timer = every(self._config.sync_broker_member_group_period / 1000, self.look)
+
+    async def stop(self) -> None:
+        """Stop acting."""
+        self._is_stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+        async with self._lock:
+            await self._end("the broker stops")
+
+    def look(self) -> None:
+        """Ask the name servers now."""
+        if not self._is_stopped and (self._looking is None or self._looking.done()):
+            self._looking = asyncio.ensure_future(self._looked())
+
+    async def master_announced(self, ha_address: str, master_address: str) -> None:
+        """Stop acting for a master that is about to return, and copy its log."""
+        self._stand_back_until_s = self._context.clock.monotonic() + STAND_BACK_S
+        async with self._lock:
+            await self._end(f"master {master_address} returns")
+        self._ha_client.set_master(ha_address, master_address)
+
+    def arrived(self, arrivals: Iterable[Arrival]) -> None:
+        """Note messages that were just copied."""
+        if self._services is not None:
+            self._services.arrived(arrivals)
+
+    def persist_in(self, executor: Executor) -> None:
+        """Write the progress to disk in `executor`. To be called every second."""
+        if self._services is not None:
+            self._services.persist_in(executor)
+
+    # --- deciding ---------------------------------------------------------------------------------------------------
+
+    async def _looked(self) -> None:
+        try:
+            await self._look()
+        except Exception:  # it is looked again soon
+            log.exception("this slave cannot decide whether it acts as master")
+
+    async def _look(self) -> None:
+        members = await self._members.ask()
+        if not members:
+            return
+        least = min(members)
+        async with self._lock:
+            if least != self._config.broker_id:
+                await self._end(f"broker {least} of this name is {'the' if least == MASTER_ID else 'acting as'} master")
+                self._synchronize.resume()
+                self._stand_back_until_s = 0.0
+            elif self._context.clock.monotonic() >= self._stand_back_until_s:
+                self._begin()
+
+    def _begin(self) -> None:
+        if self.is_acting:
+            return
+        self.is_acting = True
+        self._synchronize.pause()
+        log.warning("no master of this name is alive: this slave acts as master")
+        if not self._config.enable_remote_escape:
+            log.info("enableRemoteEscape=false: delayed, timed, popped and half messages wait for the master")
+            return
+        services = self._make_services()
+        try:
+            services.start()
+        except (OSError, StoreError) as error:
+            self.is_acting = False
+            log.error("this slave cannot act as master: %s; trying again", error)
+            return
+        self._services = services
+
+    async def _end(self, why: str) -> None:
+        if not self.is_acting:
+            return
+        services, self._services = self._services, None
+        if services is not None:
+            try:
+                await services.stop()
+            except OSError as error:
+                log.error("the progress of the acting master is incomplete: %s", error)
+        self.is_acting = False
+        log.warning("this slave does not act as master any more: %s", why)

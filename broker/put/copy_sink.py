@@ -1,0 +1,40 @@
+"""CopySink: where the copies of due messages go. A master puts them into its own log, an acting master sends them away."""
+
+from collections.abc import Hashable
+from typing import Final, Protocol
+
+from pocketmq.store.format.message import Message, PutResult, PutStatus
+from pocketmq.store.message_store import MessageStore
+
+UNDER_WAY: Final = PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason="it is still being sent to another broker")
+"""The result of a put that is not decided yet: the caller puts the same message again later."""
+
+
+class CopySink(Protocol):
+    """Takes copies. `source` identifies the record from which a copy was made."""
+
+    under_way_max: int | None
+    """Number of copies that may be under way at a time; None if each put is decided at once."""
+
+    def waits(self, source: Hashable) -> bool:
+        """Return whether a copy is under way, so that putting it again would change nothing."""
+        ...
+
+    def put(self, message: Message, source: Hashable) -> PutResult:
+        """Put a copy. Raises OSError."""
+        ...
+
+
+class LogSink:
+    """Puts copies into this broker's log."""
+
+    under_way_max: int | None = None
+
+    def __init__(self, store: MessageStore) -> None:
+        self._commit_log = store.commit_log
+
+    def waits(self, source: Hashable) -> bool:
+        return False
+
+    def put(self, message: Message, source: Hashable) -> PutResult:
+        return self._commit_log.put(message)

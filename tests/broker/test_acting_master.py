@@ -1,0 +1,145 @@
+"""A slave acts as master while its master is away, and hands back when it returns."""
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from pocketmq.broker.broker import Broker
+from pocketmq.remoting.bodies import LockBatchBody, LockOkBody, MessageQueue, decode_body, encode_body
+from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers.offset import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
+from pocketmq.store.disk.memory_disk import MemoryDisk
+from pocketmq.store.format.properties import decode_properties
+from pocketmq.store.format.record import decode_record
+from tests.broker.running import ask, connected, create_topic, route, running_broker, running_namesrv, until
+from tests.broker.test_replication import SLAVE, end_of, send
+
+ACTING: dict[str, Any] = {
+    "broker_name": "a", "enable_slave_acting_master": True, "enable_remote_escape": True,
+    "sync_broker_member_group_period": 100,
+}  # fmt: skip
+
+
+def delivered(*brokers: Broker, topic: str = "T") -> list[tuple[str, int]]:
+    """Return body and store time in ms of each message of the topic on the brokers."""
+    found = []
+    for broker in brokers:
+        store = broker.services.store
+        for queue in [queue for queue in store.queues if queue.topic == topic]:
+            for queue_offset in range(queue.max_offset):
+                record = decode_record(store.message_at(queue.unit_at(queue_offset)[0]))  # type: ignore[arg-type, index]
+                found.append((record.body.decode().split()[0], record.store_timestamp_ms))
+    return found
+
+
+@contextlib.asynccontextmanager
+async def two_names(
+    name_server: Any, client: RemotingClient, disk: MemoryDisk, **config: Any
+) -> AsyncIterator[tuple[contextlib.AsyncExitStack, Broker, Broker, Broker]]:
+    """(what ends the master of `a`, that master, its slave, the master of `b`); both names have the topic T."""
+    async with (
+        running_broker(name_server, broker_name="b") as other,
+        running_broker(name_server, store=SLAVE, broker_id=1, **ACTING | config) as slave,
+        contextlib.AsyncExitStack() as master_s,
+    ):
+        master = await master_s.enter_async_context(running_broker(name_server, disk=disk, **ACTING | config))
+        for broker in (other, master):
+            await create_topic(client, broker, "T")
+        await until(lambda: slave.services.registration.master is not None)
+        yield master_s, master, slave, other
+
+
+async def until_copied(master: Broker, slave: Broker) -> None:
+    await until(lambda: end_of(slave) == end_of(master) and slave.services.topics.get("T") is not None)
+
+
+def acts(slave: Broker) -> Callable[[], bool]:
+    return lambda: slave.services.acting_master is not None and slave.services.acting_master.is_acting
+
+
+async def test_levels_and_timers_go_on_elsewhere_and_the_master_repeats_none_of_them(monkeypatch: Any) -> None:
+    monkeypatch.setattr("pocketmq.broker.ha.slave_synchronize.DELAYS_S", 0.1)
+    monkeypatch.setattr("pocketmq.broker.ha.slave_synchronize.TABLES_S", 0.1)
+    disk = MemoryDisk()
+    async with (
+        running_namesrv(support_acting_master=True) as ns,
+        connected() as client,
+        two_names(ns, client, disk) as (master_s, master, slave, other),
+    ):
+        delays = {"DELAY\x012\x02": 5, "TIMER_DELAY_SEC\x014\x02": 4, "DELAY\x013\x02": 10, "TIMER_DELAY_SEC\x0112\x02": 12}
+        sent_ms = {}
+        for number, properties in enumerate(delays):
+            sent_ms[number] = time.time_ns() // 1_000_000
+            await send(client, master, 20, topic="T", properties=f"KEYS\x01{number}\x02{properties}")
+        await until_copied(master, slave)
+        await master_s.aclose()
+        await until(acts(slave))
+        slave_end = end_of(slave)
+        await until(lambda: len(delivered(other)) >= 40)
+        assert Counter(body for body, _ in delivered(other)) == {str(number): 2 for number in range(20)}
+        first_ms = min(at_ms for _, at_ms in delivered(other))
+        assert first_ms >= min(sent_ms.values()) + 4000, "none early"
+        assert end_of(slave) == slave_end, "the log of a slave stays a copy of its master's"
+        for record in decoded(other):
+            assert not {"DELAY", "TIMER_DELAY_SEC", "REAL_TOPIC"} & record.keys()
+        async with running_broker(ns, disk=disk, **ACTING) as returned:
+            await until(lambda: not acts(slave)() and returned.services.registration is not None)
+            await until(lambda: len(delivered(returned, other)) >= 80)
+            assert Counter(body for body, _ in delivered(returned, other)) == {str(number): 4 for number in range(20)}
+            await until(lambda: end_of(slave) == end_of(returned))
+
+
+def decoded(broker: Broker) -> list[dict[str, str]]:
+    """Return the properties of the messages of T on a broker."""
+    store, found = broker.services.store, []
+    for queue in [queue for queue in store.queues if queue.topic == "T"]:
+        for queue_offset in range(queue.max_offset):
+            record = decode_record(store.message_at(queue.unit_at(queue_offset)[0]))  # type: ignore[arg-type, index]
+            found.append(decode_properties(record.properties))
+    return found
+
+
+async def lock(client: RemotingClient, broker: Broker, client_id: str) -> int:
+    body = encode_body(
+        LockBatchBody(consumer_group="g", client_id=client_id, mq_set=[MessageQueue(topic="T", broker_name="a", queue_id=0)])
+    )
+    answer = await ask(client, broker, RequestCode.LOCK_BATCH_MQ, None, body)
+    return len(decode_body(LockOkBody, answer.body).lock_ok_mq_set)
+
+
+async def test_clients_find_the_acting_master_in_the_route_and_lock_and_commit_there(monkeypatch: Any) -> None:
+    monkeypatch.setattr("pocketmq.broker.ha.slave_synchronize.TABLES_S", 0.1)
+    disk = MemoryDisk()
+    async with (
+        running_namesrv(support_acting_master=True) as ns,
+        connected() as client,
+        two_names(ns, client, disk, enable_remote_escape=False) as (master_s, master, slave, _),
+    ):
+        await send(client, master, 9, topic="T")
+        await send(client, master, 1, topic="T", properties="DELAY\x011\x02")
+        await until_copied(master, slave)
+        await ask(client, master, RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequestHeader("g", "T", 0, 2))
+        await until(lambda: slave.services.offsets.query("g", "T", 0) == 2)
+        await master_s.aclose()
+        await until(acts(slave))
+        found = await route(client, ns, "T")
+        assert found is not None
+        (data,) = (broker for broker in found.broker_datas if broker.broker_name == "a")
+        assert data.broker_addrs == {"0": slave.address}
+        assert [queue.perm for queue in found.queue_datas if queue.broker_name == "a"] == [4]
+        assert (await lock(client, slave, "one"), await lock(client, slave, "two")) == (1, 0)
+        assert await send(client, slave, topic="T") == [ResponseCode.SERVICE_NOT_AVAILABLE]
+        await ask(client, slave, RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequestHeader("g", "T", 0, 7))
+        async with running_broker(ns, disk=disk, **ACTING) as returned:
+            header = QueryConsumerOffsetRequestHeader("g", "T", 0)
+            answer = await ask(client, returned, RequestCode.QUERY_CONSUMER_OFFSET, header)
+            assert answer.ext["offset"] == "7", "the master takes over what was committed at the slave"
+            await until(lambda: not acts(slave)())
+            found = await route(client, ns, "T")
+            assert found is not None
+            (data,) = (broker for broker in found.broker_datas if broker.broker_name == "a")
+            assert data.broker_addrs == {"0": returned.address, "1": slave.address}
+            await until(lambda: len(delivered(returned)) == 10)
