@@ -91,6 +91,8 @@ class Channel(Connection):
         self._measured = self._measured_bytes = 0
         self.is_closing = False
         """Whether this side has closed the connection."""
+        self.is_closed_by_peer = False
+        """Whether the connection has ended, and its peer ended it."""
         self.closing_s = float("inf")
         self._on_close: list[Callable[[Channel], None]] = []
         self._transport: Any = None
@@ -207,6 +209,8 @@ class Channel(Connection):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
+        # An end of the stream, or a reset; the connection of a peer that cannot be reached ends by a time-out.
+        self.is_closed_by_peer = not self.is_closing and (exc is None or isinstance(exc, ConnectionError))
         self._channels.forget(self)
         self._out.clear()
         self._frames.clear()
@@ -364,6 +368,7 @@ class Channel(Connection):
     def abort(self) -> None:
         """Close at once; unsent data is lost."""
         if self._transport is not None:
+            self.is_closing = True
             self._transport.abort()
 
     def write(self) -> None:
