@@ -172,6 +172,12 @@ class BrokerConfig(ConnectionLimits):
     rebalance_lock_max_live_time: int = setting(60_000, low=1, key="rocketmq.broker.rebalance.lockMaxLiveTime")
     """Time after which an ordered consumer loses a queue unless it locks it again, which clients do every 20 s. In Apache a
     system property."""
+    lock_wait_millis: int = setting(300, low=0, high=900)
+    """Maximum time for which a lock request waits for a queue that another consumer is about to unlock; 0: it does not wait,
+    as in Apache. Clients wait 1 s for the answer."""
+    lock_grace_millis: int = setting(10_000, low=0, high=INT_MAX)
+    """Time after which the locks of a consumer are freed whose connection ended without a goodbye and which did not come
+    back. From the lock's life time (60 s) on nothing is freed early, as in Apache."""
     auto_delete_unused_stats: bool = False
 
     @property

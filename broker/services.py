@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pocketmq.broker.acl.plain_permission import PlainPermissionManager
+    from pocketmq.broker.clients.absent_holders import AbsentHolders
     from pocketmq.broker.clients.client_registry import ClientRegistry
     from pocketmq.broker.clients.rebalance_lock import RebalanceLock
     from pocketmq.broker.config import BrokerConfig
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pocketmq.broker.ha.ha_service import HAService
     from pocketmq.broker.ha.pre_online import PreOnline
     from pocketmq.broker.ha.slave_synchronize import SlaveSynchronize
+    from pocketmq.broker.polling.lock_polling import LockRequestHoldService
     from pocketmq.broker.polling.long_polling import PullRequestHoldService
     from pocketmq.broker.pop.pop import PopMessageService
     from pocketmq.broker.put.answer_gate import AnswerGate
@@ -56,6 +58,8 @@ class Services:
     filters: "ConsumerFilterManager"
     clients: "ClientRegistry"
     locks: "RebalanceLock"
+    lock_holds: "LockRequestHoldService"
+    absent_holders: "AbsentHolders"
     holds: "PullRequestHoldService"
     putter: "MessagePutter"
     schedule: "ScheduleMessageService"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pocketmq.broker.acting_wiring import prepare_for_acting_masters
+from pocketmq.broker.clients.absent_holders import AbsentHolders
 from pocketmq.broker.clients.client_registry import ClientRegistry
 from pocketmq.broker.clients.group_notifier import GroupNotifier
 from pocketmq.broker.clients.rebalance_lock import RebalanceLock
@@ -29,6 +30,7 @@ from pocketmq.broker.ha.slave_role import PUT_REFUSAL
 from pocketmq.broker.ha.slave_synchronize import SlaveSynchronize
 from pocketmq.broker.names import TIMER_TOPIC
 from pocketmq.broker.polling.held_requests import HoldLimits
+from pocketmq.broker.polling.lock_polling import LockRequestHoldService
 from pocketmq.broker.polling.long_polling import PullRequestHoldService
 from pocketmq.broker.pop.pop import PopMessageService
 from pocketmq.broker.pop.pop_order import ConsumerOrderInfoManager
@@ -141,6 +143,7 @@ def stop(services: Services) -> None:
     services.timer_messages.stop()
     services.transactions.stop()
     services.pops.stop()
+    services.lock_holds.stop()
 
 
 def close(services: Services) -> None:
@@ -204,13 +207,11 @@ class _Parts:
         timer_messages = TimerMessageService(context, self.timer_store())
         times = self._delivery_times(timer_messages)
         putter = MessagePutter(context, times)
-        for part in (putter, schedule, timer_messages):
-            part.put_failed.subscribe(stats.put_failed)
-        stats.others[DEQUEUE_NUMS, TIMER_TOPIC] = lambda: timer_messages.delivered_total
         route_barrier = RouteBarrier(registration, timers, self._route_wait_s(), topics.unwritten)
         topics.topic_changed.subscribe(route_barrier.topic_changed)
         topics.taken_back.subscribe(lambda _: registration.register())
         clients = ClientRegistry(config, groups, clock, GroupNotifier(timers, context.turn), filters.unregister)
+        locks = RebalanceLock(clock, config.rebalance_lock_max_live_time, config.max_locked_queues)
         progress = TransactionProgress()
         check = TransactionCheck(context, putter, progress, topics, clients)
         revive = PopReviveService(context, putter, offsets, topics, groups, timer_messages)
@@ -222,7 +223,9 @@ class _Parts:
             offsets=offsets,
             filters=filters,
             clients=clients,
-            locks=RebalanceLock(clock, config.rebalance_lock_max_live_time, config.max_locked_queues),
+            locks=locks,
+            lock_holds=LockRequestHoldService(timers, locks, clients, HoldLimits(*config.hold_limits)),
+            absent_holders=AbsentHolders(locks, clients, timers, config.lock_grace_millis, config.broker_name),
             holds=PullRequestHoldService(timers, store.reader.any_matches, HoldLimits(*config.hold_limits)),
             putter=putter,
             schedule=schedule,
@@ -320,6 +323,9 @@ def _connect(services: Services, context: Context) -> None:
             services.schedule.may_remove, services.timer_messages.may_remove, services.transactions.may_remove,
         ]  # fmt: skip
         store.ask_before_removing(lambda end_offset: all(may_remove(end_offset) for may_remove in waits))
+    for part in (services.putter, services.schedule, services.timer_messages):
+        part.put_failed.subscribe(services.stats.put_failed)
+    services.stats.others[DEQUEUE_NUMS, TIMER_TOPIC] = lambda: services.timer_messages.delivered_total
     listeners: list[Any] = [services.stats, services.holds]
     if not store.config.is_slave:
         listeners += [services.schedule, services.timer_messages, services.pops]

@@ -65,6 +65,8 @@ class ConsumerGroupInfo:
         self.clients: dict[Channel, ClientChannelInfo] = {}
         self.next_notify_s = 0.0
         """Monotonic time before which the group is not notified of a change again."""
+        self.refused_locks: dict[Channel, bool] = {}
+        """Connections to which a queue lock was refused since one was freed -> whether they waited for it in vain."""
 
     @property
     def is_broadcasting(self) -> bool:
@@ -150,6 +152,7 @@ class ClientRegistry:
         is_changed = group.update(data) or is_new
         if is_new:
             self._watch(channel, data.group_name)
+            channel.attachments.get("left groups", {}).pop(data.group_name, None)
         if is_changed:
             self._notify(group)
         return is_changed
@@ -169,9 +172,18 @@ class ClientRegistry:
             self._watch(channel, group)
         self._producers_by_id.setdefault(client_id, {})[group, channel] = table[channel]
 
-    def unregister_consumer(self, group: str, channel: Channel) -> None:
-        """Remove a consumer that unregistered, and notify the rest of its group."""
+    def unregister_consumer(self, group: str, channel: Channel) -> str | None:
+        """Remove a consumer that unregistered, and notify the rest of its group. Return its client id, None if unknown."""
+        info = self.consumers.get(group)
+        client = None if info is None else info.clients.get(channel)
+        if client is None:
+            return None
         self._drop_consumer(group, channel)
+        left: dict[str, None] = channel.attachments.setdefault("left groups", {})
+        left[group] = None
+        if len(left) > self._config.max_groups_per_connection:
+            del left[next(iter(left))]
+        return client.client_id
 
     def unregister_producer(self, group: str, channel: Channel) -> None:
         """Remove a producer that unregistered."""
@@ -200,6 +212,35 @@ class ClientRegistry:
         """Return the connection of a producer with that client id; of several, the one with the latest heartbeat."""
         found = self._producers_by_id.get(client_id)
         return max(found.values(), key=lambda info: info.last_update_s).channel if found else None
+
+    def has_client(self, group: str, client_id: str) -> bool:
+        """Whether a consumer with that client id is connected."""
+        info = self.consumers.get(group)
+        return info is not None and info.find_client(client_id) is not None
+
+    def has_left(self, group: str, channel: Channel) -> bool:
+        """Whether a consumer has unregistered from a group, and not registered again on that connection."""
+        return group in channel.attachments.get("left groups", ())
+
+    # --- queue locks --------------------------------------------------------------------------------------------------
+
+    def may_wait_for_locks(self, group: str, channel: Channel) -> bool:
+        """Whether a connection is in a group, and has not waited for one of its locks in vain since one was freed."""
+        info = self.consumers.get(group)
+        return info is not None and channel in info.clients and not info.refused_locks.get(channel, False)
+
+    def lock_refused(self, group: str, channel: Channel, *, has_waited: bool) -> None:
+        """Remember that a queue lock was refused to a connection, possibly after a wait."""
+        info = self.consumers.get(group)
+        if info is not None and channel in info.clients:
+            info.refused_locks[channel] = has_waited or info.refused_locks.get(channel, False)
+
+    def lock_freed(self, group: str) -> None:
+        """Notify a group again if a member was refused a queue lock: it would ask again only after 20 s."""
+        info = self.consumers.get(group)
+        if info is not None and info.refused_locks:
+            info.refused_locks.clear()
+            self._notify(info)
 
     # --- removing -----------------------------------------------------------------------------------------------------
 
@@ -280,6 +321,7 @@ class ClientRegistry:
         info = self.consumers.get(group)
         if info is None or info.clients.pop(channel, None) is None:
             return
+        info.refused_locks.pop(channel, None)
         self._unwatch(group, channel)
         if not info.clients:
             del self.consumers[group]

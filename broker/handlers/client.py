@@ -16,6 +16,7 @@ from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, request_b
 from pocketmq.remoting.durable import when_written
 from pocketmq.remoting.header import NoHeader
 from pocketmq.remoting.headers.consumer import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
+from pocketmq.remoting.server import Channel
 
 
 def heart_beat(services: Services, request: Request[NoHeader]) -> Response | Deferred:
@@ -108,8 +109,19 @@ def unregister_client(services: Services, request: Request[UnregisterClientReque
     if header.producer_group is not None:
         services.clients.unregister_producer(header.producer_group, request.channel)
     if header.consumer_group is not None:
-        services.clients.unregister_consumer(header.consumer_group, request.channel)
+        _unregister_consumer(services, header.consumer_group, request.channel)
     return Response()
+
+
+def _unregister_consumer(services: Services, group: str, channel: Channel) -> None:
+    """Remove a consumer from its group, and free the queues that it has locked."""
+    client_id = services.clients.unregister_consumer(group, channel)
+    if client_id is None:
+        return
+    services.lock_holds.client_left(group, channel)
+    holder = services.locks.find(group, client_id)
+    if holder is not None and not services.clients.has_client(group, client_id):
+        services.locks.release(holder)
 
 
 def get_consumer_list_by_group(services: Services, request: Request[ConsumerGroupRequestHeader]) -> Response:

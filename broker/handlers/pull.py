@@ -46,6 +46,7 @@ def pull_message(services: Services, request: Request[PullMessageRequestHeader])
         raise RemotingError(ResponseCode.SERVICE_NOT_AVAILABLE, f"the broker[{services.broker_address}] is stopping")
     header = request.header
     matches = _admit(services, request)
+    services.absent_holders.sign_of_life(header.consumer_group, header.topic, header.queue_id)
     response = _read(services, header, matches)
     sys_flag = header.sys_flag
     if sys_flag & COMMIT_OFFSET_FLAG and services.is_master:

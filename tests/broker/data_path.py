@@ -51,6 +51,7 @@ class StubChannel:
         self.out: list[Any] = []
         self.is_open = self.is_writable = True
         self.is_suspended = False
+        self.is_closed_by_peer = True
         self.deferred_count = 0
         self.rest_s = 0.0
         self._callbacks: list[Any] = []

@@ -1,0 +1,101 @@
+"""AbsentHolders: holders of queue locks whose connection closed without a goodbye (UNREGISTER_CLIENT).
+
+A closed connection does not prove that its consumer is gone: a client that lost its connection goes on with the messages
+that it has, and connects again. Freed at once, its queues would go to a second consumer meanwhile, out of order. Apache
+keeps the locks of a killed consumer until they expire, up to 60 s.
+
+Here the queues are freed after a shorter time (lockGraceMillis), provided that the peer ended the connection, as the system
+of a killed process does, and that no sign of life came since: a heartbeat or lock request with its client id, or a pull or
+committed offset of its group for one of its queues. Java's and Go's clients commit every 5 s, and pull again after 3 s.
+A connection that this broker closed, or that timed out, says nothing about the process: these locks expire, as in Apache.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
+from typing import Final
+
+from pocketmq.broker.clients.client_registry import ClientRegistry
+from pocketmq.broker.clients.rebalance_lock import LockHolder, RebalanceLock
+from pocketmq.remoting.bodies import MessageQueue
+from pocketmq.remoting.server import Channel
+from pocketmq.runtime.peer_text import clipped
+from pocketmq.runtime.timers import Timer, Timers
+from pocketmq.runtime.work_slices import WorkSlices
+
+log = logging.getLogger("broker")
+
+_STEP_S: Final = 0.05
+"""Minimum time between two looks at the clock."""
+
+
+class AbsentHolders:
+    """The absent holders, each with the monotonic time at which its locks are freed."""
+
+    def __init__(
+        self, locks: RebalanceLock, clients: ClientRegistry, timers: Timers, grace_ms: int, broker_name: str
+    ) -> None:
+        """`grace_ms`: time in which an absent client can come back."""
+        self._locks = locks
+        self._clients = clients
+        self._timers = timers
+        self._grace_s = grace_ms / 1000
+        self._broker_name = broker_name
+        self._absent: dict[LockHolder, float] = {}
+        self._timer: Timer | None = None
+        self._slices = WorkSlices(timers)
+
+    def asked(self, group: str, client_id: str, channel: Channel) -> None:
+        """A client has asked for locks over a connection, the end of which counts from now on."""
+        holder = self._locks.find(group, client_id)
+        if holder is None:
+            return
+        self._absent.pop(holder, None)
+        if "lock holder" not in channel.attachments:
+            channel.attachments["lock holder"] = True
+            channel.on_close(self.channel_closed)
+
+    def sign_of_life(self, group: str, topic: str, queue_id: int) -> None:
+        """A consumer of the group has pulled from a queue or committed its offset: only the holder of its lock does."""
+        if not self._absent:
+            return
+        holder = self._locks.holder_of(group, MessageQueue(self._broker_name, queue_id, topic))
+        if holder is not None:
+            self._absent.pop(holder, None)
+
+    def __contains__(self, holder: LockHolder) -> bool:
+        return holder in self._absent
+
+    def channel_closed(self, channel: Channel) -> None:
+        """Begin to wait for the clients that locked queues over a connection."""
+        holders = self._locks.take_holders_on(channel)
+        if not channel.is_closed_by_peer:
+            return
+        due_s = self._timers.clock.monotonic() + self._grace_s
+        for holder in holders:
+            self._absent.pop(holder, None)  # so that the order is that of the times
+            self._absent[holder] = due_s
+        if self._absent and self._timer is None:
+            self._arm(self._grace_s)
+
+    def _arm(self, seconds: float) -> None:
+        self._timer = self._timers.after(max(seconds, _STEP_S), self._free_due)
+
+    def _free_due(self) -> None:
+        self._timer = None
+        now = self._timers.clock.monotonic()
+        due = list(takewhile(lambda holder: self._absent[holder] <= now, self._absent))
+        for holder in due:
+            del self._absent[holder]
+        if self._absent:
+            self._arm(next(iter(self._absent.values())) - now)
+        self._slices.start(self._freeing(due))
+
+    def _freeing(self, holders: Iterable[LockHolder]) -> Iterator[None]:
+        for holder in holders:
+            is_back = holder.channel is not None or self._clients.has_client(holder.group, holder.client_id)
+            if holder.queues and not is_back:
+                what = f"{len(holder.queues)} queues of group {clipped(holder.group)}"
+                log.info("freeing %s: their consumer %s is gone", what, clipped(holder.client_id))
+                self._locks.release(holder)
+            yield

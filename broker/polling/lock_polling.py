@@ -1,0 +1,124 @@
+"""LockRequestHoldService: lock requests that wait for queues which another live consumer holds.
+
+When a member joins or leaves an ordered group, the others reallocate the queues at the same moment: one unlocks a queue
+about when another requests its lock. A client that is refused asks again after 20 s. Therefore such a request is held for a
+short time (lockWaitMillis) and answered once all its queues are locked, or at the end of the time with those that are.
+
+When a refused queue is freed later, the group is notified again, and the client asks again. Until then its further requests
+are not held: a client asks for its queues one after the other, and would otherwise wait for each.
+"""
+
+from collections.abc import Iterable
+
+from pocketmq.broker.clients.client_registry import ClientRegistry
+from pocketmq.broker.clients.rebalance_lock import RebalanceLock
+from pocketmq.broker.polling.held_requests import HeldRequest, HeldRequests, HoldLimits
+from pocketmq.remoting.bodies import LockOkBody, MessageQueue, encode_body
+from pocketmq.remoting.command import Response
+from pocketmq.remoting.dispatch import Deferred
+from pocketmq.remoting.server import Channel
+from pocketmq.runtime.timers import Timers
+
+_QUEUE_SIZE = 256
+"""Bytes for which each queue counts that a held request waits for."""
+
+
+def locked_answer(locks: RebalanceLock, group: str, client_id: str, locked: list[MessageQueue]) -> Response:
+    """Return the answer that lists what a request has locked, and what its client locked shortly before.
+
+    The Java client of 4.9.4 asks for one queue at a time, and begins to keep a queue's state only after the answer. So it
+    learns from the next answer that the queue is locked; otherwise it consumes nothing from it until it renews its locks, up
+    to 20 s later. Clients trust an answer for 30 s, half the time for which a lock lives.
+    """
+    listed = dict.fromkeys([*locked, *locks.recent(group, client_id)])
+    return Response(body=encode_body(LockOkBody(list(listed))))
+
+
+class LockHold(HeldRequest):
+    """One held lock request; `missing` are the queues that it waits for."""
+
+    __slots__ = ("client_id", "group", "missing", "queues")
+
+    def __init__(
+        self, group: str, client_id: str, queues: list[MessageQueue], missing: set[MessageQueue], channel: Channel,
+        deadline_s: float, size: int,
+    ) -> None:  # fmt: skip
+        super().__init__(channel, deadline_s, size)
+        self.group = group
+        self.client_id = client_id
+        self.queues = queues
+        self.missing = missing
+
+
+class LockRequestHoldService(HeldRequests[LockHold]):
+    """The held lock requests: one per group and connection, and by the queues that they wait for."""
+
+    def __init__(self, timers: Timers, locks: RebalanceLock, clients: ClientRegistry, limits: HoldLimits) -> None:
+        super().__init__(timers, limits)
+        self._locks = locks
+        self._clients = clients
+        self._requests: dict[tuple[str, Channel], LockHold] = {}
+        # Dicts used as ordered sets: the request that has waited longest gets the queue.
+        self._waiting: dict[tuple[str, MessageQueue], dict[LockHold, None]] = {}
+        locks.freed.subscribe(self._freed)
+
+    def hold(
+        self, group: str, client_id: str, queues: list[MessageQueue], missing: Iterable[MessageQueue], channel: Channel,
+        wait_s: float, size: int,
+    ) -> Deferred | None:  # fmt: skip
+        """Hold a request for `queues` until it has locked those that are `missing`, or for `wait_s`.
+
+        Return None if the caller must answer at once: beyond a limit, or if the client waits already.
+        """
+        wanted = set(missing)
+        size += _QUEUE_SIZE * len(wanted)
+        if self.is_stopped or (group, channel) in self._requests or not self._has_room(channel, size):
+            return None
+        now = self._timers.clock.monotonic()
+        held = LockHold(group, client_id, queues, wanted, channel, now + wait_s, size)
+        self._requests[group, channel] = held
+        for queue in wanted:
+            self._waiting.setdefault((group, queue), {})[held] = None
+        return self._keep(held, now)
+
+    def client_left(self, group: str, channel: Channel) -> None:
+        """Answer the request of a client that leaves its group: it gets no further queue."""
+        held = self._requests.get((group, channel))
+        if held is not None:
+            self._remove(held)
+            self._answer(held, Response(body=encode_body(LockOkBody())))
+
+    def _freed(self, group: str, queues: list[MessageQueue]) -> None:
+        """Give queues that were freed to the requests that wait for them, and notify the group of the others."""
+        is_left = False
+        for queue in queues:
+            waiting = self._waiting.get((group, queue))
+            if waiting is None:
+                is_left = True
+                continue
+            held = next(iter(waiting))
+            if not self._locks.lock_batch(group, [queue], held.client_id, held.channel):
+                continue  # maxLockedQueues
+            self._no_longer_waits(held, queue)
+            if not held.missing:
+                self._end(held)
+        if is_left:
+            self._clients.lock_freed(group)
+
+    def _last_answer(self, held: LockHold) -> Response:
+        locked = self._locks.lock_batch(held.group, held.queues, held.client_id, held.channel)
+        if len(locked) < len(held.queues):
+            self._clients.lock_refused(held.group, held.channel, has_waited=True)
+        return locked_answer(self._locks, held.group, held.client_id, locked)
+
+    def _no_longer_waits(self, held: LockHold, queue: MessageQueue) -> None:
+        held.missing.discard(queue)
+        waiting = self._waiting[held.group, queue]
+        del waiting[held]
+        if not waiting:
+            del self._waiting[held.group, queue]
+
+    def _unlist(self, held: LockHold) -> None:
+        del self._requests[held.group, held.channel]
+        for queue in tuple(held.missing):
+            self._no_longer_waits(held, queue)
