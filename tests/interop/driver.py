@@ -123,9 +123,10 @@ class Driver:
         for name in names:
             self.call("shutdown", name=name)
 
-    def received(self, consumer: str) -> list[Received]:
+    def received(self, consumer: str, first: int = 0) -> list[Received]:
+        """Returns the messages of a consumer, from number `first` on."""
         with self._changed:
-            return list(self._received[consumer])
+            return self._received[consumer][first:]
 
     def wait_for(self, consumer: str, count: int, timeout_s: float = 30) -> list[Received]:
         """Waits until a consumer has received that many messages in total."""
