@@ -65,8 +65,11 @@ class Broker:
         self._tls_config = tls_config or TlsConfig()
         if config.use_tls is None:
             config.use_tls = self._tls_config.mode is TlsMode.ENFORCING
+        if config.ha_use_tls is None:
+            config.ha_use_tls = config.use_tls
         self._tls: ServerTls | None = None
         self._name_server_tls: ReloadingContext | None = None
+        self._master_tls: ReloadingContext | None = None
         self._clock = clock or SystemClock()
         self._disk = disk or FileDisk()
         self._server: RemotingServer | None = None
@@ -113,7 +116,7 @@ class Broker:
         with self._start_errors():
             self.services = wiring.build(
                 self.config, self.store_config, self._disk, self._clock, asyncio.get_running_loop(),
-                port=port, tables=self._tables, name_server_tls=self._name_server_tls,
+                port=port, tables=self._tables, name_server_tls=self._name_server_tls, master_tls=self._master_tls,
             )  # fmt: skip
             self._is_built = True
             if self.services.pre_online is None:
@@ -146,6 +149,8 @@ class Broker:
         self._tls = server_tls(self._tls_config)
         if self.config.use_tls:
             self._name_server_tls = client_tls(self._tls_config)
+        if self.config.ha_use_tls and self.store_config.is_slave:
+            self._master_tls = client_tls(self._tls_config)
 
     async def _listen(self, services: Services, port: int, with_fast_port: bool) -> None:
         config = self.config
@@ -166,15 +171,23 @@ class Broker:
         """Open the port for slaves. One that is not set explicitly may be taken: then none is advertised."""
         if services.ha is None:
             return
-        set_port = self.store_config.ha_listen_port
+        set_port, tls = self.store_config.ha_listen_port, self._ha_tls()
         port = set_port or (self.port + 1 if self.config.listen_port else 0)
         try:
-            await services.ha.start(self.config.bind_address, port)
+            await services.ha.start(self.config.bind_address, port, tls)
         except StartError as error:
             if set_port:
                 raise
             log.warning("no slave can be served: %s", error)
         services.registration.serve_slaves_at(services.ha.port)
+
+    def _ha_tls(self) -> ServerTls | None:
+        """Return the TLS settings of the port for slaves. Raises StartError."""
+        if self._tls is None:
+            if self.config.ha_use_tls:
+                raise StartError("haUseTLS=true: tls.server.certPath and tls.server.keyPath must name a certificate")
+            return None
+        return ServerTls(bool(self.config.ha_use_tls), self._tls.certificates, "haUseTLS is true")
 
     def _keep_house(self, services: Services) -> None:
         every, slices = services.timers.every, WorkSlices(services.timers)
@@ -195,7 +208,7 @@ class Broker:
             ]
         if (acting_master := services.acting_master) is not None:
             self._housekeeping.append(every(1.0, lambda: acting_master.persist_in(self._writer)))
-        for certificates in (None if self._tls is None else self._tls.certificates, self._name_server_tls):
+        for certificates in (None if self._tls is None else self._tls.certificates, self._name_server_tls, self._master_tls):
             if certificates is not None:
                 self._housekeeping.append(every(TLS_FILES_S, certificates.reload))
         if services.permissions is not None:

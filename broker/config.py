@@ -75,6 +75,8 @@ class BrokerConfig(ConnectionLimits):
     """The folder with conf/plain_acl.yml and conf/acl; only needed with acl_enable."""
     use_tls: bool | None = setting(None, key="useTLS")
     """Whether to connect to name servers by TLS. None: if tls.server.mode=enforcing."""
+    ha_use_tls: bool | None = setting(None, key="haUseTLS")
+    """Master: whether its port for slaves takes only TLS. Slave: whether it connects to that port by TLS. None: use_tls."""
     acl_enable: bool = setting(False, important=True)
     """Whether requests are checked against the rules in these files."""
     admin_allow: str = ""

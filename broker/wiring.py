@@ -79,12 +79,14 @@ ROUTE_WAIT_MAX_S: Final = 2.0
 
 def build(
     config: BrokerConfig, store_config: MessageStoreConfig, disk: Disk, clock: Clock, loop: asyncio.AbstractEventLoop, *,
-    port: int, tables: TableWriter, name_server_tls: ReloadingContext | None = None, timer_slots: int = SLOTS_TOTAL,
+    port: int, tables: TableWriter, name_server_tls: ReloadingContext | None = None,
+    master_tls: ReloadingContext | None = None, timer_slots: int = SLOTS_TOTAL,
 ) -> Services:  # fmt: skip
     """Load the store and the tables, and return the connected parts of a broker; `recover` must follow.
 
-    `port` is the port that is listened on, `tables` writes the files of config/, `timer_slots` is half the size of the timer
-    wheel. Raises StartError, StoreError, ValueError or OSError; the store is closed then.
+    `port` is the port that is listened on, the TLS settings are for connections to these servers, `tables` writes the files
+    of config/, `timer_slots` is half the size of the timer wheel. Raises StartError, StoreError, ValueError or OSError; the
+    store is closed then.
     """
     store = MessageStore(store_config, disk, clock)
     with RecoveryProgress() as progress:
@@ -92,7 +94,7 @@ def build(
     try:
         for line in report.lines():
             log.log(logging.INFO if report.clean and not report.repairs else logging.WARNING, line)
-        parts = _Parts(config, store, loop, port, tables, name_server_tls, timer_slots)
+        parts = _Parts(config, store, loop, port, tables, name_server_tls, master_tls, timer_slots)
         services = parts.services()
         if services.ha_client is not None:
             services.slave_synchronize = SlaveSynchronize(
@@ -168,7 +170,7 @@ class _Parts:
 
     def __init__(
         self, config: BrokerConfig, store: MessageStore, loop: asyncio.AbstractEventLoop, port: int, tables: TableWriter,
-        name_server_tls: ReloadingContext | None, timer_slots: int,
+        name_server_tls: ReloadingContext | None, master_tls: ReloadingContext | None, timer_slots: int,
     ) -> None:  # fmt: skip
         host, advertised_port = advertised_host(config), config.advertised_port or port
         clock = store.clock
@@ -179,6 +181,7 @@ class _Parts:
         self.broker_address = f"{host.name}:{advertised_port}"
         self.tables = tables
         self.name_server_tls = name_server_tls
+        self.master_tls = master_tls
         self.timer_slots = timer_slots
 
     def services(self) -> Services:
@@ -300,7 +303,7 @@ class _Parts:
     def _replication(self, client: RemotingClient) -> tuple[HAService | None, HAClient | None]:
         """Make the port of a master, or the connection of a slave."""
         if self.context.store.config.is_slave:
-            return None, HAClient(self.context, client)
+            return None, HAClient(self.context, client, self.master_tls)
         return HAService(self.context), None
 
     def _permissions(self) -> "PlainPermissionManager | None":

@@ -123,6 +123,8 @@ class ServerTls:
 
     is_enforced: bool
     certificates: ReloadingContext
+    reason: str = "tls.server.mode is enforcing"
+    """Why plain connections are refused, for the log."""
 
 
 def server_tls(config: TlsConfig) -> ServerTls | None:

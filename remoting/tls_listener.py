@@ -53,7 +53,7 @@ class TlsListener(Listener):
             first = b""
         is_tls = first == HANDSHAKE
         if first and self._tls.is_enforced and not is_tls:
-            log.warning("closing %s: it does not use TLS, but tls.server.mode is enforcing", peer_of(accepted))
+            log.warning("closing %s: it does not use TLS, but %s", peer_of(accepted), self._tls.reason)
         if not first or (self._tls.is_enforced and not is_tls):
             self._drop(accepted)
             return

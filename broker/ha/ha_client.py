@@ -9,12 +9,13 @@ import asyncio
 import logging
 import random
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from pocketmq.broker.context import Context
 from pocketmq.broker.ha.master_log import master_log_offset, master_record
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.remoting.tls import ReloadingContext
 from pocketmq.runtime.refusal_log import RefusalLog
 from pocketmq.runtime.timers import Timer
 from pocketmq.store.format.layout import REPLICA_REPORT_STRUCT
@@ -45,7 +46,8 @@ class FollowerStatus:
 class HAClient:
     """Keeps the log of this slave a copy of its master's."""
 
-    def __init__(self, context: Context, client: RemotingClient) -> None:
+    def __init__(self, context: Context, client: RemotingClient, tls: ReloadingContext | None = None) -> None:
+        """`client` is for the master's port for clients, `tls` for its port for slaves; None: plain connections."""
         store = context.store
         self.follower = LogFollower(
             store.commit_log, store.delay_levels.tags_code, store.max_physical_offset, store.config.check_crc_on_recover
@@ -56,6 +58,7 @@ class HAClient:
         self._context = context
         self._config = store.config
         self._client = client
+        self._tls = tls
         self._ha_address = store.config.ha_master_address
         self._master_address: str | None = None
         self._connection: _Connection | None = None
@@ -127,7 +130,8 @@ class HAClient:
         await self._prepare()
         host, _, port = ha_address.rpartition(":")
         loop = asyncio.get_running_loop()
-        connecting = loop.create_connection(lambda: _Connection(self), host, int(port))
+        how: Any = {} if self._tls is None else {"ssl": self._tls.context, "server_hostname": ""}
+        connecting = loop.create_connection(lambda: _Connection(self), host, int(port), **how)
         _, connection = await asyncio.wait_for(connecting, CONNECT_TIMEOUT_S)
         self._connection = connection
         log.info("copying the log of master %s from %d on", ha_address, self.follower.max_offset)

@@ -13,6 +13,8 @@ from pocketmq.broker.context import Context
 from pocketmq.broker.ha.ha_connection import HAConnection
 from pocketmq.remoting.allow_list import networks
 from pocketmq.remoting.listener import Admission, Listener
+from pocketmq.remoting.tls import ServerTls
+from pocketmq.remoting.tls_listener import TlsListener
 from pocketmq.runtime.event import Event
 from pocketmq.runtime.lifecycle import listening
 from pocketmq.runtime.refusal_log import RefusalLog
@@ -62,10 +64,16 @@ class HAService:
     def now_s(self) -> float:
         return self._context.clock.monotonic()
 
-    async def start(self, host: str, port: int) -> None:
-        """Listen at `port` (0: any free one; see `port`). Raises StartError."""
+    async def start(self, host: str, port: int, tls: ServerTls | None = None) -> None:
+        """Listen at `port` (0: any free one; see `port`), also or only for TLS connections. Raises StartError."""
         admission = Admission(CONNECTIONS_MAX, self._context.timers)
-        self._listener = Listener(lambda: HAConnection(self), self._context.timers, admission)
+        timers = self._context.timers
+        if tls is None:
+            self._listener = Listener(lambda: HAConnection(self), timers, admission)
+        else:
+            # Apache's slaves send their first bytes only after haSendHeartbeatInterval.
+            silent_s = self._config.ha_housekeeping_interval / 1000
+            self._listener = TlsListener(lambda: HAConnection(self), timers, admission, tls, silent_s)
         with listening(host, port, "haListenPort"):
             self.port = await self._listener.listen(host, port)
         self._timer = self._context.timers.every(LOOK_S, self._look)

@@ -187,6 +187,7 @@ class Registration:
         """The master of this slave is found, or has other addresses: HA address, address."""
         self._master_timer: Timer | None = None
         self._malformed = RefusalLog(log)
+        self._masterless = RefusalLog(log)
 
     def serve_slaves_at(self, ha_port: int) -> None:
         """Advertise `ha_port` as the port for slaves, from the next registration on; 0: no slave is served."""
@@ -289,10 +290,15 @@ class Registration:
                 server.master = found
         master = next((one.master for one in self._name_servers if one.master is not None), self.master)
         if master is None:
+            name, cluster = self._config.broker_name, self._config.broker_cluster_name
+            who = f"name server {server.address} knows no master of broker {name} (cluster {cluster})"
+            reason = f"{who}: this slave copies nothing"
+            self._masterless.refused(None, reason)
             if self._is_started and self._master_timer is None:
                 self._master_timer = self._timers.after(NO_MASTER_RETRY_S, self._ask_for_master)
         elif master != self.master:
             self.master = master
+            self._masterless.over(None)
             log.info("the master is %s, its port for slaves %s", master.address, master.ha_address)
             self.master_changed(*master)
 

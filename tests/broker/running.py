@@ -16,6 +16,7 @@ from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.dispatch import Route
 from pocketmq.remoting.header import CommandHeader
 from pocketmq.remoting.headers.topic import CreateTopicRequestHeader, GetRouteInfoRequestHeader
+from pocketmq.remoting.tls import TlsConfig
 from pocketmq.runtime.clock import Clock, SystemClock
 from pocketmq.runtime.timers import Timers
 from pocketmq.runtime.turn import Turn
@@ -49,13 +50,14 @@ async def running_broker(
     disk: Disk | None = None,
     clock: Clock | None = None,
     store: dict[str, Any] | None = None,
+    tls: TlsConfig | None = None,
     **config: Any,
 ) -> AsyncIterator[Broker]:
     """Run a broker registered with `name_servers` (servers or addresses), in memory unless a disk is given."""
     addresses = [one if isinstance(one, str) else f"127.0.0.1:{one.port}" for one in name_servers]
     settings = {"broker_name": "b", "listen_port": 0, "namesrv_addr": ";".join(addresses) or None, **config}
     store_config = MessageStoreConfig(**{"store_path_root_dir": "/store", **SMALL, **(store or {})})
-    broker = Broker(BrokerConfig(**settings), store_config, disk or MemoryDisk(), clock)
+    broker = Broker(BrokerConfig(**settings), store_config, disk or MemoryDisk(), clock, tls)
     try:
         await broker.start()
         yield broker
