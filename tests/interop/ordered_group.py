@@ -35,12 +35,15 @@ class Member:
 class OrderedGroup:
     """Members of one group on one topic; every queue gets a message each PERIOD_S while the group is `feeding`."""
 
-    def __init__(self, cluster: Cluster, drivers: Drivers, client_name: str, topic: str, queue_count: int) -> None:
-        self._cluster, self._drivers, self._client_name = cluster, drivers, client_name
+    def __init__(
+        self, cluster: Cluster, drivers: Drivers, client_name: str, topic: str, queue_count: int, **env: str
+    ) -> None:
+        self._cluster, self._drivers, self._client_name, self._env = cluster, drivers, client_name, env
         self._topic, self._group = topic, f"{topic}-g"
         self._numbers = itertools.count()
         self._arrivals: list[list[tuple[float, int, str]]] = [[] for _ in range(queue_count)]  # (ms, offset, member)
         self.members: list[Member] = []
+        self._left: list[Member] = []
         self._ended = threading.Event()
         self._feeder = threading.Thread(target=self._feed, name="feeder", daemon=True)
         with Connection(cluster.broker_address) as connection:
@@ -57,7 +60,7 @@ class OrderedGroup:
 
     def join(self) -> None:
         """Starts another member."""
-        member = Member(f"m{next(self._numbers)}", self._drivers.another(self._client_name, self._cluster))
+        member = Member(f"m{next(self._numbers)}", self._drivers.another(self._client_name, self._cluster, **self._env))
         self.members.append(member)
         member.driver.start_consumer(member.name, self._group, self._topic, orderly="true")
 
@@ -71,6 +74,7 @@ class OrderedGroup:
         queues = {queue for queue, arrivals in enumerate(self._arrivals) if arrivals and arrivals[-1][2] == member.name}
         began_ms = time.time() * 1000
         self.members.remove(member)
+        self._left.append(member)
         if how == "kill":
             member.driver.kill()
         else:
@@ -87,12 +91,12 @@ class OrderedGroup:
         )
 
     def offsets(self) -> list[list[int]]:
-        """The queue offsets of each queue's messages, in the order in which they came."""
+        """Returns the queue offsets of each queue's messages, in the order in which they came."""
         self._update()
         return [[offset for _, offset, _ in sorted(arrivals)] for arrivals in self._arrivals]
 
     def _update(self) -> None:
-        for member in self.members:
+        for member in self.members + self._left:
             for message in member.driver.received(member.name, member.count):
                 row = (float(message.arrived_at_ms), message.queue_offset, member.name)
                 bisect.insort(self._arrivals[message.queue_id], row)
