@@ -351,6 +351,7 @@ def _connect(services: Services, context: Context) -> None:
         turn.add(Phase.FLUSH, services.ha.end_turn)
     if services.ha_client is not None and services.slave_synchronize is not None:
         services.registration.master_changed.subscribe(services.ha_client.set_master)
+        services.ha_client.unreachable.subscribe(services.registration.seek_master)
         services.registration.master_changed.subscribe(services.slave_synchronize.set_master)
         services.gate.flushed.subscribe(services.ha_client.synced)
         listeners.append(services.slave_synchronize)

@@ -16,6 +16,7 @@ from pocketmq.broker.ha.master_log import master_log_offset, master_record
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.tls import ReloadingContext
+from pocketmq.runtime.event import Event
 from pocketmq.runtime.refusal_log import RefusalLog
 from pocketmq.runtime.timers import Timer
 from pocketmq.store.format.layout import REPLICA_REPORT_STRUCT
@@ -52,6 +53,8 @@ class HAClient:
         self.follower = LogFollower(
             store.commit_log, store.delay_levels.tags_code, store.max_physical_offset, store.config.check_crc_on_recover
         )
+        self.unreachable: Event[[]] = Event()
+        """The log cannot be copied from the known master, which may have other addresses by now."""
         self._received_size = self._received_per_s = 0
         self._measured_s = context.clock.monotonic()
         self.last_read_s = self.last_write_s = 0.0
@@ -119,6 +122,7 @@ class HAClient:
                 except (OSError, TimeoutError, RemotingError, ValueError, FollowError) as error:
                     why = f"master {self._ha_address}: the log cannot be copied ({error or 'time-out'}); trying again"
                     self._failures.refused("connect", why)
+                    self.unreachable()
             self._wake.clear()
             try:
                 await asyncio.wait_for(self._wake.wait(), pause_s)

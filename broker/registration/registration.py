@@ -49,7 +49,7 @@ PAUSE_PER_ROUND: Final = 4.0
 """Pause after a longer round, as a multiple of its length: registrations take at most a fifth of the time."""
 PAUSE_MAX_S: Final = 1.0
 NO_MASTER_RETRY_S: Final = 3.0
-"""Interval at which a slave without a master registers, to learn of one."""
+"""Interval at which a slave registers that has no master or cannot reach it, to learn of another one."""
 ADDRESS_SIZE_MAX: Final = 300
 PERM_ALL: Final = PERM_READ | PERM_WRITE
 _IS_WATCHED: Final = "registration.is_watched"
@@ -294,18 +294,21 @@ class Registration:
             who = f"name server {server.address} knows no master of broker {name} (cluster {cluster})"
             reason = f"{who}: this slave copies nothing"
             self._masterless.refused(None, reason)
-            if self._is_started and self._master_timer is None:
-                self._master_timer = self._timers.after(NO_MASTER_RETRY_S, self._ask_for_master)
+            self.seek_master()
         elif master != self.master:
             self.master = master
             self._masterless.over(None)
             log.info("the master is %s, its port for slaves %s", master.address, master.ha_address)
             self.master_changed(*master)
 
+    def seek_master(self) -> None:
+        """Ask the name servers again in a few seconds: this slave has no master, or cannot reach it at the known address."""
+        if self._is_started and self._master_timer is None:
+            self._master_timer = self._timers.after(NO_MASTER_RETRY_S, self._ask_for_master)
+
     def _ask_for_master(self) -> None:
         self._master_timer = None
-        if self.master is None:
-            self.register()
+        self.register()
 
     def _body(self) -> bytes:
         """Return the encoded topic table. It is cached until it changes, as it may have thousands of topics."""

@@ -94,6 +94,19 @@ async def test_slave_continues_at_its_end_after_a_restart() -> None:
             assert log_of(slave) == log_of(master)
 
 
+async def test_slave_finds_its_master_again_at_other_ports(monkeypatch: Any) -> None:
+    monkeypatch.setattr("pocketmq.broker.registration.registration.NO_MASTER_RETRY_S", 0.05)
+    disk = MemoryDisk()
+    async with running_namesrv() as ns, connected() as client, running_broker(ns, store=SLAVE, broker_id=1) as slave:
+        ports = []
+        for count in (20, 40):
+            async with running_broker(ns, disk=disk, store={"ha_listen_port": 0}) as master:
+                await send(client, master, 20)
+                await until(lambda: slave.services.store.max_offset("T", 0) == count)  # noqa: B023
+                ports.append(master.services.ha.port)
+        assert ports[0] != ports[1]
+
+
 async def test_empty_slave_begins_with_the_last_file_or_the_whole_log() -> None:
     async with running_namesrv() as ns, connected() as client, running_broker(ns, store=SMALL_FILES) as master:
         await send(client, master, 1000)
