@@ -213,7 +213,7 @@ public final class Driver {
     private <C extends ClientConfig> C configured(C client, Request request, String name) {
         client.setNamesrvAddr(namesrv);
         client.setInstanceName(name + "@" + ProcessHandle.current().pid());
-        client.setPollNameServerInterval(1000);
+        client.setPollNameServerInterval(Integer.getInteger("driver.pollNameServerIntervalMs", 1000));
         client.setHeartbeatBrokerInterval(2000);
         client.setPersistConsumerOffsetInterval(500);
         if (request.fields.containsKey("namespace")) {
