@@ -13,6 +13,8 @@ from typing import Any
 
 from tests.interop.wire import Connection, Record
 
+VIEW_MESSAGE_BY_ID = 33
+
 Queue = tuple[str, int]
 Records = dict[Queue, list[Record]]
 
@@ -61,6 +63,17 @@ def check_by_key(connection: Connection, records: Records) -> int:
                 found = connection.query(record.topic, key)
                 assert record.raw in [one.raw for one in found], (record.topic, key, record.physical_offset)
     return len(asked)
+
+
+def check_by_id(connection: Connection, records: Records) -> int:
+    """Checks that every record is found by its physical offset, which is what a message id has. Returns their number."""
+    all_records = [record for queue in records.values() for record in queue]
+    requests: list[tuple[int, dict[str, object], bytes]] = [
+        (VIEW_MESSAGE_BY_ID, {"offset": record.physical_offset}, b"") for record in all_records
+    ]
+    for record, answer in zip(all_records, connection.ask_many(requests), strict=True):
+        assert answer.body == record.raw, (record.topic, record.physical_offset)
+    return len(all_records)
 
 
 def check_by_tag(connection: Connection, records: Records) -> int:
