@@ -79,6 +79,7 @@ check: $(VENV)/.dev
 
 simulate: $(VENV)/.dev
 	@$(PY) -m tests.store.simulator --seeds 0:$(SEEDS) $(SIMULATE_ARGS)
+	@$(PY) -m tests.store.replication_simulator --seeds 0:$(SEEDS)
 
 check-set: $(VENV)/.dev
 	@$(PY) -m tests.cluster.set_checker --flush ASYNC_FLUSH $(CHECK_SET_ARGS)

@@ -20,7 +20,7 @@ from pocketmq.runtime.event import Event
 from pocketmq.runtime.refusal_log import RefusalLog
 from pocketmq.runtime.timers import Timer
 from pocketmq.store.format.layout import REPLICA_REPORT_STRUCT
-from pocketmq.store.ha.log_comparison import LogParted, is_same, offsets_in_file, parted_at
+from pocketmq.store.ha.log_comparison import LogParted, is_same, offsets_in_file, parted_at, tail_differs_at
 from pocketmq.store.ha.log_follower import FollowError, LogFollower
 
 log = logging.getLogger("broker")
@@ -162,6 +162,9 @@ class HAClient:
                     files, lambda start: asyncio.to_thread(offsets_in_file, files, start), self._record_of_master
                 )
                 raise LogParted(offset, store.max_physical_offset)
+            tail = await tail_differs_at(files, last, self._record_of_master, self._end_of_master)
+            if tail is not None:
+                raise LogParted(tail, store.max_physical_offset)
         elif not files.files and self._config.ha_fetch_whole_log:
             await self._begin_whole(self._master_address)
 
@@ -169,6 +172,10 @@ class HAClient:
         """Return the master's record at `physical_offset`, or None if none begins there."""
         assert self._master_address is not None
         return await master_record(self._client, self._master_address, physical_offset)
+
+    async def _end_of_master(self) -> int:
+        assert self._master_address is not None
+        return await master_log_offset(self._client, self._master_address, "commitLogMaxOffset")
 
     async def _begin_whole(self, master_address: str) -> None:
         """Copy the first record of the master's log: by its end, the rest can be requested from the port for slaves."""

@@ -12,10 +12,10 @@ from typing import Final
 
 from rich.console import Console
 
-from pocketmq.broker.ha.master_log import master_record
+from pocketmq.broker.ha.master_log import master_log_offset, master_record
 from pocketmq.client.access import PLAIN
 from pocketmq.runtime.clock import SystemClock
-from pocketmq.store.ha.log_comparison import is_same, offsets_in_file, parted_at
+from pocketmq.store.ha.log_comparison import is_same, offsets_in_file, parted_at, tail_differs_at
 from pocketmq.store.log import quarantine
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store_tools.check.repair import EXIT_REFUSED, agreed
@@ -58,8 +58,11 @@ async def _parted_at(store: MessageStore, master: str) -> int | None:
     client, files = PLAIN.client(), store.commit_log.mapped_files
     try:
         record_at = partial(master_record, client, master)
-        if not files.files or await is_same(files, store.last_record_offset, record_at):
+        if not files.files:
             return None
+        if await is_same(files, store.last_record_offset, record_at):
+            end_of_master = partial(master_log_offset, client, master, "commitLogMaxOffset")
+            return await tail_differs_at(files, store.last_record_offset, record_at, end_of_master)
         return await parted_at(files, lambda start: asyncio.to_thread(offsets_in_file, files, start), record_at)
     finally:
         await client.close()

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import numpy as np
 
 from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
+from pocketmq.store.format.layout import BLANK_MAGIC_CODE, BLANK_STRUCT
 from pocketmq.store.format.record import BadRecordError, bounds
 from pocketmq.store.log.log_scan import LogScan
 
@@ -33,10 +34,40 @@ async def is_same(files: MappedFileQueue, physical_offset: int, record_at: Recor
     return own is not None and await record_at(physical_offset) == own
 
 
+async def tail_differs_at(
+    files: MappedFileQueue, last_record: int, record_at: RecordAt, end_of_other: Callable[[], Awaitable[int]]
+) -> int | None:
+    """Return where the log behind its last common record differs from the other one; None if nowhere.
+
+    There may be further records, the beginning of one whose end has not arrived, and the filler of a file. The other log may
+    lack them: a power cut may have taken from a master what it had sent. `last_record` is the physical offset of a record
+    that both logs have; -1: they have none.
+    """
+    at, end = (
+        files.min_offset if last_record < 0 else last_record + len(_record(files, last_record) or b""),
+        files.max_offset,
+    )
+    while at < end and (file := files.file_at(at)) is not None:
+        place = at - file.start_offset
+        own = file.view[place : file.wrote]
+        record = await record_at(at)
+        if record is not None:
+            if own[: len(record)] != record[: len(own)]:
+                return at
+            at += len(record)
+            continue
+        filler = BLANK_STRUCT.pack(file.size - place, BLANK_MAGIC_CODE)[: len(own)]
+        at_next = file.start_offset + file.size
+        if own[: len(filler)] != filler or await end_of_other() < min(at_next, end):
+            return at
+        at = at_next
+    return None
+
+
 async def parted_at(
     files: MappedFileQueue, record_offsets: Callable[[int], Awaitable[Sequence[int]]], record_at: RecordAt
 ) -> int:
-    """Return the physical offset of the first record that differs.
+    """Return the physical offset up to which the logs are equal: the end of the last common record.
 
     `record_offsets(start)` returns the offsets of the records of one file; this log is known to differ in its last record.
     """
@@ -46,7 +77,9 @@ async def parted_at(
         return starts[0]
     offsets = await record_offsets(starts[count - 1])
     equal = await _equal_count(files, offsets, record_at)
-    return int(offsets[equal]) if equal < len(offsets) else starts[count]
+    # Not the beginning of the next record: there may be a filler between them, which the other log may lack.
+    last = int(offsets[equal - 1])
+    return last + len(_record(files, last) or b"")
 
 
 async def _equal_count(files: MappedFileQueue, offsets: Sequence[int], record_at: RecordAt) -> int:

@@ -1,0 +1,48 @@
+"""Some seeds of the replication simulator, and whether it would notice a slave that does not keep its word."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pocketmq.store.ha.log_follower import LogFollower
+from tests.store.replication_simulator import Machine, walk
+
+SEEDS = 40
+MODES = pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@MODES
+def test_no_acknowledged_message_is_lost_and_logs_stay_the_same(flush: str) -> None:
+    results = [walk(seed, flush) for seed in range(SEEDS)]
+    failed = [
+        f"python -m tests.store.replication_simulator --seeds {seed}:{seed + 1} --flush {flush}: {why}"
+        for seed, why, _ in results
+        if why
+    ]
+    assert not failed, "\n".join(failed)
+    walks = [one for _, _, one in results if one is not None]
+    assert sum(one.promotions for one in walks) > SEEDS and sum(len(one.acknowledged) for one in walks) > 10 * SEEDS
+
+
+def _reports_what_it_was_sent(monkeypatch: Any) -> None:
+    """A slave that acknowledges before its records are synced."""
+    monkeypatch.setattr(Machine, "durable_offset", property(lambda machine: machine.store.max_physical_offset))
+
+
+def _skips_bytes(monkeypatch: Any) -> None:
+    """A slave that takes a broken connection for the end of a frame."""
+    receive = LogFollower.receive
+
+    def careless(self: LogFollower, data: bytes) -> int:
+        return receive(self, data) if len(data) < 3000 else 0
+
+    monkeypatch.setattr(LogFollower, "receive", careless)
+
+
+@pytest.mark.parametrize("fault", [_reports_what_it_was_sent, _skips_bytes])
+def test_simulator_notices(fault: Callable[[Any], None], monkeypatch: Any) -> None:
+    fault(monkeypatch)
+    assert any(walk(seed, "SYNC_FLUSH")[1] for seed in range(20))
