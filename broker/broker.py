@@ -248,6 +248,8 @@ class Broker:
             if self.services.acting_master is not None:
                 await self.services.acting_master.stop()
             wiring.stop(self.services)
+            if self.services.ha is not None:
+                self.services.ha.begin_stop()
             await self._release_pulls()
             await self._flush()
             await self._tables.drain()
@@ -258,6 +260,8 @@ class Broker:
                 await self.services.ha_client.stop()
             if self.services.ha is not None:
                 self.services.ha.stop()
+                if self.services.ha.has_successor:  # its slaves may have sent consumers back here until now
+                    await asyncio.sleep(PULL_AGAIN_S)
             await self.services.client.close()
         if self._server is not None:
             await self._server.close()

@@ -101,6 +101,11 @@ class HAClient:
             self._connection.close()
         self._wake.set()
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether the log is being copied."""
+        return self._connection is not None
+
     def status(self) -> FollowerStatus:
         """Return the state of this slave."""
         return FollowerStatus(

@@ -53,6 +53,8 @@ class HAService:
         self.acknowledged: Event[[]] = Event()
         """Some slave has acknowledged more of the log."""
         self.port = 0
+        self.has_successor = False
+        """This master stops, and a slave had its log when that began."""
         self._context = context
         self._config = config
         self._connections: list[HAConnection] = []
@@ -77,6 +79,11 @@ class HAService:
         with listening(host, port, "haListenPort"):
             self.port = await self._listener.listen(host, port)
         self._timer = self._context.timers.every(LOOK_S, self._look)
+
+    def begin_stop(self) -> None:
+        """Look whether a slave can go on for this master."""
+        nearest = self.acknowledged_offset()
+        self.has_successor = nearest >= 0 and self.files.max_offset - nearest <= NEAR_SIZE
 
     def stop(self) -> None:
         """Close the port and the connections. Slaves have been sent what was written before the last turn."""

@@ -25,6 +25,8 @@ SUSPEND_FLAG: Final = 0x2
 SUBSCRIPTION_FLAG: Final = 0x4
 
 _MASTER_ID: Final = 0
+_SLAVE_ID: Final = 1
+"""Default of whichBrokerWhenConsumeSlowly."""
 _FOUND: Final = GetStatus.FOUND
 _SUCCESS: Final = ResponseCode.SUCCESS
 _PULL_NOT_FOUND: Final = ResponseCode.PULL_NOT_FOUND
@@ -42,8 +44,7 @@ _CODES: Final = {
 def pull_message(services: Services, request: Request[PullMessageRequestHeader]) -> Response | Deferred:
     """Answer a pull, or hold it when there is no message and the client can wait."""
     if services.holds.is_stopped:
-        # The client tries again after 3 s, when the connection is closed or replaced.
-        raise RemotingError(ResponseCode.SERVICE_NOT_AVAILABLE, f"the broker[{services.broker_address}] is stopping")
+        return _hand_over(services, request.header)
     header = request.header
     matches = _admit(services, request)
     services.absent_holders.sign_of_life(header.consumer_group, header.topic, header.queue_id)
@@ -92,6 +93,8 @@ def _read(services: Services, header: PullMessageRequestHeader, matches: Wanted)
     broker_id = _suggested_broker(services, header, result) if services.config.slave_read_enable else _MASTER_ID
     answer = PullMessageResponseHeader(broker_id, result.next_begin_offset, result.min_offset, result.max_offset)
     if status is _FOUND:
+        if services.ha_client is not None and not services.ha_client.is_connected:
+            answer.suggest_which_broker_id = services.config.broker_id  # the master is away: read here what is here
         services.stats.get(header.consumer_group, topic, queue_id, result.count, result.size)
         return Response(_SUCCESS, answer, result.views, "FOUND")
     services.stats.get_missed()
@@ -111,13 +114,25 @@ def _read(services: Services, header: PullMessageRequestHeader, matches: Wanted)
     return Response(code, answer, remark=status.value)
 
 
+def _hand_over(services: Services, header: PullMessageRequestHeader) -> Response:
+    """Send a consumer of this stopping master to a slave, so that it need not wait for another route. Raises RemotingError
+    if no slave has the log: then the client tries again after 3 s, when the connection is closed or replaced."""
+    if services.ha is None or not services.ha.has_successor:
+        raise RemotingError(ResponseCode.SERVICE_NOT_AVAILABLE, f"the broker[{services.broker_address}] is stopping")
+    store, topic, queue_id, group = services.store, header.topic, header.queue_id, services.groups.get(header.consumer_group)
+    slave_id = _SLAVE_ID if group is None else group.which_broker_when_consume_slowly
+    min_offset, max_offset = max(store.min_offset(topic, queue_id), 0), store.max_offset(topic, queue_id)
+    answer = PullMessageResponseHeader(slave_id, header.queue_offset, min_offset, max_offset)
+    return Response(ResponseCode.PULL_RETRY_IMMEDIATELY, answer, remark="the master is stopping: pull from its slave")
+
+
 def _suggested_broker(services: Services, header: PullMessageRequestHeader, result: GetResult) -> int:
     """Return the id of the broker to pull from next: another one if the records lie too far behind the log's end."""
     queue = services.store.queue(header.topic, header.queue_id)
     last = None if queue is None else queue.unit_at(result.next_begin_offset - 1)
     if last is not None and not services.store.reader.is_in_memory(last[0]):
         group = services.groups.get(header.consumer_group)
-        return 1 if group is None else group.which_broker_when_consume_slowly
+        return _SLAVE_ID if group is None else group.which_broker_when_consume_slowly
     return _group_broker(services, header)
 
 

@@ -14,9 +14,11 @@ from pocketmq.client.message import Message, MessageExt
 from pocketmq.client.producer import Producer
 from pocketmq.client.pull_consumer import PullConsumer
 from pocketmq.namesrv.namesrv import NameServer
+from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from pocketmq.store.disk.memory_disk import MemoryDisk
-from tests.broker.running import running_broker, running_namesrv, until
+from tests.broker.running import ask, connected, running_broker, running_namesrv, until
 
 SLAVE: dict[str, Any] = {"broker_role": "SLAVE"}
 
@@ -116,6 +118,50 @@ async def test_consumption_goes_on_at_the_slave_and_back_at_the_master() -> None
         assert sorted(inbox.bodies) == sorted(bodies), "nothing lost, nothing twice"
         offsets = pair.master.services.offsets
         assert sum(offsets.query("G", "T", queue_id) for queue_id in range(4)) == 440
+
+
+async def test_master_that_stops_hands_its_consumers_to_the_slave() -> None:
+    """A client as Apache's, whose route is old, goes only to the broker that the last answer suggested."""
+    async with running_pair() as pair, connected() as client:
+        await send(address(pair.namesrv), range(400))
+        await pair.copied()
+        brokers = {0: pair.master, 1: pair.slave}
+        visits = [0]
+
+        async def pull(queue_offset: int) -> PullMessageResponseHeader:
+            header = PullMessageRequestHeader("G", "T", 0, queue_offset, 1, 4, 0, 0, subscription="*", sub_version=0)
+            answer = await ask(client, brokers[visits[-1]], RequestCode.PULL_MESSAGE, header)
+            told = answer.header(PullMessageResponseHeader)
+            if answer.code == ResponseCode.SUCCESS:
+                assert told.next_begin_offset == queue_offset + 1
+            else:
+                assert (answer.code, told.next_begin_offset) == (ResponseCode.PULL_RETRY_IMMEDIATELY, queue_offset)
+            visits.append(told.suggest_which_broker_id)
+            return told
+
+        for _ in range(10):
+            await pull(0)
+        assert visits == [0] * 11
+        stopping = asyncio.create_task(pair.stop_master())
+        while not stopping.done():
+            await pull(len(visits) % 100)
+        await stopping
+        for queue_offset in range(10):
+            await pull(queue_offset)
+        assert visits[-11:] == [1] * 11, "the slave keeps consumers while it has messages for them"
+        header = PullMessageRequestHeader("G", "T", 0, 100, 1, 4, 0, 0, subscription="*", sub_version=0)
+        last = (await ask(client, pair.slave, RequestCode.PULL_MESSAGE, header)).header(PullMessageResponseHeader)
+        assert last.suggest_which_broker_id == 0, "the master, if it is back"
+
+
+async def test_master_without_a_slave_refuses_pulls_while_it_stops() -> None:
+    async with running_namesrv() as namesrv, connected() as client, running_broker(namesrv) as broker:
+        await send(address(namesrv), range(8))
+        broker.services.ha.begin_stop()  # type: ignore[union-attr]
+        broker.services.holds.stop()
+        header = PullMessageRequestHeader("G", "T", 0, 0, 1, 4, 0, 0, subscription="*", sub_version=0)
+        answer = await ask(client, broker, RequestCode.PULL_MESSAGE, header)
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
 async def test_offsets_stored_at_the_slave_are_carried_to_the_master() -> None:

@@ -1,7 +1,8 @@
 """The end of a master under its consumers, which go on at its slave, and back at the master; nothing is lost.
 
-Each client is stopped (SIGSTOP) while its last messages are sent to the master and copied to the slave, so that it gets most
-of them after the master's end. All clients share one failover.
+Each client is stopped (SIGSTOP) while its last messages are sent to the master and copied to the slave. If the master is
+killed, it goes on afterwards, and so gets most of them from the slave. A master that stops hands its clients over while they
+consume. All clients share one failover.
 """
 
 from collections.abc import Iterator
@@ -105,10 +106,10 @@ def fail_over(failovers: list[Failover], master: Cluster, slave: Cluster, is_kil
         wait_until("the slave has the topics", lambda: topics <= at_slave.topic_table().keys())
     if is_killed:
         master.kill_broker()
-    else:
-        master.stop_broker()
     for failover in failovers:
         failover.client.resume()
+    if not is_killed:
+        master.stop_broker()
     for failover in failovers:
         failover.wait_for_all("stays", STORED)
         if failover.stores_at_slaves:
