@@ -1,19 +1,36 @@
 """A slave acts as master while its master is away, and hands back when it returns."""
 
+import asyncio
 import contextlib
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import pytest
+
 from pocketmq.broker.broker import Broker
 from pocketmq.remoting.bodies import LockBatchBody, LockOkBody, MessageQueue, decode_body, encode_body
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import Response
+from pocketmq.remoting.dispatch import Route, routes
 from pocketmq.remoting.headers.offset import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
+from pocketmq.remoting.headers.route import (
+    BrokerMemberGroupRequestHeader,
+    ExchangeHAInfoRequestHeader,
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+)
+from pocketmq.remoting.headers.transaction import EndTransactionRequestHeader
+from pocketmq.remoting.server import RemotingServer
+from pocketmq.runtime.clock import SystemClock, VirtualClock
+from pocketmq.runtime.timers import Timers
+from pocketmq.runtime.turn import Turn
 from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.format.properties import decode_properties
 from pocketmq.store.format.record import decode_record
+from tests.broker.popping import Popper
 from tests.broker.running import ask, connected, create_topic, route, running_broker, running_namesrv, until
 from tests.broker.test_replication import SLAVE, end_of, send
 
@@ -92,10 +109,10 @@ async def test_levels_and_timers_go_on_elsewhere_and_the_master_repeats_none_of_
             await until(lambda: end_of(slave) == end_of(returned))
 
 
-def decoded(broker: Broker) -> list[dict[str, str]]:
-    """Return the properties of the messages of T on a broker."""
+def decoded(broker: Broker, topic: str = "T") -> list[dict[str, str]]:
+    """Return the properties of the messages of a topic on a broker."""
     store, found = broker.services.store, []
-    for queue in [queue for queue in store.queues if queue.topic == "T"]:
+    for queue in [queue for queue in store.queues if queue.topic == topic]:
         for queue_offset in range(queue.max_offset):
             record = decode_record(store.message_at(queue.unit_at(queue_offset)[0]))  # type: ignore[arg-type, index]
             found.append(decode_properties(record.properties))
@@ -143,3 +160,138 @@ async def test_clients_find_the_acting_master_in_the_route_and_lock_and_commit_t
             (data,) = (broker for broker in found.broker_datas if broker.broker_name == "a")
             assert data.broker_addrs == {"0": returned.address, "1": slave.address}
             await until(lambda: len(delivered(returned)) == 10)
+
+
+def topic_end(broker: Broker, topic: str) -> int:
+    return broker.services.store.max_offset(topic, 0)
+
+
+async def test_open_transactions_go_to_another_master_and_not_back(monkeypatch: Any) -> None:
+    monkeypatch.setattr("pocketmq.broker.ha.slave_synchronize.TABLES_S", 0.1)
+    disk = MemoryDisk()
+    half, op = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+    async with (
+        running_namesrv(support_acting_master=True) as ns,
+        connected() as client,
+        two_names(ns, client, disk, transaction_time_out=1000) as (master_s, master, slave, other),
+    ):
+        prepared = "TRAN_MSG\x01true\x02PGROUP\x01pg\x02KEYS\x01k\x02"
+        await send(client, master, 2, topic="T", properties=prepared)
+        first = decode_record(master.services.store.message_at(0))  # type: ignore[arg-type]
+        header = EndTransactionRequestHeader("pg", first.queue_offset, first.physical_offset, 8, "")
+        await ask(client, master, RequestCode.END_TRANSACTION, header)
+        await until(lambda: topic_end(master, op) == 1)
+        await until_copied(master, slave)
+        await master_s.aclose()
+        await until(lambda: topic_end(other, half) == 1)
+        (escaped,) = (properties for properties in decoded(other, half))
+        assert (escaped["REAL_TOPIC"], escaped["KEYS"], escaped["PGROUP"]) == ("T", "k", "pg")
+        await until(lambda: slave.services.offsets.query("CID_RMQ_SYS_TRANS", half, 0) == 2)
+        async with running_broker(ns, disk=disk, **ACTING, transaction_time_out=1000) as returned:
+            assert returned.services.offsets.query("CID_RMQ_SYS_TRANS", half, 0) == 2
+            await until(lambda: not acts(slave)())
+            assert (topic_end(returned, half), topic_end(other, half)) == (2, 1)
+
+
+async def test_popped_messages_that_are_not_acknowledged_are_revived_elsewhere(monkeypatch: Any) -> None:
+    monkeypatch.setattr("pocketmq.broker.ha.slave_synchronize.TABLES_S", 0.1)
+    monkeypatch.setattr("tests.broker.popping.INVISIBLE_MS", 4000)
+    retry = "%RETRY%g_T"
+    async with (
+        running_namesrv(support_acting_master=True) as ns,
+        connected() as client,
+        two_names(ns, client, MemoryDisk()) as (master_s, master, slave, other),
+    ):
+        await create_topic(client, other, retry, 1)
+        await send(client, master, 4, topic="T")
+        popper = Popper(client, master, VirtualClock())
+        bodies = await popper.bodies()
+        assert len(bodies) == 4
+        assert (await popper.ack(bodies[0])).code == ResponseCode.SUCCESS
+        await until(lambda: topic_end(master, "rmq_sys_wheel_timer") == 2)
+        await until_copied(master, slave)
+        await master_s.aclose()
+        await until(lambda: topic_end(other, retry) == 3)
+        assert sorted(body for body, _ in delivered(other, topic=retry)) == ["1", "2", "3"]
+
+
+async def test_a_slave_acts_again_if_the_master_that_announced_itself_does_not_come(monkeypatch: Any) -> None:
+    monkeypatch.setattr("pocketmq.broker.ha.acting_master.STAND_BACK_S", 0.5)
+    async with (
+        running_namesrv(support_acting_master=True) as ns,
+        connected() as client,
+        running_broker(ns, store=SLAVE, broker_id=1, **ACTING) as slave,
+    ):
+        await until(acts(slave))
+        header = ExchangeHAInfoRequestHeader("127.0.0.1:1", 0, "127.0.0.1:2")
+        assert (await ask(client, slave, RequestCode.EXCHANGE_BROKER_HA_INFO, header)).code == ResponseCode.SUCCESS
+        assert not acts(slave)()
+        await until(acts(slave))
+        for addresses in (("nowhere", "127.0.0.1:2"), ("127.0.0.1:1", None)):
+            answer = await ask(
+                client,
+                slave,
+                RequestCode.EXCHANGE_BROKER_HA_INFO,
+                ExchangeHAInfoRequestHeader(addresses[0], 0, addresses[1]),
+            )
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert acts(slave)()
+
+
+async def test_due_messages_wait_until_another_master_has_the_topic(monkeypatch: Any) -> None:
+    monkeypatch.setattr("pocketmq.broker.ha.escape_bridge.PAUSE_MAX_S", 0.1)
+    async with (
+        running_namesrv(support_acting_master=True) as ns,
+        connected() as client,
+        running_broker(ns, store=SLAVE, broker_id=1, **ACTING) as slave,
+        running_broker(ns, broker_name="b") as other,
+    ):
+        async with running_broker(ns, **ACTING) as master:
+            await create_topic(client, master, "T")
+            await send(client, master, 3, topic="T", properties="DELAY\x012\x02")
+            await send(client, master, 3, topic="T", properties="TIMER_DELAY_SEC\x015\x02")
+            await until_copied(master, slave)
+        await until(acts(slave))
+        await until(lambda: "no other broker name" in slave_failures(slave))
+        assert delivered(other) == []
+        await create_topic(client, other, "T")
+        await until(lambda: Counter(body for body, _ in delivered(other)) == {"0": 2, "1": 2, "2": 2})
+
+
+def slave_failures(slave: Broker) -> str:
+    """Return why the slave cannot send messages of T to another master."""
+    acting = slave.services.acting_master
+    services = None if acting is None else acting._services
+    return "" if services is None else str(services._bridge._failures._spells.get("T", ""))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"[]", b"{}", b'{"brokerMemberGroup":[]}', b'{"brokerMemberGroup":{"brokerAddrs":{1:"nowhere"}}}',
+        b'{"brokerMemberGroup":{"brokerAddrs":{"x":"127.0.0.1:1"}}}', b'{"brokerMemberGroup":{"brokerAddrs":{-1:"h:1"}}}',
+        b'{"brokerMemberGroup":{"brokerAddrs":' + b"[" * 100_000,
+    ],
+    ids=range(8),
+)  # fmt: skip
+async def test_a_slave_does_not_act_by_answers_that_name_no_broker(body: bytes) -> None:
+    asked = []
+
+    def register(services: Any, request: Any) -> Response:
+        return Response(header=RegisterBrokerResponseHeader())
+
+    def members(services: Any, request: Any) -> Response:
+        asked.append(request.header.broker_name)
+        return Response(body=body)
+
+    loop = asyncio.get_running_loop()
+    table = routes(
+        Route(RequestCode.REGISTER_BROKER, RegisterBrokerRequestHeader, register),
+        Route(RequestCode.GET_BROKER_MEMBER_GROUP, BrokerMemberGroupRequestHeader, members),
+    )
+    server = RemotingServer(None, table, Turn(loop), Timers(SystemClock(), loop), 120)
+    address = f"127.0.0.1:{await server.listen('127.0.0.1', 0)}"
+    async with running_broker(address, store=SLAVE, broker_id=1, **ACTING) as slave:
+        await until(lambda: len(asked) >= 3)
+        assert not acts(slave)()
+    await server.close()
