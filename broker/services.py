@@ -7,6 +7,9 @@ part that needs another part gets that part from `broker.wiring`.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pocketmq.remoting.bodies import DataVersion
+from pocketmq.remoting.codes import VERSION
+
 if TYPE_CHECKING:
     from pocketmq.broker.acl.plain_permission import PlainPermissionManager
     from pocketmq.broker.clients.absent_holders import AbsentHolders
@@ -37,7 +40,6 @@ if TYPE_CHECKING:
     from pocketmq.broker.tables.topic_config import TopicConfigManager
     from pocketmq.broker.timer.timer_service import TimerMessageService
     from pocketmq.broker.transaction.transaction import TransactionalMessageService
-    from pocketmq.remoting.bodies import DataVersion
     from pocketmq.remoting.client import RemotingClient
     from pocketmq.runtime.clock import Clock
     from pocketmq.runtime.timers import Timers
@@ -81,7 +83,7 @@ class Services:
     stats: "BrokerStats"
     permissions: "PlainPermissionManager | None"
     """The access rules; None with aclEnable=false."""
-    config_version: "DataVersion"
+    config_version: DataVersion
     """Version of the configuration, which counts the changes made by requests."""
     turn: "Turn"
     timers: "Timers"
@@ -100,6 +102,12 @@ class Services:
     """Makes a slave act as master; None at a master."""
     pre_online: "PreOnline | None" = None
     """Takes over the progress of a slave that acted as master; None at a slave."""
+
+    def version_for(self, code: int, client_version: int) -> DataVersion | None:
+        """Return the version of the offsets answered to `code`, which brokers of 5.x need; None for older ones."""
+        if client_version <= VERSION:
+            return None
+        return DataVersion(0, 0, 0) if self.slave_synchronize is None else self.slave_synchronize.version(code)
 
     @property
     def is_master(self) -> bool:

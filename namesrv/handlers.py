@@ -115,12 +115,11 @@ def _refused(services: NamesrvServices, channel: Any, error: RegistrationRefused
 
 
 def query_data_version(services: NamesrvServices, request: Request[BrokerIdentityRequestHeader]) -> Response:
-    """Answer whether the broker's DataVersion is new. If not, the request counts as a heartbeat."""
+    """Answer whether the broker's DataVersion is new. The request also counts as a heartbeat, as in 5.x."""
     address = request.header.broker_addr
     asked = request_body(request, DataVersion)
     is_changed = services.routes.is_changed(address, asked)
-    if not is_changed:
-        services.routes.touch(address)
+    services.routes.touch(address)
     known = services.routes.data_version(address)
     return Response(header=QueryDataVersionResponseHeader(is_changed), body=b"" if known is None else encode_body(known))
 

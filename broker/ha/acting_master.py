@@ -111,13 +111,13 @@ class ActingMaster:
                 self._synchronize.resume()
                 self._stand_back_until_s = 0.0
             elif self._context.clock.monotonic() >= self._stand_back_until_s:
-                self._begin()
+                await self._begin()
 
-    def _begin(self) -> None:
+    async def _begin(self) -> None:
         if self.is_acting:
             return
         self.is_acting = True
-        self._synchronize.pause()
+        await self._synchronize.pause()
         log.warning("no master of this name is alive: this slave acts as master")
         if not self._config.enable_remote_escape:
             log.info("enableRemoteEscape=false: delayed, timed, popped and half messages wait for the master")

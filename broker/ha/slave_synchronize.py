@@ -44,6 +44,9 @@ DELAYS_S: Final = 3.0
 """Interval at which the progress of delay levels and timers is requested. A slave started as a master repeats what was
 delivered since."""
 TIMEOUT_S: Final = 5.0
+AHEAD: Final = 1000
+"""What an acting master adds to the counters of the versions that it copied: more than they may have grown since."""
+_COPIED_OFFSETS: Final[tuple[int, ...]] = (RequestCode.GET_ALL_CONSUMER_OFFSET, RequestCode.GET_ALL_DELAY_OFFSET)
 LOG_LOOK_S: Final = 0.05
 """Interval at which the slave looks whether its log has reached that of the master."""
 
@@ -73,6 +76,7 @@ class SlaveSynchronize:
         self._checkpoint = b""
         self._master_address: str | None = None
         self._is_paused = False
+        self._versions = {code: DataVersion(0, 0, 0) for code in _COPIED_OFFSETS}
         self._unknown: set[int] = set()
         self._failures = RefusalLog(log)
         self._repeating: list[Timer] = []
@@ -93,15 +97,25 @@ class SlaveSynchronize:
         self._begin(self._copy_tables)
         self._begin(self._copy_delays)
 
-    def pause(self) -> None:
+    async def pause(self) -> None:
         """Copy nothing until `resume`: this slave acts as master, and its tables are ahead of the master's."""
         self._is_paused = True
-        for task in self._running.values():
+        running = tuple(self._running.values())
+        for task in running:
             task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        if self._writer is not None:
+            await self._writer.run(lambda: None)  # after the writes of what was copied
+        for version in self._versions.values():
+            version.counter += AHEAD
 
     def resume(self) -> None:
         """Go on copying."""
         self._is_paused = False
+
+    def version(self, code: int) -> DataVersion:
+        """Return the version of a copied table, by which a returning master of 5.x knows whether it is ahead of its own."""
+        return self._versions[code]
 
     def stop(self) -> None:
         """Request nothing more."""
@@ -211,6 +225,8 @@ class SlaveSynchronize:
         document = fastjson.loads(body)
         if not isinstance(document, dict):
             raise ValueError(f"the answer to code {code} is no JSON object")
+        if code in self._versions and document.get("dataVersion"):
+            self._versions[code] = msgspec.convert(document["dataVersion"], DataVersion, strict=False)
         return document
 
     async def _answer(self, code: int) -> bytes:

@@ -84,7 +84,9 @@ def view_broker_stats_data(services: Services, request: Request[BrokerStatsReque
 def get_all_delay_offset(services: Services, request: Request[NoHeader]) -> Response:
     """Return the offsets of the delay levels for a slave; levels are unquoted keys, as Apache writes them."""
     rows = ((b"%d" % level, next_offset) for level, next_offset in services.schedule.encode()["offsetTable"].items())
-    return Response(body=fastjson.dumps({"offsetTable": fastjson.object_map(rows)}))
+    version = services.version_for(RequestCode.GET_ALL_DELAY_OFFSET, request.version)
+    document = {"offsetTable": fastjson.object_map(rows)}
+    return Response(body=fastjson.dumps(document if version is None else document | {"dataVersion": version}))
 
 
 def get_timer_check_point(services: Services, request: Request[NoHeader]) -> Response:

@@ -146,7 +146,9 @@ def get_all_consumer_offset(services: Services, request: Request[NoHeader]) -> R
         b"%b:{%b}" % (encode(key), b",".join([b"%d:%d" % row for row in queues.items()]))
         for key, queues in services.offsets.table.items()
     ]
-    return Response(body=b'{"offsetTable":{%b}}' % b",".join(rows))
+    version = services.version_for(RequestCode.GET_ALL_CONSUMER_OFFSET, request.version)
+    versioned = b"" if version is None else b'"dataVersion":%b,' % encode_body(version)
+    return Response(body=b'{%b"offsetTable":{%b}}' % (versioned, b",".join(rows)))
 
 
 def get_consume_stats(services: Services, request: Request[ConsumeStatsRequestHeader]) -> Response:

@@ -120,7 +120,7 @@ class Pocketmq:
 
 
 class Apache:
-    """Name server and broker of 4.9.4, or the broker of 5.5.0."""
+    """Name server and broker of 4.9.4 or of 5.5.0."""
 
     name = "apache"
 
@@ -129,7 +129,7 @@ class Apache:
 
     def start_namesrv(self, folder: Path, tls: dict[str, object]) -> tuple[ServerProcess, str]:
         port = _free_port(beside=())
-        config = _write_config(folder / "namesrv.conf", {"listenPort": port})
+        config = _write_config(folder / "namesrv.conf", {"listenPort": port, **tls})
         process = self._start(folder, "namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", config, tls)
         process.wait_ready()
         return process, f"127.0.0.1:{port}"
@@ -155,7 +155,7 @@ class Apache:
     def _start(self, folder: Path, name: str, main_class: str, config: Path, items: dict[str, object]) -> ServerProcess:
         write_logback(folder, name, self.version)
         is_4 = self.version.startswith("4.")
-        class_path = f"{folder / 'conf'}:{jars(self.version if is_4 else f'{self.version}-broker')}/*"
+        class_path = f"{folder / 'conf'}:{jars(self.version if is_4 else f'{self.version}-{name}')}/*"
         heap = ("-Xms512m", "-Xmx512m") if name == "broker" else ("-Xms64m", "-Xmx128m")
         command = ["java", *JAVA_OPTIONS, *heap, f"-Duser.home={folder}",
                    f"-Drmq.logback.configurationFile={folder}/conf/logback_{name}.xml",
