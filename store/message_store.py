@@ -23,9 +23,11 @@ from pocketmq.store.format.message import (
 )
 from pocketmq.store.format.multi_dispatch import LMQ_PREFIX
 from pocketmq.store.format.record import store_timestamp_of
+from pocketmq.store.format.record_window import RecordWindow
 from pocketmq.store.index.index_service import IndexService
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.log.flush import FlushService, OnFlushed, patiently
+from pocketmq.store.queue.bulk_dispatch import BulkDispatcher
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.queue.consume_queue_ext import ConsumeQueueExtStore
 from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
@@ -171,6 +173,10 @@ class MessageStore:
     def _make_services(self) -> None:
         config, disk = self.config, self.disk
         self._dispatcher = Dispatcher(self.queues, self.index)
+        self._bulk = BulkDispatcher(
+            self.queues, self.index, self.delay_levels, self.queues.ext, self.commit_log.multi_dispatch
+        )
+        self._bulk.arrivals = []
         self._retention = Retention(config, disk, self.clock, self.commit_log, self.queues, self.index)
         self.flush_service = FlushService(config, self.clock, self.commit_log, self.checkpoint)
         self.flush_service.on_flushed = self._on_flushed
@@ -242,6 +248,28 @@ class MessageStore:
 
     # --- putting ----------------------------------------------------------------------------------------------------
 
+    def dispatch_window(self, window: RecordWindow) -> bool:
+        """Dispatch the records of `window`, which follow those dispatched before; `dispatch` returns the queues that grew.
+
+        Return False if they must be dispatched one by one: the disk has no room, or a queue lacks records before them.
+        """
+        log, bulk = self.commit_log, self._bulk
+        if self.queues.ext.writes or log.undispatched:
+            return False
+        try:
+            bulk.dispatch(window)
+        except OSError:
+            return False  # the next attempt reports it
+        if bulk.behind:
+            bulk.behind.clear()
+            bulk.beyond.clear()
+            return False
+        last = int(window.physical_offsets[-1])
+        log.last_store_timestamp_ms = int(window.fixed("store_timestamp_ms")[-1])
+        self.checkpoint_service.dispatched_timestamp_ms = log.last_store_timestamp_ms
+        self._last_dispatched = (last, last + int(window.sizes[-1]))
+        return True
+
     def dispatch(self) -> list[Arrival]:
         """Write the records put since the last call and dispatch them to queues and index. Return the queues that grew.
 
@@ -252,7 +280,7 @@ class MessageStore:
         log.write()
         requests = log.undispatched
         if not requests or (self._dispatch_again_at and self.clock.monotonic() < self._dispatch_again_at):
-            return []
+            return self._take_bulk_arrivals()
         try:
             arrivals = self._dispatcher.dispatch(requests)
         except OSError as error:
@@ -271,6 +299,10 @@ class MessageStore:
         newest = requests[-1]
         self.checkpoint_service.dispatched_timestamp_ms = newest.store_timestamp_ms
         self._last_dispatched = (newest.physical_offset, newest.physical_offset + newest.size)
+        return self._take_bulk_arrivals() + arrivals
+
+    def _take_bulk_arrivals(self) -> list[Arrival]:
+        arrivals, self._bulk.arrivals = self._bulk.arrivals or [], []
         return arrivals
 
     # --- flushing ---------------------------------------------------------------------------------------------------

@@ -28,8 +28,11 @@ log = logging.getLogger("broker")
 RETRY_S: Final = 1.0
 """Delay before the next attempt to connect: a random time from half of this to all of it."""
 CONNECT_TIMEOUT_S: Final = 3.0
+SYNC_TIMEOUT_S: Final = 30.0
 PARTED_RETRY_S: Final = 30.0
 LOOK_S: Final = 1.0
+DISPATCH_S: Final = 0.01
+"""Longest delay of the dispatch of records while the log arrives in large pieces."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +54,9 @@ class HAClient:
         """`client` is for the master's port for clients, `tls` for its port for slaves; None: plain connections."""
         store = context.store
         self.follower = LogFollower(
-            store.commit_log, store.delay_levels.tags_code, store.max_physical_offset, store.config.check_crc_on_recover
-        )
+            store.commit_log, store.delay_levels.tags_code, store.max_physical_offset, store.config.check_crc_on_recover,
+            store.dispatch_window,
+        )  # fmt: skip
         self.unreachable: Event[[]] = Event()
         """The log cannot be copied from the known master, which may have other addresses by now."""
         self._received_size = self._received_per_s = 0
@@ -67,11 +71,13 @@ class HAClient:
         self._connection: _Connection | None = None
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
+        self._dispatching: asyncio.TimerHandle | None = None
         self._timer: Timer | None = None
         self._failures = RefusalLog(log)
         # With SYNC_FLUSH a slave acknowledges what is synced.
         self._acknowledges_synced = store.config.flush_disk_type == "SYNC_FLUSH"
-        self._synced_offset = store.max_physical_offset
+        self._synced_offset = 0
+        self._is_synced = asyncio.Event()
 
     # --- lifecycle --------------------------------------------------------------------------------------------------
 
@@ -90,6 +96,8 @@ class HAClient:
             self._task = None
         if self._connection is not None:
             self._connection.close()
+        if self._dispatching is not None:
+            self._dispatching.cancel()
         self.follower.cut_incomplete()
 
     def set_master(self, ha_address: str | None, master_address: str) -> None:
@@ -137,6 +145,7 @@ class HAClient:
     async def _follow(self, ha_address: str) -> None:
         """Copy the log until the connection ends. Raises OSError, TimeoutError, RemotingError, LogParted or FollowError."""
         await self._prepare()
+        await self._until_synced()
         host, _, port = ha_address.rpartition(":")
         loop = asyncio.get_running_loop()
         how: Any = {} if self._tls is None else {"ssl": self._tls.context, "server_hostname": ""}
@@ -173,6 +182,15 @@ class HAClient:
         elif not files.files and self._config.ha_fetch_whole_log:
             await self._begin_whole(self._master_address)
 
+    async def _until_synced(self) -> None:
+        """With SYNC_FLUSH, wait until the whole log is durable: the first report of a connection also acknowledges it."""
+        end = self.follower.max_offset
+        async with asyncio.timeout(SYNC_TIMEOUT_S):
+            while self._acknowledges_synced and self._synced_offset < end:
+                self._is_synced.clear()
+                self._context.store.request_sync(end)
+                await self._is_synced.wait()
+
     async def _record_of_master(self, physical_offset: int) -> bytes | None:
         """Return the master's record at `physical_offset`, or None if none begins there."""
         assert self._master_address is not None
@@ -203,15 +221,26 @@ class HAClient:
             return
         finally:
             self._context.turn.arm()  # dispatches the records that are complete
+        if self.follower.has_undispatched and self._dispatching is None:
+            self._dispatching = self._context.loop.call_later(DISPATCH_S, self._dispatch, connection)
         if self._acknowledges_synced:
             self._context.store.request_sync(self.follower.max_offset)
         elif frames:
             self._report(self.follower.max_offset)
 
+    def _dispatch(self, connection: "_Connection") -> None:
+        self._dispatching = None
+        try:
+            self.follower.dispatch()
+        except (FollowError, OSError) as error:
+            connection.end(error)
+        self._context.turn.arm()
+
     def synced(self, offset: int) -> None:
         """The log is durable up to `offset`."""
         if self._acknowledges_synced and offset > self._synced_offset:
             self._synced_offset = offset
+            self._is_synced.set()
             self._report(offset)
 
     def connected(self, connection: "_Connection") -> None:

@@ -5,8 +5,11 @@ they arrive, so that no frame is collected. Records are checked like those of a 
 and nothing behind it is accepted.
 """
 
+import contextlib
+from collections.abc import Callable
 from typing import Final
 
+from pocketmq.store.disk.mapped_file import MappedFile
 from pocketmq.store.format.layout import BLANK_STRUCT, REPLICA_REPORT_STRUCT, REPLICA_TRANSFER_STRUCT
 from pocketmq.store.format.message import DispatchRequest
 from pocketmq.store.format.multi_dispatch import further_request
@@ -19,9 +22,16 @@ from pocketmq.store.format.record import (
     decode_dispatch_request,
     is_blank,
 )
+from pocketmq.store.format.record_chain import linked
+from pocketmq.store.format.record_window import RecordWindow
 from pocketmq.store.log.commit_log import CommitLog
 
 _HEADER_SIZE: Final = REPLICA_TRANSFER_STRUCT.size
+PIECE_SIZE: Final = 64 << 10
+"""Pieces of at least this size arrive while the slave catches up, or the master is busy."""
+WINDOW_SIZE_MIN: Final = 32 << 10
+BULK_SIZE: Final = 2 << 20
+"""Bytes that are dispatched together; more are not left waiting."""
 BODY_SIZE_MAX: Final = 1 << 30
 """Limit of a frame's size. Frames do not cross the end of a file."""
 
@@ -33,11 +43,24 @@ class FollowError(Exception):
 class LogFollower:
     """Slave's side of replication, without sockets."""
 
-    def __init__(self, commit_log: CommitLog, tags_code: TagsCode, dispatched_offset: int, check_crc: bool = True) -> None:
-        """`dispatched_offset`: end of the last record in queues and index, which is the end of a recovered log."""
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        tags_code: TagsCode,
+        dispatched_offset: int,
+        check_crc: bool = True,
+        dispatch_window: Callable[[RecordWindow], bool] = lambda window: False,
+    ) -> None:
+        """`dispatched_offset`: end of the last record in queues and index, which is the end of a recovered log.
+
+        `dispatch_window` dispatches many records at once, or returns False.
+        """
         self._log = commit_log
         self._tags_code = tags_code
         self._check_crc = check_crc
+        self._dispatch_window = dispatch_window
+        self.window_size_min = WINDOW_SIZE_MIN
+        """Bytes from which on records are dispatched together."""
         self._dispatched = dispatched_offset
         self._damage = ""
         self._header = b""
@@ -69,10 +92,18 @@ class LogFollower:
         self._log.begin_raw(physical_offset)
         self._dispatched = physical_offset
         self._log.append_raw(memoryview(record))
-        self._dispatch()
+        self.dispatch()
+
+    @property
+    def has_undispatched(self) -> bool:
+        """Whether the log has bytes behind the last dispatched record."""
+        return self._dispatched < self.max_offset
 
     def receive(self, data: bytes) -> int:
         """Append the log bytes in `data`. Return the number of frames that ended, heartbeats included.
+
+        While the log arrives in large pieces its records are not dispatched at once, because many cost less together;
+        then `dispatch` must follow soon.
 
         Raises FollowError if they do not continue this log, and OSError if the disk is full; then nothing of the rest is
         used, and the connection must be closed.
@@ -93,7 +124,8 @@ class LogFollower:
                 size = self._log.append_raw(part)
                 part, at, self._missing = part[size:], at + size, self._missing - size
             frames += not self._missing
-        self._dispatch()
+        if len(data) < PIECE_SIZE or self.max_offset - self._dispatched >= BULK_SIZE:
+            self.dispatch()
         return frames
 
     def _begin_frame(self) -> None:
@@ -120,11 +152,17 @@ class LogFollower:
         reasons = (reason for cause, reason in self._log.refusals.items() if cause != "role")
         return self._damage or next(reasons, "")
 
-    def _dispatch(self) -> None:
-        """Take the complete records behind the last one into `undispatched` of the log."""
+    def dispatch(self) -> None:
+        """Dispatch the complete records behind the last one, or take them into `undispatched` of the log.
+
+        Raises FollowError for a damaged record.
+        """
         files, requests = self._log.mapped_files, self._log.undispatched
         while (file := files.file_at(self._dispatched)) is not None:
             view, at = file.view[: file.wrote], self._dispatched - file.start_offset
+            if len(view) - at >= self.window_size_min and (size := self._dispatch_many(file, at)):
+                self._dispatched += size
+                continue
             if is_blank(view, at):
                 self._dispatched = file.start_offset + file.size
                 continue
@@ -142,8 +180,22 @@ class LogFollower:
             self._log.last_store_timestamp_ms = requests[-1].store_timestamp_ms
             self._dispatched += size
 
+    def _dispatch_many(self, file: MappedFile, at: int) -> int:
+        """Dispatch the intact records from position `at` of the file on together. Return their size, 0 if that failed."""
+        data = file.array[at : min(file.wrote, at + BULK_SIZE)]
+        window = RecordWindow(data, self._dispatched, *linked(data, self._dispatched))
+        if len(window) and (unsound := window.first_unsound(self._check_crc)) is not None:
+            window = window.rows(slice(unsound))
+        size = int(window.sizes.sum()) if len(window) else 0
+        return size if size and self._dispatch_window(window) else 0
+
     def cut_incomplete(self) -> None:
-        """Remove the beginning of a record whose end has not arrived; recovery would do it at the next start."""
+        """Remove the beginning of a record whose end has not arrived; recovery would do it at the next start.
+
+        Dispatches all others first.
+        """
+        with contextlib.suppress(FollowError):
+            self.dispatch()
         file = next(iter(self._log.mapped_files.files[-1:]), None)
         if file is not None and self.max_offset > self._dispatched:
             file.truncate(max(self._dispatched - file.start_offset, 0))

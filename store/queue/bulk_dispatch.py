@@ -1,4 +1,5 @@
-"""BulkDispatcher: builds queue units and index entries for a whole window of log records at once, for recovery.
+"""BulkDispatcher: builds queue units and index entries for a whole window of log records at once, for recovery and
+slaves.
 
 It writes the same files as `dispatcher`, byte for byte, but processes all records of a window with numpy: sorted by queue
 they become runs of units, and all keys are hashed in place, as slices of one text (`key_hash.stretch_hashes`).
@@ -19,6 +20,7 @@ from pocketmq.store.format.message import (
     TRANSACTION_ROLLBACK_TYPE,
     TRANSACTION_TYPE_MASK,
     TRANSACTION_UNQUEUED_FLAG,
+    Arrival,
     folder_problem,
 )
 from pocketmq.store.format.multi_dispatch import INNER_MULTI_DISPATCH, LMQ_PREFIX, MultiDispatch
@@ -52,6 +54,8 @@ class BulkDispatcher:
         multi_dispatch: MultiDispatch | None = None,
     ) -> None:
         self.behind: dict[QueueKey, int] = {}
+        self.arrivals: list[Arrival] | None = None
+        """If it is a list: the queues that grew are added to it."""
         self.beyond: dict[QueueKey, int] = {}
         self._queues = queues
         self._index = index
@@ -152,6 +156,10 @@ class BulkDispatcher:
                 self._put_ext(self._ext, queue, run[known:], store_timestamps_ms[begin + known : end])
             queue.append_units(queue_offset, run)
             self._queues.dirty[queue] = None
+            if self.arrivals is not None:
+                new, newest_ms = run[known:], int(store_timestamps_ms[end - 1])
+                tags_codes, size = new["tags_code"].tolist(), int(new["size"].sum())
+                self.arrivals.append(Arrival(*key, queue.max_offset, tags_codes, newest_ms, size))
 
     @staticmethod
     def _put_ext(ext: ConsumeQueueExtStore, queue: ConsumeQueue, units: Units, store_timestamps_ms: Any) -> None:

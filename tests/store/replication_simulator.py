@@ -45,10 +45,13 @@ class Machine:
         config = small_config(flush_disk_type=self.walk.flush, broker_role=role, mapped_file_size_commit_log=8 << 10)
         self.store = MessageStore(config, self.disk, self.walk.clock)
         self.store.load()
-        self.synced_offset = self.store.max_physical_offset
+        self.synced_offset = 0
         self.store.on_flushed = self._flushed
         levels, end = self.store.delay_levels, self.store.max_physical_offset
-        self.follower = LogFollower(self.store.commit_log, levels.tags_code, end, config.check_crc_on_recover)
+        self.follower = LogFollower(
+            self.store.commit_log, levels.tags_code, end, config.check_crc_on_recover, self.store.dispatch_window
+        )
+        self.follower.window_size_min = self.walk.rng.choice((100, 1000, 1 << 20))
 
     def _flushed(self, offset: int, error: OSError | None) -> None:
         assert error is None
@@ -157,6 +160,8 @@ class Walk:
                 return
         elif not slave.files.files and master.files.files:
             self.slave.follower.begin(0, self._record(master.store, 0))
+        if self.is_sync:
+            slave.sync()
         self.replica = Replica(master.files, self.rng.choice((100, 1000, 32 << 10)))
         self.to_master += self.slave.follower.report()
 
@@ -279,6 +284,7 @@ class Walk:
         self.to_master.clear()
         while (frame := self.replica.next_transfer()) is not None:
             self.slave.follower.receive(frame[0] + bytes(frame[1]))
+        self.slave.follower.dispatch()
         self.slave.store.dispatch()
         if self.is_sync:
             self.slave.sync()

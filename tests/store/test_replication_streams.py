@@ -38,7 +38,8 @@ def put(store: MessageStore, rng: random.Random, count: int) -> None:
 
 
 def follower_of(store: MessageStore) -> LogFollower:
-    return LogFollower(store.commit_log, store.delay_levels.tags_code, store.max_physical_offset)
+    levels, end = store.delay_levels, store.max_physical_offset
+    return LogFollower(store.commit_log, levels.tags_code, end, dispatch_window=store.dispatch_window)
 
 
 def frames_of(replica: Replica) -> bytes:
@@ -59,6 +60,7 @@ def test_log_is_copied_however_the_stream_is_cut(seed: int) -> None:
     put(master, rng, 1)
     replica = Replica(master.commit_log.mapped_files, rng.choice((1, 7, 500, 32 << 10)))
     follower = follower_of(slave)
+    follower.window_size_min = rng.choice((100, 1000, 1 << 20))
     assert replica.receive(follower.report())
     for _ in range(rng.randrange(1, 8)):
         sent = frames_of(replica) + replica.heartbeat()
@@ -71,6 +73,7 @@ def test_log_is_copied_however_the_stream_is_cut(seed: int) -> None:
         assert replica.receive(follower.report()) or replica.reported_offset == follower.max_offset
         put(master, rng, rng.randrange(40))
     follower.receive(frames_of(replica))
+    follower.dispatch()
     slave.dispatch()
     assert log_of(slave) == log_of(master)
     assert slave.max_offset("T", 0) == master.max_offset("T", 0) > 0
@@ -102,6 +105,7 @@ def test_connection_that_ends_anywhere_is_continued_at_the_slaves_end_also_after
     if follower.max_offset == 0:
         again.next_offset = 0
     follower.receive(frames_of(again))
+    follower.dispatch()
     slave.dispatch()
     assert log_of(slave) == log_of(master)
     assert slave.max_offset("T", 0) == 50
