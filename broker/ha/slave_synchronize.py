@@ -43,6 +43,8 @@ TABLES_S: Final = 10.0
 DELAYS_S: Final = 3.0
 """Interval at which the progress of delay levels and timers is requested. A slave started as a master repeats what was
 delivered since."""
+DELAYS_ACTING_S: Final = 0.5
+"""The same for a slave that may act as master (enableSlaveActingMaster)."""
 TIMEOUT_S: Final = 5.0
 AHEAD: Final = 1000
 """What an acting master adds to the counters of the versions that it copied: more than they may have grown since."""
@@ -75,6 +77,7 @@ class SlaveSynchronize:
         self._request_modes = request_modes
         self._checkpoint = b""
         self._master_address: str | None = None
+        self._delays_s = min(DELAYS_S, DELAYS_ACTING_S) if context.config.enable_slave_acting_master else DELAYS_S
         self._is_paused = False
         self._versions = {code: DataVersion(0, 0, 0) for code in _COPIED_OFFSETS}
         self._unknown: set[int] = set()
@@ -92,7 +95,7 @@ class SlaveSynchronize:
         if not self._repeating:
             self._repeating = [
                 self._timers.every(TABLES_S, self._copy_regularly),
-                self._timers.every(DELAYS_S, lambda: self._begin(self._copy_delays)),
+                self._timers.every(self._delays_s, lambda: self._begin(self._copy_delays)),
             ]
         self._begin(self._copy_tables)
         self._begin(self._copy_delays)
