@@ -126,7 +126,7 @@ def _audit(spark: Any, options: argparse.Namespace, step: Step) -> Shown:
             print(audit.audit_json(made))
         else:
             audit.print_audit(made, Console(highlight=False))
-        return 0 if made.is_sound else FOUND
+        return 0 if made.is_valid else FOUND
 
     return show
 

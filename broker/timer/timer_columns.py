@@ -99,10 +99,10 @@ def _read_file(columns: TimerColumns, file: MappedFile, rows: Numbers, starts: N
     window = RecordWindow(file.array, file.start_offset, starts[inside], sizes[inside])
     rows = rows[inside]
     magic_codes = window.fixed("magic_code")
-    sound = (window.fixed("total_size") == window.sizes) & (window.fixed("physical_offset") == window.physical_offsets)
-    sound &= (magic_codes == MESSAGE_MAGIC_CODE) | (magic_codes == MESSAGE_MAGIC_CODE_V2)
-    sound &= window.lengths_add_up
-    window, rows = window.rows(sound), rows[sound]
+    valid = (window.fixed("total_size") == window.sizes) & (window.fixed("physical_offset") == window.physical_offsets)
+    valid &= (magic_codes == MESSAGE_MAGIC_CODE) | (magic_codes == MESSAGE_MAGIC_CODE_V2)
+    valid &= window.lengths_add_up
+    window, rows = window.rows(valid), rows[valid]
     if not len(window):
         return
     plain = np.ones(len(window), np.bool_)

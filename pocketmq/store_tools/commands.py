@@ -113,10 +113,10 @@ def _tell_damage(damage: Damage, complaints: Console) -> int:
 
 def explain(options: argparse.Namespace, complaints: Console) -> int:
     try:
-        is_sound = explain_place(options.place, options.commitlog, _wide_console())
+        is_valid = explain_place(options.place, options.commitlog, _wide_console())
     except PlaceError as error:
         raise UsageError(str(error)) from None
-    return 0 if is_sound else 1
+    return 0 if is_valid else 1
 
 
 def repair(options: argparse.Namespace, complaints: Console) -> int:

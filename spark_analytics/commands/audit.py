@@ -23,7 +23,7 @@ class Audit:
     findings: list[dict[str, Any]]
 
     @property
-    def is_sound(self) -> bool:
+    def is_valid(self) -> bool:
         """Whether there are no errors. Notes do not count, as a broker repairs them by itself."""
         return not any(finding["severity"] == consistency.ERROR for finding in self.findings)
 
@@ -61,13 +61,13 @@ def _last_line(audit: Audit) -> str:
     known = [row for row in audit.queues if row["topic"] is not None]
     seen = f"{sum(row['records'] for row in known):,} records in {len(known):,} queues"
     told = ", ".join(f"{number} {severity}s" for severity, number in consistency.counted(audit.findings).items())
-    return f"{'sound' if audit.is_sound else 'NOT SOUND'}: {seen}" + (f"; {told}" if told else "")
+    return f"{'valid' if audit.is_valid else 'NOT VALID'}: {seen}" + (f"; {told}" if told else "")
 
 
 def audit_json(audit: Audit) -> str:
-    """Return the result as JSON: `sound`, `records`, `queues`, `findings`."""
+    """Return the result as JSON: `valid`, `records`, `queues`, `findings`."""
     told = {
-        "sound": audit.is_sound,
+        "valid": audit.is_valid,
         "records": sum(row["records"] for row in audit.queues),
         "queues": sum(row["topic"] is not None for row in audit.queues),
         "findings": audit.findings,

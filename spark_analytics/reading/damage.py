@@ -51,7 +51,7 @@ class Damage:
                 content = read_at(stream, damaged.begin, min(size, CORRUPT_SIZE_MAX)).tobytes()
         return self._rows(damaged.file.path, [damaged.physical_offset], [content])
 
-    def unsound(self, records: Records) -> tuple[Records, Any]:
+    def invalid(self, records: Records) -> tuple[Records, Any]:
         """Return (the records whose lengths add up, a RecordBatch for the others or None)."""
         if records.lengths_add_up.all():
             return records, None

@@ -92,17 +92,17 @@ class LogTail:
 
     def _vouched(self, window: RecordWindow) -> int:
         """Return how many of a window's records are complete."""
-        unsound = window.first_unsound()
-        if unsound is None:
+        invalid = window.first_invalid()
+        if invalid is None:
             self._doubted = _NONE
             return len(window)
-        physical_offset = int(window.physical_offsets[unsound])
+        physical_offset = int(window.physical_offsets[invalid])
         if physical_offset != self._doubted:
             self._doubted, self._doubted_until = physical_offset, time.monotonic() + DOUBT_S
-        if unsound == len(window) - 1 or time.monotonic() < self._doubted_until:
-            return unsound
+        if invalid == len(window) - 1 or time.monotonic() < self._doubted_until:
+            return invalid
         newest = window.rows(slice(len(window) - 1, None))
-        return len(window) if newest.first_unsound() is None else len(window) - 1
+        return len(window) if newest.first_invalid() is None else len(window) - 1
 
 
 def has_record(file: LogFile, position: int) -> bool:

@@ -85,7 +85,7 @@ class CommitLogReader(DataSourceReader):  # type: ignore[misc]
                 if row is not None:
                     yield row
                 continue
-            records, rows = damage.unsound(Records.of(piece, split.file.path, self._options.delay_levels))
+            records, rows = damage.invalid(Records.of(piece, split.file.path, self._options.delay_levels))
             if rows is not None:
                 yield rows
             records = self._pruning.records(records)

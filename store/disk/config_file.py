@@ -98,20 +98,20 @@ class ConfigFile:
     def _decode(self, path: str, data: bytes) -> Document:
         """Return the document without its seal, repaired if possible. Raises ValueError."""
         problem: ValueError | RecursionError | None = None
-        is_sound: bool | None
+        is_valid: bool | None
         try:
             document = decode_document(data)
-            is_sound = check_seal(document)
+            is_valid = check_seal(document)
         except (ValueError, RecursionError) as error:
-            problem, is_sound = error, False
-        if is_sound is not True:
+            problem, is_valid = error, False
+        if is_valid is not True:
             mended = repaired(data)
             if mended is not None:
                 log.warning("%s is damaged: one bit was wrong at byte %d; it is corrected", path, mended[1])
                 document = decode_document(mended[0])
             elif problem is not None:
                 raise problem
-            elif is_sound is None:
+            elif is_valid is None:
                 pass  # written by Apache's broker, without a seal
             elif is_size_kept(data):
                 self._complete(path, document)

@@ -115,19 +115,19 @@ class RecordWindow:
         body_ends = self.body_begins + self.fixed("body_size")
         # Each length is used only after it was seen to stay within its record: the positions must be safe to read at.
         v2 = self.fixed("magic_code") == MESSAGE_MAGIC_CODE_V2
-        sound = (body_ends >= self.body_begins) & (body_ends + 3 + v2 <= limit)
-        if not sound.all():
-            body_ends = np.where(sound, body_ends, self.starts)
+        valid = (body_ends >= self.body_begins) & (body_ends + 3 + v2 <= limit)
+        if not valid.all():
+            body_ends = np.where(valid, body_ends, self.starts)
         topic_begins = body_ends + 1 + v2
         topic_sizes = self.data[body_ends].astype(np.int64)
         if v2.any():
             topic_sizes = np.where(v2, (topic_sizes << 8) | self.data[topic_begins - 1], topic_sizes)
         topic_ends = topic_begins + topic_sizes
-        sound &= topic_ends + 2 <= limit
-        if not sound.all():
-            topic_ends = np.where(sound, topic_ends, topic_begins)
-        sound &= topic_ends + 2 + field_view(self.data, ">u2")[topic_ends] == limit
-        return body_ends, topic_begins, topic_ends, sound
+        valid &= topic_ends + 2 <= limit
+        if not valid.all():
+            topic_ends = np.where(valid, topic_ends, topic_begins)
+        valid &= topic_ends + 2 + field_view(self.data, ">u2")[topic_ends] == limit
+        return body_ends, topic_begins, topic_ends, valid
 
     @property
     def body_ends(self) -> Positions:
@@ -218,10 +218,10 @@ class RecordWindow:
 
     # --- doubts -----------------------------------------------------------------------------------------------------
 
-    def first_unsound(self, check_crc: bool = True) -> int | None:
+    def first_invalid(self, check_crc: bool = True) -> int | None:
         """Return the index of the first record that `record.check_record` would reject, or None."""
-        sound = self.lengths_add_up & (self.fixed("physical_offset") == self.physical_offsets)
-        count = len(self) if sound.all() else int(np.argmin(sound))
+        valid = self.lengths_add_up & (self.fixed("physical_offset") == self.physical_offsets)
+        count = len(self) if valid.all() else int(np.argmin(valid))
         window = self if count == len(self) else self.rows(slice(count))
         if check_crc and count:
             bad = window._bad_crc()
@@ -242,7 +242,7 @@ class RecordWindow:
         return np.flatnonzero(np.fromiter(crcs, np.int64, len(crcs)) & CRC_MASK != self.fixed("body_crc"))
 
     def _doubtful(self) -> list[int]:
-        """Rows with an empty topic or a zero byte in topic or properties; everything else about them is sound."""
+        """Rows with an empty topic or a zero byte in topic or properties; everything else about them is valid."""
         if not len(self):
             return []
         names, ids = self.topics()

@@ -184,8 +184,8 @@ class LogFollower:
         """Dispatch the intact records from position `at` of the file on together. Return their size, 0 if that failed."""
         data = file.array[at : min(file.wrote, at + BULK_SIZE)]
         window = RecordWindow(data, self._dispatched, *linked(data, self._dispatched))
-        if len(window) and (unsound := window.first_unsound(self._check_crc)) is not None:
-            window = window.rows(slice(unsound))
+        if len(window) and (invalid := window.first_invalid(self._check_crc)) is not None:
+            window = window.rows(slice(invalid))
         size = int(window.sizes.sum()) if len(window) else 0
         return size if size and self._dispatch_window(window) else 0
 

@@ -211,7 +211,7 @@ class IndexFile:
             and self.end_physical_offset == entries["physical_offset"][self._index_count_max - 1]
         ):
             return True  # the file was complete and unchanged when its last entry was synced
-        count = _sound_count(entries, physical_offset)
+        count = _valid_count(entries, physical_offset)
         if count == 1:
             return False
         newest_offset, newest_diff_s = int(entries["physical_offset"][count - 1]), int(entries["time_diff_s"][count - 1])
@@ -235,7 +235,7 @@ class IndexFile:
 
     def has_below(self, physical_offset: int) -> bool:
         """Return whether any entry points below `physical_offset`, without using the header."""
-        return _sound_count(self._entries(), physical_offset) > 1
+        return _valid_count(self._entries(), physical_offset) > 1
 
     def overlaps(self, begin_ms: int, end_ms: int) -> bool:
         """Return whether the file may have an entry with a time in [begin_ms, end_ms]."""
@@ -298,7 +298,7 @@ def _time_diffs_s(begin_ms: int, store_ms: npt.NDArray[np.int64]) -> npt.NDArray
     return np.clip((store_ms - begin_ms) // 1000, 0, _TIME_DIFF_MAX_S)
 
 
-def _sound_count(entries: npt.NDArray[Any], physical_offset: int) -> int:
+def _valid_count(entries: npt.NDArray[Any], physical_offset: int) -> int:
     """Return the number of the first entry that is invalid or does not point below `physical_offset`."""
     count, newest, at_once = 1, 0, 1024
     while count < len(entries):

@@ -50,13 +50,13 @@ class LogScan:
                 continue
             data = file.array[at : at + max(self._window_size, size)]
             window = RecordWindow(data, self.position, *chained(data, self.position))
-            unsound = window.first_unsound(self._check_crc)
-            assert len(window) and unsound != 0, f"checks of the record at {self.position} disagree"
-            return window if unsound is None else window.rows(slice(unsound))
+            invalid = window.first_invalid(self._check_crc)
+            assert len(window) and invalid != 0, f"checks of the record at {self.position} disagree"
+            return window if invalid is None else window.rows(slice(invalid))
         return None
 
 
-def next_sound_record(mapped_files: MappedFileQueue, after: int) -> int | None:
+def next_valid_record(mapped_files: MappedFileQueue, after: int) -> int | None:
     """Return the physical offset of the next intact record behind `after`, in this or a later file, or None.
 
     A record is intact if `record.check_record` accepts it, including the CRC of its body.

@@ -5,7 +5,7 @@ takes the fast path: all units are unpacked at once, their sizes are summed, and
 with a `RecordFilter` is evaluated by runs of units. Filters by tag, old records, holes and results over the size limits go
 unit by unit, where the verdict of a record filter takes the place of the tags code.
 
-Records written by an earlier process are checked before they are returned (`sound_records`): a damaged record is skipped,
+Records written by an earlier process are checked before they are returned (`valid_records`): a damaged record is skipped,
 and a log line reports it.
 
 A *hole* is a unit whose record was lost: its tags code marks it, and it points at the filler record that was written over
@@ -39,7 +39,7 @@ from pocketmq.store.queue.consume_queue_ext import EXT_ADDRESS_MAX
 from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
 from pocketmq.store.queue.filter_cache import RUN_MAX, FilterCache, runs_of
 from pocketmq.store.queue.record_filter import RecordFilter
-from pocketmq.store.queue.sound_records import are_sound, is_sound
+from pocketmq.store.queue.valid_records import are_valid, is_valid
 
 log = logging.getLogger("store")
 
@@ -71,7 +71,7 @@ class QueueReader:
         self.commit_log = commit_log
         self._tags_code = tags_code
         self._verdicts = FilterCache(commit_log, queues.ext)
-        self._unsound = RefusalLog(log, "pulls skip damaged records")
+        self._invalid = RefusalLog(log, "pulls skip damaged records")
         self.written_from = 0
         """Start of the part of the log that this process wrote. Records before it are checked when they are read."""
         self.in_memory_bytes = _memory_size() * config.access_message_in_memory_max_ratio // 100
@@ -152,7 +152,7 @@ class QueueReader:
         ):
             return None
         views = _gathered(log_files, offsets, sizes, size)
-        if start < self.written_from and not are_sound(views, sizes):
+        if start < self.written_from and not are_valid(views, sizes):
             return None
         return _found(views, offsets, sizes, size, queue_offset + count, min_offset, max_offset)
 
@@ -188,7 +188,7 @@ class QueueReader:
                 # The filter finds no properties in a damaged record and rejects it; the damage must still be logged.
                 for physical_offset, size, code in zip(offsets, sizes, values[2::3], strict=True):
                     if physical_offset >= log_files.min_offset and code != HOLE_TAGS_CODE:
-                        self._is_sound(physical_offset, size)
+                        self._is_valid(physical_offset, size)
             verdicts, block = self._verdicts.of_plain(queue, first, offsets, sizes, values[2::3], record_filter)
             if verdicts is None:
                 if first == queue_offset:
@@ -213,7 +213,7 @@ class QueueReader:
             views = [block]
         else:
             views = _gathered(log_files, wanted, wanted_sizes, total)
-        if wanted[0] < self.written_from and not are_sound(views, wanted_sizes):
+        if wanted[0] < self.written_from and not are_valid(views, wanted_sizes):
             return None
         return _found(views, wanted, wanted_sizes, total, next_offset, min_offset, max_offset)
 
@@ -245,7 +245,7 @@ class QueueReader:
                     removed = True
                     scanned += 1
                     continue
-                if physical_offset < self.written_from and not self._is_sound(physical_offset, size):
+                if physical_offset < self.written_from and not self._is_valid(physical_offset, size):
                     scanned += 1
                     continue
                 if physical_offset < in_memory_from:
@@ -266,13 +266,13 @@ class QueueReader:
         views = _gathered(log_files, offsets, sizes, total)
         return _found(views, offsets, sizes, total, queue_offset + scanned, min_offset, max_offset)
 
-    def _is_sound(self, physical_offset: int, size: int) -> bool:
+    def _is_valid(self, physical_offset: int, size: int) -> bool:
         """Return whether a unit points at an intact record; log it if not. Raises LookupError outside the log's files."""
         file = _file_at(self.commit_log.mapped_files, physical_offset)
-        if is_sound(file.view, physical_offset - file.start_offset, size):
+        if is_valid(file.view, physical_offset - file.start_offset, size):
             return True
         what = f"no record of {size} bytes is at physical offset {physical_offset} of the log, but a queue points at one"
-        self._unsound.refused("damage", what)
+        self._invalid.refused("damage", what)
         return False
 
     def _problem_of(self, queue: ConsumeQueue, queue_offset: int) -> str | None:

@@ -27,7 +27,7 @@ from pocketmq.store.format.record_window import RecordWindow
 from pocketmq.store.index.index_service import IndexService
 from pocketmq.store.log import quarantine
 from pocketmq.store.log.commit_log import CommitLog
-from pocketmq.store.log.log_scan import LogScan, next_sound_record
+from pocketmq.store.log.log_scan import LogScan, next_valid_record
 from pocketmq.store.queue.bulk_dispatch import BulkDispatcher
 from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore, QueueKey
 from pocketmq.store.queue.queue_checksums import SumCheck
@@ -320,20 +320,20 @@ class Recovery:
                 del window
                 self._release_memory()
             position, self._report.end_reason = scan.position, scan.reason
-            sound = self._sound_behind(position) if scan.reason else None
-            if sound is None:
+            valid = self._valid_behind(position) if scan.reason else None
+            if valid is None:
                 return position
             saved = quarantine.apply(
                 self._files,
                 f"{self._root}/quarantine",
                 position,
-                sound,
+                valid,
                 scan.reason,
                 self._clock.message_time_ms(),
                 self._last_store_timestamp_ms,
             )
             self._report.repairs.append(
-                f"{sound - position} bytes at {position} are damaged ({scan.reason}) and saved in {saved}; "
+                f"{valid - position} bytes at {position} are damaged ({scan.reason}) and saved in {saved}; "
                 "a filler replaces them, and the log continues behind it"
             )
 
@@ -347,7 +347,7 @@ class Recovery:
         assert record is not None, f"an intact record was at {physical_offset}"
         self._last_record, self._last_store_timestamp_ms = physical_offset, record[1]
 
-    def _sound_behind(self, position: int) -> int | None:
+    def _valid_behind(self, position: int) -> int | None:
         """Return where intact records continue behind a bad record that had been synced; None if the log ends there.
 
         It had been synced, in log order, if the records before it are all older than the newest synced time.
@@ -357,12 +357,12 @@ class Recovery:
             return None
         # No record can begin closer than the smallest record size; what looks like one is part of the bad record.
         nearest = min(position + quarantine.FILLER_SIZE_MIN, position - position % file_size + file_size)
-        sound = recovery_start.behind_sizes(self._files, position) or next_sound_record(self._files, nearest - 1)
-        if sound is not None and synced_ms is not None and self._last_record < 0 and self._files.min_offset:
+        valid = recovery_start.behind_sizes(self._files, position) or next_valid_record(self._files, nearest - 1)
+        if valid is not None and synced_ms is not None and self._last_record < 0 and self._files.min_offset:
             # No record is left before it, and the newest synced one may be deleted, so the intact record must be older.
-            record = recovery_start.record_at(self._files, sound)
-            return sound if record is not None and record[1] < synced_ms else None
-        return sound
+            record = recovery_start.record_at(self._files, valid)
+            return valid if record is not None and record[1] < synced_ms else None
+        return valid
 
     def _sync(self, start: int) -> None:
         """Sync log, queues and index from `start` to the last record read."""
@@ -460,7 +460,7 @@ class Recovery:
             ):
                 self._suspects.add(key)
         for queue in self._queues:
-            if not recovery_start.is_newest_sound(files, queue):
+            if not recovery_start.is_newest_valid(files, queue):
                 self._suspects.add((queue.topic, queue.queue_id))
 
     def _make_again(self) -> None:

@@ -153,7 +153,7 @@ def _is_queued(file: MappedFile, queues: ConsumeQueueStore, position: int) -> bo
     return unit is not None and unit[:2] == (record.physical_offset, record.size)
 
 
-def is_newest_sound(files: MappedFileQueue, queue: ConsumeQueue) -> bool:
+def is_newest_valid(files: MappedFileQueue, queue: ConsumeQueue) -> bool:
     """Return whether the queue's newest unit points at a record of its size, or before the log's beginning."""
     unit = queue.unit_at(queue.max_offset - 1)
     if unit is None or unit[2] == HOLE_TAGS_CODE or unit[0] < files.min_offset:

@@ -220,13 +220,13 @@ class TimerLog:
 
     # --- recovery ---------------------------------------------------------------------------------------------------
 
-    def sound_end(self, max_physical_offset: int, max_time_ms: int) -> int:
+    def valid_end(self, max_physical_offset: int, max_time_ms: int) -> int:
         """Return the position of the first unit that is invalid or whose record or slot is beyond the given limits."""
         for file in self._files.files:
             for index in range(0, self.units_per_file, _UNITS_AT_ONCE):
                 units = _units_of(file)[index : min(index + _UNITS_AT_ONCE, self.units_per_file)]
                 position = file.start_offset + index * _UNIT_SIZE
-                bad = _unsound(units, position)
+                bad = _invalid(units, position)
                 bad |= (units["physical_offset"] >= max_physical_offset) | (unit_times(units) >= max_time_ms)
                 if bad.any():
                     return position + int(bad.argmax()) * _UNIT_SIZE
@@ -312,7 +312,7 @@ def _units_of(file: MappedFile) -> Units:
     return array[: len(array) - len(array) % _UNIT_SIZE].view(TIMER_LOG_UNIT_DTYPE)
 
 
-def _unsound(units: Units, position: int) -> npt.NDArray[np.bool_]:
+def _invalid(units: Units, position: int) -> npt.NDArray[np.bool_]:
     """Return the mask of invalid units among consecutive ones, the first of which is at `position`.
 
     5.5.0 checks size and magic only. A unit torn at a sector boundary ends in zeros, and no record has size 0.

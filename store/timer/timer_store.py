@@ -142,7 +142,7 @@ class TimerStore:
             problem = str(error)
         else:
             begin = self._log.begin
-            end = self._log.sound_end(max_physical_offset, self.read_time_ms + self._wheel.span_ms)
+            end = self._log.valid_end(max_physical_offset, self.read_time_ms + self._wheel.span_ms)
             if begin <= state.log_end <= end and (state.log_begin < 0 or begin <= state.log_begin):
                 # Units that another broker wrote after its checkpoint are recorded nowhere else.
                 self._log.truncate(state.log_end if sealed else end)
@@ -151,7 +151,7 @@ class TimerStore:
                     self._log.sync_from(self._checkpoint.durable_state.log_end)
                     return ""
             else:
-                problem = f"{self._log.directory} is sound in [{begin}, {end}), timercheck says {state.log_end}"
+                problem = f"{self._log.directory} is valid in [{begin}, {end}), timercheck says {state.log_end}"
         self._log.start_over(state.log_end)
         return problem
 

@@ -25,7 +25,7 @@ def test_golden_stores_are_consistent(
     command: Command, golden_stores: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command("audit", golden_stores["v4_clean"], golden_stores["v5_clean"], "--index") == 0
-    assert capsys.readouterr().out == "sound: 2,602 records in 68 queues\n"
+    assert capsys.readouterr().out == "valid: 2,602 records in 68 queues\n"
 
 
 def test_undispatched_record_after_kill_is_a_note(
@@ -39,7 +39,7 @@ def test_torn_last_record_is_not_a_finding(
     command: Command, golden_stores: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command("audit", golden_stores["v4_torn_body"]) == 0
-    assert capsys.readouterr().out == "sound: 520 records in 38 queues\n"
+    assert capsys.readouterr().out == "valid: 520 records in 38 queues\n"
 
 
 def log_of(queue_offsets: list[int], file_size: int = 10_000) -> LogBuilder:
@@ -84,7 +84,7 @@ def test_all_kinds_of_damage_are_found(command: Command, tmp_path: Path, capsys:
     }
     assert command("audit", store) == 1
     text = capsys.readouterr().out
-    assert "NOT SOUND: 12 records in 1 queues" in text
+    assert "NOT VALID: 12 records in 1 queues" in text
 
 
 def test_queue_that_lags_behind_the_log_is_a_note(

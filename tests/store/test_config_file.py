@@ -134,8 +134,8 @@ def test_each_flipped_bit_is_put_right_and_said(tmp_path: Path, caplog: pytest.L
         path.write_bytes(bytes(damaged))
         caplog.clear()
         assert config_file(tmp_path, "t.json").load() == NEW, bit
-        sound = decode_or_none(bytes(damaged))
-        assert str(path) in caplog.text or sound == NEW, bit
+        valid = decode_or_none(bytes(damaged))
+        assert str(path) in caplog.text or valid == NEW, bit
 
 
 def decode_or_none(data: bytes) -> dict[str, object] | None:

@@ -152,15 +152,15 @@ def test_every_bit_of_a_small_file(life: str, path: str, understood: Callable[[b
     data = files.get(f"{ROOT}/{path}")
     if data is None:
         pytest.skip("there is none after a clean stop")
-    sound, starts = understood(data), dict[object, bytes]()
+    valid, starts = understood(data), dict[object, bytes]()
     for number, flipped in enumerate(flips(data, list(range(len(data) * 8)))):
         meaning = understood(flipped)
         is_unused = path == "checkpoint" and not (
             number // 8 < CHECKPOINT_SIZE
             or CHECKPOINT_SEAL_POSITION <= number // 8 < CHECKPOINT_SEAL_POSITION + CHECKPOINT_SEAL_STRUCT.size
         )
-        assert (meaning == sound) == is_unused, f"bit {number}: {meaning}"
-        if meaning != sound:
+        assert (meaning == valid) == is_unused, f"bit {number}: {meaning}"
+        if meaning != valid:
             starts.setdefault(meaning, flipped)
     assert len(starts) < 20
     for flipped in starts.values():

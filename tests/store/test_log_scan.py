@@ -11,7 +11,7 @@ from pocketmq.store.disk.open_files import resident_memory
 from pocketmq.store.format.layout import BLANK_MAGIC_CODE, BLANK_STRUCT
 from pocketmq.store.format.message import Message
 from pocketmq.store.format.record import BadRecordError, check_record, encode_record, is_blank, record_size, topic_part
-from pocketmq.store.log.log_scan import LogScan, next_sound_record
+from pocketmq.store.log.log_scan import LogScan, next_valid_record
 
 FILE_SIZE = 4096
 
@@ -122,13 +122,13 @@ def test_the_reason_is_that_of_the_record(tmp_path: Path) -> None:
     files = log.open(tmp_path)
     found, scan = scanned(files, 0)
     assert found == log.starts[:3] and scan.position == log.starts[3] and "CRC" in scan.reason
-    assert next_sound_record(files, scan.position) == log.starts[4]
-    assert next_sound_record(files, log.starts[4]) is None
+    assert next_valid_record(files, scan.position) == log.starts[4]
+    assert next_valid_record(files, log.starts[4]) is None
     unchecked = LogScan(files, 0, check_crc=False)
     assert [offset for window in unchecked for offset in window.physical_offsets.tolist()] == log.starts
 
 
-def test_the_next_sound_record_may_lie_in_a_later_file_and_old_bytes_are_none(tmp_path: Path) -> None:
+def test_the_next_valid_record_may_lie_in_a_later_file_and_old_bytes_are_none(tmp_path: Path) -> None:
     log = Log()
     while len(log.files) < 3:
         log.append(bytes(300))
@@ -138,12 +138,12 @@ def test_the_next_sound_record_may_lie_in_a_later_file_and_old_bytes_are_none(tm
     log.files[1][second - FILE_SIZE + 100] ^= 1
     files = log.open(tmp_path)
     last_of_first = max(start for start in log.starts if start < FILE_SIZE)
-    assert next_sound_record(files, last_of_first) == log.starts[log.starts.index(second) + 1]
-    assert next_sound_record(files, -5) == 0
+    assert next_valid_record(files, last_of_first) == log.starts[log.starts.index(second) + 1]
+    assert next_valid_record(files, -5) == 0
 
 
 @pytest.mark.parametrize("before", [0, 1, 2, 3])
-def test_the_next_sound_record_is_found_behind_a_hole_and_with_its_first_bytes_in_it(tmp_path: Path, before: int) -> None:
+def test_the_next_valid_record_is_found_behind_a_hole_and_with_its_first_bytes_in_it(tmp_path: Path, before: int) -> None:
     file_size, begin = 1 << 30, (512 << 20) - before
     record = encode_record(Message("T", 0, bytes(400), bytes(8), bytes(8)), *topic_part(b"T"), 400 + 91 + 1, 0, begin, 7)
     path = tmp_path / f"{0:020}"
@@ -155,8 +155,8 @@ def test_the_next_sound_record_is_found_behind_a_hole_and_with_its_first_bytes_i
     files = MappedFileQueue(FileDisk(), str(tmp_path), file_size)
     files.load()
     resident = resident_memory()
-    assert next_sound_record(files, 88) == begin
-    assert next_sound_record(files, begin) is None
+    assert next_valid_record(files, 88) == begin
+    assert next_valid_record(files, begin) is None
     assert resident_memory() - resident < 64 << 20, "the hole was read"
 
 
@@ -183,7 +183,7 @@ def test_any_damage_ends_the_scan_where_a_walk_one_by_one_ends(tmp_path: Path, s
     files = log.open(tmp_path)
     found, scan = scanned(files, log.first, chance.choice((1, 500, 1 << 20)))
     assert (found, scan.position) == one_by_one(log, log.first)
-    after = next_sound_record(files, scan.position)
+    after = next_valid_record(files, scan.position)
     assert after is None or one_by_one(log, after)[0]
 
 
@@ -199,4 +199,4 @@ def test_garbage_is_no_log(tmp_path: Path, seed: int) -> None:
         log.files[0][at + 4 : at + 8] = magic
         log.files[0][at + 28 : at + 36] = at.to_bytes(8, "big")
     files = log.open(tmp_path)
-    assert scanned(files, 0)[0] == [] and next_sound_record(files, 0) is None
+    assert scanned(files, 0)[0] == [] and next_valid_record(files, 0) is None

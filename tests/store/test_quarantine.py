@@ -1,4 +1,4 @@
-"""Damage that sound records stand behind: what is put aside, and what takes its place."""
+"""Damage that valid records stand behind: what is put aside, and what takes its place."""
 
 import json
 
@@ -26,7 +26,7 @@ def log_of(disk: MemoryDisk, count: int = 3) -> MappedFileQueue:
 
 
 @pytest.mark.parametrize("size", [92, 93, 105, 106, 300, 5000])
-def test_a_filler_is_a_sound_record_of_any_size_that_no_queue_takes(size: int) -> None:
+def test_a_filler_is_a_valid_record_of_any_size_that_no_queue_takes(size: int) -> None:
     filler = quarantine.filler_record(size, 4711, 1_700_000_000_000, "what stood here")
     assert len(filler) == size == check_record(memoryview(filler), 0, 4711)
     record = decode_record(memoryview(filler))

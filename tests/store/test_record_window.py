@@ -76,7 +76,7 @@ def first_refused(window: RecordWindow, check_crc: bool) -> int | None:
 
 @settings(max_examples=300)
 @given(logs(), st.data(), st.booleans())
-def test_the_first_unsound_record_is_the_one_that_check_record_refuses(
+def test_the_first_invalid_record_is_the_one_that_check_record_refuses(
     log: bytearray, data: st.DataObject, crc: bool
 ) -> None:
     for _ in range(data.draw(st.integers(0, 3))):
@@ -84,7 +84,7 @@ def test_the_first_unsound_record_is_the_one_that_check_record_refuses(
         damage = data.draw(st.one_of(st.binary(min_size=1, max_size=3), st.integers(1, 700).map(bytes)))
         log[start : start + len(damage)] = damage[: len(log) - start]
     window = window_of(log)
-    assert window.first_unsound(crc) == first_refused(window, crc)
+    assert window.first_invalid(crc) == first_refused(window, crc)
 
 
 def test_of_the_last_record_nothing_behind_the_data_is_read() -> None:
@@ -92,7 +92,7 @@ def test_of_the_last_record_nothing_behind_the_data_is_read() -> None:
     log = bytearray(encode(Message("T", 0, b"body", bytes(8), bytes(8), properties_bytes=b""), 0))
     log[4:8] = MESSAGE_MAGIC_CODE_V2.to_bytes(4, "big", signed=True)
     log[84:88] = (len(log) - 88 - 3).to_bytes(4, "big")
-    assert window_of(log).first_unsound() == first_refused(window_of(log), True) == 0
+    assert window_of(log).first_invalid() == first_refused(window_of(log), True) == 0
 
 
 @pytest.mark.parametrize("zeros", [(600, 1024), (512, 600), (520, 1030)])
@@ -100,16 +100,16 @@ def test_zeros_in_properties_are_a_lost_sector_only_where_they_fill_one(zeros: t
     one = Message("T", 0, b"", bytes(8), bytes(8), properties_bytes=b"A\x01" + b"b" * 1500)
     log = bytearray(encode(one, 0))
     log[zeros[0] : zeros[1]] = bytes(zeros[1] - zeros[0])
-    assert window_of(log).first_unsound() is None
+    assert window_of(log).first_invalid() is None
     log[512:1024] = bytes(512)
-    assert window_of(log).first_unsound() == 0
+    assert window_of(log).first_invalid() == 0
 
 
 def test_sectors_are_counted_from_the_file_not_from_the_window() -> None:
     one = Message("T", 0, b"", bytes(8), bytes(8), properties_bytes=b"A\x01" + b"b" * 1500)
     log = bytearray(encode(one, 300))
     log[512 - 300 : 1024 - 300] = bytes(512)
-    assert window_of(log, 300).first_unsound() == 0
+    assert window_of(log, 300).first_invalid() == 0
     with pytest.raises(BadRecordError, match=r"512\.\.1024 are zero"):
         check_record(memoryview(log), 0, 300)
 
@@ -118,7 +118,7 @@ def test_a_record_that_ends_in_zeros_is_torn() -> None:
     one = Message("T", 0, b"x", bytes(8), bytes(8), properties_bytes=b"A\x01b")
     log = bytearray(encode(one, 0))
     log[-1] = 0
-    assert window_of(log).first_unsound() == 0
+    assert window_of(log).first_invalid() == 0
     with pytest.raises(BadRecordError, match="torn"):
         check_record(memoryview(log), 0, 0)
 

@@ -221,7 +221,7 @@ def test_torn_properties_at_the_end_of_a_broken_log_are_cut() -> None:
     for damage in (b"X", b"\0", b"NO\x02"):
         for ends in (0, 3):
             copy = copy_of(disk)
-            # An entry without a name, without a divider, with zeros; of a record that is sound otherwise.
+            # An entry without a name, without a divider, with zeros; of a record that is valid otherwise.
             text = b"KEYS\x01c d\x02NOTE\x01e"
             overwrite(copy, torn.end_offset - len(text) + (0 if ends else 4), damage if ends else b"_" + damage[1:])
             overwrite(copy, torn.end_offset - len(text) + 4, b"_")

@@ -57,8 +57,8 @@ def test_units_lie_where_they_were_foretold_and_files_end_with_a_blank(portion: 
     assert joined(part for _, part in log.windows()).tobytes() == units.tobytes()
     assert joined(part for _, part in log.windows(foretold[7], foretold[12])).tobytes() == units[7:12].tobytes()
     again = opened_log(disk)
-    assert again.sound_end(1 << 40, 1 << 60) == log.end == foretold[-1] + 52
-    assert again.sound_end(100 + 7, 1 << 60) == again.sound_end(1 << 40, NOW + 7) == foretold[7]
+    assert again.valid_end(1 << 40, 1 << 60) == log.end == foretold[-1] + 52
+    assert again.valid_end(100 + 7, 1 << 60) == again.valid_end(1 << 40, NOW + 7) == foretold[7]
 
 
 @pytest.mark.parametrize("torn_at", range(4, 44, 4))
@@ -72,7 +72,7 @@ def test_a_unit_of_which_a_sector_is_missing_ends_the_log(torn_at: int) -> None:
         array = disk.map(f"/store/timerlog/{0:020d}", FILE_SIZE).array
         array[52:][slice(0, torn_at) if front_is_missing else slice(torn_at, 52)] = 0
         # What is only the hash of the topic tells nobody where a message is.
-        assert opened_log(disk).sound_end(1 << 40, 1 << 60) == (104 if torn_at == 40 and not front_is_missing else 52)
+        assert opened_log(disk).valid_end(1 << 40, 1 << 60) == (104 if torn_at == 40 and not front_is_missing else 52)
 
 
 def test_files_go_when_every_unit_is_read_or_its_record_is_gone() -> None:
@@ -131,7 +131,7 @@ def test_little_of_a_long_log_is_resident_while_it_is_written_and_read(tmp_path:
         seen += int((units["record_size"] == 300).sum())
         highest = max(highest, resident_memory())
     assert seen >= (64 << 20) // 52 - 8192
-    assert log.sound_end(1 << 62, NOW + 1) > 0
+    assert log.valid_end(1 << 62, NOW + 1) > 0
     assert max(highest, resident_memory()) < before + (24 << 20)
     log.close()
 

@@ -35,8 +35,8 @@ def test_help_has_examples_and_all_commands() -> None:
 
 
 def test_verify_output_and_exit_codes(root: Path, tmp_path: Path) -> None:
-    sound = run("verify", root)
-    assert (sound.returncode, sound.stdout.splitlines()[-1], sound.stderr) == (0, "sound", "")
+    valid = run("verify", root)
+    assert (valid.returncode, valid.stdout.splitlines()[-1], valid.stderr) == (0, "valid", "")
     found = json.loads(run("verify", root, "--json", "--workers", 2).stdout)
     assert (found["exitCode"], found["records"], found["units"], found["findings"]) == (0, 72, 72, [])
     damaged = made(tmp_path / "store", 20)
@@ -128,7 +128,7 @@ def test_a_store_in_use_is_read_but_not_written(tmp_path: Path) -> None:
     finally:
         store.shutdown()
     repaired = run("repair", root, "--yes")
-    assert repaired.returncode == 0 and repaired.stdout.splitlines()[-1] == "sound"
+    assert repaired.returncode == 0 and repaired.stdout.splitlines()[-1] == "valid"
 
 
 @pytest.mark.parametrize(

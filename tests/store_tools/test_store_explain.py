@@ -28,8 +28,8 @@ def root(tmp_path: Path) -> Path:
 
 def drawn(place: object) -> tuple[bool, str]:
     out = io.StringIO()
-    is_sound = explain_place(str(place), None, Console(file=out, width=200))
-    return is_sound, out.getvalue()
+    is_valid = explain_place(str(place), None, Console(file=out, width=200))
+    return is_valid, out.getvalue()
 
 
 def field(text: str, name: str) -> list[str]:
@@ -39,8 +39,8 @@ def field(text: str, name: str) -> list[str]:
 
 
 def test_record_is_shown_field_by_field(golden: Path) -> None:
-    is_sound, text = drawn(f"{golden}:2378532")
-    assert is_sound and "WRONG" not in text
+    is_valid, text = drawn(f"{golden}:2378532")
+    assert is_valid and "WRONG" not in text
     assert field(text, "total_size") == [
         "281380",
         "+0",
@@ -62,7 +62,7 @@ def test_record_is_shown_field_by_field(golden: Path) -> None:
 
 def test_fields_are_contiguous(root: Path) -> None:
     for record in list(select(StoreFiles(str(root)), Selection(), Damage()))[::9]:
-        is_sound, text = drawn(f"{root}:{record.physical_offset}")
+        is_valid, text = drawn(f"{root}:{record.physical_offset}")
         expected = 0
         for line in text.splitlines():
             if re.match(r" *\d+ +\+\d+  ", line) is None:
@@ -73,7 +73,7 @@ def test_fields_are_contiguous(root: Path) -> None:
             expected += int(size[1]) if size else len(shown.split())
             if name == "properties":
                 break
-        assert is_sound and expected == record.total_size
+        assert is_valid and expected == record.total_size
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,8 @@ def test_fields_are_contiguous(root: Path) -> None:
 )
 def test_damaged_record_shows_the_invalid_field(root: Path, at: int, said: str) -> None:
     flip(root / "commitlog" / f"{0:020}", at)
-    is_sound, text = drawn(f"{root}:0")
-    assert not is_sound and said in text and "invalid record at physical offset 0" in text
+    is_valid, text = drawn(f"{root}:0")
+    assert not is_valid and said in text and "invalid record at physical offset 0" in text
     following = list(select(StoreFiles(str(root)), Selection(), Damage()))[0].physical_offset
     assert f"the next valid record is at {following}" in text
 
@@ -96,20 +96,20 @@ def test_damaged_record_shows_the_invalid_field(root: Path, at: int, said: str) 
 def test_end_of_a_file_and_of_the_log(root: Path) -> None:
     records = list(select(StoreFiles(str(root)), Selection(), Damage()))
     last = [record for record in records if record.physical_offset < 16384][-1]
-    is_sound, text = drawn(f"{root}:{last.physical_offset + last.total_size}")
-    assert is_sound and "BLANK" in text and "the log continues at physical offset 16384" in text
+    is_valid, text = drawn(f"{root}:{last.physical_offset + last.total_size}")
+    assert is_valid and "BLANK" in text and "the log continues at physical offset 16384" in text
     assert "nothing is written here" in drawn(f"{root}:{records[-1].physical_offset + records[-1].total_size}")[1]
 
 
 def test_queue_units_are_compared_with_their_records(golden: Path, root: Path) -> None:
-    is_sound, text = drawn(f"{golden}/consumequeue/SCHEDULE_TOPIC_XXXX/1/{0:020}:25")
-    assert is_sound and "queue unit 1 of SCHEDULE_TOPIC_XXXX/1, byte 20" in text
+    is_valid, text = drawn(f"{golden}/consumequeue/SCHEDULE_TOPIC_XXXX/1/{0:020}:25")
+    assert is_valid and "queue unit 1 of SCHEDULE_TOPIC_XXXX/1, byte 20" in text
     assert "to be delivered at" in field(text, "tags_code")[-1] and "5000 ms after it was stored" in text
     path = root / "consumequeue" / "Topic1" / "1" / f"{0:020}"
     assert "String.hashCode of 'Tag1'" in drawn(f"{path}:0")[1]
     flip(path, 18)
-    is_sound, text = drawn(f"{path}:0")
-    assert not is_sound and "WRONG: 'Tag1' has the hash" in text
+    is_valid, text = drawn(f"{path}:0")
+    assert not is_valid and "WRONG: 'Tag1' has the hash" in text
     overwrite(path, 0, (200).to_bytes(8, "big"))
     assert "no valid record at physical offset 200" in drawn(f"{path}:0")[1]
     assert "unwritten" in drawn(f"{root}/consumequeue/Topic1/2/{0:020}:399")[1]
@@ -123,8 +123,8 @@ def test_index_and_checkpoint_are_shown(golden: Path) -> None:
     ]
     assert "500 slots" in drawn(f"{index}:3")[1]
     assert "at byte 23020" in drawn(f"{index}:48")[1]
-    is_sound, text = drawn(f"{index}:2060")
-    assert is_sound and "entry 1 of" in text and "SCHEDULE_TOPIC_XXXX/0 @ 0" in text and "delay-0" in text
+    is_valid, text = drawn(f"{index}:2060")
+    assert is_valid and "entry 1 of" in text and "SCHEDULE_TOPIC_XXXX/0 @ 0" in text and "delay-0" in text
     assert "2026-11-21" in field(drawn(golden / "checkpoint")[1], "physic_msg_timestamp_ms")[-1]
 
 

@@ -1,4 +1,4 @@
-"""`repair` makes a store sound, shows its plan, and does nothing without agreement."""
+"""`repair` makes a store valid, shows its plan, and does nothing without agreement."""
 
 import io
 import shutil
@@ -28,7 +28,7 @@ def repaired(
 
 
 @pytest.mark.parametrize("name", GOLDEN_STORES)
-def test_repaired_apache_stores_are_sound(name: str, tmp_path: Path) -> None:
+def test_repaired_apache_stores_are_valid(name: str, tmp_path: Path) -> None:
     root = unpacked(name, tmp_path)
     before = verified(root)
     exit_code, text = repaired(root)

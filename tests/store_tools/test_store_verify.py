@@ -32,13 +32,13 @@ from tests.store_tools.made_stores import (
 
 
 @pytest.fixture(scope="module")
-def sound_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made(tmp_path_factory.mktemp("sound") / "store")
+def valid_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made(tmp_path_factory.mktemp("valid") / "store")
 
 
 @pytest.fixture
-def root(sound_store: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(sound_store, tmp_path / "store"))
+def root(valid_store: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(valid_store, tmp_path / "store"))
 
 
 def records(root: Path) -> list[Record]:
@@ -77,7 +77,7 @@ def test_findings_of_apache_stores(name: str, tmp_path: Path) -> None:
     assert result.units == 520 if name.startswith("v4_") and name != "v4_clean" else result.units == count
 
 
-def test_pocketmq_store_is_sound_for_any_range_size(root: Path) -> None:
+def test_pocketmq_store_is_valid_for_any_range_size(root: Path) -> None:
     whole = verified(root)
     assert (whole.exit_code, whole.findings.kept) == (0, [])
     assert whole.records == whole.units == len(records(root)) == 180
@@ -331,7 +331,7 @@ def writer(tmp_path: Path) -> Iterator[Path]:
     store.shutdown()
 
 
-def test_store_is_sound_while_it_is_written(writer: Path) -> None:
+def test_store_is_valid_while_it_is_written(writer: Path) -> None:
     seen = [verified(writer, range_size=100_000) for _ in range(3)]
     assert [(result.exit_code, result.findings.kept) for result in seen] == [(0, [])] * 3
     assert seen[0].records < seen[-1].records

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from pocketmq.store_tools.check.finding import Finding, Findings, Severity
 from pocketmq.store_tools.check.index_check import MISSING_KEPT_MAX
 from pocketmq.store_tools.check.range_check import CheckPlan, RangeCheck, RangeResult
-from pocketmq.store_tools.files.log_walk import UNWRITTEN, Gap, first_sound, why_unsound
+from pocketmq.store_tools.files.log_walk import UNWRITTEN, Gap, first_valid, why_invalid
 from pocketmq.store_tools.files.store_files import QueueKey, StoreFiles
 
 RANGE_SIZE: Final = 32 << 20
@@ -185,7 +185,7 @@ class LogCheck:
         begin = max(begin, self._files.refresh_log().min_offset)
         # Retention may have deleted the file.
         if begin < end:
-            self._add_gap(Gap(begin, end, why_unsound(self._files, begin, self._plan.check_crc) or UNWRITTEN))
+            self._add_gap(Gap(begin, end, why_invalid(self._files, begin, self._plan.check_crc) or UNWRITTEN))
         return True
 
     def _judge_end(self) -> None:
@@ -198,8 +198,8 @@ class LogCheck:
             self.findings.add(self._at(self.end, "log end", what, CUT))
         elif (
             not self._running  # else records are being written there
-            and why_unsound(self._files, self.end)
-            and first_sound(self._files, self.end + 1, self._files.log.end_offset) is not None
+            and why_invalid(self._files, self.end)
+            and first_valid(self._files, self.end + 1, self._files.log.end_offset) is not None
         ):
             what = (
                 "after the log's end there are records from before an earlier truncation; no queue or index refers to them"
@@ -213,4 +213,4 @@ class LogCheck:
             return ""
         mark = self._files.read(file.path, end - file.start_offset, _MARK_SIZE).tobytes()
         claims = len(mark) == _MARK_SIZE and int.from_bytes(mark[-8:], "big") == end and any(mark[:8])
-        return why_unsound(self._files, end, self._plan.check_crc) if claims else ""
+        return why_invalid(self._files, end, self._plan.check_crc) if claims else ""

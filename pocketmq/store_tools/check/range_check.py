@@ -19,7 +19,7 @@ from pocketmq.store.queue.consume_queue_ext import EXT_ADDRESS_MAX
 from pocketmq.store_tools.check.expected import Expected
 from pocketmq.store_tools.check.finding import Finding, Findings, Severity
 from pocketmq.store_tools.check.index_check import MISSING_KEPT_MAX, IndexFileCheck, KeyComparison, compare_keys
-from pocketmq.store_tools.files.log_walk import Gap, LogWalk, first_sound
+from pocketmq.store_tools.files.log_walk import Gap, LogWalk, first_valid
 from pocketmq.store_tools.files.queue_files import QueueFiles, ext_unit
 from pocketmq.store_tools.files.store_files import QueueKey, StoreFiles
 
@@ -100,7 +100,7 @@ class RangeCheck:
         files, result, expected = self._files, RangeResult(), Expected()
         if files.log.file_at(begin) is None or files.log.end_offset < stop:
             files.refresh_log()
-        first = begin if is_record else first_sound(files, begin, stop)
+        first = begin if is_record else first_valid(files, begin, stop)
         if first is None:
             return result
         walk = LogWalk(files, first, stop, check_crc=self._plan.check_crc, known_end=self._plan.known_end)

@@ -11,7 +11,7 @@ from pocketmq.store_tools.check.finding import Finding, Severity
 from pocketmq.store_tools.check.verify import Verification
 from pocketmq.store_tools.files.value_text import time_text
 
-EXIT_SOUND: Final = 0
+EXIT_VALID: Final = 0
 EXIT_LOG: Final = 1
 EXIT_DERIVED: Final = 2
 EXIT_UNREADABLE: Final = 3
@@ -22,9 +22,9 @@ _SEVERITY: Final = {
     Severity.NOTE: ("note", "dim"),
 }
 _VERDICT: Final = {
-    EXIT_SOUND: ("sound", "green"),
+    EXIT_VALID: ("valid", "green"),
     EXIT_LOG: ("the log is damaged", "red"),
-    EXIT_DERIVED: ("the log is sound, files derived from it are not", "yellow"),
+    EXIT_DERIVED: ("the log is valid, files derived from it are not", "yellow"),
 }
 
 
@@ -45,7 +45,7 @@ def show(result: Verification, console: Console) -> None:
     rows = {
         "store": result.root + ("  (a broker is running on it)" if result.running else ""),
         "log": f"{size:,} bytes in {result.log_files} files, {offsets}",
-        "records": f"{result.records:,} sound{newest}",
+        "records": f"{result.records:,} valid{newest}",
         "queues": f"{result.queues:,} with {result.units:,} units that match their records{holes}",
         "index": f"{result.index_entries:,} entries in {result.index_files} files",
     }

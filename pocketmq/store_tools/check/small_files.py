@@ -58,19 +58,19 @@ def check_small_files(files: StoreFiles, findings: Findings) -> None:
 
 
 def _check_table(path: str, findings: Findings) -> None:
-    why = _why_unsound(path)
+    why = _why_invalid(path)
     if not why:
         return
     if path.endswith(".bak"):
         advice = "the next change of the table replaces it"
-    elif os.path.exists(f"{path}.bak") and not _why_unsound(f"{path}.bak"):
+    elif os.path.exists(f"{path}.bak") and not _why_invalid(f"{path}.bak"):
         advice = "a broker that cannot correct it reads its .bak"
     else:
         advice = "restore it from a copy, or delete it"
     findings.add(Finding(Severity.DERIVED, "config", path, -1, why, advice))
 
 
-def _why_unsound(path: str) -> str:
+def _why_invalid(path: str) -> str:
     data = _read(path)
     if data is None:
         return ""  # it is being replaced

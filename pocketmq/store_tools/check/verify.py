@@ -25,7 +25,7 @@ from pocketmq.store_tools.check.small_files import (
 )
 from pocketmq.store_tools.check.timer_check import TimerCheck, check_level_offsets
 from pocketmq.store_tools.files.index_files import find_entries, index_facts
-from pocketmq.store_tools.files.log_walk import why_unsound
+from pocketmq.store_tools.files.log_walk import why_invalid
 from pocketmq.store_tools.files.queue_files import QueueFiles
 from pocketmq.store_tools.files.store_files import QueueKey, StoreFiles
 
@@ -155,7 +155,7 @@ class Verify:
             units = [one for one in units if not self._has_unit(*one)]
             keys = [one for one in keys if not self._has_key(*one)]
             # The lock of a broker on another machine or in another container is not visible, but the log then grows.
-            is_alive = self.result.running or not why_unsound(self._files, log.end)
+            is_alive = self.result.running or not why_invalid(self._files, log.end)
             patience_s = PATIENCE_S if is_alive else _PATIENCE_AT_REST_S
             if not (units or keys) or time.monotonic() - began > patience_s:
                 break

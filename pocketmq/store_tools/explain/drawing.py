@@ -52,12 +52,12 @@ class Drawing:
             self._table.add_column(column, justify=justify, no_wrap=column != "value", overflow="fold")  # type: ignore[arg-type]
         self._table.add_column("meaning")
         self._below: list[Text] = []
-        self.is_sound = True
+        self.is_valid = True
 
     def row(self, position: int, data: bytes, name: str, value: str, meaning: str = "", wrong: str = "") -> None:
         """Add the field at `position` of the unit; `wrong` says why it is invalid."""
         if wrong:
-            self.is_sound = False
+            self.is_valid = False
         is_asked = position <= self._mark - self._base < position + len(data)
         style = "red" if wrong else "bold cyan" if is_asked else ""
         self._table.add_row(
@@ -90,7 +90,7 @@ class Drawing:
 
     def wrong(self, text: str) -> None:
         """Add a line that says why the unit is invalid."""
-        self.is_sound = False
+        self.is_valid = False
         self.below(WRONG + text, "red")
 
     def print(self, console: Console) -> None:

@@ -30,7 +30,7 @@ from pocketmq.store_tools.explain.drawing import Drawing
 from pocketmq.store_tools.explain.fields import parsed
 from pocketmq.store_tools.explain.record import code_meaning, draw
 from pocketmq.store_tools.files.index_files import index_facts
-from pocketmq.store_tools.files.log_walk import record_around, record_bytes, why_unsound
+from pocketmq.store_tools.files.log_walk import record_around, record_bytes, why_invalid
 from pocketmq.store_tools.files.selection import record_keys
 from pocketmq.store_tools.files.store_files import INDEX_NAME_DIGITS, RowFile, StoreFiles
 from pocketmq.store_tools.files.value_text import time_text
@@ -53,7 +53,7 @@ def explain_place(place: str, commit_log_folder: str | None, console: Console) -
     else:
         drawing = _in_file(os.path.abspath(path), number)
     drawing.print(console)
-    return drawing.is_sound
+    return drawing.is_valid
 
 
 def _split(place: str) -> tuple[str, int]:
@@ -145,7 +145,7 @@ def _record_values(drawing: Drawing, files: StoreFiles, physical_offset: int, si
     if physical_offset < files.log.min_offset:
         drawing.below(f"the record is deleted: retention has deleted the log up to {files.log.min_offset}")
         return None
-    reason = why_unsound(files, physical_offset)
+    reason = why_invalid(files, physical_offset)
     if reason:
         drawing.wrong(f"there is no valid record at physical offset {physical_offset}: {reason}")
         return None

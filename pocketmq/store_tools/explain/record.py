@@ -31,7 +31,7 @@ from pocketmq.store.queue.consume_queue_ext import EXT_ADDRESS_MAX
 from pocketmq.store_tools.explain.drawing import WRONG, Drawing, note, preview
 from pocketmq.store_tools.explain.fields import Field, parsed
 from pocketmq.store_tools.files.index_files import find_entries, index_facts
-from pocketmq.store_tools.files.log_walk import UNWRITTEN, first_sound, why_unsound
+from pocketmq.store_tools.files.log_walk import UNWRITTEN, first_valid, why_invalid
 from pocketmq.store_tools.files.queue_files import QueueFiles
 from pocketmq.store_tools.files.selection import record_keys
 from pocketmq.store_tools.files.store_files import RowFile, StoreFiles
@@ -65,7 +65,7 @@ def flag_names(sys_flag: int) -> str:
 def draw(files: StoreFiles, file: RowFile, position: int, mark: int) -> Drawing:
     """Return the drawing of the record, BLANK or unwritten bytes at `position` of a log file. Raises OSError."""
     physical_offset = file.start_offset + position
-    reason = why_unsound(files, physical_offset)
+    reason = why_invalid(files, physical_offset)
     head = files.read(file.path, position, 8).tobytes()
     if len(head) == 8 and int.from_bytes(head[4:], "big", signed=True) == BLANK_MAGIC_CODE:
         return _draw_blank(file, position, head, mark)
@@ -93,7 +93,7 @@ def draw(files: StoreFiles, file: RowFile, position: int, mark: int) -> Drawing:
 
 
 def _tell_next(drawing: Drawing, files: StoreFiles, physical_offset: int) -> None:
-    following = first_sound(files, physical_offset + 1, files.log.end_offset)
+    following = first_valid(files, physical_offset + 1, files.log.end_offset)
     drawing.below("no valid record follows" if following is None else f"the next valid record is at {following}")
 
 

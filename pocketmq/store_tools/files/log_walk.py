@@ -48,7 +48,7 @@ def record_bytes(files: StoreFiles, physical_offset: int) -> memoryview:
     return memoryview(data[: max(size, RECORD_SIZE_MIN)]).toreadonly()  # type: ignore[arg-type]  # an ndarray is a buffer
 
 
-def why_unsound(files: StoreFiles, physical_offset: int, check_crc: bool = True) -> str:
+def why_invalid(files: StoreFiles, physical_offset: int, check_crc: bool = True) -> str:
     """Return why there is no valid record at `physical_offset`, "" if there is one."""
     try:
         view = record_bytes(files, physical_offset)
@@ -61,16 +61,16 @@ def why_unsound(files: StoreFiles, physical_offset: int, check_crc: bool = True)
     return ""
 
 
-def first_sound(files: StoreFiles, begin: int, stop: int) -> int | None:
+def first_valid(files: StoreFiles, begin: int, stop: int) -> int | None:
     """Return the physical offset of the first valid record that begins in [begin, stop), or None."""
     for file in files.log.files:
         for found in _candidates(files, file, max(begin, file.start_offset), min(stop, file.end_offset)):
-            if not why_unsound(files, found):
+            if not why_invalid(files, found):
                 return found
     return None
 
 
-def sound_behind(files: StoreFiles, bad: int, stop: int) -> int | None:
+def valid_behind(files: StoreFiles, bad: int, stop: int) -> int | None:
     """Return the offset at which valid records continue after the invalid one at `bad`, before `stop`; None without.
 
     If a valid record follows at the distance given by the size field, it is taken: only the content of the record is
@@ -81,9 +81,9 @@ def sound_behind(files: StoreFiles, bad: int, stop: int) -> int | None:
         end = bad + bounds(record_bytes(files, bad), 0)[0]
     except BadRecordError:
         end = -1
-    if bad < end < stop and not why_unsound(files, end):
+    if bad < end < stop and not why_invalid(files, end):
         return end
-    return first_sound(files, bad + RECORD_SIZE_MIN, stop)
+    return first_valid(files, bad + RECORD_SIZE_MIN, stop)
 
 
 def record_around(files: StoreFiles, file: RowFile, position: int) -> int | None:
@@ -93,7 +93,7 @@ def record_around(files: StoreFiles, file: RowFile, position: int) -> int | None
     for start in reversed(record_candidates(data, file.start_offset + begin).tolist()):
         at = begin + int(start)
         size = int.from_bytes(files.read(file.path, at, 4).tobytes(), "big", signed=True)
-        if at == position or (at < position < at + size and not why_unsound(files, file.start_offset + at)):
+        if at == position or (at < position < at + size and not why_invalid(files, file.start_offset + at)):
             return at
     return None
 
@@ -151,17 +151,17 @@ class LogWalk:
             within = int(starts.searchsorted(self._stop - self.position))
             starts, sizes = starts[:within], sizes[:within]
             window = RecordWindow(data, self.position, starts, sizes)
-            unsound = window.first_unsound(self._check_crc) if within else None
-            if unsound is not None:
-                starts, sizes = starts[:unsound], sizes[:unsound]
+            invalid = window.first_invalid(self._check_crc) if within else None
+            if invalid is not None:
+                starts, sizes = starts[:invalid], sizes[:invalid]
                 window = RecordWindow(data, self.position, starts, sizes)
             consumed = int(starts[-1] + sizes[-1]) if len(starts) else 0
             self.position += consumed
             if len(starts):
                 yield window
-            if self.position >= self._stop or (unsound is None and self.position >= file.end_offset):
+            if self.position >= self._stop or (invalid is None and self.position >= file.end_offset):
                 continue
-            wanted = self._next_size(file, data[consumed:]) if unsound is None else 0
+            wanted = self._next_size(file, data[consumed:]) if invalid is None else 0
             size = max(self._window_size, wanted)
             if wanted == 0 and not self._step_over():
                 return
@@ -186,13 +186,13 @@ class LogWalk:
 
     def _step_over(self) -> bool:
         """Move to the next valid record; return whether there is one."""
-        self.reason = why_unsound(self._files, self.position, self._check_crc)
+        self.reason = why_invalid(self._files, self.position, self._check_crc)
         if not self.reason:
             # The bytes have changed since they were read: a broker is writing here. Read them again.
             return True
         if 0 < self._known_end <= self.position:
             return False
-        found = sound_behind(self._files, self.position, self._stop)
+        found = valid_behind(self._files, self.position, self._stop)
         if found is None:
             return False
         self.gaps.append(Gap(self.position, found, self.reason))

@@ -12,7 +12,7 @@ from pocketmq.store.format.key_hash import key_hashes
 from pocketmq.store.format.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
 from pocketmq.store.format.record import BadRecordError, Record, check_record, decode_record
 from pocketmq.store_tools.files.index_files import find_key
-from pocketmq.store_tools.files.log_walk import LogWalk, first_sound, record_bytes
+from pocketmq.store_tools.files.log_walk import LogWalk, first_valid, record_bytes
 from pocketmq.store_tools.files.queue_files import QueueFiles, newest_record_end
 from pocketmq.store_tools.files.store_files import QueueKey, StoreFiles
 
@@ -188,13 +188,13 @@ def _log_begin(files: StoreFiles, selection: Selection) -> int:
     log = files.log
     begin = log.min_offset
     if selection.from_physical_offset > begin:
-        begin = first_sound(files, selection.from_physical_offset, log.end_offset) or log.end_offset
+        begin = first_valid(files, selection.from_physical_offset, log.end_offset) or log.end_offset
     if selection.from_ms:
         low, high = begin, log.end_offset
         # For such a short distance reading is faster than another search step.
         while high - low > 1 << 20:
             middle = (low + high) // 2
-            found = first_sound(files, middle, high)
+            found = first_valid(files, middle, high)
             if found is None or (time_ms := _store_time_ms(files, found)) is None or time_ms >= selection.from_ms:
                 high = middle
             else:

@@ -74,8 +74,8 @@ def _records() -> One:
             # Both readers must agree on which records are valid.
             array = np.frombuffer(data, np.uint8)
             window = RecordWindow(array, 0, *chained(array, 0))
-            unsound = window.first_unsound()
-            count = len(window) if unsound is None else unsound
+            invalid = window.first_invalid()
+            count = len(window) if invalid is None else invalid
             if count < len(sizes) or (sizes != window.sizes[: len(sizes)].tolist()):
                 raise Wrong(f"sizes {sizes} one by one, {window.sizes[:count].tolist()} as a window")
 
@@ -87,9 +87,9 @@ def _window() -> One:
         array = np.frombuffer(data, np.uint8)
         record_candidates(array, 0)
         window = RecordWindow(array, 0, *chained(array, 0))
-        unsound = window.first_unsound()
-        if unsound is not None:
-            window = window.rows(slice(unsound))
+        invalid = window.first_invalid()
+        if invalid is not None:
+            window = window.rows(slice(invalid))
         if len(window):
             window.topics()
             window.property_spans(b"KEYS")

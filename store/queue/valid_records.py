@@ -12,27 +12,27 @@ from pocketmq.store.format.layout import MESSAGE_MAGIC_CODE
 from pocketmq.store.format.record import HOST_FLAGS, SHAPE_OF, SHAPE_SIZE, UINT16_OF, BadRecordError, bounds
 
 
-def is_sound(view: memoryview, position: int, size: int) -> bool:
+def is_valid(view: memoryview, position: int, size: int) -> bool:
     """Return whether a record of `size` bytes with consistent inner sizes is at `position`. Its contents are not checked."""
-    return _are_sound_in(view, position, (size,))
+    return _are_valid_in(view, position, (size,))
 
 
-def are_sound(views: Sequence[memoryview], sizes: Iterable[int]) -> bool:
+def are_valid(views: Sequence[memoryview], sizes: Iterable[int]) -> bool:
     """Return whether consecutive records with these `sizes` are intact. Each view ends at the end of a record."""
     if len(views) == 1:
-        return _are_sound_in(views[0], 0, sizes)
+        return _are_valid_in(views[0], 0, sizes)
     rest = iter(views)
     position, view = 0, next(rest)
     for size in sizes:
         if position >= len(view):
             position, view = 0, next(rest)
-        if not is_sound(view, position, size):
+        if not is_valid(view, position, size):
             return False
         position += size
     return True
 
 
-def _are_sound_in(view: memoryview, position: int, sizes: Iterable[int]) -> bool:
+def _are_valid_in(view: memoryview, position: int, sizes: Iterable[int]) -> bool:
     for size in sizes:
         end = position + size
         try:
