@@ -158,7 +158,9 @@ class Walk:
         if slave.files.files and store.last_record_offset >= 0:
             if self._parted_at() is not None:
                 return
-        elif not slave.files.files and master.files.files:
+        elif not slave.files.files:
+            if not master.files.files:
+                return  # later, the empty slave would begin with the master's last file, as in Apache
             self.slave.follower.begin(0, self._record(master.store, 0))
         if self.is_sync:
             slave.sync()
