@@ -6,8 +6,8 @@ keeps the locks of a killed consumer until they expire, up to 60 s.
 
 Here the queues are freed after a shorter time (lockGraceMillis), provided that the peer ended the connection, as the system
 of a killed process does, and that no sign of life came since: a heartbeat or lock request with its client id, or a pull or
-committed offset of its group for one of its queues. Java's and Go's clients commit every 5 s, and pull again after 3 s.
-A connection that this broker closed, or that timed out, says nothing about the process: these locks expire, as in Apache.
+committed offset of its group for one of its queues. Java and Go clients commit the offsets of all their queues every 5 s. A
+connection that this broker closed, or that timed out, says nothing about the process: these locks expire, as in Apache.
 """
 
 import logging

@@ -179,8 +179,8 @@ class ClientRegistry:
         if client is None:
             return None
         self._drop_consumer(group, channel)
-        left: dict[str, None] = channel.attachments.setdefault("left groups", {})
-        left[group] = None
+        left: dict[str, str] = channel.attachments.setdefault("left groups", {})
+        left[group] = client.client_id
         if len(left) > self._config.max_groups_per_connection:
             del left[next(iter(left))]
         return client.client_id
@@ -218,9 +218,9 @@ class ClientRegistry:
         info = self.consumers.get(group)
         return info is not None and info.find_client(client_id) is not None
 
-    def has_left(self, group: str, channel: Channel) -> bool:
+    def has_left(self, group: str, client_id: str, channel: Channel) -> bool:
         """Whether a consumer has unregistered from a group, and not registered again on that connection."""
-        return group in channel.attachments.get("left groups", ())
+        return bool(channel.attachments.get("left groups", {}).get(group) == client_id)
 
     # --- queue locks --------------------------------------------------------------------------------------------------
 

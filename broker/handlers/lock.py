@@ -20,7 +20,7 @@ def lock_batch_mq(services: Services, request: Request[NoHeader]) -> Response | 
     """
     body = request_body(request, LockBatchBody)
     group, channel = body.consumer_group, request.channel
-    if services.clients.has_left(group, channel):
+    if services.clients.has_left(group, body.client_id, channel):
         return Response(body=encode_body(LockOkBody()))
     queues = [queue for queue in body.mq_set if _exists(services, queue)]
     locked = services.locks.lock_batch(group, queues, body.client_id, channel)
