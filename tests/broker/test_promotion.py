@@ -52,7 +52,9 @@ async def test_promoted_slave_delivers_pending_messages_in_time_and_repeats_none
     async with running_broker(disk=disk) as promoted:
         await until(lambda: promoted.services.store.max_offset("T", 0) >= 8)
         found = delivered(promoted)
-        assert [body for body, _ in found] == ["0", "1"] * 4
+        bodies = [body for body, _ in found]
+        # Levels and timers that are due together are delivered by different services.
+        assert sorted(bodies[:4]) == ["0", "0", "1", "1"] and bodies[4:] == ["0", "1", "0", "1"]
         late_ms = [at_ms - sent_ms - delay for (_, at_ms), delay in zip(found[4:], (5000, 5000, 9000, 9000), strict=True)]
         assert all(-10 <= late < 3000 for late in late_ms), late_ms
 
