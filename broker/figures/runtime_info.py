@@ -41,7 +41,7 @@ def _identity(services: Services) -> dict[str, str]:
     return {
         "brokerVersionDesc": VERSION_NAME,
         "brokerVersion": str(VERSION),
-        "brokerActive": "false" if services.store.config.is_slave else "true",  # 5.x's key
+        "brokerActive": "true" if services.is_master else "false",  # 5.x's key
         "bootTimestamp": str(services.stats.boot_time_ms),
         "startAcceptSendRequestTimeStamp": str(services.config.start_accept_send_request_time_stamp),
         "runtime": _duration(max(now_ms - services.stats.boot_time_ms, 0)),
