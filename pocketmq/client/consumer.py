@@ -11,7 +11,7 @@ again through the group's retry topic, each time later, until the broker puts it
 
 Messages are pulled from the master of a queue, or from a slave: if the broker suggests it, and while the master cannot be
 reached. Consumer offsets are then stored at the slave, and at the master once it is back. Messages are sent back to masters
-only, so a listener that raises meanwhile stops its queue until then.
+only: to another broker's meanwhile, and if there is none, the queue waits.
 
 Queues are allocated again when the broker notifies a change of the group (NOTIFY_CONSUMER_IDS_CHANGED), and every 20 s.
 """
@@ -31,11 +31,11 @@ from pocketmq.client.message import RETRY_GROUP_PREFIX, MessageExt, java_hash
 from pocketmq.client.message_check import check_group, check_topic
 from pocketmq.client.pull_consumer import PullConsumer
 from pocketmq.client.rebalance import allocate_averagely
+from pocketmq.client.send_back import send_back
 from pocketmq.remoting.bodies import ConsumerData, ConsumerIdList, MessageQueue, SubscriptionData, decode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.consumer import ConsumerGroupRequestHeader
-from pocketmq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
 
 log = logging.getLogger("client")
 
@@ -276,26 +276,11 @@ class PushConsumer:
             return True
         except Exception:
             log.exception("consuming message %s of %s failed; sending it back", message.msg_id, message.topic)
-        while not await self._send_back(message):
+        while not await send_back(self.instance, self.group, message):
             if work.is_dropped:
                 return False
             await asyncio.sleep(PAUSE_S)
         return True
-
-    async def _send_back(self, message: MessageExt) -> bool:
-        header = ConsumerSendMsgBackRequestHeader(
-            physical_offset=message.physical_offset,
-            group=self.group,
-            delay_level=0,  # the broker chooses by the number of attempts: 10 s, 30 s, 1 min, ...
-            origin_msg_id=message.msg_id,
-            origin_topic=message.topic,
-        )
-        try:
-            await self.instance.call(message.broker_name, RequestCode.CONSUMER_SEND_MSG_BACK, header)
-            return True
-        except (OSError, TimeoutError, RemotingError) as failure:
-            log.warning("sending %s back: %s", message.msg_id, failure)
-            return False
 
     # Offsets
 

@@ -305,3 +305,30 @@ async def test_one_broker_that_refuses_heartbeats_does_not_keep_them_from_others
             assert pair.slave.services.clients.consumer_group("G") is not None
         finally:
             await instance.close("G")
+
+
+async def test_message_is_sent_back_to_another_master_while_its_own_is_away() -> None:
+    gate, taken = asyncio.Event(), list[tuple[int, str, str]]()
+
+    async def listen(message: MessageExt) -> None:
+        taken.append((message.reconsume_times, message.broker_name, message.msg_id))
+        if message.reconsume_times == 0:
+            await gate.wait()
+            raise ValueError("not yet")
+
+    levels = {"message_delay_level": "1s 1s 1s 1s"}
+    async with running_pair() as pair, running_broker(pair.namesrv, broker_name="other", store=levels):
+        namesrv = address(pair.namesrv)
+        async with Producer(namesrv, "p") as producer:
+            await producer.create_topic("T", 1)
+            sent = await producer.send(
+                Message("T", b"x"), lambda queues: next(queue for queue in queues if queue.broker_name == "b")
+            )
+        consuming = PushConsumer(namesrv, "G", start="first")
+        consuming.subscribe("T", listen)
+        async with consuming:
+            await until(lambda: len(taken) == 1)
+            await pair.stop_master()
+            gate.set()
+            await until(lambda: len(taken) > 1)
+        assert taken == [(0, "b", sent.msg_id), (1, "other", sent.msg_id)]

@@ -1,0 +1,92 @@
+"""Sending a message back: the broker delivers it to the group again later, through the group's retry topic.
+
+The message's own broker does it by CONSUMER_SEND_MSG_BACK. While that has no master, a copy is sent to the retry topic at
+another one, as Apache's clients do.
+"""
+
+import logging
+import time
+from typing import Final
+
+from pocketmq.client.client_instance import ClientInstance
+from pocketmq.client.message import DELAY, RETRY_GROUP_PREFIX, RETRY_TOPIC, UNIQ_KEY, MessageExt, encode_properties
+from pocketmq.client.producer import STORED, WORTH_ANOTHER_BROKER
+from pocketmq.client.route import DEFAULT_TOPIC
+from pocketmq.remoting.bodies import MessageQueue
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.remoting.headers.send import (
+    ConsumerSendMsgBackRequestHeader,
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+)
+
+log = logging.getLogger("client")
+
+ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
+FIRST_RETRY_LEVEL: Final = 3
+"""Delay level of the first retry; each further one has the next level. Brokers do the same."""
+RECONSUME_MAX: Final = 16
+_NOT_COPIED: Final = ("TRAN_MSG", "REAL_TOPIC", "REAL_QID", "RECONSUME_TIME", "MAX_RECONSUME_TIMES")
+
+
+async def send_back(instance: ClientInstance, group: str, message: MessageExt) -> bool:
+    """Send a message back; return whether a broker has it. Failures are logged."""
+    header = ConsumerSendMsgBackRequestHeader(
+        physical_offset=message.physical_offset,
+        group=group,
+        delay_level=0,  # the broker chooses by the number of attempts: 10 s, 30 s, 1 min, ...
+        origin_msg_id=message.msg_id,
+        origin_topic=message.topic,
+    )
+    try:
+        await instance.call(message.broker_name, RequestCode.CONSUMER_SEND_MSG_BACK, header)
+        return True
+    except (OSError, TimeoutError, RemotingError) as failure:
+        log.warning("sending %s back: %s", message.msg_id, failure)
+        if isinstance(failure, RemotingError) and failure.code not in WORTH_ANOTHER_BROKER:
+            return False
+    return await _send_copy(instance, group, message)
+
+
+async def _send_copy(instance: ClientInstance, group: str, message: MessageExt) -> bool:
+    """Send a copy to the retry topic at another broker name's master."""
+    topic = RETRY_GROUP_PREFIX + group
+    try:
+        queues = await instance.routes.publish_queues(topic)
+    except (OSError, TimeoutError, RemotingError) as failure:
+        log.warning("sending %s back to another broker: %s", message.msg_id, failure)
+        return False
+    others = {queue.broker_name: queue for queue in queues if queue.broker_name != message.broker_name}
+    for broker_name, queue in others.items():
+        try:
+            header = _header(group, topic, queue, message)
+            answer = await instance.invoke(broker_name, RequestCode.SEND_MESSAGE_V2, header, message.body)
+        except (OSError, TimeoutError, RemotingError) as failure:
+            log.warning("sending %s back to broker %s: %s", message.msg_id, broker_name, failure)
+            continue
+        if answer.code in STORED:
+            return True
+        log.warning("sending %s back to broker %s: %s", message.msg_id, broker_name, answer.remark or answer.code)
+    return False
+
+
+def _header(group: str, topic: str, queue: MessageQueue, message: MessageExt) -> SendMessageRequestHeader:
+    properties = {name: value for name, value in message.properties.items() if name not in _NOT_COPIED}
+    properties[RETRY_TOPIC] = message.topic
+    properties.setdefault(ORIGIN_MESSAGE_ID, message.msg_id)
+    properties.setdefault(UNIQ_KEY, message.msg_id)
+    properties[DELAY] = str(FIRST_RETRY_LEVEL + message.reconsume_times)
+    return SendMessageRequestHeaderV2(
+        producer_group="CLIENT_INNER_PRODUCER",
+        topic=topic,
+        default_topic=DEFAULT_TOPIC,
+        default_topic_queue_nums=1,
+        queue_id=queue.queue_id,
+        sys_flag=0,
+        born_timestamp=time.time_ns() // 1_000_000,
+        flag=message.flag,
+        properties=encode_properties(properties),
+        reconsume_times=message.reconsume_times + 1,
+        max_reconsume_times=RECONSUME_MAX,
+    )
