@@ -22,7 +22,7 @@ TESTS ?= tests
 PYTEST_ARGS ?=
 SEEDS ?= 1000
 # Number of test processes, which share the test files. Tests mostly wait, so more processes than cores are useful.
-PROCESSES ?= 2
+PROCESSES ?= 3
 QUICK := tests/test_architecture.py tests/runtime tests/remoting tests/namesrv tests/client tests/broker
 
 .PHONY: help setup demo test test-quick check simulate check-set fuzz damage bench bench-delay bench-spark bench-store bench-replication bench-hostile clean

@@ -7,11 +7,15 @@ settings.register_profile("pocketmq", deadline=None)
 settings.load_profile("pocketmq")
 
 LONGEST_FILES = (
+    "test_spark_streaming.py",
+    "test_client_failover.py",
+    "test_acting_master.py",
     "test_store_exchange.py",
     "test_spark_cluster.py",
     "test_spark_report.py",
     "test_client_asks.py",
-    "test_spark_streaming.py",
+    "test_replication.py",
+    "test_spark_source.py",
     "test_client_acl.py",
     "test_store_sql92.py",
     "test_pop_exchange.py",
