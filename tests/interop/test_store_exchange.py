@@ -66,6 +66,9 @@ USUAL_COMPLAINTS = (
     "WARN Unknown channel option ",
     "WARN subscription changed, ",
     "WARN NETTY EVENT: ",
+    "ERROR createChannel: ",  # to the name server, on a busy machine
+    "WARN registerBroker Exception, ",
+    "WARN unregisterBroker Exception, ",
     "WARN Channel[",
     "WARN found a illegal magic code 0x0",  # at the end of the log
     "WARN maxPhyOffsetOfConsumeQueue(",  # also without a problem
