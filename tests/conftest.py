@@ -1,4 +1,4 @@
-"""For all tests: examples have no deadline, since their time depends on the machine, and the longest files run first."""
+"""For all tests: examples have no deadline, as their time depends on the machine; order of the files; slow files."""
 
 import pytest
 from hypothesis import settings
@@ -28,7 +28,21 @@ LONGEST_FILES = (
 )
 """Test files that take longest, the longest first: begun last, one would leave the other process idle at the end."""
 
+SLOW_FILES = frozenset(
+    {
+        "test_acting_kill.py", "test_acting_master.py", "test_any_accidents.py", "test_any_requests.py",
+        "test_client_failover.py", "test_connection_limits.py", "test_creation_rate.py", "test_damaged_store.py",
+        "test_fair_share.py", "test_fastjson.py", "test_fuzz.py", "test_hostile_headers.py", "test_hostile_peers.py",
+        "test_header.py", "test_level_mark.py", "test_pop_waiting.py", "test_promotion.py", "test_registration.py",
+        "test_timer_accidents.py", "test_timer_damage.py", "test_transaction_accidents.py",
+    }
+)  # fmt: skip
+"""Test files without a JVM, Go and Spark that take more than some seconds; `make test-quick` leaves them out."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     rank = {name: number for number, name in enumerate(LONGEST_FILES)}
+    for item in items:
+        if item.path.name in SLOW_FILES:
+            item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
