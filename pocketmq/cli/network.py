@@ -101,10 +101,11 @@ class NamespaceNetwork(LoopbackNetwork):
         if os.name != "posix" or os.geteuid() != 0 or shutil.which("ip") is None:
             return False
         try:
-            NamespaceNetwork().close()
-            name = f"pmq{secrets.token_hex(3)}"
-            _ip("netns", "add", name)
-            _ip("netns", "del", name)
+            network = NamespaceNetwork()
+            try:
+                network.prefix("probe")
+            finally:
+                network.close()
         except OSError:
             return False
         return True
