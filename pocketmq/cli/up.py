@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.cli import settings, up_cluster
+from pocketmq.cli import settings
 from pocketmq.namesrv.namesrv import NameServer
 from pocketmq.remoting.tls import TlsConfig
 from pocketmq.runtime import lifecycle, log
@@ -67,6 +67,8 @@ def run(options: argparse.Namespace) -> int:
     try:
         _check(options)
         if options.cluster or options.brokers is not None or options.slaves is not None:
+            from pocketmq.cli import up_cluster  # imported only if needed, as it takes longer than the rest
+
             return up_cluster.run(options, BROKER_PORT if options.port is None else _broker_port(options.port))
         given = settings.read(options.config_file, options.set)
         both, where = _both(options, given)
