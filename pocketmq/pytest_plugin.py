@@ -129,6 +129,7 @@ def pocketmq_cluster_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterat
     """Clusters of masters and slaves in child processes."""
     from pocketmq.cli.cluster import Layout, ProcessCluster
     from pocketmq.cli.network import partitionable
+    from pocketmq.cli.settings import COMMIT_LOG_FILE_SIZE
 
     running: list[ProcessCluster] = []
 
@@ -140,7 +141,7 @@ def pocketmq_cluster_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterat
         settings: Mapping[str, str] | None = None,
         partitions: bool = False,
     ) -> ProcessCluster:
-        given = {"mappedFileSizeCommitLog": str(64 << 20), **(settings or {})}
+        given = {"mappedFileSizeCommitLog": str(COMMIT_LOG_FILE_SIZE), **(settings or {})}
         network = partitionable() if partitions else None
         folder = tmp_path_factory.mktemp("pocketmq-cluster")
         cluster = ProcessCluster(folder, Layout(brokers, slaves, role), settings=given, network=network)

@@ -154,7 +154,7 @@ class EscapeBridge:
         return True
 
     async def _place(self, topic: str) -> _Place:
-        """Return the next queue for `topic` at another master. Raises RemotingError if there is none."""
+        """Return a writable queue of `topic` on another broker's master, in rotation. Raises RemotingError without one."""
         now_s = self._clock.monotonic()
         known = self._routes.get(topic)
         if known is None or known[0] < now_s:

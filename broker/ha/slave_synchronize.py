@@ -47,7 +47,7 @@ DELAYS_ACTING_S: Final = 0.5
 """The same for a slave that may act as master (enableSlaveActingMaster)."""
 TIMEOUT_S: Final = 5.0
 AHEAD: Final = 1000
-"""What an acting master adds to the counters of the versions that it copied: more than they may have grown since."""
+"""Increment that an acting master adds to the copied version counters, so that its tables are newer than the master's."""
 _COPIED_OFFSETS: Final[tuple[int, ...]] = (RequestCode.GET_ALL_CONSUMER_OFFSET, RequestCode.GET_ALL_DELAY_OFFSET)
 LOG_LOOK_S: Final = 0.05
 """Interval at which the slave looks whether its log has reached that of the master."""

@@ -20,7 +20,7 @@ LOOPBACK: Final = "127.0.0.1"
 
 
 class Network(Protocol):
-    """What a cluster asks of its network. A broker is named by its label."""
+    """Interface of a network for `ProcessCluster`. `label` names a broker (`Member.label`)."""
 
     namesrv_host: str
     """The address to which the name server binds."""

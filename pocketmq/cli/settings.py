@@ -14,6 +14,9 @@ from pocketmq.runtime import properties_file
 from pocketmq.runtime.config import bind, items_of
 from pocketmq.store.config import MessageStoreConfig
 
+NAMESRV_PORT: Final = 9876
+COMMIT_LOG_FILE_SIZE: Final = 64 << 20
+"""Size of log files, suitable for a development machine; Apache's default is 1 GiB."""
 BROKER_CLASSES: Final = (BrokerConfig, MessageStoreConfig, TlsConfig)
 NAMESRV_CLASSES: Final = (NamesrvConfig, TlsConfig)
 _IGNORED_KEYS: Final = {**NAMESRV_IGNORED_KEYS, **BROKER_IGNORED_KEYS}

@@ -17,11 +17,9 @@ from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.disk.disk import Disk
 from pocketmq.store.disk.memory_disk import MemoryDisk
 
-NAMESRV_PORT, BROKER_PORT = 9876, 10911
+BROKER_PORT = 10911
 BROKER_PORT_DISTANCE = 10
 """The broker also uses its port - 2 (the VIP channel), so the distance keeps it clear of the name server's port."""
-COMMIT_LOG_FILE_SIZE = 64 << 20
-"""Size of log files, suitable for a development machine; Apache's default is 1 GiB."""
 
 
 class Both:
@@ -92,7 +90,7 @@ def _check(options: argparse.Namespace) -> None:
 def _both(options: argparse.Namespace, given: dict[str, str]) -> tuple[Both, str]:
     """Return the servers, and where the store is. Raises ValueError for invalid options."""
     root = (options.store or Path("pocketmq-store")).absolute()
-    defaults = {"brokerName": "pocketmq", "mappedFileSizeCommitLog": str(COMMIT_LOG_FILE_SIZE)}
+    defaults = {"brokerName": "pocketmq", "mappedFileSizeCommitLog": str(settings.COMMIT_LOG_FILE_SIZE)}
     broker_keys = {
         **defaults,
         **settings.part_of(given, settings.BROKER_CLASSES),
@@ -101,7 +99,7 @@ def _both(options: argparse.Namespace, given: dict[str, str]) -> tuple[Both, str
     }
     namesrv_keys = {
         **settings.part_of(given, settings.NAMESRV_CLASSES),
-        "listenPort": str(NAMESRV_PORT if options.port is None else options.port),
+        "listenPort": str(settings.NAMESRV_PORT if options.port is None else options.port),
         "kvConfigPath": "" if options.memory else str(root / "namesrv" / "kvConfig.json"),
     }
     (broker_config, store, tls), _ = bind(settings.BROKER_CLASSES, broker_keys)
@@ -120,7 +118,7 @@ def _both(options: argparse.Namespace, given: dict[str, str]) -> tuple[Both, str
 
 
 def _broker_port(port: int | None) -> int:
-    if port in (None, NAMESRV_PORT):
+    if port in (None, settings.NAMESRV_PORT):
         return BROKER_PORT
     return port + BROKER_PORT_DISTANCE if port else 0
 

@@ -14,8 +14,6 @@ from pocketmq.cli import settings
 from pocketmq.cli.cluster import BROKERS_MAX, LAYOUTS, PORT_DISTANCE, SLAVES_MAX, Layout, ProcessCluster
 from pocketmq.cli.processes import NotReady
 
-NAMESRV_PORT = 9876
-COMMIT_LOG_FILE_SIZE = 64 << 20
 _BY_LAYOUT = {
     "brokerName": "the layout names the brokers",
     "brokerId": "the layout numbers the brokers",
@@ -38,9 +36,9 @@ def run(options: argparse.Namespace, broker_port: int) -> int:
     cluster = ProcessCluster(
         root,
         layout,
-        namesrv_port=NAMESRV_PORT if options.port is None else options.port,
+        namesrv_port=settings.NAMESRV_PORT if options.port is None else options.port,
         broker_port=broker_port,
-        settings={"mappedFileSizeCommitLog": str(COMMIT_LOG_FILE_SIZE), **given},
+        settings={"mappedFileSizeCommitLog": str(settings.COMMIT_LOG_FILE_SIZE), **given},
     )
     asked = threading.Event()
 

@@ -10,8 +10,8 @@ the messages of a queue are consumed in order. If the listener raises, the messa
 again through the group's retry topic, each time later, until the broker puts it into the dead-letter topic.
 
 Messages are pulled from the master of a queue, or from a slave: if the broker suggests it, and while the master cannot be
-reached. Consumer offsets are then stored at the slave, and at the master once it is back. Messages are sent back to masters
-only: to another broker's meanwhile, and if there is none, the queue waits.
+reached. Consumer offsets are then stored at the slave, and at the master once it is back. Only masters accept messages that
+are sent back. While a queue's master is away, another broker's master is used; without one, the queue waits.
 
 Queues are allocated again when the broker notifies a change of the group (NOTIFY_CONSUMER_IDS_CHANGED), and every 20 s.
 """
@@ -57,7 +57,7 @@ class _ProcessQueue:
         self.queue = queue
         self.consumer_offset = -1
         self.committed_offset = -1
-        """What the master has stored."""
+        """Consumer offset that the master has stored; -1 before the first commit."""
         self.is_dropped = False
         self.is_pulling = False
         self.task: asyncio.Task[None]

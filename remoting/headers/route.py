@@ -15,7 +15,7 @@ class RegisterBrokerRequestHeader(CommandHeader):
     body_crc32: I32 = 0
     heartbeat_timeout_millis: I64 | None = None
     enable_acting_master: bool | None = None
-    """Since 5.x: whether a slave of this broker name acts as master while there is none. None: sent by an older broker."""
+    """5.x: whether a slave of this broker name acts as master while no master is alive. None: the server is older."""
 
 
 class RegisterBrokerResponseHeader(CommandHeader):

@@ -1,4 +1,4 @@
-"""What tools see of replication: GET_BROKER_HA_STATUS, the keys of the runtime info, and the log."""
+"""Replication status for tools: GET_BROKER_HA_STATUS, keys of the runtime info, log lines."""
 
 from typing import Any
 

@@ -51,7 +51,7 @@ Body = tuple[int, int]
 
 @dataclass
 class Findings:
-    """What a run has shown. `lost`, `unconsumed` and `disordered` must be empty."""
+    """Results of a run. The lists `lost`, `unconsumed`, `disordered` and `differing` must be empty."""
 
     rounds: Counter[str] = field(default_factory=Counter)
     acknowledged: int = 0
