@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tests.interop.wire import Connection, Record
+from tests.interop.wire import QUERY_MESSAGE, Connection, Record, query_fields
+from tests.interop.wire import records as decoded_records
 
 VIEW_MESSAGE_BY_ID = 33
 
@@ -63,6 +64,21 @@ def check_by_key(connection: Connection, records: Records) -> int:
                 found = connection.query(record.topic, key)
                 assert record.raw in [one.raw for one in found], (record.topic, key, record.physical_offset)
     return len(asked)
+
+
+def check_every_key(connection: Connection, records: Records) -> int:
+    """Checks that every record with keys is found by its first key, unless the key has more than 64 records.
+
+    Returns the number of queries.
+    """
+    keyed = [record for queue in records.values() for record in queue if record.properties.get("KEYS")]
+    requests: list[tuple[int, dict[str, object], bytes]] = [
+        (QUERY_MESSAGE, {**query_fields(record.topic, record.properties["KEYS"].split(" ")[0])}, b"") for record in keyed
+    ]
+    for record, answer in zip(keyed, connection.ask_many(requests), strict=True):
+        found = decoded_records(answer.body)
+        assert len(found) == 64 or record.raw in [one.raw for one in found], (record.topic, record.physical_offset)
+    return len(keyed)
 
 
 def check_by_id(connection: Connection, records: Records) -> int:

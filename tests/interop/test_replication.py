@@ -1,7 +1,7 @@
 """Pairs of master and slave, one of them Apache's: the slave's log is a copy, and it serves every message.
 
 The master gets all kinds of records (`workload`) and PAIR_COUNT messages more (or POCKETMQ_PAIR_COUNT of them). Then
-both logs have the same bytes, and every record is read at the slave by queue offset and id, and samples by key and tag.
+both logs have the same bytes; every record is read at the slave by queue offset, id and key, samples by unique key and tag.
 """
 
 import json
@@ -12,7 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.served import check_begins_with, check_by_id, check_by_key, check_by_tag, queues_on_disk, read_all
+from tests.interop.served import (
+    check_begins_with,
+    check_by_id,
+    check_by_key,
+    check_by_tag,
+    check_every_key,
+    queues_on_disk,
+    read_all,
+)
 from tests.interop.servers import Apache, Cluster, Flavour, Pocketmq
 from tests.interop.test_store_exchange import CONFIG, NO_CHECKS
 from tests.interop.wire import Connection
@@ -111,4 +119,5 @@ def test_slave_has_the_bytes_of_its_master_and_serves_every_message(
         check_begins_with(served, read_all(at_master, queues))
         assert check_by_id(at_slave, served) == sum(map(len, served.values())) > PAIR_COUNT
         assert check_by_key(at_slave, served) > 20
+        assert check_every_key(at_slave, served) > PAIR_COUNT / 2
         assert check_by_tag(at_slave, served) > 20

@@ -134,6 +134,11 @@ def record(data: bytes, at: int = 0) -> Record:
     )  # fmt: skip
 
 
+def query_fields(topic: str, key: str) -> dict[str, object]:
+    """Return the fields of QUERY_MESSAGE for a key, at any time."""
+    return {"topic": topic, "key": key, "maxNum": 64, "beginTimestamp": 0, "endTimestamp": 1 << 62}
+
+
 def records(body: bytes) -> list[Record]:
     """Decode the records of a pull response."""
     found, at = [], 0
@@ -216,8 +221,7 @@ class Connection:
 
     def query(self, topic: str, key: str) -> list[Record]:
         """Return the records with a key, or with this unique key."""
-        fields = {"topic": topic, "key": key, "maxNum": 64, "beginTimestamp": 0, "endTimestamp": 1 << 62}
-        answer = self.call(QUERY_MESSAGE, fields)
+        answer = self.call(QUERY_MESSAGE, query_fields(topic, key))
         return records(answer.body) if answer.code == SUCCESS else []
 
     def topic_table(self) -> dict[str, dict[str, Any]]:
