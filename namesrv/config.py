@@ -22,7 +22,7 @@ class NamesrvConfig(ConnectionLimits):
     kv_config_path: str = setting(str(Path.home() / "namesrv" / "kvConfig.json"), important=True)
     max_kv_value_bytes: int = setting(1 << 20, low=1)
     max_kv_entries: int = setting(10_000, low=1)
-    max_kv_total_bytes: int = setting(16 << 20, low=1)
+    max_kv_total_bytes: int = setting(2 << 20, low=1)
     """Total size of all namespaces, keys and values."""
     config_store_path: str = ""
     order_message_enable: bool = False

@@ -32,7 +32,7 @@ class KVLimits(msgspec.Struct, frozen=True):
 
     value_bytes_max: int = 1 << 20
     entries_max: int = 10_000
-    total_bytes_max: int = 16 << 20
+    total_bytes_max: int = 2 << 20
 
 
 class KVConfigManager:

@@ -9,6 +9,7 @@ A file with a wrong seal is used as far as possible. A single flipped bit is cor
 that only the `.bak` has; a file edited by hand is used as it is. Each case is logged with the name of the file.
 """
 
+import hashlib
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -46,7 +47,7 @@ class ConfigFile:
         self.is_incomplete = False
         """Whether the loaded document may lack the newest changes: no file, only the `.bak`, or a damaged file was found."""
         self._disk = disk
-        self._persisted = b""
+        self._persisted_digest = b""
         self._is_damaged = False
 
     def load(self) -> Document:
@@ -151,7 +152,8 @@ class ConfigFile:
         return is_written
 
     def _replace(self, data: bytes) -> bool:
-        if data == self._persisted:
+        digest = hashlib.blake2b(data, digest_size=32).digest()
+        if digest == self._persisted_digest:
             return False
         if self._is_damaged:
             # The `.bak` is better than the damaged file and must survive until the new file exists.
@@ -162,7 +164,7 @@ class ConfigFile:
         if is_first and not self._disk.exists(self.path + ".bak"):
             # With a `.bak` from the start, a loss of either file is noticed.
             self._disk.replace_file(self.path + ".bak", sealed(data))
-        self._persisted = data
+        self._persisted_digest = digest
         return True
 
 
