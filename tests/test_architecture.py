@@ -22,7 +22,12 @@ NO_EVENT_LOOP = {
 MODULE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
 VAGUE = {"common", "util", "utils", "helper", "helpers", "misc"}
-PRINTING = ("pocketmq.cli.", "pocketmq.runtime.command_line", "pocketmq.spark_analytics.commands.report")
+PRINTING = (
+    "pocketmq.cli.",
+    "pocketmq.runtime.command_line",
+    "pocketmq.runtime.commands",
+    "pocketmq.spark_analytics.commands.report",
+)
 """Modules that write to standard output, beside every `__main__`."""
 
 

@@ -1,0 +1,124 @@
+"""Types of command line options whose errors name option, value and what is expected.
+
+@click.option("--count", type=WholeNumber(1), default=1)          pocketmq: error: --count 0: expected a whole number ...
+@click.option("-n", "--namesrv", type=ADDRESSES, envvar="NAMESRV_ADDR", default=NAMESRV_DEFAULT)
+"""
+
+from typing import Any, Final, NoReturn
+
+import click
+
+from pocketmq.runtime.commands import nearest, reason
+
+NAMESRV_DEFAULT: Final = "127.0.0.1:9876"
+
+
+def refuse(
+    value: object, expected: str, param: click.Parameter | None = None, context: click.Context | None = None
+) -> NoReturn:
+    """Raise the error `OPTION VALUE: expected EXPECTED`."""
+    error = click.BadParameter(f"expected {expected}", context, param)
+    error.value = value  # type: ignore[attr-defined]  # shown by commands.usage_text
+    raise error
+
+
+class WholeNumber(click.ParamType[int]):
+    """A whole number within inclusive limits."""
+
+    name = "N"
+
+    def __init__(self, low: int | None = None, high: int | None = None) -> None:
+        self.low, self.high = low, high
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            number = None
+        if number is None or (self.low is not None and number < self.low) or (self.high is not None and number > self.high):
+            refuse(value, _range("a whole number", self.low, self.high), param, ctx)
+        return number
+
+
+class Number(click.ParamType[float]):
+    """A number above `low` (or `low` itself)."""
+
+    name = "N"
+
+    def __init__(self, low: float | None = None) -> None:
+        self.low = low
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            number = float("nan")
+        if number != number or (self.low is not None and number < self.low):
+            refuse(value, _range("a number", self.low, None), param, ctx)
+        return number
+
+
+class OneOf(click.Choice[str]):
+    """One of some words."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in self.choices:
+            refuse(value, f"one of {', '.join(self.choices)}{nearest(str(value), self.choices)}", param, ctx)
+        return str(value)
+
+
+class Addresses(click.ParamType[str]):
+    """HOST:PORT, several separated by `;` (or `,`), as RocketMQ's tools take it."""
+
+    name = "HOST:PORT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        addresses = [address.strip() for address in str(value).replace(",", ";").split(";") if address.strip()]
+        if not addresses or not all(is_address(address) for address in addresses):
+            refuse(value, "HOST:PORT, several separated by ';', such as 127.0.0.1:9876", param, ctx)
+        return ";".join(addresses)
+
+
+class Address(click.ParamType[str]):
+    """One HOST:PORT."""
+
+    name = "HOST:PORT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not is_address(str(value)):
+            refuse(value, "HOST:PORT, such as 127.0.0.1:10911", param, ctx)
+        return str(value)
+
+
+class Checked(click.ParamType[Any]):
+    """A value that a function parses or checks; what it raises as ValueError is the error's text."""
+
+    def __init__(self, name: str, parse: Any) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return self._parse(value)
+        except ValueError as error:
+            raise click.BadParameter(reason(error), ctx, param) from None
+
+
+ADDRESSES: Final = Addresses()
+ADDRESS: Final = Address()
+
+
+def is_address(text: str) -> bool:
+    """Whether the text is HOST:PORT with a port from 1 to 65535; an IPv6 address is in brackets."""
+    host, colon, port = text.rpartition(":")
+    if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        return False
+    return not any(character.isspace() or character in "/@" for character in host) and (":" not in host or host[0] == "[")
+
+
+def _range(words: str, low: float | None, high: float | None) -> str:
+    if low is not None and high is not None:
+        return f"{words} from {low} to {high}"
+    if low is not None:
+        return f"{words} not below {low}"
+    return words if high is None else f"{words} not above {high}"
