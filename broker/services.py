@@ -4,9 +4,10 @@
 part that needs another part gets that part from `broker.wiring`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pocketmq.broker.stats.measurements import Measurements
 from pocketmq.remoting.bodies import DataVersion
 from pocketmq.remoting.codes import VERSION
 
@@ -94,6 +95,8 @@ class Services:
     """The advertised address as it is stored in records: 4 or 16 bytes of address, then 4 of port."""
     broker_address: str
     """The advertised address `host:port`, as registered with the name servers."""
+    measured: Measurements = field(default_factory=Measurements)
+    """Durations of puts, syncs, deliveries, the event loop's lag and recovery."""
     slave_synchronize: "SlaveSynchronize | None" = None
     """Copies the tables of a slave's master; None at a master."""
     members: "MemberGroup | None" = None

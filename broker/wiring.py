@@ -96,6 +96,9 @@ def build(
             log.log(logging.INFO if report.clean and not report.repairs else logging.WARNING, line)
         parts = _Parts(config, store, loop, port, tables, name_server_tls, master_tls, timer_slots)
         services = parts.services()
+        services.measured.store_recovery_s = report.duration_ms / 1000
+        services.measured.repairs = len(report.repairs)
+        services.measured.started_cleanly = report.clean
         if services.ha_client is not None:
             services.slave_synchronize = SlaveSynchronize(
                 parts.context, services.client, services.topics, services.groups, services.offsets, services.schedule,
@@ -116,10 +119,12 @@ def recover(services: Services) -> None:
     """
     if services.store.config.is_slave:
         return
+    began_s = services.clock.monotonic()
     if services.store.config.timer_wheel_enable:
         with RecoveryProgress() as progress:
             services.timer_messages.recover(progress)
     services.transactions.recover()
+    services.measured.timer_recovery_s = services.clock.monotonic() - began_s
 
 
 def start(services: Services) -> None:
