@@ -73,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     # Their arguments are parsed by pocketmq.cli.delay and pocketmq.cli.store, which are imported only when needed.
     commands.add_parser("delay", help="delayed messages: ls, show, count, cancel, now")
     commands.add_parser("store", help="work on a store's files: verify, dump, explain, repair, export, import")
+    commands.add_parser("admin", help="RocketMQ's mqadmin: topics, consumer groups, brokers, name servers")
     for command, what in _ANALYTICS.items():
         commands.add_parser(command, help=f"Spark over a store: {what}")
     return parser
@@ -118,6 +119,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run a command and end the process with its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
+        if arguments[:1] == ["admin"]:
+            sys.exit(importlib.import_module("pocketmq.admin.tool").main(arguments[1:], "pocketmq admin"))
         if arguments[:1] == ["store"]:
             sys.exit(importlib.import_module("pocketmq.cli.store").main(arguments[1:]))
         if arguments[:1] == ["delay"]:

@@ -1,0 +1,172 @@
+"""Declaration of a sub-command: its options, the run of its work, and how failures are shown.
+
+    @command("topicStatus", option("-t", "--topic", "topic name", required=True))
+    async def topic_status(run: Run, topic: str) -> object:
+        ...
+        return run.table(STATUS, rows)
+
+To add a command: declare it in the module of its family in `admin/commands`, and give its name and summary in
+`admin/commands/__init__.py`. The function gets each option by the snake_case of its long flag (`--brokerAddr` ->
+`broker_addr`), prints for people with `run.say` and `run.table`, and returns the value that `--json` prints. It raises
+AdminError, or lets RemotingError pass, when it fails. `-n`, `-h`, `--json`, `--credentials` and `--tls` are added to each.
+
+Exit codes are Apache's: 0, also if a server refuses (the refusal is on standard error); 1 for wrong options. With `--json`
+a failure is printed as {"error": ...} and ends with 1.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from pocketmq.admin.output import Output, Table
+
+if TYPE_CHECKING:
+    from pocketmq.admin.admin_client import AdminClient
+
+NAMESRV_DEFAULT: Final = "127.0.0.1:9876"
+EXIT_FAILED: Final = 1
+EXIT_INTERRUPTED: Final = 130
+
+
+class Run:
+    """One run of a command: `admin` sends requests, the rest prints."""
+
+    def __init__(self, admin: "AdminClient", output: Output) -> None:
+        self.admin = admin
+        self.output = output
+        self.say = output.say
+        self.as_json = output.as_json
+
+    def table(self, table: Table, rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+        """Print a table; return its rows as objects."""
+        return self.output.table(table, rows)
+
+
+Work = Callable[..., Awaitable[Any]]
+
+
+def option(short: str, long: str, help: str, **settings: Any) -> click.Option:
+    """Return an option with Apache's short and long flag; its parameter is the snake_case of the long flag.
+
+    Without a type it is a text. `is_flag=True`: without a value. `type=bool`: true or false. An absent one is None.
+    """
+    name = re.sub(r"\W+", "_", re.sub(r"(?<!^)(?=[A-Z])", "_", long.lstrip("-")).lower())
+    if not settings.get("is_flag"):
+        settings.setdefault("metavar", "<arg>")
+    return click.Option([short, long, name], help=help, **settings)
+
+
+def targets(broker_help: str, cluster_help: str, cluster_flag: str = "--clusterName") -> tuple[click.Option, click.Option]:
+    """Return the options -b | -c."""
+    return option("-b", "--brokerAddr", broker_help), option("-c", cluster_flag, cluster_help)
+
+
+def one_of(given: dict[str, object]) -> None:
+    """Check that exactly one of some options is given; `given`: flag -> value. Raises UsageError."""
+    present = [flag for flag, value in given.items() if value is not None]
+    if len(present) != 1:
+        what = "only one of them" if present else "one of them"
+        raise click.UsageError(f"{' | '.join(given)}: {what} must be given")
+
+
+def command(name: str, *options: click.Option, check: Callable[..., None] | None = None) -> Callable[[Work], click.Command]:
+    """Make a sub-command of an async function. `check` may refuse the options before anything is sent."""
+
+    def declare(work: Work) -> click.Command:
+        def callback(**given: Any) -> None:
+            settings = {key: given.pop(key) for key in ("namesrv_addr", "credentials", "tls", "as_json")}
+            if check is not None:
+                check(**given)
+            sys.exit(_run(name, work, given, **settings))
+
+        text = work.__doc__ or ""
+        return click.Command(
+            name,
+            callback=callback,
+            params=[*options, *_common_options()],
+            help=text,
+            short_help=text.partition("\n")[0],
+            context_settings={"help_option_names": ["-h", "--help"]},
+        )
+
+    return declare
+
+
+def _common_options() -> list[click.Option]:
+    return [
+        option(
+            "-n",
+            "--namesrvAddr",
+            "name server addresses, such as '192.168.0.1:9876;192.168.0.2:9876'",
+            envvar="NAMESRV_ADDR",
+            default=NAMESRV_DEFAULT,
+            show_default=True,
+            show_envvar=True,
+        ),
+        click.Option(["--json", "as_json"], is_flag=True, help="print one JSON document; a failure ends with exit code 1"),
+        click.Option(
+            ["--credentials"],
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="accessKey and secretKey, in the form of tools.yml ($ROCKETMQ_HOME/conf/tools.yml, if it exists)",
+        ),
+        click.Option(
+            ["--tls"], type=click.Path(path_type=Path), metavar="FILE", help="tls.client.* in the form of tls.properties"
+        ),
+    ]
+
+
+def _run(
+    name: str,
+    work: Work,
+    given: dict[str, Any],
+    *,
+    namesrv_addr: str,
+    credentials: Path | None,
+    tls: Path | None,
+    as_json: bool,
+) -> int:
+    """Run the work and return the exit code."""
+    import asyncio
+
+    from pocketmq.admin.admin_client import AdminClient, AdminError, described
+    from pocketmq.client.access import Access
+    from pocketmq.remoting.dispatch import RemotingError
+    from pocketmq.runtime.lifecycle import StartError
+
+    output = Output(as_json)
+
+    async def run() -> None:
+        access = Access.of_files(credentials or _tools_yml(), tls)
+        async with AdminClient(namesrv_addresses(namesrv_addr), access) as admin:
+            output.result(await work(Run(admin, output), **given))
+
+    try:
+        asyncio.run(run())
+    except BrokenPipeError:
+        # The reader has closed the pipe; nothing may be written at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except (AdminError, RemotingError, StartError, OSError, TimeoutError, ValueError) as failure:
+        code = int(failure.code) if isinstance(failure, RemotingError) else None
+        output.result({"error": {"code": code, "message": getattr(failure, "remark", None) or described(failure)}})
+        click.echo(f"mqadmin {name}: {described(failure)}", err=True)
+        return EXIT_FAILED if as_json else 0
+    return 0
+
+
+def namesrv_addresses(text: str) -> list[str]:
+    """Return the addresses in a list that is separated by `;` or `,`."""
+    return [address.strip() for address in re.split("[;,]", text) if address.strip()]
+
+
+def _tools_yml() -> Path | None:
+    home = os.environ.get("ROCKETMQ_HOME")
+    found = Path(home, "conf", "tools.yml") if home else None
+    return found if found is not None and found.is_file() else None

@@ -1,0 +1,35 @@
+"""Values in Apache's text forms, and tables of the wire whose keys are message queues."""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.bodies import MessageQueue
+
+
+def time_millis(timestamp_ms: int) -> str:
+    """Return a time as `2026-11-21 03:50:04,078` in local time; an unknown one (0) as an empty text."""
+    return "" if timestamp_ms <= 0 else f"{time_seconds(timestamp_ms)},{timestamp_ms % 1000:03d}"
+
+
+def time_seconds(timestamp_ms: int) -> str:
+    """Return a time as `2026-11-21 03:50:04` in local time."""
+    return f"{datetime.fromtimestamp(timestamp_ms // 1000):%Y-%m-%d %H:%M:%S}"
+
+
+def permission(perm: int) -> str:
+    """Return a topic's permission as RWX: readable, writable, inherited."""
+    return "".join(letter if perm & bit else "-" for letter, bit in (("R", 4), ("W", 2), ("X", 1)))
+
+
+def by_queue(table: dict[str, Any]) -> list[tuple[MessageQueue, Any]]:
+    """Return the rows of a table whose keys are message queues, in the order of topic, broker name and queue id."""
+    rows = [(msgspec.json.decode(key, type=MessageQueue), value) for key, value in table.items()]
+    return sorted(rows, key=lambda row: (row[0].topic, row[0].broker_name, row[0].queue_id))
+
+
+def topic_offsets(body: bytes | bytearray | memoryview) -> list[tuple[MessageQueue, dict[str, int]]]:
+    """Return queues and their offsets from the answer of GET_TOPIC_STATS_INFO."""
+    return by_queue(fastjson.loads(bytes(body)).get("offsetTable") or {})
