@@ -16,21 +16,18 @@ a failure is printed as {"error": ...} and ends with 1.
 
 import os
 import re
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pocketmq.admin.output import Output, Table
+from pocketmq.runtime.commands import FAILURE, Command, complain
+from pocketmq.runtime.option_types import ADDRESS, ADDRESSES, NAMESRV_DEFAULT
 
 if TYPE_CHECKING:
     from pocketmq.admin.admin_client import AdminClient
-
-NAMESRV_DEFAULT: Final = "127.0.0.1:9876"
-EXIT_FAILED: Final = 1
-EXIT_INTERRUPTED: Final = 130
 
 
 class Run:
@@ -63,7 +60,7 @@ def option(short: str, long: str, help: str, **settings: Any) -> click.Option:
 
 def targets(broker_help: str, cluster_help: str, cluster_flag: str = "--clusterName") -> tuple[click.Option, click.Option]:
     """Return the options -b | -c."""
-    return option("-b", "--brokerAddr", broker_help), option("-c", cluster_flag, cluster_help)
+    return option("-b", "--brokerAddr", broker_help, type=ADDRESS), option("-c", cluster_flag, cluster_help)
 
 
 def one_of(given: dict[str, object]) -> None:
@@ -78,21 +75,13 @@ def command(name: str, *options: click.Option, check: Callable[..., None] | None
     """Make a sub-command of an async function. `check` may refuse the options before anything is sent."""
 
     def declare(work: Work) -> click.Command:
-        def callback(**given: Any) -> None:
+        def callback(**given: Any) -> int:
             settings = {key: given.pop(key) for key in ("namesrv_addr", "credentials", "tls", "as_json")}
             if check is not None:
                 check(**given)
-            sys.exit(_run(name, work, given, **settings))
+            return _run(work, given, **settings)
 
-        text = work.__doc__ or ""
-        return click.Command(
-            name,
-            callback=callback,
-            params=[*options, *_common_options()],
-            help=text,
-            short_help=text.partition("\n")[0],
-            context_settings={"help_option_names": ["-h", "--help"]},
-        )
+        return Command(name, callback=callback, params=[*options, *_common_options()], help=work.__doc__)
 
     return declare
 
@@ -103,6 +92,7 @@ def _common_options() -> list[click.Option]:
             "-n",
             "--namesrvAddr",
             "name server addresses, such as '192.168.0.1:9876;192.168.0.2:9876'",
+            type=ADDRESSES,
             envvar="NAMESRV_ADDR",
             default=NAMESRV_DEFAULT,
             show_default=True,
@@ -122,7 +112,6 @@ def _common_options() -> list[click.Option]:
 
 
 def _run(
-    name: str,
     work: Work,
     given: dict[str, Any],
     *,
@@ -143,27 +132,19 @@ def _run(
 
     async def run() -> None:
         access = Access.of_files(credentials or _tools_yml(), tls)
-        async with AdminClient(namesrv_addresses(namesrv_addr), access) as admin:
+        async with AdminClient(namesrv_addr.split(";"), access) as admin:
             output.result(await work(Run(admin, output), **given))
 
     try:
         asyncio.run(run())
     except BrokenPipeError:
-        # The reader has closed the pipe; nothing may be written at exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
+        raise
     except (AdminError, RemotingError, StartError, OSError, TimeoutError, ValueError) as failure:
         code = int(failure.code) if isinstance(failure, RemotingError) else None
         output.result({"error": {"code": code, "message": getattr(failure, "remark", None) or described(failure)}})
-        click.echo(f"mqadmin {name}: {described(failure)}", err=True)
-        return EXIT_FAILED if as_json else 0
+        complain(described(failure))
+        return FAILURE if as_json else 0
     return 0
-
-
-def namesrv_addresses(text: str) -> list[str]:
-    """Return the addresses in a list that is separated by `;` or `,`."""
-    return [address.strip() for address in re.split("[;,]", text) if address.strip()]
 
 
 def _tools_yml() -> Path | None:

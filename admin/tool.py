@@ -1,36 +1,32 @@
 """Command `mqadmin`: Apache's admin tool, for PocketMQ's servers and Apache's.
 
-`mqadmin help` lists the sub-commands, `mqadmin help COMMAND` shows its options. A sub-command's module is imported when it
-is used; how to add one is described in `admin/command.py`.
+`mqadmin help` lists the sub-commands, `mqadmin help COMMAND` shows the options of one. How to add one is described in
+`admin/command.py`.
 
 Shell completion: eval "$(_MQADMIN_COMPLETE=bash_source mqadmin)", or zsh_source, fish_source.
 """
 
-import difflib
 import importlib
-import sys
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NoReturn
 
 import click
-from click.shell_completion import CompletionItem
 
-from pocketmq import __version__
-from pocketmq.admin.command import EXIT_FAILED
 from pocketmq.admin.commands import FAMILIES
+from pocketmq.runtime.commands import Command, Group, Lazy, complain, nearest, run
 
-SUMMARIES: Final = {name: summary for family in FAMILIES.values() for name, summary in family.items()}
-"""Summary by name of sub-command."""
-_MODULES: Final = {name: f"pocketmq.admin.commands.{family}" for family, names in FAMILIES.items() for name in names}
-_BY_LOWER: Final = {name.lower(): name for name in SUMMARIES}
+EXIT_USAGE: Final = 1
+"""For wrong options, as Apache's tool."""
+_ROWS: Final = {
+    name: Lazy(f"pocketmq.admin.commands.{family}:{name}", summary)
+    for family, names in FAMILIES.items()
+    for name, summary in names.items()
+}
+_BY_LOWER: Final = {name.lower(): name for name in _ROWS}
 
 
-class Tool(click.Group):
+class Tool(Group):
     """The sub-commands, imported when they are used. Names are matched without regard to case, as Apache does."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all sub-commands."""
-        return ["help", *sorted(SUMMARIES)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a sub-command."""
@@ -42,52 +38,43 @@ class Tool(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the sub-command; one that does not exist is reported as Apache does, with exit code 0."""
         found = self.get_command(ctx, args[0])
-        if found is None:
-            _refuse_unknown(args[0])
-        return args[0], found, args[1:]
+        if found is None and not ctx.resilient_parsing:
+            _refuse_unknown(ctx, args[0])
+        return None if found is None else found.name, found, args[1:]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of sub-commands by family."""
+        """Write the sub-commands by family."""
         for family, names in FAMILIES.items():
-            with formatter.section(family.capitalize()):
+            with formatter.section(f"Commands: {family}"):
                 formatter.write_dl(list(names.items()))
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return names that begin with `incomplete`."""
-        names = [name for name in self.list_commands(ctx) if name.lower().startswith(incomplete.lower())]
-        return [CompletionItem(name, help=SUMMARIES.get(name)) for name in names]
 
 
 def declared(name: str) -> click.Command:
-    """Return the sub-command declared under a name in its family's module."""
-    module = importlib.import_module(_MODULES[name])
+    """Return the sub-command of a name from its family's module."""
+    module = importlib.import_module(_ROWS[name].place.partition(":")[0])
     return next(value for value in vars(module).values() if isinstance(value, click.Command) and value.name == name)
 
 
-def _refuse_unknown(name: str) -> None:
+def _refuse_unknown(ctx: click.Context, name: str) -> NoReturn:
     click.echo(f"The sub command {name} not exist.")
-    near = difflib.get_close_matches(name.lower(), _BY_LOWER, 3)
-    if near:
-        click.echo(f"Similar: {', '.join(_BY_LOWER[one] for one in near)}", err=True)
-    sys.exit(0)
+    with ctx:
+        complain(f"unknown command {name!r}{nearest(name, _ROWS)}")
+    raise click.exceptions.Exit(0)
 
 
-@click.command("help", short_help="Show the options of a sub-command", add_help_option=False)
+@click.command("help", cls=Command, help="Show the sub-commands, or the options of one.")
 @click.argument("name", required=False)
 @click.pass_context
 def show_help(ctx: click.Context, name: str | None) -> None:
-    """Show the options of a sub-command, or the list of sub-commands."""
+    """Show the sub-commands, or the options of one."""
     assert ctx.parent is not None
     if name is None:
         click.echo(ctx.parent.get_help())
         return
-    tool = ctx.parent.command
-    assert isinstance(tool, Tool)
-    found = tool.get_command(ctx.parent, name)
+    found = TOOL.get_command(ctx.parent, name)
     if found is None:
-        _refuse_unknown(name)
-    else:
-        click.echo(found.get_help(click.Context(found, ctx.parent, found.name, **found.context_settings)))
+        _refuse_unknown(ctx, name)
+    click.echo(found.get_help(click.Context(found, ctx.parent, found.name)))
 
 
 @click.pass_context
@@ -98,22 +85,15 @@ def _begin(ctx: click.Context) -> None:
 
 TOOL: Final = Tool(
     "mqadmin",
+    _ROWS,
     help="Administer RocketMQ: topics, consumer groups, brokers and name servers.",
-    epilog="See 'mqadmin help COMMAND' for the options of a sub-command.",
-    no_args_is_help=False,
+    examples="mqadmin topicList -n 127.0.0.1:9876\nmqadmin help updateTopic          the options of a command",
     invoke_without_command=True,
     callback=_begin,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    usage_exit_code=EXIT_USAGE,
 )
-click.version_option(__version__, prog_name="mqadmin", message="%(prog)s of PocketMQ %(version)s")(TOOL)
 
 
-def main(arguments: Sequence[str] | None = None, prog_name: str = "mqadmin") -> None:
-    """Run a sub-command and end the process with its exit code: 1, as Apache's, for wrong options."""
-    try:
-        TOOL.main(None if arguments is None else list(arguments), prog_name=prog_name, standalone_mode=False)
-    except click.ClickException as wrong:
-        wrong.show()
-        sys.exit(EXIT_FAILED)
-    except click.Abort:
-        sys.exit(130)
+def main(arguments: Sequence[str] | None = None, program: str = "mqadmin") -> NoReturn:
+    """Run a sub-command and end the process with its exit code."""
+    run(TOOL, program, arguments)

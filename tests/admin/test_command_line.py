@@ -1,21 +1,25 @@
 """The command line of mqadmin: help, completion, refusals, forms of output."""
 
+import importlib
+import io
 import subprocess
 import sys
 
+import click
+import pytest
+from rich.console import Console
+
 from pocketmq.admin.commands import FAMILIES
-from pocketmq.admin.tool import SUMMARIES, declared
+from pocketmq.admin.output import Output, Table
+from pocketmq.admin.tool import declared, main
 from tests.admin.conftest import Mqadmin
 
+SUMMARIES = {name: summary for family in FAMILIES.values() for name, summary in family.items()}
 HEAVY_MODULES = {"msgspec", "numpy", "rich", "asyncio", "pocketmq.admin.admin_client"}
 """Modules that `mqadmin help` does without."""
 
 
 def test_every_declared_command_is_listed_and_every_listed_one_is_declared() -> None:
-    import importlib
-
-    import click
-
     for family, names in FAMILIES.items():
         module = importlib.import_module(f"pocketmq.admin.commands.{family}")
         found = {value.name for value in vars(module).values() if isinstance(value, click.Command)}
@@ -33,7 +37,8 @@ def test_flags_of_every_command_are_distinct_and_explained() -> None:
 
 
 def test_help_lists_the_commands_without_importing_them() -> None:
-    probe = "import sys; from pocketmq.admin.tool import TOOL; TOOL.main(['help'], 'mqadmin', standalone_mode=False); "
+    probe = "import sys; import contextlib; from pocketmq.admin.tool import main\n"
+    probe += "with contextlib.suppress(SystemExit): main(['help'])\n"
     probe += "print(sorted(sys.modules), file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert set(SUMMARIES) <= set(done.stdout.split())
@@ -51,7 +56,7 @@ def test_help_of_a_command(alone: Mqadmin) -> None:
 
 
 def test_version(alone: Mqadmin) -> None:
-    assert alone("--version").out.startswith("mqadmin of PocketMQ ")
+    assert alone("--version").out.startswith("mqadmin 0.")
 
 
 def test_without_a_command_the_list_is_shown(alone: Mqadmin) -> None:
@@ -68,21 +73,23 @@ def test_an_unknown_command_is_reported_as_by_apache(alone: Mqadmin) -> None:
 def test_a_missing_option_ends_with_1(alone: Mqadmin) -> None:
     printed = alone("topicRoute")
     assert printed.exit_code == 1
-    assert "'-t' / '--topic'" in printed.err
+    assert "option --topic is missing" in printed.err
     assert alone("topicRoute", "-t", "x", "--no-such-option").exit_code == 1
 
 
 def test_an_unreachable_name_server_is_named(alone: Mqadmin) -> None:
     printed = alone("topicRoute", "-t", "x", "-n", "127.0.0.1:1")
     assert printed.exit_code == 0
-    assert printed.err.startswith("mqadmin topicRoute: connect to [127.0.0.1:1] failed: ")
+    assert printed.err.startswith("mqadmin: error: connect to [127.0.0.1:1] failed: ")
     printed = alone("topicRoute", "-t", "x", "-n", "127.0.0.1:1", "--json")
     assert printed.exit_code == 1
     assert "connect to [127.0.0.1:1] failed" in printed.json["error"]["message"]
 
 
 def test_an_address_without_a_port_is_refused(alone: Mqadmin) -> None:
-    assert "nohost: not an address of the form host:port" in alone("topicRoute", "-t", "x", "-n", "nohost").err
+    printed = alone("topicRoute", "-t", "x", "-n", "nohost")
+    assert printed.exit_code == 1
+    assert "--namesrvAddr nohost: expected HOST:PORT" in printed.err
 
 
 def test_the_next_name_server_is_used_if_one_is_down(mqadmin: Mqadmin, namesrv: str) -> None:
@@ -106,12 +113,6 @@ def test_json_is_one_document(mqadmin: Mqadmin) -> None:
 
 
 def test_a_list_is_aligned_in_a_pipe_and_drawn_on_a_terminal(mqadmin: Mqadmin) -> None:
-    import io
-
-    from rich.console import Console
-
-    from pocketmq.admin.output import Output, Table
-
     table = Table("#Broker Name|#QID", "%-32s  %s", "brokerName queueId")
     plain = mqadmin("topicStatus", "-t", "TBW102").out
     assert plain.startswith("#Broker Name                      #QID  #Min Offset")
@@ -123,11 +124,7 @@ def test_a_list_is_aligned_in_a_pipe_and_drawn_on_a_terminal(mqadmin: Mqadmin) -
     assert "broker-a" in drawn.getvalue()
 
 
-def test_names_are_completed(monkeypatch, capsys) -> None:  # type: ignore[no-untyped-def]
-    import pytest
-
-    from pocketmq.admin.tool import main
-
+def test_names_are_completed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("_MQADMIN_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_WORDS", "mqadmin topicR")
     monkeypatch.setenv("COMP_CWORD", "1")
