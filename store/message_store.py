@@ -1,6 +1,6 @@
 """MessageStore: the broker's interface to the store: load, put, dispatch, get, query and shutdown.
 
-All methods belong to the loop's thread. `on_flushed` alone is called from the flush thread.
+All methods belong to the loop's thread. The event `flushed` alone happens in the flush thread.
 """
 
 from collections.abc import Callable, Set
@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Final
 
 from pocketmq.runtime.clock import Clock
+from pocketmq.runtime.event import Event
 from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.disk.disk import NO_ROOM, Disk, DiskLock, StoreError, no_room
 from pocketmq.store.disk.open_files import OpenFiles
@@ -26,7 +27,7 @@ from pocketmq.store.format.record import store_timestamp_of
 from pocketmq.store.format.record_window import RecordWindow
 from pocketmq.store.index.index_service import IndexService
 from pocketmq.store.log.commit_log import CommitLog
-from pocketmq.store.log.flush import FlushService, OnFlushed, patiently
+from pocketmq.store.log.flush import Flushed, FlushService, patiently
 from pocketmq.store.queue.bulk_dispatch import BulkDispatcher
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.queue.consume_queue_ext import ConsumeQueueExtStore
@@ -71,7 +72,8 @@ class MessageStore:
         # Physical offsets of the last dispatched record: (begin, end).
         self._last_dispatched = (-1, 0)
         self._known = CleanStop()
-        self._on_flushed: OnFlushed = lambda flushed_offset, error: None
+        self.flushed: Flushed = Event()
+        """Happens in the flush thread, with the durable physical offset, or with the error of a failed sync."""
         self.reader = QueueReader(config, self.queues, self.commit_log, self.delay_levels.tags_code)
 
     # --- lifecycle -------------------------------------------------------------------------------------------------------
@@ -178,8 +180,7 @@ class MessageStore:
         )
         self._bulk.arrivals = []
         self._retention = Retention(config, disk, self.clock, self.commit_log, self.queues, self.index)
-        self.flush_service = FlushService(config, self.clock, self.commit_log, self.checkpoint)
-        self.flush_service.on_flushed = self._on_flushed
+        self.flush_service = FlushService(config, self.clock, self.commit_log, self.checkpoint, self.flushed)
         self.flush_service.flushed_offset = self.commit_log.max_offset
         self.checkpoint_service = CheckpointService(
             config,
@@ -306,17 +307,6 @@ class MessageStore:
         return arrivals
 
     # --- flushing ---------------------------------------------------------------------------------------------------
-
-    @property
-    def on_flushed(self) -> OnFlushed:
-        """Called by the flush thread with the durable physical offset, or with the error of a failed sync."""
-        return self._on_flushed
-
-    @on_flushed.setter
-    def on_flushed(self, on_flushed: OnFlushed) -> None:
-        self._on_flushed = on_flushed
-        if self._lock is not None:
-            self.flush_service.on_flushed = on_flushed
 
     def request_sync(self, end_offset: int) -> None:
         """Request a sync of everything before `end_offset`; one call per turn is enough."""

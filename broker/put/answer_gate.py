@@ -68,7 +68,7 @@ class AnswerGate:
         self._synced: OffsetWait | None = None
         if config.flush_disk_type == "SYNC_FLUSH":
             self._synced = OffsetWait(context.timers, config.sync_flush_timeout / 1000, ResponseCode.FLUSH_DISK_TIMEOUT)
-            context.store.on_flushed = self._on_flushed
+            context.store.flushed.subscribe(self._on_flushed)
         self._has_record_conditions = self._replicated is not None or self._synced is not None
         self.is_open = False
         self._routes_changed()

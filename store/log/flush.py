@@ -1,7 +1,7 @@
 """FlushService: the thread that syncs the commit log, so that the event loop never waits for the disk.
 
 Group commit (SYNC_FLUSH): at the end of a turn the loop requests a sync up to the highest end offset that was put. One sync
-answers all requests that arrived before it started, through `on_flushed`. ASYNC_FLUSH: the log is synced every 500 ms if at
+answers all requests that arrived before it started, by the event `flushed`. ASYNC_FLUSH: the log is synced each 500 ms if at
 least four pages are dirty, and at least every 10 s. In between, the thread creates the next log file and, with
 warmMapedFileEnable, writes it to the disk as zeros in small steps; a later sync of allocated blocks is faster because it
 needs no journal commit.
@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Final
 
 from pocketmq.runtime.clock import Clock
+from pocketmq.runtime.event import Event
 from pocketmq.runtime.refusal_log import RefusalLog
 from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.disk.disk import SHORTAGE
@@ -28,7 +29,7 @@ from pocketmq.store.log.commit_log import CommitLog
 
 log = logging.getLogger("store")
 
-OnFlushed = Callable[[int, OSError | None], None]
+Flushed = Event[[int, OSError | None]]
 
 # Maximum sleep of the thread without requests.
 _IDLE_S: Final = 0.5
@@ -46,8 +47,10 @@ class FlushService:
     `flushed_offset` is the physical offset up to which the log is durable; `error` is the failed sync, if there was one.
     """
 
-    def __init__(self, config: MessageStoreConfig, clock: Clock, commit_log: CommitLog, checkpoint: StoreCheckpoint) -> None:
-        self.on_flushed: OnFlushed = lambda flushed_offset, error: None
+    def __init__(
+        self, config: MessageStoreConfig, clock: Clock, commit_log: CommitLog, checkpoint: StoreCheckpoint, flushed: Flushed
+    ) -> None:
+        self._flushed = flushed
         self.error: OSError | None = None
         self.flushed_offset = 0
         self._config = config
@@ -78,7 +81,7 @@ class FlushService:
         self._thread.start()
 
     def request_sync(self, end_offset: int) -> None:
-        """Request a sync up to `end_offset`. `on_flushed` is called when it is done or has failed."""
+        """Request a sync up to `end_offset`. `flushed` happens when it is done or has failed."""
         if end_offset > self._requested_offset:
             self._requested_offset = end_offset
         self._wake.set()
@@ -121,7 +124,7 @@ class FlushService:
             raise
 
     def run_once(self) -> None:
-        """Run one round: serve waiting requests, then do what is due. OSErrors are reported through `on_flushed`.
+        """Run one round: serve waiting requests, then do what is due. OSErrors are reported through the event `flushed`.
 
         After a shortage everything stays due, and the next round follows shortly.
         """
@@ -165,11 +168,11 @@ class FlushService:
         # Checked again, as the checkpoint thread may have set it.
         if self.error is not None:
             self._answered_offset = requested_offset
-            self.on_flushed(requested_offset, self.error)
+            self._flushed(requested_offset, self.error)
             return
         assert self.flushed_offset >= requested_offset, "requests must be for written records"
         self._answered_offset = requested_offset
-        self.on_flushed(self.flushed_offset, None)
+        self._flushed(self.flushed_offset, None)
         self._commit_log.prepare_next_file()
 
     def flush_log(self, least_pages: int = 0) -> None:

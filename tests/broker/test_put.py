@@ -127,7 +127,7 @@ class SyncedByHand(DataPath):
 
     async def synced(self, end_offset, error=None):
         """Report a sync as the flush thread does."""
-        await asyncio.to_thread(self.store.on_flushed, end_offset, error)
+        await asyncio.to_thread(self.store.flushed, end_offset, error)
         await asyncio.sleep(0)
 
 

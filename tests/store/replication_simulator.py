@@ -46,7 +46,7 @@ class Machine:
         self.store = MessageStore(config, self.disk, self.walk.clock)
         self.store.load()
         self.synced_offset = 0
-        self.store.on_flushed = self._flushed
+        self.store.flushed.subscribe(self._flushed)
         levels, end = self.store.delay_levels, self.store.max_physical_offset
         self.follower = LogFollower(
             self.store.commit_log, levels.tags_code, end, config.check_crc_on_recover, self.store.dispatch_window

@@ -10,7 +10,7 @@ Each time the store is opened it is held against `model.Model`.
 What is promised, and checked:
 
 * a kill loses nothing, in either flush mode;
-* SYNC_FLUSH: a power cut loses nothing of what `on_flushed` told to be durable;
+* SYNC_FLUSH: a power cut loses nothing of what `flushed` told to be durable;
 * ASYNC_FLUSH: after each round of the flush thread (every flushIntervalCommitLog) less than flushCommitLogLeastPages ends of
   pages of the log's last file are missing on the disk, and after each thorough one (flushCommitLogThoroughInterval) nothing.
   So a power cut takes what was put since the last round; of what is older, at most that many pages, none of it older than a
@@ -116,7 +116,7 @@ class Walk:
         else:
             raise AssertionError("not opened after ten attempts")
         self.disk.changes_left = None
-        self.store.on_flushed = self.flushed
+        self.store.flushed.subscribe(self.flushed)
         self.note(f"opened: {report}")
         self.restarts += 1
         self.disk.heal()

@@ -44,7 +44,7 @@ def test_one_sync_answers_a_whole_group_once() -> None:
     disk = PowerCutDisk()
     store = opened(disk, SteppedClock())
     answers: list[int] = []
-    store.on_flushed = lambda flushed_offset, error: answers.append(flushed_offset)
+    store.flushed.subscribe(lambda flushed_offset, error: answers.append(flushed_offset))
     for _ in range(10):
         end = store.commit_log.put(message()).end_offset
         store.request_sync(end)
@@ -66,7 +66,7 @@ def test_a_group_waits_for_no_queue_and_hears_when_one_failed() -> None:
     disk, clock = PowerCutDisk(), SteppedClock()
     store = opened(disk, clock)
     answers: list[tuple[int, OSError | None]] = []
-    store.on_flushed = lambda *answer: answers.append(answer)
+    store.flushed.subscribe(lambda *answer: answers.append(answer))
     synced: list[str] = []
     disk.before_sync = synced.append
     store.commit_log.put(message())
@@ -123,7 +123,7 @@ def test_a_full_disk_does_not_stop_the_flush_thread() -> None:
 def test_thread_answers_while_the_loop_runs(tmp_path: Path) -> None:
     store = open_store(FileDisk(), root=str(tmp_path), flush_disk_type="SYNC_FLUSH")
     answers: queue.Queue[tuple[int, OSError | None, str]] = queue.Queue()
-    store.on_flushed = lambda *answer: answers.put((*answer, threading.current_thread().name))
+    store.flushed.subscribe(lambda *answer: answers.put((*answer, threading.current_thread().name)))
     store.start()
     for _ in range(50):
         wanted = store.commit_log.put(message(body=bytes(1000))).end_offset

@@ -22,7 +22,7 @@ def opened(disk: PowerCutDisk, **changes: object) -> MessageStore:
 def acknowledged(store: MessageStore, count: int, size: int = 100) -> list[bytes]:
     """Puts so many messages and has them synced; the bodies."""
     flushed: list[int] = []
-    store.on_flushed = lambda flushed_offset, error: flushed.append(-1 if error else flushed_offset)
+    store.flushed.subscribe(lambda flushed_offset, error: flushed.append(-1 if error else flushed_offset))
     expected = [b"%d:" % number + bytes(size) for number in range(count)]
     for body in expected:
         assert store.commit_log.put(message(body=body, KEYS="k")).status is PutStatus.PUT_OK
@@ -145,7 +145,7 @@ def test_after_a_failed_sync_nothing_is_acknowledged_any_more() -> None:
     disk = PowerCutDisk()
     store = opened(disk)
     answers: list[tuple[int, OSError | None]] = []
-    store.on_flushed = lambda flushed_offset, error: answers.append((flushed_offset, error))
+    store.flushed.subscribe(lambda flushed_offset, error: answers.append((flushed_offset, error)))
     disk.faults.append(Fault("sync", 1, EIO))
     first = store.commit_log.put(message())
     store.request_sync(first.end_offset)

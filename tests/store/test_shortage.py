@@ -28,7 +28,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 changes = dict(flush_disk_type="SYNC_FLUSH", mapped_file_open_max=8)
 store = open_store(FileDisk(), root=sys.argv[1], **changes)
 answers = queue.Queue()
-store.on_flushed = lambda end, error: answers.put((end, error))
+store.flushed.subscribe(lambda end, error: answers.put((end, error)))
 store.start()
 taken = []
 def put_and_sync(topics):
@@ -78,7 +78,7 @@ def test_a_sync_that_lacks_something_is_tried_again(code: int, method: str, capl
     disk, clock = PowerCutDisk(), SteppedClock()
     store = open_store(disk, clock, flush_disk_type="SYNC_FLUSH")
     answers: list[tuple[int, OSError | None]] = []
-    store.on_flushed = lambda end, error: answers.append((end, error))
+    store.flushed.subscribe(lambda end, error: answers.append((end, error)))
     end = store.commit_log.put(message()).end_offset
     store.dispatch()
     store.request_sync(end)
