@@ -2,22 +2,29 @@
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from pocketmq.broker.broker import Broker
-from pocketmq.broker.config import IGNORED_KEYS, BrokerConfig
-from pocketmq.remoting.tls import TlsConfig
-from pocketmq.runtime import command_line, lifecycle, log, pid_file
-from pocketmq.runtime.clock import SystemClock, VirtualClock
-from pocketmq.store.config import MessageStoreConfig
+from pocketmq.runtime import command_line
+
+if TYPE_CHECKING:
+    from pocketmq.broker.broker import Broker
 
 PROGRAM = "mqbroker"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a broker until it is told to stop; the process ends with lifecycle's exit code."""
-    arguments = command_line.parse(PROGRAM, "A RocketMQ broker.", argv, with_test_clock=True)
-    declared = [BrokerConfig, MessageStoreConfig, TlsConfig]
-    config, store_config, tls_config = command_line.configure(PROGRAM, arguments, declared, IGNORED_KEYS)
+    arguments = command_line.parse(PROGRAM, "Run a RocketMQ broker.", argv, with_test_clock=True)
+    with command_line.many_imports():
+        from pocketmq.broker.broker import Broker
+        from pocketmq.broker.config import IGNORED_KEYS, BrokerConfig
+        from pocketmq.remoting.tls import TlsConfig
+        from pocketmq.runtime import lifecycle, log, pid_file
+        from pocketmq.runtime.clock import SystemClock, VirtualClock
+        from pocketmq.store.config import MessageStoreConfig
+
+        declared = [BrokerConfig, MessageStoreConfig, TlsConfig]
+        config, store_config, tls_config = command_line.configure(PROGRAM, arguments, declared, IGNORED_KEYS)
     log.setup()
     clock = VirtualClock(SystemClock().message_time_ms()) if arguments.test_clock else None
     broker = Broker(config, store_config, clock=clock, tls_config=tls_config)
@@ -26,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     sys.exit(exit_code)
 
 
-def _say_ready(broker: Broker) -> None:
+def _say_ready(broker: "Broker") -> None:
     name, address = broker.config.broker_name, broker.address
     name_servers = broker.config.namesrv_addr
     known = f" and name server is {name_servers}" if name_servers else ""

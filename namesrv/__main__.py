@@ -2,19 +2,26 @@
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from pocketmq.namesrv.config import IGNORED_KEYS, NamesrvConfig
-from pocketmq.namesrv.namesrv import NameServer
-from pocketmq.remoting.tls import TlsConfig
-from pocketmq.runtime import command_line, lifecycle, log, pid_file
+from pocketmq.runtime import command_line
+
+if TYPE_CHECKING:
+    from pocketmq.namesrv.namesrv import NameServer
 
 PROGRAM = "mqnamesrv"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a name server until it is told to stop; the process ends with lifecycle's exit code."""
-    arguments = command_line.parse(PROGRAM, "A RocketMQ name server.", argv)
-    config, tls_config = command_line.configure(PROGRAM, arguments, [NamesrvConfig, TlsConfig], IGNORED_KEYS)
+    arguments = command_line.parse(PROGRAM, "Run a RocketMQ name server.", argv)
+    with command_line.many_imports():
+        from pocketmq.namesrv.config import IGNORED_KEYS, NamesrvConfig
+        from pocketmq.namesrv.namesrv import NameServer
+        from pocketmq.remoting.tls import TlsConfig
+        from pocketmq.runtime import lifecycle, log, pid_file
+
+        config, tls_config = command_line.configure(PROGRAM, arguments, [NamesrvConfig, TlsConfig], IGNORED_KEYS)
     if arguments.config_file is not None:
         config.config_store_path = str(arguments.config_file.absolute())
     log.setup()
@@ -23,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     sys.exit(exit_code)
 
 
-def _say_ready(server: NameServer) -> None:
+def _say_ready(server: "NameServer") -> None:
     address = f"{server.config.bind_address}:{server.port}"
     print(f"The Name Server boot success. serializeType=JSON, address={address}", flush=True)
 

@@ -4,15 +4,20 @@ arguments = parse("mqnamesrv", "RocketMQ name server", argv)
 (config,) = configure("mqnamesrv", arguments, [NamesrvConfig], IGNORED_KEYS)       may end the process: -p, -m, errors
 """
 
-import argparse
+import contextlib
+import gc
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from pocketmq.runtime import properties_file
+import click
+
+from pocketmq.runtime import commands, properties_file
 from pocketmq.runtime.config import ConfigError, bind, print_items
+from pocketmq.runtime.error_text import reason
+from pocketmq.runtime.option_types import Addresses, WholeNumber
 
 TEST_CLOCK_HELP: Final = "for tests: message time stands still until `pocketmq clock advance 30m`"
 
@@ -34,26 +39,32 @@ def parse(program: str, description: str, argv: Sequence[str] | None = None, *, 
 
     `with_test_clock` adds the option --test-clock.
     """
-    parser = argparse.ArgumentParser(prog=program, description=description)
-    parser.add_argument("-c", "--configFile", metavar="FILE", type=Path, help="config file, key=value lines")
-    parser.add_argument(
-        "-n", "--namesrvAddr", metavar="ADDRESS", help="name servers, eg: '192.168.0.1:9876;192.168.0.2:9876'"
-    )
-    parser.add_argument("--port", type=int, metavar="N", help="port to listen on, 0: any free one (key listenPort)")
-    parser.add_argument("-p", "--printConfigItem", action="store_true", help="print all config items and exit")
-    parser.add_argument(
-        "-m", "--printImportantConfig", action="store_true", help="print the important config items and exit"
-    )
+    options = [
+        click.Option(
+            ["-c", "--configFile"], type=click.Path(path_type=Path), metavar="FILE", help="Config file, key=value lines."
+        ),
+        click.Option(
+            ["-n", "--namesrvAddr"],
+            type=Addresses(may_be_empty=True),
+            help="Name servers, such as '192.168.0.1:9876;192.168.0.2:9876' (key namesrvAddr, else $NAMESRV_ADDR).",
+        ),
+        click.Option(["--port"], type=WholeNumber(0, 65535), help="Port to listen on, 0: any free one (key listenPort)."),
+        click.Option(["-p", "--printConfigItem"], is_flag=True, help="Print all config items and exit."),
+        click.Option(["-m", "--printImportantConfig"], is_flag=True, help="Print the important config items and exit."),
+    ]
     if with_test_clock:
-        parser.add_argument("--test-clock", action="store_true", help=TEST_CLOCK_HELP)
-    found = parser.parse_args(argv)
+        options.append(click.Option(["--test-clock"], is_flag=True, help=TEST_CLOCK_HELP))
+    examples = f"{program} -n 127.0.0.1:9876 -c broker.conf" if program == "mqbroker" else f"{program} -c namesrv.conf"
+    found = commands.parse(
+        commands.Command(program, help=description, params=list(options), examples=examples), program, argv
+    )
     return Arguments(
-        found.configFile,
-        found.namesrvAddr,
-        found.port,
-        found.printConfigItem,
-        found.printImportantConfig,
-        with_test_clock and found.test_clock,
+        found["configfile"],
+        found["namesrvaddr"],
+        found["port"],
+        found["printconfigitem"],
+        found["printimportantconfig"],
+        found.get("test_clock", False),
     )
 
 
@@ -67,8 +78,10 @@ def configure(
     """
     try:
         properties = {} if arguments.config_file is None else properties_file.load(arguments.config_file)
-    except (OSError, ValueError) as error:
-        _end(program, [f"config file {arguments.config_file}: {getattr(error, 'strerror', None) or error}"])
+    except OSError as error:
+        _end(program, [f"-c {reason(error)}"])
+    except ValueError as error:
+        _end(program, [f"-c {arguments.config_file}: {error}"])
     if arguments.namesrv_addr is not None:
         properties["namesrvAddr"] = arguments.namesrv_addr
     if arguments.port is not None:
@@ -85,7 +98,20 @@ def configure(
     return configs
 
 
+@contextlib.contextmanager
+def many_imports() -> Iterator[None]:
+    """Pause garbage collection while modules are imported, and exempt what they created: it is never garbage."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+        gc.freeze()
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 def _end(program: str, problems: Sequence[str]) -> NoReturn:
     for problem in problems:
-        print(f"{program}: {problem}", file=sys.stderr)
+        print(f"{program}: error: {problem}", file=sys.stderr)
     sys.exit(2)

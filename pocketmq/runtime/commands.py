@@ -16,7 +16,6 @@ A command ends by an exception with one line per problem on standard error, `poc
 each command. POCKETMQ_TRACEBACK=1 shows where an error that nobody expected comes from.
 """
 
-import difflib
 import importlib
 import os
 import sys
@@ -26,6 +25,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 import click
 
 from pocketmq import __version__
+from pocketmq.runtime.error_text import reason
 
 USAGE_ERROR: Final = 2
 FAILURE: Final = 1
@@ -119,18 +119,27 @@ class Group(Command, click.Group):
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return `; did you mean X?` for the nearest of the known words, regardless of case; nothing if none is near."""
+    import difflib  # imported here, because servers and most commands never need it
+
     by_lower = {name.lower(): name for name in known}
     near = difflib.get_close_matches(word.lower(), by_lower, 1)
     return f"; did you mean {by_lower[near[0]]}?" if near else ""
 
 
+def parse(command: click.Command, program: str, argv: Sequence[str] | None = None) -> dict[str, Any]:
+    """Return the values of a command's parameters. Ends the process after an error, and after help and version."""
+    _complete(command, program)
+    try:
+        return command.make_context(program, list(sys.argv[1:] if argv is None else argv)).params
+    except click.exceptions.Exit as end:
+        sys.exit(end.exit_code)
+    except click.ClickException as error:
+        sys.exit(_report(program, error))
+
+
 def run(command: click.Command, program: str, argv: Sequence[str] | None = None) -> NoReturn:
     """Run a command and end the process with its exit code. `program`: its name in errors and in the help."""
-    variable = f"_{program.upper().replace(' ', '_')}_COMPLETE"
-    if instruction := os.environ.get(variable):
-        from click.shell_completion import shell_complete
-
-        sys.exit(shell_complete(command, {}, program, variable, instruction))
+    _complete(command, program)
     try:
         with command.make_context(program, list(sys.argv[1:] if argv is None else argv)) as context:
             exit_code = command.invoke(context) or 0
@@ -150,6 +159,15 @@ def run(command: click.Command, program: str, argv: Sequence[str] | None = None)
     sys.exit(exit_code)
 
 
+def _complete(command: click.Command, program: str) -> None:
+    """Answer a shell that asks for completion, and end the process."""
+    variable = f"_{program.upper().replace(' ', '_')}_COMPLETE"
+    if instruction := os.environ.get(variable):
+        from click.shell_completion import shell_complete
+
+        sys.exit(shell_complete(command, {}, program, variable, instruction))
+
+
 def complain(text: str) -> None:
     """Show an error after which the running command goes on, in the style of all errors."""
     _show(click.get_current_context().find_root().info_name or "", "error", text)
@@ -158,15 +176,6 @@ def complain(text: str) -> None:
 def warn(text: str) -> None:
     """Show a warning of the running command on standard error."""
     _show(click.get_current_context().find_root().info_name or "", "warning", text)
-
-
-def reason(error: BaseException) -> str:
-    """Return what an exception says, without Python's decoration and never empty."""
-    if isinstance(error, OSError) and error.strerror and not error.filename:
-        return error.strerror
-    if isinstance(error, OSError) and error.strerror:
-        return f"{os.fsdecode(error.filename)}: {error.strerror}"
-    return str(error) or ("timed out" if isinstance(error, TimeoutError) else type(error).__name__)
 
 
 def _report(program: str, error: Exception) -> int:

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol, TypeVar
 
+from pocketmq.runtime.error_text import reason
 from pocketmq.runtime.freed_memory import FreedMemory
 
 log = logging.getLogger("runtime")
@@ -119,7 +120,7 @@ def _report_start(failure: BaseException | None, program: str) -> int:
     if failure is None:
         return 0
     if isinstance(failure, (StartError, OSError)):
-        sys.stderr.write(f"{program} cannot start: {failure}\n")
+        sys.stderr.write(f"{program}: error: cannot start: {reason(failure)}\n")
     else:
         log.error("%s cannot start", program, exc_info=failure)
     return 1

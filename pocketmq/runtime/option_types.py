@@ -8,7 +8,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from pocketmq.runtime.commands import nearest, reason
+from pocketmq.runtime.commands import nearest
 
 NAMESRV_DEFAULT: Final = "127.0.0.1:9876"
 
@@ -72,9 +72,12 @@ class Addresses(click.ParamType[str]):
 
     name = "HOST:PORT"
 
+    def __init__(self, *, may_be_empty: bool = False) -> None:
+        self.may_be_empty = may_be_empty
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         addresses = [address.strip() for address in str(value).replace(",", ";").split(";") if address.strip()]
-        if not addresses or not all(is_address(address) for address in addresses):
+        if not (addresses or self.may_be_empty) or not all(is_address(address) for address in addresses):
             refuse(value, "HOST:PORT, several separated by ';', such as 127.0.0.1:9876", param, ctx)
         return ";".join(addresses)
 
@@ -101,7 +104,7 @@ class Checked(click.ParamType[Any]):
         try:
             return self._parse(value)
         except ValueError as error:
-            raise click.BadParameter(reason(error), ctx, param) from None
+            raise click.BadParameter(str(error), ctx, param) from None
 
 
 ADDRESSES: Final = Addresses()

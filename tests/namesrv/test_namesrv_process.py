@@ -171,8 +171,8 @@ def test_process_whose_port_is_in_use_ends_with_one_line(tmp_path):
         (["-p"], 0, "orderMessageEnable=false\n"),
         (["-m"], 0, "listenPort=9876\n"),
         (["-h"], 0, "--port"),
-        (["--port", "99999"], 2, "listenPort=99999: expected a whole number from 0 to 65535"),
-        (["-x"], 2, "unrecognized arguments: -x"),
+        (["--port", "99999"], 2, "--port 99999: expected a whole number from 0 to 65535"),
+        (["-x"], 2, "unknown option -x"),
         (["-c", "/no/such/file"], 2, "/no/such/file: No such file or directory"),
     ],
 )

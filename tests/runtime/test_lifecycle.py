@@ -31,8 +31,14 @@ CASES = {
     "SIGINT": ("pass", "pass", signal.SIGINT, 0, ""),
     "stop hangs": ("pass", "await asyncio.Event().wait()", signal.SIGTERM, 1, "program did not stop within 0.2 s"),
     "stop fails": ("pass", "raise KeyError('x')", signal.SIGTERM, 1, "program failed while it stopped"),
-    "start error": ("raise lifecycle.StartError('no such key')", "pass", None, 1, "program cannot start: no such key\n"),
-    "os error": ("open('/no/such')", "pass", None, 1, "program cannot start: [Errno 2]"),
+    "start error": (
+        "raise lifecycle.StartError('no such key')",
+        "pass",
+        None,
+        1,
+        "program: error: cannot start: no such key\n",
+    ),
+    "os error": ("open('/no/such')", "pass", None, 1, "program: error: cannot start: /no/such: No such file"),
     "bug in start": ("1 / 0", "pass", None, 1, "ZeroDivisionError"),
     "signal in start": ("os.kill(os.getpid(), signal.SIGTERM); await asyncio.Event().wait()", "pass", None, 0, ""),
 }
