@@ -12,6 +12,7 @@ from typing import Final
 
 from pocketmq.remoting.allow_list import networks
 from pocketmq.remoting.limits import ConnectionLimits
+from pocketmq.runtime.apache_keys import BROKER_KEYS
 from pocketmq.runtime.config import setting
 from pocketmq.runtime.lifecycle import StartError
 from pocketmq.runtime.priority import PRIORITY_MAX
@@ -252,6 +253,7 @@ _WITHOUT_EFFECT: Final = {
     "there are no pooled buffers": "serverPooledByteBufAllocatorEnable",
 }
 IGNORED_KEYS: Final[dict[str, str]] = {
+    **BROKER_KEYS,
     **STORE_IGNORED_KEYS,
     **{key: f"always {value}: {why}" for key, (value, why) in FIXED_KEYS.items()},
     **{key: why for why, keys in _WITHOUT_EFFECT.items() for key in keys.split()},

@@ -6,6 +6,7 @@ from typing import Final
 
 from pocketmq.remoting.allow_list import networks
 from pocketmq.remoting.limits import ConnectionLimits
+from pocketmq.runtime.apache_keys import NAMESRV_KEYS
 from pocketmq.runtime.config import setting
 from pocketmq.runtime.lifecycle import StartError
 
@@ -77,6 +78,7 @@ CHANGEABLE: Final = frozenset({"orderMessageEnable", "serverChannelMaxIdleTimeSe
 
 _NETTY: Final = "one event loop serves all connections"
 IGNORED_KEYS: Final = {
+    **NAMESRV_KEYS,
     "rocketmqHome": "nothing is read from an installation folder",
     "namesrvAddr": "name servers do not talk to each other",
     "productEnvName": "there is no cluster test mode",

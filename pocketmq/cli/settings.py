@@ -1,6 +1,5 @@
 """Settings of `pocketmq up`: the file of `-c` and the options `--set key=value`, checked before anything starts."""
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -10,8 +9,8 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.namesrv.config import IGNORED_KEYS as NAMESRV_IGNORED_KEYS
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.remoting.tls import TlsConfig
-from pocketmq.runtime import properties_file
-from pocketmq.runtime.config import bind, items_of
+from pocketmq.runtime import config_file
+from pocketmq.runtime.config import bind, items_of, nearest, unknown_key
 from pocketmq.store.config import MessageStoreConfig
 
 NAMESRV_PORT: Final = 9876
@@ -40,7 +39,7 @@ def read(file: Path | None, assignments: Sequence[str], given_otherwise: Mapping
     read and for each unknown key or invalid value.
     """
     try:
-        settings = {} if file is None else properties_file.load(file)
+        settings = {} if file is None else config_file.read(file)
     except (OSError, ValueError) as error:
         raise SettingError(f"file {file}: {getattr(error, 'strerror', None) or error}") from None
     for assignment in assignments:
@@ -77,6 +76,4 @@ def _ignored_only() -> set[str]:
 
 
 def _unknown(key: str) -> str:
-    by_lower = {known.lower(): known for known in _known()}
-    near = difflib.get_close_matches(key.lower(), by_lower, 1)
-    return f"unknown key {key}" + (f"; did you mean {by_lower[near[0]]}?" if near else "")
+    return unknown_key(key, nearest(key, _known()))

@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from pocketmq.runtime import commands, properties_file
+from pocketmq.runtime import commands, config_file
 from pocketmq.runtime.config import ConfigError, bind, print_items
 from pocketmq.runtime.error_text import reason
 from pocketmq.runtime.option_types import Addresses, WholeNumber
@@ -32,6 +32,7 @@ class Arguments:
     print_all: bool
     print_important: bool
     test_clock: bool = False
+    strict: bool = False
 
 
 def parse(program: str, description: str, argv: Sequence[str] | None = None, *, with_test_clock: bool = False) -> Arguments:
@@ -51,6 +52,7 @@ def parse(program: str, description: str, argv: Sequence[str] | None = None, *, 
         click.Option(["--port"], type=WholeNumber(0, 65535), help="Port to listen on, 0: any free one (key listenPort)."),
         click.Option(["-p", "--printConfigItem"], is_flag=True, help="Print all config items and exit."),
         click.Option(["-m", "--printImportantConfig"], is_flag=True, help="Print the important config items and exit."),
+        click.Option(["--strict"], is_flag=True, help="Refuse to start with an unknown key in the config file."),
     ]
     if with_test_clock:
         options.append(click.Option(["--test-clock"], is_flag=True, help=TEST_CLOCK_HELP))
@@ -65,23 +67,33 @@ def parse(program: str, description: str, argv: Sequence[str] | None = None, *, 
         found["printconfigitem"],
         found["printimportantconfig"],
         found.get("test_clock", False),
+        found["strict"],
     )
 
 
 def configure(
-    program: str, arguments: Arguments, declared: Sequence[type], ignored: Mapping[str, str] | None = None
+    program: str,
+    arguments: Arguments,
+    declared: Sequence[type],
+    ignored: Mapping[str, str] | None = None,
+    kept_file: Path | None = None,
 ) -> list[Any]:
     """Return instances of the classes `declared`, set from the config file; command line options override the file.
 
-    Writes ignored keys to standard error. Exits with code 0 after `-p` and `-m`, and with 2, naming the file or key, when
-    the file cannot be read or a value is invalid.
+    `kept_file`: read in place of a config file, if there is one: settings that a server without `-c` was given while it
+    ran. Writes ignored keys to standard error. Exits with code 0 after `-p` and `-m`, and with 2, naming the file or key,
+    when the file cannot be read or a value is invalid; with `--strict` also when a key is unknown.
     """
+    path, option = arguments.config_file, "-c "
+    if path is None and kept_file is not None and kept_file.exists():
+        path, option = kept_file, ""
+        print(f"{program}: settings of {path}, which were changed while it ran, apply as there is no -c", file=sys.stderr)
     try:
-        properties = {} if arguments.config_file is None else properties_file.load(arguments.config_file)
+        properties = {} if path is None else config_file.read(path)
     except OSError as error:
-        _end(program, [f"-c {reason(error)}"])
+        _end(program, [f"{option}{reason(error)}"])
     except ValueError as error:
-        _end(program, [f"-c {arguments.config_file}: {error}"])
+        _end(program, [f"{option}{path}: {error}"])
     if arguments.namesrv_addr is not None:
         properties["namesrvAddr"] = arguments.namesrv_addr
     if arguments.port is not None:
@@ -90,6 +102,8 @@ def configure(
         configs, report = bind(list(declared), properties, ignored)
     except ConfigError as error:
         _end(program, error.problems)
+    if arguments.strict and report.unknown:
+        _end(program, report.unknown_lines(": refused by --strict"))
     for line in report.lines():
         print(f"{program}: {line}", file=sys.stderr)
     if arguments.print_all or arguments.print_important:

@@ -7,6 +7,7 @@ the one given by `setting(default, key="brokerIP1")`. Types: int, float, bool, s
 
 import copy
 import dataclasses
+import difflib
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,15 +39,30 @@ class KeyRefused(ConfigError):
 class BindReport:
     """Keys of the file that were not bound, in the order of the file."""
 
-    unknown: list[str] = dataclasses.field(default_factory=list)
+    unknown: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Keys that nobody knows -> the known key that is most like it, or an empty text."""
     ignored: dict[str, str] = dataclasses.field(default_factory=dict)
     """Apache's keys without effect in PocketMQ -> reason."""
 
     def lines(self) -> list[str]:
         """Return one readable sentence per key."""
-        return [f"unknown key {key}: ignored" for key in self.unknown] + [
-            f"key {key}: ignored: {why}" for key, why in self.ignored.items()
-        ]
+        return self.unknown_lines(": ignored") + [f"key {key}: ignored: {why}" for key, why in self.ignored.items()]
+
+    def unknown_lines(self, what: str = "") -> list[str]:
+        """Return a sentence for each unknown key, with `what` is done about it."""
+        return [unknown_key(key, near, what) for key, near in self.unknown.items()]
+
+
+def unknown_key(key: str, near: str, what: str = "") -> str:
+    """Return the sentence for a key that nobody knows; `near` is the one that may have been meant, or empty."""
+    return f"unknown key {key[:VALUE_SIZE_MAX]}{what}" + (f"; did you mean {near}?" if near else "")
+
+
+def nearest(key: str, known: Iterable[str]) -> str:
+    """Return the known key that is most like `key`, in any case of letters; an empty text if none is like it."""
+    by_lower = {one.lower(): one for one in known}
+    near = difflib.get_close_matches(key[:VALUE_SIZE_MAX].lower(), by_lower, 1)
+    return by_lower[near[0]] if near else ""
 
 
 class Item(NamedTuple):
@@ -180,6 +196,7 @@ def bind(
     classes = [declared] if isinstance(declared, type) else declared
     report = BindReport()
     problems: list[str] = []
+    unknown: list[str] = []
     values: list[dict[str, Any]] = [{} for _ in classes]
     for key, text in properties.items():
         homes = [(into, items_of(cls)[key]) for into, cls in zip(values, classes, strict=True) if key in items_of(cls)]
@@ -187,7 +204,7 @@ def bind(
             if ignored is not None and key in ignored:
                 report.ignored[key] = ignored[key]
             else:
-                report.unknown.append(key)
+                unknown.append(key)
         for into, item in homes:
             try:
                 into[item.name] = item.parse(text)
@@ -195,6 +212,8 @@ def bind(
                 problems += [problem for problem in error.problems if problem not in problems]
     if problems:
         raise ConfigError(problems)
+    known = [key for cls in classes for key in items_of(cls)] + list(ignored or ())
+    report.unknown = {key: nearest(key, known) if index < PROBLEMS_MAX else "" for index, key in enumerate(unknown)}
     made = [cls(**into) for cls, into in zip(classes, values, strict=True)]
     return made[0] if isinstance(declared, type) else made, report
 

@@ -42,6 +42,14 @@ def loads(text: str) -> dict[str, str]:
     return properties
 
 
+def entries(text: str) -> Iterator[tuple[int, str, bool, str]]:
+    """Yield (line number, key, whether a separator follows, value) of each entry. Raises ValueError with the line number."""
+    for number, _, line in _spans(text):
+        end = _KEY.match(line)
+        key, value = _entry(number, line)
+        yield number, key, end is not None and end.end() < len(line), value
+
+
 def _entry(number: int, line: str) -> tuple[str, str]:
     """Return key and value of a logical line that starts at line `number`. Raises ValueError."""
     key = _KEY.match(line)

@@ -1,0 +1,176 @@
+"""Keys of Apache's configuration files that are known by name and have no effect here, with the reason.
+
+They are those of BrokerConfig, MessageStoreConfig, AuthConfig, NamesrvConfig, ControllerConfig, NettyServerConfig and
+NettyClientConfig in 4.9.4 and 5.5.0, as far as neither a server's config class nor its own table has them.
+"""
+
+from typing import Final
+
+_BROKER: Final = {
+    "metrics have keys of their own (metricsPort)": """
+        accountStatsEnable accountStatsPrintZeroValues enableConnectionMetrics enableLagAndDlqMetrics
+        enableLmqStats enableMessageStoreMetrics enablePopMetrics enableRemotingMetrics enableRequestMetrics
+        enableScheduleMessageStats enableStatsMetrics enableTransactionMetrics estimateAccumulation
+        liteLagCountMetricsEnable liteLagLatencyMetricsEnable maxStatsIdleTimeInMinutes
+        metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills
+        metricsExportBatchMaxDataPoints metricsExporterType metricsGrpcExporterHeader metricsGrpcExporterTarget
+        metricsInDelta metricsLabel metricsOtelCardinalityLimit metricsPromExporterHost metricsPromExporterPort
+        sampleCountThreshold sampleSteps timerEnableCheckMetrics timerMetricSmallThreshold
+        transactionMetricFlushInterval""",
+    "there is one thread and no queue in front of it": """
+        ackMessageThreadPoolNums ackThreadPoolQueueCapacity adminBrokerThreadPoolQueueCapacity asyncSendEnable
+        batchDispatchRequestThreadPoolNums compactionThreadNum disableCallbackExecutor disableNettyWorkerGroup
+        dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread enableAsyncReput
+        enableBuildConsumeQueueConcurrently enableFastChannelEventProcess litePullThreadPoolQueueCapacity
+        loadBalanceProcessorThreadPoolNums loadBalanceThreadPoolQueueCapacity maxAsyncPutMessageRequests
+        putThreadPoolQueueCapacity recoverConcurrently recoverThreadPoolNums serverNettyWorkerGroupEnable
+        timerGetMessageThreadNum timerPutMessageThreadNum timerReputServiceCorePoolSize
+        timerReputServiceMaxPoolSize timerReputServiceQueueCapacity transactionCheckRocksdbCoreThreads
+        transactionCheckRocksdbMaxThreads transactionCheckRocksdbQueueCapacity waitTimeMillsInAckQueue
+        waitTimeMillsInAdminBrokerQueue waitTimeMillsInLitePullQueue""",
+    "access is ruled by aclEnable and plain_acl.yml; 5.x's users and policies are not supported": """
+        aclCacheExpiredSecond aclCacheMaxNum aclCacheRefreshSecond authConfigPath authenticationEnabled
+        authenticationMetadataProvider authenticationProvider authenticationStrategy authenticationWhitelist
+        authorizationEnabled authorizationMetadataProvider authorizationProvider authorizationStrategy
+        authorizationWhitelist initAuthenticationUser innerClientAuthenticationCredentials migrateAuthFromV1Enabled
+        statefulAuthenticationCacheExpiredSecond statefulAuthenticationCacheMaxNum
+        statefulAuthorizationCacheExpiredSecond statefulAuthorizationCacheMaxNum userCacheExpiredSecond
+        userCacheMaxNum userCacheRefreshSecond""",
+    "popped messages are kept in the log only, and revived by its records": """
+        appendAckAsync appendCkAsync enableNotifyAfterPopOrderLockRelease enableNotifyBeforePopCalculateLag
+        enablePopBatchAck enablePopBufferMerge enablePopLog enablePopMessageThreshold enableSkipLongAwaitingAck
+        maxMessageFilterNumForNotification maxPopPollingSize popCkMaxBufferSize popCkOffsetMaxQueueSize
+        popCkStayBufferTime popCkStayBufferTimeOut popFromRetryProbabilityForPriority popInflightMessageThreshold
+        popLongPollingForceNotifyInterval popPollingMapExpireTimeSeconds popPollingMapSize popPollingSize
+        popReviveConcurrency popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead popReviveSkipIfGroupAbsent
+        priorityOrderAsc reviveAckWaitMs reviveInterval reviveMaxSlow reviveScanTime skipWhenCKRePutReachMaxTimes
+        useMessageFilterForNotification useSeparateRetryQueue""",
+    "RocksDB is not used": """
+        bottomMostCompressionTypeForConsumeQueueStore cleanRocksDBDirtyCQIntervalMin combineCQEnableCheckSelf
+        combineCQLoadingCQTypes combineCQMaxExtraSearchCommitLogFiles combineCQPreferCQType
+        combineCQUseRocksdbForLmq configManagerVersion enableRocksDBLog indexRocksDBEnable
+        iteratorWhenUseRocksdbConsumeQueue maxRocksDBIndexQueryDays memTableFlushIntervalMs
+        popConsumerFSServiceInit popConsumerKVServiceEnable popConsumerKVServiceInit popConsumerKVServiceLog
+        realTimePersistRocksDBConfig replicasPerDiskPartition rocksdbCQDoubleWriteEnable rocksdbCompressionType
+        rocksdbFlushWalFrequency rocksdbWalFileRollingThreshold statRocksDBCQIntervalSec
+        timerRecallToTimeWheelEnable timerRecallToTimelineEnable timerRocksDBEnable timerRocksDBPrecisionMs
+        timerRocksDBRollIntervalHours timerRocksDBRollMaxTps timerRocksDBRollRangeHours timerRocksDBStopScan
+        timerRocksDBTimeExpiredMaxTps transRocksDBEnable useSeparateStorePathForRocksdbCQ
+        useSingleRocksDBForAllConfigs""",
+    "consumer offsets are kept until their group or topic is deleted": """
+        broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond combineAssignOffsetCQType
+        enableBroadcastOffsetStore enableCleanExpiredOffset flushConsumerOffsetHistoryInterval
+        persistConsumerOffsetIncrementally""",
+    "there is no broker container": "brokerConfigPath clusterName configBlackList configName inBrokerContainer",
+    "the controller is not supported; roles are fixed": """
+        brokerElectionPriority enableAutoInSyncReplicas haMaxGapNotInSync readUnCommitted storePathBrokerIdentity
+        storePathDLedgerCommitLog syncFromLastFile totalReplicas""",
+    "cold data is read like any other": """
+        cgColdReadThreshold coldCtrStrategyEnable coldDataFlowControlEnable coldDataScanEnable
+        globalColdReadThreshold timerColdDataCheckIntervalMs usePIDColdCtrStrategy""",
+    "clients expire after two minutes of silence": """
+        channelExpiredTimeout cleanOfflineBrokerInterval subscriptionExpiredTimeout""",
+    "the switch is notifyConsumerIdsChangedEnable": "realTimeNotifyConsumerChange",
+    "the broker's connections to other servers are not tuned": """
+        channelNotActiveInterval clientAsyncSemaphoreValue clientChannelMaxIdleTimeSeconds
+        clientCloseSocketIfTimeout clientOnewaySemaphoreValue clientPooledByteBufAllocatorEnable
+        clientSocketRcvBufSize clientSocketSndBufSize connectTimeoutMillis enableReconnectForGoAway forwardTimeout
+        maxReconnectIntervalTimeSeconds socksProxyConfig""",
+    "recovery decides by checkpoint, log and queues": """
+        checkCommitLogOffsetOnRecover commitLogRecoverMaxNum correctLogicMinOffsetForceInterval
+        correctLogicMinOffsetSleepInterval enableAcceleratedRecovery
+        enableLogConsumeQueueRepeatedlyBuildWhenRecover maxChecksumRange maxRecoveryCommitlogFiles
+        recheckReputOffsetFromCq travelCqFileNumWhenGetMessage""",
+    "mapped files are released by mappedMemoryResidentMax": """
+        cleanSwapedMapInterval commitLogForceSwapMapInterval commitLogSwapMapInterval
+        commitLogSwapMapReserveFileNum logicQueueForceSwapMapInterval logicQueueSwapMapInterval
+        logicQueueSwapMapReserveFileNum mappedFileSwapEnable""",
+    "there are no commercial statistics": """
+        commercialBaseCount commercialBigCount commercialSizePerMsg commercialTimerCount commercialTransCount""",
+    "batch and compaction topics are not supported": """
+        compactionCqMappedFileSize compactionMappedFileSize compactionScheduleInternal enableCompaction
+        mapperFileSizeBatchConsumeQueue maxOffsetMapSize searchBcqByCacheEnable""",
+    "a registration sends the whole topic table": """
+        consumerOffsetUpdateVersionStep delayOffsetUpdateVersionStep enableRegisterProducer
+        enableSingleTopicRegister enableSplitMetadata enableSplitRegistration splitMetadataSize
+        splitRegistrationSize""",
+    "lite topics are not supported": """
+        enableLiteEventMode enableLitePopLog liteEventCheckInterval liteEventFullDispatchDelayTime
+        liteEventFullDispatchDelayTimeForWildcardGroup liteLagLatencyCollectEnable liteLagLatencyTopK
+        liteSubscriptionCheckInterval liteSubscriptionCheckTimeoutMills liteTtlCheckInterval
+        maxLiteSubscriptionCount minLiteTTl maxClientEventCount""",
+    "slaves copy the log as in 4.9.4, without flow control": """
+        enableNetWorkFlowControl haFlowControlEnable maxHaTransferByteInSecond maxSlaveResendLength
+        syncMasterFlushOffsetWhenStartup""",
+    "there is no other implementation of the store": """
+        enableRunningFlagsInFlush messageStorePlugIn putConsumeQueueDataByFileChannel putMessageTimeout
+        sharedByteBufferNum spinLockCollisionRetreatOptimalDegree storePathEpochFile storeType topicQueueLockNum
+        useABSLock wakeCommitWhenPutMessage wakeFlushWhenPutMessage writeWithoutMmap""",
+    "a stop answers what waits and closes all connections": "enableShutdownGracefully shutdownWaitTimeSeconds",
+    "checksums of properties are neither written nor checked": "enabledAppendPropCRC forceVerifyPropCRC",
+    "the only name servers are those of namesrvAddr": """
+        fetchNameSrvAddrByDnsLookup fetchNamesrvAddrInterval loadBalancePollNameServerInterval scanAvailableNameSrv
+        updateNameServerAddrPeriod""",
+    "statistics and logs have no such detail": """
+        isolateLogEnable printChannelGroups printChannelGroupsMinNum timerProgressLogIntervalMs""",
+    "queues are allocated as the group's request mode says": "serverLoadBalancerEnable",
+    "there are no static subscriptions": "useStaticSubscription",
+    "the kernel sizes socket buffers, and the limit of unsent bytes is fixed": """
+        serverSocketRcvBufSize serverSocketSndBufSize writeBufferHighWaterMark writeBufferLowWaterMark""",
+    "timers are governed by timerPrecisionMs, timerMaxDelaySec and timerRollWindowSlot": """
+        timerEnableRetryUntilSuccess timerInterceptDelayLevel timerSkipUnknownError timerWheelSnapshotFlush
+        timerWheelSnapshotIntervalMs""",
+    "transactions are checked by transactionTimeOut, transactionCheckInterval and transactionCheckMax": """
+        transWriteOriginTransHalfEnable transactionOpBatchInterval transactionOpMsgMaxSize""",
+    "deleteTopic deletes the topic alone": "clearRetryTopicWhenDeleteTopic",
+    "the store is served as soon as it is open": "disappearTimeAfterStart",
+    "enableDLegerCommitLog=true is not supported": "enableBatchPush",
+    "groups are created when they are first used": "enableCreateSysGroup",
+    "light queues are limited by maxLmqConsumeQueueNum": "enableLmqQuota",
+    "a topic takes messages of all types": "enableMixedMessageType",
+    "the index is ruled by messageIndexEnable": "indexFileReadEnable indexFileWriteEnable",
+    "the limit is diskSpaceCleanForciblyRatio": "logicalDiskSpaceCleanForciblyThreshold",
+    "the limit is deleteFileBatchMax": "maxBatchDeleteFilesNum",
+    "a pull reads as many units as its answer may hold": "maxConsumeQueueScan maxFilterMessageSize",
+    "4.9.4 ignores it too; the key is timerMaxDelaySec": "maxDelayTime",
+    "the limit is that of the file format": "maxTopicLength",
+    "the limits are the maxTransfer... keys": "pullBatchMaxMessageCount",
+    "updateTopic always checks the name": "validateSystemTopicWhenUpdateTopic",
+}
+
+_NAMESRV: Final = {
+    "there is one thread and no queue in front of it": """
+        clientCallbackExecutorThreads clientRequestThreadPoolNums clientRequestThreadPoolQueueCapacity
+        clientWorkerThreads controllerRequestThreadPoolQueueCapacity controllerThreadPoolNums defaultThreadPoolNums
+        defaultThreadPoolQueueCapacity processReadEvent unRegisterBrokerQueueCapacity""",
+    "the controller is not supported; roles are fixed": """
+        controllerDLegerGroup controllerDLegerPeers controllerDLegerSelfId controllerStorePath controllerType
+        electMasterMaxRetryCount enableElectUncleanMaster jraftConfig notifyBrokerRoleChanged
+        scanInactiveMasterInterval""",
+    "every request is served": "enableAllTopicList enableTopicList",
+    "there is no other implementation of the store": "mappedFileSize",
+    "a topic is deleted by deleteTopic": "deleteTopicWithBrokerRegistration",
+    "requests are served from the start on": "needWaitForService waitSecondsForService",
+    "the setting is orderMessageEnable": "returnOrderTopicConfigToBroker",
+    "TLS is set by tls.server.mode": "useTLS",
+}
+
+_BOTH: Final = """
+    channelNotActiveInterval clientAsyncSemaphoreValue clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout
+    clientOnewaySemaphoreValue clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize
+    configBlackList connectTimeoutMillis disableCallbackExecutor disableNettyWorkerGroup enableReconnectForGoAway
+    enableShutdownGracefully maxReconnectIntervalTimeSeconds metricGrpcExporterIntervalInMills
+    metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills metricsExporterType
+    metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel metricsPromExporterHost
+    metricsPromExporterPort scanAvailableNameSrv serverNettyWorkerGroupEnable shutdownWaitTimeSeconds
+    socksProxyConfig
+"""
+"""Keys of `_BROKER` that name servers of Apache have too."""
+
+
+def _by_key(families: dict[str, str]) -> dict[str, str]:
+    return {key: why for why, keys in families.items() for key in keys.split()}
+
+
+BROKER_KEYS: Final = _by_key(_BROKER)
+NAMESRV_KEYS: Final = {key: BROKER_KEYS[key] for key in _BOTH.split()} | _by_key(_NAMESRV)
