@@ -118,7 +118,7 @@ class AdminClient:
     async def _members(self, cluster: str) -> list[tuple[str, str, str]]:
         info = await self.cluster_info()
         if cluster not in info.cluster_addr_table:
-            raise AdminError(f"[error] {UNKNOWN_CLUSTER}")
+            raise AdminError(UNKNOWN_CLUSTER)
         return [
             (name, broker_id, address)
             for name in info.cluster_addr_table[cluster]

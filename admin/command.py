@@ -39,6 +39,12 @@ class Run:
         self.say = output.say
         self.as_json = output.as_json
 
+    def warn(self, failure: BaseException) -> None:
+        """Show a failure after which the command goes on."""
+        from pocketmq.admin.admin_client import described
+
+        complain(described(failure))
+
     def table(self, table: Table, rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
         """Print a table; return its rows as objects."""
         return self.output.table(table, rows)
@@ -56,6 +62,9 @@ def option(short: str, long: str, help: str, **settings: Any) -> click.Option:
     if not settings.get("is_flag"):
         settings.setdefault("metavar", "<arg>")
     return click.Option([short, long, name], help=help, **settings)
+
+
+TOPIC = option("-t", "--topic", "topic name", required=True)
 
 
 def targets(broker_help: str, cluster_help: str, cluster_flag: str = "--clusterName") -> tuple[click.Option, click.Option]:

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from pocketmq.remoting import fastjson
-from pocketmq.remoting.bodies import MessageQueue
+from pocketmq.remoting.bodies import MessageQueue, TopicConfig
 
 
 def time_millis(timestamp_ms: int) -> str:
@@ -33,3 +33,13 @@ def by_queue(table: dict[str, Any]) -> list[tuple[MessageQueue, Any]]:
 def topic_offsets(body: bytes | bytearray | memoryview) -> list[tuple[MessageQueue, dict[str, int]]]:
     """Return queues and their offsets from the answer of GET_TOPIC_STATS_INFO."""
     return by_queue(fastjson.loads(bytes(body)).get("offsetTable") or {})
+
+
+def topic_config_text(config: TopicConfig) -> str:
+    """Return a topic's config as Apache's tool shows it."""
+    order = str(config.order).lower()
+    return (
+        f"TopicConfig [topicName={config.topic_name}, readQueueNums={config.read_queue_nums}, "
+        f"writeQueueNums={config.write_queue_nums}, perm={permission(config.perm)}, "
+        f"topicFilterType={config.topic_filter_type}, topicSysFlag={config.topic_sys_flag}, order={order}]"
+    )

@@ -3,8 +3,49 @@
 from typing import Final
 
 FAMILIES: Final[dict[str, dict[str, str]]] = {
+    "cluster": {
+        "clusterList": "List clusters and brokers, with load and disk usage",
+    },
     "topic": {
+        "updateTopic": "Create a topic, or change one",
+        "updateTopicList": "Create or change the topics listed in a file (5.x)",
+        "updateTopicPerm": "Change the permission of a topic",
+        "updateOrderConf": "Show, set or delete the queues of an ordered topic",
+        "deleteTopic": "Delete a topic from brokers and name servers",
+    },
+    "route": {
+        "topicList": "List the topics",
         "topicRoute": "Show a topic's route",
         "topicStatus": "Show offsets and last update of a topic's queues",
+        "topicClusterList": "Show the clusters that have a topic",
+        "allocateMQ": "Show the queues that each of some clients would consume",
+    },
+    "group": {
+        "updateSubGroupList": "Create or change the consumer groups listed in a file (5.x)",
+        "setConsumeMode": "Let a consumer group pull from a topic, or pop (5.x)",
+    },
+    "broker": {
+        "brokerStatus": "Show the runtime info of brokers",
+        "getBrokerConfig": "Show the config of brokers",
+        "updateBrokerConfig": "Change a key of the config of running brokers",
+        "haStatus": "Show the replication of brokers (5.x)",
+        "cleanExpiredCQ": "Delete expired ConsumeQueue files",
+        "deleteExpiredCommitLog": "Delete expired CommitLog files",
+        "cleanUnusedTopic": "Delete the queues of topics that no longer exist",
+    },
+    "nameserver": {
+        "getNamesrvConfig": "Show the config of name servers",
+        "updateNamesrvConfig": "Change a key of the config of name servers",
+        "updateKvConfig": "Set a value in the name servers' KV config",
+        "deleteKvConfig": "Delete a key from the name servers' KV config",
+        "wipeWritePerm": "Take the write permission from all topics of a broker",
+        "addWritePerm": "Give it back",
+    },
+    "acl": {
+        "updateAclConfig": "Create or change an account",
+        "deleteAclConfig": "Delete an account",
+        "getAclConfig": "Show all accounts",
+        "clusterAclConfigVersion": "Show the versions of the ACL files",
+        "updateGlobalWhiteAddr": "Set the addresses that need no signature",
     },
 }

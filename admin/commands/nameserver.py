@@ -1,0 +1,96 @@
+"""Commands for name servers: their config and KV config, and the write permission of a broker's queues."""
+
+from collections.abc import Callable
+
+from pocketmq.admin.admin_client import AdminError
+from pocketmq.admin.command import Run, command, option
+from pocketmq.admin.commands.broker import say_config
+from pocketmq.admin.commands.topic import delete_kv, put_kv
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.remoting.headers.route import AddWritePermResponseHeader, BrokerNameRequestHeader, WipeWritePermResponseHeader
+from pocketmq.runtime import properties_file
+
+NAMESPACE = option("-s", "--namespace", "namespace of the key", required=True)
+KEY = option("-k", "--key", "key", required=True)
+VALUE = option("-v", "--value", "its new value", required=True)
+BROKER_NAME = option("-b", "--brokerName", "broker name", required=True)
+
+
+CountOf = Callable[[RemotingCommand], int]
+
+
+def _wiped(answer: RemotingCommand) -> int:
+    return answer.header(WipeWritePermResponseHeader).wipe_topic_count
+
+
+def _added(answer: RemotingCommand) -> int:
+    return answer.header(AddWritePermResponseHeader).add_topic_count
+
+
+async def _change_permission(run: Run, code: int, broker_name: str, what: str, count_of: CountOf) -> object:
+    """Change the permission of all topics of a broker at each name server; one that fails does not stop the others."""
+    counts, last = {}, None
+    for address in run.admin.namesrv_addresses:
+        where = f"{what} write perm of broker[{broker_name}] in name server[{address}]"
+        try:
+            answer = await run.admin.broker(address, code, BrokerNameRequestHeader(broker_name.strip()))
+        except (RemotingError, AdminError) as failure:
+            run.say(f"{where} Failed")
+            run.warn(failure)
+            last = failure
+            continue
+        counts[address] = count_of(answer)
+        run.say(f"{where} OK, {counts[address]}")
+    if last is not None and run.as_json:
+        raise last
+    return counts
+
+
+@command("wipeWritePerm", BROKER_NAME)
+async def wipe_write_perm(run: Run, broker_name: str) -> object:
+    """Take the write permission from all topics of a broker at all given name servers."""
+    return await _change_permission(run, RequestCode.WIPE_WRITE_PERM_OF_BROKER, broker_name, "wipe", _wiped)
+
+
+@command("addWritePerm", BROKER_NAME)
+async def add_write_perm(run: Run, broker_name: str) -> object:
+    """Give back the write permission to all topics of a broker at all given name servers."""
+    return await _change_permission(run, RequestCode.ADD_WRITE_PERM_OF_BROKER, broker_name, "add", _added)
+
+
+@command("updateKvConfig", NAMESPACE, KEY, VALUE)
+async def update_kv_config(run: Run, namespace: str, key: str, value: str) -> object:
+    """Set a value in the KV config of all name servers."""
+    await put_kv(run.admin, namespace.strip(), key.strip(), value.strip())
+    run.say("create or update kv config to namespace success.")
+    return {"namespace": namespace.strip(), "key": key.strip(), "value": value.strip()}
+
+
+@command("deleteKvConfig", NAMESPACE, KEY)
+async def delete_kv_config(run: Run, namespace: str, key: str) -> object:
+    """Delete a key from the KV config of all name servers."""
+    await delete_kv(run.admin, namespace.strip(), key.strip())
+    run.say("delete kv config from namespace success.")
+    return {"namespace": namespace.strip(), "key": key.strip()}
+
+
+@command("getNamesrvConfig")
+async def get_namesrv_config(run: Run) -> object:
+    """Show the config of all name servers."""
+    result = {}
+    for address, answer in (await run.admin.every_namesrv(RequestCode.GET_NAMESRV_CONFIG)).items():
+        result[address] = properties_file.loads(properties_file.decode(bytes(answer.body)))
+        run.say(f"============{address}============")
+        say_config(run, result[address])
+    return result
+
+
+@command("updateNamesrvConfig", KEY, VALUE)
+async def update_namesrv_config(run: Run, key: str, value: str) -> object:
+    """Change one key of the config of all name servers."""
+    body = properties_file.dumps({key.strip(): value.strip()}).encode()
+    done = list(await run.admin.every_namesrv(RequestCode.UPDATE_NAMESRV_CONFIG, None, body))
+    run.say(f"update name server config success![{', '.join(done)}]\n{key.strip()} : {value.strip()}")
+    return {"nameServers": done, "key": key.strip(), "value": value.strip()}
