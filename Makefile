@@ -66,16 +66,16 @@ demo: $(VENV)/.spark
 	@$(PY) -m demo $(DEMO_ARGS)
 
 test: $(VENV)/.dev
-	@$(PY) -m pytest $(TESTS) -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	@$(PY) -m pytest $(TESTS) -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder $(PYTEST_ARGS)
 
 test-quick: $(VENV)/.dev
-	@$(PY) -m pytest $(QUICK) -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m "not slow" $(PYTEST_ARGS)
+	@$(PY) -m pytest $(QUICK) -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder -m "not slow" $(PYTEST_ARGS)
 
 check: $(VENV)/.dev
 	@$(PY) -m ruff format --check .
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy
-	@$(PY) -m pytest $(TESTS) -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	@$(PY) -m pytest $(TESTS) -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder $(PYTEST_ARGS)
 
 simulate: $(VENV)/.dev
 	@$(PY) -m tests.store.simulator --seeds 0:$(SEEDS) $(SIMULATE_ARGS)

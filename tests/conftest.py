@@ -40,9 +40,22 @@ SLOW_FILES = frozenset(
 """Test files without a JVM, Go and Spark that take more than some seconds; `make test-quick` leaves them out."""
 
 
+SPARK = "one Spark session"
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order the tests, and group them for `--dist loadgroup`: by file, but all tests in a Spark session together.
+
+    A session takes many seconds of both cores to start and to warm up, so one test process has it.
+    """
     rank = {name: number for number, name in enumerate(LONGEST_FILES)}
+
+    def is_in_session(item: pytest.Item) -> bool:
+        return "spark" in getattr(item, "fixturenames", ())
+
     for item in items:
         if item.path.name in SLOW_FILES:
             item.add_marker(pytest.mark.slow)
-    items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
+        item.add_marker(pytest.mark.xdist_group(SPARK if is_in_session(item) else item.path.stem))
+    items.sort(key=lambda item: (not is_in_session(item), rank.get(item.path.name, len(rank))))
