@@ -41,6 +41,14 @@ FAMILIES: Final[dict[str, dict[str, str]]] = {
         "wipeWritePerm": "Take the write permission from all topics of a broker",
         "addWritePerm": "Give it back",
     },
+    "monitor": {
+        "startMonitoring": "Report consumer groups that lag, round by round",
+    },
+    "export": {
+        "exportMetadata": "Write topics and consumer groups to a file",
+        "exportConfigs": "Write the important config keys of a cluster to a file",
+        "exportMetrics": "Write the figures of a cluster to a file",
+    },
     "acl": {
         "updateAclConfig": "Create or change an account",
         "deleteAclConfig": "Delete an account",
