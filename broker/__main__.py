@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pocketmq.runtime import command_line
@@ -18,16 +19,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     with command_line.many_imports():
         from pocketmq.broker.broker import Broker
         from pocketmq.broker.config import IGNORED_KEYS, BrokerConfig
+        from pocketmq.broker.config_updates import KEPT_FILE
         from pocketmq.remoting.tls import TlsConfig
         from pocketmq.runtime import lifecycle, log, pid_file
         from pocketmq.runtime.clock import SystemClock, VirtualClock
         from pocketmq.store.config import MessageStoreConfig
 
+        kept = Path(MessageStoreConfig().store_path(KEPT_FILE))
         declared = [BrokerConfig, MessageStoreConfig, TlsConfig]
-        config, store_config, tls_config = command_line.configure(PROGRAM, arguments, declared, IGNORED_KEYS)
+        config, store_config, tls_config = command_line.configure(PROGRAM, arguments, declared, IGNORED_KEYS, kept)
     log.setup()
     clock = VirtualClock(SystemClock().message_time_ms()) if arguments.test_clock else None
-    broker = Broker(config, store_config, clock=clock, tls_config=tls_config)
+    file = None if arguments.config_file is None else arguments.config_file.absolute()
+    broker = Broker(config, store_config, clock=clock, tls_config=tls_config, config_file=file)
     with pid_file.registered(PROGRAM, store_config.store_path_root_dir):
         exit_code = lifecycle.run(broker, PROGRAM, _say_ready)
     sys.exit(exit_code)

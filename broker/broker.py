@@ -10,12 +10,14 @@ import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 from pocketmq.broker import wiring
 from pocketmq.broker.access.access_table import needs_admin
 from pocketmq.broker.access.access_validator import guard
 from pocketmq.broker.config import BrokerConfig, check
+from pocketmq.broker.config_updates import KEPT_FILE
 from pocketmq.broker.ha.slave_role import routes_of_slave
 from pocketmq.broker.handlers import ROUTES
 from pocketmq.broker.services import Services
@@ -55,8 +57,9 @@ class Broker:
 
     def __init__(
         self, config: BrokerConfig, store_config: MessageStoreConfig, disk: Disk | None = None, clock: Clock | None = None,
-        tls_config: TlsConfig | None = None,
+        tls_config: TlsConfig | None = None, config_file: Path | None = None,
     ) -> None:  # fmt: skip
+        """`config_file`: where changes of the config are written. None: `config/broker.properties` of a store on disk."""
         self.config = config
         self.store_config = store_config
         self.port = 0
@@ -72,6 +75,9 @@ class Broker:
         self._master_tls: ReloadingContext | None = None
         self._clock = clock or SystemClock()
         self._disk = disk or FileDisk()
+        self._config_file = config_file
+        if config_file is None and isinstance(self._disk, FileDisk):
+            self._config_file = Path(store_config.store_path(KEPT_FILE))
         self._server: RemotingServer | None = None
         self._is_built = self._is_serving = False
         self._housekeeping: list[Timer] = []
@@ -117,8 +123,10 @@ class Broker:
             self.services = wiring.build(
                 self.config, self.store_config, self._disk, self._clock, asyncio.get_running_loop(),
                 port=port, tables=self._tables, name_server_tls=self._name_server_tls, master_tls=self._master_tls,
+                config_file=self._config_file,
             )  # fmt: skip
             self._is_built = True
+            self.services.tls_config = self._tls_config
             if self.services.pre_online is None:
                 wiring.recover(self.services)
         return self.services

@@ -6,6 +6,7 @@ A broker has two addresses: the one it binds (`bindAddress`) and the one it adve
 
 import ipaddress
 import os
+import re
 import socket
 from dataclasses import dataclass, field
 from typing import Final
@@ -27,6 +28,7 @@ HOURS_MAX: Final = 24
 """Limit of entries in deleteWhen: each hour once."""
 TEXT_SIZE_MAX: Final = 200
 """Limit of characters of an invalid value shown in an error."""
+_HOST: Final = re.compile(r"[A-Za-z0-9._:%-]{1,253}")
 
 
 def _host_name() -> str:
@@ -201,7 +203,8 @@ class BrokerConfig(ConnectionLimits):
 
 UPDATABLE_KEYS: Final = frozenset(
     """
-    autoCreateSubscriptionGroup autoCreateTopicEnable autoDeleteUnusedStats brokerFastFailureEnable brokerPermission
+    advertisedPort autoCreateSubscriptionGroup autoCreateTopicEnable autoDeleteUnusedStats brokerFastFailureEnable brokerIP1
+    brokerPermission
     cleanFileForciblyEnable defaultQueryMaxNum deleteWhen diskMaxUsedSpaceRatio fileReservedTime litePullMessageEnable
     longPollingEnable maxMsgsNumBatch maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory
     maxTransferCountOnMessageInDisk maxTransferCountOnMessageInMemory notifyConsumerIdsChangedEnable
@@ -210,7 +213,10 @@ UPDATABLE_KEYS: Final = frozenset(
     waitTimeMillsInSendQueue
     """.split()  # noqa: SIM905
 )
-"""Keys that UPDATE_BROKER_CONFIG may change: no paths, addresses or identities."""
+"""Keys that UPDATE_BROKER_CONFIG may change: no paths, no identities, and of addresses only the advertised one."""
+
+ADDRESS_KEYS: Final = frozenset({"brokerIP1", "advertisedPort"})
+"""Those of them that make the advertised address."""
 
 FIXED_KEYS: Final = {
     "clientCallbackExecutorThreads": ("2", "there is one thread"),
@@ -309,6 +315,8 @@ def _first_address() -> str:
 
 def check(config: BrokerConfig, store_config: MessageStoreConfig) -> None:
     """Raise StartError for unsupported settings. Used at start, and for each change at run time."""
+    if config.broker_ip1 is not None and _HOST.fullmatch(config.broker_ip1) is None:
+        raise StartError(f"brokerIP1={config.broker_ip1[:TEXT_SIZE_MAX]}: expected a host name or an address")
     try:
         networks("adminAllow", config.admin_allow)
     except ValueError as error:
@@ -342,13 +350,15 @@ def check(config: BrokerConfig, store_config: MessageStoreConfig) -> None:
         raise StartError("aclEnable=true: rocketmqHome (or ROCKETMQ_HOME) must be the folder with conf/plain_acl.yml")
     if config.default_message_request_mode not in ("PULL", "POP"):
         raise StartError(f"defaultMessageRequestMode={config.default_message_request_mode}: use PULL or POP")
-    hours = [text.strip() for text in store_config.delete_when.split(";") if text.strip()]
-    if not all(hour.isascii() and hour.isdecimal() and len(hour) < 9 and int(hour) < 24 for hour in hours):
-        shown = store_config.delete_when[:TEXT_SIZE_MAX]
-        raise StartError(f"deleteWhen={shown}: expected hours from 00 to 23, several with ; between")
-    if len(hours) > HOURS_MAX:
-        raise StartError(
-            f"deleteWhen={store_config.delete_when[:TEXT_SIZE_MAX]}: {len(hours)} hours, the limit is {HOURS_MAX}"
-        )
+    _check_hours(store_config.delete_when)
     if store_config.flush_disk_type not in ("ASYNC_FLUSH", "SYNC_FLUSH"):
         raise StartError(f"flushDiskType={store_config.flush_disk_type}: use ASYNC_FLUSH or SYNC_FLUSH")
+
+
+def _check_hours(delete_when: str) -> None:
+    hours = [text.strip() for text in delete_when.split(";") if text.strip()]
+    if not all(hour.isascii() and hour.isdecimal() and len(hour) < 9 and int(hour) < 24 for hour in hours):
+        shown = delete_when[:TEXT_SIZE_MAX]
+        raise StartError(f"deleteWhen={shown}: expected hours from 00 to 23, several with ; between")
+    if len(hours) > HOURS_MAX:
+        raise StartError(f"deleteWhen={delete_when[:TEXT_SIZE_MAX]}: {len(hours)} hours, the limit is {HOURS_MAX}")

@@ -42,7 +42,9 @@ if TYPE_CHECKING:
     from pocketmq.broker.timer.timer_service import TimerMessageService
     from pocketmq.broker.transaction.transaction import TransactionalMessageService
     from pocketmq.remoting.client import RemotingClient
+    from pocketmq.remoting.tls import TlsConfig
     from pocketmq.runtime.clock import Clock
+    from pocketmq.runtime.config_updates import ConfigUpdates
     from pocketmq.runtime.timers import Timers
     from pocketmq.runtime.turn import Turn
     from pocketmq.runtime.work_slices import WorkSlices
@@ -95,6 +97,9 @@ class Services:
     """The advertised address as it is stored in records: 4 or 16 bytes of address, then 4 of port."""
     broker_address: str
     """The advertised address `host:port`, as registered with the name servers."""
+    config_updates: "ConfigUpdates" = field(init=False)
+    """The changes of `config` and of the store's config by requests."""
+    tls_config: "TlsConfig | None" = None
     measured: Measurements = field(default_factory=Measurements)
     """Durations of puts, syncs, deliveries, the event loop's lag and recovery."""
     slave_synchronize: "SlaveSynchronize | None" = None

@@ -16,6 +16,7 @@ from pocketmq.broker.clients.client_registry import ClientRegistry
 from pocketmq.broker.clients.group_notifier import GroupNotifier
 from pocketmq.broker.clients.rebalance_lock import RebalanceLock
 from pocketmq.broker.config import BrokerConfig, advertised_host
+from pocketmq.broker.config_updates import config_updates
 from pocketmq.broker.context import Context
 from pocketmq.broker.delay.clock_steps import ClockSteps
 from pocketmq.broker.delay.delay_cancelled import DelayCancelled
@@ -80,13 +81,13 @@ ROUTE_WAIT_MAX_S: Final = 2.0
 def build(
     config: BrokerConfig, store_config: MessageStoreConfig, disk: Disk, clock: Clock, loop: asyncio.AbstractEventLoop, *,
     port: int, tables: TableWriter, name_server_tls: ReloadingContext | None = None,
-    master_tls: ReloadingContext | None = None, timer_slots: int = SLOTS_TOTAL,
+    master_tls: ReloadingContext | None = None, timer_slots: int = SLOTS_TOTAL, config_file: Path | None = None,
 ) -> Services:  # fmt: skip
     """Load the store and the tables, and return the connected parts of a broker; `recover` must follow.
 
     `port` is the port that is listened on, the TLS settings are for connections to these servers, `tables` writes the files
-    of config/, `timer_slots` is half the size of the timer wheel. Raises StartError, StoreError, ValueError or OSError; the
-    store is closed then.
+    of config/, `timer_slots` is half the size of the timer wheel, `config_file` keeps changes of the config (None: nothing
+    does). Raises StartError, StoreError, ValueError or OSError; the store is closed then.
     """
     store = MessageStore(store_config, disk, clock)
     with RecoveryProgress() as progress:
@@ -96,6 +97,7 @@ def build(
             log.log(logging.INFO if report.clean and not report.repairs else logging.WARNING, line)
         parts = _Parts(config, store, loop, port, tables, name_server_tls, master_tls, timer_slots)
         services = parts.services()
+        services.config_updates = config_updates(services, port, config_file, tables)
         services.measured.store_recovery_s = report.duration_ms / 1000
         services.measured.repairs = len(report.repairs)
         services.measured.started_cleanly = report.clean

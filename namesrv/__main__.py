@@ -16,12 +16,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run a name server until it is told to stop; the process ends with lifecycle's exit code."""
     arguments = command_line.parse(PROGRAM, "Run a RocketMQ name server.", argv)
     with command_line.many_imports():
-        from pocketmq.namesrv.config import IGNORED_KEYS, NamesrvConfig
+        from pocketmq.namesrv.config import IGNORED_KEYS, NamesrvConfig, kept_file
         from pocketmq.namesrv.namesrv import NameServer
         from pocketmq.remoting.tls import TlsConfig
         from pocketmq.runtime import lifecycle, log, pid_file
 
-        config, tls_config = command_line.configure(PROGRAM, arguments, [NamesrvConfig, TlsConfig], IGNORED_KEYS)
+        kept = kept_file(NamesrvConfig())
+        config, tls_config = command_line.configure(PROGRAM, arguments, [NamesrvConfig, TlsConfig], IGNORED_KEYS, kept)
     if arguments.config_file is not None:
         config.config_store_path = str(arguments.config_file.absolute())
     log.setup()

@@ -8,6 +8,7 @@ from pocketmq.remoting.allow_list import networks
 from pocketmq.remoting.limits import ConnectionLimits
 from pocketmq.runtime.apache_keys import NAMESRV_KEYS
 from pocketmq.runtime.config import setting
+from pocketmq.runtime.config_updates import Rules
 from pocketmq.runtime.lifecycle import StartError
 
 REGISTER_PERIOD_MAX_S: Final = 60
@@ -96,3 +97,13 @@ IGNORED_KEYS: Final = {
     "writeBufferHighWaterMark": "the limit of unsent bytes is fixed",
     "writeBufferLowWaterMark": "the limit of unsent bytes is fixed",
 }
+
+UPDATE_RULES: Final = Rules(CHANGEABLE, IGNORED_KEYS, check)
+"""What UPDATE_NAMESRV_CONFIG may change."""
+KEPT_FILE: Final = "namesrv.properties"
+"""File beside kvConfigPath for the settings changed while a name server without a config file runs; Apache's name too."""
+
+
+def kept_file(config: NamesrvConfig) -> Path | None:
+    """Return the path of that file; None if nothing is kept on disk."""
+    return Path(config.kv_config_path).with_name(KEPT_FILE) if config.kv_config_path else None

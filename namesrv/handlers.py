@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from pocketmq.namesrv.config import CHANGEABLE, NamesrvConfig, check
+from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfigManager, KVLimitError
 from pocketmq.namesrv.register_body import RegisterBodyError, decode_register_body
 from pocketmq.namesrv.register_limits import RegistrationRefused
@@ -17,7 +17,7 @@ from pocketmq.remoting.bodies import BrokerData, DataVersion, KVTable, TopicList
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response
 from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
-from pocketmq.remoting.durable import when_written
+from pocketmq.remoting.durable import when_updated, when_written
 from pocketmq.remoting.header import NoHeader
 from pocketmq.remoting.headers.route import (
     AddWritePermResponseHeader,
@@ -40,9 +40,7 @@ from pocketmq.remoting.headers.topic import (
     GetTopicsByClusterRequestHeader,
 )
 from pocketmq.runtime import config as runtime_config
-from pocketmq.runtime import properties_file
-from pocketmq.runtime.config import ConfigError, KeyRefused
-from pocketmq.runtime.lifecycle import StartError
+from pocketmq.runtime.config_updates import ConfigUpdates
 
 STRICT_JSON_VERSION: Final = 401
 """Clients from 4.9.4 on read strict JSON routes; older Go clients read only fastjson's unquoted numeric keys."""
@@ -59,8 +57,8 @@ class NamesrvServices(NamedTuple):
     config: NamesrvConfig
     routes: RouteInfoManager
     kv_config: KVConfigManager
-    config_changed: Callable[[dict[str, str]], None]
-    """Called with key -> text after a change of the config, to apply and persist it."""
+    config_updates: ConfigUpdates
+    """The changes of `config` by requests."""
 
 
 # Brokers
@@ -266,17 +264,9 @@ def get_kv_list(services: NamesrvServices, request: Request[KVNamespaceRequestHe
 # The name server's own config
 
 
-def update_namesrv_config(services: NamesrvServices, request: Request[NoHeader]) -> Response:
+def update_namesrv_config(services: NamesrvServices, request: Request[NoHeader]) -> Response | Deferred:
     """Change config keys. An unknown or forbidden key refuses the whole update; Apache ignores it and answers success."""
-    try:
-        changes = properties_file.loads(properties_file.decode(request.body))
-        runtime_config.update([services.config], changes, CHANGEABLE, check)
-    except KeyRefused as error:
-        raise RemotingError(ResponseCode.NO_PERMISSION, str(error)) from None
-    except (ConfigError, ValueError, StartError) as error:
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from None
-    services.config_changed(changes)
-    return Response()
+    return when_updated(services.config_updates, request.body, ResponseCode.NO_PERMISSION)
 
 
 def get_namesrv_config(services: NamesrvServices, request: Request[NoHeader]) -> Response:

@@ -4,8 +4,9 @@ import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
-from pocketmq.namesrv.config import NamesrvConfig, check
+from pocketmq.namesrv.config import UPDATE_RULES, NamesrvConfig, check, kept_file
 from pocketmq.namesrv.handlers import ADMIN_CODES, REGISTER_CODES, ROUTES, NamesrvServices
 from pocketmq.namesrv.kv_config import KVConfigManager, KVLimits
 from pocketmq.namesrv.min_broker_notifier import MinBrokerNotifier
@@ -14,8 +15,8 @@ from pocketmq.remoting.allow_list import restricted
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.server import RemotingServer
 from pocketmq.remoting.tls import TLS_FILES_S, TlsConfig, TlsMode, client_tls, server_tls
-from pocketmq.runtime import atomic_file, properties_file
 from pocketmq.runtime.clock import Clock, SystemClock
+from pocketmq.runtime.config_updates import ConfigUpdates
 from pocketmq.runtime.lifecycle import StartError, listening
 from pocketmq.runtime.table_writer import TableWriter
 from pocketmq.runtime.timers import Timer, Timers
@@ -53,7 +54,10 @@ class NameServer:
         tls = server_tls(self._tls_config)
         loop = asyncio.get_running_loop()
         timers = Timers(self._clock, loop)
-        services = NamesrvServices(config, self.routes, kv_config, self._config_changed)
+        config_path = Path(config.config_store_path) if config.config_store_path else kept_file(config)
+        updates = ConfigUpdates([config], UPDATE_RULES, config_path, self._tables)
+        updates.applied = self._config_changed
+        services = NamesrvServices(config, self.routes, kv_config, updates)
         idle_s = config.server_channel_max_idle_time_seconds
         table = restricted(ROUTES, ADMIN_CODES, "adminAllow", config.admin_allow, log)
         table = restricted(table, REGISTER_CODES, "registerAllow", config.register_allow, log)
@@ -86,11 +90,6 @@ class NameServer:
         for channel in self.routes.expire():
             channel.close()
 
-    def _config_changed(self, changes: dict[str, str]) -> None:
+    def _config_changed(self, values: dict[str, Any], prepared: None) -> None:
         assert self._server is not None
         self._server.channels.idle_s = self.config.server_channel_max_idle_time_seconds
-        if self.config.config_store_path:
-            path = Path(self.config.config_store_path)
-            text = properties_file.decode(path.read_bytes()) if path.exists() else ""
-            atomic_file.replace(path, properties_file.edited(text, changes).encode())
-        log.info("config changed: %s", ", ".join(f"{key}={value}" for key, value in changes.items()))

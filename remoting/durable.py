@@ -5,6 +5,9 @@ import asyncio
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import Response
 from pocketmq.remoting.dispatch import Deferred
+from pocketmq.runtime.config import ConfigError, KeyRefused
+from pocketmq.runtime.config_updates import ConfigUpdates, parse_changes
+from pocketmq.runtime.error_text import reason
 from pocketmq.runtime.table_writer import Written
 
 
@@ -60,3 +63,33 @@ def when_done(answer: Response | Deferred, waited: "set[asyncio.Future[str | Non
     for one in waited:
         one.add_done_callback(known)
     return outer
+
+
+def when_updated(updates: ConfigUpdates, body: bytes, refused_key_code: ResponseCode) -> Response | Deferred:
+    """Return the answer to a request whose body has new values of config keys: sent once they are on disk and in use.
+
+    A refusal names key and value, and has `refused_key_code` if a key may not be changed; then nothing is changed.
+    """
+    held, at_once = Deferred(), list[Response]()
+
+    def done(error: Exception | None) -> None:
+        answer = Response()
+        if error is not None:
+            code = refused_key_code if isinstance(error, KeyRefused) else ResponseCode.SYSTEM_ERROR
+            answer = Response(code, remark=_refusal(error))
+        at_once.append(answer)
+        held.complete(answer)
+
+    try:
+        updates.submit(parse_changes(body), done)
+    except ConfigError as error:
+        done(error)
+    return at_once[0] if at_once else held
+
+
+def _refusal(error: Exception) -> str:
+    if isinstance(error, ConfigError):
+        return "; ".join(error.problems)
+    if isinstance(error, OSError):
+        return f"nothing is changed: the config file cannot be written ({reason(error)})"
+    return str(error).replace("\n", "; ")

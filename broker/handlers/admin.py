@@ -2,7 +2,7 @@
 
 import logging
 
-from pocketmq.broker.config import FIXED_KEYS, UPDATABLE_KEYS, check
+from pocketmq.broker.config import FIXED_KEYS
 from pocketmq.broker.figures.ha_figures import ha_runtime_info
 from pocketmq.broker.figures.runtime_info import runtime_info
 from pocketmq.broker.figures.timer_figures import timer_checkpoint, timer_metrics
@@ -11,14 +11,14 @@ from pocketmq.remoting import fastjson
 from pocketmq.remoting.bodies import KVTable, encode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response
-from pocketmq.remoting.dispatch import RemotingError, Route, routes
+from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, routes
+from pocketmq.remoting.durable import when_updated
 from pocketmq.remoting.header import NoHeader
 from pocketmq.remoting.headers.consumer import BrokerStatsRequestHeader
 from pocketmq.remoting.headers.query import QueryConsumeQueueRequestHeader
 from pocketmq.remoting.headers.route import ConfigVersionResponseHeader
 from pocketmq.runtime import properties_file
-from pocketmq.runtime.config import ConfigError, to_properties, update
-from pocketmq.runtime.lifecycle import StartError
+from pocketmq.runtime.config import to_properties
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_STRUCT
 
 log = logging.getLogger("broker")
@@ -27,32 +27,17 @@ QUEUE_UNITS_MAX = 1000
 """Maximum units in one answer to QUERY_CONSUME_QUEUE."""
 
 
-def update_broker_config(services: Services, request: Request[NoHeader]) -> Response:
-    """Change config keys, all or none, checked as at start. They last until the broker stops; the file is not changed."""
-    configs = (services.config, services.store.config)
-    permission = services.config.broker_permission
-    try:
-        changes = properties_file.loads(properties_file.decode(request.body))
-        if not changes:
-            raise ConfigError(["there is no key=value in the body"])
-        changed = update(configs, changes, UPDATABLE_KEYS, check)
-    except ConfigError as error:
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, "; ".join(error.problems)) from error
-    except (ValueError, StartError) as error:
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from error
-    services.config_version.counter += 1
-    services.config_version.timestamp = services.clock.message_time_ms()
-    log.info("config changed by %s: %s", request.channel.remote_address, changed)
-    if services.config.broker_permission != permission:
-        services.topics.next_version()
-        services.registration.register()
-    return Response()
+def update_broker_config(services: Services, request: Request[NoHeader]) -> Response | Deferred:
+    """Change config keys, all or none, checked as at start and kept over a restart."""
+    log.info("%s changes the config", request.channel.remote_address)
+    return when_updated(services.config_updates, request.body, ResponseCode.SYSTEM_ERROR)
 
 
 def get_broker_config(services: Services, request: Request[NoHeader]) -> Response:
     """Return every key with its value, including keys that support one value only."""
     properties = {key: value for key, (value, _) in FIXED_KEYS.items()}
-    properties |= to_properties((services.config, services.store.config))
+    configs = (services.config, services.store.config, services.tls_config)
+    properties |= to_properties(config for config in configs if config is not None)
     # Values that were determined at start because the config leaves them empty.
     host, _, port = services.broker_address.rpartition(":")
     found = {"brokerIP1": host, "brokerIP2": host, "advertisedPort": port}

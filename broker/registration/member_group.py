@@ -35,6 +35,12 @@ class MemberGroup:
         self._timer: Timer | None = None
         self._failures = RefusalLog(log)
 
+    def move(self, broker_address: str) -> None:
+        """Send heartbeats for another advertised address."""
+        self._heartbeat = BrokerHeartbeatRequestHeader(
+            self._heartbeat.cluster_name, broker_address, self._heartbeat.broker_name
+        )
+
     def start(self) -> None:
         """Begin to send heartbeats: they keep this broker in the routes although it is removed after a short silence."""
         self._timer = self._timers.every(self._config.broker_heartbeat_interval / 1000, self._send_heartbeats)

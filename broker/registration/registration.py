@@ -22,6 +22,7 @@ from pocketmq.broker.tables.topic_config import PERM_READ, PERM_WRITE, TopicConf
 from pocketmq.remoting.bodies import KVTable, TopicRouteData, decode_body, encode_body
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.route import (
     BrokerIdentityRequestHeader,
@@ -51,6 +52,8 @@ PAUSE_MAX_S: Final = 1.0
 NO_MASTER_RETRY_S: Final = 3.0
 """Interval at which a slave registers that has no master or cannot reach it, to learn of another one."""
 ADDRESS_SIZE_MAX: Final = 300
+LEFT_MAX: Final = 16
+"""Limit of earlier addresses of this broker to be unregistered at a name server."""
 PERM_ALL: Final = PERM_READ | PERM_WRITE
 _IS_WATCHED: Final = "registration.is_watched"
 
@@ -68,6 +71,8 @@ class _NameServer:
     def __init__(self, address: str, send: "Callable[[_NameServer], asyncio.Future[None]]", timers: Timers) -> None:
         self.address = address
         self.is_failing = False
+        self.left: list[str] = []
+        """Addresses of this broker that it has left, and that the name server may still have."""
         self.master: Master | None = None
         """The master of this slave according to its last answer."""
         self._send = send
@@ -193,6 +198,20 @@ class Registration:
         """Advertise `ha_port` as the port for slaves, from the next registration on; 0: no slave is served."""
         self.ha_server_address = f"{self._ha_host}:{ha_port}" if ha_port else ""
 
+    def move(self, broker_address: str) -> None:
+        """Advertise another address from now on, in place of the old one."""
+        if broker_address == self.broker_address:
+            return
+        for server in self._name_servers:
+            server.left = [*server.left, self.broker_address][-LEFT_MAX:]
+        host = broker_address.rpartition(":")[0]
+        self.broker_address = broker_address
+        self._ha_host = self._config.broker_ip2 or host
+        if self.ha_server_address:
+            self.serve_slaves_at(int(self.ha_server_address.rpartition(":")[2]))
+        log.info("the advertised address is now %s", broker_address)
+        self.register()
+
     async def start(self) -> None:
         """Register with every name server, and periodically from then on. Name servers that do not answer are retried."""
         self._is_started = True
@@ -241,9 +260,7 @@ class Registration:
                 timer.cancel()
         for server in self._name_servers:
             server.cancel()
-        header = BrokerIdentityRequestHeader(
-            self._config.broker_name, self.broker_address, self._config.broker_cluster_name, self._config.broker_id
-        )
+        header = self._identity(self.broker_address)
         results = await asyncio.gather(
             *(
                 self._client.call(server.address, RequestCode.UNREGISTER_BROKER, header, b"", UNREGISTER_TIMEOUT_S)
@@ -260,6 +277,28 @@ class Registration:
         self.register()
 
     async def _register(self, server: _NameServer) -> None:
+        channel = await self._client.channel(server.address)
+        if _IS_WATCHED not in channel.attachments:
+            channel.attachments[_IS_WATCHED] = True
+            channel.on_close(lambda _: server.connection_lost())
+        answer = await self._send_registration(server)
+        while server.left:
+            # PocketMQ's name server has replaced the address by now. Apache's keeps the old one too until it expires, and
+            # removes both when the old one is unregistered: hence the second registration.
+            identity = self._identity(server.left[0])
+            await self._client.call(server.address, RequestCode.UNREGISTER_BROKER, identity, b"", UNREGISTER_TIMEOUT_S)
+            del server.left[0]
+            answer = await self._send_registration(server)
+        if answer.body:
+            self._topics.update_order(decode_body(KVTable, answer.body).table)
+        if self._config.broker_id > 0:
+            self._note_master(server, answer.header(RegisterBrokerResponseHeader))
+
+    def _identity(self, address: str) -> BrokerIdentityRequestHeader:
+        config = self._config
+        return BrokerIdentityRequestHeader(config.broker_name, address, config.broker_cluster_name, config.broker_id)
+
+    async def _send_registration(self, server: _NameServer) -> RemotingCommand:
         config = self._config
         header = RegisterBrokerRequestHeader(
             config.broker_name, self.broker_address, config.broker_cluster_name, self.ha_server_address, config.broker_id
@@ -267,16 +306,8 @@ class Registration:
         if config.enable_slave_acting_master:
             header.enable_acting_master = True
             header.heartbeat_timeout_millis = config.broker_not_active_timeout_millis
-        channel = await self._client.channel(server.address)
-        if _IS_WATCHED not in channel.attachments:
-            channel.attachments[_IS_WATCHED] = True
-            channel.on_close(lambda _: server.connection_lost())
         timeout_s = config.register_broker_timeout_mills / 1000
-        answer = await self._client.call(server.address, RequestCode.REGISTER_BROKER, header, self._body(), timeout_s)
-        if answer.body:
-            self._topics.update_order(decode_body(KVTable, answer.body).table)
-        if config.broker_id > 0:
-            self._note_master(server, answer.header(RegisterBrokerResponseHeader))
+        return await self._client.call(server.address, RequestCode.REGISTER_BROKER, header, self._body(), timeout_s)
 
     def _note_master(self, server: _NameServer, answer: RegisterBrokerResponseHeader) -> None:
         """Announce the master if it changed. The first name server that has one counts, whether or not it answers now."""

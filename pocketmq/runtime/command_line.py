@@ -87,7 +87,9 @@ def configure(
     path, option = arguments.config_file, "-c "
     if path is None and kept_file is not None and kept_file.exists():
         path, option = kept_file, ""
-        print(f"{program}: settings of {path}, which were changed while it ran, apply as there is no -c", file=sys.stderr)
+        print(f"{program}: settings of {path}, changed while it ran, apply as there is no -c", file=sys.stderr)
+    elif kept_file is not None and kept_file.exists():
+        print(f"{program}: settings of {kept_file}, changed while it ran without -c, do not apply", file=sys.stderr)
     try:
         properties = {} if path is None else config_file.read(path)
     except OSError as error:

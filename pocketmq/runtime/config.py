@@ -218,24 +218,44 @@ def bind(
     return made[0] if isinstance(declared, type) else made, report
 
 
-def update(
+class Update:
+    """A change of live configs that has been checked, and is to be applied."""
+
+    def __init__(self, configs: Sequence[Any], rows: Sequence[tuple[int, Item, Any]]) -> None:
+        self.changed = [copy.copy(config) for config in configs]
+        """Copies of the configs with the new values."""
+        self.texts: dict[str, str] = {}
+        """Key -> new value, as in a config file."""
+        for index, item, value in rows:
+            setattr(self.changed[index], item.name, value)
+            self.texts[item.key] = _text(value)
+        self._configs = configs
+        self._rows = rows
+
+    def apply(self) -> dict[str, Any]:
+        """Change the live configs. Returns key -> new value."""
+        for index, item, value in self._rows:
+            setattr(self._configs[index], item.name, value)
+        return {item.key: value for _, item, value in self._rows}
+
+
+def plan_update(
     configs: Iterable[Any],
     changes: Mapping[str, str],
     allowed: frozenset[str] | set[str],
     check: Callable[..., None] | None = None,
-) -> dict[str, Any]:
-    """Change keys of live configs, all or none. Returns key -> new value.
+    ignored: Mapping[str, str] | None = None,
+) -> Update:
+    """Return the change of live configs by all of `changes`; nothing is changed yet.
 
     `check` is called with a copy of each config that has the new values; any exception it raises refuses the whole change.
     It is the check used at start, so that a value which would prevent the next start is not accepted while running.
-    Raises KeyRefused naming each key that no config declares or that is not in `allowed`, else ConfigError naming each
-    invalid value.
+    `ignored` maps keys without effect to the reason. Raises KeyRefused naming each key that no config declares or that is
+    not in `allowed`, else ConfigError naming each invalid value.
     """
     configs = list(configs)
     tables = [items_of(type(config)) for config in configs]
-    declared = {key for table in tables for key in table}
-    refused = [f"unknown key {key[:VALUE_SIZE_MAX]}" for key in changes if key not in declared]
-    refused += [f"key {key} cannot be changed while running" for key in changes if key in declared and key not in allowed]
+    refused = _refused_keys(changes, {key for table in tables for key in table}, allowed, ignored or {})
     if refused:
         more = [f"and {len(refused) - PROBLEMS_MAX} more"] if len(refused) > PROBLEMS_MAX else []
         raise KeyRefused(refused[:PROBLEMS_MAX] + more)
@@ -250,14 +270,35 @@ def update(
                     problems += error.problems
     if problems:
         raise ConfigError(problems)
+    planned = Update(configs, rows)
     if check is not None:
-        changed = [copy.copy(config) for config in configs]
-        for index, item, value in rows:
-            setattr(changed[index], item.name, value)
-        check(*changed)
-    for index, item, value in rows:
-        setattr(configs[index], item.name, value)
-    return {item.key: value for _, item, value in rows}
+        check(*planned.changed)
+    return planned
+
+
+def _refused_keys(
+    changes: Iterable[str], declared: set[str], allowed: frozenset[str] | set[str], ignored: Mapping[str, str]
+) -> list[str]:
+    refused = []
+    for key in changes:
+        if key in declared and key not in allowed:
+            refused.append(f"key {key} cannot be changed while running")
+        elif key not in declared and key in ignored:
+            refused.append(f"key {key} has no effect here: {ignored[key]}")
+        elif key not in declared:
+            near = nearest(key, [*declared, *ignored]) if len(refused) < PROBLEMS_MAX else ""
+            refused.append(unknown_key(key, near))
+    return refused
+
+
+def update(
+    configs: Iterable[Any],
+    changes: Mapping[str, str],
+    allowed: frozenset[str] | set[str],
+    check: Callable[..., None] | None = None,
+) -> dict[str, Any]:
+    """Change keys of live configs, all or none, as `plan_update` checks it. Returns key -> new value."""
+    return plan_update(configs, changes, allowed, check).apply()
 
 
 def to_properties(configs: Iterable[Any], important: bool = False) -> dict[str, str]:

@@ -4,13 +4,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.config import UPDATE_RULES, NamesrvConfig
 from pocketmq.namesrv.handlers import ROUTES, NamesrvServices
 from pocketmq.namesrv.kv_config import KVConfigManager
 from pocketmq.namesrv.route_info import RouteInfoManager
 from pocketmq.remoting.command import decode_header, encode_request
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.frame import FrameBuffer
+from pocketmq.runtime.config_updates import ConfigUpdates
 from tests.namesrv.namesrv_doubles import Connection, LivenessClock
 
 
@@ -18,7 +19,10 @@ from tests.namesrv.namesrv_doubles import Connection, LivenessClock
 def namesrv():
     """`ask(code, header, body, version=, connection=)` -> the answer, with its body as `.body`; and the parts."""
     clock, changed = LivenessClock(), []
-    services = NamesrvServices(NamesrvConfig(), RouteInfoManager(clock), KVConfigManager(None), changed.append)
+    config = NamesrvConfig()
+    updates = ConfigUpdates([config], UPDATE_RULES, None, None)
+    updates.applied = lambda values, _: changed.append(values)
+    services = NamesrvServices(config, RouteInfoManager(clock), KVConfigManager(None), updates)
     dispatcher = Dispatcher(services, ROUTES)
     ours = Connection()
 

@@ -37,7 +37,8 @@ STOP_MAX_S = 5.0
 @pytest.fixture
 async def served(tmp_path):
     """(name server, a maker of clients, its address)"""
-    server = NameServer(NamesrvConfig(listen_port=0, kv_config_path=str(tmp_path / "kv.json")))
+    paths = {"kv_config_path": str(tmp_path / "kv.json"), "config_store_path": str(tmp_path / "namesrv.conf")}
+    server = NameServer(NamesrvConfig(listen_port=0, **paths))
     await server.start()
     clients = []
 
@@ -90,7 +91,6 @@ async def test_a_changed_config_is_written_to_the_config_file_with_its_comments(
     server, client, address = served
     path = tmp_path / "namesrv.conf"
     path.write_text("# ours\nlistenPort=0\norderMessageEnable = false\n")
-    server.config.config_store_path = str(path)
     await client().call(
         address, Code.UPDATE_NAMESRV_CONFIG, None, b"orderMessageEnable=true\nserverChannelMaxIdleTimeSeconds=60"
     )

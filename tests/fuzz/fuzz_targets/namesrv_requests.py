@@ -3,7 +3,7 @@
 import logging
 from typing import Any
 
-from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.config import UPDATE_RULES, NamesrvConfig
 from pocketmq.namesrv.handlers import ROUTES, NamesrvServices
 from pocketmq.namesrv.kv_config import KVConfigManager
 from pocketmq.namesrv.route_info import RouteInfoManager
@@ -14,6 +14,7 @@ from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.frame import FrameBuffer, FrameError
 from pocketmq.remoting.headers.route import RegisterBrokerRequestHeader
 from pocketmq.remoting.headers.topic import GetRouteInfoRequestHeader
+from pocketmq.runtime.config_updates import ConfigUpdates
 from tests.fuzz.fuzz_mutators import grow_frames, mutate_frames
 from tests.fuzz.fuzz_oracle import Target, Wrong
 from tests.fuzz.fuzz_targets.broker_requests import FRAMES_MAX, LogWatch, too_long_remarks, watch_log
@@ -43,7 +44,9 @@ class Attack:
 
     def _begin(self) -> None:
         clock = LivenessClock()
-        services = NamesrvServices(NamesrvConfig(), RouteInfoManager(clock), KVConfigManager(None), lambda changes: None)
+        config = NamesrvConfig()
+        updates = ConfigUpdates([config], UPDATE_RULES, None, None)
+        services = NamesrvServices(config, RouteInfoManager(clock), KVConfigManager(None), updates)
         self.dispatcher = Dispatcher(services, ROUTES)
         self.inputs, self.hostile, self.broker = 0, Peer(), Peer()
         table = TopicConfigSerializeWrapper({VICTIM: TopicConfig(VICTIM, 4, 4)})
