@@ -16,6 +16,7 @@ LONGEST_FILES = (
     "test_client_asks.py",
     "test_replication.py",
     "test_spark_source.py",
+    "test_mqadmin_matrix.py",
     "test_client_acl.py",
     "test_store_sql92.py",
     "test_pop_exchange.py",

@@ -63,7 +63,7 @@ async def update_topic(
     if config.order:
         conf = await _set_order(run.admin, config, broker_addr, cluster_name)
         where = "broker" if broker_addr else "cluster"
-        run.say(f"set {where} orderConf. isOrder=true, orderConf=[{conf}]", nl=bool(broker_addr))
+        run.say(f"set {where} orderConf. isOrder=true, orderConf=[{conf}]", nl=False)
     if broker_addr:
         run.say(f"create topic to {broker_addr} success.")
     run.say(topic_config_text(config))

@@ -26,6 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--write-golden", action="store_true", help="query Apache for the SQL92 results that other tests use, and save them"
     )
+    group.addoption("--write-mqadmin-page", action="store_true", help="write docs/mqadmin.md from what happened")
     group.addoption("--kill-cycles", type=int, default=20, help="how often the broker is killed under load")
 
 

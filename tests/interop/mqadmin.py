@@ -25,20 +25,23 @@ class Mqadmin:
 
     def run(self, namesrv_address: str, command: str, *arguments: str) -> str:
         """Runs a command and returns its output, including stack traces. Commands of all threads run one at a time."""
-        with self._lock:
-            return self._run(namesrv_address, command, *arguments)
+        return self.run_for_exit_code(namesrv_address, command, *arguments)[1]
 
-    def _run(self, namesrv_address: str, command: str, *arguments: str) -> str:
+    def run_for_exit_code(self, namesrv_address: str, command: str, *arguments: str) -> tuple[int, str]:
+        """As `run`, but returns also the code with which a process of its own would have ended."""
+        with self._lock:
+            return self._run([command, "-n", namesrv_address, *arguments])
+
+    def _run(self, words: list[str]) -> tuple[int, str]:
         assert self._process.stdin and self._process.stdout
-        words = [command, "-n", namesrv_address, *arguments]
         self._process.stdin.write(" ".join(quote(word, safe="") for word in words).encode() + b"\n")
         self._process.stdin.flush()
         printed: list[bytes] = []
         for line in self._process.stdout:
-            if line == b"\0\n":
-                return b"".join(printed).decode(errors="replace").strip("\n")
+            if line.startswith(b"\0"):
+                return int(line[1:]), b"".join(printed).decode(errors="replace").strip("\n")
             printed.append(line)
-        raise RuntimeError(f"mqadmin {command} ended its JVM: {b''.join(printed)!r}")
+        raise RuntimeError(f"mqadmin {words[0]} ended its JVM: {b''.join(printed)!r}")
 
     def close(self) -> None:
         assert self._process.stdin and self._process.stdout

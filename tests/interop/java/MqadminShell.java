@@ -4,16 +4,43 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.net.URLDecoder;
 import java.nio.charset.StandardCharsets;
+import java.security.Permission;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 /**
  * The real mqadmin, many commands in one JVM. A request line holds the arguments, each URL-encoded, between blanks; the answer is
- * what the command printed, ended by a line with NUL.
+ * what the command printed, ended by a line with NUL and the exit code. Where Java still has security managers (before 24), one
+ * turns an exit into an Error, which ends the command only; elsewhere an exit ends the shell.
  */
 public final class MqadminShell {
+    private static final class Exit extends Error {
+        private final int code;
+
+        private Exit(int code) {
+            super(null, null, false, false);
+            this.code = code;
+        }
+    }
+
+    private static final class NoExit extends SecurityManager {
+        @Override
+        public void checkExit(int code) {
+            throw new Exit(code);
+        }
+
+        @Override
+        public void checkPermission(Permission permission) {
+        }
+    }
+
     public static void main(String[] arguments) throws Exception {
         PrintStream answers = System.out;
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        try {
+            System.setSecurityManager(new NoExit());
+        } catch (UnsupportedOperationException notSupported) {
+            System.err.println(notSupported);
+        }
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             String[] command = line.split(" ");
             for (int index = 0; index < command.length; index++) {
@@ -23,12 +50,17 @@ public final class MqadminShell {
             PrintStream both = new PrintStream(printed, true, "UTF-8");
             System.setOut(both);
             System.setErr(both);
-            MQAdminStartup.main0(command, null);
+            int exitCode = 0;
+            try {
+                MQAdminStartup.main0(command, null);
+            } catch (Exit exit) {
+                exitCode = exit.code;
+            }
             both.flush();
-            printed.write("\n\0\n".getBytes(StandardCharsets.UTF_8));
+            printed.write(("\n\0" + exitCode + "\n").getBytes(StandardCharsets.UTF_8));
             answers.write(printed.toByteArray());
             answers.flush();
         }
-        System.exit(0);
+        Runtime.getRuntime().halt(0);
     }
 }

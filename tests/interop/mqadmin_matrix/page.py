@@ -1,0 +1,73 @@
+"""docs/mqadmin.md: the table of cases with what each column got."""
+
+from collections.abc import Mapping
+
+from tests.interop.mqadmin_matrix.case import Case, Outcome
+from tests.interop.mqadmin_matrix.columns import Table
+
+HEAD = """# mqadmin
+
+`mqadmin` (also `pocketmq admin`) is RocketMQ's admin tool in Python: the sub-commands of Apache's 4.9.4 and those of 5.x
+whose requests PocketMQ serves, with Apache's flags, columns and exit codes. It works at PocketMQ's servers and at Apache's.
+`mqadmin help` lists the sub-commands, `mqadmin help COMMAND` shows the options of one.
+
+- Name servers are given by `-n` or by the variable `NAMESRV_ADDR`; without both it is 127.0.0.1:9876.
+- `--json` prints one JSON document instead of text. A failure is then `{"error": {"code": ..., "message": ...}}` with exit
+  code 1.
+- Without `--json` exit codes are Apache's: 0, also if a server refuses (the refusal is on standard error), and 1 for wrong
+  options.
+- On a terminal lists are drawn as tables; in a pipe they have Apache's layout.
+- Requests are signed with `--credentials FILE`, or with `$ROCKETMQ_HOME/conf/tools.yml` if it exists; `--tls FILE` uses TLS.
+- Shell completion: `eval "$(_MQADMIN_COMPLETE=bash_source mqadmin)"`, also `zsh_source` and `fish_source`.
+- Where Apache's tool goes on after a cluster that does not exist, ours stops. `deleteTopic` asks masters only, as in 5.x.
+
+## Cases
+
+Each case was run by Apache's tool 4.9.4 at PocketMQ, by ours at PocketMQ, and by ours at Apache 4.9.4, each at servers of
+its own, in this order. The number is the exit code. Where nothing else is said, all three showed the same. BROKER, NAMESRV,
+CLUSTER, NAME and FOLDER stand for addresses, names and a folder, `..` for figures. `usage` stands for the options of the
+command, `unknown cluster`, `connect failed` and `unknown command` for texts that differ between the tools. The test that
+made this page (tests/interop/test_mqadmin_matrix.py) fails if it is no longer what happens.
+
+"""
+
+
+def page(families: Mapping[str, list[Case]], table: Table) -> str:
+    """Return the text of the page."""
+    rows = list(zip(table.apaches_tool, table.ours, table.ours_at_apache, strict=True))
+    text = HEAD
+    number = 0
+    for family, cases in families.items():
+        text += (
+            f"### {family.capitalize()}\n\n| case | shows | Apache's tool | ours | ours at Apache |\n|---|---|---|---|---|\n"
+        )
+        for case in cases:
+            text += _row(case, rows[number])
+            number += 1
+        text += "\n"
+    return text.rstrip("\n") + "\n"
+
+
+def _row(case: Case, outcomes: tuple[Outcome, Outcome, Outcome]) -> str:
+    apaches, ours, at_apache = outcomes
+    line = case.line.format(broker="BROKER", cluster="CLUSTER", name="NAME", folder="FOLDER", namesrv="NAMESRV")
+    other = str(at_apache.exit_code)
+    if case.at_apache is not None:
+        other += f": {_code(at_apache.shown(case.at_apache))} ({case.why})"
+    unsigned = "" if case.signed else " (not signed)"
+    cells = (
+        f"`{_escaped(line)}`{unsigned}",
+        _code(apaches.shown(case.shows)),
+        str(apaches.exit_code),
+        str(ours.exit_code),
+        other,
+    )
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _code(texts: list[str]) -> str:
+    return "<br>".join(f"`{_escaped(text)}`" for text in texts)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("`", "'")
