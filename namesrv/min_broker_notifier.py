@@ -13,6 +13,7 @@ from pocketmq.namesrv.route_info import MinBrokerIdChange
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers.route import NotifyMinBrokerIdChangeRequestHeader
+from pocketmq.runtime.error_text import reason
 from pocketmq.runtime.refusal_log import RefusalLog
 
 log = logging.getLogger("namesrv")
@@ -48,7 +49,7 @@ class MinBrokerNotifier:
             async with asyncio.timeout(TIMEOUT_S):
                 await self._client.invoke(address, RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, header, timeout_s=TIMEOUT_S)
         except (OSError, TimeoutError, ValueError) as error:
-            why = f"broker {address} cannot be told of the smallest id ({error or 'time-out'}); it will ask for it"
+            why = f"broker {address} cannot be told of the smallest id ({reason(error)}); it will ask for it"
             self._failures.refused(address, why)
 
     def _sent(self, address: str, task: "asyncio.Task[None]") -> None:

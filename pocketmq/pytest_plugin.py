@@ -91,7 +91,7 @@ class VirtualCluster:
 
 
 def _ms(duration: str | int | timedelta) -> int:
-    from pocketmq.cli.clock import parse_duration_ms
+    from pocketmq.cli.duration import parse_duration_ms
 
     if isinstance(duration, timedelta):
         return duration // timedelta(milliseconds=1)

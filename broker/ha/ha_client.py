@@ -16,6 +16,7 @@ from pocketmq.broker.ha.master_log import master_log_offset, master_record
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.tls import ReloadingContext
+from pocketmq.runtime.error_text import reason
 from pocketmq.runtime.event import Event
 from pocketmq.runtime.refusal_log import RefusalLog
 from pocketmq.runtime.timers import Timer
@@ -133,7 +134,7 @@ class HAClient:
                     self._failures.refused("parted", str(error))
                     pause_s = PARTED_RETRY_S
                 except (OSError, TimeoutError, RemotingError, ValueError, FollowError) as error:
-                    why = f"master {self._ha_address}: the log cannot be copied ({error or 'time-out'}); trying again"
+                    why = f"master {self._ha_address}: the log cannot be copied ({reason(error)}); trying again"
                     self._failures.refused("connect", why)
                     self.unreachable()
             self._wake.clear()

@@ -32,6 +32,7 @@ from pocketmq.remoting.bodies import DataVersion
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.runtime.error_text import reason
 from pocketmq.runtime.refusal_log import RefusalLog
 from pocketmq.runtime.timers import Timer
 from pocketmq.store.format.layout import TIMER_CHECKPOINT_FILE_SIZE, TIMER_CHECKPOINT_SIZE, TIMER_CHECKPOINT_STRUCT
@@ -159,7 +160,7 @@ class SlaveSynchronize:
         try:
             await copy()
         except (OSError, TimeoutError, RemotingError, ValueError, TypeError, AttributeError) as error:
-            why = f"the tables of master {self._master_address} cannot be copied: {error or 'time-out'}"
+            why = f"the tables of master {self._master_address} cannot be copied: {reason(error)}"
             self._failures.refused("copy", why)
         else:
             self._failures.over("copy")

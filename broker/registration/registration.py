@@ -30,6 +30,7 @@ from pocketmq.remoting.headers.route import (
     RegisterBrokerResponseHeader,
 )
 from pocketmq.remoting.headers.topic import GetRouteInfoRequestHeader
+from pocketmq.runtime.error_text import reason
 from pocketmq.runtime.event import Event
 from pocketmq.runtime.peer_text import clipped
 from pocketmq.runtime.refusal_log import RefusalLog
@@ -110,7 +111,7 @@ class _NameServer:
                 self._refusals.refused(None, f"name server {self.address} refuses this broker: {error}; retrying")
                 self._failed(REFUSED_RETRY_S)
             except (OSError, TimeoutError, ValueError) as error:
-                failed = f"name server {self.address}: cannot register ({error or 'time-out'}); retrying every second"
+                failed = f"name server {self.address}: cannot register ({reason(error)}); retrying every second"
                 self._failures.refused(None, failed)
                 self._failed(UNREACHABLE_RETRY_S)
             else:

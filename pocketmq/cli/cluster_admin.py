@@ -8,6 +8,7 @@ from pocketmq.remoting.bodies import ClusterInfo, decode_body
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import Body, RemotingCommand
 from pocketmq.remoting.header import CommandHeader
+from pocketmq.runtime.error_text import reason
 
 TIMEOUT_S = 30.0
 
@@ -39,12 +40,14 @@ class ClusterAdmin:
             try:
                 answer = await self.call(address, RequestCode.GET_BROKER_CLUSTER_INFO)
             except (OSError, TimeoutError) as failure:
-                failures.append(f"{address}: {failure or type(failure).__name__}")
+                failures.append(f"{address}: {reason(failure)}")
                 last = failure
                 continue
             table = decode_body(ClusterInfo, answer.body).broker_addr_table
             return {name: data.broker_addrs[MASTER_ID] for name, data in table.items() if MASTER_ID in data.broker_addrs}
-        raise ConnectionError(f"no name server answers ({'; '.join(failures) or 'none is given'})") from last
+        raise ConnectionError(
+            f"no name server answers ({'; '.join(failures)}): check that one is running there, and that the address is right"
+        ) from last
 
     async def call(self, address: str, code: int, header: CommandHeader | None = None, body: Body = b"") -> RemotingCommand:
         """Send a request to one server. Raises RemotingError for a refusal, OSError or TimeoutError."""

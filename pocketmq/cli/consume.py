@@ -1,28 +1,57 @@
 """`pocketmq consume`: shows messages of a topic."""
 
-import argparse
 import asyncio
 import logging
+import os
+import secrets
+import signal
+import threading
+from types import SimpleNamespace
+from typing import Final
 
 from rich.console import Console
 from rich.text import Text
 
 from pocketmq.cli import server_options
+from pocketmq.cli.cluster_admin import ClusterAdmin
 from pocketmq.client.access import Access
 from pocketmq.client.consumer import PushConsumer
-from pocketmq.client.message import MessageExt
+from pocketmq.client.message import RETRY_GROUP_PREFIX, MessageExt
 from pocketmq.client.pull_consumer import PullConsumer
-from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.remoting.headers.consumer import DeleteSubscriptionGroupRequestHeader
+from pocketmq.remoting.headers.topic import DeleteTopicInNamesrvRequestHeader, TopicRequestHeader
+from pocketmq.runtime.commands import warn
+from pocketmq.runtime.error_text import reason
+
+OWN_GROUP: Final = "pocketmq-consume"
+"""Begin of the names of the groups of single runs."""
+DELETE_S: Final = 5.0
+TERMINATED: Final = 128 + signal.SIGTERM
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: SimpleNamespace) -> int:
     """Show messages until `--count`, `--timeout` or Ctrl-C. Returns the exit code."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    return server_options.run(options, "consume", lambda access: _consume_known(options, access))
+    return server_options.run(options, lambda access: _consume_known(options, access))
 
 
-async def _consume_known(options: argparse.Namespace, access: Access) -> int:
+async def _consume_known(options: SimpleNamespace, access: Access) -> int:
+    options.is_own_group, options.has_joined = options.group is None, False
+    if options.is_own_group:
+        options.group = f"{OWN_GROUP}-{os.getpid()}-{secrets.token_hex(3)}"
+    running = asyncio.current_task()
+    assert running is not None
+    is_terminated = False
+
+    def terminate() -> None:
+        nonlocal is_terminated
+        is_terminated = True
+        running.cancel()
+
+    if threading.current_thread() is threading.main_thread():
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
     try:
         return await _consume(options, access)
     except RemotingError as refusal:
@@ -30,9 +59,36 @@ async def _consume_known(options: argparse.Namespace, access: Access) -> int:
             raise
         hint = f"topic {options.topic!r} does not exist; `pocketmq produce {options.topic} hello` creates it"
         raise RemotingError(refusal.code, hint) from None
+    except asyncio.CancelledError:
+        if is_terminated:
+            return TERMINATED
+        raise
+    finally:
+        if options.is_own_group and options.has_joined:
+            await _delete(options, access)
 
 
-async def _consume(options: argparse.Namespace, access: Access) -> int:
+async def _delete(options: SimpleNamespace, access: Access) -> None:
+    """Delete the group of this run, its offsets and its retry topic."""
+    retry_topic = RETRY_GROUP_PREFIX + options.group
+    try:
+        async with asyncio.timeout(DELETE_S), ClusterAdmin(options.namesrv, access) as admin:
+            for address in admin.brokers.values():
+                await admin.call(
+                    address,
+                    RequestCode.DELETE_SUBSCRIPTIONGROUP,
+                    DeleteSubscriptionGroupRequestHeader(options.group, remove_offset=True, clean_offset=True),
+                )
+                await admin.call(address, RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader(retry_topic))
+            for address in options.namesrv.split(";"):
+                await admin.call(
+                    address, RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicInNamesrvRequestHeader(retry_topic)
+                )
+    except (OSError, TimeoutError, RemotingError) as failure:
+        warn(f"the consumer group {options.group} of this run stays: {reason(failure)}")
+
+
+async def _consume(options: SimpleNamespace, access: Access) -> int:
     console = Console(highlight=False, soft_wrap=True)
     woken = asyncio.Event()
     shown = 0
@@ -45,11 +101,12 @@ async def _consume(options: argparse.Namespace, access: Access) -> int:
         if shown == options.count:
             consumer.finish()
 
-    if options.from_start:
+    if options.from_start and not options.is_own_group:
         await _rewind(options, access)
     consumer = PushConsumer(options.namesrv, options.group, "first" if options.from_start else "last", access)
     consumer.subscribe(options.topic, show, options.tags)
     async with consumer:
+        options.has_joined = True
         while options.count is None or shown < options.count:
             woken.clear()
             try:
@@ -60,7 +117,7 @@ async def _consume(options: argparse.Namespace, access: Access) -> int:
     return 0 if options.count is None or shown >= options.count else 1
 
 
-async def _rewind(options: argparse.Namespace, access: Access) -> None:
+async def _rewind(options: SimpleNamespace, access: Access) -> None:
     """Reset the group's offsets to the oldest messages."""
     async with PullConsumer(options.namesrv, options.group, access) as consumer:
         for queue in await consumer.queues(options.topic):

@@ -1,11 +1,11 @@
 """`pocketmq delay`: lists, counts, cancels pending delayed messages, or delivers them now."""
 
-import argparse
 import base64
 import json
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Final, NamedTuple
 
 import msgspec
@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from pocketmq.cli import server_options
-from pocketmq.cli.clock import parse_duration_ms, read_clock
+from pocketmq.cli.clock import read_clock
 from pocketmq.cli.cluster_admin import ClusterAdmin
+from pocketmq.cli.duration import parse_duration_ms
 from pocketmq.client.access import Access
 from pocketmq.remoting.bodies import decode_body
 from pocketmq.remoting.codes import RequestCode
@@ -26,6 +27,7 @@ from pocketmq.remoting.headers.delay import (
     DelayedMessageRequestHeader,
     QueryDelayedRequestHeader,
 )
+from pocketmq.runtime.commands import complain
 from pocketmq.store_tools.files.value_text import parse_time_ms
 
 _PAGE: Final = 256
@@ -44,58 +46,12 @@ class Found(NamedTuple):
     message: DelayedMessage
 
 
-_EPILOG: Final = """examples:
-  pocketmq delay ls --topic Orders --to +1h
-  pocketmq delay show 7F0000011D5C18B4AAC2CAFE0000
-  pocketmq delay count --from 2026-11-21 --to 2026-11-22
-  pocketmq delay cancel --key order-7 --yes
-  pocketmq delay now 7F0000011D5C18B4AAC2CAFE0000
-"""
+def run(options: SimpleNamespace) -> int:
+    """Run the command `action`. Returns the exit code: 1 if nothing was found."""
+    return server_options.run(options, lambda access: _run(options, access))
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of `pocketmq delay ...`."""
-    delay = argparse.ArgumentParser(
-        prog="pocketmq delay",
-        description="Delayed messages: those that brokers hold until they are due.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    commands = delay.add_subparsers(required=True, metavar="ACTION", dest="action")
-    rows = {
-        "ls": "list pending messages by due time",
-        "show": "show all properties and the body of messages",
-        "count": "number of messages due in each hour",
-        "cancel": "cancel messages: they are never delivered",
-        "now": "deliver messages now instead of at their due time",
-    }
-    for action, help_ in rows.items():
-        command = commands.add_parser(action, help=help_)
-        server_options.add_to(command)
-        if action != "count":
-            command.add_argument("ids", nargs="*", metavar="ID", help="unique keys or message ids")
-            command.add_argument("--key", help="messages with this key (KEYS)")
-        command.add_argument("--topic", help="messages for this topic")
-        command.add_argument("--from", dest="begin", metavar="TIME", help="due at TIME or later")
-        command.add_argument("--to", dest="end", metavar="TIME", help="due before TIME: ISO 8601, epoch ms, or +30m")
-        if action in _CHANGES:
-            command.add_argument("--yes", action="store_true", help="do not ask for confirmation")
-        else:
-            command.add_argument("--json", action="store_true", help="JSON lines")
-        if action == "ls":
-            command.add_argument("--limit", type=int, default=100, metavar="N", help="at most N messages (%(default)s)")
-    return delay
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run a command. Exit codes: 1 for failures or if nothing was found, 2 for invalid options."""
-    options = parser().parse_args(argv)
-    return server_options.run(options, f"delay {options.action}", lambda access: _run(options, access))
-
-
-async def _run(options: argparse.Namespace, access: Access) -> int:
-    if options.action in ("show", *_CHANGES) and not (options.ids or options.key or options.topic):
-        raise ValueError("no selection: give an ID, --key or --topic")
+async def _run(options: SimpleNamespace, access: Access) -> int:
     async with ClusterAdmin(options.namesrv, access) as admin:
         match options.action:
             case "ls":
@@ -111,7 +67,7 @@ async def _run(options: argparse.Namespace, access: Access) -> int:
 # --- requests -------------------------------------------------------------------------------------------------------
 
 
-async def _find(admin: ClusterAdmin, options: argparse.Namespace, detailed: bool = False) -> AsyncIterator[Found]:
+async def _find(admin: ClusterAdmin, options: SimpleNamespace, detailed: bool = False) -> AsyncIterator[Found]:
     """Yield matching messages broker by broker, each sorted by due time."""
     for name, address in sorted(admin.brokers.items()):
         begin, end = await _due_range(admin, address, options)
@@ -128,7 +84,7 @@ async def _find(admin: ClusterAdmin, options: argparse.Namespace, detailed: bool
                     break
 
 
-async def _due_range(admin: ClusterAdmin, address: str, options: argparse.Namespace) -> tuple[int, int]:
+async def _due_range(admin: ClusterAdmin, address: str, options: SimpleNamespace) -> tuple[int, int]:
     texts = (options.begin or "0", options.end or str(1 << 62))
     now_ms = 0
     if any(text.startswith("+") for text in texts):
@@ -140,7 +96,7 @@ async def _due_range(admin: ClusterAdmin, address: str, options: argparse.Namesp
 # --- answers --------------------------------------------------------------------------------------------------------
 
 
-async def _list(admin: ClusterAdmin, options: argparse.Namespace) -> int:
+async def _list(admin: ClusterAdmin, options: SimpleNamespace) -> int:
     table = Table("due", "topic", "queue", "id", "by", "keys", "tag", "bytes", box=None, pad_edge=False)
     count = 0
     async for found in _find(admin, options):
@@ -162,7 +118,7 @@ async def _list(admin: ClusterAdmin, options: argparse.Namespace) -> int:
     return 0
 
 
-async def _show(admin: ClusterAdmin, options: argparse.Namespace) -> int:
+async def _show(admin: ClusterAdmin, options: SimpleNamespace) -> int:
     count = 0
     async for found in _find(admin, options, detailed=True):
         message, count = found.message, count + 1
@@ -182,10 +138,10 @@ async def _show(admin: ClusterAdmin, options: argparse.Namespace) -> int:
         for name, value in rows.items():
             print(f"{name}: {value}")
         print()
-    return 0 if count else _nothing(options)
+    return 0 if count else _nothing()
 
 
-async def _count(admin: ClusterAdmin, options: argparse.Namespace) -> int:
+async def _count(admin: ClusterAdmin, options: SimpleNamespace) -> int:
     hours: dict[int, int] = {}
     cancelled = 0
     for address in admin.brokers.values():
@@ -210,10 +166,10 @@ async def _count(admin: ClusterAdmin, options: argparse.Namespace) -> int:
     return 0
 
 
-async def _change(admin: ClusterAdmin, options: argparse.Namespace) -> int:
+async def _change(admin: ClusterAdmin, options: SimpleNamespace) -> int:
     chosen = [found async for found in _find(admin, options)]
     if not chosen:
-        return _nothing(options)
+        return _nothing()
     code, done = _CHANGES[options.action]
     if not options.yes and not _agreed(
         f"{len(chosen)} message(s), the first due {_moment(chosen[0].message.due_timestamp)}"
@@ -227,7 +183,7 @@ async def _change(admin: ClusterAdmin, options: argparse.Namespace) -> int:
             print(f"{done} {message.msg_id} of {message.topic}, due {_moment(message.due_timestamp)}")
         except RemotingError as refusal:
             failed += 1
-            print(f"pocketmq delay {options.action}: {message.msg_id}: {refusal}", file=sys.stderr)
+            complain(f"{message.msg_id}: {refusal}")
     return 1 if failed else 0
 
 
@@ -236,8 +192,8 @@ def _agreed(what: str) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _nothing(options: argparse.Namespace) -> int:
-    print(f"pocketmq delay {options.action}: no such message is pending", file=sys.stderr)
+def _nothing() -> int:
+    complain("no such message is pending")
     return 1
 
 

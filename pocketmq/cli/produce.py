@@ -1,36 +1,23 @@
 """`pocketmq produce`: sends messages."""
 
-import argparse
 import sys
+from types import SimpleNamespace
 
 from pocketmq.cli import server_options
-from pocketmq.cli.clock import parse_duration_ms
 from pocketmq.client.access import Access
 from pocketmq.client.message import Message
 from pocketmq.client.producer import Producer
 
-DELAY_LEVEL_MAX = 18
 
-
-def run(options: argparse.Namespace) -> int:
+def run(options: SimpleNamespace) -> int:
     """Send the messages; print one line per message with its place. Returns the exit code."""
-    if not 0 <= options.delay_level <= DELAY_LEVEL_MAX:
-        print(f"pocketmq produce: --delay-level must be 1 to {DELAY_LEVEL_MAX}, not {options.delay_level}", file=sys.stderr)
-        return 2
-    if options.count < 1:
-        print(f"pocketmq produce: --count must be 1 or more, not {options.count}", file=sys.stderr)
-        return 2
-    properties = {}
-    if options.delay is not None:
-        try:
-            properties["TIMER_DELAY_MS"] = str(parse_duration_ms(options.delay))
-        except ValueError as wrong:
-            print(f"pocketmq produce: --delay: {wrong}", file=sys.stderr)
-            return 2
-    return server_options.run(options, "produce", lambda access: _send(options, access, properties))
+    properties = {} if options.delay is None else {"TIMER_DELAY_MS": str(options.delay)}
+    if not options.messages and sys.stdin.isatty():
+        print("each line that is typed is sent as a message; Ctrl-D ends", file=sys.stderr)
+    return server_options.run(options, lambda access: _send(options, access, properties))
 
 
-async def _send(options: argparse.Namespace, access: Access, properties: dict[str, str]) -> int:
+async def _send(options: SimpleNamespace, access: Access, properties: dict[str, str]) -> int:
     async with Producer(options.namesrv, "pocketmq-produce", access) as producer:
         for text in options.messages or (line.rstrip("\n") for line in sys.stdin):
             for _ in range(options.count):

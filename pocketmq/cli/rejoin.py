@@ -5,9 +5,9 @@ slave it would copy nothing. This command reads records of the master through it
 differs, saves the bytes from there on in `quarantine/`, and cuts them off; the broker can then be started as a slave.
 """
 
-import argparse
 import asyncio
 from functools import partial
+from types import SimpleNamespace
 from typing import Final
 
 from rich.console import Console
@@ -15,6 +15,8 @@ from rich.console import Console
 from pocketmq.broker.ha.master_log import master_log_offset, master_record
 from pocketmq.client.access import PLAIN
 from pocketmq.runtime.clock import SystemClock
+from pocketmq.runtime.commands import CommandError
+from pocketmq.runtime.error_text import reason
 from pocketmq.store.ha.log_comparison import is_same, offsets_in_file, parted_at, tail_differs_at
 from pocketmq.store.log import quarantine
 from pocketmq.store.message_store import MessageStore
@@ -25,7 +27,7 @@ from pocketmq.store_tools.files.store_files import StoreFiles
 _UNREACHABLE: Final = 3
 
 
-def rejoin(options: argparse.Namespace, console: Console) -> int:
+def rejoin(options: SimpleNamespace, console: Console) -> int:
     """Run the command; return its exit code."""
     store = stopped_store(options.root, StoreFiles(options.root, options.commitlog), SystemClock())
     store.load()
@@ -34,8 +36,7 @@ def rejoin(options: argparse.Namespace, console: Console) -> int:
         try:
             offset = asyncio.run(_parted_at(store, options.master))
         except (OSError, TimeoutError) as error:
-            console.print(f"master {options.master} does not answer: {error or 'time-out'}", markup=False)
-            return _UNREACHABLE
+            raise CommandError(f"master {options.master} does not answer: {reason(error)}", _UNREACHABLE) from error
     finally:
         store.shutdown()
     if offset is None:
@@ -68,7 +69,7 @@ async def _parted_at(store: MessageStore, master: str) -> int | None:
         await client.close()
 
 
-def _cut(options: argparse.Namespace, offset: int, end: int) -> str:
+def _cut(options: SimpleNamespace, offset: int, end: int) -> str:
     """Save and cut off the log's bytes [offset, end); the store's recovery then cuts what is derived from them."""
     store = stopped_store(options.root, StoreFiles(options.root, options.commitlog), SystemClock())
     files, lock = store.commit_log.mapped_files, store.disk.lock(store.config.store_path("lock"))

@@ -1,39 +1,56 @@
 """Options of commands that connect to servers, and the errors of their connections.
 
-`add_to` is also needed for --help, so the client is imported only by the functions that run.
+`server_options` is also needed for --help, so the client is imported only by the functions that run.
 """
 
-import argparse
 import os
-import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from pocketmq.runtime.commands import CommandError
+from pocketmq.runtime.error_text import reason
+from pocketmq.runtime.option_types import ADDRESSES, NAMESRV_DEFAULT
 
 if TYPE_CHECKING:
     from pocketmq.client.access import Access
 
-NAMESRV_DEFAULT = "127.0.0.1:9876"
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
+def server_options(function: F) -> F:
     """Add the options common to all commands that connect to servers."""
-    parser.add_argument(
-        "-n", "--namesrv", default=NAMESRV_DEFAULT, metavar="ADDR", help="HOST:PORT, several separated by ';' (%(default)s)"
-    )
-    parser.add_argument(
-        "--credentials",
-        type=Path,
-        metavar="FILE",
-        help="sign with accessKey and secretKey of this tools.yml ($ROCKETMQ_HOME/conf/tools.yml, if it exists)",
-    )
-    parser.add_argument(
-        "--tls", type=Path, metavar="FILE", help="use TLS with the tls.client.* of this tls.properties (default: plain)"
-    )
+    for decorate in (
+        click.option(
+            "--tls",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="Use TLS with the tls.client.* of this tls.properties (without it: plain connections).",
+        ),
+        click.option(
+            "--credentials",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="Sign requests with accessKey and secretKey of this tools.yml ($ROCKETMQ_HOME/conf/tools.yml, if there).",
+        ),
+        click.option(
+            "-n",
+            "--namesrv",
+            type=ADDRESSES,
+            envvar="NAMESRV_ADDR",
+            default=NAMESRV_DEFAULT,
+            help=f"Name servers, several separated by ';' ($NAMESRV_ADDR, else {NAMESRV_DEFAULT}).",
+        ),
+    ):
+        function = decorate(function)
+    return function
 
 
-def run(options: argparse.Namespace, command: str, work: "Callable[[Access], Coroutine[Any, Any, int]]") -> int:
-    """Return the exit code of `work`: 1 if servers refuse or cannot be reached, 2 for invalid options."""
+def run(options: SimpleNamespace, work: "Callable[[Access], Coroutine[Any, Any, int]]") -> int:
+    """Return the exit code of `work`. Raises CommandError if servers refuse or cannot be reached, else UsageError."""
     import asyncio
 
     from pocketmq.remoting.dispatch import RemotingError
@@ -42,24 +59,28 @@ def run(options: argparse.Namespace, command: str, work: "Callable[[Access], Cor
     try:
         return asyncio.run(work(_access(options)))
     except BrokenPipeError:
-        # The reader has closed the pipe; nothing may be written at exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        raise
     except (ValueError, StartError) as wrong:
-        print(f"pocketmq {command}: {wrong}", file=sys.stderr)
-        return 2
+        raise click.UsageError(str(wrong), click.get_current_context()) from wrong
     except (OSError, TimeoutError, RemotingError) as failure:
-        print(f"pocketmq {command}: {failure or type(failure).__name__}{_hint(failure, options)}", file=sys.stderr)
-        return 1
+        raise CommandError(f"{_said(failure)}{_hint(failure, options)}") from failure
 
 
-def _access(options: argparse.Namespace) -> "Access":
+def _said(failure: Exception) -> str:
+    from pocketmq.remoting.dispatch import RemotingError
+
+    if isinstance(failure, RemotingError) and not str(failure):
+        return f"the server refuses with code {failure.code} and gives no reason"
+    return reason(failure)
+
+
+def _access(options: SimpleNamespace) -> "Access":
     from pocketmq.client.access import Access
 
     return Access.of_files(_tools_yml(options), options.tls)
 
 
-def _tools_yml(options: argparse.Namespace) -> Path | None:
+def _tools_yml(options: SimpleNamespace) -> Path | None:
     if options.credentials is not None:
         return Path(options.credentials)
     home = os.environ.get("ROCKETMQ_HOME")
@@ -67,7 +88,7 @@ def _tools_yml(options: argparse.Namespace) -> Path | None:
     return found if found is not None and found.is_file() else None
 
 
-def _hint(failure: BaseException, options: argparse.Namespace) -> str:
+def _hint(failure: BaseException, options: SimpleNamespace) -> str:
     """Return a hint about the option that may help, and its current value."""
     from pocketmq.remoting.client import TlsMismatch
     from pocketmq.remoting.codes import ResponseCode

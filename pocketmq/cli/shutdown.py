@@ -3,26 +3,34 @@
 Servers are found by their pid files. `pocketmq up` writes none, because it is stopped in its terminal.
 """
 
-import argparse
-import sys
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NoReturn
+
+import click
 
 from pocketmq.runtime import pid_file
+from pocketmq.runtime.commands import Command, complain, run
+from pocketmq.runtime.option_types import OneOf
 
 _PROGRAMS: Final = {"broker": "mqbroker", "namesrv": "mqnamesrv"}
 NOTHING_RUNS: Final = 255
 """Exit code of Apache's script when no server runs (`exit -1`)."""
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="mqshutdown", description="Stop your running brokers or name servers cleanly.")
-    parser.add_argument("kind", choices=sorted(_PROGRAMS))
-    name = _PROGRAMS[parser.parse_args(argv).kind]
+@click.command(
+    cls=Command,
+    help="Stop your running brokers or name servers on this machine cleanly.",
+    examples="mqshutdown broker\nmqshutdown namesrv",
+    notes="Exit codes: 0; 1 if a server belongs to another user; 255 if none runs.",
+)
+@click.argument("kind", type=OneOf(sorted(_PROGRAMS)), metavar="broker|namesrv", help="Which servers.")
+def mqshutdown(kind: str) -> int:
+    """Stop servers."""
+    name = _PROGRAMS[kind]
     servers = pid_file.running(name)
     if not servers:
         print(f"No {name} running.")
-        sys.exit(NOTHING_RUNS)
+        return NOTHING_RUNS
     failed = False
     for server in servers:
         print(f"The {name}({server.pid}) is running on {server.place}...")
@@ -32,9 +40,14 @@ def main(argv: Sequence[str] | None = None) -> None:
             else:
                 print(f"The {name}({server.pid}) has ended by itself")
         except PermissionError:
-            print(f"{name}({server.pid}) belongs to another user", file=sys.stderr)
+            complain(f"{name}({server.pid}) belongs to another user")
             failed = True
-    sys.exit(1 if failed else 0)
+    return 1 if failed else 0
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run the command and end the process with its exit code."""
+    run(mqshutdown, "mqshutdown", argv)
 
 
 if __name__ == "__main__":

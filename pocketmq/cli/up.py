@@ -1,16 +1,19 @@
 """`pocketmq up`: a name server and a broker in one process, for development; with --cluster, a process for each server."""
 
-import argparse
-import sys
 from pathlib import Path
+from types import SimpleNamespace
+
+import click
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.cli import settings
+from pocketmq.cli.up_command import BROKER_PORT_DISTANCE
 from pocketmq.namesrv.namesrv import NameServer
 from pocketmq.remoting.tls import TlsConfig
 from pocketmq.runtime import lifecycle, log
 from pocketmq.runtime.clock import Clock, SystemClock, VirtualClock
+from pocketmq.runtime.commands import warn
 from pocketmq.runtime.config import bind
 from pocketmq.runtime.lifecycle import StartError
 from pocketmq.store.config import MessageStoreConfig
@@ -18,8 +21,6 @@ from pocketmq.store.disk.disk import Disk
 from pocketmq.store.disk.memory_disk import MemoryDisk
 
 BROKER_PORT = 10911
-BROKER_PORT_DISTANCE = 10
-"""The broker also uses its port - 2 (the VIP channel), so the distance keeps it clear of the name server's port."""
 
 
 class Both:
@@ -60,7 +61,7 @@ class Both:
         await self.namesrv.stop()
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: SimpleNamespace) -> int:
     """Run the servers until SIGTERM or Ctrl-C. Returns the exit code."""
     try:
         _check(options)
@@ -71,23 +72,19 @@ def run(options: argparse.Namespace) -> int:
         given = settings.read(options.config_file, options.set)
         both, where = _both(options, given)
     except ValueError as wrong:
-        for problem in str(wrong).splitlines():
-            print(f"pocketmq up: {problem}", file=sys.stderr)
-        return 2
+        raise click.UsageError(str(wrong), click.get_current_context()) from wrong
     log.setup("WARNING")
     for warning in settings.warnings(given):
-        print(f"pocketmq up: {warning}", file=sys.stderr)
-    return lifecycle.run(both, "pocketmq up", lambda service: _say_ready(service, where))
+        warn(warning)
+    return lifecycle.run(both, "pocketmq", lambda service: _say_ready(service, where))
 
 
-def _check(options: argparse.Namespace) -> None:
+def _check(options: SimpleNamespace) -> None:
     if options.memory and options.store:
         raise ValueError("--memory keeps no files and --store DIR does: use only one of them")
-    if options.port is not None and not 0 <= options.port <= 65535 - BROKER_PORT_DISTANCE - 1:
-        raise ValueError(f"--port must be 0 to {65535 - BROKER_PORT_DISTANCE - 1}, not {options.port}")
 
 
-def _both(options: argparse.Namespace, given: dict[str, str]) -> tuple[Both, str]:
+def _both(options: SimpleNamespace, given: dict[str, str]) -> tuple[Both, str]:
     """Return the servers, and where the store is. Raises ValueError for invalid options."""
     root = (options.store or Path("pocketmq-store")).absolute()
     defaults = {"brokerName": "pocketmq", "mappedFileSizeCommitLog": str(settings.COMMIT_LOG_FILE_SIZE)}
@@ -107,7 +104,7 @@ def _both(options: argparse.Namespace, given: dict[str, str]) -> tuple[Both, str
     if options.advertise:
         host, _, advertised_port = options.advertise.partition(":")
         if not host or (advertised_port and not (advertised_port.isdigit() and 0 < int(advertised_port) < 65536)):
-            raise ValueError(f"--advertise must be HOST or HOST:PORT, not {options.advertise!r}")
+            raise ValueError(f"--advertise {options.advertise}: expected HOST or HOST:PORT, such as 192.168.0.7")
         broker_config.bind_address = namesrv_config.bind_address = "0.0.0.0"
         broker_config.broker_ip1 = host
         broker_config.advertised_port = int(advertised_port) if advertised_port else None
@@ -129,4 +126,20 @@ def _say_ready(both: Both, where: str) -> None:
     address = both.namesrv_address
     print(f"The Name Server boot success. address={address}")
     print(f"The broker[{both.broker.config.broker_name}] boot success. address={both.broker.address} store={where}")
+    if both.broker.config.bind_address == "0.0.0.0":
+        _say_open(both)
     print(f"Try: pocketmq produce -n {address} TopicTest hello; pocketmq consume -n {address} TopicTest", flush=True)
+
+
+def _say_open(both: Both) -> None:
+    """Tell whom `--advertise` lets in."""
+    assert both.broker is not None
+    warn(
+        f"both servers listen on all addresses of this machine (ports {both.namesrv.port} and {both.broker.port}); clients "
+        f"are told to use {both.broker.address}"
+    )
+    if not both.broker.config.acl_enable:
+        warn(
+            "nobody asks who comes: whoever reaches these ports may read, send and administer; use a firewall, or access "
+            "control (docs/security.md)"
+        )

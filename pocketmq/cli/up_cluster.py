@@ -1,11 +1,9 @@
 """`pocketmq up --cluster`: a name server, masters and slaves as processes, until SIGTERM or Ctrl-C."""
 
-import argparse
 import signal
-import sys
 import threading
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 
 from rich.console import Console
 from rich.table import Table
@@ -13,6 +11,7 @@ from rich.table import Table
 from pocketmq.cli import settings
 from pocketmq.cli.cluster import BROKERS_MAX, LAYOUTS, PORT_DISTANCE, SLAVES_MAX, Layout, ProcessCluster
 from pocketmq.cli.processes import NotReady
+from pocketmq.runtime.commands import CommandError, complain, nearest, warn
 
 _BY_LAYOUT = {
     "brokerName": "the layout names the brokers",
@@ -23,7 +22,7 @@ _BY_LAYOUT = {
 _WATCH_INTERVAL_S = 0.5
 
 
-def run(options: argparse.Namespace, broker_port: int) -> int:
+def run(options: SimpleNamespace, broker_port: int) -> int:
     """Run the cluster. Returns the exit code. Raises ValueError for invalid options.
 
     `broker_port`: port of the first broker, 0 for free ports.
@@ -31,7 +30,7 @@ def run(options: argparse.Namespace, broker_port: int) -> int:
     layout = _layout(options)
     given = settings.read(options.config_file, options.set, _BY_LAYOUT)
     for warning in settings.warnings(given):
-        print(f"pocketmq up: {warning}", file=sys.stderr)
+        warn(warning)
     root = (options.store or Path("pocketmq-store")).absolute()
     cluster = ProcessCluster(
         root,
@@ -52,13 +51,12 @@ def run(options: argparse.Namespace, broker_port: int) -> int:
         _say_ready(cluster)
         _watch(cluster, asked)
     except NotReady as failure:
-        print(f"pocketmq up: {failure}", file=sys.stderr)
         cluster.stop()
-        return 1
+        raise CommandError(str(failure)) from failure
     return 1 if cluster.stop() else 0
 
 
-def _layout(options: argparse.Namespace) -> Layout:
+def _layout(options: SimpleNamespace) -> Layout:
     """Return the layout that the options describe. Raises ValueError."""
     for option, is_given in (
         ("--memory", options.memory),
@@ -71,14 +69,15 @@ def _layout(options: argparse.Namespace) -> Layout:
         if options.brokers is not None or options.slaves is not None:
             raise ValueError("--cluster LAYOUT says how many brokers there are: leave --brokers and --slaves away")
         if options.cluster not in LAYOUTS:
-            raise ValueError(f"--cluster must be one of {', '.join(LAYOUTS)}, not {options.cluster!r}")
+            near = nearest(options.cluster, LAYOUTS)
+            raise ValueError(f"--cluster {options.cluster}: expected one of {', '.join(LAYOUTS)}{near}")
         return LAYOUTS[options.cluster]
     brokers = 1 if options.brokers is None else options.brokers
     slaves = 0 if options.slaves is None else options.slaves
     if not 1 <= brokers <= BROKERS_MAX:
-        raise ValueError(f"--brokers must be 1 to {BROKERS_MAX}, not {brokers}")
+        raise ValueError(f"--brokers {brokers}: expected a whole number from 1 to {BROKERS_MAX}")
     if not 0 <= slaves <= SLAVES_MAX:
-        raise ValueError(f"--slaves must be 0 to {SLAVES_MAX}, not {slaves}")
+        raise ValueError(f"--slaves {slaves}: expected a whole number from 0 to {SLAVES_MAX}")
     last = options.port and options.port + PORT_DISTANCE * (brokers * (slaves + 1) + 1)
     if last and last > 65535:
         raise ValueError(f"--port {options.port} leaves no ports for {brokers * (slaves + 1)} brokers")
@@ -106,8 +105,4 @@ def _watch(cluster: ProcessCluster, asked: threading.Event) -> None:
         for label, node in cluster.nodes.items():
             if label not in ended and not node.is_running:
                 ended.add(label)
-                print(
-                    f"pocketmq up: {label} ended with exit code {node.exit_code}; see {node.output}",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                complain(f"{label} ended with exit code {node.exit_code}; see {node.output}")

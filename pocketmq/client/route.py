@@ -8,6 +8,7 @@ from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.topic import GetRouteInfoRequestHeader
+from pocketmq.runtime.error_text import reason
 
 DEFAULT_TOPIC: Final = "TBW102"
 """Template topic: a topic that does not exist yet is sent to this topic's brokers, which then create it."""
@@ -92,7 +93,7 @@ class Routes:
             try:
                 answer = await self._remoting.call(address, RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
             except (OSError, TimeoutError) as failure:
-                failures.append(f"{address}: {failure or type(failure).__name__}")
+                failures.append(f"{address}: {reason(failure)}")
                 self._namesrv_addresses.remove(address)
                 self._namesrv_addresses.append(address)
                 last = failure

@@ -1,10 +1,10 @@
 """The commands of `pocketmq store`: one function per command, which returns the exit code."""
 
-import argparse
 import itertools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Final
 
 from rich.console import Console
@@ -17,7 +17,6 @@ from pocketmq.store_tools.check.verify import Verify
 from pocketmq.store_tools.explain.place import PlaceError, explain_place
 from pocketmq.store_tools.files.selection import Damage, Selection, select
 from pocketmq.store_tools.files.store_files import StoreFiles
-from pocketmq.store_tools.files.value_text import parse_time_ms
 from pocketmq.store_tools.transfer.dump import export_records, write_json, write_table
 from pocketmq.store_tools.transfer.importer import import_records
 
@@ -29,13 +28,11 @@ class UsageError(Exception):
     """An invalid option; the text names it."""
 
 
-def verify(options: argparse.Namespace, complaints: Console) -> int:
-    if options.workers < 0:
-        raise UsageError(f"--workers is 1 or more, or 0 for one a core, not {options.workers}")
+def verify(options: SimpleNamespace, complaints: Console) -> int:
     try:
         levels = DelayLevels(options.delay_level) if options.delay_level is not None else None
     except ValueError as error:
-        raise UsageError(f"--delay-level: {error}") from None
+        raise UsageError(f"--delay-level {options.delay_level}: {error}") from None
     files = StoreFiles(options.root, options.commitlog)
     run = Verify(
         files,
@@ -54,20 +51,13 @@ def verify(options: argparse.Namespace, complaints: Console) -> int:
     return result.exit_code
 
 
-def selection(options: argparse.Namespace) -> Selection:
+def selection(options: SimpleNamespace) -> Selection:
     """Return the filters of `dump` and `export`. Raises UsageError."""
-    try:
-        from_ms = parse_time_ms(options.from_time) if options.from_time else 0
-        to_ms = parse_time_ms(options.to_time) if options.to_time else Selection.to_ms
-    except ValueError as error:
-        raise UsageError(f"--from, --to: {error}") from None
-    if options.limit is not None and options.limit < 0:
-        raise UsageError(f"--limit is 0 or more, not {options.limit}")
     from_queue_offset, to_queue_offset = 0, Selection.to_queue_offset
     if options.queue_offset is not None:
         first, colon, behind = options.queue_offset.partition(":")
         if not all(part == "" or (part.isascii() and part.isdigit()) for part in (first, behind)) or not (first or behind):
-            raise UsageError(f"--queue-offset is A:B, A: or :B with numbers, or one number, not {options.queue_offset!r}")
+            raise UsageError(f"--queue-offset {options.queue_offset}: expected A:B, A: or :B with numbers, or one number")
         from_queue_offset = int(first or 0)
         to_queue_offset = int(behind) if behind else Selection.to_queue_offset if colon else from_queue_offset + 1
     return Selection(
@@ -75,8 +65,8 @@ def selection(options: argparse.Namespace) -> Selection:
         queue_id=options.queue,
         tag=options.tag,
         key=options.key,
-        from_ms=from_ms,
-        to_ms=to_ms,
+        from_ms=options.from_ms or 0,
+        to_ms=Selection.to_ms if options.to_ms is None else options.to_ms,
         from_physical_offset=options.from_offset,
         to_physical_offset=Selection.to_physical_offset if options.to_offset is None else options.to_offset,
         from_queue_offset=from_queue_offset,
@@ -84,7 +74,7 @@ def selection(options: argparse.Namespace) -> Selection:
     )
 
 
-def _records(options: argparse.Namespace, files: StoreFiles, damage: Damage) -> Iterator[Record]:
+def _records(options: SimpleNamespace, files: StoreFiles, damage: Damage) -> Iterator[Record]:
     return itertools.islice(select(files, selection(options), damage), options.limit)
 
 
@@ -94,7 +84,7 @@ def _wide_console() -> Console:
     return console if console.is_terminal else Console(highlight=False, width=_WIDTH)
 
 
-def dump(options: argparse.Namespace, complaints: Console) -> int:
+def dump(options: SimpleNamespace, complaints: Console) -> int:
     files, damage = StoreFiles(options.root, options.commitlog), Damage()
     records = _records(options, files, damage)
     if options.format == "table":
@@ -111,7 +101,7 @@ def _tell_damage(damage: Damage, complaints: Console) -> int:
     return 0
 
 
-def explain(options: argparse.Namespace, complaints: Console) -> int:
+def explain(options: SimpleNamespace, complaints: Console) -> int:
     try:
         is_valid = explain_place(options.place, options.commitlog, _wide_console())
     except PlaceError as error:
@@ -119,7 +109,7 @@ def explain(options: argparse.Namespace, complaints: Console) -> int:
     return 0 if is_valid else 1
 
 
-def repair(options: argparse.Namespace, complaints: Console) -> int:
+def repair(options: SimpleNamespace, complaints: Console) -> int:
     job = Repair(StoreFiles(options.root, options.commitlog), Console(highlight=False, soft_wrap=True), options.delay_level)
     everything = not (options.queues or options.index)
     return job.run(
@@ -130,7 +120,7 @@ def repair(options: argparse.Namespace, complaints: Console) -> int:
     )
 
 
-def export(options: argparse.Namespace, complaints: Console) -> int:
+def export(options: SimpleNamespace, complaints: Console) -> int:
     files, damage = StoreFiles(options.root, options.commitlog), Damage()
     records = _records(options, files, damage)
     if options.out == "-":
@@ -142,7 +132,7 @@ def export(options: argparse.Namespace, complaints: Console) -> int:
     return _tell_damage(damage, complaints)
 
 
-def import_(options: argparse.Namespace, complaints: Console) -> int:
+def import_(options: SimpleNamespace, complaints: Console) -> int:
     with open(options.file, encoding="utf-8") if options.file != "-" else nullcontext(sys.stdin) as lines:
         result = import_records(
             options.root,
@@ -158,7 +148,7 @@ def import_(options: argparse.Namespace, complaints: Console) -> int:
     return 1 if result.refused else 0
 
 
-COMMANDS: Final[dict[str, Callable[[argparse.Namespace, Console], int]]] = {
+COMMANDS: Final[dict[str, Callable[[SimpleNamespace, Console], int]]] = {
     "verify": verify,
     "dump": dump,
     "explain": explain,

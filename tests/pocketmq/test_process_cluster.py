@@ -118,10 +118,10 @@ def test_up_takes_settings_from_a_file_and_options(tmp_path: Path) -> None:
         (["--set", "enablePropertyFilter"], "--set enablePropertyFilter: expected key=value"),
         (["--set", "listenPort=1"], "listenPort: cannot be set here: use --port"),
         (["-c", "nowhere.conf"], "file nowhere.conf: No such file or directory"),
-        (["--cluster", "3m"], "--cluster must be one of 2m-noslave, 2m-2s-async, 2m-2s-sync, not '3m'"),
+        (["--cluster", "3m"], "--cluster 3m: expected one of 2m-noslave, 2m-2s-async, 2m-2s-sync"),
         (["--cluster", "2m-noslave", "--slaves", "1"], "leave --brokers and --slaves away"),
         (["--cluster", "2m-noslave", "--memory"], "--memory is for a single broker, not for a cluster"),
-        (["--brokers", "0"], "--brokers must be 1 to 20, not 0"),
+        (["--brokers", "0"], "--brokers 0: expected a whole number from 1 to 20"),
         (
             ["--brokers", "2", "--set", "brokerRole=SLAVE"],
             "brokerRole: cannot be set here: the layout gives each broker its role",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pocketmq.cli.clock import parse_duration_ms
+from pocketmq.cli.duration import parse_duration_ms
 from pocketmq.client.message import Message
 from pocketmq.client.producer import Producer
 from pocketmq.pytest_plugin import VirtualCluster, pocketmq_cluster  # noqa: F401
@@ -71,7 +71,7 @@ def test_delay_command_lists_and_changes_pending_messages(pocketmq_cluster):  # 
     assert lines(cluster, "delay", "cancel", "A", text="y\n")[0].startswith("cancelled A of Orders, due ")
     assert lines(cluster, "delay", "now", "--topic", "Other", "--yes")[0].startswith("delivered D of Other")
     gone = pocketmq(cluster, "delay", "cancel", "A", "--yes")
-    assert (gone.returncode, gone.stderr) == (1, "pocketmq delay cancel: no such message is pending\n")
+    assert (gone.returncode, gone.stderr) == (1, "pocketmq: error: no such message is pending\n")
     assert [json.loads(line)["msgId"] for line in lines(cluster, "delay", "ls", "--json")] == ["B", "C"]
 
     (told,) = lines(cluster, "clock", "advance", "1d")

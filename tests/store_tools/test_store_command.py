@@ -28,8 +28,8 @@ def run(*arguments: object, text: str = "") -> subprocess.CompletedProcess[str]:
 
 def test_help_has_examples_and_all_commands() -> None:
     above = run("--help")
-    assert above.returncode == 0 and all(command in above.stdout for command in COMMANDS) and "examples:" in above.stdout
-    assert "exit codes:" in run("verify", "--help").stdout
+    assert above.returncode == 0 and all(command in above.stdout for command in COMMANDS) and "Examples:" in above.stdout
+    assert "Exit codes:" in run("verify", "--help").stdout
     listed = subprocess.run([sys.executable, "-m", "pocketmq", "--help"], capture_output=True, text=True, timeout=60)
     assert "store" in listed.stdout
 
@@ -139,8 +139,8 @@ def test_a_store_in_use_is_read_but_not_written(tmp_path: Path) -> None:
         (("verify", __file__), 3, "is a file: give the store's root"),
         (("import", "/nowhere/store", "/nowhere/file"), 3, "cannot read /nowhere/file: No such file"),
         (("dump", "{root}", "--from", "soon"), 64, "'soon' is no time"),
-        (("dump", "{root}", "--queue-offset", "a:b"), 64, "--queue-offset is A:B"),
-        (("dump", "{root}", "--limit", "-1"), 64, "--limit is 0 or more"),
+        (("dump", "{root}", "--queue-offset", "a:b"), 64, "--queue-offset a:b: expected A:B"),
+        (("dump", "{root}", "--limit", "-1"), 64, "--limit -1: expected a whole number not below 0"),
         (("verify", "{root}", "--delay-level", "1s 2x"), 64, "level 2 is '2x'"),
         (("verify", "{root}", "--workers", "-1"), 64, "--workers"),
         (("explain", "{root}"), 64, "is not a place: give ROOT:PHYSICAL_OFFSET"),

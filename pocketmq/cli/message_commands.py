@@ -1,0 +1,104 @@
+"""Command lines of `pocketmq produce`, `consume` and `clock`; what they do is imported when they run."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import click
+
+from pocketmq.cli.duration import parse_duration_ms
+from pocketmq.cli.server_options import server_options
+from pocketmq.runtime.commands import Command
+from pocketmq.runtime.option_types import Checked, Number, WholeNumber
+
+DELAY_LEVEL_MAX = 18
+
+
+@click.command(
+    cls=Command,
+    help="Send messages: those given as arguments, or each line of standard input. A topic that does not exist is created.",
+    examples="""
+pocketmq produce TopicTest hello --tag greeting
+pocketmq produce Orders "unpaid: order-7" --key order-7 --delay 30m
+pocketmq produce Lines -n 10.0.0.5:9876 < lines.txt
+pocketmq produce TopicTest -- --not-an-option        a message that begins with a dash
+""",
+)
+@click.argument("topic", help="The topic.")
+@click.argument("messages", nargs=-1, metavar="[MESSAGE]...", help="The messages' bodies.")
+@server_options
+@click.option("--tag", metavar="TAG", help="The messages' tag.")
+@click.option("--key", metavar="KEYS", help="The messages' keys, separated by spaces.")
+@click.option(
+    "--delay-level", type=WholeNumber(0, DELAY_LEVEL_MAX), default=0, metavar="1..18", help="1: 1 s, 2: 5 s, ... 18: 2 h."
+)
+@click.option(
+    "--delay", type=Checked("DURATION", parse_duration_ms), help="Deliver after a time such as 250ms, 30m, 1h30m, 400d."
+)
+@click.option("--count", type=WholeNumber(1), default=1, help="Send each message N times.")
+def produce(**values: Any) -> int:
+    """Send messages."""
+    options = SimpleNamespace(**values)
+    if options.delay is not None and options.delay_level:
+        raise click.UsageError("--delay and --delay-level both say when to deliver: use only one of them")
+    from pocketmq.cli import produce as command
+
+    return command.run(options)
+
+
+@click.command(
+    cls=Command,
+    help="Show the messages of a topic as they arrive. Each run has a consumer group of its own, so that it shows all "
+    "messages whoever else consumes; the group is deleted at the end. With --group, runs of the same group share the "
+    "messages, and the next run continues where the last one ended.",
+    examples="""
+pocketmq consume TopicTest --from-start
+pocketmq consume Orders --tags 'paid || refunded' --count 10 --timeout 60
+pocketmq consume Orders --group billing
+""",
+    notes="Exit codes: 0; 1 if --count messages did not come in time, or for a failure; 130 after Ctrl-C.",
+)
+@click.argument("topic", help="The topic.")
+@server_options
+@click.option("--group", metavar="GROUP", help="A consumer group that keeps its offsets (without it: one for this run).")
+@click.option("--tags", default="*", metavar="'A || B'", help="Only messages with one of these tags.")
+@click.option("--count", type=WholeNumber(1), help="End after N messages.")
+@click.option("--from-start", is_flag=True, help="Start at the oldest message, whatever the group has consumed.")
+@click.option("--timeout", type=Number(0), metavar="S", help="End after S seconds without a message.")
+def consume(**values: Any) -> int:
+    """Show messages."""
+    from pocketmq.cli import consume as command
+
+    return command.run(SimpleNamespace(**values))
+
+
+@click.command(
+    cls=Command,
+    help="Show the message time of each broker. `advance` moves it forward, if the servers run with --test-clock.",
+    examples="""
+pocketmq clock
+pocketmq clock advance 30m
+""",
+)
+@click.argument("action", metavar="[read|advance]", default="read", help="What to do (read).")
+@click.argument("duration", required=False, metavar="[DURATION]", help="For advance: 250ms, 30m, 1h30m, 400d.")
+@server_options
+def clock(**values: Any) -> int:
+    """Show or advance message time."""
+    options = SimpleNamespace(**values)
+    if options.action not in ("read", "advance"):
+        raise click.UsageError(f"unexpected argument {options.action!r}: expected read or advance")
+    if options.action == "read" and options.duration:
+        raise click.UsageError(
+            f"unexpected argument {options.duration!r}: write `pocketmq clock advance {options.duration}`"
+        )
+    options.ms = None
+    if options.action == "advance":
+        if options.duration is None:
+            raise click.UsageError("DURATION is missing: write `pocketmq clock advance 30m`")
+        try:
+            options.ms = parse_duration_ms(options.duration)
+        except ValueError as wrong:
+            raise click.UsageError(f"DURATION: {wrong}") from None
+    from pocketmq.cli import clock as command
+
+    return command.run(options)

@@ -1,0 +1,65 @@
+"""Command line of `pocketmq up`; the servers are imported when it runs."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import click
+
+from pocketmq.runtime.command_line import TEST_CLOCK_HELP
+from pocketmq.runtime.commands import Command
+from pocketmq.runtime.option_types import WholeNumber
+
+BROKER_PORT_DISTANCE = 10
+"""Between the ports of name server and broker. The broker also uses its port - 2 (the VIP channel)."""
+
+
+@click.command(
+    cls=Command,
+    help="Run a name server and a broker in one process, or with --cluster or --brokers a process for each server of a "
+    "cluster. Ctrl-C stops them.",
+    examples="""
+pocketmq up --memory
+pocketmq up --store ~/store --set autoCreateTopicEnable=false
+pocketmq up --cluster 2m-2s-sync
+pocketmq up --advertise 192.168.0.7
+""",
+)
+@click.option(
+    "--port",
+    type=WholeNumber(0, 65535 - BROKER_PORT_DISTANCE - 1),
+    help="The name server's port (9876; the broker's is then 10911). With another N the broker takes N + 10, with 0 both "
+    "get free ports.",
+)
+@click.option("--memory", is_flag=True, help="Keep the store in memory; it is lost when this ends.")
+@click.option("--store", type=click.Path(path_type=Path), metavar="DIR", help="Folder of the store (./pocketmq-store).")
+@click.option(
+    "--advertise",
+    metavar="HOST[:PORT]",
+    help="The broker's address for clients on other machines; both servers then listen on all addresses.",
+)
+@click.option("--test-clock", is_flag=True, help=TEST_CLOCK_HELP)
+@click.option(
+    "-c",
+    "--config-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Settings of broker and name server, key=value lines.",
+)
+@click.option(
+    "--set", multiple=True, metavar="KEY=VALUE", help="One setting, such as enablePropertyFilter=true; repeatable."
+)
+@click.option(
+    "--cluster",
+    metavar="LAYOUT",
+    help="Run a process for each server of a layout of RocketMQ's tutorial: 2m-noslave, 2m-2s-async, 2m-2s-sync.",
+)
+@click.option("--brokers", type=WholeNumber(), help="Run a cluster of N masters, each in its own process.")
+@click.option("--slaves", type=WholeNumber(), help="Give each of these masters N slaves.")
+def up(**values: Any) -> int:
+    """Run servers until SIGTERM or Ctrl-C."""
+    from pocketmq.runtime.command_line import many_imports
+
+    with many_imports():
+        from pocketmq.cli import up as command
+    return command.run(SimpleNamespace(**values))
