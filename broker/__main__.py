@@ -9,6 +9,7 @@ from pocketmq.runtime import command_line
 
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
+    from pocketmq.metrics.monitored import Monitored
 
 PROGRAM = "mqbroker"
 
@@ -20,6 +21,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         from pocketmq.broker.broker import Broker
         from pocketmq.broker.config import IGNORED_KEYS, BrokerConfig
         from pocketmq.broker.config_updates import KEPT_FILE
+        from pocketmq.broker.metrics.broker_source import BrokerSource
+        from pocketmq.metrics.monitored import Monitored
         from pocketmq.remoting.tls import TlsConfig
         from pocketmq.runtime import lifecycle, log, pid_file
         from pocketmq.runtime.clock import SystemClock, VirtualClock
@@ -33,11 +36,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     file = None if arguments.config_file is None else arguments.config_file.absolute()
     broker = Broker(config, store_config, clock=clock, tls_config=tls_config, config_file=file)
     with pid_file.registered(PROGRAM, store_config.store_path_root_dir):
-        exit_code = lifecycle.run(broker, PROGRAM, _say_ready)
+        exit_code = lifecycle.run(Monitored(broker, config, lambda one: [BrokerSource.of(one)]), PROGRAM, _say_ready)
     sys.exit(exit_code)
 
 
-def _say_ready(broker: "Broker") -> None:
+def _say_ready(monitored: "Monitored[Broker]") -> None:
+    broker = monitored.service
     name, address = broker.config.broker_name, broker.address
     name_servers = broker.config.namesrv_addr
     known = f" and name server is {name_servers}" if name_servers else ""

@@ -90,6 +90,11 @@ class Broker:
         """The advertised address `host:port`."""
         return self.services.broker_address
 
+    @property
+    def connection_count(self) -> int:
+        """Number of open connections of clients."""
+        return 0 if self._server is None else len(self._server.channels.open)
+
     # --- start ------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:

@@ -11,6 +11,7 @@ import socket
 from dataclasses import dataclass, field
 from typing import Final
 
+from pocketmq.metrics.config import MetricsConfig
 from pocketmq.remoting.allow_list import networks
 from pocketmq.remoting.limits import ConnectionLimits
 from pocketmq.runtime.apache_keys import BROKER_KEYS
@@ -36,7 +37,7 @@ def _host_name() -> str:
 
 
 @dataclass
-class BrokerConfig(ConnectionLimits):
+class BrokerConfig(MetricsConfig, ConnectionLimits):
     """Apache's BrokerConfig without the keys that have no meaning here. Times in ms unless stated."""
 
     namesrv_addr: str | None = field(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pocketmq.runtime import command_line
 
 if TYPE_CHECKING:
+    from pocketmq.metrics.monitored import Monitored
     from pocketmq.namesrv.namesrv import NameServer
 
 PROGRAM = "mqnamesrv"
@@ -16,8 +17,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run a name server until it is told to stop; the process ends with lifecycle's exit code."""
     arguments = command_line.parse(PROGRAM, "Run a RocketMQ name server.", argv)
     with command_line.many_imports():
+        from pocketmq.metrics.monitored import Monitored
         from pocketmq.namesrv.config import IGNORED_KEYS, NamesrvConfig, kept_file
         from pocketmq.namesrv.namesrv import NameServer
+        from pocketmq.namesrv.namesrv_source import NamesrvSource
         from pocketmq.remoting.tls import TlsConfig
         from pocketmq.runtime import lifecycle, log, pid_file
 
@@ -27,11 +30,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         config.config_store_path = str(arguments.config_file.absolute())
     log.setup()
     with pid_file.registered(PROGRAM, config.kv_config_path):
-        exit_code = lifecycle.run(NameServer(config, tls_config=tls_config), PROGRAM, _say_ready)
+        server = NameServer(config, tls_config=tls_config)
+        exit_code = lifecycle.run(Monitored(server, config, lambda one: [NamesrvSource(one)]), PROGRAM, _say_ready)
     sys.exit(exit_code)
 
 
-def _say_ready(server: "NameServer") -> None:
+def _say_ready(monitored: "Monitored[NameServer]") -> None:
+    server = monitored.service
     address = f"{server.config.bind_address}:{server.port}"
     print(f"The Name Server boot success. serializeType=JSON, address={address}", flush=True)
 

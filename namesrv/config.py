@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from pocketmq.metrics.config import MetricsConfig
 from pocketmq.remoting.allow_list import networks
 from pocketmq.remoting.limits import ConnectionLimits
 from pocketmq.runtime.apache_keys import NAMESRV_KEYS
@@ -16,7 +17,7 @@ REGISTER_PERIOD_MAX_S: Final = 60
 
 
 @dataclass
-class NamesrvConfig(ConnectionLimits):
+class NamesrvConfig(MetricsConfig, ConnectionLimits):
     """Settings of the name server. An empty path: nothing is kept on disk."""
 
     bind_address: str = setting("127.0.0.1", important=True)

@@ -40,6 +40,11 @@ class NameServer:
         self._writer = ThreadPoolExecutor(1, "config-writer")
         self._tables = TableWriter(self._writer)
 
+    @property
+    def connection_count(self) -> int:
+        """Number of open connections."""
+        return 0 if self._server is None else len(self._server.channels.open)
+
     async def start(self) -> None:
         """Load the key-value config and listen. Raises StartError."""
         config = self.config

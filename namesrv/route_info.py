@@ -18,7 +18,8 @@ write permission, and topics are taken from that slave.
 
 import logging
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, NamedTuple
@@ -83,6 +84,15 @@ class MinBrokerIdChange:
     ha_broker_addr: str | None
     """The address for slaves of the broker that has come."""
     notified: tuple[str, ...]
+
+
+class RouteSizes(NamedTuple):
+    """Sizes of the tables of a name server."""
+
+    brokers_by_cluster: Mapping[str, int]
+    topics: int
+    rows: int
+    """One for each topic of each broker."""
 
 
 class _Live:
@@ -169,6 +179,10 @@ class RouteInfoManager:
         """The smallest id of a broker name with enableActingMaster changed, and brokers remain that should know."""
 
     # Brokers
+
+    def sizes(self) -> RouteSizes:
+        """Return the sizes of the tables."""
+        return RouteSizes(Counter(live.identity.cluster for live in self._live.values()), len(self._queues), self._row_count)
 
     def register(
         self,

@@ -12,7 +12,18 @@ import pytest
 ROOT = Path(__file__).parents[1]
 TOP_LEVEL = ("pocketmq", "pyspark_rocketmq")
 """The import names of an installed distribution."""
-OUR_FOLDERS = {"admin", "broker", "client", "namesrv", "remoting", "runtime", "spark_analytics", "store", "store_tools"}
+OUR_FOLDERS = {
+    "admin",
+    "broker",
+    "client",
+    "metrics",
+    "namesrv",
+    "remoting",
+    "runtime",
+    "spark_analytics",
+    "store",
+    "store_tools",
+}
 """Names under which our packages must not be imported: a module would be loaded twice."""
 NO_EVENT_LOOP = {
     "pocketmq.store": {"asyncio", "socket", "uvloop"},

@@ -189,6 +189,12 @@ class DelayQuery:
                     hours[number * _HOUR_MS] = hours.get(number * _HOUR_MS, 0) + added
         return _counts(hours, cancelled)
 
+    def level_dues(self) -> Iterator[Numbers]:
+        """Yield the due times of pending messages of the levels, in parts between which the loop may go on."""
+        for level in self._levels():
+            for _, _, dues in self._level_rows(level):
+                yield dues[dues > 0]
+
     def find(self, physical_offset: int) -> Pending | None:
         """Return the pending message whose record is at `physical_offset`, or None."""
         view = self._store.message_at(physical_offset)

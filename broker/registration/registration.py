@@ -221,6 +221,10 @@ class Registration:
         if self._name_servers:
             await asyncio.wait([server.register() for server in self._name_servers])
 
+    def name_servers(self) -> dict[str, bool]:
+        """Return the address of each name server -> whether the last registration with it succeeded."""
+        return {server.address: not server.is_failing for server in self._name_servers}
+
     def register(self) -> "asyncio.Future[None]":
         """Register again soon. Return a future that is done when all working name servers have the present topics."""
         loop = asyncio.get_running_loop()

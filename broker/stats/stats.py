@@ -153,6 +153,14 @@ class BrokerStats:
         """Total of pulled messages, summed over all queues and groups at each access."""
         return _total(self._get_gone, *self._gets.values())
 
+    def put_counters(self) -> tuple[tuple[tuple[str, int], Counter], ...]:
+        """Return the counters of stored messages with their (topic, queue). Other threads may read what is returned."""
+        return tuple(self._puts.items())
+
+    def get_counters(self) -> tuple[tuple[tuple[str, str, int], Counter], ...]:
+        """Return the counters of pulled messages with their (group, topic, queue), like `put_counters`."""
+        return tuple(self._gets.items())
+
     # --- samples ----------------------------------------------------------------------------------------------------
 
     def sample(self) -> None:

@@ -133,6 +133,19 @@ class PendingTimers:
             counts[hour_ms] = messages + 1, cancelling
         return dict(sorted(counts.items()))
 
+    def parts(self) -> Iterator[tuple[Numbers, Numbers]]:
+        """Yield due times and hash codes of the topics of pending messages, in parts between which the loop may go on.
+
+        Cancelled messages are included until their slot is loaded; what moves in between may be seen twice or not at all.
+        """
+        unread_ms = self._loader.unread_ms
+        near = [(timer.due_ms, timer.topic_hash) for timer in self._near if timer.slot_ms != unread_ms]
+        rows = np.array(near, np.int64).reshape(-1, 2)
+        yield rows[:, 0], rows[:, 1]
+        for units in chain(tuple(self._loader.unrolled), self._timer_store.pending_parts(unread_ms, self._begin_offset())):
+            kept = units[units["magic"] & TIMER_MAGIC_DELETE == 0]
+            yield unit_dues(kept), kept["topic_hash"].astype(np.int64)
+
     def counts_by_topic_hash(self) -> dict[int, int]:
         """Return the number of pending messages by hash code of the real topic.
 

@@ -34,6 +34,7 @@ from pocketmq.runtime.timers import Timer
 from pocketmq.store.format.message import Arrival, PutResult, PutStatus
 from pocketmq.store.format.record import BadRecordError
 from pocketmq.store.timer.timer_checkpoint import TimerState
+from pocketmq.store.timer.timer_log import Numbers
 from pocketmq.store.timer.timer_store import TimerStore
 
 log = logging.getLogger("broker")
@@ -452,10 +453,18 @@ class TimerMessageService:
         self._enter_all()
         return self._list.counts_by_hour()
 
+    def parts(self) -> Iterator[tuple[Numbers, Numbers]]:
+        """Yield due times and hash codes of the topics of pending messages, in parts between which the loop may go on."""
+        return self._list.parts()
+
     def count(self) -> int:
         """Return the number of pending messages, including those not entered yet. Cheap enough for frequent calls."""
-        waiting = self._store.max_offset(TIMER_TOPIC, 0) - self._entry.queue_offset
-        return max(waiting, 0) + self._list.count()
+        return self.not_entered + self._list.count()
+
+    @property
+    def not_entered(self) -> int:
+        """Number of messages of the timer topic that are not in the wheel yet."""
+        return max(self._store.max_offset(TIMER_TOPIC, 0) - self._entry.queue_offset, 0)
 
     def counts_by_topic_hash(self) -> dict[int, int]:
         """Return the number of pending messages by Java's hash code of the topic, counted as in `counts_by_hour`."""

@@ -79,6 +79,11 @@ class TransactionalMessageService:
         """Whether nothing is to be done before a timer expires."""
         return self._check.is_idle
 
+    @property
+    def open_count(self) -> int:
+        """Number of transactions that are neither committed nor rolled back."""
+        return self._progress.open_count(self._store.max_offset(TRANS_HALF_TOPIC, 0))
+
     # --- what producers ask -----------------------------------------------------------------------------------------
 
     def prepare(self, message: Message, text: str) -> PutResult:

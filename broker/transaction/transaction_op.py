@@ -96,6 +96,10 @@ class TransactionProgress:
         self._done = {queue_offset for queue_offset in self._done if queue_offset >= half_offset}
         self.half_offset = max(self.half_offset, half_offset)
 
+    def open_count(self, half_end: int) -> int:
+        """Return the number of unfinished half messages if the half queue ends at `half_end`."""
+        return max(half_end - self.half_offset - len(self._done), 0)
+
     def advance(self) -> bool:
         """Move the offsets over finished messages; return False if the limit of steps was reached."""
         done, half_offset = self._done, self.half_offset

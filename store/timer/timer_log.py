@@ -39,6 +39,7 @@ Numbers = npt.NDArray[np.int64]
 _UNIT_SIZE: Final = TIMER_LOG_UNIT_SIZE
 # 3 MB at a time: little memory for columns beside it, and few rounds.
 _UNITS_AT_ONCE: Final = 1 << 16
+_UNITS_IN_PART: Final = 1 << 12
 # Bytes at the end of the log that stay resident; units are usually read hours later.
 _RELEASED_EVERY: Final = 4 << 20
 
@@ -145,6 +146,16 @@ class TimerLog:
                 yield file.start_offset + index * _UNIT_SIZE, units[index:stop]
                 if stop - index == _UNITS_AT_ONCE:
                     file.release_memory(stop * _UNIT_SIZE, index * _UNIT_SIZE)
+
+    def parts(self, times_from: int) -> Iterator[Units]:
+        """Yield copies of the units in `windows`, in small parts. Between two parts the log may grow or lose files."""
+        position = self.begin
+        while (window := next(self.windows(position, times_from=times_from), None)) is not None:
+            begin, units = window
+            copied = units[:_UNITS_IN_PART].copy()
+            del window, units  # a view must not outlast the turn
+            yield copied
+            position = begin + len(copied) * _UNIT_SIZE
 
     # --- writing ----------------------------------------------------------------------------------------------------
 

@@ -410,13 +410,15 @@ class TimerStore:
                 yield units[wanted]
         self._log.release_memory()
 
+    def pending_parts(self, from_ms: int, from_physical_offset: int) -> Iterator[Units]:
+        """Yield what `pending` yields, in small parts. A unit that moves in between is seen twice or not at all."""
+        for units in self._log.parts(max(from_ms, self.read_time_ms)):
+            earliest_ms = max(from_ms, self.read_time_ms)
+            yield units[(unit_times(units) >= earliest_ms) & (units["physical_offset"] >= from_physical_offset)]
+
     def counts_by_hour(self, from_ms: int = 0, from_physical_offset: int = 0) -> dict[int, tuple[int, int]]:
-        """Return (messages, cancelling units) by hour of the due time (epoch ms of its beginning), ascending.
-
-        Counts the same units as `pending` with these arguments.
-
-        A message that is cancelled counts until its slot is read.
-        """
+        """Return (messages, cancelling units) by hour of the due time (epoch ms of its beginning), ascending, of the units
+        that `pending` yields with these arguments. A message that is cancelled counts until its slot is read."""
         counts: dict[int, tuple[int, int]] = {}
         for units in self.pending(None, from_ms, from_physical_offset):
             is_cancelling = units["magic"] & TIMER_MAGIC_DELETE != 0

@@ -1,0 +1,204 @@
+"""BrokerSource: what a broker exports to Prometheus.
+
+Small figures become families at once, on the event loop. Those that grow with topics and groups are copied there in small
+pieces, and put together by the thread of the HTTP server.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pocketmq.broker.metrics import names
+from pocketmq.broker.metrics.clients import consumer_counts
+from pocketmq.broker.metrics.lag import Lag, reading
+from pocketmq.broker.metrics.limited import Limited, OtherTotals
+from pocketmq.broker.metrics.node_families import STORAGE, node_families
+from pocketmq.broker.metrics.pending import BOUNDS_S, HOURS, Pending, counting
+from pocketmq.broker.metrics.readiness import problems
+from pocketmq.broker.names import DLQ_PREFIX, RETRY_PREFIX, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+from pocketmq.broker.services import Services
+from pocketmq.broker.stats.stats import Counter
+from pocketmq.metrics.family import OTHER, Declared, Family, Node, Row
+from pocketmq.store.format.java_hash import java_hash
+from pocketmq.store.format.message import SCHEDULE_TOPIC
+
+if TYPE_CHECKING:
+    from pocketmq.broker.broker import Broker
+
+_MESSAGE_TYPES: Final = {
+    SCHEDULE_TOPIC: "delay", TIMER_TOPIC: "delay", TRANS_HALF_TOPIC: "transaction", TRANS_OP_HALF_TOPIC: "transaction",
+}  # fmt: skip
+"""Other topics may contain messages of all types, which are not counted by type."""
+_ANY_TYPE: Final = "unspecified"
+
+
+@dataclass
+class Collected:
+    """Figures copied on the event loop."""
+
+    now_ms: int
+    small: list[Family]
+    puts: tuple[tuple[tuple[str, int], Counter], ...]
+    gets: tuple[tuple[tuple[str, str, int], Counter], ...]
+    lags: list[Lag]
+    other_lag: Lag | None
+    pending: Pending
+    timer_topics: tuple[str, ...]
+    """All topics, if there are pending messages with a delivery time of their own."""
+    with_timers: bool
+
+
+class BrokerSource:
+    """Metrics and readiness of one broker that is started."""
+
+    def __init__(self, services: Services, connection_count: Callable[[], int]) -> None:
+        config = services.config
+        self._services = services
+        self._connection_count = connection_count
+        self._node: Node = (config.broker_cluster_name, "broker", config.broker_name)
+        count_max = config.metrics_topics_max
+        self._put_topics: Limited[str] = Limited(count_max)
+        self._get_pairs: Limited[tuple[str, str]] = Limited(count_max)
+        self._lag_pairs: Limited[tuple[str, str]] = Limited(count_max)
+        self._consumer_groups: Limited[str] = Limited(count_max)
+        self._timer_topics: Limited[str] = Limited(count_max)
+        self._other_puts: OtherTotals[str] = OtherTotals(2)
+        self._other_gets: OtherTotals[tuple[str, str]] = OtherTotals(2)
+
+    @classmethod
+    def of(cls, broker: "Broker") -> "BrokerSource":
+        """Return the source of a started broker."""
+        return cls(broker.services, lambda: broker.connection_count)
+
+    def problems(self) -> list[str]:
+        """Return the reasons why a send would not succeed."""
+        return problems(self._services)
+
+    # --- on the event loop ------------------------------------------------------------------------------------------
+
+    def collecting(self) -> Generator[None, None, Collected]:
+        """Copy the figures in small pieces."""
+        services = self._services
+        now_ms, with_timers = services.clock.message_time_ms(), services.delivery_times.is_enabled
+        small = [*node_families(services, self._node, self._connection_count(), not self.problems()), self._consumers()]
+        yield
+        puts = services.stats.put_counters()
+        yield
+        gets = services.stats.get_counters()
+        yield
+        lags, other_lag = yield from reading(services, self._lag_pairs)
+        pending = yield from counting(services.delay_query, services.timer_messages if with_timers else None, now_ms)
+        topics = tuple(services.topics.table) if pending.by_topic_hash else ()
+        return Collected(now_ms, small, puts, gets, lags, other_lag, pending, topics, with_timers)
+
+    def _consumers(self) -> Family:
+        services, groups = self._services, self._consumer_groups
+        groups.keep(services.clients.consumers)
+        counts = consumer_counts(services, groups)
+        rows = [((*labels, "remoting", "false"), count) for labels, count in counts.items()]
+        return names.CONSUMERS.of(self._node, rows)
+
+    # --- on the thread of the HTTP server ---------------------------------------------------------------------------
+
+    def families(self, collected: Collected) -> Iterable[Family]:
+        """Return everything that was collected."""
+        yield from collected.small
+        yield from self._puts(collected)
+        yield from self._gets(collected)
+        yield from self._lags(collected)
+        yield from self._pending(collected)
+
+    def _is_system(self, topic: str) -> str:
+        return "true" if self._services.topics.is_system_topic(topic) or topic == SCHEDULE_TOPIC else "false"
+
+    def _puts(self, collected: Collected) -> Iterator[Family]:
+        sums: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+        for (topic, _), counter in collected.puts:
+            row = sums[topic]
+            row[0] += counter.nums
+            row[1] += counter.size
+        self._put_topics.keep(sums)
+        self._other_puts.keep(sums)
+        rows: list[list[Row]] = [[], []]
+        dead: list[Row] = []
+        has_others = False
+        for topic, values in sums.items():
+            if self._put_topics.is_own(topic):
+                labels = topic, _MESSAGE_TYPES.get(topic, _ANY_TYPE), self._is_system(topic)
+                for into, value in zip(rows, values, strict=True):
+                    into.append((labels, value))
+                if topic.startswith(DLQ_PREFIX):
+                    dead.append(((topic, topic.removeprefix(DLQ_PREFIX)), values[0]))
+            else:
+                has_others = True
+                self._other_puts.add(topic, (values[0], values[1]))
+        if has_others or any(self._other_puts.totals):
+            for into, value in zip(rows, self._other_puts.totals, strict=True):
+                into.append(((OTHER, _ANY_TYPE, "false"), value))
+        yield names.MESSAGES_IN.of(self._node, rows[0])
+        yield names.BYTES_IN.of(self._node, rows[1])
+        yield names.DLQ.of(self._node, dead)
+
+    def _gets(self, collected: Collected) -> Iterator[Family]:
+        sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+        for (group, topic, _), counter in collected.gets:
+            row = sums[topic, group]
+            row[0] += counter.nums
+            row[1] += counter.size
+        self._get_pairs.keep(sums)
+        self._other_gets.keep(sums)
+        rows: list[list[Row]] = [[], []]
+        has_others = False
+        for pair, values in sums.items():
+            if self._get_pairs.is_own(pair):
+                for into, value in zip(rows, values, strict=True):
+                    into.append(((*pair, self._is_system(pair[0])), value))
+            else:
+                has_others = True
+                self._other_gets.add(pair, (values[0], values[1]))
+        if has_others or any(self._other_gets.totals):
+            for into, value in zip(rows, self._other_gets.totals, strict=True):
+                into.append(((OTHER, OTHER, "false"), value))
+        yield names.MESSAGES_OUT.of(self._node, rows[0])
+        yield names.BYTES_OUT.of(self._node, rows[1])
+
+    def _lags(self, collected: Collected) -> Iterator[Family]:
+        def labels(lag: Lag) -> tuple[str, ...]:
+            return lag.topic, lag.group, str(lag.topic.startswith(RETRY_PREFIX)).lower(), self._is_system(lag.topic)
+
+        others = () if collected.other_lag is None else (((OTHER, OTHER, "false", "false"), collected.other_lag),)
+        rows = [*((labels(lag), lag) for lag in collected.lags), *others]
+        counts: list[tuple[Declared, list[Row]]] = [
+            (names.LAG, [(values, lag.lag) for values, lag in rows]),
+            (names.INFLIGHT, [(values, lag.lag - lag.ready) for values, lag in rows]),
+            (names.READY, [(values, lag.ready) for values, lag in rows]),
+            (names.LAG_LATENCY, [(labels(lag), _age_ms(collected.now_ms, lag.lag_since_ms)) for lag in collected.lags]),
+            (
+                names.QUEUEING_LATENCY,
+                [(labels(lag), _age_ms(collected.now_ms, lag.ready_since_ms)) for lag in collected.lags],
+            ),
+        ]
+        for declared, family_rows in counts:
+            yield declared.of(self._node, family_rows)
+
+    def _pending(self, collected: Collected) -> Iterator[Family]:
+        pending = collected.pending
+        hours = [((str(hour) if hour < HOURS else "later",), count) for hour, count in enumerate(pending.by_hour)]
+        yield names.PENDING.of(self._node, hours)
+        if not collected.with_timers:
+            return
+        bounds = zip((*map(str, BOUNDS_S), "+Inf"), pending.by_bound, strict=True)
+        yield names.SNAPSHOT.of(self._node, [((bound, *STORAGE), count) for bound, count in bounds])
+        yield names.DEQUEUE_LAG.of(self._node, [(STORAGE, pending.overdue)])
+        counts: dict[str, int] = {}
+        self._timer_topics.keep(collected.timer_topics)
+        for topic in collected.timer_topics:
+            if count := pending.by_topic_hash.get(java_hash(topic)):
+                own = topic if self._timer_topics.is_own(topic) else OTHER
+                counts[own] = counts.get(own, 0) + count
+        yield names.TIMING.of(self._node, [((topic, *STORAGE), count) for topic, count in counts.items()])
+
+
+def _age_ms(now_ms: int, since_ms: int) -> int:
+    return max(now_ms - since_ms, 0) if since_ms >= 0 else 0

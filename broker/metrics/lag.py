@@ -1,0 +1,70 @@
+"""How far consumer groups are behind: one row for each topic and group."""
+
+from collections.abc import Generator
+from typing import NamedTuple
+
+from pocketmq.broker.metrics.limited import Limited
+from pocketmq.broker.services import Services
+from pocketmq.broker.tables.consumer_offset import TOPIC_GROUP_SEPARATOR
+
+
+class Lag(NamedTuple):
+    """Counts of messages; store times in ms of the oldest message, -1 if there is none."""
+
+    topic: str
+    group: str
+    lag: int
+    ready: int
+    lag_since_ms: int
+    ready_since_ms: int
+
+
+def reading(services: Services, limited: Limited[tuple[str, str]]) -> Generator[None, None, tuple[list[Lag], Lag | None]]:
+    """Read the lag of all groups. Returns rows of the groups that have their own, and the sum of the others, if any."""
+    rows: list[Lag] = []
+    lag = ready = count = 0
+    keys = tuple(services.offsets.table)
+    limited.keep(_pair(key) for key in keys)
+    for key in keys:
+        topic, group = _pair(key)
+        is_own = limited.is_own((topic, group))
+        row = _row(services, topic, group, is_own)
+        if row is None:
+            continue
+        if is_own:
+            rows.append(row)
+        else:
+            lag, ready, count = lag + row.lag, ready + row.ready, count + 1
+        yield
+    return rows, Lag("", "", lag, ready, -1, -1) if count else None
+
+
+def _pair(key: str) -> tuple[str, str]:
+    topic, _, group = key.partition(TOPIC_GROUP_SEPARATOR)
+    return topic, group
+
+
+def _row(services: Services, topic: str, group: str, with_times: bool) -> Lag | None:
+    """Return the lag of one group; None if the topic is gone."""
+    if topic not in services.topics.table:
+        return None
+    store, pulled = services.store, services.offsets.pull_offsets
+    lag = ready = 0
+    lag_since_ms = ready_since_ms = -1
+    for queue_id, consumer_offset in services.offsets.queues(group, topic).items():
+        end = store.max_offset(topic, queue_id)
+        behind = end - consumer_offset
+        if behind <= 0:
+            continue
+        lag += behind
+        next_pull = min(max(pulled.get((group, topic, queue_id), consumer_offset), consumer_offset), end)
+        ready += end - next_pull
+        if with_times:
+            lag_since_ms = _earlier(lag_since_ms, store.store_timestamp_at(topic, queue_id, consumer_offset))
+            if next_pull < end:
+                ready_since_ms = _earlier(ready_since_ms, store.store_timestamp_at(topic, queue_id, next_pull))
+    return Lag(topic, group, lag, ready, lag_since_ms, ready_since_ms)
+
+
+def _earlier(one_ms: int, other_ms: int) -> int:
+    return max(one_ms, other_ms) if one_ms < 0 or other_ms < 0 else min(one_ms, other_ms)

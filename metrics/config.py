@@ -1,0 +1,17 @@
+"""Settings of the port for metrics and health, which the config classes of the servers inherit."""
+
+from dataclasses import dataclass
+
+from pocketmq.runtime.config import setting
+
+
+@dataclass
+class MetricsConfig:
+    """PocketMQ's own config keys."""
+
+    metrics_port: int | None = setting(None, low=0, high=65535)
+    """Port of `/metrics` and `/health`; 0: any free one. None: off."""
+    metrics_host: str = "127.0.0.1"
+    """Address to bind. Nothing asks who comes, so other machines can read it only if this is set."""
+    metrics_topics_max: int = setting(1_000, low=0, high=100_000)
+    """Limit of topics, and of pairs of topic and group, with figures of their own; the others are summed up as `(other)`."""

@@ -1,0 +1,52 @@
+"""LoopMonitor: whether the event loop of the process turns, and how late its timers run."""
+
+import asyncio
+import time
+from bisect import bisect_left
+from typing import Final
+
+from pocketmq.metrics.family import Buckets
+
+BEAT_S: Final = 0.25
+"""Interval between two beats."""
+STUCK_S: Final = 10.0
+"""Silence after which the event loop counts as stuck. Longer than any healthy turn: a slow disk may hold one for seconds."""
+LAG_BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
+
+
+class LoopMonitor:
+    """Beats on the event loop. The figures may be read by any thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._beaten_s = time.monotonic()
+        self._handle: asyncio.TimerHandle | None = None
+        self._counts = [0] * (len(LAG_BOUNDS_S) + 1)
+        self._sum_s = 0.0
+
+    def start(self) -> None:
+        """Begin to beat; to be called on the loop."""
+        self._beaten_s = time.monotonic()
+        self._handle = self._loop.call_later(BEAT_S, self._beat)
+
+    def stop(self) -> None:
+        """Stop beating; to be called on the loop."""
+        if self._handle is not None:
+            self._handle.cancel()
+
+    @property
+    def silence_s(self) -> float:
+        """Seconds by which the next beat is late."""
+        return max(time.monotonic() - self._beaten_s - BEAT_S, 0.0)
+
+    @property
+    def lags(self) -> Buckets:
+        """How late the beats were, in seconds."""
+        return Buckets(LAG_BOUNDS_S, tuple(self._counts), self._sum_s)
+
+    def _beat(self) -> None:
+        late_s = self.silence_s
+        self._counts[bisect_left(LAG_BOUNDS_S, late_s)] += 1
+        self._sum_s += late_s
+        self._beaten_s = time.monotonic()
+        self._handle = self._loop.call_later(BEAT_S, self._beat)

@@ -1,0 +1,138 @@
+"""Page: the text of `/metrics`, collected from all servers of the process.
+
+Requests are answered with the figures at hand while these are so new that collecting others would take more than LOOP_SHARE
+of the time. So a client that asks often, or large tables, cannot slow down the servers.
+"""
+
+import asyncio
+import time
+from collections.abc import Generator, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pocketmq.metrics.family import Family, Row, Source
+from pocketmq.metrics.loop_monitor import LoopMonitor
+from pocketmq.metrics.loop_work import LoopStuck, on_loop
+
+if TYPE_CHECKING:
+    from pocketmq.metrics.exposition import Exposition
+    from pocketmq.metrics.process_families import ProcessFamilies
+
+LOOP_SHARE: Final = 0.01
+"""Share of the time that may be spent on collecting and writing figures."""
+COLLECT_MAX_S: Final = 5.0
+"""Maximum time for the event loop to return its figures."""
+PAUSE_S: Final = 0.001
+"""Pause between two chunks of text, in which the event loop runs."""
+
+
+class Page:
+    """Used by the thread of the HTTP server only, except for `sources`, which is set once."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, monitor: LoopMonitor) -> None:
+        self.sources: Sequence[Source] = ()
+        self._loop = loop
+        self._monitor = monitor
+        self._lock = asyncio.Lock()
+        self._families: list[Family] = []
+        self._collected_s = self._next_s = float("-inf")
+        self._loop_s = 0.0
+        self._texts: dict[str, bytes] = {}
+        self._process: ProcessFamilies | None = None
+
+    async def text(self, accept: str) -> tuple[str, bytes]:
+        """Return content type and body."""
+        # Loaded at the first scrape: it takes longer than the start of a server.
+        from pocketmq.metrics.exposition import Exposition
+
+        exposition = Exposition(accept)
+        async with self._lock:
+            is_current = await self._collect()
+            text = await self._tables(exposition) if is_current else b""
+        own = b"".join(chunk for family in self._own(is_current) for chunk in exposition.chunks(family))
+        return exposition.content_type, text + own + self._process_text(exposition) + exposition.end
+
+    async def _collect(self) -> bool:
+        """Collect figures unless those at hand are new enough; return whether there are current ones."""
+        if not self.sources:
+            return False  # still starting
+        if time.monotonic() < self._next_s:
+            return True
+        try:
+            collected, self._loop_s = await on_loop(self._loop, self._collecting(), COLLECT_MAX_S)
+        except LoopStuck:
+            return False
+        began_s = time.thread_time()
+        self._families = _merged(
+            family for source, figures in zip(self.sources, collected, strict=True) for family in source.families(figures)
+        )
+        self._collected_s = time.monotonic()
+        self._texts.clear()
+        self._spend(self._loop_s + time.thread_time() - began_s)
+        return True
+
+    def _spend(self, seconds: float) -> None:
+        """Keep the figures at hand for longer because of this expense."""
+        self._next_s = max(self._next_s, self._collected_s) + seconds / LOOP_SHARE
+
+    def _collecting(self) -> Generator[None, None, list[Any]]:
+        figures = []
+        for source in self.sources:
+            figures.append((yield from source.collecting()))
+        return figures
+
+    async def _tables(self, exposition: "Exposition") -> bytes:
+        """Return the text of the figures at hand, written once for each format."""
+        text = self._texts.get(exposition.content_type)
+        if text is not None:
+            return text
+        parts: list[bytes] = []
+        spent_s = 0.0
+        for family in self._families:
+            chunks = exposition.chunks(family)
+            while True:
+                began_s = time.thread_time()
+                chunk = next(chunks, None)
+                spent_s += time.thread_time() - began_s
+                if chunk is None:
+                    break
+                parts.append(chunk)
+                await asyncio.sleep(PAUSE_S)
+        text = self._texts[exposition.content_type] = b"".join(parts)
+        self._spend(spent_s)
+        return text
+
+    def _own(self, is_current: bool) -> Iterable[Family]:
+        yield Family(
+            "pocketmq_event_loop_lag_seconds", "histogram", "How late the event loop runs, measured four times a second.",
+            (), [((), self._monitor.lags)],
+        )  # fmt: skip
+        yield Family(
+            "pocketmq_event_loop_silence_seconds", "gauge", "How late the event loop is now.",
+            (), [((), self._monitor.silence_s)],
+        )  # fmt: skip
+        if is_current:
+            yield Family(
+                "pocketmq_metrics_age_seconds", "gauge", "Age of the figures of the servers on this page.",
+                (), [((), time.monotonic() - self._collected_s)],
+            )  # fmt: skip
+            yield Family(
+                "pocketmq_metrics_collect_seconds", "gauge", "Time that the event loop spent on collecting them.",
+                (), [((), self._loop_s)],
+            )  # fmt: skip
+
+    def _process_text(self, exposition: "Exposition") -> bytes:
+        if self._process is None:
+            from pocketmq.metrics.process_families import ProcessFamilies
+
+            self._process = ProcessFamilies()
+        return b"".join(exposition.metric(metric) for metric in self._process.collect())
+
+
+def _merged(families: Iterable[Family]) -> list[Family]:
+    """Return the families, those of one name joined."""
+    by_name: dict[str, Family] = {}
+    for family in families:
+        rows: list[Row] = list(family.rows)
+        known = by_name.get(family.name)
+        by_name[family.name] = family._replace(rows=rows if known is None else [*known.rows, *rows])
+    return list(by_name.values())

@@ -1,0 +1,39 @@
+"""NamesrvSource: what a name server exports to Prometheus."""
+
+from collections.abc import Generator, Iterable
+from typing import Final
+
+from pocketmq.metrics.family import Declared, Family, Node
+from pocketmq.namesrv.namesrv import NameServer
+
+BROKERS: Final = Declared("pocketmq_namesrv_brokers", "gauge", "Registered brokers by their cluster.", ("broker_cluster",))
+TOPICS: Final = Declared("pocketmq_namesrv_topics", "gauge", "Topics with a route.")
+ROWS: Final = Declared("pocketmq_namesrv_route_rows", "gauge", "Rows of the route table: one for each topic of each broker.")
+CONNECTIONS: Final = Declared("pocketmq_connections", "gauge", "Open connections of clients.")
+
+
+class NamesrvSource:
+    """Metrics of a name server that is started, which is always ready."""
+
+    def __init__(self, namesrv: NameServer) -> None:
+        self._namesrv = namesrv
+        self._node: Node = ("", "nameserver", f"{namesrv.config.bind_address}:{namesrv.port}")
+
+    def problems(self) -> list[str]:
+        """A started name server answers every question for a route."""
+        return []
+
+    def collecting(self) -> Generator[None, None, list[Family]]:
+        """Return the present figures, in one piece: there are few."""
+        sizes = self._namesrv.routes.sizes()
+        yield
+        return [
+            BROKERS.of(self._node, [((cluster,), count) for cluster, count in sizes.brokers_by_cluster.items()]),
+            TOPICS.single(self._node, sizes.topics),
+            ROWS.single(self._node, sizes.rows),
+            CONNECTIONS.single(self._node, self._namesrv.connection_count),
+        ]
+
+    def families(self, collected: list[Family]) -> Iterable[Family]:
+        """Return what was collected."""
+        return collected

@@ -1,0 +1,127 @@
+"""The HTTP server of metricsPort: what it answers, and what a hostile client can make it keep."""
+
+import asyncio
+import contextlib
+import socket
+import time
+
+import pytest
+
+from pocketmq.metrics import http_server
+from pocketmq.metrics.http_server import CONNECTIONS_MAX, HEAD_SIZE_MAX, HttpResponse, HttpServer
+
+DEADLINE_S = 20
+
+
+@pytest.fixture
+def server():
+    async def hello(request):
+        return HttpResponse(f"hello, {request.accept}".encode())
+
+    async def broken(request):
+        raise KeyError("x")
+
+    started = HttpServer({"/hello": hello, "/broken": broken}, head_max_s=2.0)
+    started.start("127.0.0.1", 0)
+    yield started
+    started.close()
+
+
+def connect(server):
+    return socket.create_connection(("127.0.0.1", server.port), DEADLINE_S)
+
+
+def answer(connection):
+    """Everything up to the end of the connection."""
+    parts = []
+    with contextlib.suppress(ConnectionResetError):
+        while part := connection.recv(65536):
+            parts.append(part)
+    return b"".join(parts).decode()
+
+
+def ask(server, text):
+    with connect(server) as connection:
+        connection.sendall(text.encode())
+        return answer(connection)
+
+
+def test_a_get_is_answered_and_the_connection_closed(server):
+    head, _, body = ask(server, "GET /hello?x=1 HTTP/1.1\r\nHost: x\r\nACCEPT: text/plain\r\n\r\n").partition("\r\n\r\n")
+    assert head.startswith("HTTP/1.1 200 OK\r\n")
+    assert f"Content-Length: {len(body)}" in head.split("\r\n")
+    assert body == "hello, text/plain"
+
+
+def test_a_head_request_gets_no_body(server):
+    head, _, body = ask(server, "HEAD /hello HTTP/1.0\r\n\r\n").partition("\r\n\r\n")
+    assert "Content-Length: 7" in head and body == ""
+
+
+@pytest.mark.parametrize(
+    ("request_text", "status", "said"),
+    [
+        ("POST /hello HTTP/1.1\r\n\r\n", 405, "only GET and HEAD are served"),
+        ("GET /secret HTTP/1.1\r\n\r\n", 404, "there are /hello, /broken"),
+        ("GET\r\n\r\n", 400, "speaks HTTP/1.1"),
+        ("GET /hello HTTP/2\r\n\r\n", 400, "speaks HTTP/1.1"),
+        ("GET /hello HTTP/1.1\r\nx: " + "y" * HEAD_SIZE_MAX + "\r\n\r\n", 431, f"more than {HEAD_SIZE_MAX} bytes"),
+        ("GET /hello HTTP/1.1\r\n", 408, "no complete request within 2 s"),
+    ],
+)
+def test_what_is_wrong_is_said(server, request_text, status, said):
+    found = ask(server, request_text)
+    assert found.startswith(f"HTTP/1.1 {status} ")
+    assert said in found
+
+
+def test_a_request_that_fails_harms_no_other(server):
+    assert ask(server, "GET /broken HTTP/1.1\r\n\r\n") == ""
+    assert ask(server, "GET /hello HTTP/1.1\r\n\r\n").startswith("HTTP/1.1 200 ")
+
+
+def test_connections_are_limited_and_silent_ones_make_room(server):
+    with contextlib.ExitStack() as stack:
+        for _ in range(CONNECTIONS_MAX):
+            stack.enter_context(connect(server)).sendall(b"GET /hello")
+        assert ask(server, "GET /hello HTTP/1.1\r\n\r\n").startswith("HTTP/1.1 503 ")
+        deadline_s = time.monotonic() + DEADLINE_S
+        while not (found := ask(server, "GET /hello HTTP/1.1\r\n\r\n")).startswith("HTTP/1.1 200 "):
+            assert time.monotonic() < deadline_s, found
+
+
+def test_a_client_that_reads_nothing_is_dropped(server, monkeypatch):
+    monkeypatch.setattr(http_server, "SEND_MAX_S", 0.5)
+    big = b"x" * (64 << 20)
+
+    async def much(request):
+        return HttpResponse(big)
+
+    server._routes["/much"] = much
+    with connect(server) as connection:
+        connection.sendall(b"GET /much HTTP/1.1\r\n\r\n")
+        deadline_s = time.monotonic() + DEADLINE_S
+        while server._count != 1 and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+        while server._count:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
+        assert len(answer(connection)) < len(big)
+
+
+def test_closing_ends_the_thread_and_frees_the_port():
+    server = HttpServer({})
+    server.start("127.0.0.1", 0)
+    with connect(server) as silent:
+        server.close()
+        assert answer(silent) == ""
+    assert not server._thread.is_alive()
+    with pytest.raises(ConnectionRefusedError):
+        connect(server)
+    server.close()
+
+
+async def test_it_works_beside_an_event_loop_that_does_not_turn(server):
+    # The loop of this test is held up by the blocking request itself.
+    assert asyncio.get_running_loop().is_running()
+    assert ask(server, "GET /hello HTTP/1.1\r\n\r\n").startswith("HTTP/1.1 200 ")

@@ -1,0 +1,182 @@
+"""A service with metricsPort: liveness, readiness, and a page that other threads collect."""
+
+import asyncio
+import json
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from pocketmq.metrics import page
+from pocketmq.metrics.config import MetricsConfig
+from pocketmq.metrics.family import Buckets, Family
+from pocketmq.metrics.monitored import Monitored
+from pocketmq.runtime.lifecycle import StartError
+
+OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
+
+
+def get(monitored, path, accept=""):
+    """(status, body) of a request, which blocks the calling thread."""
+    request = urllib.request.Request(f"{monitored.url}{path}", headers={"Accept": accept})
+    try:
+        with urllib.request.urlopen(request, timeout=20) as found:
+            return found.status, found.read().decode()
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.read().decode()
+
+
+async def got(monitored, path, accept=""):
+    return await asyncio.to_thread(get, monitored, path, accept)
+
+
+class Service:
+    def __init__(self, begin=None):
+        self.begin = begin or asyncio.Event()
+        self.begin.set()
+        self.threads = set()
+        self.found = []
+        self.collected = 0
+
+    async def start(self):
+        await self.begin.wait()
+
+    async def stop(self):
+        await self.begin.wait()
+
+    def problems(self):
+        self.threads.add(threading.get_ident())
+        return self.found
+
+    def collecting(self):
+        for _ in range(3):
+            self.threads.add(threading.get_ident())
+            yield
+        self.collected += 1
+        return self.collected
+
+    def families(self, collected):
+        yield Family("x_total", "counter", "Help.", ("topic",), [(('a"\\\n',), collected), (("b",), 2)])
+        yield Family("x_seconds", "histogram", "Help.", (), [((), Buckets((0.1, 1.0), (1, 2, 3), 7.5))])
+
+
+@pytest.fixture
+async def running():
+    """`await running(service, ...)` -> the started Monitored."""
+    started = []
+
+    async def start(service, **how):
+        monitored = Monitored(service, MetricsConfig(metrics_port=0), lambda one: [one], **how)
+        started.append(monitored)
+        await monitored.start()
+        return monitored
+
+    yield start
+    for monitored in started:
+        await monitored.stop()
+
+
+async def test_nothing_listens_unless_the_port_is_set():
+    monitored = Monitored(Service(), MetricsConfig(), lambda one: [one])
+    await monitored.start()
+    assert monitored.url is None
+    await monitored.stop()
+
+
+async def test_a_taken_port_is_named():
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        monitored = Monitored(Service(), MetricsConfig(metrics_port=port), lambda one: [one])
+        with pytest.raises(StartError, match=f"metricsPort={port}"):
+            await monitored.start()
+        await monitored.stop()
+
+
+async def test_it_is_live_and_not_ready_while_it_starts_and_stops():
+    service = Service()
+    service.begin.clear()
+    monitored = Monitored(service, MetricsConfig(metrics_port=0), lambda one: [one])
+    starting = asyncio.ensure_future(monitored.start())
+    async with asyncio.timeout(20):
+        while monitored.url is None:
+            await asyncio.sleep(0.01)
+    try:
+        assert await got(monitored, "/health/live") == (200, '{"status": "starting"}\n')
+        status, body = await got(monitored, "/health/ready")
+        assert (status, json.loads(body)["problems"]) == (503, ["the process is starting"])
+        assert "x_total" not in (await got(monitored, "/metrics"))[1]
+        service.begin.set()
+        await starting
+        assert await got(monitored, "/health/ready") == (200, '{"status": "ready"}\n')
+        service.begin.clear()
+        stopping = asyncio.ensure_future(monitored.stop())
+        await asyncio.sleep(0)
+        status, body = await got(monitored, "/health/ready")
+        assert (status, json.loads(body)["problems"]) == (503, ["the process is stopping"])
+        assert (await got(monitored, "/health/live"))[0] == 200
+    finally:
+        service.begin.set()
+    await stopping
+
+
+async def test_what_prevents_a_server_from_serving_is_said(running):
+    service = Service()
+    monitored = await running(service)
+    service.found = ["the disk is full"]
+    status, body = await got(monitored, "/health/ready")
+    assert (status, json.loads(body)) == (503, {"status": "not ready", "problems": ["the disk is full"]})
+    assert (await got(monitored, "/health/live"))[0] == 200
+
+
+async def test_a_stuck_event_loop_is_neither_live_nor_ready_and_has_no_old_figures(running, monkeypatch):
+    monkeypatch.setattr(page, "COLLECT_MAX_S", 0.2)
+    monitored = await running(Service(), stuck_s=0.5)
+    deadline_s = time.monotonic() + 20
+    # Each request blocks the loop: it cannot beat in between.
+    while (live := get(monitored, "/health/live"))[0] == 200:
+        assert time.monotonic() < deadline_s
+    assert json.loads(live[1])["status"] == "stuck"
+    status, body = get(monitored, "/health/ready")
+    assert status == 503 and "event loop gave no answer within 2 s" in body
+    _, text = get(monitored, "/metrics")
+    assert "x_total" not in text and "pocketmq_event_loop_silence_seconds" in text
+    async with asyncio.timeout(20):
+        while (await got(monitored, "/health/live"))[0] != 200:
+            await asyncio.sleep(0.05)
+    assert "x_total" in (await got(monitored, "/metrics"))[1]
+
+
+async def test_the_page_is_read_by_the_strict_parser_and_is_the_same_in_both_formats(running, monkeypatch):
+    monkeypatch.setattr(page, "LOOP_SHARE", 0.0001)  # both from one collection
+    monitored = await running(Service())
+    _, open_metrics = await got(monitored, "/metrics", OPEN_METRICS)
+    families = {family.name: family for family in text_string_to_metric_families(open_metrics)}
+    assert {sample.labels["topic"]: sample.value for sample in families["x"].samples} == {'a"\\\n': 1, "b": 2}
+    samples = {(sample.name, sample.labels.get("le")): sample.value for sample in families["x_seconds"].samples}
+    assert samples == {
+        ("x_seconds_bucket", "0.1"): 1, ("x_seconds_bucket", "1.0"): 3, ("x_seconds_bucket", "+Inf"): 6,
+        ("x_seconds_count", None): 6, ("x_seconds_sum", None): 7.5,
+    }  # fmt: skip
+    assert {"process_cpu_seconds", "python_info", "pocketmq_event_loop_lag_seconds"} <= families.keys()
+    _, plain = await got(monitored, "/metrics")
+    assert 'x_total{topic="b"} 2.0\n' in plain and "# EOF" not in plain
+
+
+async def test_a_server_is_read_on_its_own_loop_only(running):
+    service = Service()
+    monitored = await running(service)
+    assert (await got(monitored, "/metrics"))[0] == (await got(monitored, "/health/ready"))[0] == 200
+    assert service.threads == {threading.get_ident()}
+
+
+async def test_frequent_scrapes_share_one_collection(running, monkeypatch):
+    monkeypatch.setattr(page, "LOOP_SHARE", 0.000001)  # one collection is good for more than the test
+    service = Service()
+    monitored = await running(service)
+    pages = await asyncio.gather(*(got(monitored, "/metrics") for _ in range(8)))
+    assert {status for status, _ in pages} == {200}
+    assert service.collected == 1
