@@ -13,5 +13,3 @@ class MetricsConfig:
     """Port of `/metrics` and `/health`; 0: any free one. None: off."""
     metrics_host: str = "127.0.0.1"
     """Address to bind. Nothing asks who comes, so other machines can read it only if this is set."""
-    metrics_topics_max: int = setting(1_000, low=0, high=100_000)
-    """Limit of topics, and of pairs of topic and group, with figures of their own; the others are summed up as `(other)`."""

@@ -30,7 +30,7 @@ EXAMPLES = {
     "namesrvAddr", "bindAddress", "brokerIP1", "brokerIP2", "advertisedPort", "storePathRootDir", "storePathCommitLog",
     "rocketmqHome", "useTLS", "tls.config.file", "tls.server.certPath", "tls.server.keyPath", "tls.server.keyPassword",
     "tls.server.trustCertPath", "tls.client.certPath", "tls.client.keyPath", "tls.client.keyPassword",
-    "tls.client.trustCertPath", "haAllowedHosts", "haMasterAddress", "haUseTLS", "inSyncReplicas",
+    "tls.client.trustCertPath", "metricsPort", "haAllowedHosts", "haMasterAddress", "haUseTLS", "inSyncReplicas",
 }  # fmt: skip
 """Keys without a default that one could write down."""
 TUTORIAL = """
