@@ -13,6 +13,8 @@ import msgspec
 
 LOOSE_SIZE_MAX: Final = 256 * 1024
 """Maximum size in bytes of a text that is not strict JSON. Real ones have some 100 bytes per queue or broker."""
+ANSWER_SIZE_MAX: Final = 64 * 1024 * 1024
+"""The same for an answer to a tool, which has nothing else to do."""
 TOO_DEEP: Final = "objects or lists are nested too deep"
 
 # A string; an unterminated string up to the end of the text; a numeric key; an object key without nested objects. Each match
@@ -23,16 +25,16 @@ _ODD: Final = re.compile(
 )
 
 
-def loads(text: bytes | str) -> Any:
-    """Parse JSON that may have unquoted numeric keys and object keys. Raises ValueError."""
+def loads(text: bytes | str, loose_size_max: int = LOOSE_SIZE_MAX) -> Any:
+    """Parse JSON that may have unquoted numeric keys and object keys, if it has at most that size. Raises ValueError."""
     try:
         return msgspec.json.decode(text)
     except RecursionError:
         raise ValueError(TOO_DEEP) from None
     except msgspec.DecodeError as error:
-        if len(text) > LOOSE_SIZE_MAX:
+        if len(text) > loose_size_max:
             raise ValueError(
-                f"{error}; JSON with unquoted keys may have at most {LOOSE_SIZE_MAX} bytes, not {len(text)}"
+                f"{error}; JSON with unquoted keys may have at most {loose_size_max} bytes, not {len(text)}"
             ) from None
     if isinstance(text, bytes):
         text = text.decode()

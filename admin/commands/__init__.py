@@ -21,8 +21,23 @@ FAMILIES: Final[dict[str, dict[str, str]]] = {
         "allocateMQ": "Show the queues that each of some clients would consume",
     },
     "group": {
+        "updateSubGroup": "Create a consumer group, or change one",
         "updateSubGroupList": "Create or change the consumer groups listed in a file (5.x)",
+        "deleteSubGroup": "Delete a consumer group from brokers",
+        "getConsumerConfig": "Show the config of a consumer group",
         "setConsumeMode": "Let a consumer group pull from a topic, or pop (5.x)",
+    },
+    "consumer": {
+        "consumerProgress": "Show how far consumer groups have consumed",
+        "consumerStatus": "Show settings, queues and rates of a group's clients",
+        "consumerConnection": "Show the clients and subscriptions of a group",
+        "producerConnection": "Show the clients of a producer group",
+        "producer": "Show the clients of all producer groups of a broker",
+    },
+    "offset": {
+        "resetOffsetByTime": "Set the consumer offsets of a group to a time",
+        "skipAccumulatedMessage": "Set the consumer offsets of a group to the end",
+        "cloneGroupOffset": "Copy the consumer offsets of a group to another",
     },
     "broker": {
         "brokerStatus": "Show the runtime info of brokers",

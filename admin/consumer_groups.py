@@ -1,0 +1,172 @@
+"""Requests about consumer groups: their clients, consumer offsets, and what a client says about itself."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from msgspec import field
+
+from pocketmq.admin.admin_client import AdminClient, AdminError, chosen_address
+from pocketmq.admin.formats import by_queue
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.bodies import Body, Connection, MessageQueue, SubscriptionData, TopicRouteData
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.remoting.headers.consumer import ConsumerGroupRequestHeader, ConsumeStatsRequestHeader
+from pocketmq.remoting.headers.query import ConsumerRunningInfoRequestHeader
+
+RETRY_PREFIX: Final = "%RETRY%"
+DLQ_PREFIX: Final = "%DLQ%"
+ACTIVELY: Final = "CONSUME_ACTIVELY"
+PASSIVELY: Final = "CONSUME_PASSIVELY"
+BROADCASTING: Final = "BROADCASTING"
+RUNNING_INFO_TIMEOUT_S: Final = 15.0
+"""Longer than the 10 s for which a broker waits for the client."""
+
+
+class ConsumerConnection(Body):
+    """The clients of a group and what they subscribe: answer of GET_CONSUMER_CONNECTION_LIST."""
+
+    connection_set: list[Connection] = field(default_factory=list)
+    consume_type: str = ""
+    message_model: str = ""
+    consume_from_where: str = ""
+    subscription_table: dict[str, SubscriptionData] = field(default_factory=dict)
+
+
+class QueueProgress(Body):
+    """The offsets of a group in a queue. `last_timestamp`: store time of the message consumed last, 0 if there is none."""
+
+    broker_offset: int = 0
+    consumer_offset: int = 0
+    last_timestamp: int = 0
+    pull_offset: int | None = None
+
+    @property
+    def diff(self) -> int:
+        return self.broker_offset - self.consumer_offset
+
+
+class Progress:
+    """The offsets of a group by queue, and its rate; of several brokers, added up."""
+
+    def __init__(self) -> None:
+        self.tps = 0.0
+        self.queues: dict[MessageQueue, QueueProgress] = {}
+
+    def add(self, document: dict[str, Any]) -> None:
+        """Add the answer of a broker to GET_CONSUME_STATS."""
+        self.tps += float(document.get("consumeTps") or 0)
+        for queue, offsets in by_queue(document.get("offsetTable") or {}):
+            self.queues[queue] = progress_of(offsets)
+
+    @property
+    def diff_total(self) -> int:
+        return sum(progress.diff for progress in self.queues.values())
+
+    def rows(self) -> list[tuple[MessageQueue, QueueProgress]]:
+        """Return the queues by topic, broker name and queue id."""
+        return sorted(self.queues.items(), key=lambda row: queue_order(row[0]))
+
+
+def progress_of(offsets: dict[str, Any]) -> QueueProgress:
+    """Return the offsets of a queue as a broker sends them."""
+    wanted = ("brokerOffset", "consumerOffset", "lastTimestamp", "pullOffset")
+    broker, consumer, last, pull = (offsets.get(name) for name in wanted)
+    return QueueProgress(int(broker or 0), int(consumer or 0), int(last or 0), None if pull is None else int(pull))
+
+
+def queue_order(queue: MessageQueue) -> tuple[str, str, int]:
+    """Return the key by which queues are sorted."""
+    return queue.topic, queue.broker_name, queue.queue_id
+
+
+def queue_text(queue: MessageQueue) -> str:
+    """Return a queue as Apache's tool shows it."""
+    return f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, queueId={queue.queue_id}]"
+
+
+async def group_route(admin: AdminClient, group: str, topic: str | None = None) -> TopicRouteData:
+    """Return the route of the group's retry topic, or of a topic if a group that only pulls has none."""
+    try:
+        return await admin.route(RETRY_PREFIX + group)
+    except RemotingError as refusal:
+        if topic is None or refusal.code != ResponseCode.TOPIC_NOT_EXIST:
+            raise
+        return await admin.route(topic)
+
+
+def addresses(route: TopicRouteData) -> list[str]:
+    """Return the address for each broker name of a route."""
+    return [chosen_address(data) for data in route.broker_datas if data.broker_addrs]
+
+
+async def connections(admin: AdminClient, group: str, broker: str | None = None) -> ConsumerConnection:
+    """Return the clients of a group as one broker knows them. Raises RemotingError 206 if no client is connected."""
+    if broker is None:
+        found = addresses(await group_route(admin, group))
+        if not found:
+            raise AdminError(f"Not found the consumer group connection: the retry topic of {group} has no broker")
+        broker = found[0]
+    header = ConsumerGroupRequestHeader(group)
+    answer = await admin.fetch(broker, RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerConnection, header)
+    if not answer.connection_set:
+        raise AdminError("Not found the consumer group connection")
+    return answer
+
+
+async def progress(admin: AdminClient, group: str, topic: str | None = None) -> Progress:
+    """Return the offsets of a group at all its brokers. Raises AdminError if there are none."""
+    total = Progress()
+    for address in addresses(await group_route(admin, group, topic)):
+        total.add(await progress_at(admin, address, group, topic))
+    if not total.queues:
+        raise AdminError(
+            "Not found the consumer group consume stats, because return offset table is empty, maybe the consumer not "
+            "consume any message"
+        )
+    return total
+
+
+async def progress_at(admin: AdminClient, address: str, group: str, topic: str | None = None) -> dict[str, Any]:
+    """Return one broker's answer about a group's offsets."""
+    header = ConsumeStatsRequestHeader(group, topic)
+    return document(await admin.broker(address, RequestCode.GET_CONSUME_STATS, header, timeout_s=RUNNING_INFO_TIMEOUT_S))
+
+
+async def running_info(
+    admin: AdminClient, group: str, client_id: str, jstack: bool, broker: str | None = None
+) -> dict[str, Any]:
+    """Return what a client says about itself. A broker that knows it relays the question."""
+    header = ConsumerRunningInfoRequestHeader(group, client_id, jstack)
+    candidates = [broker] if broker else addresses(await group_route(admin, group))
+    failure: RemotingError | None = None
+    for address in candidates:
+        try:
+            code = RequestCode.GET_CONSUMER_RUNNING_INFO
+            return document(await admin.broker(address, code, header, timeout_s=RUNNING_INFO_TIMEOUT_S))
+        except RemotingError as refusal:
+            failure = refusal
+    raise failure or AdminError(f"the retry topic of {group} has no broker")
+
+
+def is_push(info: dict[str, Any]) -> bool:
+    """Return whether running info is that of a push consumer."""
+    return (info.get("properties") or {}).get("PROP_CONSUME_TYPE") == PASSIVELY
+
+
+def document(answer: Any) -> dict[str, Any]:
+    """Return the JSON object in an answer's body. Raises AdminError."""
+    try:
+        found = fastjson.loads(bytes(answer.body), loose_size_max=fastjson.ANSWER_SIZE_MAX)
+    except ValueError as wrong:
+        raise AdminError(f"the answer cannot be read: {wrong}") from None
+    if not isinstance(found, dict):
+        raise AdminError("the answer cannot be read: it is not a JSON object")
+    return found
+
+
+def clients_of_queues(infos: Iterable[tuple[str, dict[str, Any]]]) -> dict[MessageQueue, str]:
+    """Return the address of the client that consumes each queue, from client ids (`address@...`) and running info."""
+    return {
+        queue: client_id.partition("@")[0] for client_id, info in infos for queue, _ in by_queue(info.get("mqTable") or {})
+    }

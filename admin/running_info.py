@@ -1,0 +1,131 @@
+"""What a consumer says about itself (GET_CONSUMER_RUNNING_INFO), as text, and what is wrong with a group according to it."""
+
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Final
+
+from pocketmq.admin.consumer_groups import is_push, queue_text
+from pocketmq.admin.formats import by_queue
+
+Info = dict[str, Any]
+
+STARTED_MS: Final = 120_000
+"""A client that runs for a shorter time may not have all subscriptions yet."""
+BLOCKED_MS: Final = 60_000
+_COUNTERS: Final = (
+    *("commitOffset", "cachedMsgMinOffset", "cachedMsgMaxOffset", "cachedMsgCount", "cachedMsgSizeInMiB"),
+    *("transactionMsgMinOffset", "transactionMsgMaxOffset", "transactionMsgCount", "locked", "tryUnlockTimes"),
+    *("lastLockTimestamp", "droped", "lastPullTimestamp", "lastConsumeTimestamp"),
+)
+_SUBSCRIPTION: Final = "%03d Topic: %-40s ClassFilter: %-8s SubExpression: %s"
+_QUEUE_HEADER: Final = "%-64s  %-32s  %-4s  %-20s"
+_RATES_HEADER: Final = "%-64s  %14s %14s %14s %14s %18s %25s"
+_RATES_ROW: Final = "%-32s  %14.2f %14.2f %14.2f %14.2f %18.2f %25d"
+_RATES: Final = ("pullRT", "pullTPS", "consumeRT", "consumeOKTPS", "consumeFailedTPS")
+
+
+def running_info_text(info: Info) -> str:
+    """Return running info in the sections of Apache's tool."""
+    queues = by_queue(info.get("mqTable") or {})
+    sections = [
+        ("Consumer Properties", _properties(info.get("properties") or {})),
+        ("Consumer Subscription", _subscriptions(info)),
+        (
+            "Consumer Offset",
+            _queues(queues, "#Consumer Offset", "%-32s  %-32s  %-4d  %-20d", lambda row: row["commitOffset"]),
+        ),
+        ("Consumer MQ Detail", _queues(queues, "#ProcessQueueInfo", "%-64s  %-32s  %-4d  %s", _process_queue)),
+    ]
+    if popped := by_queue(info.get("mqPopTable") or {}):
+        sections.append(("Consumer Pop Detail", _queues(popped, "#ProcessQueueInfo", "%-32s  %-32s  %-4d  %s", _pop_queue)))
+    sections.append(("Consumer RT&TPS", _rates(info.get("statusTable") or {})))
+    if info.get("userConsumerInfo"):
+        sections.append(("User Consume Info", _properties(info["userConsumerInfo"])))
+    if info.get("jstack") is not None:
+        sections.append(("Consumer jstack", iter(str(info["jstack"]).splitlines())))
+    return "\n\n".join("".join(f"{line}\n" for line in (f"#{title}#", *lines)) for title, lines in sections)
+
+
+def _properties(properties: Info) -> Iterator[str]:
+    return (f"{name:<40}: {_java(value)}" for name, value in sorted(properties.items()))
+
+
+def _subscriptions(info: Info) -> Iterator[str]:
+    for number, one in enumerate(sorted(info.get("subscriptionSet") or [], key=lambda one: str(one.get("topic"))), 1):
+        yield _SUBSCRIPTION % (number, one.get("topic"), _java(one.get("classFilterMode", False)), one.get("subString"))
+
+
+def _queues(rows: list[tuple[Any, Info]], title: str, layout: str, shown: Any) -> Iterator[str]:
+    yield _QUEUE_HEADER % ("#Topic", "#Broker Name", "#QID", title)
+    for queue, row in rows:
+        yield layout % (queue.topic, queue.broker_name, queue.queue_id, shown(row))
+
+
+def _process_queue(row: Info) -> str:
+    shown = (f"{name}={_time(row.get(name)) if name.endswith('Timestamp') else _java(row.get(name))}" for name in _COUNTERS)
+    return f"ProcessQueueInfo [{', '.join(shown)}]"
+
+
+def _pop_queue(row: Info) -> str:
+    last = _time(row.get("lastPopTimestamp"))
+    counters = f"waitAckCount:{row.get('waitAckCount')}, droped:{_java(row.get('droped'))}"
+    return f"PopProcessQueueInfo [{counters}, lastPopTimestamp:{last}]"
+
+
+def _rates(table: Info) -> Iterator[str]:
+    header = "#Pull RT", "#Pull TPS", "#Consume RT", "#ConsumeOK TPS", "#ConsumeFailed TPS", "#ConsumeFailedMsgsInHour"
+    yield _RATES_HEADER % ("#Topic", *header)
+    for topic, status in sorted(table.items()):
+        values: tuple[Any, ...] = (
+            *(float(status.get(name) or 0) for name in _RATES),
+            int(status.get("consumeFailedMsgs") or 0),
+        )
+        yield _RATES_ROW % (topic, *values)
+
+
+def _time(timestamp_ms: Any) -> str:
+    """Return a time as `20261121035128424` in local time."""
+    value = int(timestamp_ms or 0)
+    return f"{datetime.fromtimestamp(value // 1000):%Y%m%d%H%M%S}{value % 1000:03d}"
+
+
+def _java(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
+
+
+def same_subscriptions(infos: dict[str, Info]) -> bool:
+    """Return whether the clients of a group subscribe the same; True also while they are starting, or only pull."""
+    clients = [infos[client_id] for client_id in sorted(infos)]
+    started_ms = int((clients[0].get("properties") or {}).get("PROP_CONSUMER_START_TIMESTAMP") or 0)
+    if not is_push(clients[0]) or _now_ms() - started_ms <= STARTED_MS:
+        return True
+    return len({_subscribed(info) for info in clients}) == 1
+
+
+def _subscribed(info: Info) -> tuple[tuple[str, ...], ...]:
+    shown = ("topic", "subString", "expressionType")
+    return tuple(sorted(tuple(str(one.get(name)) for name in shown) for one in info.get("subscriptionSet") or []))
+
+
+def stuck_queues(client_id: str, info: Info) -> list[str]:
+    """Return a line for each queue that a push consumer cannot lock, cannot unlock, or does not consume."""
+    if not is_push(info):
+        return []
+    ordered = str((info.get("properties") or {}).get("PROP_CONSUMEORDERLY")).lower() == "true"
+    lines = []
+    for queue, row in by_queue(info.get("mqTable") or {}):
+        name = f"{client_id} {queue_text(queue)}"
+        blocked_ms = _now_ms() - int(row.get("lastConsumeTimestamp") or 0)
+        if ordered and not row.get("locked"):
+            unlocked_ms = _now_ms() - int(row.get("lastLockTimestamp") or 0)
+            lines.append(f"{name} can't lock for a while, {unlocked_ms}ms")
+        elif ordered and row.get("droped") and int(row.get("tryUnlockTimes") or 0) > 0:
+            lines.append(f"{name} unlock {row['tryUnlockTimes']} times, still failed")
+        elif not ordered and blocked_ms > BLOCKED_MS and int(row.get("cachedMsgCount") or 0) > 0:
+            lines.append(f"{name} can't consume for a while, maybe blocked, {blocked_ms}ms")
+    return lines
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
