@@ -5,6 +5,7 @@ A store may be on a local (or mounted) disk, or on any file system that fsspec s
 files by their URL.
 """
 
+import errno
 import glob
 import logging
 import os
@@ -190,6 +191,17 @@ def read_at(stream: BinaryIO, position: int, size: int) -> Bytes:
     """Read up to `size` bytes of a file from `position`; fewer only at its end."""
     data = np.empty(size, np.uint8)
     return data[: read_into(stream, position, memoryview(data))]  # type: ignore[arg-type]
+
+
+def next_written(stream: BinaryIO, position: int, limit: int) -> int:
+    """Return the first position from `position` on that is not in a hole of a sparse file; at most `limit`."""
+    try:
+        return min(os.lseek(stream.fileno(), position, os.SEEK_DATA), limit)
+    except OSError as error:
+        # ENXIO: only a hole follows. Remote files have no descriptor.
+        return limit if error.errno == errno.ENXIO else position
+    except AttributeError:
+        return position
 
 
 def read_into(stream: BinaryIO, position: int, target: memoryview) -> int:

@@ -6,20 +6,28 @@ one is full.
 
 A record's header is written before its body, so the newest records may be incomplete. A record counts when it is valid as a
 whole, by the rules of a broker's recovery; this is checked for the last window that is read. An invalid record holds the end
-back. If it is still invalid after a second and others follow it, it is damage rather than a record being written.
+back. If it is still invalid after a second and others follow it, it is damage rather than a record being written. The same
+holds for bytes where no record begins: after a second they are damage if a record follows them within LOOK_AHEAD that proves
+by rule 3b of `log_end` that the log goes on.
 """
 
 import time
 from typing import Final
 
 from pocketmq.spark_analytics.files.places import LogFile, begins_with_record, open_file, read_at
-from pocketmq.spark_analytics.reading.reader import Ending, Walk
+from pocketmq.spark_analytics.reading.log_end import proof_behind
+from pocketmq.spark_analytics.reading.pruning import store_time_us
+from pocketmq.spark_analytics.reading.reader import Ending, Walk, next_candidate
+from pocketmq.spark_analytics.reading.split_planning import FULL_FILE_TAIL
 from pocketmq.store.format.layout import BLANK_MAGIC_CODE, BLANK_SIZE, BLANK_STRUCT
 from pocketmq.store.format.record_chain import MARK_SIZE, Bytes, record_candidates
 from pocketmq.store.format.record_window import RecordWindow
 
 _NONE: Final = -1
 DOUBT_S = 1.0
+LOOK_AHEAD: Final = 4 << 20
+# A log that does not grow is searched less and less often.
+_LOOKS_APART_MAX_S: Final = 64.0
 
 
 class LogTail:
@@ -33,6 +41,10 @@ class LogTail:
         # Physical offset of a record that was not valid, and the time until which it may become valid.
         self._doubted = _NONE
         self._doubted_until = 0.0
+        # Physical offset at which the chain ends without a record, and when the bytes behind it are searched next.
+        self._stopped_at = _NONE
+        self._look_at = self._looks_apart_s = 0.0
+        self._is_full = False
 
     def follow(self, files: list[LogFile], known: int = _NONE) -> int:
         """Return the physical offset behind the last complete record of a log with these files; its begin if it has none.
@@ -45,6 +57,7 @@ class LogTail:
             return files[0].physical_offset if files else 0
         if self._file is None or self._file.physical_offset != newest.physical_offset:
             self._position = self._last = 0
+            self._is_full = False
             start = known - newest.physical_offset
             if self._file is None and 0 < start < newest.size and has_record(newest, start):
                 self._position = self._last = start
@@ -54,6 +67,8 @@ class LogTail:
         elif self._last < self._position and not has_record(newest, self._last):
             self._position = self._last = 0
             self._walk(newest)
+        else:
+            self._look_ahead(newest)
         return newest.physical_offset + self._position
 
     def settled(self, files: list[LogFile]) -> int:
@@ -62,7 +77,37 @@ class LogTail:
         while self._doubted != _NONE and time.monotonic() < self._doubted_until:
             time.sleep(DOUBT_S / 10)
             end = self.follow(files)
-        return self.follow(files) if self._doubted != _NONE else end
+        end = self.follow(files) if self._doubted != _NONE else end
+        while self._file is not None and self._proof(self._file) is not None:
+            until = time.monotonic() + DOUBT_S
+            while self.follow(files) == end and time.monotonic() < until:
+                time.sleep(DOUBT_S / 10)
+            self._look_at = time.monotonic()
+            end = self.follow(files)
+        return end
+
+    def _look_ahead(self, file: LogFile) -> None:
+        """Continue behind bytes that are not a record, if they stay so and a later record proves that the log goes on."""
+        physical_offset = file.physical_offset + self._position
+        now = time.monotonic()
+        if self._stopped_at != physical_offset:
+            self._stopped_at, self._looks_apart_s = physical_offset, DOUBT_S
+        elif now < self._look_at:
+            return
+        else:
+            proof = self._proof(file)
+            if proof is not None:
+                self._position = self._last = proof
+                self._walk(file)
+                return
+            self._looks_apart_s = min(2 * self._looks_apart_s, _LOOKS_APART_MAX_S)
+        self._look_at = now + self._looks_apart_s
+
+    def _proof(self, file: LogFile) -> int | None:
+        if self._is_full or has_record(file, self._position):
+            return None
+        stored_ms = store_time_us(file, self._last) // 1000 if self._last < self._position else _NONE
+        return proof_behind(file, self._position, stored_ms, min(self._position + LOOK_AHEAD, file.size))
 
     def _newest(self, files: list[LogFile]) -> LogFile | None:
         """Return the last file that begins with a record; files behind it are preallocated."""
@@ -77,6 +122,7 @@ class LogTail:
         last: RecordWindow | None = None
         for window in walk:
             last = window
+        self._is_full = walk.ending is Ending.BLANK
         if last is None:
             return
         if walk.ending is Ending.BLANK:
@@ -117,6 +163,19 @@ def is_boundary(file: LogFile, position: int) -> bool:
         return True
     is_blank = len(mark) >= BLANK_SIZE and BLANK_STRUCT.unpack(mark[:BLANK_SIZE].tobytes())[1] == BLANK_MAGIC_CODE
     return is_blank or position == file.size
+
+
+def ends_chain(file: LogFile, position: int) -> bool:
+    """Return whether a record ends at a position, so that the bytes behind it are damaged rather than another record's."""
+    begin = next_candidate(file, max(position - FULL_FILE_TAIL, 0), position)
+    while begin is not None:
+        walk = Walk(file, begin, position)
+        for _ in walk:
+            pass
+        if walk.position >= position:
+            return walk.position == position
+        begin = next_candidate(file, max(walk.position, begin + 1), position)
+    return False
 
 
 def _mark(file: LogFile, position: int) -> Bytes:

@@ -3,7 +3,8 @@
 A broker dispatches the records to their queues in the order of the log. So each queue is complete up to the newest unit of
 all queues, and the records of a topic up to there are known from its queues; the rest of the log is scanned. While a broker
 runs, or after it has crashed, the queues are trusted only up to the checkpoint, since a power cut may have taken recent
-units from some queues and not from others.
+units from some queues and not from others. (This is about units that queues lack; a unit whose record is there proves in
+any case that the log reaches it.)
 
 Missing or inconsistent queues do not fail a query: the log is scanned instead, and a log line says why.
 """
@@ -11,7 +12,7 @@ Missing or inconsistent queues do not fail a query: the log is scanned instead, 
 import logging
 import posixpath
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -47,17 +48,24 @@ class BrokenQueueError(ValueError):
     """Queues that cannot be relied upon; the message says why."""
 
 
+class LastUnit(NamedTuple):
+    """Where the newest unit of a queue points to."""
+
+    physical_offset: int
+    size: int
+
+
 def plan_log(files: list[LogFile], pruning: Pruning, split_size: int) -> list[Split]:
     """Return the splits of one log: listed records of the wanted topics where queues are usable, scans elsewhere."""
     root = posixpath.dirname(files[0].folder)
     if pruning.topics is None:
-        return plan(files, pruning, split_size, known=_known_or_nothing(root, files))
+        return plan(files, pruning, split_size, known=_proven(root, files))
     try:
         known = _newest_known(root, files)
         starts, sizes = _records(root, files, pruning, known)
     except (BrokenQueueError, DamagedFileError, OSError) as error:
         log.warning("%s: scanning the whole log in %s", error, files[0].folder)
-        return plan(files, pruning, split_size)
+        return plan(files, pruning, split_size, known=_proven(root, files))
     splits: list[Split] = []
     for index, file in enumerate(files):
         begin, end = np.searchsorted(starts, [file.physical_offset, _stop(files, index)])
@@ -68,7 +76,7 @@ def plan_log(files: list[LogFile], pruning: Pruning, split_size: int) -> list[Sp
         if there < len(own) and pruning.wants_file(file, files[index + 1]):
             lost = lost_split(files, index, int(own[there]), pruning)
             splits += [] if lost is None else [lost]
-    return splits + plan(files, pruning, split_size, known)
+    return splits + plan(files, pruning, split_size, known, _proven(root, files))
 
 
 def _stop(files: list[LogFile], index: int) -> int:
@@ -76,15 +84,35 @@ def _stop(files: list[LogFile], index: int) -> int:
     return files[index + 1].physical_offset if index + 1 < len(files) else files[index].end
 
 
-def _known_or_nothing(root: str, files: list[LogFile]) -> int:
-    """As `_newest_known`, but 0 if unknown; for full scans, where it saves the driver a walk over the last file."""
+def _proven(root: str, files: list[LogFile]) -> int:
+    """Return the physical offset of the newest record that a queue proves to belong to the log (`log_end`); 0 if none does.
+
+    Queues that are damaged, or whose last unit points to no record, prove nothing.
+    """
     if is_remote(root):
         return 0  # not worth many small remote reads
-    try:
-        return _newest_known(root, files)
-    except (BrokenQueueError, DamagedFileError, OSError) as error:
-        log.info("%s: searching the end of the log in %s from the beginning of its last file", error, root)
-        return 0
+    store = StoreFolder(root)
+    units = []
+    for key in queue_keys(store):
+        try:
+            units.append(_last_unit(store, *key, may_lack=True))
+        except (DamagedFileError, OSError) as error:
+            log.info("%s: this queue does not tell how far the log goes", error)
+    for unit in sorted(filter(None, units), reverse=True):
+        if _has_record(files, unit):
+            return unit.physical_offset
+    return 0
+
+
+def _has_record(files: list[LogFile], unit: LastUnit) -> bool:
+    """Return whether the record of a unit is in the log."""
+    holder = next((file for file in files if file.physical_offset <= unit.physical_offset < file.end), None)
+    if holder is None:
+        return False
+    with open_file(holder.path) as stream:
+        mark = read_at(stream, unit.physical_offset - holder.physical_offset, MARK_SIZE)
+    is_record = len(record_candidates(mark, unit.physical_offset)) > 0
+    return is_record and int.from_bytes(mark[:4].tobytes(), "big") == unit.size
 
 
 def _cut(file: LogFile, starts: Positions, sizes: Positions, pruning: Pruning, split_size: int) -> list[Split]:
@@ -124,14 +152,13 @@ def _newest_known(root: str, files: list[LogFile]) -> int:
     store = StoreFolder(root)
     if not store.files.is_folder(store.path("consumequeue")):
         raise BrokenQueueError(f"{root} has no consumequeue")
-    newest = max(_last_units(store), default=-1)
+    unit = max(filter(None, _last_units(store)), default=LastUnit(-1, 0))
+    newest = unit.physical_offset
     holder = next((file for file in files if file.physical_offset <= newest < file.end), None)
     if holder is None:
         raise BrokenQueueError(f"the newest unit of the queues points to {newest}, outside the log")
-    with open_file(holder.path) as stream:
-        mark = read_at(stream, newest - holder.physical_offset, MARK_SIZE)
-    if not len(record_candidates(mark, newest)):
-        raise BrokenQueueError(f"the newest unit of the queues points to {newest}, where no record begins")
+    if not _has_record(files, unit):
+        raise BrokenQueueError(f"the newest unit of the queues points to {newest}, where no record of its size begins")
     if store.files.is_file(store.path("abort")):
         return min(newest, _synced(root, files, holder, newest))
     return newest
@@ -203,8 +230,8 @@ def _units(file: QueueFile, count: int) -> Units:
     return chosen
 
 
-def _last_units(store: StoreFolder) -> list[int]:
-    """Return the physical offsets of the newest units of all queues. Raises DamagedFileError."""
+def _last_units(store: StoreFolder) -> list[LastUnit | None]:
+    """Return the newest units of all queues. Raises DamagedFileError."""
     if not is_remote(store.root):
         return [_last_unit(store, *key) for key in queue_keys(store)]
     with ThreadPoolExecutor(REQUESTS_MAX) as pool:
@@ -217,12 +244,12 @@ def _last_units(store: StoreFolder) -> list[int]:
         return list(pool.map(lambda key: _last_unit(store, *key), keys))
 
 
-def _last_unit(store: StoreFolder, topic: str, queue_id: int) -> int:
-    """Return the physical offset of a queue's newest unit, -1 if it has none. Raises DamagedFileError."""
+def _last_unit(store: StoreFolder, topic: str, queue_id: int, may_lack: bool = False) -> LastUnit | None:
+    """Return a queue's newest unit, None if it has none that points to a record. Raises DamagedFileError."""
     files = queue_files(store, topic, queue_id)
-    count = files[-1].count(may_lack=False) if files else 0
+    count = files[-1].count(may_lack=may_lack) if files else 0
     if not count:
-        return -1
+        return None
     data = files[-1].file.read((count - 1) * CONSUME_QUEUE_UNIT_SIZE, CONSUME_QUEUE_UNIT_SIZE)
     unit = data.view(CONSUME_QUEUE_UNIT_DTYPE)[0]
-    return -1 if unit["size"] == BLANK_UNIT_SIZE else int(unit["physical_offset"])
+    return None if unit["size"] == BLANK_UNIT_SIZE else LastUnit(int(unit["physical_offset"]), int(unit["size"]))

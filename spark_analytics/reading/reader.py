@@ -149,7 +149,8 @@ def pieces(split: Split) -> Iterator[RecordWindow | DamagedBytes]:
         yield DamagedBytes(split.file, split.begin, split.stop, split.lost)
     elif split.starts is None or split.sizes is None:
         # A large record may cover the whole split: then no record begins in it.
-        begin = 0 if split.begin == 0 else next_candidate(split.file, split.begin, split.stop)
+        is_exact = split.begin == 0 or split.is_exact
+        begin = split.begin if is_exact else next_candidate(split.file, split.begin, split.stop)
         yield from _scanned(split.file, begin, split.stop, split.end)
     else:
         yield from _picked(split.file, split.starts, split.sizes)

@@ -12,7 +12,8 @@ class Split:
 
     `end` is the end of the log in this file as far as known: up to there records follow each other without a gap. If
     `starts` (ascending positions) and `sizes` are given, only the records there belong to the split. If `lost` is set, the
-    records of the split no longer exist, and `lost` says why.
+    records of the split no longer exist, and `lost` says why. If `is_exact`, a record should begin at `begin`: other bytes
+    there are damage that belongs to this split rather than to the one before.
     """
 
     file: LogFile
@@ -22,3 +23,4 @@ class Split:
     starts: Positions | None = None
     sizes: Positions | None = None
     lost: str = ""
+    is_exact: bool = False

@@ -1,32 +1,26 @@
 """Split planning: finds the end of a log and cuts the log into splits, one per task.
 
 A task starts at the first position in its split that looks like a record. This is safe only before the end of the log:
-behind it, after a truncation, intact old records may lie, each at the offset it claims. So the driver finds the end first.
-In the file that is being written it follows the chain of records from the file's first byte, or from a record known to
-belong to the log. A full file ends at its BLANK, and old bytes can lie only behind that: a walk over the file's last part
-finds it. (In a full file, a body that contains the image of a record, made for exactly the offset at which it was stored,
-could mislead a task that starts right before it; this does not happen by accident.)
+behind it, after a truncation, intact old records may lie, each at the offset it claims. So the driver finds the end first,
+by the rule of `log_end`. A full file ends at its BLANK, and old bytes can lie only behind that: a walk over the file's last
+part finds it. (In a full file, a body that contains the image of a record, made for exactly the offset at which it was
+stored, could mislead a task that starts right before it; this does not happen by accident.)
 
 A file is full if a later file begins with a record. Invalid bytes in a full file are damage and do not end the log. A file
 between two others that is truncated or missing is damage, too. If files were named by the user, in a list or by a glob, some
 may be left out on purpose; then only a file that is too short for its place counts as damage.
 """
 
-import logging
 from collections.abc import Iterator
 from itertools import groupby, pairwise
 from typing import Final
 
-import numpy as np
-
 from pocketmq.spark_analytics.files.places import LogFile, begins_with_record, open_file, read_at
+from pocketmq.spark_analytics.reading.log_end import cuts_to_end
 from pocketmq.spark_analytics.reading.pruning import Pruning
-from pocketmq.spark_analytics.reading.reader import WINDOW_SIZE_FIRST, Ending, Walk, is_blank, next_candidate
+from pocketmq.spark_analytics.reading.reader import Ending, Walk, is_blank, next_candidate
 from pocketmq.spark_analytics.reading.split import Split
 from pocketmq.store.format.layout import BLANK_SIZE
-from pocketmq.store.format.record import SECTOR_SIZE, BadRecordError, check_record
-
-log = logging.getLogger(__name__)
 
 # The unused rest of a full file is smaller than one record or batch: 4 MiB unless maxMessageSize was raised.
 FULL_FILE_TAIL: Final = 64 << 20
@@ -78,7 +72,7 @@ def plan(files: list[LogFile], pruning: Pruning, split_size: int, begin: int = 0
             cuts = [*range(start, end, split_size), end]
         else:
             sure = known - file.physical_offset if file.physical_offset <= known < file.end else start
-            cuts = [*range(start, sure, split_size), *_followed_cuts(file, sure, split_size)]
+            cuts = [*range(start, sure, split_size), *cuts_to_end(file, sure, split_size)]
         end = cuts[-1]
         low, high = pruning.narrow(file, cuts[0], end)
         cuts = [low, *(cut for cut in cuts if low < cut < high), high]
@@ -100,33 +94,6 @@ def lost_split(files: list[LogFile], index: int, position: int, pruning: Pruning
         "and the next one begins there"
     )
     return Split(file, begin, stop, stop, lost=why) if begin < stop else None
-
-
-def _followed_cuts(file: LogFile, begin: int, split_size: int) -> list[int]:
-    """Follow the chain of the log's last file from the record at `begin`, and return the positions of cuts.
-
-    The last cut is the end of the last complete record; the others are the record starts next to multiples of `split_size`.
-    """
-    walk = Walk(file, begin, file.size, first_size=WINDOW_SIZE_FIRST)
-    cuts = [begin]
-    last = begin
-    for window in walk:
-        starts = window.starts + (window.physical_offset - file.physical_offset)
-        last = int(starts[-1])
-        while cuts[-1] + split_size <= last:
-            cuts.append(int(starts[np.searchsorted(starts, cuts[-1] + split_size)]))
-    end = walk.position
-    if walk.ending is not Ending.BLANK and last < end:
-        # No following header confirms the last record: it belongs to the log if a broker's recovery would keep it.
-        aligned = last - last % SECTOR_SIZE
-        with open_file(file.path) as stream:
-            data = read_at(stream, aligned, end - aligned)
-        try:
-            check_record(memoryview(data.tobytes()), last - aligned, file.physical_offset + last)
-        except BadRecordError as error:
-            log.info("the last record of %s, at %d, is torn: %s", file.path, last, error)
-            end = last
-    return [cut for cut in cuts if cut < end] + [end]
 
 
 def full_end(file: LogFile, begin: int) -> int:

@@ -18,6 +18,7 @@ import glob
 import logging
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import groupby, pairwise
 from typing import Any, Final, TypeVar
 
@@ -25,7 +26,7 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from pocketmq.spark_analytics.files.places import LogFile, MissingFileError, log_files
-from pocketmq.spark_analytics.reading.log_tail import LogTail, is_boundary
+from pocketmq.spark_analytics.reading.log_tail import LogTail, ends_chain, is_boundary
 from pocketmq.spark_analytics.reading.options import STREAM_OPTIONS, read_options, size_option
 from pocketmq.spark_analytics.reading.pruning import Pruning
 from pocketmq.spark_analytics.reading.reader import next_candidate
@@ -175,6 +176,8 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             low, high = self._pruning.narrow(file, start, stop)
             cuts = [*range(low, high, split_size), high]
             splits += [Split(file, cut, next_cut, stop) for cut, next_cut in pairwise(cuts)]
+            if low < high and low == start and _is_damaged_boundary(file, start):
+                splits[1 - len(cuts)] = replace(splits[1 - len(cuts)], is_exact=True)
         return splits
 
     # --- lost records -----------------------------------------------------------------------------------------------
@@ -190,7 +193,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 self._deleted(files, position)
             elif where > position:
                 self._lost(files, position, f"that file is truncated or missing, the next begins at {where}", f"at {where}")
-            elif position == begin and not is_boundary(file, begin - file.physical_offset):
+            elif position == begin and not _may_begin(file, begin - file.physical_offset):
                 self._lost(files, begin, "no record begins there any more: the log was truncated", "at the next record")
             position = file.end
         if position < end:
@@ -206,6 +209,15 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if self._fails_on_loss:
             raise LostRecordsError(f'{message}; .option("failOnDataLoss", "false") continues {where}')
         log.warning("%s", message)
+
+
+def _is_damaged_boundary(file: LogFile, position: int) -> bool:
+    """Return whether a record should begin at a position, because one ends there, but none does."""
+    return position > 0 and not is_boundary(file, position) and ends_chain(file, position)
+
+
+def _may_begin(file: LogFile, position: int) -> bool:
+    return is_boundary(file, position) or _is_damaged_boundary(file, position)
 
 
 def _planned(plan: Callable[[], T]) -> T:

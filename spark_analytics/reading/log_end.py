@@ -1,0 +1,137 @@
+"""The rule that decides where a log ends.
+
+All readers, this one and the one in Java, follow this rule. The log's last file is the last one that begins with a record.
+
+1. The chain of records is followed in that file from a record that is known to belong to the log: the file's first, or one
+   that a ConsumeQueue proves (3).
+2. Where the BLANK follows, the file is full and the log ends there.
+3. Where something else follows, at position p, the log nevertheless goes on behind p if
+   a. a ConsumeQueue's last unit points behind p, and a record begins there that has the unit's size; or
+   b. a valid record lies behind p, valid as in a broker's recovery (lengths, CRC, own offset), and its store time is later
+      than that of the last valid record before p, and than those of the records that (b) found between them.
+   Then the bytes from p to the next record are damage, handled by mode, and the chain is followed again from the last record
+   that was found.
+4. Otherwise the log ends at p, or before its last record if nothing follows that record and a recovery would not keep it.
+
+Neither the file `abort` nor the checkpoint is part of the rule: they tell whether queues may lack units, not where the log
+ends. Old records that a truncation left behind the end are not found by (3): a start truncates queues together with the
+log, and the old records were stored before the newest one in front of them. (If Apache's broker has truncated a damaged log
+and nothing has been stored since, they cannot be told from damage by (b), and are read or refused as records behind it.)
+Remote files are searched for (b) only as far as AHEAD_REMOTE, and the queues of remote stores are not asked (a).
+"""
+
+import logging
+from typing import Final
+
+import numpy as np
+
+from pocketmq.spark_analytics.files.places import LogFile, is_remote, next_written, open_file, read_at
+from pocketmq.spark_analytics.reading.reader import WINDOW_SIZE, WINDOW_SIZE_FIRST, Ending, Walk, next_candidate
+from pocketmq.store.format.record import SECTOR_SIZE, BadRecordError, check_record
+from pocketmq.store.format.record_chain import Positions
+from pocketmq.store.format.record_window import RecordWindow
+
+log = logging.getLogger(__name__)
+
+AHEAD_REMOTE: Final = 64 << 20
+# Records at the end of a stretch that are tried as a proof.
+_TRIED_MAX: Final = 4
+_NEVER: Final = -1
+
+
+def cuts_to_end(file: LogFile, begin: int, split_size: int) -> list[int]:
+    """Follow the last file of a log from the record at `begin` to the log's end, and return the positions of cuts.
+
+    The last cut is the end; the others are record starts about `split_size` apart.
+    """
+    cuts = [begin]
+    while True:
+        walk = Walk(file, cuts[-1], file.size, first_size=WINDOW_SIZE_FIRST)
+        last, window = cuts[-1], None
+        for window in walk:
+            starts = window.starts + (window.physical_offset - file.physical_offset)
+            last = int(starts[-1])
+            while cuts[-1] + split_size <= last:
+                cuts.append(int(starts[np.searchsorted(starts, cuts[-1] + split_size)]))
+        end = walk.position
+        if walk.ending is Ending.BLANK:
+            break
+        is_last_valid = last < end and is_valid(file, last, end - last)
+        newest_ms = _NEVER if window is None else _newest_ms(window, is_last_valid)
+        proof = proof_behind(file, end, newest_ms, file.size)
+        if proof is None:
+            end = end if is_last_valid else last
+            break
+        # A record that was being written when the walk passed, and was followed by others meanwhile, is not damage.
+        if _begins(file, end):
+            continue
+        log.info("bytes at %d of %s are damaged: a valid record follows at %d", end, file.path, proof)
+        cuts += [*range(cuts[-1] + split_size, proof, split_size), proof]
+    return [cut for cut in cuts if cut < end] + [end]
+
+
+def _newest_ms(window: RecordWindow, is_last_valid: bool) -> int:
+    """Return the store time of a window's last valid record, the last or the one before it; _NEVER without."""
+    times = window.fixed("store_timestamp_ms")[: len(window) if is_last_valid else len(window) - 1]
+    return int(times[-1]) if len(times) else _NEVER
+
+
+def _begins(file: LogFile, position: int) -> bool:
+    return next_candidate(file, position, position + 1) is not None
+
+
+def is_valid(file: LogFile, position: int, size: int) -> bool:
+    """Return whether a broker's recovery would keep the record at a position."""
+    # Lost sectors are recognised by their alignment.
+    aligned = position - position % SECTOR_SIZE
+    with open_file(file.path) as stream:
+        data = read_at(stream, aligned, position + size - aligned)
+    try:
+        check_record(memoryview(data.tobytes()), position - aligned, file.physical_offset + position)
+    except BadRecordError as error:
+        log.info("the record of %s at %d is torn: %s", file.path, position, error)
+        return False
+    return True
+
+
+def proof_behind(file: LogFile, position: int, newest_ms: int, limit: int) -> int | None:
+    """Return the position of the last record that proves by (3b) that a log goes on behind `position`, or None.
+
+    `newest_ms` is the latest store time of the records before `position`; bytes from `limit` on are not searched.
+    """
+    if is_remote(file.path):
+        limit = min(limit, position + AHEAD_REMOTE)
+    proof = None
+    found = _next_record(file, position + 1, limit)
+    while found is not None:
+        walk = Walk(file, found, limit)
+        for window in walk:
+            proven = _last_later(file, window, newest_ms)
+            if proven is not None:
+                proof, newest_ms = proven
+        found = _next_record(file, max(walk.position, found + 1), limit)
+    return proof
+
+
+def _next_record(file: LogFile, begin: int, limit: int) -> int | None:
+    """As `next_candidate`, passing quickly over bytes that were never written."""
+    with open_file(file.path) as stream:
+        while begin < limit:
+            begin = next_written(stream, begin, limit)
+            data = read_at(stream, begin, min(WINDOW_SIZE, limit - begin))
+            if data.any():
+                return next_candidate(file, begin, limit)
+            begin += max(len(data), 1)
+    return None
+
+
+def _last_later(file: LogFile, window: RecordWindow, newest_ms: int) -> tuple[int, int] | None:
+    """Return (position, store time) of the last valid record of a window stored later than `newest_ms`, or None."""
+    times = window.fixed("store_timestamp_ms")
+    later: Positions = np.flatnonzero(window.lengths_add_up & (times > newest_ms))
+    base = window.physical_offset - file.physical_offset
+    for row in later[::-1][:_TRIED_MAX].tolist():
+        position = base + int(window.starts[row])
+        if is_valid(file, position, int(window.sizes[row])):
+            return position, int(times[row])
+    return None
