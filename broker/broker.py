@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from pocketmq.broker import wiring
+from pocketmq.broker import measuring_wiring, wiring
 from pocketmq.broker.access.access_table import needs_admin
 from pocketmq.broker.access.access_validator import guard
 from pocketmq.broker.config import BrokerConfig, check
@@ -213,6 +213,7 @@ class Broker:
             every(CLIENT_SCAN_S, services.locks.expire),
             every(SAMPLE_STEP_S, lambda: slices.start(services.stats.sampling())),
             every(1.0, services.stats.sample_tps),
+            *measuring_wiring.housekeeping(services),
         ]
         if not self.store_config.is_slave:
             self._housekeeping += [

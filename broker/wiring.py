@@ -29,6 +29,7 @@ from pocketmq.broker.ha.ha_client import HAClient
 from pocketmq.broker.ha.ha_service import HAService
 from pocketmq.broker.ha.slave_role import PUT_REFUSAL
 from pocketmq.broker.ha.slave_synchronize import SlaveSynchronize
+from pocketmq.broker.measuring_wiring import measure
 from pocketmq.broker.names import TIMER_TOPIC
 from pocketmq.broker.polling.held_requests import HoldLimits
 from pocketmq.broker.polling.lock_polling import LockRequestHoldService
@@ -108,6 +109,7 @@ def build(
             )  # fmt: skip
         prepare_for_acting_masters(services, parts.context, parts.timer_store)
         _connect(services, parts.context)
+        measure(services)
     except Exception:
         store.shutdown()
         raise

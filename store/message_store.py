@@ -308,6 +308,12 @@ class MessageStore:
 
     # --- flushing ---------------------------------------------------------------------------------------------------
 
+    @property
+    def dispatch_behind_bytes(self) -> int:
+        """Bytes of the log, from the first record that is not in its queue yet."""
+        undispatched = self.commit_log.undispatched
+        return self.commit_log.max_offset - undispatched[0].physical_offset if undispatched else 0
+
     def request_sync(self, end_offset: int) -> None:
         """Request a sync of everything before `end_offset`; one call per turn is enough."""
         self.commit_log.write()

@@ -63,6 +63,7 @@ class _Failed(NamedTuple):
     level: int
     queue_offset: int
     physical_offset: int
+    due_ms: int
 
 
 class ScheduleMessageService(ConfigManager):
@@ -88,6 +89,8 @@ class ScheduleMessageService(ConfigManager):
         self._retry_timer: Timer | None = None
         self.put_failed: Event[[]] = Event()
         """Called when the store refuses a copy."""
+        self.delivered: Event[[float]] = Event()
+        """A message was delivered, so many seconds after it was due."""
         self._is_running = self._was_started = False
         # End offset of the newest copy, and the (end offset, document) that waits until the log is synced up to there.
         self._delivered_end = 0
@@ -233,8 +236,8 @@ class ScheduleMessageService(ConfigManager):
             cancelled_end = self._cancelled.end_of(level, row.next_offset)
             if cancelled_end is not None:
                 self._delivered_end = max(self._delivered_end, cancelled_end)
-            elif not self._deliver(level, physical_offset):
-                self._failed.append(_Failed(level, row.next_offset, physical_offset))
+            elif not self._deliver(level, physical_offset, heads[0][0], now_ms):
+                self._failed.append(_Failed(level, row.next_offset, physical_offset, heads[0][0]))
             heapq.heappop(heads)
             row.units.pop()
             row.next_offset += 1
@@ -256,11 +259,12 @@ class ScheduleMessageService(ConfigManager):
         """Try the failed messages again."""
         self._retry_timer = None
         if self._is_running:
-            waits = self.sink.waits
+            waits, now_ms = self.sink.waits, self.clock.message_time_ms()
             self._failed = [
                 failed
                 for failed in self._failed
-                if waits(failed.physical_offset) or not self._deliver(failed.level, failed.physical_offset)
+                if waits(failed.physical_offset)
+                or not self._deliver(failed.level, failed.physical_offset, failed.due_ms, now_ms)
             ]
             self._note_delivered()
             if self._timer is not None:
@@ -272,7 +276,7 @@ class ScheduleMessageService(ConfigManager):
         self._store.commit_log.write()
         self._mark.write(self._next_offsets(), self._delivered_end)
 
-    def _deliver(self, level: int, physical_offset: int) -> bool:
+    def _deliver(self, level: int, physical_offset: int, due_ms: int, now_ms: int) -> bool:
         """Put the copy; return False to try again later. A message that can never be delivered is logged and dropped."""
         file = self._store.commit_log.mapped_files.file_at(physical_offset)
         try:
@@ -293,6 +297,7 @@ class ScheduleMessageService(ConfigManager):
             log.error("delay level %d: cannot deliver to %s: %s", level, message.topic, result.reason or result.status.name)
             return result.status in _UNSTORABLE
         self._delivered_end = max(self._delivered_end, result.end_offset)
+        self.delivered((now_ms - due_ms) / 1000)
         return True
 
     @property

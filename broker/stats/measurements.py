@@ -3,6 +3,7 @@
 from typing import Final
 
 from pocketmq.broker.stats.histogram import Histogram
+from pocketmq.broker.stats.recent import RecentCounts, RecentMaximum
 
 _MS: Final = 0.001
 PUT_BOUNDS_S: Final = tuple(
@@ -23,6 +24,8 @@ class Measurements:
         self.put_time = Histogram(PUT_BOUNDS_S)
         """Per stored message: from the begin of the turn of the event loop that read it, until its record is written; with
         SYNC_FLUSH until it is synced, and at a SYNC_MASTER until a slave has it."""
+        self.recent_put_times = RecentCounts(self.put_time)
+        """The put times of the last minute."""
         self.sync_time = Histogram(SYNC_BOUNDS_S)
         """Per sync of the CommitLog (fsync or msync); added by the flush thread."""
         self.loop_lag = Histogram(LAG_BOUNDS_S)
@@ -31,6 +34,10 @@ class Measurements:
         """Per delivered message of a delay level: the time from its due time until its delivery."""
         self.timer_lateness = Histogram(LATENESS_BOUNDS_S)
         """The same for messages with a delivery time of their own."""
+        self.page_wait_s = RecentMaximum()
+        """The longest wait for a write of the log to the page cache, or for space, in the last minute."""
+        self.dispatched_max = 0
+        """The largest number of records that one turn of the event loop dispatched."""
         self.store_recovery_s = 0.0
         """Time that opening and recovering the store took at the start."""
         self.timer_recovery_s = 0.0

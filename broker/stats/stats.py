@@ -23,8 +23,9 @@ SAMPLE_STEP_S: Final = 10
 ROWS: Final = (("statsMinute", 10_000, 7), ("statsHour", 600_000, 7), ("statsDay", 3_600_000, 25))
 TPS_WINDOWS_S: Final = (10, 60, 600)
 
-GETS_MAX: Final = 100_000
-"""Maximum number of (group, queue) pairs counted separately; further ones count in the totals only."""
+COUNTERS_MAX: Final = 100_000
+"""Maximum number of queues, of pairs of group and queue, and of pairs of group and topic that are counted separately;
+further ones count in the totals only."""
 
 
 class Counter(msgspec.Struct, gc=False):
@@ -95,6 +96,8 @@ class BrokerStats:
         self._get_gone = Counter()
         self._misses = 0
         self.put_failed_times = 0
+        self.counted: Callable[[int], None] = lambda count: None
+        """Called with the number of new messages of each turn."""
         # Totals counted elsewhere and sampled here: (statistic, key) -> function that returns the total.
         self.others: dict[tuple[str, str], Callable[[], int]] = {}
         self._tps: deque[tuple[float, int, int, int, int]] = deque(maxlen=TPS_WINDOWS_S[-1] + 1)
@@ -105,23 +108,27 @@ class BrokerStats:
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
         """Count the new messages of the grown queues; called once per loop turn, which is cheaper than once per put."""
-        puts = self._puts
+        puts, total = self._puts, 0
         for arrival in arrivals:
             key = (arrival.topic, arrival.queue_id)
             counter = puts.get(key)
             if counter is None:
-                counter = puts[key] = Counter()
+                counter = self._put_gone
+                if len(puts) < COUNTERS_MAX:
+                    counter = puts[key] = Counter()
             count = len(arrival.tags_codes)
             counter.nums += count
             counter.size += arrival.size
             counter.times += count
+            total += count
+        self.counted(total)
 
     def get(self, group: str, topic: str, queue_id: int, nums: int, size: int) -> None:
         """Count a pull of a group that found messages."""
         counter = self._gets.get((group, topic, queue_id))
         if counter is None:
             counter = self._get_gone
-            if len(self._gets) < GETS_MAX:
+            if len(self._gets) < COUNTERS_MAX:
                 counter = self._gets[group, topic, queue_id] = Counter()
         counter.nums += nums
         counter.size += size
@@ -137,7 +144,11 @@ class BrokerStats:
 
     def send_back(self, group: str, topic: str) -> None:
         """Count a message of `topic` sent back by a consumer of `group`."""
-        counter = self._send_backs.setdefault((group, topic), Counter())
+        counter = self._send_backs.get((group, topic))
+        if counter is None:
+            if len(self._send_backs) >= COUNTERS_MAX:
+                return
+            counter = self._send_backs[group, topic] = Counter()
         counter.nums += 1
         counter.times += 1
 

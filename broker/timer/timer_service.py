@@ -105,6 +105,8 @@ class TimerMessageService:
         self._read_at = self._far_count = 0
         self.put_failed: Event[[]] = Event()
         """Called when the store refuses a copy."""
+        self.delivered: Event[[float]] = Event()
+        """A message was delivered, so many seconds after it was due."""
 
     @property
     def refusal(self) -> str | None:
@@ -321,6 +323,8 @@ class TimerMessageService:
         if result.status is _PUT_OK:
             self._failed_in_a_row, self._failure = 0, ""
             self.delivered_total += 1
+            # A delay that had to be put back counts from its last attempt, as its due time moves with the calendar.
+            self.delivered((now_ms - (timer.due_ms if timer.difference is not None else timer.nominal_ms)) / 1000)
             return
         if result is UNDER_WAY:
             self._near.put_back(timer, now_ms + RETRY_AFTER_MS)

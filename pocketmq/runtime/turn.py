@@ -35,6 +35,8 @@ class Turn:
         self._steps: tuple[Callable[[], None], ...] = ()
         self.began_s = _NEVER
         """Monotonic time of arming; infinity between turns. Data read from a connection has waited at least since then."""
+        self.ending_since_s = _NEVER
+        """For steps: `began_s` of the turn that they end; infinity if it was not armed."""
 
     def add(self, phase: Phase, step: Callable[[], None]) -> None:
         """Register `step` for `phase`."""
@@ -50,7 +52,7 @@ class Turn:
 
     def run(self) -> None:
         """Run all steps now. A failed step is logged and does not prevent the later ones."""
-        self.began_s = _NEVER
+        self.ending_since_s, self.began_s = self.began_s, _NEVER
         for step in self._steps:
             try:
                 step()

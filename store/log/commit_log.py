@@ -92,16 +92,15 @@ class CommitLog:
             directory_for=partial(directory_for, config, disk) if more_directories else None,
         )  # fmt: skip
         self.queue_offsets: dict[tuple[str, int], int] = {}
-        # Records appended since the last dispatch, in order.
-        self.undispatched: list[DispatchRequest] = []
+        self.undispatched: list[DispatchRequest] = []  # appended since the last dispatch, in order
         # Why nothing may be appended at the moment, or None; set by `refuse`.
         self.refusal: str | None = None
         self.last_store_timestamp_ms = 0
         self.page_cache_busy_until_s = 0.0
         """Monotonic time until which requests have waited longer than osPageCacheBusyTimeOutMills for a write or space."""
+        self.longest_wait_s = 0.0  # for a write to the page cache or for space; whoever samples it sets it back
         self._busy_after_s = config.os_page_cache_busy_time_out_mills / 1000
-        # Records between `wrote` and `taken` of the last file.
-        self._unwritten: list[bytes] = []
+        self._unwritten: list[bytes] = []  # records between `wrote` and `taken` of the last file
         self.refusals: dict[str, str] = {}  # cause -> reason
         self.refusal_log = RefusalLog(log, "messages are refused", now=clock.monotonic)
         self._no_room = ""
@@ -302,9 +301,10 @@ class CommitLog:
             self._note_wait(began_s)
 
     def _note_wait(self, began_s: float) -> None:
-        now_s = monotonic()
-        if now_s - began_s > self._busy_after_s:
-            self.page_cache_busy_until_s = now_s + _BUSY_FOR_S
+        wait_s = monotonic() - began_s
+        self.longest_wait_s = max(self.longest_wait_s, wait_s)
+        if wait_s > self._busy_after_s:
+            self.page_cache_busy_until_s = began_s + wait_s + _BUSY_FOR_S
 
     def _request(
         self, message: Message, size: int, queue_offset: int, physical_offset: int, store_timestamp_ms: int

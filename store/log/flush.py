@@ -51,6 +51,8 @@ class FlushService:
         self, config: MessageStoreConfig, clock: Clock, commit_log: CommitLog, checkpoint: StoreCheckpoint, flushed: Flushed
     ) -> None:
         self._flushed = flushed
+        self.synced: Event[[float]] = Event()
+        """The log was synced, which took so many seconds. Happens in the thread that synced."""
         self.error: OSError | None = None
         self.flushed_offset = 0
         self._config = config
@@ -180,7 +182,10 @@ class FlushService:
         files = self._commit_log.mapped_files
         timestamp_ms = self._commit_log.last_store_timestamp_ms
         end_offset = self._commit_log.max_offset
+        began_s = time.monotonic()
         files.flush(least_pages)
+        if files.flushed_offset > self.flushed_offset:
+            self.synced(time.monotonic() - began_s)
         self.flushed_offset = files.flushed_offset
         if self.flushed_offset >= end_offset:
             self._checkpoint.physic_msg_timestamp_ms = timestamp_ms

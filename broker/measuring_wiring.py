@@ -1,0 +1,54 @@
+"""Connects what a broker measures to the parts in which it happens."""
+
+import math
+from typing import Final
+
+from pocketmq.broker.services import Services
+from pocketmq.broker.stats.loop_lag import LoopLag
+from pocketmq.broker.stats.put_times import PutTimes
+from pocketmq.broker.stats.recent import STEP_S
+from pocketmq.runtime.timers import Timer
+
+LAG_STEP_S: Final = 0.25
+"""Interval at which the event loop's lag is measured."""
+
+
+def measure(services: Services) -> None:
+    """Measure puts, syncs and deliveries from now on."""
+    measured, store, ha, turn = services.measured, services.store, services.ha, services.turn
+    store.flush_service.synced.subscribe(measured.sync_time.add)
+    services.schedule.delivered.subscribe(measured.level_lateness.add)
+    services.timer_messages.delivered.subscribe(measured.timer_lateness.add)
+    if store.config.is_slave:
+        return
+    is_sync_flush = store.config.flush_disk_type == "SYNC_FLUSH"
+    is_sync_master = store.config.is_sync_master and ha is not None
+
+    def waited_for() -> int | None:
+        """Return the end of the log if what was put now waits for a disk or a slave, else None."""
+        end_offset = store.max_physical_offset
+        waits_for_slave = is_sync_master and ha is not None and ha.has_near(end_offset)
+        return end_offset if is_sync_flush or waits_for_slave else None
+
+    times = PutTimes(measured, turn, waited_for if is_sync_flush or is_sync_master else None)
+    services.stats.counted = times.turn_ended
+
+    def reached() -> None:
+        synced = store.flushed_offset if is_sync_flush else math.inf
+        times.reached(min(synced, ha.acknowledged_offset() if is_sync_master and ha is not None else math.inf))
+
+    services.gate.flushed.subscribe(lambda flushed_offset: reached())
+    if is_sync_master and ha is not None:
+        ha.acknowledged.subscribe(reached)
+
+
+def housekeeping(services: Services) -> list[Timer]:
+    """Return the timers of what is sampled."""
+    measured, commit_log, every = services.measured, services.store.commit_log, services.timers.every
+
+    def sample() -> None:
+        measured.recent_put_times.sample()
+        measured.page_wait_s.sample(commit_log.longest_wait_s)
+        commit_log.longest_wait_s = 0.0
+
+    return [every(STEP_S, sample), every(LAG_STEP_S, LoopLag(measured.loop_lag, LAG_STEP_S).tick)]

@@ -1,0 +1,50 @@
+"""PutTimes: how long stored messages took, measured once per turn of the event loop.
+
+All messages of a turn count with the time from the turn's begin, which is when the first of them was read, until their
+records are written together; with SYNC_FLUSH until these are synced, at a SYNC_MASTER until a slave has them. So the time of
+a message is never shorter than what it took, and includes what it waited for others.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from time import monotonic
+from typing import Final
+
+from pocketmq.broker.stats.measurements import Measurements
+from pocketmq.runtime.turn import Turn
+
+WAITING_MAX: Final = 10_000
+"""Maximum number of turns whose records are waited for; further ones are added to the last of them."""
+
+
+class PutTimes:
+    """Adds to `measured.put_time`."""
+
+    def __init__(self, measured: Measurements, turn: Turn, waited_for: Callable[[], int | None] | None) -> None:
+        """`waited_for` returns the end offset for which the records of this turn wait, None if they do not."""
+        self._measured = measured
+        self._times = measured.put_time
+        self._turn = turn
+        self._waited_for = waited_for
+        self._waiting: deque[tuple[int, float, int]] = deque()  # end offset, begin of the turn, messages
+
+    def turn_ended(self, count: int) -> None:
+        """Count the messages of the turn that ends, whose records are written."""
+        if count > self._measured.dispatched_max:
+            self._measured.dispatched_max = count
+        began_s = self._turn.ending_since_s  # infinity, which counts as no time, if the turn was not armed
+        end_offset = None if self._waited_for is None else self._waited_for()
+        if end_offset is None:
+            self._times.add(monotonic() - began_s, count)
+            return
+        if len(self._waiting) >= WAITING_MAX:
+            _, began_s, others = self._waiting.pop()
+            count += others
+        self._waiting.append((end_offset, began_s, count))
+
+    def reached(self, offset: float) -> None:
+        """Count the messages before `offset`: what they waited for is true."""
+        waiting, now_s = self._waiting, monotonic()
+        while waiting and waiting[0][0] <= offset:
+            _, began_s, count = waiting.popleft()
+            self._times.add(now_s - began_s, count)
