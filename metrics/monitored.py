@@ -5,6 +5,7 @@ The port opens before the service starts, as recovery may take long, and closes 
 
 import asyncio
 import json
+import logging
 from collections.abc import Callable, Generator, Sequence
 from http import HTTPStatus
 from typing import Final, Generic, TypeVar
@@ -15,7 +16,9 @@ from pocketmq.metrics.http_server import HttpRequest, HttpResponse, HttpServer
 from pocketmq.metrics.loop_monitor import STUCK_S, LoopMonitor
 from pocketmq.metrics.loop_work import LoopStuck, on_loop
 from pocketmq.metrics.page import Page
-from pocketmq.runtime.lifecycle import Service, listening
+from pocketmq.runtime.lifecycle import Service, StartError, listening
+
+log = logging.getLogger("metrics")
 
 READY_MAX_S: Final = 2.0
 """Maximum time for the event loop to say whether it is ready."""
@@ -27,13 +30,15 @@ class Monitored(Generic[S]):
     """Runs `service`, and tells about it at metricsPort, if that is set. `port` is set by `start`."""
 
     def __init__(
-        self, service: S, config: MetricsConfig, sources: Callable[[S], Sequence[Source]], *, stuck_s: float = STUCK_S
-    ) -> None:
-        """`sources` returns the servers of the started service."""
+        self, service: S, config: MetricsConfig, sources: Callable[[S], Sequence[Source]], *,
+        is_required: bool = True, stuck_s: float = STUCK_S,
+    ) -> None:  # fmt: skip
+        """`sources` returns the servers of the started service. `is_required`: whether not to start without the port."""
         self.service = service
         self.port: int | None = None
         self._config = config
         self._sources_of = sources
+        self._is_required = is_required
         self._stuck_s = stuck_s
         self._sources: Sequence[Source] = ()
         self._state = "starting"
@@ -65,8 +70,15 @@ class Monitored(Generic[S]):
         self._monitor = LoopMonitor(self._loop)
         self._page = Page(self._loop, self._monitor)
         http = HttpServer({"/metrics": self._metrics, "/health/live": self._live, "/health/ready": self._ready})
-        with listening(host, port, "metricsPort"):
-            http.start(host, port)
+        try:
+            with listening(host, port, "metricsPort"):
+                http.start(host, port)
+        except StartError as error:
+            http.close()
+            if self._is_required:
+                raise
+            log.warning("no metrics: %s", error)
+            return
         self._http, self.port = http, http.port
 
     async def stop(self) -> None:

@@ -4,6 +4,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from pocketmq.remoting.fair_share import FairShare
+from pocketmq.remoting.frame import FrameError
 from pocketmq.remoting.layout import HEADER_SIZE_MAX
 from pocketmq.remoting.limits import ConnectionLimits, PinnedBytes
 from pocketmq.remoting.signature import Credentials
@@ -58,6 +59,7 @@ class Channels:
         self._unsent: PinnedBytes[Channel] = PinnedBytes(limits.max_unsent_bytes, rate, slow_s, is_draining=True)
         self._excess_timer: Timer | None = None
         self._dropped = RefusalLog(log, now=timers.clock.monotonic)
+        self._foreign = RefusalLog(log, now=timers.clock.monotonic)
         self._reaper = timers.every(min(10.0, idle_s / 4, slow_s / 3), self._reap)
 
     def write(self) -> None:
@@ -81,6 +83,14 @@ class Channels:
         if self._unfinished.is_too_much:
             limit = self.limits.max_unfinished_frame_bytes
             self._drop(self._unfinished, now, f"unfinished frames are more than {limit} bytes (maxUnfinishedFrameBytes)")
+
+    def broken(self, channel: "Channel", error: FrameError) -> None:
+        """Forget and log what `channel` sent. Peers with another protocol, such as probes of ports, may come often."""
+        self.frame_grew(channel, 0, is_new=False)
+        if error.foreign is None:
+            log.warning("closing %s: %s", channel, error)
+        else:
+            self._foreign.refused(error.foreign.reason, f"closing {channel}: {error}")
 
     def stopped_reading(self, channel: "Channel") -> None:
         """Report that `channel` does not read its answers, which are kept in memory."""

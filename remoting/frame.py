@@ -7,6 +7,7 @@ are kept: a connection pins at most one frame of FRAME_SIZE_MAX bytes.
 import struct
 from typing import Final
 
+from pocketmq.remoting.foreign import Foreign, foreign_protocol
 from pocketmq.remoting.layout import FRAME_SIZE_MAX
 
 Frame = tuple[int, bytes, bytes]
@@ -18,7 +19,11 @@ _SMALL_READ: Final = 4096
 
 
 class FrameError(Exception):
-    """Invalid frame or header. The connection must be closed without an answer."""
+    """Invalid frame or header. The connection must be closed without an answer, except to a `foreign` protocol."""
+
+    def __init__(self, reason: str, foreign: Foreign | None = None) -> None:
+        super().__init__(reason)
+        self.foreign = foreign
 
 
 class FrameBuffer:
@@ -54,6 +59,8 @@ class FrameBuffer:
             header_end = start + 8 + (mark & 0xFFFFFF)
             frame_end = start + 4 + length
             if length + 4 > self._frame_size_max:
+                if (foreign := foreign_protocol(data, start)) is not None:
+                    raise FrameError(foreign.reason, foreign)
                 raise FrameError(f"frame of {length + 4} bytes, limit {self._frame_size_max}")
             if header_end - start - 8 > self._header_size_max:
                 raise FrameError(f"header of {mark & 0xFFFFFF} bytes, limit (maxHeaderBytes) {self._header_size_max}")

@@ -202,9 +202,9 @@ class Channel(Connection):
     def _broken(self, error: FrameError) -> None:
         self._frames_left.clear()
         self._frames.clear()
-        self._channels.frame_grew(self, 0, is_new=False)
-        log.warning("closing %s: %s", self, error)
+        self._channels.broken(self, error)
         self._channels.turn.run()  # send the answers to the requests before the invalid frame
+        self._out += [] if error.foreign is None else [error.foreign.answer]
         self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:

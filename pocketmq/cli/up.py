@@ -7,9 +7,13 @@ import click
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.metrics.broker_source import BrokerSource
 from pocketmq.cli import settings
 from pocketmq.cli.up_command import BROKER_PORT_DISTANCE
+from pocketmq.metrics.family import Source
+from pocketmq.metrics.monitored import Monitored
 from pocketmq.namesrv.namesrv import NameServer
+from pocketmq.namesrv.namesrv_source import NamesrvSource
 from pocketmq.remoting.tls import TlsConfig
 from pocketmq.runtime import lifecycle, log
 from pocketmq.runtime.clock import Clock, SystemClock, VirtualClock
@@ -21,6 +25,8 @@ from pocketmq.store.disk.disk import Disk
 from pocketmq.store.disk.memory_disk import MemoryDisk
 
 BROKER_PORT = 10911
+METRICS_PORT = 5557
+"""The port of RocketMQ 5's metrics."""
 
 
 class Both:
@@ -38,7 +44,7 @@ class Both:
         self._clock = clock
         self.namesrv = namesrv
         self.broker: Broker | None = None
-        self._broker_config = broker_config
+        self.broker_config = broker_config
         self._store = store
         self._tls = tls
         self._disk = disk
@@ -49,10 +55,15 @@ class Both:
         host = self.namesrv.config.bind_address
         return f"{'127.0.0.1' if host == '0.0.0.0' else host}:{self.namesrv.port}"
 
+    def sources(self) -> list[Source]:
+        """Return what both export to Prometheus, once they are started."""
+        assert self.broker is not None
+        return [NamesrvSource(self.namesrv), BrokerSource.of(self.broker)]
+
     async def start(self) -> None:
         await self.namesrv.start()
-        self._broker_config.namesrv_addr = self.namesrv_address
-        self.broker = Broker(self._broker_config, self._store, disk=self._disk, clock=self._clock, tls_config=self._tls)
+        self.broker_config.namesrv_addr = self.namesrv_address
+        self.broker = Broker(self.broker_config, self._store, disk=self._disk, clock=self._clock, tls_config=self._tls)
         await self.broker.start()
 
     async def stop(self) -> None:
@@ -76,7 +87,16 @@ def run(options: SimpleNamespace) -> int:
     log.setup("WARNING")
     for warning in settings.warnings(given):
         warn(warning)
-    return lifecycle.run(both, "pocketmq", lambda service: _say_ready(service, where))
+    service = _monitored(both, options.port, "metricsPort" in given)
+    return lifecycle.run(service, "pocketmq", lambda monitored: _say_ready(monitored, where))
+
+
+def _monitored(both: Both, port: int | None, is_set: bool) -> Monitored[Both]:
+    """Return the servers with one port for the metrics of both; unless it `is_set`, they also start without it."""
+    config = both.broker_config
+    if not is_set:
+        config.metrics_port = METRICS_PORT if port in (None, settings.NAMESRV_PORT) else port + 1 if port else 0
+    return Monitored(both, config, lambda started: started.sources(), is_required=is_set)
 
 
 def _check(options: SimpleNamespace) -> None:
@@ -120,7 +140,8 @@ def _broker_port(port: int | None) -> int:
     return port + BROKER_PORT_DISTANCE if port else 0
 
 
-def _say_ready(both: Both, where: str) -> None:
+def _say_ready(monitored: Monitored[Both], where: str) -> None:
+    both = monitored.service
     if both.broker is None:
         raise StartError("the broker is not running")
     address = both.namesrv_address
@@ -128,6 +149,8 @@ def _say_ready(both: Both, where: str) -> None:
     print(f"The broker[{both.broker.config.broker_name}] boot success. address={both.broker.address} store={where}")
     if both.broker.config.bind_address == "0.0.0.0":
         _say_open(both)
+    if monitored.url is not None:
+        print(f"Metrics: {monitored.url}/metrics, health: {monitored.url}/health/ready")
     print(f"Try: pocketmq produce -n {address} TopicTest hello; pocketmq consume -n {address} TopicTest", flush=True)
 
 

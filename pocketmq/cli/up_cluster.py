@@ -12,12 +12,14 @@ from pocketmq.cli import settings
 from pocketmq.cli.cluster import BROKERS_MAX, LAYOUTS, PORT_DISTANCE, SLAVES_MAX, Layout, ProcessCluster
 from pocketmq.cli.processes import NotReady
 from pocketmq.runtime.commands import CommandError, complain, nearest, warn
+from pocketmq.runtime.lifecycle import stop_signals
 
 _BY_LAYOUT = {
     "brokerName": "the layout names the brokers",
     "brokerId": "the layout numbers the brokers",
     "brokerRole": "the layout gives each broker its role",
     "brokerClusterName": "the cluster is named DefaultCluster",
+    "metricsPort": "several servers cannot listen on one port",
 }
 _WATCH_INTERVAL_S = 0.5
 
@@ -44,7 +46,7 @@ def run(options: SimpleNamespace, broker_port: int) -> int:
     def ask(number: int, frame: FrameType | None) -> None:
         asked.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in stop_signals():
         signal.signal(number, ask)
     try:
         cluster.start()

@@ -1,7 +1,9 @@
 """Life cycle of a server process: start the service, wait for a signal, stop the service.
 
 Exit codes: 0 stopped by a signal; 1 could not start or did not stop in time; 2 invalid command line or config.
-A second signal during the stop ends the process at once.
+A second SIGTERM or SIGINT during the stop ends the process at once. SIGHUP, which is sent when a terminal closes, often
+twice, only stops the service, and is ignored if the process was started so (`nohup`). Certificates and access rules are read
+again without a signal.
 """
 
 import asyncio
@@ -24,6 +26,11 @@ log = logging.getLogger("runtime")
 STOP_MAX_S: Final = 20.0
 """Maximum time for a service to stop."""
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+def stop_signals() -> tuple[signal.Signals, ...]:
+    """Return the signals that stop a server."""
+    return _SIGNALS if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (*_SIGNALS, signal.SIGHUP)
 
 
 class StartError(Exception):
@@ -57,7 +64,7 @@ def listening(host: str, port: int, key: str) -> Iterator[None]:
 
 
 def run(service: S, program: str, on_ready: Callable[[S], None] = lambda service: None) -> int:
-    """Run `service` on uvloop (asyncio where there is none) until SIGTERM or SIGINT. Returns the exit code."""
+    """Run `service` on uvloop (asyncio where there is none) until SIGTERM, SIGINT or SIGHUP. Returns the exit code."""
     _allow_descriptors()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -84,7 +91,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 async def _serve(service: S, program: str, on_ready: Callable[[S], None]) -> int:
     loop = asyncio.get_running_loop()
     asked = asyncio.Event()
-    for number in _SIGNALS:
+    for number in stop_signals():
         loop.add_signal_handler(number, asked.set)
     asking = asyncio.ensure_future(asked.wait())
     starting = asyncio.ensure_future(service.start())

@@ -1,6 +1,7 @@
 """RemotingServer on real sockets."""
 
 import asyncio
+import ssl
 
 import pytest
 
@@ -89,14 +90,33 @@ async def test_oneway_request_gets_no_answer(echo):
     assert await raw.read(1) == [(3, 0, b"")]
 
 
-@pytest.mark.parametrize(
-    "garbage", [b"\xff" * 8, b"\0\0\0\3\0\0\0\0", b"\0\0\0\6\0\0\0\2{]", b"\0\0\0\6\5\0\0\2{}", b"GET / HTTP/1.1\r\n\r\n"]
-)
+@pytest.mark.parametrize("garbage", [b"\xff" * 8, b"\0\0\0\3\0\0\0\0", b"\0\0\0\6\0\0\0\2{]", b"\0\0\0\6\5\0\0\2{}"])
 async def test_invalid_bytes_close_the_connection_without_an_answer(echo, garbage):
     server, raw, _ = echo
     raw.writer.write(garbage)
     assert await raw.closed()
     assert not server.channels.open
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS", "PRI"])
+async def test_an_http_client_is_told_what_listens_and_logged_once(remoting, caplog, method):
+    _, address = await remoting.serve(table())
+    for _ in range(3):
+        raw = await Raw.connect(address)
+        raw.writer.write(f"{method} /metrics HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        answer = (await asyncio.wait_for(raw.reader.read(), 20)).decode()
+        assert answer.startswith("HTTP/1.1 400 Bad Request\r\n")
+        assert "RocketMQ's remoting protocol, not HTTP" in answer
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 1 and "it speaks HTTP, but this port serves RocketMQ clients" in said[0]
+
+
+async def test_a_tls_client_at_a_port_without_certificate_gets_an_alert(remoting, caplog):
+    _, address = await remoting.serve(table())
+    host, port = address.split(":")
+    with pytest.raises(ssl.SSLError, match="(?i)alert"):
+        await asyncio.wait_for(asyncio.open_connection(host, int(port), ssl=ssl.create_default_context()), 20)
+    assert "it begins TLS, but this server has no certificate (tls.server.certPath)" in caplog.text
 
 
 async def test_requests_before_invalid_bytes_are_answered(echo):

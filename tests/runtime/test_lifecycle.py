@@ -28,6 +28,8 @@ sys.exit(lifecycle.run(Service(), "program", ready))
 CASES = {
     # name: (start, stop, signal when ready, exit code, said on stderr)
     "SIGTERM": ("pass", "pass", signal.SIGTERM, 0, ""),
+    "SIGHUP": ("pass", "pass", signal.SIGHUP, 0, ""),
+    "SIGHUP twice": ("pass", "os.kill(os.getpid(), signal.SIGHUP); await asyncio.sleep(0.1)", signal.SIGHUP, 0, ""),
     "SIGINT": ("pass", "pass", signal.SIGINT, 0, ""),
     "stop hangs": ("pass", "await asyncio.Event().wait()", signal.SIGTERM, 1, "program did not stop within 0.2 s"),
     "stop fails": ("pass", "raise KeyError('x')", signal.SIGTERM, 1, "program failed while it stopped"),
