@@ -15,7 +15,7 @@ from typing import Final, Self, TypeVar
 from pocketmq.client.access import PLAIN, Access
 from pocketmq.client.route import MASTER_ID
 from pocketmq.remoting.bodies import Body, BrokerData, ClusterInfo, TopicRouteData, decode_body
-from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Body as RawBody
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.dispatch import RemotingError
@@ -42,6 +42,7 @@ class AdminClient:
 
     def __init__(self, namesrv_addresses: Sequence[str], access: Access = PLAIN) -> None:
         self.namesrv_addresses = list(namesrv_addresses)
+        self.access = access
         self._remoting = access.client()
         self._cluster_info: ClusterInfo | None = None
 
@@ -62,8 +63,22 @@ class AdminClient:
         timeout_s: float = TIMEOUT_S,
     ) -> RemotingCommand:
         """Send a request to one server, given as host:port. Raises RemotingError or Unreachable."""
+        answer = await self.invoke(address, code, header, body, timeout_s)
+        if answer.code != ResponseCode.SUCCESS:
+            raise RemotingError(answer.code, answer.remark or f"{address} answered {answer.code} to code {code}")
+        return answer
+
+    async def invoke(
+        self,
+        address: str,
+        code: int,
+        header: CommandHeader | None = None,
+        body: RawBody = b"",
+        timeout_s: float = TIMEOUT_S,
+    ) -> RemotingCommand:
+        """As `broker`, but return the answer whatever its code."""
         try:
-            return await self._remoting.call(address, code, header, body, timeout_s)
+            return await self._remoting.invoke(address, code, header, body, timeout_s)
         except TimeoutError:
             raise Unreachable(f"{address} does not answer request {code} within {timeout_s:g} s") from None
         except ValueError as wrong:
@@ -101,6 +116,11 @@ class AdminClient:
         """Return the clusters and their brokers. They are fetched once per command."""
         if self._cluster_info is None:
             self._cluster_info = await self.fetch_from_namesrv(RequestCode.GET_BROKER_CLUSTER_INFO, ClusterInfo)
+        return self._cluster_info
+
+    @property
+    def known_cluster_info(self) -> ClusterInfo | None:
+        """The clusters and their brokers, if they were fetched already."""
         return self._cluster_info
 
     async def masters(self, cluster: str) -> list[str]:

@@ -1,5 +1,6 @@
 """Values in Apache's text forms, and tables of the wire whose keys are message queues."""
 
+import re
 from datetime import datetime
 from typing import Any, Final
 
@@ -54,3 +55,8 @@ def topic_config_text(config: TopicConfig) -> str:
         f"writeQueueNums={config.write_queue_nums}, perm={permission(config.perm)}, "
         f"topicFilterType={config.topic_filter_type}, topicSysFlag={config.topic_sys_flag}, order={order}]"
     )
+
+
+def safe_name(name: str) -> str:
+    """Return a file name for a name that a client has chosen."""
+    return re.sub(r"[^\w@#.:-]", "_", name).lstrip(".")[:200] or "_"

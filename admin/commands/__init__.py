@@ -39,6 +39,29 @@ FAMILIES: Final[dict[str, dict[str, str]]] = {
         "skipAccumulatedMessage": "Set the consumer offsets of a group to the end",
         "cloneGroupOffset": "Copy the consumer offsets of a group to another",
     },
+    "message_query": {
+        "queryMsgById": "Show a message by its offset id, or send it again",
+        "queryMsgByKey": "List the messages that have a key",
+        "queryMsgByUniqueKey": "Show a message by its unique key",
+        "queryMsgByOffset": "Show the message at a queue offset",
+        "queryMsgTraceById": "Show when a message was sent and consumed",
+        "queryCq": "Show units of a ConsumeQueue",
+    },
+    "message_print": {
+        "printMsg": "Print the messages of a topic",
+        "printMsgByQueue": "Print or count the messages of a queue",
+        "consumeMessage": "Pull messages and print them, up to a number",
+    },
+    "send": {
+        "sendMessage": "Send a message",
+        "sendMsgStatus": "Send messages to a broker, and show each result",
+        "checkMsgSendRT": "Measure how long sends to a topic take",
+        "clusterRT": "Measure how long sends to all brokers take, again and again",
+    },
+    "statistics": {
+        "statsAll": "Show rates and numbers of messages of all topics and groups",
+        "brokerConsumeStats": "Show the consumer offsets of all groups at a broker",
+    },
     "broker": {
         "brokerStatus": "Show the runtime info of brokers",
         "getBrokerConfig": "Show the config of brokers",

@@ -1,7 +1,6 @@
 """Commands that show consumer groups and clients: progress, connections, what a client says about itself."""
 
 import contextlib
-import re
 import time
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from pocketmq.admin.consumer_groups import (
     progress,
     running_info,
 )
-from pocketmq.admin.formats import time_seconds
+from pocketmq.admin.formats import safe_name, time_seconds
 from pocketmq.admin.output import Table
 from pocketmq.admin.running_info import running_info_text, same_subscriptions, stuck_queues
 from pocketmq.admin.versions import version_name
@@ -219,8 +218,3 @@ def _diagnosis(run: Run, infos: dict[str, dict[str, Any]]) -> dict[str, Any]:
     for line in stuck:
         run.say(line)
     return {"sameSubscription": True, "stuck": stuck}
-
-
-def safe_name(name: str) -> str:
-    """Return a file name for a name that a client has chosen."""
-    return re.sub(r"[^\w@#.:-]", "_", name).lstrip(".")[:200] or "_"

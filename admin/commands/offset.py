@@ -9,15 +9,13 @@ from pocketmq.admin.command import TOPIC, Run, command, option
 from pocketmq.admin.consumer_groups import Progress, QueueProgress, document, progress, progress_at, queue_order
 from pocketmq.admin.formats import by_queue
 from pocketmq.admin.output import Table
+from pocketmq.admin.queue_reading import at_time
 from pocketmq.admin.times import NOW_MS, TIME, Time
 from pocketmq.remoting.bodies import MessageQueue, QueueData
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.offset import (
-    OffsetResponseHeader,
-    QueueRequestHeader,
     ResetOffsetRequestHeader,
-    SearchOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
 from pocketmq.remoting.headers.topic import TopicRequestHeader
@@ -106,7 +104,7 @@ async def _commit_instead(admin: AdminClient, group: str, topic: str, timestamp_
     for broker in route.broker_datas:
         address = chosen_address(broker)
         for queue, now in await _queues_at(admin, address, group, topic, queues[broker.broker_name]):
-            target = await offset_at(admin, address, queue, timestamp_ms)
+            target = await at_time(admin, address, queue, timestamp_ms)
             new = target if force or target <= now.consumer_offset else now.consumer_offset
             if new != now.consumer_offset or force:
                 await _commit(admin, address, group, queue, new)
@@ -130,16 +128,6 @@ async def _queues_at(
     ]
 
 
-async def offset_at(admin: AdminClient, address: str, queue: MessageQueue, timestamp_ms: int) -> int:
-    """Return the offset of the first message stored at or after a time; -1: the end of the queue."""
-    if timestamp_ms == NOW_MS:
-        at_end = QueueRequestHeader(queue.topic, queue.queue_id)
-        return (await admin.broker(address, RequestCode.GET_MAX_OFFSET, at_end)).header(OffsetResponseHeader).offset
-    header = SearchOffsetRequestHeader(queue.topic, queue.queue_id, timestamp_ms)
-    answer = await admin.broker(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
-    return answer.header(OffsetResponseHeader).offset
-
-
 async def _commit(admin: AdminClient, address: str, group: str, queue: MessageQueue, queue_offset: int) -> None:
     header = UpdateConsumerOffsetRequestHeader(group, queue.topic, queue.queue_id, queue_offset)
     await admin.broker(address, RequestCode.UPDATE_CONSUMER_OFFSET, header)
@@ -160,7 +148,7 @@ async def _reset_one_queue(
         f"broker[{broker}], timestamp(string)[{timestamp.text}], timestamp(long)[{timestamp.ms}]"
     )
     if queue_offset is None:
-        queue_offset = await offset_at(run.admin, broker, MessageQueue("", queue_id, topic), timestamp.ms)
+        queue_offset = await at_time(run.admin, broker, MessageQueue("", queue_id, topic), timestamp.ms)
     run.say(f"reset consumer offset to {queue_offset}")
     header = ResetOffsetRequestHeader(topic, group, timestamp.ms, True, queue_id, queue_offset)
     await run.admin.broker(broker, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)

@@ -120,6 +120,11 @@ def check_user_properties(properties: Any) -> None:
             raise ValueError(f"property {name} is reserved for brokers and consumers: use another name")
 
 
+def sender_properties(properties: dict[str, str]) -> dict[str, str]:
+    """Return those properties of a received message that its sender gave, but for tags, keys and delay level."""
+    return {name: value for name, value in properties.items() if name not in _OWN_FIELDS and name not in _RESERVED}
+
+
 def check_properties_size(text: str) -> None:
     """Raise if a message's encoded properties are too large."""
     size = len(text.encode(errors="surrogatepass"))

@@ -1,0 +1,112 @@
+"""Finding messages: by offset id, by key, by unique key. RemotingError has the code of the broker, or NO_MESSAGE."""
+
+import struct
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from pocketmq.admin.admin_client import AdminClient, AdminError, chosen_address
+from pocketmq.admin.stored_messages import StoredMessage, stored_messages
+from pocketmq.client.route import MASTER_ID
+from pocketmq.remoting.bodies import TopicRouteData
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.remoting.headers.query import QueryMessageRequestHeader, ViewMessageRequestHeader
+from pocketmq.store.format.host import host_text
+
+EVER: Final = (1 << 63) - 1
+MAX_NUM: Final = 64
+UNIQUE_MAX_NUM: Final = 32
+KEY_SEPARATOR: Final = " "
+NOT_FOUND: Final = "query message by key finished, but no message."
+_ID_SIZES: Final = (16, 28)
+"""Bytes of an offset id: 4 or 16 of address, 4 of port, 8 of physical offset."""
+
+
+class OffsetId(NamedTuple):
+    """The place of a message: its broker's address and its physical offset."""
+
+    address: str
+    physical_offset: int
+
+
+def offset_id(msg_id: str) -> OffsetId:
+    """Decode an offset id. Raises RemotingError. A unique key has the same form, but gives a senseless address."""
+    try:
+        packed = bytes.fromhex(msg_id)
+    except ValueError:
+        packed = b""
+    if len(packed) not in _ID_SIZES:
+        remark = f"query message by id finished, but no message. {msg_id} is not an offset id of 32 or 56 hex digits"
+        raise RemotingError(ResponseCode.NO_MESSAGE, remark)
+    (physical_offset,) = struct.unpack(">q", packed[-8:])
+    return OffsetId(host_text(packed[:-8]), physical_offset)
+
+
+async def by_offset_id(admin: AdminClient, msg_id: str) -> StoredMessage:
+    """Return the message of an offset id, from the broker whose address is in the id."""
+    place = offset_id(msg_id)
+    answer = await admin.broker(
+        place.address, RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(place.physical_offset)
+    )
+    found = stored_messages(answer.body, await _name_of(admin, place.address))
+    if not found:
+        raise AdminError(f"{place.address} answered without a message")
+    return found[0]
+
+
+async def _name_of(admin: AdminClient, address: str) -> str:
+    """Return the name of the broker with an address, or an empty one. Only asked for if the command has the clusters."""
+    info = admin.known_cluster_info
+    brokers = {} if info is None else info.broker_addr_table
+    return next((name for name, data in brokers.items() if address in data.broker_addrs.values()), "")
+
+
+async def by_key(
+    admin: AdminClient, topic: str, key: str, max_num: int = MAX_NUM, begin_ms: int = 0, end_ms: int = EVER
+) -> list[StoredMessage]:
+    """Return the messages of a topic that have a key, by store time. Raises RemotingError 208 if there is none."""
+
+    def has_key(stored: StoredMessage) -> bool:
+        return key in (stored.message.keys or "").split(KEY_SEPARATOR)
+
+    header = QueryMessageRequestHeader(topic, key, max_num, begin_ms, end_ms, False)
+    return await _query(admin, header, has_key)
+
+
+async def by_unique_key(
+    admin: AdminClient, topic: str, key: str, begin_ms: int = 0, end_ms: int = EVER
+) -> list[StoredMessage]:
+    """Return the messages of a topic with a sender's id, the oldest first. Raises RemotingError 208 if there is none."""
+
+    def has_id(stored: StoredMessage) -> bool:
+        return stored.message.msg_id == key
+
+    header = QueryMessageRequestHeader(topic, key, UNIQUE_MAX_NUM, begin_ms, end_ms, True)
+    return await _query(admin, header, has_id)
+
+
+async def _route(admin: AdminClient, topic: str) -> TopicRouteData:
+    try:
+        return await admin.route(topic)
+    except RemotingError as refusal:
+        if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
+            raise
+        raise RemotingError(refusal.code, f"The topic[{topic}] not matched route info") from None
+
+
+async def _query(
+    admin: AdminClient, header: QueryMessageRequestHeader, is_wanted: Callable[[StoredMessage], bool]
+) -> list[StoredMessage]:
+    """Ask the brokers of the topic's route. They find by hash codes and may return others, too."""
+    found: list[StoredMessage] = []
+    for data in (await _route(admin, header.topic)).broker_datas:
+        address = data.broker_addrs.get(MASTER_ID) or chosen_address(data)
+        answer = await admin.invoke(address, RequestCode.QUERY_MESSAGE, header)
+        if answer.code == ResponseCode.SUCCESS:
+            messages = stored_messages(answer.body, data.broker_name)
+            found += (stored for stored in messages if stored.topic == header.topic and is_wanted(stored))
+        elif answer.code != ResponseCode.QUERY_NOT_FOUND:
+            raise RemotingError(answer.code, answer.remark or f"{address} answered {answer.code}")
+    if not found:
+        raise RemotingError(ResponseCode.NO_MESSAGE, NOT_FOUND)
+    return sorted(found, key=lambda stored: stored.record.store_timestamp_ms)

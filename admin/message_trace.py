@@ -1,0 +1,40 @@
+"""Trace data of messages, which clients send to a trace topic: `field \\x01 field ... \\x02` for each event."""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from pocketmq.admin.stored_messages import StoredMessage
+
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+PUB: Final = "Pub"
+SUB_AFTER: Final = "SubAfter"
+_EVENT_END: Final = "\x02"
+_FIELD_END: Final = "\x01"
+
+
+class TraceEvent(NamedTuple):
+    """A message was sent (Pub) or consumed (SubAfter)."""
+
+    kind: str
+    group: str | None
+    client_host: str
+    timestamp_ms: int
+    cost_ms: int
+    succeeded: bool
+
+
+def trace_events(msg_id: str, stored: StoredMessage) -> Iterator[TraceEvent]:
+    """Return the events of a message that a trace message holds. Other events, and unreadable ones, are left out."""
+    host = stored.born_host.rpartition(":")[0].strip("[]")
+    for event in stored.message.body.decode(errors="replace").split(_EVENT_END):
+        fields = event.split(_FIELD_END)
+        try:
+            if fields[0] == PUB and fields[5] == msg_id:
+                succeeded = fields[12] if len(fields) == 13 else fields[13]
+                yield TraceEvent(PUB, fields[3], host, int(fields[1]), int(fields[10]), succeeded == "true")
+            elif fields[0] == SUB_AFTER and fields[2] == msg_id:
+                has_group = len(fields) >= 9
+                group, time_ms = (fields[8], int(fields[7])) if has_group else (None, 0)
+                yield TraceEvent(SUB_AFTER, group, host, time_ms, int(fields[3]), fields[4] == "true")
+        except (IndexError, ValueError):
+            continue

@@ -1,0 +1,69 @@
+"""Which consumer groups of a topic have consumed a message."""
+
+from typing import Any, NamedTuple
+
+from pocketmq.admin.admin_client import AdminClient, AdminError, described
+from pocketmq.admin.commands.route import groups_of_topic
+from pocketmq.admin.consumer_groups import ACTIVELY, BROADCASTING, ConsumerConnection, connections, progress
+from pocketmq.admin.stored_messages import StoredMessage
+from pocketmq.client.route import MASTER_ID
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.dispatch import RemotingError
+
+
+class MessageTrack(NamedTuple):
+    """What a group did with a message."""
+
+    consumer_group: str
+    track_type: str
+    exception_desc: str | None = None
+
+    def __str__(self) -> str:
+        desc = "null" if self.exception_desc is None else self.exception_desc
+        return f"MessageTrack [consumerGroup={self.consumer_group}, trackType={self.track_type}, exceptionDesc={desc}]"
+
+    def as_document(self) -> dict[str, Any]:
+        return {
+            "consumerGroup": self.consumer_group,
+            "trackType": self.track_type,
+            "exceptionDesc": self.exception_desc,
+        }
+
+
+async def message_tracks(admin: AdminClient, stored: StoredMessage) -> list[MessageTrack]:
+    """Return a track for each group that consumes the message's topic."""
+    return [await _track(admin, stored, group) for group in await groups_of_topic(admin, stored.topic)]
+
+
+async def _track(admin: AdminClient, stored: StoredMessage, group: str) -> MessageTrack:
+    try:
+        clients = await connections(admin, group)
+        if clients.consume_type == ACTIVELY:
+            return MessageTrack(group, "PULL")
+        if clients.message_model == BROADCASTING:
+            return MessageTrack(group, "CONSUME_BROADCASTING")
+        if not await _is_consumed(admin, stored, group):
+            return MessageTrack(group, "NOT_CONSUME_YET")
+    except RemotingError as refusal:
+        kind = "NOT_ONLINE" if refusal.code == ResponseCode.CONSUMER_NOT_ONLINE else "UNKNOWN"
+        return MessageTrack(group, kind, f"CODE:{int(refusal.code)} DESC:{refusal.remark}")
+    except AdminError as failure:
+        return MessageTrack(group, "UNKNOWN", described(failure))
+    return MessageTrack(group, "CONSUMED" if _is_subscribed(clients, stored) else "CONSUMED_BUT_FILTERED")
+
+
+async def _is_consumed(admin: AdminClient, stored: StoredMessage, group: str) -> bool:
+    """Return whether the group's offset is past the message, at the broker that has it."""
+    brokers = (await admin.cluster_info()).broker_addr_table
+    for queue, offsets in (await progress(admin, group)).rows():
+        if queue.topic == stored.topic and queue.queue_id == stored.message.queue_id and queue.broker_name in brokers:
+            address = brokers[queue.broker_name].broker_addrs.get(MASTER_ID)
+            if address == stored.store_host and offsets.consumer_offset > stored.message.queue_offset:
+                return True
+    return False
+
+
+def _is_subscribed(clients: ConsumerConnection, stored: StoredMessage) -> bool:
+    subscription = clients.subscription_table.get(stored.topic)
+    tags = subscription.tags_set if subscription is not None else []
+    return not tags or "*" in tags or stored.message.tags in tags

@@ -1,0 +1,125 @@
+"""Reading a queue at a broker: its limits, and pulls at chosen offsets."""
+
+from typing import Final, NamedTuple
+
+from pocketmq.admin.admin_client import AdminClient, AdminError, chosen_address
+from pocketmq.admin.stored_messages import StoredMessage, stored_messages
+from pocketmq.client.route import READ
+from pocketmq.remoting.bodies import MessageQueue
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.remoting.headers.offset import OffsetResponseHeader, QueueRequestHeader, SearchOffsetRequestHeader
+from pocketmq.remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+
+TOOLS_CONSUMER: Final = "TOOLS_CONSUMER"
+PULL_COUNT: Final = 32
+PULL_TIMEOUT_S: Final = 30.0
+FOUND: Final = "FOUND"
+NO_MATCHED_MSG: Final = "NO_MATCHED_MSG"
+_SUBSCRIPTION: Final = 4
+_STATUS: Final = {
+    ResponseCode.SUCCESS: FOUND,
+    ResponseCode.PULL_NOT_FOUND: "NO_NEW_MSG",
+    ResponseCode.PULL_RETRY_IMMEDIATELY: NO_MATCHED_MSG,
+    ResponseCode.PULL_OFFSET_MOVED: "OFFSET_ILLEGAL",
+}
+
+
+class Pulled(NamedTuple):
+    """Result of a pull. `next_offset`: where the next one should begin."""
+
+    status: str
+    messages: list[StoredMessage]
+    next_offset: int
+
+
+async def readable_queues(admin: AdminClient, topic: str) -> list[tuple[MessageQueue, str]]:
+    """Return the queues of a topic that may be read, each with its broker's address, by broker name and queue id."""
+    route = await admin.route(topic)
+    brokers = {data.broker_name: chosen_address(data) for data in route.broker_datas if data.broker_addrs}
+    return [
+        (MessageQueue(data.broker_name, queue_id, topic), brokers[data.broker_name])
+        for data in sorted(route.queue_datas, key=lambda data: data.broker_name)
+        if data.perm & READ and data.broker_name in brokers
+        for queue_id in range(data.read_queue_nums)
+    ]
+
+
+async def address_of(admin: AdminClient, topic: str, broker_name: str) -> str:
+    """Return the address of a broker in a topic's route. Raises AdminError if it is not in there."""
+    address = (await admin.route_brokers(topic)).get(broker_name)
+    if address is None:
+        raise AdminError(f"The broker[{broker_name}] not exist")
+    return address
+
+
+async def limits(
+    admin: AdminClient, address: str, queue: MessageQueue, begin_ms: int | None, end_ms: int | None
+) -> tuple[int, int]:
+    """Return the first offset of a queue and the one after its last message, or those of two times."""
+    header = QueueRequestHeader(queue.topic, queue.queue_id)
+    low = await _offset(admin, address, RequestCode.GET_MIN_OFFSET, header)
+    high = await _offset(admin, address, RequestCode.GET_MAX_OFFSET, header)
+    if begin_ms is not None:
+        low = await at_time(admin, address, queue, begin_ms)
+    if end_ms is not None:
+        high = await at_time(admin, address, queue, end_ms)
+    return low, high
+
+
+async def at_time(admin: AdminClient, address: str, queue: MessageQueue, timestamp_ms: int) -> int:
+    """Return the offset of the first message stored at or after a time; -1: the end of the queue."""
+    if timestamp_ms < 0:
+        at_end = QueueRequestHeader(queue.topic, queue.queue_id)
+        return await _offset(admin, address, RequestCode.GET_MAX_OFFSET, at_end)
+    header = SearchOffsetRequestHeader(queue.topic, queue.queue_id, timestamp_ms)
+    return await _offset(admin, address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+
+
+async def _offset(
+    admin: AdminClient, address: str, code: int, header: QueueRequestHeader | SearchOffsetRequestHeader
+) -> int:
+    return (await admin.broker(address, code, header)).header(OffsetResponseHeader).offset
+
+
+async def pull(
+    admin: AdminClient,
+    address: str,
+    queue: MessageQueue,
+    queue_offset: int,
+    count: int = PULL_COUNT,
+    expression: str = "*",
+    group: str = TOOLS_CONSUMER,
+) -> Pulled:
+    """Pull messages from a queue without waiting for new ones. Raises RemotingError if the broker refuses."""
+    header = PullMessageRequestHeader(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=queue_offset,
+        max_msg_nums=count,
+        sys_flag=_SUBSCRIPTION,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        sub_version=0,
+        subscription=expression,
+        expression_type="TAG",
+    )
+    answer = await admin.invoke(address, RequestCode.PULL_MESSAGE, header, timeout_s=PULL_TIMEOUT_S)
+    status = _STATUS.get(ResponseCode(answer.code)) if answer.code in _STATUS else None
+    if status is None:
+        raise RemotingError(answer.code, answer.remark or f"{address} refused the pull with {answer.code}")
+    told = answer.header(PullMessageResponseHeader)
+    messages = stored_messages(answer.body, queue.broker_name) if status == FOUND else []
+    for stored in messages:
+        limits_of_queue = {"MIN_OFFSET": str(told.min_offset), "MAX_OFFSET": str(told.max_offset)}
+        stored.message.properties = {**limits_of_queue, **stored.message.properties}
+    return Pulled(status, _matching(messages, expression), told.next_begin_offset)
+
+
+def _matching(messages: list[StoredMessage], expression: str) -> list[StoredMessage]:
+    """Leave out messages whose tag only has the same hash code as one of the expression."""
+    tags = {tag.strip() for tag in expression.split("||")}
+    if expression.strip() in ("", "*"):
+        return messages
+    return [stored for stored in messages if stored.message.tags in tags]

@@ -1,0 +1,155 @@
+"""Messages as a broker stores them, with all fields, and the texts in which Apache's tool shows them."""
+
+import base64
+import os
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from pocketmq.admin.admin_client import AdminError
+from pocketmq.admin.formats import safe_name, time_millis
+from pocketmq.client.message import MessageExt, decode_messages
+from pocketmq.remoting.bodies import MessageQueue
+from pocketmq.store.format.host import host_text
+from pocketmq.store.format.record import Record, decode_record
+
+BODIES: Final = Path("/tmp/rocketmq/msgbodys")
+"""Folder of the files with bodies, as of Apache's tool."""
+
+
+class StoredMessage(NamedTuple):
+    """A record, and the message in it with its body as it was sent."""
+
+    record: Record
+    message: MessageExt
+
+    @property
+    def topic(self) -> str:
+        """The topic of the queue; `message.topic` is the original one for a message of a retry topic."""
+        return self.record.topic.decode(errors="replace")
+
+    @property
+    def queue(self) -> MessageQueue:
+        return MessageQueue(self.message.broker_name, self.message.queue_id, self.topic)
+
+    @property
+    def born_host(self) -> str:
+        return host_text(self.record.born_host)
+
+    @property
+    def store_host(self) -> str:
+        return host_text(self.record.store_host)
+
+
+def stored_messages(records: bytes | bytearray | memoryview, broker_name: str = "") -> list[StoredMessage]:
+    """Return the messages in an answer's body. Raises AdminError for bytes that are not whole records."""
+    data = bytes(records)
+    try:
+        messages = decode_messages(data, broker_name)
+        view, position, found = memoryview(data), 0, []
+        for message in messages:
+            record = decode_record(view, position)
+            found.append(StoredMessage(record, message))
+            position += record.total_size
+    except ValueError as wrong:
+        raise AdminError(f"the answer has no readable messages: {wrong}") from None
+    return found
+
+
+def details(stored: StoredMessage, body_path: str, with_offset_id: bool = True) -> list[str]:
+    """Return the lines in which the query commands show a message."""
+    record, message = stored
+    rows = [
+        ("Topic", stored.topic),
+        ("Tags", f"[{_or_null(message.tags)}]"),
+        ("Keys", f"[{_or_null(message.keys)}]"),
+        ("Queue ID", record.queue_id),
+        ("Queue Offset", record.queue_offset),
+        ("CommitLog Offset", record.physical_offset),
+        ("Reconsume Times", record.reconsume_times),
+        ("Born Timestamp", time_millis(record.born_timestamp_ms)),
+        ("Store Timestamp", time_millis(record.store_timestamp_ms)),
+        ("Born Host", stored.born_host),
+        ("Store Host", stored.store_host),
+        ("System Flag", record.sys_flag),
+        ("Properties", properties_text(message.properties)),
+        ("Message Body Path", body_path),
+    ]
+    if with_offset_id:
+        rows.insert(0, ("OffsetID", message.offset_msg_id))
+    return [f"{name + ':':<20} {value}" for name, value in rows]
+
+
+def one_line(stored: StoredMessage) -> str:
+    """Return all of a message in one line, without its body as text."""
+    record, message = stored
+    body = ", ".join(str(byte - 256 if byte > 127 else byte) for byte in message.body)
+    fields = {
+        "brokerName": message.broker_name,
+        "queueId": record.queue_id,
+        "storeSize": record.total_size,
+        "queueOffset": record.queue_offset,
+        "sysFlag": record.sys_flag,
+        "bornTimestamp": record.born_timestamp_ms,
+        "bornHost": f"/{stored.born_host}",
+        "storeTimestamp": record.store_timestamp_ms,
+        "storeHost": f"/{stored.store_host}",
+        "msgId": message.offset_msg_id,
+        "commitLogOffset": record.physical_offset,
+        "bodyCRC": record.body_crc,
+        "reconsumeTimes": record.reconsume_times,
+        "preparedTransactionOffset": record.prepared_transaction_offset,
+        "toString()": f"Message{{topic='{stored.topic}', flag={record.flag}, "
+        f"properties={properties_text(message.properties)}, body={f'[{body}]' if message.body else 'null'}, "
+        "transactionId='null'}",
+    }
+    return f"MSGID: {message.msg_id} MessageExt [{', '.join(f'{name}={value}' for name, value in fields.items())}]"
+
+
+def as_document(stored: StoredMessage) -> dict[str, Any]:
+    """Return a message for JSON; a body that is not UTF-8 is `bodyBase64`."""
+    record, message = stored
+    try:
+        body = {"body": message.body.decode()}
+    except UnicodeDecodeError:
+        body = {"bodyBase64": base64.b64encode(message.body).decode()}
+    return {
+        "msgId": message.msg_id,
+        "offsetMsgId": message.offset_msg_id,
+        "topic": stored.topic,
+        "brokerName": message.broker_name,
+        "queueId": record.queue_id,
+        "queueOffset": record.queue_offset,
+        "commitLogOffset": record.physical_offset,
+        "storeSize": record.total_size,
+        "flag": record.flag,
+        "sysFlag": record.sys_flag,
+        "bornTimestamp": record.born_timestamp_ms,
+        "bornHost": stored.born_host,
+        "storeTimestamp": record.store_timestamp_ms,
+        "storeHost": stored.store_host,
+        "bodyCRC": record.body_crc,
+        "reconsumeTimes": record.reconsume_times,
+        "preparedTransactionOffset": record.prepared_transaction_offset,
+        "properties": message.properties,
+        **body,
+    }
+
+
+def properties_text(properties: dict[str, str]) -> str:
+    """Return properties as Java shows a map."""
+    return "{" + ", ".join(f"{name}={value}" for name, value in properties.items()) + "}"
+
+
+def write_body(message: MessageExt, number: int = 0) -> str:
+    """Write a message's body to a file named by its id; return the path. `number`: for further messages of the same id."""
+    BODIES.mkdir(parents=True, exist_ok=True)
+    path = BODIES / (safe_name(message.msg_id) + (f"_{number}" if number else ""))
+    # The folder is open to all users: a link that somebody has put there is not followed.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(message.body)
+    return str(path)
+
+
+def _or_null(text: str | None) -> str:
+    return "null" if text is None else text
