@@ -173,6 +173,7 @@ class Broker:
         table = restricted(table, filter(needs_admin, ROUTES), "adminAllow", config.admin_allow, log)
         kept = DESCRIPTORS_KEPT + services.store.open_files.count_max
         self._server = RemotingServer(services, table, services.turn, services.timers, idle_s, self._tls, config, kept)
+        services.channels = self._server.channels
         with listening(config.bind_address, port, "listenPort"):
             self.port = await self._server.listen(config.bind_address, port)
         if with_fast_port:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from pocketmq.broker.tables.topic_config import TopicConfigManager
     from pocketmq.broker.timer.timer_service import TimerMessageService
     from pocketmq.broker.transaction.transaction import TransactionalMessageService
+    from pocketmq.remoting.channels import Channels
     from pocketmq.remoting.client import RemotingClient
     from pocketmq.remoting.tls import TlsConfig
     from pocketmq.runtime.clock import Clock
@@ -100,6 +101,8 @@ class Services:
     config_updates: "ConfigUpdates" = field(init=False)
     """The changes of `config` and of the store's config by requests."""
     tls_config: "TlsConfig | None" = None
+    channels: "Channels | None" = None
+    """The connections of clients; None before the port is open."""
     measured: Measurements = field(default_factory=Measurements)
     """Durations of puts, syncs, deliveries, the event loop's lag and recovery."""
     slave_synchronize: "SlaveSynchronize | None" = None

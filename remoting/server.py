@@ -83,7 +83,7 @@ class Channel(Connection):
         self._deferred_count = 0
         self._is_paused = False
         self._unread_because = 0
-        self._frames_left: list[Frame] = []
+        self.frames_left: list[Frame] = []
         self.is_costly = False
         """Set by `fair_share`."""
         self._waits_for_share = False
@@ -133,8 +133,8 @@ class Channel(Connection):
             if frames.held or self._held:
                 self._held = frames.held
                 channels.frame_grew(self, self._held, is_new=bool(found))
-            if self.is_costly or len(found) > SERVED_AT_ONCE or self._frames_left:
-                self._frames_left += found
+            if self.is_costly or len(found) > SERVED_AT_ONCE or self.frames_left:
+                self.frames_left += found
                 self._serve_left()
                 return
             costly_s = self.last_active + COSTLY_S
@@ -142,7 +142,7 @@ class Channel(Connection):
                 self._serve(self, frame, out)
                 self.is_costly = monotonic() > costly_s
                 if self.is_costly or self._unread_because & _UNSERVED:
-                    self._frames_left += found[count:]
+                    self.frames_left += found[count:]
                     break
         except FrameError as error:
             self._broken(error)
@@ -154,12 +154,12 @@ class Channel(Connection):
                 # batches fall into step: all are served, then all read.
                 channels.turn.run()
                 self.is_costly = self.is_costly or self.unread_bytes > UNREAD_SIZE
-        if self._frames_left:
+        if self.frames_left:
             self._serve_left()
 
     def serve_some(self, seconds: float) -> bool:
         """Serve the next few requests that are left, not for longer; return whether more can be served now."""
-        channels, left, out = self._channels, self._frames_left, self._out
+        channels, left, out = self._channels, self.frames_left, self._out
         channels.turn.arm()
         was_empty, count, step = not out, 0, min(len(left), SERVED_AT_ONCE)
         end_s = monotonic() + seconds
@@ -186,21 +186,21 @@ class Channel(Connection):
     def has_waited(self) -> None:
         """The connection waits for its share no longer: what is left, if anything, waits for the peer to read."""
         self._waits_for_share = False
-        if not self._frames_left:
+        if not self.frames_left:
             self._go_on_reading(_LEFT)
 
     def _serve_left(self) -> None:
         """Serve the requests that were read, as far as the share of costly connections goes."""
-        if not self._frames_left or self._waits_for_share:
+        if not self.frames_left or self._waits_for_share:
             return
         self._waits_for_share = not self._channels.share.serve(self)
-        if self._frames_left:
+        if self.frames_left:
             self._stop_reading(_LEFT)
         else:
             self._go_on_reading(_LEFT)
 
     def _broken(self, error: FrameError) -> None:
-        self._frames_left.clear()
+        self.frames_left.clear()
         self._frames.clear()
         self._channels.broken(self, error)
         self._channels.turn.run()  # send the answers to the requests before the invalid frame
@@ -214,7 +214,7 @@ class Channel(Connection):
         self._channels.forget(self)
         self._out.clear()
         self._frames.clear()
-        self._frames_left.clear()
+        self.frames_left.clear()
         closed = ChannelClosed if self.is_heard or self.is_closing else NeverHeard
         because = f": {exc}" if exc else ""
         for future in self._waiting.values():
@@ -236,7 +236,7 @@ class Channel(Connection):
         self._is_paused = False
         self._channels.reads_again(self)
         self._go_on_reading(_UNSENT)
-        if self._frames_left:
+        if self.frames_left:
             # Not now: the transport calls this in the middle of a write.
             self._channels.timers.after(0.0, self._serve_left)
 

@@ -1,38 +1,42 @@
 """The table of GET_BROKER_RUNTIME_INFO: all keys of 4.9.4, and from 5.x its spelling of getTransferedTps and its timer keys.
 Brokers with slaves, and slaves, add keys of replication.
 
-Tools require every key to be present. Keys without a meaning here (thread pools, page cache lock) have the value of an idle
-broker.
+Tools require every key to be present. Where Apache's notion has no counterpart, a key has what comes closest to it:
+
+    ...ThreadPoolQueueSize, ...HeadWaitTimeMills     requests that were read and are not served yet, and the longest wait
+    ...ThreadPoolQueueCapacity                       such requests are limited by connection, in number by nothing
+    putMessageDistributeTime, putLatency99, ...999   of the last minute; a message counts as `stats.put_times` says
+    pageCacheLockTimeMills                           the longest write of the log to the page cache, of the last minute
+    dispatchMaxBuffer                                the largest number of records dispatched at once
 """
 
 import shutil
+from bisect import bisect_right
+from collections.abc import Sequence
 from typing import Final
 
 from pocketmq.broker.figures.ha_figures import ha_lines
 from pocketmq.broker.figures.timer_figures import timer_lines
+from pocketmq.broker.figures.unserved import unserved
 from pocketmq.broker.services import Services
+from pocketmq.broker.stats.histogram import quantile_s
 from pocketmq.remoting.codes import VERSION, VERSION_NAME
 from pocketmq.store.format.record import store_timestamp_of
 
-_IDLE_POOLS: Final = {
-    "sendThreadPoolQueueCapacity": "10000",
-    "pullThreadPoolQueueCapacity": "100000",
-    "queryThreadPoolQueueCapacity": "20000",
-    "EndTransactionThreadPoolQueueCapacity": "100000",
-    "EndTransactionQueueSize": "0",
-    **{f"{pool}ThreadPoolQueue{what}": "0" for pool in ("send", "pull", "query") for what in ("Size", "HeadWaitTimeMills")},
-}
+_NO_LIMIT: Final = "2147483647"
 _DISTRIBUTION: Final = (
-    "[0~10ms]:0 [10~50ms]:0 [50~100ms]:0 [100~200ms]:0 [200~500ms]:0 [500ms~1s]:0 [1~2s]:0 [2~3s]:0 [3~4s]:0 [4~5s]:0 "
-    "[5~10s]:0 [10s~]:0 "
-)
+    ("<=0ms", 0.001), ("0~10ms", 0.01), ("10~50ms", 0.05), ("50~100ms", 0.1), ("100~200ms", 0.2), ("200~500ms", 0.5),
+    ("500ms~1s", 1.0), ("1~2s", 2.0), ("2~3s", 3.0), ("3~4s", 4.0), ("4~5s", 5.0), ("5~10s", 10.0),
+)  # fmt: skip
+"""Apache's buckets and their upper bounds in seconds. Apache counts whole ms: its first one has what took less than 1."""
+_DISTRIBUTION_REST: Final = "10s~"
 
 
 def runtime_info(services: Services) -> dict[str, str]:
     """Return all keys with their present values as text."""
     return {
-        **_IDLE_POOLS, **_identity(services), **_rates(services), **_files(services), **_schedule(services),
-        **timer_lines(services), **ha_lines(services),
+        **_waiting(services), **_identity(services), **_rates(services), **_put_times(services), **_files(services),
+        **_schedule(services), **_start(services), **timer_lines(services), **ha_lines(services),
     }  # fmt: skip
 
 
@@ -67,13 +71,50 @@ def _rates(services: Services) -> dict[str, str]:
         "putMessageFailedTimes": str(stats.put_failed_times),
         "putMessageSizeTotal": str(put.size),
         "putMessageAverageSize": str(put.size / max(put.nums, 1)),
-        # Single puts are not timed, because measuring would cost more than the put.
-        "putMessageDistributeTime": f"[<=0ms]:{put.times} {_DISTRIBUTION}",
-        "putMessageEntireTimeMax": "0",
-        "getMessageEntireTimeMax": "0",
-        "putLatency99": "0.00",
-        "putLatency999": "0.00",
-        "pageCacheLockTimeMills": "0",
+        "getMessageEntireTimeMax": str(round(stats.get_max_s * 1000)),
+    }
+
+
+def _put_times(services: Services) -> dict[str, str]:
+    measured, commit_log = services.measured, services.store.commit_log
+    bounds_s, counts = measured.put_time.bounds_s, measured.recent_put_times.counts()
+    return {
+        "putMessageDistributeTime": _distribution(bounds_s, counts),
+        "putLatency99": f"{quantile_s(bounds_s, counts, 0.99) * 1000:.2f}",
+        "putLatency999": f"{quantile_s(bounds_s, counts, 0.999) * 1000:.2f}",
+        "putMessageEntireTimeMax": str(round(measured.put_time.max_s * 1000)),
+        "pageCacheLockTimeMills": str(round(measured.page_wait_s.maximum(commit_log.longest_wait_s) * 1000)),
+        "dispatchMaxBuffer": str(measured.dispatched_max),
+    }
+
+
+def _distribution(bounds_s: Sequence[float], counts: Sequence[int]) -> str:
+    texts, position = [], 0
+    for name, bound_s in _DISTRIBUTION:
+        end = bisect_right(bounds_s, bound_s)
+        texts.append(f"[{name}]:{sum(counts[position:end])}")
+        position = end
+    return " ".join([*texts, f"[{_DISTRIBUTION_REST}]:{sum(counts[position:])} "])
+
+
+def _waiting(services: Services) -> dict[str, str]:
+    lines = {}
+    for pool, (count, wait_ms) in unserved(services.channels).items():
+        lines[f"{pool}ThreadPoolQueueCapacity"] = _NO_LIMIT
+        if pool == "EndTransaction":
+            lines["EndTransactionQueueSize"] = str(count)
+        else:
+            lines |= {f"{pool}ThreadPoolQueueSize": str(count), f"{pool}ThreadPoolQueueHeadWaitTimeMills": str(wait_ms)}
+    return lines
+
+
+def _start(services: Services) -> dict[str, str]:
+    """Return PocketMQ's own keys about the last start. Apache has none."""
+    measured = services.measured
+    return {
+        "startAfter": "clean stop" if measured.started_cleanly else "crash or kill",
+        "startRecoveryMs": str(round((measured.store_recovery_s + measured.timer_recovery_s) * 1000)),
+        "startRepairs": str(measured.repairs),
     }
 
 
@@ -91,9 +132,8 @@ def _files(services: Services) -> dict[str, str]:
         "commitLogDirCapacity": _capacity(paths[0]),
         "earliestMessageTimeStamp": str(-1 if first is None else store_timestamp_of(first)),
         "remainHowManyDataToFlush": _size(max(store.max_physical_offset - store.flushed_offset, 0)),
-        "remainTransientStoreBufferNumbs": "2147483647",
-        "dispatchMaxBuffer": "0",
-        "dispatchBehindBytes": "0",
+        "remainTransientStoreBufferNumbs": _NO_LIMIT,
+        "dispatchBehindBytes": str(store.dispatch_behind_bytes),
     }
 
 

@@ -3,6 +3,7 @@
 import logging
 
 from pocketmq.broker.config import FIXED_KEYS
+from pocketmq.broker.figures.fall_figures import fall_figures
 from pocketmq.broker.figures.ha_figures import ha_runtime_info
 from pocketmq.broker.figures.runtime_info import runtime_info
 from pocketmq.broker.figures.timer_figures import timer_checkpoint, timer_metrics
@@ -61,9 +62,10 @@ def view_broker_stats_data(services: Services, request: Request[BrokerStatsReque
     """Return one statistic over a minute, an hour and a day. Tools ask for many that do not exist."""
     name, key = request.header.stats_name, request.header.stats_key
     item = services.stats.item(name, key)
-    if item is None:
+    found = fall_figures(services, name, key) if item is None else item.snapshot()
+    if found is None:
         raise RemotingError(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
-    return Response(body=fastjson.dumps(item.snapshot()))
+    return Response(body=fastjson.dumps(found))
 
 
 def get_all_delay_offset(services: Services, request: Request[NoHeader]) -> Response:

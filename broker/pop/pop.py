@@ -11,6 +11,7 @@ pops and last in the others.
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
+from time import monotonic
 from typing import Final
 
 from pocketmq.broker.context import Context
@@ -250,7 +251,9 @@ class PopMessageService:
         if popped.room <= 0:
             popped.rest += max(self._store.max_offset(topic, queue_id) - queue_offset, 0)
             return
+        began_s = monotonic()
         result = self._read(topic, queue_id, queue_offset, popped.room, matches)
+        took_s = monotonic() - began_s
         if result.status is not GetStatus.FOUND:
             if result.next_begin_offset > queue_offset or result.status in _WRONG_PLACES:
                 self._offsets.commit(group, topic, queue_id, result.next_begin_offset)
@@ -278,7 +281,8 @@ class PopMessageService:
         if topic != header.topic and not self._config.pop_response_return_actual_retry_topic:
             views = self._as_original(popped, topic, queue_id, queue_offset, result)
         popped.add(topic, queue_id, queue_offset, offsets, views)
-        self._stats.get(group, topic, queue_id, result.count, result.size)
+        from_disk = not self._store.reader.is_in_memory(result.last_physical_offset)
+        self._stats.get(group, topic, queue_id, result.count, result.size, took_s, from_disk=from_disk)
 
     def _read(self, topic: str, queue_id: int, queue_offset: int, room: int, matches: Wanted) -> GetResult:
         result = self._store.reader.get_message(topic, queue_id, queue_offset, min(room, MESSAGES_MAX), matches)

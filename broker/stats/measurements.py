@@ -5,15 +5,15 @@ from typing import Final
 from pocketmq.broker.stats.histogram import Histogram
 from pocketmq.broker.stats.recent import RecentCounts, RecentMaximum
 
-_MS: Final = 0.001
+_MS_PER_S: Final = 1000
 PUT_BOUNDS_S: Final = tuple(
-    _MS * bound for bound in (0.25, 0.5, 1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_000)
+    bound / _MS_PER_S for bound in (0.25, 0.5, 1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_000)
 )
 """Include the bounds of Apache's putMessageDistributeTime."""
-SYNC_BOUNDS_S: Final = tuple(_MS * bound for bound in (0.25, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000))
-LAG_BOUNDS_S: Final = tuple(_MS * bound for bound in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000))
+SYNC_BOUNDS_S: Final = tuple(bound / _MS_PER_S for bound in (0.25, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000))
+LAG_BOUNDS_S: Final = tuple(bound / _MS_PER_S for bound in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000))
 LATENESS_BOUNDS_S: Final = (
-    *(_MS * bound for bound in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)), 2, 5, 10, 30, 60, 300, 3600,
+    *(bound / _MS_PER_S for bound in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)), 2, 5, 10, 30, 60, 300, 3600,
 )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 The hot path updates only one `Counter` per queue for puts (once per loop turn) and one per queue and group for pulls. The
 figures for tools (topics, groups, the broker) are sums over these counters, computed when samples are taken.
 
-Samples are kept as in Java's StatsItem: a minute in steps of 10 s, an hour in steps of 10 min, a day in steps of 1 h. Each
+Samples are kept as in Java's StatsItem (`stats_item`). Each
 row begins with a zero sample dated one step back, so that a new item has figures at once. Figures are the difference between
 the first sample of a row and the latest sample; Apache's end at the last sample of the row, up to an hour ago.
 """
@@ -11,16 +11,15 @@ the first sample of a row and the latest sample; Apache's end at the last sample
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
+from pocketmq.broker.stats.stats_item import StatsItem
 from pocketmq.runtime.clock import Clock
 from pocketmq.store.format.message import Arrival
 
 SAMPLE_STEP_S: Final = 10
-# (name on the wire, step in ms, samples kept)
-ROWS: Final = (("statsMinute", 10_000, 7), ("statsHour", 600_000, 7), ("statsDay", 3_600_000, 25))
 TPS_WINDOWS_S: Final = (10, 60, 600)
 
 COUNTERS_MAX: Final = 100_000
@@ -34,50 +33,11 @@ class Counter(msgspec.Struct, gc=False):
     nums: int = 0
     size: int = 0
     times: int = 0
-
-
-class Sample(NamedTuple):
-    """A counter's value at a time."""
-
-    time_ms: int
-    value: int
-    times: int
-
-
-class StatsItem:
-    """The samples of one statistic."""
-
-    __slots__ = ("latest", "rows")
-
-    def __init__(self, now_ms: int) -> None:
-        self.latest = Sample(now_ms, 0, 0)
-        # Lists, because deques take seven times as much memory: each group has several items per topic.
-        self.rows = tuple([Sample(now_ms - step_ms, 0, 0)] for _, step_ms, _ in ROWS)
-
-    def add(self, now_ms: int, value: int, times: int) -> None:
-        """Add a sample to `latest` and to each row whose step is over."""
-        self.latest = Sample(now_ms, value, times)
-        for row, (_, step_ms, count) in zip(self.rows, ROWS, strict=True):
-            if now_ms - row[-1].time_ms >= step_ms - 500 or now_ms < row[-1].time_ms:
-                row.append(self.latest)
-                if len(row) > count:
-                    del row[0]
-
-    def snapshot(self) -> dict[str, dict[str, float]]:
-        """Return the body of VIEW_BROKER_STATS_DATA."""
-        return {name: _figures(row[0], self.latest) for row, (name, _, _) in zip(self.rows, ROWS, strict=True)}
-
-    def minute_tps(self) -> float:
-        return _figures(self.rows[0][0], self.latest)["tps"]
-
-
-def _figures(first: Sample, last: Sample) -> dict[str, float]:
-    value, times, span_ms = last.value - first.value, last.times - first.times, last.time_ms - first.time_ms
-    return {
-        "sum": value,
-        "tps": value * 1000.0 / span_ms if span_ms > 0 else 0.0,
-        "avgpt": value / times if times > 0 else 0.0,
-    }
+    took_s: float = 0.0
+    """Time that the calls took in total; only of pulls."""
+    disk_nums: int = 0
+    disk_size: int = 0
+    """Those of the messages that count as read from the disk."""
 
 
 class BrokerStats:
@@ -96,6 +56,8 @@ class BrokerStats:
         self._get_gone = Counter()
         self._misses = 0
         self.put_failed_times = 0
+        self.get_max_s = 0.0
+        """The longest time that a pull took to read its messages."""
         self.counted: Callable[[int], None] = lambda count: None
         """Called with the number of new messages of each turn."""
         # Totals counted elsewhere and sampled here: (statistic, key) -> function that returns the total.
@@ -123,8 +85,10 @@ class BrokerStats:
             total += count
         self.counted(total)
 
-    def get(self, group: str, topic: str, queue_id: int, nums: int, size: int) -> None:
-        """Count a pull of a group that found messages."""
+    def get(
+        self, group: str, topic: str, queue_id: int, nums: int, size: int, took_s: float, *, from_disk: bool = False
+    ) -> None:
+        """Count a pull of a group that found messages, and took `took_s` to read them."""
         counter = self._gets.get((group, topic, queue_id))
         if counter is None:
             counter = self._get_gone
@@ -133,6 +97,12 @@ class BrokerStats:
         counter.nums += nums
         counter.size += size
         counter.times += 1
+        counter.took_s += took_s
+        if took_s > self.get_max_s:
+            self.get_max_s = took_s
+        if from_disk:
+            counter.disk_nums += nums
+            counter.disk_size += size
 
     def get_missed(self) -> None:
         """Count a pull that found nothing."""
@@ -214,7 +184,13 @@ class BrokerStats:
             add("GROUP_GET_SIZE", f"{topic}@{group}", counter.size, counter.times)
             add("QUEUE_GET_NUMS", f"{topic}@{queue_id}@{group}", counter.nums, counter.times)
             add("QUEUE_GET_SIZE", f"{topic}@{queue_id}@{group}", counter.size, counter.times)
+            add("GROUP_GET_LATENCY", f"{queue_id}@{topic}@{group}", round(counter.took_s * 1000), counter.times)
             add("BROKER_GET_NUMS", self.cluster_name, counter.nums, counter.times)
+            if counter.disk_nums:
+                add("GROUP_GET_FROM_DISK_NUMS", f"{topic}@{group}", counter.disk_nums, counter.times)
+                add("GROUP_GET_FROM_DISK_SIZE", f"{topic}@{group}", counter.disk_size, counter.times)
+                add("BROKER_GET_FROM_DISK_NUMS", self.cluster_name, counter.disk_nums, counter.times)
+                add("BROKER_GET_FROM_DISK_SIZE", self.cluster_name, counter.disk_size, counter.times)
             yield
         for (group, topic), counter in tuple(self._send_backs.items()):
             add("SNDBCK_PUT_NUMS", f"{topic}@{group}", counter.nums, counter.times)
@@ -281,6 +257,9 @@ def _total(*counters: Counter) -> Counter:
         sum(counter.nums for counter in counters),
         sum(counter.size for counter in counters),
         sum(counter.times for counter in counters),
+        sum(counter.took_s for counter in counters),
+        sum(counter.disk_nums for counter in counters),
+        sum(counter.disk_size for counter in counters),
     )
 
 

@@ -161,6 +161,8 @@ async def test_admin_answers_have_apaches_shape(tools: Tools, code: RequestCode,
         assert ours["table"].pop("getTransferredTps") == "str", "5.x's spelling"
         of_5_x = [key for key in ours["table"] if key.startswith("timer") or key == "brokerActive"]
         assert [ours["table"].pop(key) for key in of_5_x] == ["str"] * 6
+        own = ("startAfter", "startRecoveryMs", "startRepairs")
+        assert [ours["table"].pop(key) for key in own] == ["str"] * 3
     if code == RequestCode.GET_ALL_DELAY_OFFSET:
         assert ours == {"offsetTable": [[]]}, "nothing was delivered yet"
         return

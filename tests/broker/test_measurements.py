@@ -5,11 +5,20 @@ import time
 import pytest
 
 from pocketmq.broker.broker import Broker
+from pocketmq.broker.figures.unserved import unserved
+from pocketmq.broker.stats import stats
 from pocketmq.broker.stats.histogram import Histogram, quantile_s
 from pocketmq.broker.stats.recent import RecentCounts, RecentMaximum
+from pocketmq.remoting import fastjson
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.command import encode_request
+from pocketmq.remoting.frame import FrameBuffer
+from pocketmq.remoting.headers.consumer import BrokerStatsRequestHeader
+from pocketmq.remoting.headers.pull import PullMessageRequestHeader
 from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
+from pocketmq.runtime.clock import VirtualClock
+from pocketmq.store.format.message import Arrival
 from tests.broker.running import ask, connected, create_topic, running_broker, until
 
 
@@ -73,3 +82,91 @@ async def test_deliveries_count_by_their_lateness_and_the_loop_by_its_lag() -> N
         await until(lambda: measured.loop_lag.total > lags)
         assert measured.loop_lag.max_s > 0.3
         assert measured.store_recovery_s >= 0 and measured.started_cleanly
+
+
+async def runtime_info(client: RemotingClient, broker: Broker) -> dict[str, str]:
+    answer = await ask(client, broker, RequestCode.GET_BROKER_RUNTIME_INFO)
+    table: dict[str, str] = fastjson.loads(answer.body)["table"]
+    return table
+
+
+async def statistic(client: RemotingClient, broker: Broker, name: str, key: str) -> dict[str, dict[str, float]] | None:
+    answer = await ask(client, broker, RequestCode.VIEW_BROKER_STATS_DATA, BrokerStatsRequestHeader(name, key))
+    return None if answer.code else fastjson.loads(answer.body)
+
+
+async def test_broker_status_shows_what_was_measured() -> None:
+    async with running_broker() as broker, connected() as client:
+        await create_topic(client, broker, "T")
+        before = await runtime_info(client, broker)
+        await send(client, broker, 30)
+        broker.services.measured.put_time.add(1.5, 10)
+        broker.services.store.commit_log.longest_wait_s = 0.25
+        info = await runtime_info(client, broker)
+        counts = [int(part.rpartition(":")[2]) for part in info["putMessageDistributeTime"].split()]
+        assert info["putMessageDistributeTime"].startswith("[<=0ms]:") and "[1~2s]:10 " in info["putMessageDistributeTime"]
+        assert len(counts) == 13 and sum(counts) == broker.services.measured.put_time.total
+        assert 1000 < float(info["putLatency99"]) <= float(info["putLatency999"]) <= 2000
+        assert int(info["putMessageEntireTimeMax"]) >= 1500 and info["pageCacheLockTimeMills"] == "250"
+        assert float(before["putLatency999"]) < 1000 and int(info["dispatchMaxBuffer"]) >= 1
+        assert (info["startAfter"], info["startRepairs"]) == ("clean stop", "0") and int(info["startRecoveryMs"]) >= 0
+
+
+async def test_requests_that_wait_for_their_turn_are_the_queues_of_broker_status() -> None:
+    async with running_broker() as broker, connected() as client:
+        await create_topic(client, broker, "T")
+        channels = broker.services.channels
+        assert channels is not None
+        await send(client, broker, 1)
+        (channel,) = channels.open
+        header = SendMessageRequestHeaderV2("g", "T", "TBW102", 4, 0, 0, 0, 0, None)
+        frames = FrameBuffer().feed(b"".join(encode_request(RequestCode.SEND_MESSAGE_V2, header, b"x", 1)))
+        frames += [(1, (12).to_bytes(2, "big") + bytes(20), b"")] * 2  # binary headers of QUERY_MESSAGE
+        channel.last_active -= 3
+        channel.frames_left += frames
+        found = unserved(channels)
+        channel.frames_left.clear()
+    assert found["send"].requests == 1 and found["query"].requests == 2 and found["pull"].requests == 0
+    assert found["send"].wait_ms >= 3000 and found["EndTransaction"].requests == 0
+
+
+async def test_pulls_count_by_group_with_latency_disk_and_distance() -> None:
+    async with running_broker() as broker, connected() as client:
+        await create_topic(client, broker, "T")
+        await send(client, broker, 5)
+        broker.services.store.reader.in_memory_bytes = 0  # what lies before the log's end counts as read from the disk
+        pull = PullMessageRequestHeader("G", "T", 0, 0, 3, 4, 0, 0, 0, "*")
+        assert (await ask(client, broker, RequestCode.PULL_MESSAGE, pull)).code == 0
+        broker.services.stats.sample()
+        for name, key, total in (
+            ("GROUP_GET_NUMS", "T@G", 3), ("QUEUE_GET_NUMS", "T@0@G", 3), ("GROUP_GET_FROM_DISK_NUMS", "T@G", 3),
+            ("BROKER_GET_FROM_DISK_NUMS", "DefaultCluster", 3), ("BROKER_GET_NUMS", "DefaultCluster", 3),
+        ):  # fmt: skip
+            found = await statistic(client, broker, name, key)
+            assert found is not None and found["statsMinute"]["sum"] == found["statsDay"]["sum"] == total, name
+        latency = await statistic(client, broker, "GROUP_GET_LATENCY", "0@T@G")
+        assert latency is not None and 0 <= latency["statsMinute"]["sum"] < 20_000
+        behind = await statistic(client, broker, "GROUP_GET_FALL_SIZE", "0@T@G")
+        store = broker.services.store
+        queue = store.queue("T", 0)
+        assert behind is not None and queue is not None
+        unit = queue.unit_at(3)
+        assert unit is not None and behind["statsMinute"]["sum"] == store.max_physical_offset - unit[0]
+        late = await statistic(client, broker, "GROUP_GET_FALL_TIME", "0@T@G")
+        assert late is not None and 0 <= late["statsHour"]["sum"] < 60_000
+        for key in ("0@T@other", "1@T@G", "x@T@G", "0", "99999999999@T@G"):
+            assert await statistic(client, broker, "GROUP_GET_FALL_SIZE", key) is None
+
+
+def test_counters_of_queues_groups_and_topics_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stats, "COUNTERS_MAX", 3)
+    counted = stats.BrokerStats("c", VirtualClock())
+    for number in range(10):
+        counted.arrived([Arrival(f"T{number}", 0, 1, [0], 0, 7)])
+        counted.get(f"g{number}", "T", 0, 2, 20, 0.0)
+        counted.send_back(f"g{number}", "T")
+    counted.sample()
+    assert (counted.put_total.nums, counted.put_total.size, counted.get_total.nums) == (10, 70, 20)
+    found = [(name, number) for name in ("GROUP_GET_NUMS", "SNDBCK_PUT_NUMS") for number in range(10)
+             if counted.item(name, f"T@g{number}") is not None]  # fmt: skip
+    assert len(found) == 6 and sum(counted.item("TOPIC_PUT_NUMS", f"T{number}") is not None for number in range(10)) == 3
