@@ -21,6 +21,7 @@ from pocketmq.spark_analytics.session import JavaNotFoundError, local_session
 from pocketmq.store.format.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL, DelayLevels
 
 FOUND: Final = 1
+PIPE_WIDTH: Final = 10_000
 # For a small log, most of the time goes into compiling queries.
 SMALL_SIZE: Final = 256 << 20
 SMALL: Final = {
@@ -74,12 +75,14 @@ def _run(options: argparse.Namespace, files: list[LogFile], complaints: Console)
     try:
         # Dates and hours are in UTC, also in a session that already existed.
         spark.conf.set("spark.sql.session.timeZone", "UTC")
+        # The JVM also logs failed jobs, with stack traces, before the error is raised here.
+        spark.sparkContext.setLogLevel("OFF")
         with progress.JobProgress(spark, complaints) as shown:
             show: Shown = options.command(spark, options, shown.step)
     except PySparkException as error:
         # The last line of the Python stack wrapped by Spark is the data source's error message.
         lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith((" ", "\t"))]
-        said = [line for line in lines if "Error: " in line]
+        said = [line.split("Error: ", 1)[1] for line in lines if "Error: " in line]
         complaints.print(f"error: {(said or lines)[-1]}", markup=False)
         spark.stop()
         return 1
@@ -90,6 +93,11 @@ def _run(options: argparse.Namespace, files: list[LogFile], complaints: Console)
     # process.
     spark.stop()
     return show()
+
+
+def output() -> Console:
+    """Return a console for results. Lines in a pipe or file are not wrapped, so that other programs can read them."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
 def _end(number: int, frame: FrameType | None) -> None:
@@ -105,7 +113,7 @@ def _report(spark: Any, options: argparse.Namespace, step: Step) -> Shown:
     made = report.make_report(spark, options.stores, options.levels, step)
 
     def show() -> int:
-        console = Console(highlight=False)
+        console = output()
         report.print_report(made, console)
         folder = Path(options.out)
         report.write_report(made, options.stores, folder)
@@ -125,7 +133,7 @@ def _audit(spark: Any, options: argparse.Namespace, step: Step) -> Shown:
         if options.json:
             print(audit.audit_json(made))
         else:
-            audit.print_audit(made, Console(highlight=False))
+            audit.print_audit(made, output())
         return 0 if made.is_valid else FOUND
 
     return show
@@ -140,9 +148,9 @@ def _trace(spark: Any, options: argparse.Namespace, step: Step) -> Shown:
         if options.json:
             print(trace.trace_json(lives))
         elif lives:
-            trace.print_trace(lives, Console(highlight=False))
+            trace.print_trace(lives, output())
         else:
-            Console(highlight=False).print(f"no message has the key, unique key or id {options.key}", markup=False)
+            output().print(f"no message has the key, unique key or id {options.key}", markup=False)
         return 0 if lives else FOUND
 
     return show

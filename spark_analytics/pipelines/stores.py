@@ -33,7 +33,7 @@ class Stores:
     def messages(self, *columns: str, **options: str) -> Any:
         """Return the named columns of the log; `options` are the data source's."""
         reader = self.spark.read.format("rocketmq").option("columns", ",".join(columns))
-        return reader.options(**{"mode": self.mode} | options).load(list(self.paths))
+        return reader.options(**{"mode": self.mode, "ignoreUnknownTopics": "true"} | options).load(list(self.paths))
 
     def table(self, name: str) -> Any:
         """Return a companion table. Only for whole stores, not for single log files."""

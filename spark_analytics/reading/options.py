@@ -22,10 +22,10 @@ OPTIONS: Final = (
     *("path", "paths", "table", "columns", "topic", "queueId", "groupBy", "aggregates"),
     *("startingTimestamp", "endingTimestamp", "startingOffset", "endingOffset"),
     *("bodyAs", "mode", "columnNameOfCorruptRecord", "delayLevel"),
-    *("maxPartitionBytes", "pushFilters", "ignoreMissingFiles"),
+    *("maxPartitionBytes", "pushFilters", "ignoreMissingFiles", "ignoreUnknownTopics"),
 )
 # Options of readStream only.
-STREAM_OPTIONS: Final = ("startingOffsets", "maxBytesPerTrigger", "failOnDataLoss")
+STREAM_OPTIONS: Final = ("startingOffsets", "maxBytesPerTrigger", "maxRecordsPerTrigger", "failOnDataLoss")
 # Starting a task has a fixed cost, so small splits are merged.
 SPLIT_SIZE_MIN: Final = 128 << 20
 SPLIT_SIZE_MAX: Final = 512 << 20
@@ -34,6 +34,11 @@ TASKS_A_PROCESSOR: Final = 2
 AGGREGATED_SPLIT_SIZE_MAX: Final = 1 << 30
 INT64_MAX: Final = 2**63 - 1
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+NO_CREATE_TABLE: Final = (
+    "CREATE TABLE ... USING rocketmq is not possible: when the table is read, Spark does not pass its path and options to a "
+    "data source written in Python. Use CREATE TEMPORARY VIEW ... USING rocketmq OPTIONS (path '/path/of/the/store')"
+)
 
 T = TypeVar("T")
 _SIZE_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -65,6 +70,7 @@ class ReadOptions:
     given_split_size: int | None
     push_filters: bool
     ignore_missing_files: bool
+    ignore_unknown_topics: bool
 
     @property
     def is_aggregated(self) -> bool:
@@ -85,6 +91,8 @@ class ReadOptions:
 def read_options(options: Mapping[str, str], more: Iterable[str] = ()) -> ReadOptions:
     """Validate options as Spark passes them. `more`: names of options that are handled elsewhere. Raises ValueError."""
     given = {name.lower(): value for name, value in options.items()}
+    if {"owner", "provider"} <= given.keys():
+        raise ValueError(NO_CREATE_TABLE)
     refuse_unknown(given, (*OPTIONS, *more))
     read = _Reading(given)
     asked = ReadOptions(
@@ -105,6 +113,7 @@ def read_options(options: Mapping[str, str], more: Iterable[str] = ()) -> ReadOp
         given_split_size=read.size("maxPartitionBytes"),
         push_filters=read.flag("pushFilters"),
         ignore_missing_files=read.flag("ignoreMissingFiles"),
+        ignore_unknown_topics=read.flag("ignoreUnknownTopics"),
     )
     if asked.is_aggregated and (asked.columns or asked.mode == "PERMISSIVE"):
         raise ValueError("options groupBy and aggregates cannot be combined with columns or mode PERMISSIVE")
@@ -156,7 +165,10 @@ class _Reading:
             except (ValueError, TypeError):
                 raise ValueError(f"option paths is {several!r}: it must be a JSON array of strings") from None
         if not named or not all(isinstance(path, str) and path for path in named):
-            raise ValueError('no store given: use load("/path/of/the/store"), or a list of paths')
+            raise ValueError(
+                'no store given: use load("/path/of/the/store"), or a list of paths; in SQL CREATE TEMPORARY VIEW ... USING '
+                "rocketmq OPTIONS (path '/path/of/the/store'), as Spark does not tell sources in Python the path of a TABLE"
+            )
         return tuple(named)
 
     def names(self, name: str) -> list[str] | None:

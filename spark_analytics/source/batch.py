@@ -15,6 +15,7 @@ from pocketmq.spark_analytics.decoding.columns import COLUMNS, Column, Records, 
 from pocketmq.spark_analytics.decoding.derived_columns import DERIVED_COLUMNS
 from pocketmq.spark_analytics.files.places import MissingFileError, log_files
 from pocketmq.spark_analytics.reading.damage import Damage, corrupt_record_column
+from pocketmq.spark_analytics.reading.known_queues import check_known
 from pocketmq.spark_analytics.reading.options import ReadOptions, nearest, read_options
 from pocketmq.spark_analytics.reading.pruning import Pruning
 from pocketmq.spark_analytics.reading.queue_pruning import plan_log
@@ -52,6 +53,7 @@ class CommitLogReader(DataSourceReader):  # type: ignore[misc]
         for _ in range(_PLANNINGS_MAX):
             try:
                 files = log_files(self._options.paths)
+                check_known(self._options, files)
                 split_size = self._options.split_size(sum(file.size for file in files))
                 splits = [split for chain in logs(files) for split in plan_log(chain, self._pruning, split_size)]
                 return [SplitPartition(split) for split in splits]

@@ -96,7 +96,8 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
 
     def _other_table(self) -> Any:
         """Return the module of the requested companion table, None for the messages."""
-        name = self.options.get("table", MESSAGES).strip().lower()
+        options = {name.lower(): value for name, value in self.options.items()}
+        name = options.get("table", MESSAGES).strip().lower()
         if name == MESSAGES:
             return None
         if name not in TABLES:

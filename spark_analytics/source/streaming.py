@@ -7,7 +7,8 @@ micro-batch that is planned again after a crash has the same bounds and therefor
 
 Options, besides those of a batch read that select rows and columns:
     startingOffsets     earliest (default), latest, or a physical offset; only for a query without a checkpoint
-    maxBytesPerTrigger  approximate bytes of log per micro-batch, in all stores together, such as `512m`
+    maxBytesPerTrigger  approximate bytes of log per micro-batch, in all stores together; 512m by default
+    maxRecordsPerTrigger  maximum of records of the log per micro-batch, of any topic, in all stores together; no default
     failOnDataLoss      true (default): the query fails if records are gone before it has read them, because retention has
                         deleted them or the log was truncated. false: it continues at the next available record
 
@@ -29,14 +30,13 @@ from pocketmq.spark_analytics.files.places import LogFile, MissingFileError, log
 from pocketmq.spark_analytics.reading.log_tail import LogTail, ends_chain, is_boundary
 from pocketmq.spark_analytics.reading.options import STREAM_OPTIONS, read_options, size_option
 from pocketmq.spark_analytics.reading.pruning import Pruning
-from pocketmq.spark_analytics.reading.reader import next_candidate
+from pocketmq.spark_analytics.reading.reader import WINDOW_SIZE_FIRST, Walk, next_candidate
 from pocketmq.spark_analytics.reading.split import Split
 from pocketmq.spark_analytics.reading.split_planning import full_end
 from pocketmq.spark_analytics.source.batch import CommitLogReader, SplitPartition
 
 try:
     from pyspark.sql.streaming.datasource import (
-        ReadAllAvailable,
         ReadLimit,
         ReadMaxBytes,
         SupportsTriggerAvailableNow,
@@ -49,6 +49,7 @@ log = logging.getLogger(__name__)
 # Physical offsets by commitlog folder; the key is "" if the query has one store.
 Offsets = dict[str, int]
 PHYSICAL_OFFSET: Final = "physicalOffset"
+BYTES_A_TRIGGER: Final = "512m"
 _PLANNINGS_MAX: Final = 20
 T = TypeVar("T")
 
@@ -70,7 +71,8 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             given["ignoremissingfiles"] = "true"
         self._starting = _starting(own["startingoffsets"] or "earliest")
         size = own["maxbytespertrigger"]
-        self._bytes_max = None if size is None else size_option("maxBytesPerTrigger", size)
+        self._bytes_max = size_option("maxBytesPerTrigger", size or BYTES_A_TRIGGER)
+        self._records_max = _count("maxRecordsPerTrigger", own["maxrecordspertrigger"])
         self._options = read_options(given)
         if self._options.is_aggregated:
             raise ValueError("options groupBy and aggregates are not available for readStream: use spark.read")
@@ -96,7 +98,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the limit given by the option maxBytesPerTrigger."""
-        return ReadAllAvailable() if self._bytes_max is None else ReadMaxBytes(self._bytes_max)
+        return ReadMaxBytes(self._bytes_max)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next micro-batch, not before `start`. Raises LostRecordsError."""
@@ -122,6 +124,9 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 begin = max(begins[key], logs[key][0].physical_offset)
                 if begin + share < ends[key]:
                     ends[key] = _first_from(logs[key], begin + share, ends[key])
+                if self._records_max is not None:
+                    count = max(self._records_max // len(behind), 1)
+                    ends[key] = _behind_records(logs[key], begin, ends[key], count)
         return _encoded(ends)
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -244,6 +249,25 @@ def _first_from(files: list[LogFile], physical_offset: int, end: int) -> int:
     return end
 
 
+def _behind_records(files: list[LogFile], begin: int, end: int, count: int) -> int:
+    """Return the physical offset behind the first `count` records between two offsets, or `end` if there are fewer."""
+    for file in files:
+        if file.end <= begin or file.physical_offset >= end:
+            continue
+        start = max(begin - file.physical_offset, 0)
+        stop = full_end(file, start) if end >= file.end else end - file.physical_offset
+        position: int | None = start
+        while position is not None:
+            walk = Walk(file, position, stop, first_size=WINDOW_SIZE_FIRST)
+            for window in walk:
+                if len(window) >= count:
+                    last = count - 1
+                    return window.physical_offset + int(window.starts[last] + window.sizes[last])
+                count -= len(window)
+            position = next_candidate(file, walk.position + 1, stop) if walk.position + 1 < stop else None
+    return end
+
+
 def _encoded(offsets: Offsets) -> dict[str, Any]:
     if set(offsets) == {""}:
         return {PHYSICAL_OFFSET: offsets[""]}
@@ -261,6 +285,14 @@ def _starting(value: str) -> str | int:
         return value.lower()
     if not re.fullmatch(r"\d{1,18}", value, re.ASCII):
         raise ValueError(f"option startingOffsets is {value!r}: it must be earliest, latest or a physical offset")
+    return int(value)
+
+
+def _count(name: str, value: str | None) -> int | None:
+    if value is None:
+        return None
+    if not re.fullmatch(r"\d{1,18}", value, re.ASCII) or not int(value):
+        raise ValueError(f"option {name} is {value!r}: it must be a positive integer")
     return int(value)
 
 

@@ -72,6 +72,7 @@ class TableReader(DataSourceReader):  # type: ignore[misc]
     """
 
     def __init__(self, table: Table, schema: StructType, options: Mapping[str, str]) -> None:
+        options = {name.lower(): value for name, value in options.items()}
         refuse_unknown(options, OPTIONS)
         self._table = table
         self._names = [_checked(table, field) for field in schema.fields]

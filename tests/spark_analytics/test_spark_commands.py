@@ -1,8 +1,10 @@
 """Commands of `python -m pocketmq.spark_analytics`: arguments, exit codes and signals."""
 
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -89,3 +91,23 @@ def test_sigterm_ends_the_report(golden_stores: dict[str, Path], tmp_path: Path,
         assert process.wait(60) == 128 + signal.SIGTERM
     assert "Traceback" not in rest
     assert not (tmp_path / "out").exists()
+
+
+def test_damage_is_reported_without_stack_traces(
+    command: Callable[..., int], golden_stores: dict[str, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(golden_stores["v4_clean"], store)
+    path = min((store / "commitlog").iterdir())
+    path.write_bytes(path.read_bytes()[:5000] + b"\xff" * 200 + path.read_bytes()[5200:])
+    assert command("export", store, "--out", tmp_path / "out") == 1
+    said = capfd.readouterr().err
+    assert "error: damaged record at physical offset 4910" in said
+    assert "\tat " not in said and "Traceback" not in said
+
+
+def test_lines_in_a_pipe_are_not_wrapped(
+    command: Callable[..., int], golden_stores: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command("trace", golden_stores["v4_clean"], "shared-0") == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) > 120

@@ -230,3 +230,42 @@ def test_time_bounds_are_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         log.append(b"b" * (number % 70), store_timestamp_ms=T0_MS + number * 120_000)
     asked = {"startingTimestamp": T0_MS + first * 120_000, "endingTimestamp": T0_MS + (first + count) * 120_000}
     assert physical_offsets(log.write(tmp_path), **asked) == log.physical_offsets[first : first + count]
+
+
+# --- topics and queues that do not exist ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"topic": "GoldenOrdr"}, "option topic is GoldenOrdr, which is not a topic of .*: did you mean GoldenOrder"),
+        ({"topic": "GoldenOrder,absent"}, "option topic is absent, which is not a topic of"),
+        ({"topic": "GoldenOrder", "queueId": "1,77"}, "option queueId is 77: not a queue of GoldenOrder in .* are 0 to"),
+        ({"queueId": "70000"}, "option queueId is 70000: no topic in .*; the queues are 0 to"),
+    ],
+)
+def test_unknown_topic_or_queue_is_refused(golden_stores: dict[str, Path], options: dict[str, str], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        read(golden_stores["v4_clean"], "topic", **options)
+    rows = read(golden_stores["v4_clean"], "topic", ignoreUnknownTopics=True, **options)
+    assert {row["topic"] for row in rows} <= {"GoldenOrder"}
+
+
+def test_store_without_queues_accepts_every_topic(store: Path) -> None:
+    assert read(store, "topic", topic="absent") == []
+
+
+def test_option_names_ignore_case(store: Path) -> None:
+    options = {"PATH": str(store), "Topic": "T1", "MAXPARTITIONBYTES": "1k", "Columns": "topic"}
+    source = RocketMQDataSource(options)
+    assert source.schema() == "`topic` string NOT NULL"
+    assert {row["topic"] for row in rows_of(CommitLogReader(spark_schema("topic"), options))} == {"T1"}
+    assert RocketMQDataSource({"PATH": str(store), "TABLE": "Topics"}).schema().startswith("topic string")
+
+
+def test_create_table_names_what_works() -> None:
+    created = {"owner": "me", "provider": "rocketmq", "path": "/store", "location": "/store"}
+    with pytest.raises(ValueError, match="CREATE TABLE .* is not possible: .* Use CREATE TEMPORARY VIEW"):
+        RocketMQDataSource(created).schema()
+    with pytest.raises(ValueError, match="no store given.*CREATE TEMPORARY VIEW"):
+        RocketMQDataSource({}).reader(spark_schema("topic"))

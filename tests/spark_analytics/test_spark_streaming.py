@@ -179,6 +179,22 @@ def test_micro_batches_of_a_size(live: LiveLog, size: str, batches: int) -> None
     assert isinstance(query.reader.getDefaultReadLimit(), ReadMaxBytes)
 
 
+@pytest.mark.parametrize("records", [1, 7, 29, 59, 60, 1000])
+def test_micro_batches_of_a_number_of_records(live: LiveLog, records: int) -> None:
+    offsets = live.append(60, b"x" * 5000)
+    query = Query(live.store, maxRecordsPerTrigger=str(records))
+    found = []
+    while batch := query.batch():
+        found.append(batch)
+    assert sum(found, []) == offsets
+    assert [len(batch) for batch in found[:-1]] == [records] * (len(found) - 1) and len(found[-1]) <= records
+
+
+def test_a_micro_batch_is_limited_by_default(live: LiveLog) -> None:
+    limit = Query(live.store).reader.getDefaultReadLimit()
+    assert isinstance(limit, ReadMaxBytes) and limit.max_bytes == 512 << 20
+
+
 def test_trigger_available_now(live: LiveLog) -> None:
     before = live.append(80)
     query = Query(live.store, maxBytesPerTrigger="20k")
@@ -326,6 +342,7 @@ def test_damage_within_a_micro_batch(live: LiveLog) -> None:
     [
         ({"startingOffsets": "newest"}, "option startingOffsets is 'newest': it must be earliest, latest or"),
         ({"maxBytesPerTrigger": "0"}, "option maxBytesPerTrigger is '0'"),
+        ({"maxRecordsPerTrigger": "0"}, "option maxRecordsPerTrigger is '0': it must be a positive integer"),
         ({"failOnDataLoss": "maybe"}, "option failOnDataLoss is 'maybe': it must be true or false"),
         ({"table": "index"}, "option table is index: only messages can be streamed"),
         ({"startingOffsetts": "1"}, "unknown option startingoffsetts: did you mean startingOffset"),
