@@ -21,6 +21,7 @@ from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.header import CommandHeader
 from pocketmq.remoting.headers.topic import GetRouteInfoRequestHeader
+from pocketmq.runtime.error_text import reason
 
 TIMEOUT_S: Final = 5.0
 UNKNOWN_CLUSTER: Final = "Make sure the specified clusterName exists or the name server connected to is correct."
@@ -195,4 +196,4 @@ def described(failure: BaseException) -> str:
     """Return the text of a failure: a refusal as `CODE: n  DESC: remark`, as Apache's tool shows it."""
     if isinstance(failure, RemotingError):
         return f"CODE: {int(failure.code)}  DESC: {failure.remark}"
-    return str(failure) or type(failure).__name__
+    return reason(failure)

@@ -29,6 +29,7 @@ from pocketmq.remoting.limits import DESCRIPTORS_KEPT
 from pocketmq.remoting.server import RemotingServer
 from pocketmq.remoting.tls import TLS_FILES_S, ReloadingContext, ServerTls, TlsConfig, TlsMode, client_tls, server_tls
 from pocketmq.runtime.clock import Clock, SystemClock
+from pocketmq.runtime.error_text import reason
 from pocketmq.runtime.lifecycle import StartError, listening
 from pocketmq.runtime.priority import run_in_real_time
 from pocketmq.runtime.table_writer import TableWriter
@@ -145,7 +146,14 @@ class Broker:
             if isinstance(error, OSError) and error.errno in NO_ROOM:
                 path = error.filename or self.store_config.store_path_root_dir
                 raise StartError(no_room(self._disk, path, "files of a start", error)) from error
-            raise StartError(str(error)) from error
+            raise StartError(self._said(error)) from error
+
+    def _said(self, error: Exception) -> str:
+        if not isinstance(error, OSError) or error.filename is None:
+            return reason(error)
+        if isinstance(error, (FileExistsError, NotADirectoryError)):
+            return f"storePathRootDir={self.store_config.store_path_root_dir}: {error.filename} is a file, expected a folder"
+        return f"{reason(error)} (storePathRootDir={self.store_config.store_path_root_dir})"
 
     async def _take_over(self, services: Services) -> None:
         """Take over the progress of a slave that acted as master; until then nothing is stored."""

@@ -325,6 +325,8 @@ def check(config: BrokerConfig, store_config: MessageStoreConfig) -> None:
         networks("adminAllow", config.admin_allow)
     except ValueError as error:
         raise StartError(str(error)) from None
+    if not config.broker_name.strip():
+        raise StartError("brokerName=: expected a name that is not empty")
     if store_config.enable_dleger_commit_log:
         raise StartError(
             "enableDLegerCommitLog=true: DLedger is not supported, and without it this broker would run unreplicated; use a "

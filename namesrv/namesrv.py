@@ -17,6 +17,7 @@ from pocketmq.remoting.server import RemotingServer
 from pocketmq.remoting.tls import TLS_FILES_S, TlsConfig, TlsMode, client_tls, server_tls
 from pocketmq.runtime.clock import Clock, SystemClock
 from pocketmq.runtime.config_updates import ConfigUpdates
+from pocketmq.runtime.error_text import reason
 from pocketmq.runtime.lifecycle import StartError, listening
 from pocketmq.runtime.table_writer import TableWriter
 from pocketmq.runtime.timers import Timer, Timers
@@ -54,7 +55,7 @@ class NameServer:
         try:
             kv_config.load()
         except (OSError, ValueError) as error:
-            raise StartError(f"key kvConfigPath: {error}") from error
+            raise StartError(f"kvConfigPath: {reason(error)}") from error
         self._tls_config.read_config_file()
         tls = server_tls(self._tls_config)
         loop = asyncio.get_running_loop()

@@ -19,6 +19,7 @@ from pocketmq.remoting.limits import ConnectionLimits
 from pocketmq.remoting.server import Channel, ChannelClosed, NeverHeard
 from pocketmq.remoting.signature import Credentials
 from pocketmq.remoting.tls import ReloadingContext
+from pocketmq.runtime.error_text import reason
 from pocketmq.runtime.timers import Timers
 from pocketmq.runtime.turn import Turn
 
@@ -138,6 +139,6 @@ class RemotingClient:
         except (ssl.SSLError, ConnectionResetError, ConnectionAbortedError) as error:
             if self._tls is None:
                 raise
-            raise TlsMismatch(f"{address} does not accept a TLS connection: {error}") from error
+            raise TlsMismatch(f"{address} does not accept a TLS connection: {reason(error)}") from error
         self._by_address[address] = channel
         return channel

@@ -20,6 +20,7 @@ from typing import Final
 from pocketmq.remoting.tls_alert import AlertingContext
 from pocketmq.runtime import properties_file
 from pocketmq.runtime.config import ConfigError, items_of, setting, update
+from pocketmq.runtime.error_text import system_reason
 from pocketmq.runtime.lifecycle import StartError
 
 log = logging.getLogger("remoting")
@@ -78,7 +79,7 @@ class TlsConfig:
             known = {key: value for key, value in properties.items() if key in items_of(TlsConfig) and key not in own}
             update([self], known, set(known))
         except (OSError, ValueError) as error:
-            text = "; ".join(error.problems) if isinstance(error, ConfigError) else str(error)
+            text = "; ".join(error.problems) if isinstance(error, ConfigError) else _said(error)
             raise StartError(f"tls.config.file={self.config_file}: {text}") from error
 
 
@@ -187,7 +188,13 @@ def _load_certificate(
     try:
         context.load_cert_chain(cert_path, key_path, password or "")  # None would prompt at the terminal
     except (OSError, ValueError) as error:
-        raise StartError(f"tls.{side}.certPath={cert_path}, tls.{side}.keyPath={key_path}: {error}") from error
+        key = f"tls.{side}.keyPath={key_path}" if key_path else f"tls.{side}.keyPath is not set"
+        raise StartError(f"tls.{side}.certPath={cert_path}, {key}: {_said(error)}") from error
+
+
+def _said(error: Exception) -> str:
+    # OpenSSL's errors are OSErrors too, with a text of their own.
+    return system_reason(error) if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) else str(error)
 
 
 def _load_trusted(context: ssl.SSLContext, side: str, path: str | None, purpose: ssl.Purpose) -> None:
@@ -197,7 +204,7 @@ def _load_trusted(context: ssl.SSLContext, side: str, path: str | None, purpose:
     try:
         context.load_verify_locations(path)
     except OSError as error:
-        raise StartError(f"tls.{side}.trustCertPath={path}: {error}") from error
+        raise StartError(f"tls.{side}.trustCertPath={path}: {_said(error)}") from error
 
 
 def _load_test_certificate(context: ssl.SSLContext) -> None:

@@ -91,7 +91,7 @@ class MessageStore:
         except BlockingIOError:
             raise StoreError(
                 f"{config.store_path_root_dir} is in use by another broker (its file `lock` is locked); "
-                "stop that one, or set another storePathRootDir"
+                "stop that one, or use another folder (storePathRootDir; for `pocketmq up`: --store)"
             ) from None
         try:
             return self._load(progress, rebuild)

@@ -23,6 +23,7 @@ from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.header import CommandHeader
 from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
 from pocketmq.runtime.clock import Clock
+from pocketmq.runtime.error_text import reason
 from pocketmq.runtime.refusal_log import RefusalLog
 from pocketmq.store.format.message import Message, PutResult, PutStatus
 from pocketmq.store.format.properties import REAL_QID, REAL_TOPIC, encode_properties
@@ -147,7 +148,7 @@ class EscapeBridge:
                 raise RemotingError(answer.code, answer.remark or f"code {answer.code}")
         except (OSError, TimeoutError, RemotingError, ValueError) as error:
             self._routes.pop(topic, None)
-            why = error.remark if isinstance(error, RemotingError) else error or "time-out"
+            why = error.remark if isinstance(error, RemotingError) else reason(error)
             self._failures.refused(topic, f"a message of {topic} cannot be sent to another master: {why}; trying again")
             return False
         self._failures.over(topic)

@@ -23,6 +23,7 @@ from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.route import ExchangeHAInfoRequestHeader
+from pocketmq.runtime.error_text import reason
 from pocketmq.store.format.layout import TIMER_CHECKPOINT_SIZE, TIMER_CHECKPOINT_STRUCT
 
 log = logging.getLogger("broker")
@@ -67,7 +68,7 @@ class PreOnline:
                 async with asyncio.timeout(SLAVE_S):
                     await self._take_over(address)
             except (OSError, TimeoutError, RemotingError, ValueError, TypeError, AttributeError) as error:
-                why = error.remark if isinstance(error, RemotingError) else error or "time-out"
+                why = error.remark if isinstance(error, RemotingError) else reason(error)
                 log.warning("the progress of slave %s cannot be taken over: %s", address, why)
             else:
                 log.info("the progress of slave %s is taken over", address)

@@ -13,6 +13,7 @@ from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.route import BrokerHeartbeatRequestHeader, BrokerMemberGroupRequestHeader
+from pocketmq.runtime.error_text import reason
 from pocketmq.runtime.refusal_log import RefusalLog
 from pocketmq.runtime.timers import Timer, Timers
 
@@ -63,7 +64,7 @@ class MemberGroup:
                 members |= _members(answer.body)
                 is_answered = True
             except (OSError, TimeoutError, RemotingError, ValueError, AttributeError) as error:
-                why = error.remark if isinstance(error, RemotingError) else error or "time-out"
+                why = error.remark if isinstance(error, RemotingError) else reason(error)
                 self._failures.refused(address, f"name server {address} does not tell the brokers of this name: {why}")
             else:
                 self._failures.over(address)

@@ -13,7 +13,7 @@ from pocketmq.remoting.headers.delay import AdvanceClockRequestHeader, ClockResp
 
 def run(options: SimpleNamespace) -> int:
     """Show the time, or advance it by `ms`, one line per broker. Returns the exit code."""
-    return server_options.run(options, lambda access: _show(options.namesrv, access, options.ms))
+    return server_options.run(options, lambda access: _show(options.namesrv, access, options.duration))
 
 
 async def _show(namesrv: str, access: Access, ms: int | None) -> int:

@@ -8,7 +8,7 @@ from pocketmq.remoting.bodies import ClusterInfo, decode_body
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import Body, RemotingCommand
 from pocketmq.remoting.header import CommandHeader
-from pocketmq.runtime.error_text import reason
+from pocketmq.runtime.error_text import reason_of
 
 TIMEOUT_S = 30.0
 
@@ -40,7 +40,7 @@ class ClusterAdmin:
             try:
                 answer = await self.call(address, RequestCode.GET_BROKER_CLUSTER_INFO)
             except (OSError, TimeoutError) as failure:
-                failures.append(f"{address}: {reason(failure)}")
+                failures.append(reason_of(address, failure))
                 last = failure
                 continue
             table = decode_body(ClusterInfo, answer.body).broker_addr_table

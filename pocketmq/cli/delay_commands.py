@@ -10,7 +10,7 @@ from pocketmq.cli.duration import parse_duration_ms
 from pocketmq.cli.server_options import server_options
 from pocketmq.runtime.commands import Command, Group, Lazy
 from pocketmq.runtime.option_types import Checked, WholeNumber
-from pocketmq.store_tools.files.value_text import parse_time_ms
+from pocketmq.store_tools.files.value_text import TIME_FORMS, parse_time_ms
 
 _HERE: Final = "pocketmq.cli.delay_commands"
 _ABOUT: Final = {
@@ -31,7 +31,7 @@ def _time(text: str) -> str:
     return text
 
 
-_TIME: Final = Checked("TIME", _time)
+_TIME: Final = Checked("TIME", _time, f"{TIME_FORMS}, or +30m")
 
 
 def _command(action: str, examples: str) -> Callable[[Callable[..., int]], click.Command]:
@@ -67,7 +67,7 @@ def _command(action: str, examples: str) -> Callable[[Callable[..., int]], click
 def _run(action: str, values: dict[str, Any]) -> int:
     options = SimpleNamespace(action=action, **values)
     if action in ("show", "cancel", "now") and not (options.ids or options.key or options.topic):
-        raise click.UsageError("no message is chosen: give an ID, --key or --topic", click.get_current_context())
+        raise click.UsageError("no message is chosen: give an ID, --key or --topic")
     from pocketmq.cli import delay as command
 
     return command.run(options)

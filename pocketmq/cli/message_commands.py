@@ -5,12 +5,13 @@ from typing import Any
 
 import click
 
-from pocketmq.cli.duration import parse_duration_ms
+from pocketmq.cli.duration import DURATION
 from pocketmq.cli.server_options import server_options
 from pocketmq.runtime.commands import Command
-from pocketmq.runtime.option_types import Checked, Number, WholeNumber
+from pocketmq.runtime.option_types import Number, OneOf, WholeNumber
 
 DELAY_LEVEL_MAX = 18
+_ACTIONS = OneOf(["read", "advance"])
 
 
 @click.command(
@@ -31,9 +32,7 @@ pocketmq produce TopicTest -- --not-an-option        a message that begins with 
 @click.option(
     "--delay-level", type=WholeNumber(0, DELAY_LEVEL_MAX), default=0, metavar="1..18", help="1: 1 s, 2: 5 s, ... 18: 2 h."
 )
-@click.option(
-    "--delay", type=Checked("DURATION", parse_duration_ms), help="Deliver after a time such as 250ms, 30m, 1h30m, 400d."
-)
+@click.option("--delay", type=DURATION, help="Deliver after a time such as 250ms, 30m, 1h30m, 400d.")
 @click.option("--count", type=WholeNumber(1), default=1, help="Send each message N times.")
 def produce(**values: Any) -> int:
     """Send messages."""
@@ -79,26 +78,18 @@ pocketmq clock
 pocketmq clock advance 30m
 """,
 )
-@click.argument("action", metavar="[read|advance]", default="read", help="What to do (read).")
-@click.argument("duration", required=False, metavar="[DURATION]", help="For advance: 250ms, 30m, 1h30m, 400d.")
+@click.argument("action", type=_ACTIONS, metavar="[read|advance]", default="read", help="What to do (read).")
+@click.argument(
+    "duration", type=DURATION, required=False, metavar="[DURATION]", help="For advance: 250ms, 30m, 1h30m, 400d."
+)
 @server_options
 def clock(**values: Any) -> int:
     """Show or advance message time."""
     options = SimpleNamespace(**values)
-    if options.action not in ("read", "advance"):
-        raise click.UsageError(f"unexpected argument {options.action!r}: expected read or advance")
-    if options.action == "read" and options.duration:
-        raise click.UsageError(
-            f"unexpected argument {options.duration!r}: write `pocketmq clock advance {options.duration}`"
-        )
-    options.ms = None
-    if options.action == "advance":
-        if options.duration is None:
-            raise click.UsageError("DURATION is missing: write `pocketmq clock advance 30m`")
-        try:
-            options.ms = parse_duration_ms(options.duration)
-        except ValueError as wrong:
-            raise click.UsageError(f"DURATION: {wrong}") from None
+    if options.action == "read" and options.duration is not None:
+        raise click.UsageError("DURATION is for `pocketmq clock advance DURATION`")
+    if options.action == "advance" and options.duration is None:
+        raise click.UsageError("DURATION is missing: write `pocketmq clock advance 30m`")
     from pocketmq.cli import clock as command
 
     return command.run(options)

@@ -4,19 +4,26 @@
 """
 
 import os
+import re
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from pocketmq.runtime.commands import CommandError
-from pocketmq.runtime.error_text import reason
+from pocketmq.runtime.error_text import reason, system_reason
 from pocketmq.runtime.option_types import ADDRESSES, NAMESRV_DEFAULT
 
 if TYPE_CHECKING:
     from pocketmq.client.access import Access
+
+_NAMESRV_CODES: Final = ("105", "106")
+_OF_ACCESS: Final = re.compile(
+    "accesskey|aclexception|signature|authenticat|authoriz|has no permission|user:", re.IGNORECASE
+)
+"""What the access rules of 4.9 and 5.x say; other refusals have the same code."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -61,22 +68,33 @@ def run(options: SimpleNamespace, work: "Callable[[Access], Coroutine[Any, Any, 
     except BrokenPipeError:
         raise
     except (ValueError, StartError) as wrong:
-        raise click.UsageError(str(wrong), click.get_current_context()) from wrong
+        raise click.UsageError(str(wrong)) from wrong
     except (OSError, TimeoutError, RemotingError) as failure:
-        raise CommandError(f"{_said(failure)}{_hint(failure, options)}") from failure
+        raise CommandError(f"{_said(failure, options)}{_hint(failure, options)}") from failure
 
 
-def _said(failure: Exception) -> str:
+def _said(failure: Exception, options: SimpleNamespace) -> str:
+    from pocketmq.remoting.codes import ResponseCode
     from pocketmq.remoting.dispatch import RemotingError
 
-    if isinstance(failure, RemotingError) and not str(failure):
-        return f"the server refuses with code {failure.code} and gives no reason"
-    return reason(failure)
+    if not isinstance(failure, RemotingError):
+        return reason(failure)
+    said = str(failure).strip()
+    # Only name servers serve these codes, and the commands begin with them.
+    if failure.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and any(code in said for code in _NAMESRV_CODES):
+        return f"{options.namesrv} is not a name server, perhaps a broker: give a name server's address with -n ({said})"
+    return said or f"the server refuses with code {failure.code} and gives no reason"
 
 
 def _access(options: SimpleNamespace) -> "Access":
     from pocketmq.client.access import Access
 
+    for option, path in (("--credentials", options.credentials), ("--tls", options.tls)):
+        try:
+            if path is not None:
+                path.open("rb").close()
+        except OSError as error:
+            raise ValueError(f"{option} {path}: {system_reason(error)}") from None
     return Access.of_files(_tools_yml(options), options.tls)
 
 
@@ -91,12 +109,9 @@ def _tools_yml(options: SimpleNamespace) -> Path | None:
 def _hint(failure: BaseException, options: SimpleNamespace) -> str:
     """Return a hint about the option that may help, and its current value."""
     from pocketmq.remoting.client import TlsMismatch
-    from pocketmq.remoting.codes import ResponseCode
     from pocketmq.remoting.dispatch import RemotingError
 
-    # Access rules refuse with one code in 5.x, with the other in 4.9 and here.
-    is_refused = isinstance(failure, RemotingError) and failure.code == ResponseCode.NO_PERMISSION
-    if is_refused or "AclException" in str(failure):
+    if isinstance(failure, RemotingError) and _OF_ACCESS.search(str(failure)):
         signed = _tools_yml(options)
         return f" (signed by {signed})" if signed else " (not signed: use --credentials FILE, with accessKey and secretKey)"
     link: BaseException | None = failure

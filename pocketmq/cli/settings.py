@@ -11,6 +11,7 @@ from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.remoting.tls import TlsConfig
 from pocketmq.runtime import config_file
 from pocketmq.runtime.config import bind, items_of, nearest, unknown_key
+from pocketmq.runtime.error_text import system_reason
 from pocketmq.store.config import MessageStoreConfig
 
 NAMESRV_PORT: Final = 9876
@@ -41,7 +42,7 @@ def read(file: Path | None, assignments: Sequence[str], given_otherwise: Mapping
     try:
         settings = {} if file is None else config_file.read(file)
     except (OSError, ValueError) as error:
-        raise SettingError(f"file {file}: {getattr(error, 'strerror', None) or error}") from None
+        raise SettingError(f"-c {file}: {system_reason(error) if isinstance(error, OSError) else error}") from None
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
         if not equals or not key.strip():

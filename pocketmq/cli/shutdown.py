@@ -23,7 +23,7 @@ NOTHING_RUNS: Final = 255
     examples="mqshutdown broker\nmqshutdown namesrv",
     notes="Exit codes: 0; 1 if a server belongs to another user; 255 if none runs.",
 )
-@click.argument("kind", type=OneOf(sorted(_PROGRAMS)), metavar="broker|namesrv", help="Which servers.")
+@click.argument("kind", type=OneOf(sorted(_PROGRAMS)), metavar="KIND", help="broker or namesrv.")
 def mqshutdown(kind: str) -> int:
     """Stop servers."""
     name = _PROGRAMS[kind]

@@ -13,7 +13,7 @@ import click
 from pocketmq.runtime.commands import Command, CommandError, Group, Lazy
 from pocketmq.runtime.error_text import reason
 from pocketmq.runtime.option_types import ADDRESS, Checked, OneOf, WholeNumber
-from pocketmq.store_tools.files.value_text import parse_time_ms
+from pocketmq.store_tools.files.value_text import TIME_FORMS, parse_time_ms
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,7 +25,7 @@ _EXIT_CODES: Final = (
     "but files derived from it are not; 3 the store cannot be read, or is in use; 4 repair did nothing; 64 wrong "
     "command line."
 )
-_TIME: Final = Checked("TIME", parse_time_ms)
+_TIME: Final = Checked("TIME", parse_time_ms, TIME_FORMS)
 _DELAY_LEVEL: Final = "The broker's messageDelayLevel, if it is not the default."
 
 _commitlog = click.option(
@@ -233,7 +233,7 @@ def _run(command: str, values: dict[str, Any]) -> int:
     except BrokenPipeError:
         raise
     except commands.UsageError as error:
-        raise click.UsageError(str(error), click.get_current_context()) from error
+        raise click.UsageError(str(error)) from error
     except (NotAStoreError, StoreError) as error:
         raise CommandError(str(error), _EXIT_UNREADABLE) from error
     except OSError as error:

@@ -83,7 +83,7 @@ def run(options: SimpleNamespace) -> int:
         given = settings.read(options.config_file, options.set)
         both, where = _both(options, given)
     except ValueError as wrong:
-        raise click.UsageError(str(wrong), click.get_current_context()) from wrong
+        raise click.UsageError(str(wrong)) from wrong
     log.setup("WARNING")
     for warning in settings.warnings(given):
         warn(warning)
@@ -102,6 +102,8 @@ def _monitored(both: Both, port: int | None, is_set: bool) -> Monitored[Both]:
 def _check(options: SimpleNamespace) -> None:
     if options.memory and options.store:
         raise ValueError("--memory keeps no files and --store DIR does: use only one of them")
+    if options.store and options.store.exists() and not options.store.is_dir():
+        raise ValueError(f"--store {options.store}: this is a file, expected a folder")
 
 
 def _both(options: SimpleNamespace, given: dict[str, str]) -> tuple[Both, str]:

@@ -8,7 +8,7 @@ from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.topic import GetRouteInfoRequestHeader
-from pocketmq.runtime.error_text import reason
+from pocketmq.runtime.error_text import reason_of
 
 DEFAULT_TOPIC: Final = "TBW102"
 """Template topic: a topic that does not exist yet is sent to this topic's brokers, which then create it."""
@@ -93,7 +93,7 @@ class Routes:
             try:
                 answer = await self._remoting.call(address, RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
             except (OSError, TimeoutError) as failure:
-                failures.append(f"{address}: {reason(failure)}")
+                failures.append(reason_of(address, failure))
                 self._namesrv_addresses.remove(address)
                 self._namesrv_addresses.append(address)
                 last = failure

@@ -87,9 +87,9 @@ def configure(
     path, option = arguments.config_file, "-c "
     if path is None and kept_file is not None and kept_file.exists():
         path, option = kept_file, ""
-        print(f"{program}: settings of {path}, changed while it ran, apply as there is no -c", file=sys.stderr)
+        print(f"{program}: warning: settings of {path}, changed while it ran, apply as there is no -c", file=sys.stderr)
     elif kept_file is not None and kept_file.exists():
-        print(f"{program}: settings of {kept_file}, changed while it ran without -c, do not apply", file=sys.stderr)
+        print(f"{program}: warning: settings of {kept_file}, changed while it ran without -c, do not apply", file=sys.stderr)
     try:
         properties = {} if path is None else config_file.read(path)
     except OSError as error:
@@ -107,7 +107,7 @@ def configure(
     if arguments.strict and report.unknown:
         _end(program, report.unknown_lines(": refused by --strict"))
     for line in report.lines():
-        print(f"{program}: {line}", file=sys.stderr)
+        print(f"{program}: warning: {line}", file=sys.stderr)
     if arguments.print_all or arguments.print_important:
         print(print_items(configs, important=arguments.print_important and not arguments.print_all), end="")
         sys.exit(0)

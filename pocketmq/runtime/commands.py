@@ -25,6 +25,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 import click
 
 from pocketmq import __version__
+from pocketmq.runtime import config
 from pocketmq.runtime.error_text import reason
 
 USAGE_ERROR: Final = 2
@@ -62,6 +63,13 @@ class Command(click.Command):
         if any(param.name == "version" for param in params):
             return params
         return [*params, _VERSION_OPTION]
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if self.examples:
@@ -119,11 +127,8 @@ class Group(Command, click.Group):
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return `; did you mean X?` for the nearest of the known words, regardless of case; nothing if none is near."""
-    import difflib  # imported here, because servers and most commands never need it
-
-    by_lower = {name.lower(): name for name in known}
-    near = difflib.get_close_matches(word.lower(), by_lower, 1)
-    return f"; did you mean {by_lower[near[0]]}?" if near else ""
+    near = config.nearest(word, known)
+    return f"; did you mean {near}?" if near else ""
 
 
 def parse(command: click.Command, program: str, argv: Sequence[str] | None = None) -> dict[str, Any]:
@@ -217,7 +222,7 @@ def usage_text(error: click.UsageError) -> str:
         value = getattr(error, "value", None)
         return f"{_name(error)}{'' if value is None else ' ' + shown(value)}: {error.message}"
     text = error.message.rstrip(".")
-    return text[:1].lower() + text[1:]
+    return text[:1].lower() + text[1:] if text[1:2].islower() else text  # click's own texts begin with a capital
 
 
 def _where(option: str, context: click.Context | None) -> str:

@@ -7,7 +7,6 @@ the one given by `setting(default, key="brokerIP1")`. Types: int, float, bool, s
 
 import copy
 import dataclasses
-import difflib
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -60,6 +59,8 @@ def unknown_key(key: str, near: str, what: str = "") -> str:
 
 def nearest(key: str, known: Iterable[str]) -> str:
     """Return the known key that is most like `key`, in any case of letters; an empty text if none is like it."""
+    import difflib  # imported here, because a server whose keys are right does not need it
+
     by_lower = {one.lower(): one for one in known}
     near = difflib.get_close_matches(key[:VALUE_SIZE_MAX].lower(), by_lower, 1)
     return by_lower[near[0]] if near else ""

@@ -1,22 +1,40 @@
 """What an exception says, as a person reads it: never empty, and without Python's decoration."""
 
-import errno
 import os
 import socket
-
-_TIMED_OUT = "no answer in time"
 
 
 def reason(error: BaseException) -> str:
     """Return the text of an exception: of a system call its file and the system's words, of a time-out that it is one."""
     if isinstance(error, socket.gaierror):
-        return f"the host name cannot be resolved ({error.strerror})"
-    if isinstance(error, OSError) and error.errno == errno.ECONNREFUSED:
+        return f"the host name cannot be resolved: {error.strerror}"
+    if isinstance(error, ConnectionRefusedError):
         return "connection refused: nothing listens there"
-    if isinstance(error, OSError) and error.strerror and error.filename is None:
-        # asyncio embeds the system's text in its own.
-        return os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
     if isinstance(error, OSError) and error.strerror:
-        name = error.filename
-        return f"{os.fsdecode(name) if isinstance(name, (str, bytes)) else name}: {error.strerror}"
-    return str(error) or (_TIMED_OUT if isinstance(error, TimeoutError) else type(error).__name__)
+        return file_reason(error) if error.filename is not None else system_reason(error)
+    return str(error) or _in_words(error)
+
+
+def file_reason(error: OSError) -> str:
+    """Return `FILE: TEXT` of the system's error about a file."""
+    name = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else error.filename
+    return f"{name}: {system_reason(error)}"
+
+
+def system_reason(error: OSError) -> str:
+    """Return the system's words alone; asyncio embeds them in its own."""
+    if not isinstance(error, socket.gaierror) and error.errno and error.errno > 0:
+        return os.strerror(error.errno)
+    return error.strerror or str(error) or _in_words(error)
+
+
+def reason_of(address: str, error: BaseException) -> str:
+    """Return `ADDRESS: TEXT`, and the address only once."""
+    text = reason(error)
+    return text if text.startswith(address) else f"{address}: {text}"
+
+
+def _in_words(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return "the connection was closed" if isinstance(error, ConnectionError) else type(error).__name__

@@ -11,9 +11,9 @@ import contextlib
 import errno
 import gc
 import logging
-import os
 import resource
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol, TypeVar
@@ -54,13 +54,16 @@ def listening(host: str, port: int, key: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # asyncio embeds the system's text in its own; `strerror` gives the plain one.
-        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+        why = reason(error)
         if error.errno == errno.EADDRINUSE:
-            reason = f"the port is taken; give another one with --port or {key}, or 0 for any free port"
+            why = f"the port is taken; give another one with --port or {key}, or 0 for any free port"
         elif error.errno == errno.EADDRNOTAVAIL:
-            reason = "this machine does not have that address; see bindAddress"
-        raise StartError(f"cannot listen on {host}:{port} ({key}={port}): {reason}") from error
+            why = "this machine does not have that address; see bindAddress"
+        elif error.errno == errno.EACCES:
+            why = f"no permission; only privileged users may listen on ports below 1024, see --port or {key}"
+        elif isinstance(error, socket.gaierror):
+            why += "; see bindAddress"
+        raise StartError(f"cannot listen on {host}:{port} ({key}={port}): {why}") from error
 
 
 def run(service: S, program: str, on_ready: Callable[[S], None] = lambda service: None) -> int:

@@ -4,6 +4,7 @@
 @click.option("-n", "--namesrv", type=ADDRESSES, envvar="NAMESRV_ADDR", default=NAMESRV_DEFAULT)
 """
 
+from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
 import click
@@ -94,17 +95,20 @@ class Address(click.ParamType[str]):
 
 
 class Checked(click.ParamType[Any]):
-    """A value that a function parses or checks; what it raises as ValueError is the error's text."""
+    """A value that a function parses or checks. What it raises as ValueError is shown, or `expected`: the valid forms."""
 
-    def __init__(self, name: str, parse: Any) -> None:
+    def __init__(self, name: str, parse: Callable[[str], Any], expected: str | None = None) -> None:
         self.name = name
         self._parse = parse
+        self._expected = expected
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
             return self._parse(value)
         except ValueError as error:
-            raise click.BadParameter(str(error), ctx, param) from None
+            if self._expected is None:
+                raise click.BadParameter(str(error), ctx, param) from None
+            refuse(value, self._expected, param, ctx)
 
 
 ADDRESSES: Final = Addresses()

@@ -44,9 +44,9 @@ def test_an_unknown_key_names_its_nearest_relative_and_strict_refuses_it(tmp_pat
     configured(["-c", str(path)])
     said = capsys.readouterr().err.splitlines()
     assert said == [
-        "mqbroker: unknown key flushDiskTyp: ignored; did you mean flushDiskType?",
-        "mqbroker: unknown key xyzzy: ignored",
-        "mqbroker: key sendMessageThreadPoolNums: ignored: there is only one thread and no queue in front of it",
+        "mqbroker: warning: unknown key flushDiskTyp: ignored; did you mean flushDiskType?",
+        "mqbroker: warning: unknown key xyzzy: ignored",
+        "mqbroker: warning: key sendMessageThreadPoolNums: ignored: there is only one thread and no queue in front of it",
     ]
     with pytest.raises(SystemExit) as ended:
         configured(["-c", str(path), "--strict"])

@@ -138,7 +138,7 @@ def test_a_store_in_use_is_read_but_not_written(tmp_path: Path) -> None:
         (("verify", "/usr"), 3, "is no store: there is no folder /usr/commitlog"),
         (("verify", __file__), 3, "is a file: give the store's root"),
         (("import", "/nowhere/store", "/nowhere/file"), 3, "cannot read /nowhere/file: No such file"),
-        (("dump", "{root}", "--from", "soon"), 64, "'soon' is no time"),
+        (("dump", "{root}", "--from", "soon"), 64, "--from soon: expected a time such as"),
         (("dump", "{root}", "--queue-offset", "a:b"), 64, "--queue-offset a:b: expected A:B"),
         (("dump", "{root}", "--limit", "-1"), 64, "--limit -1: expected a whole number not below 0"),
         (("verify", "{root}", "--delay-level", "1s 2x"), 64, "level 2 is '2x'"),

@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Final
 
+TIME_FORMS: Final = "a time such as 2026-11-21, 2026-11-21T12:30:05.250, 2026-11-21T12:30:05+00:00 or epoch ms"
 COMPRESSION_MASK: Final = 0x700
 COMPRESSIONS: Final = {0: "ZLIB", 0x100: "LZ4", 0x200: "ZSTD", 0x300: "ZLIB"}
 
@@ -25,6 +26,4 @@ def parse_time_ms(text: str) -> int:
     try:
         return round(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError):
-        raise ValueError(
-            f"{text!r} is no time: write 2026-11-21, 2026-11-21T12:30:05.250, 2026-11-21T12:30:05+00:00 or epoch ms"
-        ) from None
+        raise ValueError(f"{text!r}: expected {TIME_FORMS}") from None
