@@ -117,7 +117,7 @@ def test_up_takes_settings_from_a_file_and_options(tmp_path: Path) -> None:
         (["--set", "enablePropertyFilter=maybe"], "enablePropertyFilter=maybe: expected true or false"),
         (["--set", "enablePropertyFilter"], "--set enablePropertyFilter: expected key=value"),
         (["--set", "listenPort=1"], "listenPort: cannot be set here: use --port"),
-        (["-c", "nowhere.conf"], "file nowhere.conf: No such file or directory"),
+        (["-c", "nowhere.conf"], "-c nowhere.conf: No such file or directory"),
         (["--cluster", "3m"], "--cluster 3m: expected one of 2m-noslave, 2m-2s-async, 2m-2s-sync"),
         (["--cluster", "2m-noslave", "--slaves", "1"], "leave --brokers and --slaves away"),
         (["--cluster", "2m-noslave", "--memory"], "--memory is for a single broker, not for a cluster"),
