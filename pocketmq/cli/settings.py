@@ -10,6 +10,7 @@ from pocketmq.namesrv.config import IGNORED_KEYS as NAMESRV_IGNORED_KEYS
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.remoting.tls import TlsConfig
 from pocketmq.runtime import config_file
+from pocketmq.runtime.commands import warn
 from pocketmq.runtime.config import bind, items_of, nearest, unknown_key
 from pocketmq.runtime.error_text import system_reason
 from pocketmq.store.config import MessageStoreConfig
@@ -55,6 +56,20 @@ def read(file: Path | None, assignments: Sequence[str], given_otherwise: Mapping
         raise SettingError("\n".join(problems))
     bind([*BROKER_CLASSES, NamesrvConfig], settings, _IGNORED_KEYS)  # raises ConfigError, a ValueError
     return settings
+
+
+def kept(path: Path) -> dict[str, str]:
+    """Return the settings of `path` that were changed while a server ran, and say so; none if there is no such file.
+
+    Raises SettingError for a file that cannot be read.
+    """
+    if not path.exists():
+        return {}
+    warn(f"settings of {path}, changed while it ran, apply")
+    try:
+        return config_file.read(path)
+    except (OSError, ValueError) as error:
+        raise SettingError(f"{path}: {system_reason(error) if isinstance(error, OSError) else error}") from None
 
 
 def part_of(settings: Mapping[str, str], declared: Iterable[type[Any]]) -> dict[str, str]:

@@ -7,11 +7,13 @@ import click
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.config_updates import KEPT_FILE
 from pocketmq.broker.metrics.broker_source import BrokerSource
 from pocketmq.cli import settings
 from pocketmq.cli.up_command import BROKER_PORT_DISTANCE
 from pocketmq.metrics.family import Source
 from pocketmq.metrics.monitored import Monitored
+from pocketmq.namesrv.config import KEPT_FILE as NAMESRV_KEPT_FILE
 from pocketmq.namesrv.namesrv import NameServer
 from pocketmq.namesrv.namesrv_source import NamesrvSource
 from pocketmq.remoting.tls import TlsConfig
@@ -40,6 +42,7 @@ class Both:
         tls: TlsConfig,
         disk: Disk | None,
         clock: Clock | None = None,
+        config_file: Path | None = None,
     ) -> None:
         self._clock = clock
         self.namesrv = namesrv
@@ -48,6 +51,7 @@ class Both:
         self._store = store
         self._tls = tls
         self._disk = disk
+        self._config_file = config_file
 
     @property
     def namesrv_address(self) -> str:
@@ -63,7 +67,9 @@ class Both:
     async def start(self) -> None:
         await self.namesrv.start()
         self.broker_config.namesrv_addr = self.namesrv_address
-        self.broker = Broker(self.broker_config, self._store, disk=self._disk, clock=self._clock, tls_config=self._tls)
+        self.broker = Broker(
+            self.broker_config, self._store, self._disk, self._clock, self._tls, config_file=self._config_file
+        )
         await self.broker.start()
 
     async def stop(self) -> None:
@@ -110,13 +116,19 @@ def _both(options: SimpleNamespace, given: dict[str, str]) -> tuple[Both, str]:
     """Return the servers, and where the store is. Raises ValueError for invalid options."""
     root = (options.store or Path("pocketmq-store")).absolute()
     defaults = {"brokerName": "pocketmq", "mappedFileSizeCommitLog": str(settings.COMMIT_LOG_FILE_SIZE)}
+    # Settings changed while the servers run are written to the file of -c, else to files beside the store.
+    config_file = options.config_file.absolute() if options.config_file else None
+    with_kept = not options.memory and config_file is None
     broker_keys = {
         **defaults,
+        **(settings.kept(root / KEPT_FILE) if with_kept else {}),
         **settings.part_of(given, settings.BROKER_CLASSES),
         "listenPort": str(_broker_port(options.port)),
         "storePathRootDir": str(root),
     }
     namesrv_keys = {
+        **(settings.kept(root / "namesrv" / NAMESRV_KEPT_FILE) if with_kept else {}),
+        "configStorePath": str(config_file or ""),
         **settings.part_of(given, settings.NAMESRV_CLASSES),
         "listenPort": str(settings.NAMESRV_PORT if options.port is None else options.port),
         "kvConfigPath": "" if options.memory else str(root / "namesrv" / "kvConfig.json"),
@@ -132,7 +144,7 @@ def _both(options: SimpleNamespace, given: dict[str, str]) -> tuple[Both, str]:
         broker_config.advertised_port = int(advertised_port) if advertised_port else None
     clock = VirtualClock(SystemClock().message_time_ms()) if options.test_clock else None
     namesrv = NameServer(namesrv_config, tls_config=tls)
-    both = Both(namesrv, broker_config, store, tls, MemoryDisk() if options.memory else None, clock)
+    both = Both(namesrv, broker_config, store, tls, MemoryDisk() if options.memory else None, clock, config_file)
     return both, "memory" if options.memory else str(root)
 
 

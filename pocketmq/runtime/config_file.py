@@ -3,7 +3,9 @@
 Java takes almost any text for properties. A file of another kind would give a server without its settings, so it is refused.
 """
 
+import errno
 import re
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -16,6 +18,7 @@ _KEY: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0e-\x1f]")
 _SHOWN_MAX: Final = 60
 _WRITABLE: Final = 0o222
+_changing = threading.Lock()  # two servers of one process may share a file
 
 
 def read(path: Path) -> dict[str, str]:
@@ -43,12 +46,13 @@ def change(path: Path, changes: Mapping[str, str]) -> None:
     """
     path = path.resolve()  # a link stays one
     text = ""
-    if path.exists():
-        if not path.stat().st_mode & _WRITABLE:
-            raise PermissionError(13, "the file is read-only", str(path))
-        text = _text(path)
-        parse(text)
-    atomic_file.replace(path, properties_file.edited(text, changes).encode())
+    with _changing:
+        if path.exists():
+            if not path.stat().st_mode & _WRITABLE:
+                raise PermissionError(errno.EACCES, "the file is read-only", str(path))
+            text = _text(path)
+            parse(text)
+        atomic_file.replace(path, properties_file.edited(text, changes).encode())
 
 
 def _text(path: Path) -> str:

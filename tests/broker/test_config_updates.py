@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,32 @@ async def test_without_a_config_file_changes_are_kept_beside_the_files_of_the_se
                 server.stop()
         key, _, value = body.decode().partition("=")
         assert found[key] == value and str(tmp_path / kept) in server.out.read_text()
+
+
+async def test_up_keeps_changes_beside_the_store_or_in_its_config_file(tmp_path: Path) -> None:
+    kept, given = tmp_path / "store" / "config" / "broker.properties", tmp_path / "up.conf"
+    given.write_text("# ours\nbrokerPermission=6\n")
+    for file, hours, arguments in (kept, "3", ()), (given, "4", ("-c", str(given))):
+        server = processes.start_up(tmp_path, "--store", str(tmp_path / "store"), *arguments)
+        async with connected() as client:
+            body = f"fileReservedTime={hours}".encode()
+            await client.call(broker_of(server), RequestCode.UPDATE_BROKER_CONFIG, None, body)
+        server.process.kill()
+        server.process.wait()
+        assert file.read_text().endswith(f"fileReservedTime={hours}\n")
+        server = processes.start_up(tmp_path, "--store", str(tmp_path / "store"), *arguments)
+        try:
+            async with connected() as client:
+                assert (await config_at(client, broker_of(server)))["fileReservedTime"] == hours
+        finally:
+            server.stop()
+    assert given.read_text() == "# ours\nbrokerPermission=6\nfileReservedTime=4\n"
+
+
+def broker_of(server: processes.Server) -> str:
+    """Return the address of the broker of `pocketmq up`."""
+    (address,) = re.findall(r"The broker\[.*address=(\S+)", server.out.read_text())
+    return str(address)
 
 
 @pytest.mark.parametrize(
