@@ -150,11 +150,11 @@ def _json_bodies(records: Records) -> Any:
 
 
 def _json(body: bytes | None) -> str | None:
-    """Return a body as text if it is exactly one JSON value in UTF-8, else None."""
+    """Return a body as text if it is exactly one JSON value in UTF-8, nested less than some hundred levels; else None."""
     try:
         msgspec.json.decode(body or b"", type=msgspec.Raw)
         return str(body, "utf-8") if body else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

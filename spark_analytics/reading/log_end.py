@@ -63,7 +63,7 @@ def cuts_to_end(file: LogFile, begin: int, split_size: int) -> list[int]:
             end = end if is_last_valid else last
             break
         # A record that was being written when the walk passed, and was followed by others meanwhile, is not damage.
-        if _begins(file, end):
+        if begins_chain(file, end):
             continue
         log.info("bytes at %d of %s are damaged: a valid record follows at %d", end, file.path, proof)
         cuts += [*range(cuts[-1] + split_size, proof, split_size), proof]
@@ -76,8 +76,9 @@ def _newest_ms(window: RecordWindow, is_last_valid: bool) -> int:
     return int(times[-1]) if len(times) else _NEVER
 
 
-def _begins(file: LogFile, position: int) -> bool:
-    return next_candidate(file, position, position + 1) is not None
+def begins_chain(file: LogFile, position: int) -> bool:
+    """Return whether a record begins at a position, with a size that is possible."""
+    return next(iter(Walk(file, position, position + 1, first_size=WINDOW_SIZE_FIRST)), None) is not None
 
 
 def is_valid(file: LogFile, position: int, size: int) -> bool:

@@ -15,7 +15,7 @@ import time
 from typing import Final
 
 from pocketmq.spark_analytics.files.places import LogFile, begins_with_record, open_file, read_at
-from pocketmq.spark_analytics.reading.log_end import proof_behind
+from pocketmq.spark_analytics.reading.log_end import begins_chain, proof_behind
 from pocketmq.spark_analytics.reading.pruning import store_time_us
 from pocketmq.spark_analytics.reading.reader import Ending, Walk, next_candidate
 from pocketmq.spark_analytics.reading.split_planning import FULL_FILE_TAIL
@@ -62,7 +62,7 @@ class LogTail:
             if self._file is None and 0 < start < newest.size and has_record(newest, start):
                 self._position = self._last = start
         self._file = newest
-        if has_record(newest, self._position):
+        if begins_chain(newest, self._position):
             self._walk(newest)
         elif self._last < self._position and not has_record(newest, self._last):
             self._position = self._last = 0
@@ -104,7 +104,7 @@ class LogTail:
         self._look_at = now + self._looks_apart_s
 
     def _proof(self, file: LogFile) -> int | None:
-        if self._is_full or has_record(file, self._position):
+        if self._is_full or begins_chain(file, self._position):
             return None
         stored_ms = store_time_us(file, self._last) // 1000 if self._last < self._position else _NONE
         return proof_behind(file, self._position, stored_ms, min(self._position + LOOK_AHEAD, file.size))

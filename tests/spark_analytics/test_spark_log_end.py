@@ -52,6 +52,18 @@ def test_records_behind_damage_belong_to_the_log_of_a_killed_broker(tmp_path: Pa
     assert physical_offsets(store, maxPartitionBytes=split_size, mode="PERMISSIVE") == sorted([*left, begin])
 
 
+@pytest.mark.parametrize("size", [0, 5, 1 << 30, -1])
+def test_a_record_with_an_impossible_size_does_not_end_the_log(tmp_path: Path, size: int) -> None:
+    log = small_log()
+    damaged = log.physical_offsets[80]
+    log.files[0][1][damaged : damaged + 4] = size.to_bytes(4, "big", signed=True)
+    store = crashed(tmp_path, log)
+    left = [own for own in log.physical_offsets if own != damaged]
+    assert physical_offsets(store, mode="DROPMALFORMED") == left
+    with pytest.raises(DamagedRecordError, match=f"physical offset {damaged} of"):
+        physical_offsets(store)
+
+
 def test_damage_in_several_places(tmp_path: Path) -> None:
     log = small_log()
     store = crashed(tmp_path, log)
@@ -147,6 +159,17 @@ def test_a_stream_passes_damage_that_stays(live: LiveLog, monkeypatch: pytest.Mo
     for start in (None, {"physicalOffset": offsets[10]}):
         with pytest.raises(DamagedRecordError, match=f"physical offset {offsets[10]}"):
             batches(Query(live.store, start))
+
+
+def test_a_stream_passes_a_record_with_an_impossible_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    live = LiveLog(tmp_path)
+    for number in range(21):
+        live.append(store_timestamp_ms=T0_MS + number)
+    offsets = live.builder.physical_offsets
+    damage(live.store, offsets[10], offsets[10] + 1, b"\x7f")
+    monkeypatch.setattr(log_tail, "DOUBT_S", 0.0)
+    query = Query(live.store, mode="DROPMALFORMED")
+    assert query.batch() + batches(query) == offsets[:10] + offsets[11:]
 
 
 def batches(query: Query) -> list[int]:
