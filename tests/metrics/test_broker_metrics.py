@@ -66,7 +66,6 @@ async def test_the_counts_of_messages_groups_and_delays(servers):
     assert value_of(families, "rocketmq_timer_message_snapshot", timer_bound_s="14400") == 1
     hours = {sample.labels["due_hour"]: sample.value for sample in families["pocketmq_delayed_pending_messages"].samples}
     assert sum(hours.values()) == hours["2"] + hours["1"] + hours["3"] == 1
-    assert value_of(families, "rocketmq_producer_connections", language="python") == 1
     assert value_of(families, "rocketmq_storage_size_bytes") == broker.services.store.max_physical_offset
     assert value_of(families, "pocketmq_ready") == 1
     assert value_of(families, "pocketmq_name_server_registered", address=address) == 1
