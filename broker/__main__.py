@@ -24,14 +24,17 @@ def main(argv: Sequence[str] | None = None) -> None:
         from pocketmq.broker.metrics.broker_source import BrokerSource
         from pocketmq.metrics.monitored import Monitored
         from pocketmq.remoting.tls import TlsConfig
-        from pocketmq.runtime import lifecycle, log, pid_file
+        from pocketmq.runtime import lifecycle, pid_file
         from pocketmq.runtime.clock import SystemClock, VirtualClock
+        from pocketmq.runtime.log_config import LogConfig
         from pocketmq.store.config import MessageStoreConfig
 
         kept = Path(MessageStoreConfig().store_path(KEPT_FILE))
-        declared = [BrokerConfig, MessageStoreConfig, TlsConfig]
-        config, store_config, tls_config = command_line.configure(PROGRAM, arguments, declared, IGNORED_KEYS, kept)
-    log.setup()
+        declared = [BrokerConfig, MessageStoreConfig, TlsConfig, LogConfig]
+        config, store_config, tls_config, log_config = command_line.configure(
+            PROGRAM, arguments, declared, IGNORED_KEYS, kept
+        )
+    command_line.set_up_logs(PROGRAM, log_config, "broker.log")
     clock = VirtualClock(SystemClock().message_time_ms()) if arguments.test_clock else None
     file = None if arguments.config_file is None else arguments.config_file.absolute()
     broker = Broker(config, store_config, clock=clock, tls_config=tls_config, config_file=file)

@@ -7,6 +7,7 @@ of the time. So a client that asks often, or large tables, cannot slow down the 
 import asyncio
 import time
 from collections.abc import Generator, Iterable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from pocketmq.metrics.family import Family, Row, Source
@@ -21,8 +22,10 @@ LOOP_SHARE: Final = 0.01
 """Share of the time that may be spent on collecting and writing figures."""
 COLLECT_MAX_S: Final = 5.0
 """Maximum time for the event loop to return its figures."""
+SLICE_S: Final = 0.0005
+"""Time spent on writing before a pause."""
 PAUSE_S: Final = 0.001
-"""Pause between two chunks of text, in which the event loop runs."""
+"""Pause in which the event loop runs."""
 
 
 class Page:
@@ -86,19 +89,14 @@ class Page:
         if text is not None:
             return text
         parts: list[bytes] = []
-        spent_s = 0.0
-        for family in self._families:
-            chunks = exposition.chunks(family)
-            while True:
-                began_s = time.thread_time()
-                chunk = next(chunks, None)
-                spent_s += time.thread_time() - began_s
-                if chunk is None:
-                    break
-                parts.append(chunk)
+        began_s = paused_s = time.thread_time()
+        for chunk in chain.from_iterable(map(exposition.chunks, self._families)):
+            parts.append(chunk)
+            if time.thread_time() - paused_s >= SLICE_S:
                 await asyncio.sleep(PAUSE_S)
+                paused_s = time.thread_time()
         text = self._texts[exposition.content_type] = b"".join(parts)
-        self._spend(spent_s)
+        self._spend(time.thread_time() - began_s)
         return text
 
     def _own(self, is_current: bool) -> Iterable[Family]:

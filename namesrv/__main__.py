@@ -22,13 +22,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         from pocketmq.namesrv.namesrv import NameServer
         from pocketmq.namesrv.namesrv_source import NamesrvSource
         from pocketmq.remoting.tls import TlsConfig
-        from pocketmq.runtime import lifecycle, log, pid_file
+        from pocketmq.runtime import lifecycle, pid_file
+        from pocketmq.runtime.log_config import LogConfig
 
         kept = kept_file(NamesrvConfig())
-        config, tls_config = command_line.configure(PROGRAM, arguments, [NamesrvConfig, TlsConfig], IGNORED_KEYS, kept)
+        declared = [NamesrvConfig, TlsConfig, LogConfig]
+        config, tls_config, log_config = command_line.configure(PROGRAM, arguments, declared, IGNORED_KEYS, kept)
     if arguments.config_file is not None:
         config.config_store_path = str(arguments.config_file.absolute())
-    log.setup()
+    command_line.set_up_logs(PROGRAM, log_config, "namesrv.log")
     with pid_file.registered(PROGRAM, config.kv_config_path):
         server = NameServer(config, tls_config=tls_config)
         exit_code = lifecycle.run(Monitored(server, config, lambda one: [NamesrvSource(one)]), PROGRAM, _say_ready)

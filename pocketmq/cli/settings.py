@@ -13,6 +13,7 @@ from pocketmq.runtime import config_file
 from pocketmq.runtime.commands import warn
 from pocketmq.runtime.config import bind, items_of, nearest, unknown_key
 from pocketmq.runtime.error_text import system_reason
+from pocketmq.runtime.log_config import LogConfig
 from pocketmq.store.config import MessageStoreConfig
 
 NAMESRV_PORT: Final = 9876
@@ -20,6 +21,7 @@ COMMIT_LOG_FILE_SIZE: Final = 64 << 20
 """Size of log files, suitable for a development machine; Apache's default is 1 GiB."""
 BROKER_CLASSES: Final = (BrokerConfig, MessageStoreConfig, TlsConfig)
 NAMESRV_CLASSES: Final = (NamesrvConfig, TlsConfig)
+_ALL_CLASSES: Final = (*BROKER_CLASSES, NamesrvConfig, LogConfig)
 _IGNORED_KEYS: Final = {**NAMESRV_IGNORED_KEYS, **BROKER_IGNORED_KEYS}
 _BY_OPTION: Final = {
     "listenPort": "use --port",
@@ -54,7 +56,7 @@ def read(file: Path | None, assignments: Sequence[str], given_otherwise: Mapping
     problems += [_unknown(key) for key in settings if key not in _known()]
     if problems:
         raise SettingError("\n".join(problems))
-    bind([*BROKER_CLASSES, NamesrvConfig], settings, _IGNORED_KEYS)  # raises ConfigError, a ValueError
+    bind(_ALL_CLASSES, settings, _IGNORED_KEYS)  # raises ConfigError, a ValueError
     return settings
 
 
@@ -84,11 +86,11 @@ def warnings(settings: Mapping[str, str]) -> list[str]:
 
 
 def _known() -> set[str]:
-    return {key for cls in (*BROKER_CLASSES, NamesrvConfig) for key in items_of(cls)} | _IGNORED_KEYS.keys()
+    return {key for cls in _ALL_CLASSES for key in items_of(cls)} | _IGNORED_KEYS.keys()
 
 
 def _ignored_only() -> set[str]:
-    return _IGNORED_KEYS.keys() - {key for cls in (*BROKER_CLASSES, NamesrvConfig) for key in items_of(cls)}
+    return _IGNORED_KEYS.keys() - {key for cls in _ALL_CLASSES for key in items_of(cls)}
 
 
 def _unknown(key: str) -> str:

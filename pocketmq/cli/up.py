@@ -21,7 +21,9 @@ from pocketmq.runtime import lifecycle, log
 from pocketmq.runtime.clock import Clock, SystemClock, VirtualClock
 from pocketmq.runtime.commands import warn
 from pocketmq.runtime.config import bind
+from pocketmq.runtime.error_text import reason
 from pocketmq.runtime.lifecycle import StartError
+from pocketmq.runtime.log_config import LogConfig
 from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.disk.disk import Disk
 from pocketmq.store.disk.memory_disk import MemoryDisk
@@ -88,13 +90,22 @@ def run(options: SimpleNamespace) -> int:
             return up_cluster.run(options, BROKER_PORT if options.port is None else _broker_port(options.port))
         given = settings.read(options.config_file, options.set)
         both, where = _both(options, given)
+        _set_up_logs(given)
     except ValueError as wrong:
         raise click.UsageError(str(wrong)) from wrong
-    log.setup("WARNING")
     for warning in settings.warnings(given):
         warn(warning)
     service = _monitored(both, options.port, "metricsPort" in given)
     return lifecycle.run(service, "pocketmq", lambda monitored: _say_ready(monitored, where))
+
+
+def _set_up_logs(given: dict[str, str]) -> None:
+    """Begin to log as configured. Raises ValueError if the log file cannot be opened."""
+    config, _ = bind(LogConfig, settings.part_of(given, [LogConfig]))
+    try:
+        log.setup_as(config, "broker.log", "WARNING")
+    except OSError as error:
+        raise ValueError(f"logDirectory={config.log_directory}: {reason(error)}") from error
 
 
 def _monitored(both: Both, port: int | None, is_set: bool) -> Monitored[Both]:

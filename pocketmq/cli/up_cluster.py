@@ -19,6 +19,7 @@ _BY_LAYOUT = {
     "brokerId": "the layout numbers the brokers",
     "brokerRole": "the layout gives each broker its role",
     "brokerClusterName": "the cluster is named DefaultCluster",
+    "logDirectory": "each server has a folder for its output",
     "metricsPort": "several servers cannot listen on one port",
 }
 _WATCH_INTERVAL_S = 0.5

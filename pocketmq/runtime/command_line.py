@@ -17,6 +17,7 @@ import click
 from pocketmq.runtime import commands, config_file
 from pocketmq.runtime.config import ConfigError, bind, print_items
 from pocketmq.runtime.error_text import reason
+from pocketmq.runtime.log_config import LogConfig, LogFormat
 from pocketmq.runtime.option_types import Addresses, WholeNumber
 
 TEST_CLOCK_HELP: Final = "for tests: message time stands still until `pocketmq clock advance 30m`"
@@ -33,6 +34,8 @@ class Arguments:
     print_important: bool
     test_clock: bool = False
     strict: bool = False
+    log_directory: str | None = None
+    json_logs: bool = False
 
 
 def parse(program: str, description: str, argv: Sequence[str] | None = None, *, with_test_clock: bool = False) -> Arguments:
@@ -52,6 +55,10 @@ def parse(program: str, description: str, argv: Sequence[str] | None = None, *, 
         click.Option(["--port"], type=WholeNumber(0, 65535), help="Port to listen on, 0: any free one (key listenPort)."),
         click.Option(["-p", "--printConfigItem"], is_flag=True, help="Print all config items and exit."),
         click.Option(["-m", "--printImportantConfig"], is_flag=True, help="Print the important config items and exit."),
+        click.Option(
+            ["--log-dir"], metavar="DIR", help="Folder of the log file, such as ~/logs/rocketmqlogs (key logDirectory)."
+        ),
+        click.Option(["--json-logs"], is_flag=True, help="Log one JSON object per line (key logFormat=json)."),
         click.Option(["--strict"], is_flag=True, help="Refuse to start with an unknown key in the config file."),
     ]
     if with_test_clock:
@@ -68,6 +75,8 @@ def parse(program: str, description: str, argv: Sequence[str] | None = None, *, 
         found["printimportantconfig"],
         found.get("test_clock", False),
         found["strict"],
+        found["log_dir"],
+        found["json_logs"],
     )
 
 
@@ -100,6 +109,10 @@ def configure(
         properties["namesrvAddr"] = arguments.namesrv_addr
     if arguments.port is not None:
         properties["listenPort"] = str(arguments.port)
+    if arguments.log_directory is not None:
+        properties["logDirectory"] = arguments.log_directory
+    if arguments.json_logs:
+        properties["logFormat"] = LogFormat.JSON.value
     try:
         configs, report = bind(list(declared), properties, ignored)
     except ConfigError as error:
@@ -112,6 +125,16 @@ def configure(
         print(print_items(configs, important=arguments.print_important and not arguments.print_all), end="")
         sys.exit(0)
     return configs
+
+
+def set_up_logs(program: str, config: LogConfig, file_name: str) -> None:
+    """Begin to log as configured. Exits with code 2 if the log file cannot be opened."""
+    from pocketmq.runtime import log
+
+    try:
+        log.setup_as(config, file_name)
+    except OSError as error:
+        _end(program, [f"logDirectory={config.log_directory}: {reason(error)}"])
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Logging to standard error: one line per record, with local time.
+"""Logging, by default to standard error: one line per record, with local time.
 
 Log lines quote text sent by peers. Long texts are therefore clipped, control characters are escaped (a line break in a name
 cannot forge a log line), and repetitions are counted instead of written: the traceback of a failure is written once a
@@ -9,9 +9,10 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from pocketmq.runtime.log_config import LogConfig, LogFormat
 from pocketmq.runtime.peer_text import REMARK_SIZE_MAX, clipped
 
 FORMAT: Final = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s - %(message)s"
@@ -23,20 +24,24 @@ LINES_MAX: Final = 1000
 PLACES_MAX: Final = 1000
 """Maximum number of places whose lines are counted."""
 _MINUTE_S: Final = 60.0
-_CONTROL: Final = re.compile("[\\0-\\x1f\\x7f-\\x9f\\u2028\\u2029]")
+CONTROL: Final = re.compile("[\\0-\\x1f\\x7f-\\x9f\\u2028\\u2029]")
 
 
 def escaped(text: str) -> str:
     """Return `text` with its control characters as escapes."""
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class LineFormatter(logging.Formatter):
     """Formatter that writes one line per record, whatever its arguments contain; traceback lines are indented."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
-        record.message = clipped(escaped(_message(record)), MESSAGE_SIZE_MAX)
+        record.message = self.message(record)
         return super().formatMessage(record)
+
+    def message(self, record: logging.LogRecord) -> str:
+        """Return the message of a record, clipped and without control characters."""
+        return clipped(escaped(_message(record)), MESSAGE_SIZE_MAX)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802
         lines = super().formatException(ei).splitlines()
@@ -122,11 +127,24 @@ def _place_of(record: logging.LogRecord) -> tuple[object, ...]:
     return (*place, record.exc_info[0], trace.tb_frame.f_code.co_filename, trace.tb_lineno)
 
 
-def setup(level: str = "INFO") -> None:
-    """Log everything of `level` and above to standard error. Called by programs only, not by tests or library users."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter(FORMAT, "%Y-%m-%d %H:%M:%S"))
-    handler.addFilter(RepeatFilter())
+def setup_as(config: LogConfig, file_name: str, level: str = "INFO") -> None:
+    """Begin to log as configured; `file_name` is that of the log file, if there is one. Raises OSError."""
+    if not config.log_directory and config.log_format is LogFormat.TEXT:
+        setup(level)
+        return
+    from pocketmq.runtime import log_files
+
+    setup("INFO" if config.log_directory else level, log_files.handlers(config, file_name))
+
+
+def setup(level: str = "INFO", handlers: Sequence[logging.Handler] = ()) -> None:
+    """Log everything of `level` and above to `handlers`, by default to standard error; those without a formatter write lines
+    of text. Called by programs only, not by tests or library users."""
+    handlers = handlers or [logging.StreamHandler(sys.stderr)]
+    for handler in handlers:
+        if handler.formatter is None:
+            handler.setFormatter(LineFormatter(FORMAT, "%Y-%m-%d %H:%M:%S"))
+        handler.addFilter(RepeatFilter())
     root = logging.getLogger()
-    root.handlers[:] = [handler]
+    root.handlers[:] = handlers
     root.setLevel(level)

@@ -22,6 +22,7 @@ from pocketmq.remoting.tls import TlsConfig
 from pocketmq.runtime import command_line
 from pocketmq.runtime.config import items_of
 from pocketmq.runtime.lifecycle import StartError
+from pocketmq.runtime.log_config import LogConfig
 from pocketmq.store.config import IGNORED_KEYS as STORE_IGNORED_KEYS
 from pocketmq.store.config import MessageStoreConfig
 from tests.broker.running import ask, connected, route, running_namesrv
@@ -68,8 +69,8 @@ def configure_all(text: str, tmp_path: Path, *options: str) -> tuple[BrokerConfi
     path = tmp_path / "broker.conf"
     path.write_text(text)
     arguments = command_line.parse(PROGRAM, "", ["-c", str(path), *options])
-    declared = [BrokerConfig, MessageStoreConfig, TlsConfig]
-    broker, store, tls = command_line.configure(PROGRAM, arguments, declared, IGNORED_KEYS)
+    declared = [BrokerConfig, MessageStoreConfig, TlsConfig, LogConfig]
+    broker, store, tls, _ = command_line.configure(PROGRAM, arguments, declared, IGNORED_KEYS)
     return broker, store, tls
 
 
@@ -139,7 +140,7 @@ def test_the_annotated_file_mentions_every_key_with_its_default(tmp_path: Path) 
     text = (Path(__file__).parents[2] / "conf" / "broker.conf").read_text()
     rows = [(key, line) for line in text.splitlines() if (key := re.match(r"#?([\w.]+)=", line))]
     mentioned = {key[1] for key, _ in rows}
-    assert mentioned == {*items_of(BrokerConfig), *items_of(MessageStoreConfig), *items_of(TlsConfig)}
+    assert mentioned == {*items_of(BrokerConfig), *items_of(MessageStoreConfig), *items_of(TlsConfig), *items_of(LogConfig)}
     defaults = "\n".join(line.removeprefix("#") for key, line in rows if key[1] not in EXAMPLES)
     broker, store, tls = configure_all(defaults, tmp_path)
     broker.broker_name = BrokerConfig().broker_name
