@@ -1,11 +1,10 @@
 """BrokerStats: counts of stored and pulled messages, in total and per second.
 
 The hot path updates only one `Counter` per queue for puts (once per loop turn) and one per queue and group for pulls. The
-figures for tools (topics, groups, the broker) are sums over these counters, computed when samples are taken.
+figures for tools (topics, groups) are sums over these counters, computed when samples are taken.
 
-Samples are kept as in Java's StatsItem (`stats_item`). Each
-row begins with a zero sample dated one step back, so that a new item has figures at once. Figures are the difference between
-the first sample of a row and the latest sample; Apache's end at the last sample of the row, up to an hour ago.
+Samples are kept as in Java's StatsItem (`stats_item`). Figures are the difference between the first sample of a row and the
+latest sample; Apache's end at the last sample of the row, up to an hour ago.
 """
 
 from collections import deque
@@ -51,9 +50,9 @@ class BrokerStats:
         self._gets: dict[tuple[str, str, int], Counter] = {}
         self._send_backs: dict[tuple[str, str], Counter] = {}
         self._items: dict[tuple[str, str], StatsItem] = {}
-        # Counts of deleted topics, so that the totals never decrease.
-        self._put_gone = Counter()
-        self._get_gone = Counter()
+        self.put_total = Counter()
+        self.get_total = Counter()
+        """Totals over all queues and groups, also those that are deleted or not counted separately."""
         self._misses = 0
         self.put_failed_times = 0
         self.get_max_s = 0.0
@@ -70,39 +69,35 @@ class BrokerStats:
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
         """Count the new messages of the grown queues; called once per loop turn, which is cheaper than once per put."""
-        puts, total = self._puts, 0
+        puts, total = self._puts, self.put_total
+        nums_before = total.nums
         for arrival in arrivals:
             key = (arrival.topic, arrival.queue_id)
             counter = puts.get(key)
-            if counter is None:
-                counter = self._put_gone
-                if len(puts) < COUNTERS_MAX:
-                    counter = puts[key] = Counter()
+            if counter is None and len(puts) < COUNTERS_MAX:
+                counter = puts[key] = Counter()
             count = len(arrival.tags_codes)
-            counter.nums += count
-            counter.size += arrival.size
-            counter.times += count
-            total += count
-        self.counted(total)
+            if counter is not None:
+                counter.nums += count
+                counter.size += arrival.size
+                counter.times += count
+            total.nums += count
+            total.size += arrival.size
+            total.times += count
+        self.counted(total.nums - nums_before)
 
     def get(
         self, group: str, topic: str, queue_id: int, nums: int, size: int, took_s: float, *, from_disk: bool = False
     ) -> None:
         """Count a pull of a group that found messages, and took `took_s` to read them."""
         counter = self._gets.get((group, topic, queue_id))
-        if counter is None:
-            counter = self._get_gone
-            if len(self._gets) < COUNTERS_MAX:
-                counter = self._gets[group, topic, queue_id] = Counter()
-        counter.nums += nums
-        counter.size += size
-        counter.times += 1
-        counter.took_s += took_s
+        if counter is None and len(self._gets) < COUNTERS_MAX:
+            counter = self._gets[group, topic, queue_id] = Counter()
+        if counter is not None:
+            _count_get(counter, nums, size, took_s, from_disk)
+        _count_get(self.get_total, nums, size, took_s, from_disk)
         if took_s > self.get_max_s:
             self.get_max_s = took_s
-        if from_disk:
-            counter.disk_nums += nums
-            counter.disk_size += size
 
     def get_missed(self) -> None:
         """Count a pull that found nothing."""
@@ -122,17 +117,7 @@ class BrokerStats:
         counter.nums += 1
         counter.times += 1
 
-    # --- totals -----------------------------------------------------------------------------------------------------
-
-    @property
-    def put_total(self) -> Counter:
-        """Total of stored messages, summed over all queues at each access."""
-        return _total(self._put_gone, *self._puts.values())
-
-    @property
-    def get_total(self) -> Counter:
-        """Total of pulled messages, summed over all queues and groups at each access."""
-        return _total(self._get_gone, *self._gets.values())
+    # --- samples ----------------------------------------------------------------------------------------------------
 
     def put_counters(self) -> tuple[tuple[tuple[str, int], Counter], ...]:
         """Return the counters of stored messages with their (topic, queue). Other threads may read what is returned."""
@@ -141,8 +126,6 @@ class BrokerStats:
     def get_counters(self) -> tuple[tuple[tuple[str, str, int], Counter], ...]:
         """Return the counters of pulled messages with their (group, topic, queue), like `put_counters`."""
         return tuple(self._gets.items())
-
-    # --- samples ----------------------------------------------------------------------------------------------------
 
     def sample(self) -> None:
         """Take all samples at once."""
@@ -245,22 +228,19 @@ class BrokerStats:
 
     def forget_topic(self, topic: str) -> None:
         """Drop the counters of a deleted topic (autoDeleteUnusedStats)."""
-        self._put_gone = _total(self._put_gone, *(counter for key, counter in self._puts.items() if key[0] == topic))
-        self._get_gone = _total(self._get_gone, *(counter for key, counter in self._gets.items() if key[1] == topic))
         self._puts = {key: counter for key, counter in self._puts.items() if key[0] != topic}
         self._gets = {key: counter for key, counter in self._gets.items() if key[1] != topic}
         self._items = {key: item for key, item in self._items.items() if topic not in key[1].split("@")}
 
 
-def _total(*counters: Counter) -> Counter:
-    return Counter(
-        sum(counter.nums for counter in counters),
-        sum(counter.size for counter in counters),
-        sum(counter.times for counter in counters),
-        sum(counter.took_s for counter in counters),
-        sum(counter.disk_nums for counter in counters),
-        sum(counter.disk_size for counter in counters),
-    )
+def _count_get(counter: Counter, nums: int, size: int, took_s: float, from_disk: bool) -> None:
+    counter.nums += nums
+    counter.size += size
+    counter.times += 1
+    counter.took_s += took_s
+    if from_disk:
+        counter.disk_nums += nums
+        counter.disk_size += size
 
 
 class DayTotals:
