@@ -36,7 +36,7 @@ def offset_id(msg_id: str) -> OffsetId:
     except ValueError:
         packed = b""
     if len(packed) not in _ID_SIZES:
-        remark = f"query message by id finished, but no message. {msg_id} is not an offset id of 32 or 56 hex digits"
+        remark = f"query message by id finished, but no message: {msg_id} is not an offset id of 32 or 56 hex digits"
         raise RemotingError(ResponseCode.NO_MESSAGE, remark)
     (physical_offset,) = struct.unpack(">q", packed[-8:])
     return OffsetId(host_text(packed[:-8]), physical_offset)

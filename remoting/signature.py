@@ -18,7 +18,7 @@ ACCESS_KEY: Final = "AccessKey"
 SECURITY_TOKEN: Final = "SecurityToken"
 SIGNATURE: Final = "Signature"
 UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
-"""Field that Java clients up to 4.9 add after signing."""
+"""Field that brokers of 4.9 leave out of the signature, as clients before 4.9.4 do; 4.9.4's client signs it, too."""
 _BLOCK_SIZE: Final = 64
 _INNER: Final = bytes(byte ^ 0x36 for byte in range(256))
 _OUTER: Final = bytes(byte ^ 0x5C for byte in range(256))
@@ -35,10 +35,14 @@ class Signer:
         self._inner, self._outer = hashlib.sha1(block.translate(_INNER)), hashlib.sha1(block.translate(_OUTER))
 
     def sign(self, ext: Mapping[str, str], body: bytes) -> bytes:
-        """Return the signature of a request with these fields and this body, in base64."""
+        """Return the signature of a request with these fields and this body, in base64, as brokers of 4.9 expect it."""
+        fields = dict(ext)
+        fields.pop(UNIQUE_KEY_QUERY, None)
+        return self._sign_all(fields, body)
+
+    def _sign_all(self, ext: Mapping[str, str], body: bytes) -> bytes:
         fields = dict(ext)
         fields.pop(SIGNATURE, None)
-        fields.pop(UNIQUE_KEY_QUERY, None)
         inner, outer = self._inner.copy(), self._outer.copy()
         inner.update("".join(map(fields.__getitem__, sorted(fields))).encode())
         inner.update(body)
@@ -46,8 +50,11 @@ class Signer:
         return b2a_base64(outer.digest(), newline=False)
 
     def is_signed(self, ext: Mapping[str, str], body: bytes) -> bool:
-        """Return whether the fields have the correct signature. Compares in constant time."""
-        return hmac.compare_digest(self.sign(ext, body), ext.get(SIGNATURE, "").encode())
+        """Return whether the signature is correct, with or without UNIQUE_KEY_QUERY. Compares in constant time."""
+        signature = ext.get(SIGNATURE, "").encode()
+        if hmac.compare_digest(self.sign(ext, body), signature):
+            return True
+        return UNIQUE_KEY_QUERY in ext and hmac.compare_digest(self._sign_all(ext, body), signature)
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,6 @@ CONFIG_FIELDS = (
     option("-a", "--notifyConsumerIdsChanged", "whether clients are told of changes in the group", type=bool, default=True),
     option("-o", "--consumeMessageOrderly", "whether the group consumes in order when it pops (5.x)", type=bool),
     option("-p", "--groupRetryPolicy", "delays of retries as JSON (5.x)", type=Checked("<arg>", json.loads)),
-    check=only_one_target,
 )
 async def update_sub_group(
     run: Run, broker_addr: str | None, cluster_name: str | None, group_name: str, **given: Any
@@ -71,7 +70,6 @@ async def update_sub_group(
     *WHERE,
     GROUP,
     option("-r", "--removeOffset", "true: also delete the group's consumer offsets", type=bool, default=False),
-    check=only_one_target,
 )
 async def delete_sub_group(
     run: Run, broker_addr: str | None, cluster_name: str | None, group_name: str, remove_offset: bool

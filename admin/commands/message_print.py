@@ -146,11 +146,11 @@ async def consume_message(
     """Pull messages and print them, up to a number. No consumer offset changes."""
     count: int = given["message_number"]
     if count <= 0:
-        raise AdminError("please input a positive messageNumber!")
+        raise AdminError("Please input a positive messageNumber!")
     if queue_id is not None and broker_name is None:
         raise AdminError("Please set the brokerName before queueId!")
     if offset is not None and queue_id is None:
-        raise AdminError("please set queueId before offset!")
+        raise AdminError("Please set queueId before offset!")
     printer = _Printer(run, "utf-8")
     if queue_id is not None and broker_name is not None:
         queue = MessageQueue(broker_name.strip(), queue_id, topic.strip())

@@ -21,6 +21,7 @@ NUMBERED = [pytest.param(number, id=f"{number}-{case.name}") for number, case in
 
 NOT_AMONG_THE_CASES = {
     "startMonitoring": "it does not end",
+    "clusterRT": "it does not end",
     "updateTopicList": "since 5.x",
     "updateSubGroupList": "since 5.x",
     "setConsumeMode": "since 5.x",

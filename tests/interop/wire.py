@@ -10,6 +10,7 @@ import json
 import socket
 import struct
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,9 +67,9 @@ class Record:
     properties: dict[str, str]
 
 
-def encode(code: int, opaque: int, ext: dict[str, object], body: bytes = b"") -> bytes:
+def encode(code: int, opaque: int, ext: dict[str, object], body: bytes = b"", flag: int = 0) -> bytes:
     fields = {name: str(value) for name, value in ext.items()}
-    header = json.dumps({"code": code, "language": "JAVA", "version": 401, "opaque": opaque, "flag": 0,
+    header = json.dumps({"code": code, "language": "JAVA", "version": 401, "opaque": opaque, "flag": flag,
                          "extFields": fields, "serializeTypeCurrentRPC": "JSON"}).encode()  # fmt: skip
     return struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body
 
@@ -303,6 +304,19 @@ class Connection:
             assert int(answer.ext["nextBeginOffset"]) > at, (topic, queue_id, at, end, answer)
             at = int(answer.ext["nextBeginOffset"])
         return found
+
+    def serve(self, answer: Callable[[Answer], bytes | None]) -> None:
+        """Answer the broker's requests until the connection ends; `answer` returns a body, or None for a one-way request."""
+        self._socket.settimeout(None)
+        while len(head := self._file.read(4)) == 4:
+            asked = decode(self._file.read(int.from_bytes(head, "big")))
+            body = None if asked.flag & 1 else answer(asked)
+            if body is not None:
+                self._socket.sendall(encode(SUCCESS, asked.opaque, {}, body, flag=1))
+
+    def shut_down(self) -> None:
+        """End the connection while another thread may be reading from it."""
+        self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self._file.close()

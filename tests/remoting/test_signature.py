@@ -53,8 +53,19 @@ def test_signature_is_hmac_sha1(size):
     assert Signer(key).sign({"name": "value"}, BODY) == expected
 
 
-def test_unique_key_query_flag_is_not_signed():
+def test_unique_key_query_flag_need_not_be_signed():
     assert Signer(b"12345678").is_signed({**FIELDS, UNIQUE_KEY_QUERY: "true"}, BODY)
+
+
+def test_unique_key_query_flag_may_be_signed():
+    """4.9.4's client signs it, although 4.9.4's broker does not expect that."""
+    # The values in the order of the names: AccessKey, SecurityToken, _UNIQUE_KEY_QUERY, key.
+    fields = {ACCESS_KEY: "RocketMQ", SECURITY_TOKEN: "token", UNIQUE_KEY_QUERY: "false", "key": "order-1"}
+    digest = hmac.digest(b"12345678", b"RocketMQtokenfalseorder-1", "sha1")
+    signed = {**fields, SIGNATURE: base64.b64encode(digest).decode()}
+    assert Signer(b"12345678").is_signed(signed, b"")
+    assert not Signer(b"12345678").is_signed({**signed, UNIQUE_KEY_QUERY: "true"}, b"")
+    assert not Signer(b"12345679").is_signed(signed, b"")
 
 
 @pytest.mark.parametrize(

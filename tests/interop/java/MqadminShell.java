@@ -2,9 +2,11 @@ import java.io.BufferedReader;
 import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.reflect.Field;
 import java.net.URLDecoder;
 import java.nio.charset.StandardCharsets;
 import java.security.Permission;
+import java.util.List;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 /**
@@ -33,6 +35,16 @@ public final class MqadminShell {
         }
     }
 
+    /** Some commands keep a client for good, and cannot be run twice; each run makes new commands if there are none. */
+    private static void forgetCommands() throws ReflectiveOperationException {
+        for (Field field : MQAdminStartup.class.getDeclaredFields()) {
+            if (List.class.isAssignableFrom(field.getType())) {
+                field.setAccessible(true);
+                ((List<?>) field.get(null)).clear();
+            }
+        }
+    }
+
     public static void main(String[] arguments) throws Exception {
         PrintStream answers = System.out;
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
@@ -52,6 +64,7 @@ public final class MqadminShell {
             System.setErr(both);
             int exitCode = 0;
             try {
+                forgetCommands();
                 MQAdminStartup.main0(command, null);
             } catch (Exit exit) {
                 exitCode = exit.code;

@@ -12,7 +12,7 @@ CASES = [
         whole=False,
         hides=RATES,
     ),
-    Case("clusterList -m", (r"^CLUSTER NAME 0 0 6 0$", r"#InTotalYest #OutTotalYest #InTotalToday")),
+    Case("clusterList -m", (r"^CLUSTER NAME 0 0 9 0$", r"#InTotalYest #OutTotalYest #InTotalToday")),
     Case("brokerStatus -b {broker}", (r"^brokerVersionDesc : V4_9_4$", r"^putTps *:", r"^runtime : \[ 0 days"), whole=False),
     Case(
         "brokerStatus -c {cluster}",

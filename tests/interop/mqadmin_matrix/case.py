@@ -19,13 +19,15 @@ _WORDS: Final = {
 }
 """Failures that the tools report in different words."""
 
+PLACEHOLDERS: Final = ("broker", "cluster", "name", "folder", "namesrv", "client", "unique_key", "offset_id", "bad_id")
+
 
 @dataclass(frozen=True)
 class Case:
     """A command line with what it must show, as patterns that are found in the facts of every column.
 
-    {broker}, {cluster}, {name} (the broker's) and {folder} stand for values of the column. The cases of a column run one
-    after the other at the same servers, so that one may need what an earlier one did.
+    {broker}, {cluster}, {name} (the broker's) and the other placeholders stand for values of the column. The cases of a
+    column run one after the other at the same servers, so that one may need what an earlier one did.
     """
 
     line: str

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from pocketmq.admin.tool import main
 from tests.interop.mqadmin import Mqadmin
 from tests.interop.mqadmin_matrix.case import Case, Outcome, facts
+from tests.interop.mqadmin_matrix.payments import Payments
 from tests.interop.servers import CLUSTER_NAME, Apache, Cluster, Flavour, Pocketmq
 from tests.interop.wire import Connection
 
@@ -52,6 +53,7 @@ class OurTool:
 
     def __init__(self, folder: Path) -> None:
         self._signed = folder / "tools.yml"
+        self._files = folder / "written"
         self._signed.write_text(TOOLS_YML)
 
     def run(self, namesrv_address: str, words: list[str], signed: bool) -> tuple[int, str]:
@@ -60,9 +62,11 @@ class OurTool:
             [*words, *credentials] if words[0] == "help" else [words[0], "-n", namesrv_address, *words[1:], *credentials]
         )
         printed = io.StringIO()
+        self._files.mkdir(exist_ok=True)
         home = os.environ.pop("ROCKETMQ_HOME", None)
         try:
-            with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            # consumerStatus writes files to the current folder.
+            with contextlib.chdir(self._files), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
                 main(command)
         except SystemExit as end:
             return int(end.code or 0), printed.getvalue()
@@ -82,6 +86,7 @@ class Column:
         self.cluster.start_broker()
         self._consumer = Connection(self.cluster.broker_address, signed_as=ADMIN)
         self._prepare()
+        self._payments = Payments(self._consumer, self.cluster.broker_address, self.cluster.broker_name, ADMIN)
 
     def _prepare(self) -> None:
         consumer = self._consumer
@@ -101,6 +106,7 @@ class Column:
             "cluster": CLUSTER_NAME,
             "name": self.cluster.broker_name,
             "folder": str(self.folder / "files"),
+            **self._payments.values,
         }
 
     def outcomes(self, tool: Tool, cases: Iterable[Case], is_apache: bool) -> list[Outcome]:
@@ -118,6 +124,7 @@ class Column:
             time.sleep(0.1)
 
     def close(self) -> None:
+        self._payments.close()
         self._consumer.close()
         self.cluster.close()
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tests.interop.mqadmin_matrix.case import Case, Outcome
+from tests.interop.mqadmin_matrix.case import PLACEHOLDERS, Case, Outcome
 from tests.interop.mqadmin_matrix.columns import Table
 
 HEAD = """# mqadmin
@@ -20,14 +20,18 @@ whose requests PocketMQ serves, with Apache's flags, columns and exit codes. It 
 - Requests are signed with `--credentials FILE`, or with `$ROCKETMQ_HOME/conf/tools.yml` if it exists; `--tls FILE` uses TLS.
 - Shell completion: `eval "$(_MQADMIN_COMPLETE=bash_source mqadmin)"`, also `zsh_source` and `fish_source`.
 - Where Apache's tool goes on after a cluster that does not exist, ours stops. `deleteTopic` asks masters only, as in 5.x.
+- `cloneGroupOffset` copies the offsets of the given topic only; Apache's copies those of all topics of the group.
+- `sendMessage -b` without `-i` sends to any queue of that broker; Apache's ignores `-b` then.
+- `clusterRT` ends after `--rounds N`.
 
 ## Cases
 
 Each case was run by Apache's tool 4.9.4 at PocketMQ, by ours at PocketMQ, and by ours at Apache 4.9.4, each at servers of
 its own, in this order. The number is the exit code. Where nothing else is said, all three showed the same. BROKER, NAMESRV,
-CLUSTER, NAME and FOLDER stand for addresses, names and a folder, `..` for figures. `usage` stands for the options of the
-command, `unknown cluster`, `connect failed` and `unknown command` for texts that differ between the tools. The test that
-made this page (tests/interop/test_mqadmin_matrix.py) fails if it is no longer what happens.
+CLUSTER, NAME and FOLDER stand for addresses, names and a folder, CLIENT, UNIQUE_KEY, OFFSET_ID and BAD_ID for ids, `..` for
+figures. `usage` stands for the options of the command, `unknown cluster`, `connect failed` and `unknown command` for texts
+that differ between the tools. The test that made this page (tests/interop/test_mqadmin_matrix.py) fails if it is no longer
+what happens.
 
 """
 
@@ -50,7 +54,7 @@ def page(families: Mapping[str, list[Case]], table: Table) -> str:
 
 def _row(case: Case, outcomes: tuple[Outcome, Outcome, Outcome]) -> str:
     apaches, ours, at_apache = outcomes
-    line = case.line.format(broker="BROKER", cluster="CLUSTER", name="NAME", folder="FOLDER", namesrv="NAMESRV")
+    line = case.line.format(**{name: name.upper() for name in PLACEHOLDERS})
     other = str(at_apache.exit_code)
     if case.at_apache is not None:
         other += f": {_code(at_apache.shown(case.at_apache))} ({case.why})"
