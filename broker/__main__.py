@@ -12,11 +12,12 @@ if TYPE_CHECKING:
     from pocketmq.metrics.monitored import Monitored
 
 PROGRAM = "mqbroker"
+DESCRIPTION = "Run a RocketMQ broker."
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a broker until it is told to stop; the process ends with lifecycle's exit code."""
-    arguments = command_line.parse(PROGRAM, "Run a RocketMQ broker.", argv, with_test_clock=True)
+    arguments = command_line.parse(PROGRAM, DESCRIPTION, argv, with_test_clock=True)
     with command_line.many_imports():
         from pocketmq.broker.broker import Broker
         from pocketmq.broker.config import IGNORED_KEYS, BrokerConfig

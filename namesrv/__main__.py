@@ -11,11 +11,12 @@ if TYPE_CHECKING:
     from pocketmq.namesrv.namesrv import NameServer
 
 PROGRAM = "mqnamesrv"
+DESCRIPTION = "Run a RocketMQ name server."
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a name server until it is told to stop; the process ends with lifecycle's exit code."""
-    arguments = command_line.parse(PROGRAM, "Run a RocketMQ name server.", argv)
+    arguments = command_line.parse(PROGRAM, DESCRIPTION, argv)
     with command_line.many_imports():
         from pocketmq.metrics.monitored import Monitored
         from pocketmq.namesrv.config import IGNORED_KEYS, NamesrvConfig, kept_file

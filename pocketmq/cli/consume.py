@@ -54,9 +54,13 @@ async def _consume_known(options: SimpleNamespace, access: Access) -> int:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
     try:
         return await _consume(options, access)
+    except (OSError, TimeoutError):
+        options.has_joined = False  # the servers cannot be reached
+        raise
     except RemotingError as refusal:
         if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
             raise
+        options.has_joined = False
         hint = f"topic {options.topic!r} does not exist; `pocketmq produce {options.topic} hello` creates it"
         raise RemotingError(refusal.code, hint) from None
     except asyncio.CancelledError:
@@ -105,8 +109,8 @@ async def _consume(options: SimpleNamespace, access: Access) -> int:
         await _rewind(options, access)
     consumer = PushConsumer(options.namesrv, options.group, "first" if options.from_start else "last", access)
     consumer.subscribe(options.topic, show, options.tags)
+    options.has_joined = True  # from now on: messages come, and signals too, before the consumer has quite started
     async with consumer:
-        options.has_joined = True
         while options.count is None or shown < options.count:
             woken.clear()
             try:

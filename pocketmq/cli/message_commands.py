@@ -54,7 +54,7 @@ pocketmq consume TopicTest --from-start
 pocketmq consume Orders --tags 'paid || refunded' --count 10 --timeout 60
 pocketmq consume Orders --group billing
 """,
-    notes="Exit codes: 0; 1 if --count messages did not come in time, or for a failure; 130 after Ctrl-C.",
+    notes="Exit codes: 0; 1 if --count messages did not come in time, or for a failure; 130 Ctrl-C; 143 SIGTERM.",
 )
 @click.argument("topic", help="The topic.")
 @server_options
@@ -78,7 +78,7 @@ pocketmq clock
 pocketmq clock advance 30m
 """,
 )
-@click.argument("action", type=_ACTIONS, metavar="[read|advance]", default="read", help="What to do (read).")
+@click.argument("action", type=_ACTIONS, metavar="[ACTION]", default="read", help="read or advance (read).")
 @click.argument(
     "duration", type=DURATION, required=False, metavar="[DURATION]", help="For advance: 250ms, 30m, 1h30m, 400d."
 )

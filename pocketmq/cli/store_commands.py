@@ -112,10 +112,10 @@ def dump(**values: Any) -> int:
     cls=Command,
     help="Show the contents of one place in a store field by field: position, bytes, meaning, and references to it.",
     examples="""
-pocketmq store explain ~/store:4096                                          the record at that physical offset
-pocketmq store explain ~/store/commitlog/00000000001073741824:512            the same by file and byte
-pocketmq store explain ~/store/consumequeue/Orders/0/00000000000000000000:40 a queue unit and its record
-pocketmq store explain ~/store/index/20261121120000000:0                     header, slot or entry of an index file
+pocketmq store explain ~/store:4096                                           the record at that physical offset
+pocketmq store explain ~/store/commitlog/00000000001073741824:512             the same by file and byte
+pocketmq store explain ~/store/consumequeue/Orders/0/00000000000000000000:40  a queue unit and its record
+pocketmq store explain ~/store/index/20261121120000000:0                      header, slot or entry of an index file
 pocketmq store explain ~/store/checkpoint
 """,
 )
@@ -257,7 +257,7 @@ store = Group(
     examples="""
 pocketmq store verify ~/store                              check consistency, with or without a running broker
 pocketmq store dump ~/store --topic Orders --limit 5 --format table
-pocketmq store explain ~/store:4096                        a record, field by field
+pocketmq store explain ~/store:4096                         a record, field by field
 pocketmq store repair ~/store                              rebuild queues and index
 pocketmq store rejoin ~/store --master 10.0.0.2:10911      make a former master fit to be a slave
 pocketmq store export ~/store --topic Orders | pocketmq store import /tmp/other -

@@ -20,7 +20,7 @@ from pocketmq.runtime.error_text import reason
 from pocketmq.runtime.log_config import LogConfig, LogFormat
 from pocketmq.runtime.option_types import Addresses, WholeNumber
 
-TEST_CLOCK_HELP: Final = "for tests: message time stands still until `pocketmq clock advance 30m`"
+TEST_CLOCK_HELP: Final = "For tests: message time stands still until `pocketmq clock advance 30m`."
 
 
 @dataclass
@@ -38,12 +38,9 @@ class Arguments:
     json_logs: bool = False
 
 
-def parse(program: str, description: str, argv: Sequence[str] | None = None, *, with_test_clock: bool = False) -> Arguments:
-    """Parse `argv` (default: the process's). Exits with code 2 on errors, with 0 after `-h`.
-
-    `with_test_clock` adds the option --test-clock.
-    """
-    options = [
+def server_command(program: str, description: str, *, with_test_clock: bool = False) -> commands.Command:
+    """Declare the command line of a server. `with_test_clock` adds the option --test-clock."""
+    options: list[click.Parameter] = [
         click.Option(
             ["-c", "--configFile"], type=click.Path(path_type=Path), metavar="FILE", help="Config file, key=value lines."
         ),
@@ -64,9 +61,13 @@ def parse(program: str, description: str, argv: Sequence[str] | None = None, *, 
     if with_test_clock:
         options.append(click.Option(["--test-clock"], is_flag=True, help=TEST_CLOCK_HELP))
     examples = f"{program} -n 127.0.0.1:9876 -c broker.conf" if program == "mqbroker" else f"{program} -c namesrv.conf"
-    found = commands.parse(
-        commands.Command(program, help=description, params=list(options), examples=examples), program, argv
-    )
+    notes = "Exit codes: 0 stopped by a signal; 1 could not start or stop; 2 wrong command line or config file."
+    return commands.Command(program, help=description, params=options, examples=examples, notes=notes)
+
+
+def parse(program: str, description: str, argv: Sequence[str] | None = None, *, with_test_clock: bool = False) -> Arguments:
+    """Parse `argv` (default: the process's). Exits with code 2 on errors, with 0 after `-h`; else as `server_command`."""
+    found = commands.parse(server_command(program, description, with_test_clock=with_test_clock), program, argv)
     return Arguments(
         found["configfile"],
         found["namesrvaddr"],

@@ -16,10 +16,11 @@ A command ends by an exception with one line per problem on standard error, `poc
 each command. POCKETMQ_TRACEBACK=1 shows where an error that nobody expected comes from.
 """
 
+import contextlib
 import importlib
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, NoReturn
 
 import click
@@ -64,12 +65,13 @@ class Command(click.Command):
             return params
         return [*params, _VERSION_OPTION]
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        with _errors_of(ctx):
+            return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
-        try:
+        with _errors_of(ctx):
             return super().invoke(ctx)
-        except click.UsageError as error:
-            error.ctx = error.ctx or ctx
-            raise
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if self.examples:
@@ -79,6 +81,16 @@ class Command(click.Command):
         if self.notes:
             formatter.write_paragraph()
             formatter.write_text(self.notes.strip("\n"))
+
+
+@contextlib.contextmanager
+def _errors_of(ctx: click.Context) -> Iterator[None]:
+    """Tell each usage error which command it is about."""
+    try:
+        yield
+    except click.UsageError as error:
+        error.ctx = error.ctx or ctx
+        raise
 
 
 class Lazy(NamedTuple):
@@ -221,6 +233,8 @@ def usage_text(error: click.UsageError) -> str:
     if isinstance(error, click.BadParameter):
         value = getattr(error, "value", None)
         return f"{_name(error)}{'' if value is None else ' ' + shown(value)}: {error.message}"
+    if isinstance(error, click.BadOptionUsage) and "requires an argument" in error.message:
+        return f"option {error.option_name} needs a value"
     text = error.message.rstrip(".")
     return text[:1].lower() + text[1:] if text[1:2].islower() else text  # click's own texts begin with a capital
 

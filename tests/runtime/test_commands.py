@@ -58,7 +58,7 @@ def test_result_is_the_exit_code_and_options_may_stand_anywhere(tool):
         (["--times", "2", "greet"], "unknown option --times: options come after the command, as in `tool greet ...`"),
         (["greet"], "NAME is missing"),
         (["greet", "Ann", "Bob"], "got unexpected extra argument (Bob)"),
-        (["greet", "Ann", "--times"], "option '--times' requires an argument"),
+        (["greet", "Ann", "--times"], "option --times needs a value"),
         (["greet", "Ann", "--times", "x"], "--times x: expected a whole number from 1 to 9"),
         (["greet", "Ann", "--times", "10"], "--times 10: expected a whole number from 1 to 9"),
         (["greet", "Ann", "--times", ""], "--times '': expected a whole number from 1 to 9"),
