@@ -1,11 +1,11 @@
 """Families as text: Prometheus's format, or OpenMetrics if the request accepts it, both written by prometheus_client.
 
 Written in chunks, so that the caller can pause in between: the thread that writes keeps the event loop of the process from
-running, as Python runs one thread at a time.
+running, as Python runs one thread at a time. A chunk that has not changed since it was last written is not written again.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import count, islice
 from typing import Any, Final
 
 from prometheus_client.exposition import choose_encoder
@@ -26,6 +26,7 @@ class Exposition:
         encode: Callable[[Any], bytes]
         encode, self.content_type = choose_encoder(accept)
         self._encode = encode
+        self._written: dict[tuple[str, int], tuple[list[Row], bytes]] = {}
         self.end = _END if self.content_type.startswith("application/openmetrics-text") else b""
 
     def metric(self, metric: Metric) -> bytes:
@@ -34,11 +35,16 @@ class Exposition:
 
     def chunks(self, family: Family) -> Iterator[bytes]:
         """Yield the text of a family in pieces, its HELP and TYPE first; nothing without rows."""
-        left, is_first = iter(family.rows), True
-        while rows := list(islice(left, ROWS_PER_CHUNK)):
-            text = self.metric(_metric(family, rows))
-            yield text if is_first else _without_heading(text)
-            is_first = False
+        left = iter(family.rows)
+        for number in count():
+            rows = list(islice(left, ROWS_PER_CHUNK))
+            if not rows:
+                return
+            known = self._written.get((family.name, number))
+            if known is None or known[0] != rows:
+                text = self.metric(_metric(family, rows))
+                known = self._written[family.name, number] = rows, text if number == 0 else _without_heading(text)
+            yield known[1]
 
 
 class _One:
@@ -73,8 +79,8 @@ def _bound_text(bound: float) -> str:
 
 def _add_buckets(metric: Metric, name: str, labels: dict[str, str], value: Buckets) -> None:
     below = 0
-    for bound, count in zip((*value.bounds, float("inf")), value.counts, strict=True):
-        below += count
+    for bound, counted in zip((*value.bounds, float("inf")), value.counts, strict=True):
+        below += counted
         metric.add_sample(f"{name}_bucket", {**labels, "le": _bound_text(bound)}, below)
     metric.add_sample(f"{name}_count", labels, below)
     metric.add_sample(f"{name}_sum", labels, value.sum)

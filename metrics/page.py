@@ -40,6 +40,7 @@ class Page:
         self._collected_s = self._next_s = float("-inf")
         self._loop_s = 0.0
         self._texts: dict[str, bytes] = {}
+        self._expositions: dict[str, Exposition] = {}
         self._process: ProcessFamilies | None = None
 
     async def text(self, accept: str) -> tuple[str, bytes]:
@@ -48,6 +49,7 @@ class Page:
         from pocketmq.metrics.exposition import Exposition
 
         exposition = Exposition(accept)
+        exposition = self._expositions.setdefault(exposition.content_type, exposition)
         async with self._lock:
             is_current = await self._collect()
             text = await self._tables(exposition) if is_current else b""
