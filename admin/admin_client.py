@@ -156,7 +156,10 @@ class AdminClient:
             return [broker]
         if cluster is None:
             raise AdminError("a broker (-b) or a cluster (-c) must be given")
-        return await (self.masters_and_slaves(cluster) if with_slaves else self.masters(cluster))
+        found = await (self.masters_and_slaves(cluster) if with_slaves else self.masters(cluster))
+        if not found:
+            raise AdminError(f"cluster {cluster} has no {'broker' if with_slaves else 'master'} that is registered")
+        return found
 
     async def route(self, topic: str) -> TopicRouteData:
         """Return a topic's route. Raises RemotingError with TOPIC_NOT_EXIST."""

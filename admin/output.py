@@ -1,13 +1,22 @@
 """What a command prints: Apache's plain layout, `rich` tables on a terminal, or one JSON document with `--json`."""
 
+import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def printable(text: str) -> str:
+    """Return a text in which control characters other than tab and line feed are `?`: a terminal would obey them."""
+    return _CONTROL.sub("?", text)
 
 
 class Table:
@@ -37,7 +46,7 @@ class Output:
     def say(self, text: object = "", nl: bool = True) -> None:
         """Print a line for people."""
         if not self.as_json:
-            click.echo(text, nl=nl)
+            click.echo(text if self._terminal is None else printable(str(text)), nl=nl)
 
     def table(self, table: Table, rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
         """Print a table; return its rows as objects, for the result of the command."""
@@ -69,7 +78,8 @@ def _draw(terminal: "Console", table: Table, rows: list[Sequence[Any]]) -> None:
         is_number = all(isinstance(row[number], (int, float)) for row in rows)
         shown.add_column(text.removeprefix("#").strip(), justify="right" if is_number else "left", overflow="fold")
     for row in rows:
-        shown.add_row(*(Text(f"{value:.2f}" if isinstance(value, float) else str(value)) for value in row))
+        cells = (f"{value:.2f}" if isinstance(value, float) else printable(str(value)) for value in row)
+        shown.add_row(*map(Text, cells))
     terminal.print(shown)
 
 

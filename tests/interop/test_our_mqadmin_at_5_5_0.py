@@ -1,0 +1,95 @@
+"""Our mqadmin at Apache's servers of 5.5.0: commands of 4.9.4, and those of 5.x."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.interop.conftest import need_java
+from tests.interop.mqadmin_matrix.columns import OurTool
+from tests.interop.servers import BROKER_NAME, CLUSTER_NAME, Apache, Cluster
+from tests.interop.test_replication import wait_until
+from tests.interop.wire import Connection
+
+GET_BROKER_CLUSTER_INFO = 106
+Admin = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def apaches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    need_java()
+    running = Cluster(tmp_path_factory.mktemp("apache-5.5.0"), Apache("5.5.0"))
+    try:
+        running.start_broker()
+        with Connection(running.namesrv_address) as namesrv:  # 5.5.0 reports its start before it is registered
+            address = running.broker_address.encode()
+            wait_until("the broker is registered", lambda: address in namesrv.ask(GET_BROKER_CLUSTER_INFO, {}).body)
+        with Connection(running.broker_address) as connection:
+            connection.create_topic("Orders", 2)
+            connection.send("Orders", 0, b"order")
+        yield running
+    finally:
+        running.close()
+
+
+@pytest.fixture
+def admin(apaches: Cluster, tmp_path: Path) -> Admin:
+    """Run a command that must succeed; returns what it printed."""
+    tool = OurTool(tmp_path)
+
+    def run(*words: str) -> str:
+        exit_code, printed = tool.run(apaches.namesrv_address, list(words), signed=False)
+        assert exit_code == 0, printed
+        return printed
+
+    return run
+
+
+def test_topics(admin: Admin, apaches: Cluster) -> None:
+    address = apaches.broker_address
+    assert f"create topic to {address} success." in admin(
+        "updateTopic", "-c", CLUSTER_NAME, "-t", "Fifo", "-a", "+message.type=FIFO"
+    )
+    assert f"{BROKER_NAME}" in admin("topicRoute", "-t", "Fifo", "-l")
+    assert "Fifo" in admin("topicList").split()
+    assert admin("topicClusterList", "-t", "Fifo").strip() == CLUSTER_NAME
+    assert "update topic perm from 6 to 4" in admin("updateTopicPerm", "-b", address, "-t", "Fifo", "-p", "4")
+    (first, _) = json.loads(admin("topicStatus", "-t", "Orders", "--json"))
+    assert (first["brokerName"], first["queueId"], first["maxOffset"]) == (BROKER_NAME, 0, 1)
+    assert "from NameServer success" in admin("deleteTopic", "-c", CLUSTER_NAME, "-t", "Fifo")
+    assert "CODE: 29  DESC: The topic[TBW102] is conflict" in admin("updateTopic", "-b", address, "-t", "TBW102")
+
+
+def test_brokers_and_name_servers(admin: Admin, apaches: Cluster, tmp_path: Path) -> None:
+    address = apaches.broker_address
+    (row,) = json.loads(admin("clusterList", "--json"))
+    assert (row["brokerName"], row["brokerAddr"], row["version"]) == (BROKER_NAME, address, "V5_5_0")
+    assert "brokerVersionDesc               : V5_5_0" in admin("brokerStatus", "-b", address)
+    assert admin("updateBrokerConfig", "-b", address, "-k", "fileReservedTime", "-v", "90").startswith(
+        "update broker config success"
+    )
+    assert json.loads(admin("getBrokerConfig", "-b", address, "--json"))[address]["fileReservedTime"] == "90"
+    refused = admin("updateBrokerConfig", "-b", address, "-k", "brokerConfigPath", "-v", "x")
+    assert "CODE: 16  DESC: Can not update config in black list." in refused
+    assert " OK, " in admin("wipeWritePerm", "-b", BROKER_NAME)
+    assert " OK, " in admin("addWritePerm", "-b", BROKER_NAME)
+    assert f"#MasterAddr\t{address}" in admin("haStatus", "-b", address)
+    assert "CODE: 3 " in admin("getAclConfig", "-b", address), "5.x has no ACL files"
+    for command, name in (("exportConfigs", "configs"), ("exportMetadata", "metadata"), ("exportMetrics", "metrics")):
+        admin(command, "-c", CLUSTER_NAME, "-f", str(tmp_path))
+        assert json.loads((tmp_path / f"{name}.json").read_text()), name
+
+
+def test_requests_of_5(admin: Admin, apaches: Cluster, tmp_path: Path) -> None:
+    address, file = apaches.broker_address, tmp_path / "list.json"
+    file.write_text(json.dumps([{"topicName": "Listed", "readQueueNums": 3, "writeQueueNums": 3}]))
+    assert "success" in admin("updateTopicList", "-b", address, "-f", str(file))
+    file.write_text(json.dumps([{"groupName": "Listed", "retryMaxTimes": 3}]))
+    assert "success" in admin("updateSubGroupList", "-b", address, "-f", str(file))
+    table = json.loads((tmp_path / "list.json").read_text())
+    admin("exportMetadata", "-b", address, "-g", "-f", str(tmp_path))
+    groups = json.loads((tmp_path / "subscriptionGroup.json").read_text())["subscriptionGroupTable"]
+    assert groups["Listed"]["retryMaxTimes"] == table[0]["retryMaxTimes"]
+    arguments = ("-b", address, "-t", "Listed", "-g", "Listed", "-m", "POP")
+    assert f"set consume mode to {address} success." in admin("setConsumeMode", *arguments)
