@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     command_line.set_up_logs(PROGRAM, log_config, "broker.log")
     clock = VirtualClock(SystemClock().message_time_ms()) if arguments.test_clock else None
     file = None if arguments.config_file is None else arguments.config_file.absolute()
-    broker = Broker(config, store_config, clock=clock, tls_config=tls_config, config_file=file)
+    broker = Broker(config, store_config, None, clock, tls_config, config_file=file, more_configs=[log_config])
     with pid_file.registered(PROGRAM, store_config.store_path_root_dir):
         exit_code = lifecycle.run(Monitored(broker, config, lambda one: [BrokerSource.of(one)]), PROGRAM, _say_ready)
     sys.exit(exit_code)

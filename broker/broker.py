@@ -7,11 +7,11 @@ any more.
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pocketmq.broker import measuring_wiring, wiring
 from pocketmq.broker.access.access_table import needs_admin
@@ -58,9 +58,10 @@ class Broker:
 
     def __init__(
         self, config: BrokerConfig, store_config: MessageStoreConfig, disk: Disk | None = None, clock: Clock | None = None,
-        tls_config: TlsConfig | None = None, config_file: Path | None = None,
+        tls_config: TlsConfig | None = None, config_file: Path | None = None, more_configs: Sequence[Any] = (),
     ) -> None:  # fmt: skip
-        """`config_file`: where changes of the config are written. None: `config/broker.properties` of a store on disk."""
+        """`config_file`: where changes of the config are written. None: `config/broker.properties` of a store on disk.
+        `more_configs`: further ones whose keys tools are shown."""
         self.config = config
         self.store_config = store_config
         self.port = 0
@@ -77,6 +78,7 @@ class Broker:
         self._clock = clock or SystemClock()
         self._disk = disk or FileDisk()
         self._config_file = config_file
+        self._more_configs = (self._tls_config, *more_configs)
         if config_file is None and isinstance(self._disk, FileDisk):
             self._config_file = Path(store_config.store_path(KEPT_FILE))
         self._server: RemotingServer | None = None
@@ -129,10 +131,9 @@ class Broker:
             self.services = wiring.build(
                 self.config, self.store_config, self._disk, self._clock, asyncio.get_running_loop(),
                 port=port, tables=self._tables, name_server_tls=self._name_server_tls, master_tls=self._master_tls,
-                config_file=self._config_file,
+                config_file=self._config_file, more_configs=self._more_configs,
             )  # fmt: skip
             self._is_built = True
-            self.services.tls_config = self._tls_config
             if self.services.pre_online is None:
                 wiring.recover(self.services)
         return self.services

@@ -5,6 +5,7 @@ latter while the broker runs: a container learns only after the start at which p
 kept as `advertisedPort`, so that the next start binds the port that this one did.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,15 +29,23 @@ KEPT_FILE: Final = "config/broker.properties"
 """File of the store that has the settings changed while a broker without a config file ran; Apache's name too."""
 
 
-def config_updates(services: Services, port: int, file: Path | None, writer: TableWriter) -> ConfigUpdates:
-    """Return the changes of a broker's config. `port` is listened on; `file` None: changes are not kept over a restart."""
+def config_updates(
+    services: Services, port: int, file: Path | None, writer: TableWriter, more_configs: Sequence[Any] = ()
+) -> ConfigUpdates:
+    """Return the changes of a broker's config. `port` is listened on; `file` None: changes are not kept over a restart.
 
-    def prepare(config: BrokerConfig, _: MessageStoreConfig) -> AdvertisedHost | None:
+    `more_configs` have further keys, none of which may be changed while the broker runs.
+    """
+
+    def check_both(config: BrokerConfig, store_config: MessageStoreConfig, *_: object) -> None:
+        check(config, store_config)
+
+    def prepare(config: BrokerConfig, *_: object) -> AdvertisedHost | None:
         # A host name is looked up, which may take long.
         return advertised_host(config) if config.broker_ip1 != services.config.broker_ip1 else None
 
-    rules = Rules(UPDATABLE_KEYS, IGNORED_KEYS, check, prepare, {"listenPort": "advertisedPort"})
-    updates = ConfigUpdates((services.config, services.store.config), rules, file, writer)
+    rules = Rules(UPDATABLE_KEYS, IGNORED_KEYS, check_both, prepare, {"listenPort": "advertisedPort"})
+    updates = ConfigUpdates((services.config, services.store.config, *more_configs), rules, file, writer)
     updates.applied = lambda values, host: _applied(services, port, values, host)
     return updates
 

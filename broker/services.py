@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from pocketmq.broker.transaction.transaction import TransactionalMessageService
     from pocketmq.remoting.channels import Channels
     from pocketmq.remoting.client import RemotingClient
-    from pocketmq.remoting.tls import TlsConfig
     from pocketmq.runtime.clock import Clock
     from pocketmq.runtime.config_updates import ConfigUpdates
     from pocketmq.runtime.timers import Timers
@@ -100,7 +99,6 @@ class Services:
     """The advertised address `host:port`, as registered with the name servers."""
     config_updates: "ConfigUpdates" = field(init=False)
     """The changes of `config` and of the store's config by requests."""
-    tls_config: "TlsConfig | None" = None
     channels: "Channels | None" = None
     """The connections of clients; None before the port is open."""
     measured: Measurements = field(default_factory=Measurements)

@@ -6,7 +6,7 @@ writer that they pass in. Sockets are the business of `broker.broker`.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -83,12 +83,14 @@ def build(
     config: BrokerConfig, store_config: MessageStoreConfig, disk: Disk, clock: Clock, loop: asyncio.AbstractEventLoop, *,
     port: int, tables: TableWriter, name_server_tls: ReloadingContext | None = None,
     master_tls: ReloadingContext | None = None, timer_slots: int = SLOTS_TOTAL, config_file: Path | None = None,
+    more_configs: Sequence[Any] = (),
 ) -> Services:  # fmt: skip
     """Load the store and the tables, and return the connected parts of a broker; `recover` must follow.
 
     `port` is the port that is listened on, the TLS settings are for connections to these servers, `tables` writes the files
     of config/, `timer_slots` is half the size of the timer wheel, `config_file` keeps changes of the config (None: nothing
-    does). Raises StartError, StoreError, ValueError or OSError; the store is closed then.
+    does), `more_configs` are others that tools are shown. Raises StartError, StoreError, ValueError or OSError; the store is
+    closed then.
     """
     store = MessageStore(store_config, disk, clock)
     with RecoveryProgress() as progress:
@@ -98,7 +100,7 @@ def build(
             log.log(logging.INFO if report.clean and not report.repairs else logging.WARNING, line)
         parts = _Parts(config, store, loop, port, tables, name_server_tls, master_tls, timer_slots)
         services = parts.services()
-        services.config_updates = config_updates(services, port, config_file, tables)
+        services.config_updates = config_updates(services, port, config_file, tables, more_configs)
         services.measured.store_recovery_s = report.duration_ms / 1000
         services.measured.repairs = len(report.repairs)
         services.measured.started_cleanly = report.clean

@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         config.config_store_path = str(arguments.config_file.absolute())
     command_line.set_up_logs(PROGRAM, log_config, "namesrv.log")
     with pid_file.registered(PROGRAM, config.kv_config_path):
-        server = NameServer(config, tls_config=tls_config)
+        server = NameServer(config, tls_config=tls_config, more_configs=[log_config])
         exit_code = lifecycle.run(Monitored(server, config, lambda one: [NamesrvSource(one)]), PROGRAM, _say_ready)
     sys.exit(exit_code)
 

@@ -99,7 +99,7 @@ IGNORED_KEYS: Final = {
     "writeBufferLowWaterMark": "the limit of unsent bytes is fixed",
 }
 
-UPDATE_RULES: Final = Rules(CHANGEABLE, IGNORED_KEYS, check)
+UPDATE_RULES: Final = Rules(CHANGEABLE, IGNORED_KEYS, lambda config, *_: check(config))
 """What UPDATE_NAMESRV_CONFIG may change."""
 KEPT_FILE: Final = "namesrv.properties"
 """File beside kvConfigPath for the settings changed while a name server without a config file runs; Apache's name too."""

@@ -270,7 +270,7 @@ def update_namesrv_config(services: NamesrvServices, request: Request[NoHeader])
 
 
 def get_namesrv_config(services: NamesrvServices, request: Request[NoHeader]) -> Response:
-    return Response(body=runtime_config.print_items([services.config]).encode())
+    return Response(body=runtime_config.print_items(services.config_updates.configs).encode())
 
 
 ROUTES: Final = routes(

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,14 @@ log = logging.getLogger("namesrv")
 class NameServer:
     """A name server. `port` is set by `start`."""
 
-    def __init__(self, config: NamesrvConfig, clock: Clock | None = None, tls_config: TlsConfig | None = None) -> None:
+    def __init__(
+        self, config: NamesrvConfig, clock: Clock | None = None, tls_config: TlsConfig | None = None,
+        more_configs: Sequence[Any] = (),
+    ) -> None:  # fmt: skip
+        """`more_configs`: further ones whose keys tools are shown."""
         self.config = config
         self._tls_config = tls_config or TlsConfig()
+        self._more_configs = more_configs
         self.port = 0
         self._clock = clock or SystemClock()
         self.routes = RouteInfoManager(self._clock, config)
@@ -61,7 +67,7 @@ class NameServer:
         loop = asyncio.get_running_loop()
         timers = Timers(self._clock, loop)
         config_path = Path(config.config_store_path) if config.config_store_path else kept_file(config)
-        updates = ConfigUpdates([config], UPDATE_RULES, config_path, self._tables)
+        updates = ConfigUpdates([config, self._tls_config, *self._more_configs], UPDATE_RULES, config_path, self._tables)
         updates.applied = self._config_changed
         services = NamesrvServices(config, self.routes, kv_config, updates)
         idle_s = config.server_channel_max_idle_time_seconds

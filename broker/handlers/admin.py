@@ -37,8 +37,7 @@ def update_broker_config(services: Services, request: Request[NoHeader]) -> Resp
 def get_broker_config(services: Services, request: Request[NoHeader]) -> Response:
     """Return every key with its value, including keys that support one value only."""
     properties = {key: value for key, (value, _) in FIXED_KEYS.items()}
-    configs = (services.config, services.store.config, services.tls_config)
-    properties |= to_properties(config for config in configs if config is not None)
+    properties |= to_properties(services.config_updates.configs)
     # Values that were determined at start because the config leaves them empty.
     host, _, port = services.broker_address.rpartition(":")
     found = {"brokerIP1": host, "brokerIP2": host, "advertisedPort": port}

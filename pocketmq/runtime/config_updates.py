@@ -73,7 +73,8 @@ class ConfigUpdates:
         self.file = file
         self.applied: Callable[[dict[str, Any], Any], None] = lambda values, prepared: None
         """Called after each change with key -> new value, and what `prepare` returned."""
-        self._configs = configs
+        self.configs = configs
+        """The configs of the server, those that `rules` allow to change and others."""
         self._rules = rules
         self._writer = writer
         self._waiting: deque[tuple[dict[str, str], Done]] = deque()
@@ -106,7 +107,7 @@ class ConfigUpdates:
         rules = self._rules
         renamed = {rules.renamed.get(key, key): value for key, value in changes.items()}
         try:
-            return plan_update(self._configs, renamed, rules.allowed, rules.check, rules.ignored)
+            return plan_update(self.configs, renamed, rules.allowed, rules.check, rules.ignored)
         except ConfigError as error:
             stand_ins = [f"{key} stands for {rules.renamed[key]} here" for key in changes if key in rules.renamed]
             raise type(error)([*error.problems, *stand_ins]) from None

@@ -8,13 +8,18 @@ from pathlib import Path
 import pytest
 
 from pocketmq.broker.broker import Broker
+from pocketmq.broker.config import BrokerConfig
 from pocketmq.cli import processes
+from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
+from pocketmq.remoting.tls import TlsConfig
 from pocketmq.runtime import properties_file
+from pocketmq.runtime.config import items_of
 from pocketmq.runtime.config_updates import BODY_SIZE_MAX, WAITING_MAX
+from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.disk.file_disk import FileDisk
 from tests.broker.running import ask, connected, create_topic, route, running_broker, running_namesrv, until
 
@@ -72,6 +77,19 @@ async def test_without_a_config_file_changes_are_kept_beside_the_files_of_the_se
                 server.stop()
         key, _, value = body.decode().partition("=")
         assert found[key] == value and str(tmp_path / kept) in server.out.read_text()
+
+
+async def test_each_key_of_the_server_is_shown_and_no_secret(tmp_path: Path) -> None:
+    tls = TlsConfig(server_key_password="hush")
+    async with running_broker(tls=tls) as broker, connected() as client:
+        found = await config_at(client, f"127.0.0.1:{broker.port}")
+        declared = {key for cls in (BrokerConfig, MessageStoreConfig, TlsConfig) for key in items_of(cls)}
+        assert declared <= found.keys() and found["tls.server.keyPassword"] == "******"
+        answer = await update(client, broker, "tls.server.keyPassword=x")
+        assert (answer.code, answer.remark) == (1, "key tls.server.keyPassword cannot be changed while running")
+    async with running_namesrv() as server, connected() as client:
+        found = await config_at(client, f"127.0.0.1:{server.port}", RequestCode.GET_NAMESRV_CONFIG)
+        assert {*items_of(NamesrvConfig), *items_of(TlsConfig)} <= found.keys()
 
 
 async def test_up_keeps_changes_beside_the_store_or_in_its_config_file(tmp_path: Path) -> None:
