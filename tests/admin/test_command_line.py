@@ -2,6 +2,7 @@
 
 import importlib
 import io
+import json
 import subprocess
 import sys
 
@@ -9,9 +10,11 @@ import click
 import pytest
 from rich.console import Console
 
+from pocketmq.admin.command import TOPIC, Run, command, option
 from pocketmq.admin.commands import FAMILIES
 from pocketmq.admin.output import Output, Table
 from pocketmq.admin.tool import declared, main
+from pocketmq.runtime.commands import run as run_command
 from tests.admin.conftest import Mqadmin
 
 SUMMARIES = {name: summary for family in FAMILIES.values() for name, summary in family.items()}
@@ -131,3 +134,15 @@ def test_names_are_completed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     with pytest.raises(SystemExit):
         main([])
     assert capsys.readouterr().out.split() == ["plain,topicRoute"]
+
+
+def test_flags_of_several_letters_are_apaches_form(capsys: pytest.CaptureFixture[str]) -> None:
+    async def work(run: Run, topic: str, total_queue_num: int, quiet: bool) -> object:
+        return {"topic": topic, "total": total_queue_num, "quiet": quiet}
+
+    total = option("-qn", "--totalQueueNum", "number of queues", type=int)
+    quiet = option("-q", "--quiet", "another option with its first letter", is_flag=True)
+    made = command("updateStaticTopic", TOPIC, total, quiet)(work)
+    with pytest.raises(SystemExit):
+        run_command(made, "mqadmin", ["-qn", "4", "-tA", "-q", "--json"])
+    assert json.loads(capsys.readouterr().out) == {"topic": "A", "total": 4, "quiet": True}
