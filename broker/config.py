@@ -86,7 +86,7 @@ class BrokerConfig(MetricsConfig, ConnectionLimits):
     admin_allow: str = ""
     """Comma-separated addresses and CIDR networks allowed to use administrative codes. Empty: all, as in Apache."""
 
-    metrics_topics_max: int = setting(1_000, low=0, high=100_000)
+    metrics_topics_max: int = setting(1_000, low=0, high=10_000)
     """Limit of topics, and of pairs of topic and group, with metrics of their own; the others are summed up as `(other)`."""
 
     broker_permission: int = setting(6, low=0, high=7)

@@ -22,7 +22,7 @@ HEAD_SIZE_MAX: Final = 8192
 """Maximum bytes of a request line with its headers."""
 HEAD_MAX_S: Final = 5.0
 """Maximum time for the head of a request to arrive."""
-ANSWER_MAX_S: Final = 15.0
+ANSWER_MAX_S: Final = 30.0
 """Maximum time for an answer to be made."""
 SEND_MAX_S: Final = 15.0
 """Maximum time for a client to take an answer."""

@@ -37,23 +37,23 @@ class _Task(Generic[T]):
         if self.result.cancelled():
             self._work.close()
             return
-        began_s = time.perf_counter()
+        began_s, end_s = time.thread_time(), time.perf_counter() + SLICE_S
         try:
-            while time.perf_counter() - began_s < SLICE_S:
+            while time.perf_counter() < end_s:
                 next(self._work)
         except StopIteration as end:
             with contextlib.suppress(InvalidStateError):  # given up meanwhile
-                self.result.set_result((end.value, self._spent_s + time.perf_counter() - began_s))
+                self.result.set_result((end.value, self._spent_s + time.thread_time() - began_s))
         except Exception as error:
             with contextlib.suppress(InvalidStateError):
                 self.result.set_exception(error)
         else:
-            self._spent_s += time.perf_counter() - began_s
+            self._spent_s += time.thread_time() - began_s
             self._loop.call_later(PAUSE_S, self.run)
 
 
 async def on_loop(loop: asyncio.AbstractEventLoop, work: Work[Any], deadline_s: float) -> tuple[Any, float]:
-    """Have `loop` do `work`; return its result and the seconds that the loop spent on it.
+    """Have `loop` do `work`; return its result and the CPU seconds that the loop spent on it.
 
     To be awaited on the event loop of another thread. Raises LoopStuck after `deadline_s`, or if `loop` has ended, and what
     the work raises.

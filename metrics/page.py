@@ -22,9 +22,9 @@ LOOP_SHARE: Final = 0.01
 """Share of the time that may be spent on collecting and writing figures."""
 COLLECT_MAX_S: Final = 5.0
 """Maximum time for the event loop to return its figures."""
-SLICE_S: Final = 0.0005
+SLICE_S: Final = 0.001
 """Time spent on writing before a pause."""
-PAUSE_S: Final = 0.001
+PAUSE_S: Final = 0.0005
 """Pause in which the event loop runs."""
 
 

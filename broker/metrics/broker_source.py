@@ -4,10 +4,11 @@ Small figures become families at once, on the event loop. Those that grow with t
 pieces, and put together by the thread of the HTTP server.
 """
 
+import time
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from pocketmq.broker.metrics import names
 from pocketmq.broker.metrics.clients import consumer_counts
@@ -31,6 +32,10 @@ _MESSAGE_TYPES: Final = {
 }  # fmt: skip
 """Other topics may contain messages of all types, which are not counted by type."""
 _ANY_TYPE: Final = "unspecified"
+_ROWS_AT_ONCE: Final = 1000
+_PAUSE_S: Final = 0.0005
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -114,7 +119,7 @@ class BrokerSource:
 
     def _puts(self, collected: Collected) -> Iterator[Family]:
         sums: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-        for (topic, _), counter in collected.puts:
+        for (topic, _), counter in paced(collected.puts):
             row = sums[topic]
             row[0] += counter.nums
             row[1] += counter.size
@@ -142,7 +147,7 @@ class BrokerSource:
 
     def _gets(self, collected: Collected) -> Iterator[Family]:
         sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
-        for (group, topic, _), counter in collected.gets:
+        for (group, topic, _), counter in paced(collected.gets):
             row = sums[topic, group]
             row[0] += counter.nums
             row[1] += counter.size
@@ -198,6 +203,14 @@ class BrokerSource:
                 own = topic if self._timer_topics.is_own(topic) else OTHER
                 counts[own] = counts.get(own, 0) + count
         yield names.TIMING.of(self._node, [((topic, *STORAGE), count) for topic, count in counts.items()])
+
+
+def paced(rows: Sequence[T]) -> Iterator[T]:
+    """Yield `rows` with pauses, in which the event loop runs: it must not wait until all are summed up."""
+    for begin in range(0, len(rows), _ROWS_AT_ONCE):
+        if begin:
+            time.sleep(_PAUSE_S)
+        yield from rows[begin : begin + _ROWS_AT_ONCE]
 
 
 def _age_ms(now_ms: int, since_ms: int) -> int:

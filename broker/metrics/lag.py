@@ -23,14 +23,15 @@ def reading(services: Services, limited: Limited[tuple[str, str]]) -> Generator[
     """Read the lag of all groups. Returns rows of the groups that have their own, and the sum of the others, if any."""
     rows: list[Lag] = []
     lag = ready = count = 0
-    keys = tuple(services.offsets.table)
-    limited.keep(_pair(key) for key in keys)
-    for key in keys:
-        topic, group = _pair(key)
+    pairs = [_pair(key) for key in services.offsets.table]
+    yield
+    limited.keep(pairs)
+    yield
+    for topic, group in pairs:
+        if topic not in services.topics.table:
+            continue  # deleted
         is_own = limited.is_own((topic, group))
         row = _row(services, topic, group, is_own)
-        if row is None:
-            continue
         if is_own:
             rows.append(row)
         else:
@@ -44,19 +45,17 @@ def _pair(key: str) -> tuple[str, str]:
     return topic, group
 
 
-def _row(services: Services, topic: str, group: str, with_times: bool) -> Lag | None:
-    """Return the lag of one group; None if the topic is gone."""
-    if topic not in services.topics.table:
-        return None
+def _row(services: Services, topic: str, group: str, with_times: bool) -> Lag:
+    """Return the lag of one group."""
     store, pulled = services.store, services.offsets.pull_offsets
+    queues = store.queues.queues
     lag = ready = 0
     lag_since_ms = ready_since_ms = -1
     for queue_id, consumer_offset in services.offsets.queues(group, topic).items():
-        end = store.max_offset(topic, queue_id)
-        behind = end - consumer_offset
-        if behind <= 0:
+        queue = queues.get((topic, queue_id))
+        if queue is None or (end := queue.max_offset) <= consumer_offset:
             continue
-        lag += behind
+        lag += end - consumer_offset
         next_pull = min(max(pulled.get((group, topic, queue_id), consumer_offset), consumer_offset), end)
         ready += end - next_pull
         if with_times:

@@ -30,9 +30,9 @@ class Limited(Generic[K]):
 
     def keep(self, keys: Iterable[K]) -> None:
         """Forget all keys but these."""
-        keys = set(keys)
-        self._own &= keys
-        self._others &= keys
+        kept = set(keys)
+        self._own &= kept
+        self._others &= kept
 
 
 class OtherTotals(Generic[K]):
