@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple
 from pocketmq.admin.admin_client import AdminError
 from pocketmq.admin.formats import safe_name, time_millis
 from pocketmq.client.message import MessageExt, decode_messages
-from pocketmq.remoting.bodies import MessageQueue
 from pocketmq.store.format.host import host_text
 from pocketmq.store.format.record import Record, decode_record
 
@@ -26,10 +25,6 @@ class StoredMessage(NamedTuple):
     def topic(self) -> str:
         """The topic of the queue; `message.topic` is the original one for a message of a retry topic."""
         return self.record.topic.decode(errors="replace")
-
-    @property
-    def queue(self) -> MessageQueue:
-        return MessageQueue(self.message.broker_name, self.message.queue_id, self.topic)
 
     @property
     def born_host(self) -> str:
@@ -116,7 +111,7 @@ def as_document(stored: StoredMessage) -> dict[str, Any]:
         "msgId": message.msg_id,
         "offsetMsgId": message.offset_msg_id,
         "topic": stored.topic,
-        "brokerName": message.broker_name,
+        "brokerName": message.broker_name or None,
         "queueId": record.queue_id,
         "queueOffset": record.queue_offset,
         "commitLogOffset": record.physical_offset,

@@ -155,9 +155,8 @@ async def producer_connection(run: Run, producer_group: str, topic: str) -> obje
 @command("producer", option("-b", "--broker", "broker address", type=ADDRESS, required=True))
 async def producer(run: Run, broker: str) -> object:
     """Show the clients of all producer groups of a broker."""
-    data: dict[str, list[dict[str, Any]]] = document(await run.admin.broker(broker, RequestCode.GET_ALL_PRODUCER_INFO))[
-        "data"
-    ]
+    answer = document(await run.admin.broker(broker, RequestCode.GET_ALL_PRODUCER_INFO))
+    data: dict[str, list[dict[str, Any]]] = answer.get("data") or {}
     for group, clients in data.items():
         if not clients:
             run.say(f"producer group ({group}) instances are empty")

@@ -96,11 +96,13 @@ async def get_consumer_config(run: Run, group_name: str) -> object:
     info = await run.admin.cluster_info()
     found = []
     for name, data in info.broker_addr_table.items():
+        if not data.broker_addrs:
+            continue
         cluster = next((cluster for cluster, names in info.cluster_addr_table.items() if name in names), None)
         table = document(await run.admin.broker(chosen_address(data), RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))[
             "subscriptionGroupTable"
         ]
-        config = table.get(group_name.strip())
+        config = (table or {}).get(group_name.strip())
         if config is None:
             continue
         run.say(f"{'':=<29}{cluster}:{name}{'':=<29}")

@@ -10,6 +10,7 @@ from pocketmq.admin.consumer_groups import queue_text
 from pocketmq.admin.queue_reading import (
     FOUND,
     NO_MATCHED_MSG,
+    PULL_COUNT,
     TOOLS_CONSUMER,
     address_of,
     limits,
@@ -180,7 +181,7 @@ async def consume_message(
 async def _consume(run: Run, printer: _Printer, queue: MessageQueue, address: str, low: int, high: int, group: str) -> None:
     """Print the messages of a queue from `low` to `high`, inclusive."""
     while low <= high:
-        pulled = await pull(run.admin, address, queue, low, high - low + 1, group=group)
+        pulled = await pull(run.admin, address, queue, low, min(high - low + 1, PULL_COUNT), group=group)
         is_stuck, low = pulled.next_offset <= low, pulled.next_offset
         if pulled.status == FOUND:
             run.say("Consume ok")
