@@ -201,7 +201,10 @@ class BrokerConfig(MetricsConfig, ConnectionLimits):
         for address in addresses:
             host, _, port = address.rpartition(":")
             if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-                raise StartError(f"namesrvAddr={self.namesrv_addr}: {address!r} is not host:port; separate several with ;")
+                key = "NAMESRV_ADDR" if self.namesrv_addr == os.environ.get("NAMESRV_ADDR") else "namesrvAddr"
+                raise StartError(
+                    f"{key}={self.namesrv_addr}: expected HOST:PORT, several separated by ';', such as 127.0.0.1:9876"
+                )
         return tuple(addresses)
 
 
@@ -325,6 +328,7 @@ def check(config: BrokerConfig, store_config: MessageStoreConfig) -> None:
         networks("adminAllow", config.admin_allow)
     except ValueError as error:
         raise StartError(str(error)) from None
+    _ = config.namesrv_addresses  # raises StartError for an invalid one
     if not config.broker_name.strip():
         raise StartError("brokerName=: expected a name that is not empty")
     if store_config.enable_dleger_commit_log:

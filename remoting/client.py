@@ -132,6 +132,8 @@ class RemotingClient:
                     int(port),
                     ssl=None if self._tls is None else self._tls.context,
                 )
+        except TimeoutError:
+            raise TimeoutError(f"{address} accepts no connection within {CONNECT_TIMEOUT_S:g} s") from None
         except ssl.SSLCertVerificationError as error:
             raise TlsMismatch(
                 f"{address}: its certificate is not trusted (tls.client.trustCertPath): {error.verify_message}"

@@ -33,7 +33,7 @@ TERMINATED: Final = 128 + signal.SIGTERM
 
 def run(options: SimpleNamespace) -> int:
     """Show messages until `--count`, `--timeout` or Ctrl-C. Returns the exit code."""
-    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    logging.basicConfig(level=logging.WARNING, format="pocketmq: warning: %(message)s")
     return server_options.run(options, lambda access: _consume_known(options, access))
 
 

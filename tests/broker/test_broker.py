@@ -175,7 +175,7 @@ async def test_sync_master_without_slave_answers_slave_not_available_with_the_me
         ({"broker_id": 1}, {}, "brokerId=1"),
         ({"broker_ip1": "10.1.2.3"}, {}, "bindAddress=0.0.0.0\nbrokerIP1=10.1.2.3"),
         ({"broker_ip1": "0.0.0.0", "bind_address": "0.0.0.0"}, {}, "brokerIP1=0.0.0.0"),
-        ({"namesrv_addr": "here"}, {}, "'here' is not host:port"),
+        ({"namesrv_addr": "here"}, {}, "namesrvAddr=here: expected HOST:PORT"),
         ({}, {"message_delay_level": "1s 5x"}, "messageDelayLevel: level 2"),
         ({}, {"flush_disk_type": "NOW"}, "flushDiskType=NOW"),
     ],
