@@ -156,24 +156,29 @@ def parse(command: click.Command, program: str, argv: Sequence[str] | None = Non
 
 def run(command: click.Command, program: str, argv: Sequence[str] | None = None) -> NoReturn:
     """Run a command and end the process with its exit code. `program`: its name in errors and in the help."""
+    sys.exit(call(command, program, argv))
+
+
+def call(command: click.Command, program: str, argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code; otherwise as `run`."""
     _complete(command, program)
     try:
         with command.make_context(program, list(sys.argv[1:] if argv is None else argv)) as context:
             exit_code = command.invoke(context) or 0
             sys.stdout.flush()
+            return int(exit_code)
     except click.exceptions.Exit as end:
-        exit_code = end.exit_code
+        return end.exit_code
     except (KeyboardInterrupt, click.Abort):
-        exit_code = INTERRUPTED
+        return INTERRUPTED
     except BrokenPipeError:
         # The reader has closed the pipe; nothing may be written at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        exit_code = 0
+        return 0
     except Exception as error:
         if os.environ.get(_TRACEBACK):
             raise
-        exit_code = _report(program, error)
-    sys.exit(exit_code)
+        return _report(program, error)
 
 
 def _complete(command: click.Command, program: str) -> None:

@@ -343,6 +343,14 @@ def test_server_that_cannot_start(place, arguments, monkeypatch):
     assert "Traceback" not in done.stderr
 
 
+def test_variable_that_names_no_address_is_named_by_the_broker(place, monkeypatch):
+    monkeypatch.setenv("NAMESRV_ADDR", "nohost")
+    command = [sys.executable, "-P", "-m", "pocketmq.broker", "--port", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=place.folder)
+    said = f"mqbroker: error: cannot start: NAMESRV_ADDR=nohost: {EXPECTED_ADDRESS}\n"
+    assert (done.returncode, done.stdout, done.stderr.splitlines(keepends=True)[-1]) == (1, "", said)
+
+
 # Help
 
 
