@@ -25,7 +25,7 @@ SEEDS ?= 1000
 PROCESSES ?= 3
 QUICK := tests/test_architecture.py tests/runtime tests/remoting tests/namesrv tests/client tests/broker
 
-.PHONY: help setup demo test test-quick check simulate check-set fuzz damage bench bench-delay bench-spark bench-store bench-replication bench-hostile clean
+.PHONY: help setup jar demo test test-quick check simulate check-set fuzz damage bench bench-delay bench-spark bench-store bench-replication bench-hostile clean
 
 help:
 	@sed -n 's/^# //p' Makefile | head -n 7
@@ -60,18 +60,22 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/bin/pip
 
 COMMA := ,
 
-setup: $(VENV)/.dev
+setup: $(VENV)/.dev jar
 
-demo: $(VENV)/.spark
+# The data source in Java; without a JDK nothing is built, and Spark uses the one in Python.
+jar: $(VENV)/.spark
+	@$(PY) -m pocketmq.spark_analytics.jvm build --if-stale
+
+demo: $(VENV)/.spark jar
 	@$(PY) -m demo $(DEMO_ARGS)
 
-test: $(VENV)/.dev
+test: $(VENV)/.dev jar
 	@$(PY) -m pytest $(TESTS) -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder $(PYTEST_ARGS)
 
 test-quick: $(VENV)/.dev
 	@$(PY) -m pytest $(QUICK) -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder -m "not slow" $(PYTEST_ARGS)
 
-check: $(VENV)/.dev
+check: $(VENV)/.dev jar
 	@$(PY) -m ruff format --check .
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy
@@ -97,7 +101,7 @@ bench: $(VENV)/.spark
 bench-delay: $(VENV)/.spark
 	@$(PY) -m bench.delay $(BENCH_ARGS)
 
-bench-spark: $(VENV)/.spark
+bench-spark: $(VENV)/.spark jar
 	@$(PY) -m bench.spark_read $(BENCH_ARGS)
 
 bench-store: $(VENV)/.spark

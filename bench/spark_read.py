@@ -4,7 +4,8 @@ Creates stores in FOLDER (kept for the next run), log and queues, with records o
 each it measures: the plain read of its bytes; the decoder alone, in this process; the same columns through Spark, in a query
 for messages, bytes and the newest message by topic; the same aggregates computed in the reading tasks; a reader that yields
 tuples; a data source that yields prepared columns, which measures Spark itself; and the bytes read for a topic that has one
-message in a hundred.
+message in a hundred. If its jar is built, also the data source in Java: a hash over all values of the columns; the query;
+`count()` and a filter by topic, beside the options of the data source in Python that answer the same.
 
 All figures are CPU seconds of this process, the JVM and the Python workers together, in one session that the query warms
 up, because the JVM's compilers take more than a query at first. Each row has one run that does not count, and then the best
@@ -33,10 +34,13 @@ from pocketmq.spark_analytics.decoding.derived_columns import DERIVED_COLUMNS
 from pocketmq.spark_analytics.files import places
 from pocketmq.spark_analytics.session import local_session
 from pocketmq.spark_analytics.source.batch import CommitLogReader, SplitPartition
+from pocketmq.spark_analytics.source.data_source import has_jar
 
 THREE: Final = ("topic", "storeTimestamp", "storeSize")
 SIXTEEN: Final = (*list(COLUMNS)[: list(COLUMNS).index("properties")], "rawProperties")
 WITH_MAP: Final = (*SIXTEEN[:-1], "properties")
+PYTHON: Final = {"reader": "python"}
+JAVA: Final = {"reader": "jvm"}
 TUPLES_SIZE: Final = 128 << 20  # a reader of tuples is too slow for more
 WARM_RUNS: Final = 4
 PREPARED_SIZE: Final = 8 << 20  # of each split, yielded repeatedly
@@ -178,7 +182,7 @@ class Bench:
 
         def run() -> int:
             # Created for each run, because a DataFrame keeps the results of its tasks.
-            frame = self.spark.read.format(source).schema(ddl(names)).options(**options).load(str(self.folder))
+            frame = self.spark.read.format(source).schema(ddl(names)).options(**PYTHON | options).load(str(self.folder))
             asked = frame.groupBy("topic").agg(F.count("*"), F.sum("storeSize"), F.max("storeTimestamp"))
             return sum(row[1] for row in asked.collect())
 
@@ -186,16 +190,38 @@ class Bench:
 
     def in_tasks(self) -> int:
         """The same query, aggregated in the tasks."""
-        frame = self.spark.read.format("rocketmq").option("groupBy", "topic")
+        frame = self.spark.read.format("rocketmq").options(**PYTHON).option("groupBy", "topic")
         frame = frame.option("aggregates", "count, sum(storeSize), max(storeTimestamp)").load(str(self.folder))
         asked = frame.groupBy("topic").agg(F.sum("count"), F.sum("sum(storeSize)"), F.max("max(storeTimestamp)"))
         return sum(row[1] for row in asked.collect())
+
+    def hashed(self, names: tuple[str, ...]) -> Callable[[], int]:
+        """Return a query of the data source in Java that uses every value: its aggregate cannot be handed over."""
+
+        def run() -> int:
+            frame = self.spark.read.format("rocketmq").schema(ddl(names)).options(**JAVA).load(str(self.folder))
+            values = [name if name != "properties" else "map_entries(properties)" for name in names]
+            asked = frame.selectExpr(f"xxhash64({', '.join(values)}) AS hash").agg(F.count("*"), F.bit_xor("hash"))
+            return int(asked.collect()[0][0])
+
+        return run
+
+    def java(self) -> Any:
+        """Return the messages by the data source in Java."""
+        return self.spark.read.format("rocketmq").options(**JAVA).load(str(self.folder))
+
+    def counted(self) -> int:
+        """Count by the data source in Python in its tasks."""
+        frame = self.spark.read.format("rocketmq").options(**PYTHON).option("aggregates", "count").load(str(self.folder))
+        return int(frame.agg(F.sum("count")).collect()[0][0])
 
     def warm_up(self) -> None:
         """Let the JVM compile the code of the queries."""
         for _ in range(WARM_RUNS):
             for names in (THREE, SIXTEEN, WITH_MAP):
                 self.by_topic(names)()
+                if has_jar(self.spark):
+                    self.hashed(names)()
             self.in_tasks()
 
     def run(self) -> None:
@@ -214,6 +240,28 @@ class Bench:
             self.prepared(name, names)
         self.tuples()
         self.rare()
+        if has_jar(self.spark):
+            self.through_java()
+
+    def through_java(self) -> None:
+        asked = (("3 columns", THREE, 1.0), ("16 columns", SIXTEEN, 0.45 if self.is_small else 0.38))
+        for name, names, target in (*asked, ("15 and the map", WITH_MAP, None)):
+            self.through_spark(f"Java, {name}", self.hashed(names), names, target)
+        self.beside("Java, the query", lambda: self.by_topic(THREE, **JAVA)(), self.in_tasks, self.count)
+        self.beside("Java, count()", lambda: int(self.java().count()), self.counted, self.count)
+        rare = decoder(self.folder, THREE, topic=RARE)()
+
+        def filtered() -> int:
+            where = self.java().where(F.col("topic") == RARE).select(*THREE)
+            return int(where.agg(F.count("storeTimestamp"), F.bit_xor(F.xxhash64(*THREE))).collect()[0][0])
+
+        self.beside("Java, a topic by where", filtered, self.by_topic(THREE, topic=RARE), rare)
+
+    def beside(self, name: str, query: Callable[[], int], by_options: Callable[[], int], expected: int) -> None:
+        """Run a query and, alternately, the one with options of the data source in Python that answers the same question."""
+        turns = [(seconds_of(query, expected), seconds_of(by_options, expected)) for _ in range(self.rounds + 1)][1:]
+        own, other = min(first for first, _ in turns), min(second for _, second in turns)
+        self.row(name, own, f"{own / other:.2f} of the options' CPU", "<= 1.2", own <= 1.2 * other)
 
     def through_spark(
         self, name: str, query: Callable[[], int], names: tuple[str, ...], target: float | None, found: int | None = None
@@ -255,6 +303,7 @@ def main() -> None:
     parser.add_argument("--gib", type=float, default=2, help="size of each log (2)")
     parser.add_argument("--master", default="local[1]", help="Spark master (local[1]: parallel tasks share a cache)")
     parser.add_argument("--rounds", type=int, default=3, help="runs that count (3)")
+    parser.add_argument("--java", action="store_true", help="measure only the data source in Java")
     options = parser.parse_args()
     size = int(options.gib * (1 << 30))
     spark = local_session(options.master, spark_driver_memory="2g")
@@ -269,7 +318,7 @@ def main() -> None:
         bench = Bench(spark, folder, count, options.rounds, is_small, table)
         if is_small:  # the first
             bench.warm_up()
-        bench.run()
+        bench.through_java() if options.java else bench.run()
         Console().print(table)
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     spark.stop()

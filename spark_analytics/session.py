@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pocketmq
+from pocketmq.spark_analytics.jvm import jar_path
 
 JAVA_VERSION_MIN: Final = 17
 # Arrow checks on each access that the value lies within its buffer and that the buffer still exists. The batches come from
@@ -27,6 +28,9 @@ UNCHECKED_ARROW: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enabl
 # Cheaper per row than G1 in the thread that copies columns. Naming two collectors ends the JVM.
 COLLECTOR: Final = "-XX:+UseParallelGC"
 DEFAULT_JAVA_OPTIONS, EXTRA_JAVA_OPTIONS = "spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions"
+JARS: Final = "spark.jars"
+# Spark passes this setting on as the option `reader`.
+DEFAULT_READER: Final = "spark.datasource.rocketmq.reader"
 LOOPBACK: Final = "127.0.0.1"
 # A Unix socket's path may have 103 bytes (macOS) or 107 (Linux); Spark appends a name of 43 bytes to the folder.
 SOCKET_FOLDER_SIZE_MAX: Final = 60
@@ -163,9 +167,18 @@ def _unix_sockets(home: Path) -> dict[str, str]:
     return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": str(home)}
 
 
-def local_session(master: str = "local[*]", **settings: str) -> Any:
-    """Return a SparkSession in this process that knows the format `rocketmq`; an active session is reused unchanged.
+def with_jar(settings: dict[str, str]) -> dict[str, str]:
+    """Add the data source in Java, if its jar is built."""
+    jar = jar_path()
+    if jar is None:
+        return settings
+    return settings | {JARS: ",".join(filter(None, [settings.get(JARS), str(jar)]))}
 
+
+def local_session(master: str = "local[*]", reader: str = "auto", **settings: str) -> Any:
+    """Return a SparkSession in this process that knows the format `rocketmq`; an active session is reused.
+
+    `reader` is the default of the option `reader`: `jvm`, `python`, or `auto`, which is `jvm` if its jar is built.
     `settings` are Spark's, with `_` for `.` (`spark_sql_shuffle_partitions="2"`). New sessions have no web UI, use UTC and
     log errors only; local ones listen on loopback only. Raises JavaNotFoundError.
     """
@@ -177,6 +190,8 @@ def local_session(master: str = "local[*]", **settings: str) -> Any:
     if spark is None:
         asked = {key.replace("_", "."): value for key, value in settings.items()}
         builder = SparkSession.builder.master(master).appName("pocketmq")
-        spark = builder.config(map=with_collector(prepare_environment(master) | asked)).getOrCreate()
+        spark = builder.config(map=with_jar(with_collector(prepare_environment(master) | asked))).getOrCreate()
     spark_analytics.register(spark)
+    if reader != "auto":
+        spark.conf.set(DEFAULT_READER, reader)
     return spark

@@ -22,7 +22,7 @@ OPTIONS: Final = (
     *("path", "paths", "table", "columns", "topic", "queueId", "groupBy", "aggregates"),
     *("startingTimestamp", "endingTimestamp", "startingOffset", "endingOffset"),
     *("bodyAs", "mode", "columnNameOfCorruptRecord", "delayLevel"),
-    *("maxPartitionBytes", "pushFilters", "ignoreMissingFiles", "ignoreUnknownTopics"),
+    *("maxPartitionBytes", "pushFilters", "ignoreMissingFiles", "ignoreUnknownTopics", "reader"),
 )
 # Options of readStream only.
 STREAM_OPTIONS: Final = ("startingOffsets", "maxBytesPerTrigger", "maxRecordsPerTrigger", "failOnDataLoss")

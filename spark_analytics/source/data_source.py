@@ -30,11 +30,16 @@ Options:
                         other side of a union or join, misses rows. Therefore off by default
     table               another table than `messages`: consumequeue, index, topics, groups, offsets, delays, transactions
                         (see `tables`)
+    reader              auto (default), python or jvm. If the jar of `pocketmq.spark_analytics.jvm` is on the session's class
+                        path, Spark takes the data source in Java, which hands over to this one for `python`; without the
+                        jar `jvm` is refused
 """
 
 import importlib
+import logging
 from typing import Any, Final
 
+from py4j.protocol import Py4JError
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
@@ -48,7 +53,11 @@ from pocketmq.spark_analytics.source.batch import (
     known_columns,
 )
 
+log = logging.getLogger(__name__)
+
 MESSAGES: Final = "messages"
+JAVA_SOURCE: Final = "pocketmq.spark.source.RocketMQSource"
+READERS: Final = ("auto", "python", "jvm")
 # Table name -> module with DDL and reader(schema, options); options are as Spark passes them.
 TABLES: Final = {
     "consumequeue": "pocketmq.spark_analytics.tables.consume_queue",
@@ -63,6 +72,17 @@ TABLES: Final = {
 
 class RocketMQDataSource(DataSource):  # type: ignore[misc]
     """The data source `rocketmq`."""
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        reader = options.get("reader", READERS[0]).strip().lower()
+        if reader not in READERS:
+            raise ValueError(f"option reader is {reader}: it must be one of {', '.join(READERS)}")
+        if reader == "jvm":
+            raise ValueError(
+                "option reader is jvm, but the jar is not on the class path of this session: "
+                "start it with --jars and the path that `python -m pocketmq.spark_analytics.jvm` prints"
+            )
 
     @classmethod
     def name(cls) -> str:
@@ -107,5 +127,20 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
 
 
 def register(spark: Any) -> None:
-    """Register the format `rocketmq` with a session."""
+    """Register the format `rocketmq` with a session. If the jar is on its class path, Spark prefers the reader in Java."""
     spark.dataSource.register(RocketMQDataSource)
+    log.info("rocketmq: reader %s, unless the option reader is given", "jvm" if has_jar(spark) else "python")
+
+
+def has_jar(spark: Any) -> bool:
+    """Return whether the data source in Java is on the class path of a session."""
+    from pyspark.errors.exceptions.captured import CapturedException
+
+    jvm = getattr(spark, "_jvm", None)
+    if jvm is None:  # Spark Connect
+        return False
+    try:
+        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        return jvm.java.lang.Class.forName(JAVA_SOURCE, False, loader) is not None
+    except (CapturedException, Py4JError):
+        return False

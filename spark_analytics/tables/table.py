@@ -19,7 +19,7 @@ from pocketmq.spark_analytics.files.store_folder import StoreFolder, store_folde
 from pocketmq.spark_analytics.reading.options import nearest, read_options, refuse_unknown
 
 NO_TIME: Final = -1
-OPTIONS: Final = ("path", "paths", "table")
+OPTIONS: Final = ("path", "paths", "table", "reader")
 ARROW_TYPES: Final = {
     "string": pa.string(),
     "int": pa.int32(),

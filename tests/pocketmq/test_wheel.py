@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from pocketmq.spark_analytics.jvm import build
+
 ROOT = Path(__file__).parents[2]
 FOREIGN_TEST = """
 import asyncio
@@ -40,6 +42,8 @@ def test_a_message_is_sent_and_consumed(pocketmq_cluster):
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
+    if build.find_javac() is not None and not build.is_current():
+        build.build()
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), str(ROOT)]
     subprocess.run(command, check=True, timeout=280)
     (found,) = folder.glob("pocketmq-*.whl")
@@ -71,6 +75,7 @@ def test_wheel_has_two_import_names_and_no_links(wheel: Path) -> None:
     assert {name for name in top_level if not name.endswith(".dist-info")} == {"pocketmq", "pyspark_rocketmq"}
     assert links == []
     assert {"pocketmq/py.typed", "pocketmq/broker/broker.py", "pocketmq/spark_analytics/commands/page.html"} <= set(names)
+    assert ("pocketmq/spark_analytics/jvm/pocketmq-spark.jar" in names) == (build.find_javac() is not None)
 
 
 @pytest.mark.parametrize("module", ["pocketmq", "pocketmq.namesrv", "pocketmq.broker", "pocketmq.spark_analytics"])

@@ -1,3 +1,4 @@
+import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,12 +25,26 @@ def quick_jvm() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def spark(quick_jvm: None) -> Iterator[Any]:
-    """Spark session shared by all tests, because starting one takes seconds."""
+def java_built(quick_jvm: None) -> bool:
+    """Whether there is a current jar of the data source in Java; it is built if there is a JDK."""
+    from pocketmq.spark_analytics.jvm import build
+
+    if build.find_javac() is None:
+        assert os.environ.get("CI") != "true", "no JDK"
+        return False
+    if not build.is_current():
+        build.build()
+    return True
+
+
+@pytest.fixture(scope="session")
+def spark(java_built: bool) -> Iterator[Any]:
+    """Spark session shared by all tests, because starting one takes seconds. Its reader is the one in Python."""
     from pocketmq.spark_analytics.session import local_session
 
     session = local_session(
         "local[2]",
+        reader="python",
         spark_sql_shuffle_partitions="2",
         spark_sql_adaptive_enabled="false",
         spark_sql_codegen_wholeStage="false",

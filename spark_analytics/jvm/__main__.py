@@ -1,0 +1,48 @@
+"""`python -m pocketmq.spark_analytics.jvm` prints the path of the jar, for `--jars`; with `build` it builds it."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pocketmq.spark_analytics.jvm import JAR, build, jar_path
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m pocketmq.spark_analytics.jvm", description=__doc__)
+    commands = parser.add_subparsers(dest="command")
+    building = commands.add_parser("build", help="compile the sources; without a JDK nothing is built")
+    building.add_argument("--out", type=Path, default=JAR, help="path of the jar")
+    building.add_argument("--jars", type=Path, help="folder with the jars of another Spark")
+    building.add_argument("--required", action="store_true", help="fail if there is no JDK")
+    building.add_argument("--if-stale", action="store_true", help="do nothing if the jar is newer than the sources")
+    options = parser.parse_args(arguments)
+    return _built(options) if options.command == "build" else _printed()
+
+
+def _printed() -> int:
+    jar = jar_path()
+    if jar is None:
+        print("the jar is not built: python -m pocketmq.spark_analytics.jvm build, which needs a JDK", file=sys.stderr)
+        return 1
+    print(jar)
+    return 0
+
+
+def _built(options: argparse.Namespace) -> int:
+    build.write_constants()
+    if options.if_stale and build.is_current(options.out):
+        return 0
+    if build.find_javac() is None and not options.required:
+        print("no JDK: the data source in Java is not built, Spark will use the one in Python", file=sys.stderr)
+        return 0
+    try:
+        build.build(options.out, options.jars)
+    except build.BuildError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+package pocketmq.spark.columns;
+
+/**
+ * The property string of a record: {@code name 0x01 value 0x02 name 0x01 value ...}.
+ *
+ * <p>The first 0x01 of an entry separates name and value. Entries without a name or a value do not count; if a name occurs
+ * twice, the last entry counts.
+ */
+public final class Properties {
+    public static final byte[] TAGS = {'T', 'A', 'G', 'S'};
+    public static final byte[] KEYS = {'K', 'E', 'Y', 'S'};
+    static final byte NAME_VALUE = 1;
+    static final byte PROPERTY = 2;
+
+    private Properties() {}
+
+    /** Receives the entries of a property string: [begin, divider) is the name, [divider + 1, end) the value. */
+    interface Entries {
+        void entry(int begin, int divider, int end);
+    }
+
+    /** Passes each entry with a name and a value, in their order. */
+    static void each(byte[] data, int begin, int end, Entries entries) {
+        int from = begin;
+        int divider = -1;
+        for (int at = begin; at <= end; at++) {
+            byte code = at == end ? PROPERTY : data[at];
+            if (code == NAME_VALUE && divider < 0) {
+                divider = at;
+            } else if (code == PROPERTY) {
+                if (divider > from && divider < at - 1) {
+                    entries.entry(from, divider, at);
+                }
+                from = at + 1;
+                divider = -1;
+            }
+        }
+    }
+
+    /** Returns the value of a property as its begin, in the high half, and its end; -1 if it is absent. */
+    public static long find(byte[] data, int begin, int end, byte[] name) {
+        long found = -1;
+        int from = begin;
+        while (from < end) {
+            int divider = from + name.length;
+            boolean isNamed = divider < end && data[divider] == NAME_VALUE && startsWith(data, from, name);
+            int at = isNamed ? divider + 1 : from;
+            while (at < end && data[at] != PROPERTY) {
+                at++;
+            }
+            if (isNamed && at > divider + 1) {
+                found = (long) (divider + 1) << 32 | at;
+            }
+            from = at + 1;
+        }
+        return found;
+    }
+
+    private static boolean startsWith(byte[] data, int at, byte[] name) {
+        for (int number = 0; number < name.length; number++) {
+            if (data[at + number] != name[number]) {
+                return false;
+            }
+        }
+        return true;
+    }
+}

@@ -1,0 +1,196 @@
+package pocketmq.spark.columns;
+
+import pocketmq.spark.files.BigEndian;
+import pocketmq.spark.files.Layout;
+
+/**
+ * The records of one batch: the positions of their parts in {@link #data}, from which vectors decode columns on demand.
+ *
+ * <p>Columns that are not used are not decoded. The positions are valid until the next batch is read.
+ */
+public final class Rows {
+    public static final int CAPACITY = 4096;
+    private static final int HOST_V6_MORE = Layout.HOST_V6_SIZE - Layout.HOST_SIZE;
+
+    public byte[] data = new byte[0];
+    public final int[] starts = new int[CAPACITY];
+    public final int[] bodies = new int[CAPACITY];
+    public final int[] bodyEnds = new int[CAPACITY];
+    public final int[] topics = new int[CAPACITY];
+    public final int[] topicEnds = new int[CAPACITY];
+    public final int[] ends = new int[CAPACITY];
+
+    /** Path of the records' file. */
+    public String path = "";
+
+    /** Bodies as they were sent, of those rows that are stored compressed; null if they are not asked for. */
+    final byte[][] plain;
+
+    private int plainSize;
+    private int count;
+    private int version;
+
+    /** {@code isPlain}: decompress the bodies. */
+    public Rows(boolean isPlain) {
+        plain = isPlain ? new byte[CAPACITY][] : null;
+    }
+
+    /** Number of records. */
+    public int count() {
+        return count;
+    }
+
+    /** A number that is another one for each batch. */
+    public int version() {
+        return version;
+    }
+
+    /** Whether no further record can be added. */
+    public boolean isFull() {
+        return count == CAPACITY || plainSize >= Bodies.PORTION_SIZE;
+    }
+
+    /** Drops all records; the next ones are in {@code data}. */
+    public void clear(byte[] data) {
+        this.data = data;
+        count = 0;
+        plainSize = 0;
+        version++;
+    }
+
+    /** Keeps the record that was looked at by {@link #look}. */
+    public void keep() {
+        if (plain != null) {
+            plain[count] = null;
+            int sysFlag = sysFlag(count);
+            if (Bodies.isCompressed(sysFlag)) {
+                byte[] body = Bodies.decompressed(data, bodies[count], bodyEnds[count], sysFlag);
+                plain[count] = body;
+                plainSize += body == null ? 0 : body.length;
+            }
+        }
+        count++;
+    }
+
+    /** Returns the first row from {@code row} on whose body could not be decompressed, or -1. */
+    public int damagedBody(int row) {
+        for (int number = row; plain != null && number < count; number++) {
+            if (isBodyDamaged(number)) {
+                return number;
+            }
+        }
+        return -1;
+    }
+
+    /** Returns whether a row's body was asked for as it was sent, but could not be decompressed. */
+    boolean isBodyDamaged(int row) {
+        return plain != null && plain[row] == null && Bodies.isCompressed(sysFlag(row));
+    }
+
+    /** Drops a row. */
+    public void drop(int row) {
+        count--;
+        for (int[] positions : new int[][] {starts, bodies, bodyEnds, topics, topicEnds, ends}) {
+            System.arraycopy(positions, row + 1, positions, row, count - row);
+        }
+        if (plain != null) {
+            System.arraycopy(plain, row + 1, plain, row, count - row);
+        }
+    }
+
+    /** Keeps only the first rows. */
+    public void limit(int countMax) {
+        count = Math.min(count, countMax);
+    }
+
+    /**
+     * Finds the parts of a record; returns whether body, topic and properties fill it exactly.
+     *
+     * <p>The row is not counted before {@link #keep} is called. Each length is used only after it was seen to stay within
+     * the record.
+     */
+    public boolean look(int start, int size) {
+        byte[] data = this.data;
+        int end = start + size;
+        int body = start + fixedSize(data[start + Layout.SYS_FLAG_POSITION + 3]);
+        int lengthSize = BigEndian.int4(data, start + Layout.MAGIC_CODE_POSITION) == Layout.MESSAGE_MAGIC_CODE_V2 ? 2 : 1;
+        if (body + lengthSize + 2 > end) {
+            return false;
+        }
+        int bodySize = BigEndian.int4(data, body - 4);
+        if (bodySize < 0 || bodySize > end - body - lengthSize - 2) {
+            return false;
+        }
+        int bodyEnd = body + bodySize;
+        int topicSize = lengthSize == 2 ? BigEndian.uint2(data, bodyEnd) : BigEndian.uint1(data, bodyEnd);
+        int topic = bodyEnd + lengthSize;
+        int topicEnd = topic + topicSize;
+        if (topicEnd + 2 > end || topicEnd + 2 + BigEndian.uint2(data, topicEnd) != end) {
+            return false;
+        }
+        int row = count;
+        starts[row] = start;
+        bodies[row] = body;
+        bodyEnds[row] = bodyEnd;
+        topics[row] = topic;
+        topicEnds[row] = topicEnd;
+        ends[row] = end;
+        return true;
+    }
+
+    /** Size of the part of a record before its body, by the last byte of its sysFlag. */
+    public static int fixedSize(int flags) {
+        return Layout.RECORD_FIXED_SIZE
+                + ((flags & Layout.BORNHOST_V6_FLAG) != 0 ? HOST_V6_MORE : 0)
+                + ((flags & Layout.STOREHOSTADDRESS_V6_FLAG) != 0 ? HOST_V6_MORE : 0);
+    }
+
+    public int sysFlag(int row) {
+        return BigEndian.int4(data, starts[row] + Layout.SYS_FLAG_POSITION);
+    }
+
+    public int queueId(int row) {
+        return BigEndian.int4(data, starts[row] + Layout.QUEUE_ID_POSITION);
+    }
+
+    public long physicalOffset(int row) {
+        return BigEndian.int8(data, starts[row] + Layout.PHYSICAL_OFFSET_POSITION);
+    }
+
+    public long bornTimestampMs(int row) {
+        return BigEndian.int8(data, starts[row] + Layout.BORN_TIMESTAMP_POSITION);
+    }
+
+    public long storeTimestampMs(int row) {
+        return BigEndian.int8(data, storeTimestampAt(row));
+    }
+
+    /** Store time in microseconds, clipped to what Spark can hold. */
+    public long storeTimestampUs(int row) {
+        return NumberVectors.microseconds(storeTimestampMs(row));
+    }
+
+    private int storeTimestampAt(int row) {
+        int start = starts[row];
+        boolean isV6 = (data[start + Layout.SYS_FLAG_POSITION + 3] & Layout.BORNHOST_V6_FLAG) != 0;
+        return start + Layout.STORE_TIMESTAMP_POSITION + (isV6 ? HOST_V6_MORE : 0);
+    }
+
+    /** Position of the store host's address, which is followed by its port. */
+    public int storeHostAt(int row) {
+        return storeTimestampAt(row) + 8;
+    }
+
+    public boolean isStoreHostV6(int row) {
+        return (data[starts[row] + Layout.SYS_FLAG_POSITION + 3] & Layout.STOREHOSTADDRESS_V6_FLAG) != 0;
+    }
+
+    public boolean isBornHostV6(int row) {
+        return (data[starts[row] + Layout.SYS_FLAG_POSITION + 3] & Layout.BORNHOST_V6_FLAG) != 0;
+    }
+
+    /** Position of the first byte of the property string, which ends with the record. */
+    public int propertiesAt(int row) {
+        return topicEnds[row] + 2;
+    }
+}

@@ -1,0 +1,96 @@
+package pocketmq.spark.files;
+
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FSDataInputStream;
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.Path;
+
+/** A file system of Hadoop ({@code hdfs://}, {@code s3a://}, {@code gs://} ...), with the session's settings for it. */
+public final class HadoopFiles implements StoreFiles {
+    private static final long serialVersionUID = 1;
+
+    private final Map<String, String> settings;
+    private transient Configuration configuration;
+
+    HadoopFiles(Map<String, String> settings) {
+        this.settings = settings;
+    }
+
+    private FileSystem own(String path) throws IOException {
+        if (configuration == null) {
+            configuration = new Configuration();
+            settings.forEach(configuration::set);
+        }
+        return new Path(path).getFileSystem(configuration);
+    }
+
+    @Override
+    public boolean isFile(String path) throws IOException {
+        return own(path).exists(new Path(path)) && own(path).getFileStatus(new Path(path)).isFile();
+    }
+
+    @Override
+    public boolean isFolder(String path) throws IOException {
+        return own(path).exists(new Path(path)) && own(path).getFileStatus(new Path(path)).isDirectory();
+    }
+
+    @Override
+    public long size(String path) throws IOException {
+        return own(path).getFileStatus(new Path(path)).getLen();
+    }
+
+    @Override
+    public List<String> names(String folder) throws IOException {
+        List<String> names = new ArrayList<>();
+        for (FileStatus status : own(folder).listStatus(new Path(folder))) {
+            names.add(status.getPath().getName());
+        }
+        return names;
+    }
+
+    @Override
+    public List<String> glob(String pattern) throws IOException {
+        List<String> found = new ArrayList<>();
+        FileStatus[] statuses = own(pattern).globStatus(new Path(pattern));
+        for (FileStatus status : statuses == null ? new FileStatus[0] : statuses) {
+            found.add(status.getPath().toString());
+        }
+        found.sort(null);
+        return found;
+    }
+
+    @Override
+    public FileBytes open(String path) throws IOException {
+        return new HadoopBytes(own(path).open(new Path(path)));
+    }
+
+    @Override
+    public boolean isRemote() {
+        return true;
+    }
+
+    private record HadoopBytes(FSDataInputStream stream) implements FileBytes {
+        @Override
+        public int read(long position, byte[] target, int offset, int length) throws IOException {
+            int done = 0;
+            while (done < length) {
+                int count = stream.read(position + done, target, offset + done, length - done);
+                if (count <= 0) {
+                    break;
+                }
+                done += count;
+            }
+            return done;
+        }
+
+        @Override
+        public void close() throws IOException {
+            stream.close();
+        }
+    }
+}

@@ -1,0 +1,98 @@
+package pocketmq.spark.files;
+
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+
+/** Finds the files that make up the logs named by a query. */
+public final class LogFiles {
+    private static final int NAME_DIGITS = 20;
+
+    private LogFiles() {}
+
+    /**
+     * Returns the CommitLog files named by {@code paths}, sorted by folder and physical offset.
+     *
+     * <p>Each path is a store's root, a commitlog folder, one file, or a glob of these, as a path or a URL. Throws
+     * FileNotFoundException if a path does not exist or holds no commit log.
+     */
+    public static List<LogFile> of(List<String> paths, Map<String, String> settings) throws IOException {
+        Map<String, LogFile> found = new LinkedHashMap<>();
+        for (String asked : paths) {
+            String path = StoreFiles.localPath(asked);
+            StoreFiles files = StoreFiles.of(path, settings);
+            List<String> named = files.isFile(path) || files.isFolder(path) ? List.of(path) : files.glob(path);
+            if (named.isEmpty()) {
+                throw new FileNotFoundException("no store at " + path + ": no such file or folder");
+            }
+            for (String name : named) {
+                for (LogFile file : at(files, trimmed(name))) {
+                    if (file.isListed() || !found.containsKey(file.path())) {
+                        found.put(file.path(), file);
+                    }
+                }
+            }
+        }
+        List<LogFile> sorted = new ArrayList<>(found.values());
+        sorted.sort(Comparator.comparing(LogFile::folder).thenComparingLong(LogFile::physicalOffset));
+        return sorted;
+    }
+
+    /** Returns whether a name has the form of the files of a mapped-file queue (20 digits). */
+    public static boolean isRowName(String name) {
+        return name.length() == NAME_DIGITS && name.chars().allMatch(symbol -> symbol >= '0' && symbol <= '9');
+    }
+
+    private static String trimmed(String path) {
+        String plain = path.replaceFirst("/+$", "");
+        return plain.isEmpty() ? "/" : plain;
+    }
+
+    private static List<LogFile> at(StoreFiles files, String path) throws IOException {
+        if (files.isFile(path)) {
+            return List.of(named(files, path));
+        }
+        String folder = StoreFiles.join(path, "commitlog");
+        if (!files.isFolder(folder)) {
+            folder = path;
+        }
+        List<LogFile> found = new ArrayList<>();
+        for (String name : files.names(folder)) {
+            if (isRowName(name)) {
+                String file = StoreFiles.join(folder, name);
+                try {
+                    found.add(new LogFile(files, file, Long.parseLong(name), files.size(file), true));
+                } catch (FileNotFoundException | java.nio.file.NoSuchFileException error) {
+                    continue; // deleted by retention since the listing
+                }
+            }
+        }
+        if (found.isEmpty() && folder.equals(path) && !StoreFiles.name(path).equals("commitlog")) {
+            throw new FileNotFoundException(
+                    "no commit log in " + path + ": neither a folder `commitlog` nor files named by 20 digits");
+        }
+        return found;
+    }
+
+    /** Returns a file named by the user; if it does not have a broker's file name, its first record gives the offset. */
+    private static LogFile named(StoreFiles files, String path) throws IOException {
+        String name = StoreFiles.name(path);
+        if (isRowName(name)) {
+            return new LogFile(files, path, Long.parseLong(name), files.size(path), false);
+        }
+        try (FileBytes bytes = files.openPlanned(path)) {
+            byte[] mark = bytes.bytes(0, Marks.SIZE);
+            if (mark.length == Marks.SIZE) {
+                long physicalOffset = BigEndian.int8(mark, Layout.PHYSICAL_OFFSET_POSITION);
+                if (Marks.isRecord(mark, 0, physicalOffset)) {
+                    return new LogFile(files, path, physicalOffset, files.size(path), false);
+                }
+            }
+        }
+        throw new FileNotFoundException(path + " is not a CommitLog file: it does not begin with a record");
+    }
+}

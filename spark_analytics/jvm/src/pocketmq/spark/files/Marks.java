@@ -1,0 +1,92 @@
+package pocketmq.spark.files;
+
+import java.io.IOException;
+
+/** What tells the beginning of a record, and the BLANK that fills the rest of a file. */
+public final class Marks {
+    /** As much of a record as tells that there is one. */
+    public static final int SIZE = Layout.PHYSICAL_OFFSET_POSITION + 8;
+
+    public static final long NONE = -1;
+    private static final int SEARCHED_AT_ONCE = 1 << 20;
+
+    private Marks() {}
+
+    /** Returns whether a record's magic code and own offset are at {@code at}, where {@code SIZE} bytes must be readable. */
+    public static boolean isRecord(byte[] data, int at, long physicalOffset) {
+        int magic = BigEndian.int4(data, at + Layout.MAGIC_CODE_POSITION);
+        return (magic == Layout.MESSAGE_MAGIC_CODE || magic == Layout.MESSAGE_MAGIC_CODE_V2)
+                && BigEndian.int8(data, at + Layout.PHYSICAL_OFFSET_POSITION) == physicalOffset;
+    }
+
+    /** Returns whether the BLANK is at {@code at}; its size must be all the remaining room in the file. */
+    public static boolean isBlank(byte[] data, int at, int have, long room) {
+        return have - at >= Layout.BLANK_SIZE
+                && BigEndian.int4(data, at) == room
+                && BigEndian.int4(data, at + Layout.MAGIC_CODE_POSITION) == Layout.BLANK_MAGIC_CODE;
+    }
+
+    /** Returns whether a record begins at a position of a file. */
+    public static boolean hasRecord(LogFile file, FileBytes bytes, long position) throws IOException {
+        byte[] mark = bytes.bytes(position, (int) Math.max(Math.min(SIZE, file.size() - position), 0));
+        return mark.length == SIZE && isRecord(mark, 0, file.physicalOffset() + position);
+    }
+
+    /** Returns whether a file begins with a record; false if the file has been deleted. */
+    public static boolean beginsWithRecord(LogFile file) throws IOException {
+        try (FileBytes bytes = file.open()) {
+            return hasRecord(file, bytes, 0);
+        } catch (MissingFileException error) {
+            return false;
+        }
+    }
+
+    /** Returns whether a record or the BLANK begins at a position, or the file ends there. */
+    public static boolean goesOn(LogFile file, FileBytes bytes, long position) throws IOException {
+        if (position == file.size()) {
+            return true;
+        }
+        byte[] mark = bytes.bytes(position, (int) Math.max(Math.min(SIZE, file.size() - position), 0));
+        return isBlank(mark, 0, mark.length, file.size() - position)
+                || (mark.length == SIZE && isRecord(mark, 0, file.physicalOffset() + position));
+    }
+
+    /** Returns the first position in [begin, stop) that looks like the start of a record, or NONE. */
+    public static long next(LogFile file, FileBytes bytes, long begin, long stop) throws IOException {
+        return next(file, bytes, begin, stop, SEARCHED_AT_ONCE);
+    }
+
+    /** As above; {@code step} is the number of positions that are searched at once. */
+    public static long next(LogFile file, FileBytes bytes, long begin, long stop, int step) throws IOException {
+        byte[] data = new byte[0];
+        for (long position = begin; position < stop; position += step) {
+            int size = (int) Math.min(Math.min(step, stop - position) + SIZE, file.size() - position);
+            if (size < SIZE) {
+                return NONE;
+            }
+            data = data.length < size ? new byte[size] : data;
+            int have = bytes.read(position, data, 0, size);
+            long wanted = file.physicalOffset() + position;
+            int last = (int) Math.min(have - SIZE, stop - position - 1);
+            for (int at = 0; at <= last; at++) {
+                // The first three bytes of both magic codes are the same.
+                if (data[at + Layout.MAGIC_CODE_POSITION] == (byte) (Layout.MESSAGE_MAGIC_CODE >>> 24)
+                        && isRecord(data, at, wanted + at)) {
+                    return position + at;
+                }
+            }
+        }
+        return NONE;
+    }
+
+    /** Returns the store time (ms) of the record at a position. */
+    public static long storeTimeMs(FileBytes bytes, long position) throws IOException {
+        byte[] data = bytes.bytes(position, Layout.STORE_TIMESTAMP_POSITION + Layout.HOST_V6_SIZE);
+        if (data.length < Layout.STORE_TIMESTAMP_POSITION + Layout.HOST_V6_SIZE) {
+            data = java.util.Arrays.copyOf(data, Layout.STORE_TIMESTAMP_POSITION + Layout.HOST_V6_SIZE);
+        }
+        int flags = data[Layout.SYS_FLAG_POSITION + 3];
+        int more = (flags & Layout.BORNHOST_V6_FLAG) != 0 ? Layout.HOST_V6_SIZE - Layout.HOST_SIZE : 0;
+        return BigEndian.int8(data, Layout.STORE_TIMESTAMP_POSITION + more);
+    }
+}

@@ -1,0 +1,158 @@
+package pocketmq.spark.files;
+
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.List;
+
+/**
+ * One file of a ConsumeQueue. A queue ends with its last unit: the rest of its last file is zero.
+ *
+ * @param start offset of the file's first byte within the queue
+ * @param size in bytes
+ */
+public record QueueFile(StoreFiles files, String path, long start, long size) {
+    /** Size of a unit that stands before the first unit of a queue and points to no record. */
+    public static final int BLANK_UNIT_SIZE = 0x7FFFFFFF;
+
+    private static final int UNIT = Layout.CONSUME_QUEUE_UNIT_SIZE;
+
+    /** Returns the ids of the queues of a topic that have a folder, ascending. */
+    public static List<Integer> queueIds(StoreFiles files, String root, String topic) throws IOException {
+        String folder = StoreFiles.join(root, "consumequeue", topic);
+        List<Integer> ids = new ArrayList<>();
+        for (String name : files.isFolder(folder) ? files.names(folder) : List.<String>of()) {
+            if (name.matches("[0-9]{1,9}")) {
+                ids.add(Integer.parseInt(name));
+            }
+        }
+        ids.sort(null);
+        return ids;
+    }
+
+    /**
+     * Returns the files of a queue, ascending, without empty ones at its end.
+     *
+     * <p>Throws DamagedFileException for a file whose size is not a multiple of the unit size, and for a missing file.
+     */
+    public static List<QueueFile> of(StoreFiles files, String root, String topic, int queueId) throws IOException {
+        String folder = StoreFiles.join(root, "consumequeue", topic, Integer.toString(queueId));
+        List<QueueFile> row = new ArrayList<>();
+        for (String name : files.isFolder(folder) ? files.names(folder) : List.<String>of()) {
+            if (LogFiles.isRowName(name)) {
+                add(files, StoreFiles.join(folder, name), Long.parseLong(name), row);
+            }
+        }
+        row.sort(java.util.Comparator.comparingLong(QueueFile::start));
+        for (int index = 0; index < row.size(); index++) {
+            QueueFile file = row.get(index);
+            if (file.size % UNIT != 0) {
+                throw new DamagedFileException(
+                        file.path + " has " + file.size + " bytes, which is not a multiple of " + UNIT);
+            }
+            if (index > 0 && row.get(index - 1).start + row.get(index - 1).size != file.start) {
+                throw new DamagedFileException(file.path + " does not begin where " + row.get(index - 1).path
+                        + " ends: a file is missing between them");
+            }
+        }
+        // Preallocated, or emptied by a power cut.
+        while (row.size() > 1 && !row.get(row.size() - 1).hasUnits()) {
+            row.remove(row.size() - 1);
+        }
+        return row;
+    }
+
+    private static void add(StoreFiles files, String path, long start, List<QueueFile> row) throws IOException {
+        try {
+            QueueFile file = new QueueFile(files, path, start, files.size(path));
+            if (file.size > 0) {
+                row.add(file);
+            }
+        } catch (FileNotFoundException | java.nio.file.NoSuchFileException error) {
+            return; // deleted by retention since the listing
+        }
+    }
+
+    private boolean hasUnits() throws IOException {
+        try (FileBytes bytes = files.openPlanned(path)) {
+            return isUnit(bytes, 0);
+        }
+    }
+
+    /** Returns the number of units. */
+    public int count() throws IOException {
+        int capacity = (int) (size / UNIT);
+        int low = 0;
+        int high = capacity;
+        try (FileBytes bytes = files.openPlanned(path)) {
+            while (low < high) {
+                // A full file is recognised at once by its last unit.
+                int middle = high == capacity ? high - 1 : (low + high) >>> 1;
+                if (isUnit(bytes, middle)) {
+                    low = middle + 1;
+                } else {
+                    high = middle;
+                }
+            }
+        }
+        return low;
+    }
+
+    /**
+     * Returns the number of units. Throws DamagedFileException if further units lie behind a gap: units lost in a power cut
+     * read as zeros, in whole pages, like units that were never written.
+     */
+    public int countWithoutGap() throws IOException {
+        int count = count();
+        int capacity = (int) (size / UNIT);
+        try (FileBytes bytes = files.openPlanned(path)) {
+            for (int ahead = 1; count + ahead < capacity; ahead *= 2) {
+                if (isUnit(bytes, count + ahead)) {
+                    throw new DamagedFileException(path + " has lost units");
+                }
+            }
+        }
+        return count;
+    }
+
+    private static boolean isUnit(FileBytes bytes, int number) throws IOException {
+        byte[] unit = bytes.bytes((long) number * UNIT, UNIT);
+        return unit.length == UNIT && isUnit(unit, 0);
+    }
+
+    private static boolean isUnit(byte[] data, int at) {
+        return BigEndian.int4(data, at + Layout.UNIT_SIZE_POSITION) > 0
+                && BigEndian.int8(data, at + Layout.UNIT_PHYSICAL_OFFSET_POSITION) >= 0;
+    }
+
+    /** Returns the bytes of the first {@code count} units. Throws DamagedFileException if some of them are lost. */
+    public byte[] units(int count) throws IOException {
+        try (FileBytes bytes = files.openPlanned(path)) {
+            byte[] data = bytes.bytes(0, count * UNIT);
+            for (int at = 0; at < count * UNIT; at += UNIT) {
+                if (at + UNIT > data.length || !isUnit(data, at)) {
+                    throw new DamagedFileException(path + " has lost units");
+                }
+            }
+            return data;
+        }
+    }
+
+    /** Where a unit points to. */
+    public record Unit(long physicalOffset, int size) {}
+
+    /** Returns the newest unit of a queue, null if it has none that points to a record. */
+    public static Unit newest(List<QueueFile> row, boolean mayLack) throws IOException {
+        QueueFile last = row.isEmpty() ? null : row.get(row.size() - 1);
+        int count = last == null ? 0 : mayLack ? last.count() : last.countWithoutGap();
+        if (count == 0) {
+            return null;
+        }
+        try (FileBytes bytes = last.files.openPlanned(last.path)) {
+            byte[] unit = bytes.bytes((long) (count - 1) * UNIT, UNIT);
+            int size = BigEndian.int4(unit, Layout.UNIT_SIZE_POSITION);
+            long physicalOffset = BigEndian.int8(unit, Layout.UNIT_PHYSICAL_OFFSET_POSITION);
+            return size == BLANK_UNIT_SIZE ? null : new Unit(physicalOffset, size);
+        }
+    }
+}

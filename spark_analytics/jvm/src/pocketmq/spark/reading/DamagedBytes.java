@@ -1,0 +1,18 @@
+package pocketmq.spark.reading;
+
+import pocketmq.spark.files.LogFile;
+
+/**
+ * Bytes [begin, stop) of a file that are not valid records, although the log continues behind them.
+ *
+ * @param why what is wrong with them; they may be missing from the file, then {@code stop} may be behind its last byte
+ */
+public record DamagedBytes(LogFile file, long begin, long stop, String why) implements Piece {
+    static DamagedBytes invalid(LogFile file, long begin, long stop) {
+        return new DamagedBytes(file, begin, stop, (stop - begin) + " bytes are not a valid record");
+    }
+
+    public long physicalOffset() {
+        return file.physicalOffset() + begin;
+    }
+}

@@ -1,0 +1,10 @@
+package pocketmq.spark.reading;
+
+/** Invalid bytes within the log, before its end, in mode FAILFAST. */
+public final class DamagedRecordException extends ReadException {
+    private static final long serialVersionUID = 1;
+
+    public DamagedRecordException(String message) {
+        super("MALFORMED_RECORD_IN_PARSING", message);
+    }
+}

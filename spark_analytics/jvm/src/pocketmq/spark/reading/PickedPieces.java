@@ -1,0 +1,174 @@
+package pocketmq.spark.reading;
+
+import java.io.IOException;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import pocketmq.spark.columns.Rows;
+import pocketmq.spark.files.BigEndian;
+import pocketmq.spark.files.FileBytes;
+import pocketmq.spark.files.LogFile;
+import pocketmq.spark.files.Marks;
+
+/**
+ * Only the records that a split lists.
+ *
+ * <p>They are read in portions. Where the file does not match the list, that portion is scanned instead.
+ */
+final class PickedPieces implements Pieces {
+    private static final Logger LOG = LoggerFactory.getLogger(PickedPieces.class);
+    /** Maximum bytes of records of a portion. */
+    private static final long PORTION_SIZE = 4 << 20;
+    /** Maximum stretch of a file covered by a portion. */
+    private static final long SPAN_MAX = 256 << 20;
+    /** Records with at most this many bytes between them are read in one call, which is cheaper than a call each. */
+    private static final int GAP_LOCAL = 4 << 10;
+
+    private static final int GAP_REMOTE = 1 << 20;
+    private static final int READ_AHEAD = 256 << 10;
+
+    private final LogFile file;
+    private final FileBytes bytes;
+    private final long[] starts;
+    private final int[] sizes;
+    private final RecordFilter filter;
+    private final Rows rows;
+    private final Piece.Records piece;
+    private final int gap;
+    private byte[] data = new byte[0];
+    private byte[] ahead = new byte[0];
+    private long aheadBegin;
+    private long aheadEnd;
+    /** Index of the first record behind the portion, and of the next record of the portion, with its place in the data. */
+    private int portionEnd;
+
+    private int next;
+    private int at;
+    private ScannedPieces scan;
+
+    PickedPieces(Split split, RecordFilter filter, Rows rows) throws IOException {
+        this.file = split.file();
+        this.bytes = file.open();
+        this.starts = split.starts();
+        this.sizes = split.sizes();
+        this.filter = filter;
+        this.rows = rows;
+        this.piece = new Piece.Records(rows);
+        this.gap = file.files().isRemote() ? GAP_REMOTE : GAP_LOCAL;
+    }
+
+    @Override
+    public Piece next() throws IOException {
+        while (true) {
+            if (scan != null) {
+                Piece found = scan.next();
+                if (found != null) {
+                    return found;
+                }
+                scan.close();
+                scan = null;
+            }
+            if (next == portionEnd) {
+                if (portionEnd == starts.length) {
+                    return null;
+                }
+                readPortion();
+                continue;
+            }
+            rows.clear(data);
+            Piece damage = fill();
+            if (rows.count() > 0) {
+                return piece;
+            }
+            if (damage != null) {
+                return damage;
+            }
+        }
+    }
+
+    /** Fills the rows from the portion, up to a record whose lengths do not add up, which is returned if it is the first. */
+    private Piece fill() {
+        while (next < portionEnd && !rows.isFull()) {
+            if (!rows.look(at, sizes[next])) {
+                if (rows.count() > 0) {
+                    return null;
+                }
+                long begin = starts[next];
+                long end = begin + sizes[next];
+                at += sizes[next++];
+                return new DamagedBytes(file, begin, end, "its lengths do not add up");
+            }
+            if (filter.wants(rows)) {
+                rows.keep();
+            }
+            at += sizes[next++];
+        }
+        return null;
+    }
+
+    /** Reads the next portion; if it is not what the list says, sets the scan that replaces it. */
+    private void readPortion() throws IOException {
+        int first = portionEnd;
+        long size = 0;
+        int last = first;
+        while (last < starts.length
+                && (last == first
+                        || (size + sizes[last] <= PORTION_SIZE && starts[last] + sizes[last] <= starts[first] + SPAN_MAX))) {
+            size += sizes[last++];
+        }
+        if (data.length < size) {
+            data = new byte[Math.toIntExact(size)];
+        }
+        portionEnd = last;
+        next = first;
+        at = 0;
+        int to = 0;
+        boolean isRight = true;
+        for (int number = first; number < last && isRight; number++) {
+            isRight = sizes[number] >= Marks.SIZE && copy(number, last, to) == sizes[number]
+                    && Marks.isRecord(data, to, file.physicalOffset() + starts[number])
+                    && BigEndian.int4(data, to) == sizes[number];
+            to += sizes[number];
+        }
+        if (!isRight) {
+            long begin = starts[first];
+            long stop = starts[last - 1] + sizes[last - 1];
+            LOG.warn("the ConsumeQueues do not match {} from {} to {}: scanning that part", file.path(), begin, stop);
+            next = portionEnd;
+            long found = Marks.next(file, bytes, begin, stop);
+            scan = found == Marks.NONE ? null : new ScannedPieces(file, found, stop, stop, true, filter, rows);
+        }
+    }
+
+    /** Copies a record to {@code to} in the data; returns how many bytes there were. Reads near ones behind it as well. */
+    private int copy(int number, int last, int to) throws IOException {
+        long begin = starts[number];
+        int size = sizes[number];
+        if (begin < aheadBegin || begin + size > aheadEnd) {
+            int more = number + 1;
+            long end = begin + size;
+            while (more < last && starts[more] - end <= gap && starts[more] + sizes[more] - begin <= READ_AHEAD) {
+                end = starts[more] + sizes[more];
+                more++;
+            }
+            if (more == number + 1) {
+                return bytes.read(begin, data, to, size);
+            }
+            if (ahead.length == 0) {
+                ahead = new byte[READ_AHEAD];
+            }
+            aheadBegin = begin;
+            aheadEnd = begin + bytes.read(begin, ahead, 0, (int) (end - begin));
+        }
+        int there = (int) Math.min(size, aheadEnd - begin);
+        System.arraycopy(ahead, (int) (begin - aheadBegin), data, to, Math.max(there, 0));
+        return there;
+    }
+
+    @Override
+    public void close() throws IOException {
+        if (scan != null) {
+            scan.close();
+        }
+        bytes.close();
+    }
+}

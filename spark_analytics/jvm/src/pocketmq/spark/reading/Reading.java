@@ -1,0 +1,42 @@
+package pocketmq.spark.reading;
+
+import java.io.IOException;
+import pocketmq.spark.columns.Rows;
+
+/** Opens the contents of splits. */
+public final class Reading {
+    private Reading() {}
+
+    /** Returns the contents of a split; records are put into {@code rows}. Throws MissingFileException. */
+    public static Pieces open(Split split, Pruning pruning, Rows rows) throws IOException {
+        rows.path = split.file().path();
+        if (!split.lost().isEmpty()) {
+            return new Lost(split);
+        }
+        RecordFilter filter = new RecordFilter(pruning);
+        if (split.starts() != null) {
+            return new PickedPieces(split, filter, rows);
+        }
+        return new ScannedPieces(
+                split.file(), split.begin(), split.stop(), split.end(), split.isExact(), filter, rows);
+    }
+
+    /** The damage of a split whose records no longer exist. */
+    private static final class Lost implements Pieces {
+        private Split split;
+
+        Lost(Split split) {
+            this.split = split;
+        }
+
+        @Override
+        public Piece next() {
+            Split own = split;
+            split = null;
+            return own == null ? null : new DamagedBytes(own.file(), own.begin(), own.stop(), own.lost());
+        }
+
+        @Override
+        public void close() {}
+    }
+}

@@ -1,0 +1,111 @@
+package pocketmq.spark.reading;
+
+import java.io.IOException;
+import pocketmq.spark.columns.Rows;
+import pocketmq.spark.files.FileBytes;
+import pocketmq.spark.files.LogFile;
+import pocketmq.spark.files.Marks;
+
+/** The records that begin in [begin, stop) of a file, by following their chain, and the damage between them. */
+final class ScannedPieces implements Pieces {
+    private final LogFile file;
+    private final FileBytes bytes;
+    private final long stop;
+    private final long end;
+    private final RecordFilter filter;
+    private final Rows rows;
+    private final Piece.Records piece;
+    /** Null at the end. */
+    private Chain chain;
+    /** Position of the last record, if its lengths do not add up; else NONE. */
+    private long doubtful = Marks.NONE;
+
+    /**
+     * Begins at the first record in [begin, stop), or at {@code begin} if that {@code isExact}; {@code end} is as in
+     * {@link Split}.
+     */
+    ScannedPieces(LogFile file, long begin, long stop, long end, boolean isExact, RecordFilter filter, Rows rows)
+            throws IOException {
+        this.file = file;
+        this.bytes = file.open();
+        this.stop = stop;
+        this.end = end;
+        this.filter = filter;
+        this.rows = rows;
+        this.piece = new Piece.Records(rows);
+        // A large record may cover the whole split: then no record begins in it.
+        goOn(begin == 0 || isExact ? begin : Marks.next(file, bytes, begin, stop));
+    }
+
+    private void goOn(long begin) {
+        chain = begin == Marks.NONE || begin >= stop ? null : new Chain(file, bytes, begin, stop);
+        doubtful = Marks.NONE;
+    }
+
+    @Override
+    public Piece next() throws IOException {
+        while (chain != null) {
+            rows.clear(chain.window.data);
+            int size = fill();
+            if (rows.count() > 0) {
+                return piece;
+            }
+            if (size < 0) {
+                chain.refill();
+            } else if (size > 0) {
+                // Its lengths do not add up. The chain is followed all the same, by its size.
+                doubtful = chain.position;
+                chain.position += size;
+                return new DamagedBytes(file, doubtful, chain.position, "its lengths do not add up");
+            } else {
+                Piece damage = ended();
+                if (damage != null) {
+                    return damage;
+                }
+            }
+        }
+        return null;
+    }
+
+    /** Fills the rows from the window; returns what {@link Chain#peek} returns for the position where that stopped. */
+    private int fill() {
+        int size = chain.peek();
+        while (size > 0 && !rows.isFull()) {
+            if (!rows.look((int) chain.window.index(chain.position), size)) {
+                return size;
+            }
+            doubtful = Marks.NONE;
+            if (filter.wants(rows)) {
+                rows.keep();
+            }
+            chain.position += size;
+            size = chain.peek();
+        }
+        return size;
+    }
+
+    /** Finds where to continue behind the end of the chain; returns the damage there, if any. */
+    private Piece ended() throws IOException {
+        long position = chain.position;
+        boolean isStop = chain.ending == Ending.STOP;
+        if (chain.ending == Ending.BLANK || (isStop && (position >= end || Marks.goesOn(file, bytes, position)))) {
+            chain = null;
+            return null;
+        }
+        long found = doubtful == Marks.NONE ? Marks.NONE : Marks.next(file, bytes, doubtful + 1, position);
+        if (found != Marks.NONE) {
+            goOn(found);
+            return null;
+        }
+        // The next task begins at the first record it sees, so this task reports all damage up to there, even beyond
+        // `stop`.
+        found = Marks.next(file, bytes, position + 1, end);
+        goOn(found);
+        return DamagedBytes.invalid(file, position, found == Marks.NONE ? end : found);
+    }
+
+    @Override
+    public void close() throws IOException {
+        bytes.close();
+    }
+}

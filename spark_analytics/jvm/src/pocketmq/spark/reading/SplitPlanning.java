@@ -1,0 +1,223 @@
+package pocketmq.spark.reading;
+
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import pocketmq.spark.files.FileBytes;
+import pocketmq.spark.files.Layout;
+import pocketmq.spark.files.LogFile;
+import pocketmq.spark.files.Marks;
+
+/**
+ * Finds the end of a log and cuts the log into splits, one per task.
+ *
+ * <p>A task starts at the first position in its split that looks like a record. This is safe only before the end of the log:
+ * behind it, after a truncation, intact old records may lie, each at the offset it claims. So the driver finds the end first,
+ * by the rule of {@link LogEnd}. A full file ends at its BLANK, and old bytes can lie only behind that.
+ *
+ * <p>A file is full if a later file begins with a record. Invalid bytes in a full file are damage and do not end the log. A
+ * file between two others that is truncated or missing is damage, too. If files were named by the user, in a list or by a
+ * glob, some may be left out on purpose; then only a file that is too short for its place counts as damage.
+ */
+public final class SplitPlanning {
+    /** The unused rest of a full file is smaller than one record or batch: 4 MiB unless maxMessageSize was raised. */
+    static final long FULL_FILE_TAIL = 64 << 20;
+
+    private SplitPlanning() {}
+
+    /** Returns runs of files in one folder, each file beginning where the previous one ends or should have ended. */
+    public static List<List<LogFile>> logs(List<LogFile> files) {
+        Map<String, List<LogFile>> byFolder = new LinkedHashMap<>();
+        for (LogFile file : files) {
+            byFolder.computeIfAbsent(file.folder(), folder -> new ArrayList<>()).add(file);
+        }
+        Map<String, Set<Long>> starts = new HashMap<>();
+        byFolder.forEach((folder, own) ->
+                starts.put(folder, new HashSet<>(own.stream().map(LogFile::physicalOffset).toList())));
+        List<List<LogFile>> chains = new ArrayList<>();
+        byFolder.forEach((folder, own) -> addChains(own, elsewhere(starts, folder), chains));
+        return chains;
+    }
+
+    /** A broker may spread its log over several folders (storePathCommitLog): files missing in one are in another. */
+    private static Set<Long> elsewhere(Map<String, Set<Long>> starts, String folder) {
+        Set<Long> found = new HashSet<>();
+        for (Set<Long> others : starts.values()) {
+            if (java.util.Collections.disjoint(others, starts.get(folder))) {
+                found.addAll(others);
+            }
+        }
+        return found;
+    }
+
+    private static void addChains(List<LogFile> own, Set<Long> elsewhere, List<List<LogFile>> chains) {
+        long sizeMax = own.stream().mapToLong(LogFile::size).max().orElse(0);
+        List<LogFile> chain = new ArrayList<>(own.subList(0, 1));
+        for (LogFile file : own.subList(1, own.size())) {
+            LogFile before = chain.get(chain.size() - 1);
+            boolean isCut = file.isListed() || file.physicalOffset() - before.physicalOffset() <= sizeMax;
+            boolean isGap = before.end() < file.physicalOffset();
+            if (before.end() > file.physicalOffset() || (isGap && (!isCut || elsewhere.contains(before.end())))) {
+                chains.add(chain);
+                chain = new ArrayList<>();
+            }
+            chain.add(file);
+        }
+        chains.add(chain);
+    }
+
+    /**
+     * Cuts one log into splits of about {@code splitSize} bytes.
+     *
+     * @param begin physical offset of a record known to belong to the log: records before it are skipped
+     * @param known the same: the end of the log is searched behind it
+     */
+    static List<Split> plan(List<LogFile> files, Pruning pruning, long splitSize, long begin, long known)
+            throws IOException {
+        List<Split> splits = new ArrayList<>();
+        long sure = Math.max(begin, known);
+        int first = 0;
+        while (first < files.size() && files.get(first).end() <= begin) {
+            first++;
+        }
+        int last = files.size() - 1;
+        while (last >= first && last != first && !Marks.beginsWithRecord(files.get(last))) {
+            last--;
+        }
+        for (int index = first; index <= last; index++) {
+            LogFile file = files.get(index);
+            LogFile successor = index < last ? files.get(index + 1) : null;
+            if (pruning.wantsFile(file, successor)) {
+                planFile(files, index, successor, pruning, splitSize, begin, sure, splits);
+            }
+        }
+        return splits;
+    }
+
+    private static void planFile(
+            List<LogFile> files, int index, LogFile successor, Pruning pruning, long splitSize, long begin, long known,
+            List<Split> splits)
+            throws IOException {
+        LogFile file = files.get(index);
+        long start = Math.max(begin - file.physicalOffset(), 0);
+        List<Long> cuts = new ArrayList<>();
+        Split lost = null;
+        if (successor == null) {
+            long sure = file.physicalOffset() <= known && known < file.end() ? known - file.physicalOffset() : start;
+            addEven(cuts, start, sure, splitSize);
+            try (FileBytes bytes = file.open()) {
+                new LogEnd(file, bytes).addCuts(cuts, sure, splitSize);
+            }
+        } else {
+            long end;
+            if (file.end() == successor.physicalOffset()) {
+                end = fullEnd(file, start);
+            } else {
+                Gap gap = endBeforeGap(file, start, successor.physicalOffset() - file.physicalOffset());
+                end = gap.end;
+                lost = lostSplit(files, index, gap.lostFrom, pruning);
+            }
+            addEven(cuts, start, end, splitSize);
+            cuts.add(end);
+        }
+        long end = cuts.get(cuts.size() - 1);
+        Pruning.Range range = pruning.narrow(file, cuts.get(0), end);
+        long from = range.begin();
+        for (long cut : cuts) {
+            if (cut > range.begin() && cut < range.end()) {
+                splits.add(Split.scan(file, from, cut, end));
+                from = cut;
+            }
+        }
+        if (from < range.end()) {
+            splits.add(Split.scan(file, from, range.end(), end));
+        }
+        if (lost != null) {
+            splits.add(lost);
+        }
+    }
+
+    private static void addEven(List<Long> cuts, long begin, long end, long size) {
+        for (long cut = begin; cut < end; cut += size) {
+            cuts.add(cut);
+        }
+    }
+
+    /** Returns the split for the bytes lost between a position of a file and the next file, null if they are not wanted. */
+    static Split lostSplit(List<LogFile> files, int index, long position, Pruning pruning) {
+        LogFile file = files.get(index);
+        long successor = files.get(index + 1).physicalOffset();
+        long extent = successor - file.physicalOffset();
+        long size = Math.min(extent, files.stream().mapToLong(LogFile::size).max().orElse(0));
+        long begin = position;
+        long stop = extent;
+        Bounds wanted = pruning.physicalOffsets();
+        if (wanted.low() > file.physicalOffset() + begin) {
+            begin = wanted.low() - file.physicalOffset();
+        }
+        if (wanted.high() < file.physicalOffset() + stop) {
+            stop = wanted.high() + 1 - file.physicalOffset();
+        }
+        String why = "records up to physical offset " + successor + " are lost: the file has " + file.size() + " bytes of "
+                + size + ", and the next one begins there";
+        return begin < stop ? new Split(file, begin, stop, stop, null, null, false, why) : null;
+    }
+
+    /** Returns the end of the records in a full file: the position of its BLANK, or the file's size if that is damaged. */
+    static long fullEnd(LogFile file, long begin) throws IOException {
+        try (FileBytes bytes = file.open()) {
+            if (file.size() - begin > FULL_FILE_TAIL) {
+                long candidate = Marks.next(file, bytes, file.size() - FULL_FILE_TAIL, file.size());
+                Chain chain = candidate == Marks.NONE ? null : run(file, bytes, candidate);
+                if (chain != null && chain.ending == Ending.BLANK) {
+                    return chain.position;
+                }
+            }
+            long position = begin;
+            while (position != Marks.NONE) {
+                Chain chain = run(file, bytes, position);
+                if (chain.ending == Ending.BLANK) {
+                    return chain.position;
+                }
+                position = Marks.next(file, bytes, chain.position + 1, file.size());
+            }
+            return file.size();
+        }
+    }
+
+    /** End of the records of a file, and begin of the lost bytes. */
+    private record Gap(long end, long lostFrom) {}
+
+    /** Returns the gap behind a file whose successor begins at {@code extent}. */
+    private static Gap endBeforeGap(LogFile file, long begin, long extent) throws IOException {
+        try (FileBytes bytes = file.open()) {
+            // Walk from the beginning only if no record begins in the file's tail.
+            long position = Marks.next(file, bytes, Math.max(begin, file.size() - FULL_FILE_TAIL), file.size());
+            position = position == Marks.NONE ? begin : position;
+            long end = begin;
+            while (position != Marks.NONE) {
+                Chain chain = run(file, bytes, position);
+                end = chain.position;
+                if (chain.ending == Ending.BLANK) {
+                    return new Gap(end, file.size());
+                }
+                position = Marks.next(file, bytes, end + 1, file.size());
+            }
+            byte[] rest = bytes.bytes(end, Layout.BLANK_SIZE);
+            // If the file was cut within its BLANK, no record is lost.
+            boolean isFull = Marks.isBlank(rest, 0, rest.length, extent - end);
+            return new Gap(end, isFull ? extent : end);
+        }
+    }
+
+    private static Chain run(LogFile file, FileBytes bytes, long begin) throws IOException {
+        Chain chain = new Chain(file, bytes, begin, file.size());
+        chain.run();
+        return chain;
+    }
+}

@@ -1,0 +1,12 @@
+package pocketmq.spark.source;
+
+import pocketmq.spark.reading.ReadException;
+
+/** Records that the query has not read no longer exist. */
+final class LostRecordsException extends ReadException {
+    private static final long serialVersionUID = 1;
+
+    LostRecordsException(String message) {
+        super("FAILED_READ_FILE", message);
+    }
+}

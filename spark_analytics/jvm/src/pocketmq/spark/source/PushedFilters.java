@@ -1,0 +1,156 @@
+package pocketmq.spark.source;
+
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+import org.apache.spark.sql.connector.expressions.Expression;
+import org.apache.spark.sql.connector.expressions.Literal;
+import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.unsafe.types.UTF8String;
+import pocketmq.spark.columns.Columns;
+import pocketmq.spark.reading.Bounds;
+import pocketmq.spark.reading.Pruning;
+
+/**
+ * The filters of a query that are applied while reading, exactly; Spark evaluates all others.
+ *
+ * <p>Understood are comparisons with constants, and IN, of topic, queueId, tags, keys, physicalOffset, queueOffset and
+ * storeTimestamp.
+ */
+final class PushedFilters {
+    private final ReadRequest request;
+    private final List<Predicate> pushed = new ArrayList<>();
+    private final Set<String> constrained = new HashSet<>();
+    private Pruning pruning;
+
+    PushedFilters(ReadRequest request) {
+        this.request = request;
+        this.pruning = request.options.pruning;
+    }
+
+    Pruning pruning() {
+        return pruning;
+    }
+
+    Predicate[] pushed() {
+        return pushed.toArray(Predicate[]::new);
+    }
+
+    /** Takes over the filters that are understood; returns the others. */
+    Predicate[] push(Predicate[] predicates) {
+        List<Predicate> rest = new ArrayList<>();
+        for (Predicate predicate : predicates) {
+            Pruning narrowed = narrowed(predicate);
+            if (narrowed == null) {
+                rest.add(predicate);
+            } else {
+                pruning = narrowed;
+                constrained.add(column(predicate));
+                pushed.add(predicate);
+            }
+        }
+        // Rows of damage have no topic, queue or time, but such rows are left out if records are selected by one of these.
+        rest.removeIf(predicate -> predicate.name().equals("IS_NOT_NULL") && isNeverNull(column(predicate)));
+        return rest.toArray(Predicate[]::new);
+    }
+
+    private boolean isNeverNull(String column) {
+        return column != null
+                && (constrained.contains(column) || column.equals(Columns.PHYSICAL_OFFSET) || request.isAlwaysKnown(column));
+    }
+
+    private static String column(Predicate predicate) {
+        Expression[] children = predicate.children();
+        if (children.length > 0 && children[0] instanceof NamedReference reference && reference.fieldNames().length == 1) {
+            return reference.fieldNames()[0];
+        }
+        return null;
+    }
+
+    /** Returns the selection restricted by a filter, null if the filter is not understood. */
+    private Pruning narrowed(Predicate predicate) {
+        String column = column(predicate);
+        boolean isSet = predicate.name().equals("IN") || predicate.name().equals("=") || predicate.name().equals("<=>");
+        return switch (column == null ? "" : column) {
+            case "topic" -> {
+                Set<String> texts = isSet ? texts(predicate) : null;
+                yield texts == null ? null : pruning.withTopics(texts);
+            }
+            case "tags" -> {
+                Set<String> texts = isSet ? texts(predicate) : null;
+                yield texts == null ? null : pruning.withTags(texts);
+            }
+            case "keys" -> {
+                Set<String> texts = isSet ? texts(predicate) : null;
+                yield texts == null ? null : pruning.withKeys(texts);
+            }
+            case "queueId" -> {
+                Set<Integer> ids = isSet ? queueIds(predicate) : null;
+                yield ids == null ? null : pruning.withQueueIds(ids);
+            }
+            case Columns.PHYSICAL_OFFSET -> {
+                Bounds bounds = bounds(predicate, pruning.physicalOffsets(), DataTypes.LongType);
+                // Rows of damage have a physical offset, but reading begins at the first record behind a lower bound.
+                yield bounds == null || request.options.isPermissive() ? null : pruning.withPhysicalOffsets(bounds);
+            }
+            case "queueOffset" -> {
+                Bounds bounds = bounds(predicate, pruning.queueOffsets(), DataTypes.LongType);
+                yield bounds == null ? null : pruning.withQueueOffsets(bounds);
+            }
+            case "storeTimestamp" -> {
+                Bounds bounds = bounds(predicate, pruning.storeTimestampsUs(), DataTypes.TimestampType);
+                yield bounds == null ? null : pruning.withStoreTimestampsUs(bounds);
+            }
+            default -> null;
+        };
+    }
+
+    /** Returns the constants that a column is compared with, null if one is of another type or null. */
+    private static List<Object> values(Predicate predicate, DataType type) {
+        List<Object> values = new ArrayList<>();
+        Expression[] children = predicate.children();
+        for (int index = 1; index < children.length; index++) {
+            if (!(children[index] instanceof Literal<?> literal) || !type.equals(literal.dataType())
+                    || literal.value() == null) {
+                return null;
+            }
+            values.add(literal.value());
+        }
+        return values;
+    }
+
+    private static Set<String> texts(Predicate predicate) {
+        List<Object> values = values(predicate, DataTypes.StringType);
+        if (values == null) {
+            return null;
+        }
+        Set<String> texts = new HashSet<>();
+        for (Object value : values) {
+            String text = value.toString();
+            if (value instanceof UTF8String bytes && !UTF8String.fromString(text).equals(bytes)) {
+                return null; // not valid UTF-8
+            }
+            texts.add(text);
+        }
+        return texts;
+    }
+
+    private static Set<Integer> queueIds(Predicate predicate) {
+        List<Object> values = values(predicate, DataTypes.IntegerType);
+        if (values == null) {
+            return null;
+        }
+        Set<Integer> ids = new HashSet<>();
+        values.forEach(value -> ids.add((Integer) value));
+        return ids;
+    }
+
+    private static Bounds bounds(Predicate predicate, Bounds own, DataType type) {
+        List<Object> values = values(predicate, type);
+        return values == null || values.size() != 1 ? null : own.narrowed(predicate.name(), (Long) values.get(0));
+    }
+}

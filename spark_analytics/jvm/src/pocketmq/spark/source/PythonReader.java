@@ -1,0 +1,50 @@
+package pocketmq.spark.source;
+
+import org.apache.spark.sql.connector.catalog.TableProvider;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/**
+ * Hands a read over to the data source {@code rocketmq} in Python, which Spark would not find by itself: of two sources with
+ * one name it takes the one in Java.
+ *
+ * <p>Spark has no public class for this, so the one class and method that are needed are looked up by their names.
+ */
+final class PythonReader {
+    private static final String PROVIDER = "org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2";
+    private static final String MESSAGES = "messages";
+
+    private PythonReader() {}
+
+    /** Returns why a read is for the Python source, null if it is for this one. Throws IllegalArgumentException. */
+    static String reason(CaseInsensitiveStringMap options) {
+        String reader = options.getOrDefault("reader", "auto").strip().toLowerCase(java.util.Locale.ROOT);
+        String table = options.getOrDefault("table", MESSAGES).strip();
+        String reason = !table.equalsIgnoreCase(MESSAGES) ? "option table is " + table
+                : options.containsKey("groupBy") || options.containsKey("aggregates") ? "options groupBy and aggregates"
+                : null;
+        return switch (reader) {
+            case "python" -> "option reader is python";
+            case "auto" -> reason;
+            case "jvm" -> {
+                if (reason != null) {
+                    throw new IllegalArgumentException(reason + ": only the reader python has this, option reader is jvm");
+                }
+                yield null;
+            }
+            default -> throw new IllegalArgumentException(
+                    "option reader is " + reader + ": it must be one of auto, python, jvm");
+        };
+    }
+
+    /** Returns the Python source. */
+    static TableProvider provider(String reason) {
+        try {
+            Class<?> type = Class.forName(PROVIDER, true, Thread.currentThread().getContextClassLoader());
+            Object provider = type.getConstructor().newInstance();
+            type.getMethod("setShortName", String.class).invoke(provider, "rocketmq");
+            return (TableProvider) provider;
+        } catch (ReflectiveOperationException error) {
+            throw new IllegalArgumentException(reason + ": this Spark has no data sources in Python", error);
+        }
+    }
+}

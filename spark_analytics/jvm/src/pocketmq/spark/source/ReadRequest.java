@@ -1,0 +1,76 @@
+package pocketmq.spark.source;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import pocketmq.spark.columns.Column;
+import pocketmq.spark.columns.Columns;
+import pocketmq.spark.reading.Nearest;
+import pocketmq.spark.reading.ReadOptions;
+
+/** What a query asks for: validated options, and the columns that they or a schema name. */
+final class ReadRequest {
+    final CaseInsensitiveStringMap given;
+    final ReadOptions options;
+    private final Map<String, Column> known;
+    private final List<String> usual;
+    private List<Column> columns;
+
+    /** Throws IllegalArgumentException for an unknown column or option. */
+    ReadRequest(CaseInsensitiveStringMap given) {
+        this.given = given;
+        options = new ReadOptions(given);
+        Columns all = Columns.of(options.bodyAs, options.corruptRecordColumn, options.isPermissive(), options.delaysMs);
+        known = all.known();
+        usual = all.usual();
+        columns = (options.columns == null ? usual : options.columns).stream().map(this::column).toList();
+    }
+
+    /** Returns the schema of the columns. */
+    StructType schema() {
+        return new StructType(columns.stream().map(Column::field).toArray(StructField[]::new));
+    }
+
+    /** Takes a user's schema as the projection. Throws IllegalArgumentException. */
+    ReadRequest withSchema(StructType schema) {
+        List<Column> named = new ArrayList<>();
+        for (StructField field : schema.fields()) {
+            Column column = column(field.name());
+            String type = field.dataType().simpleString();
+            if (!column.type().simpleString().equals(type)) {
+                throw new IllegalArgumentException("column " + field.name() + " is " + column.type().simpleString()
+                        + ", the schema says " + type + ": cast it after reading");
+            }
+            if (column.isNullable() && !field.nullable()) {
+                throw new IllegalArgumentException("column " + field.name() + " may be null in mode " + options.mode
+                        + ": leave NOT NULL out of the schema");
+            }
+            named.add(column.nullable(field.nullable()));
+        }
+        if (options.columns != null && !options.columns.equals(List.of(schema.names()))) {
+            throw new IllegalArgumentException("option columns is " + String.join(", ", options.columns)
+                    + ", the schema has others: use only one of them");
+        }
+        columns = named;
+        return this;
+    }
+
+    /** Returns a column by its name. Throws IllegalArgumentException. */
+    Column column(String name) {
+        Column column = known.get(name);
+        if (column == null) {
+            throw new IllegalArgumentException("unknown column " + name + ": " + Nearest.of(name, known.keySet())
+                    + "; the columns are " + String.join(", ", known.keySet()));
+        }
+        return column;
+    }
+
+    /** Returns whether a column has a value in every row that is not damaged. */
+    boolean isAlwaysKnown(String name) {
+        Column column = known.get(name);
+        return column != null && !column.isNullable();
+    }
+}

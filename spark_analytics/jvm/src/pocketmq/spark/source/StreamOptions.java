@@ -1,0 +1,31 @@
+package pocketmq.spark.source;
+
+import java.util.Locale;
+import pocketmq.spark.reading.OptionParser;
+
+/** The options of readStream, beside those of a batch read. */
+final class StreamOptions {
+    private static final long DEFAULT_BYTES = 512 << 20;
+
+    final StreamLimit limit;
+    final boolean failsOnLoss;
+    /** {@code earliest}, {@code latest} or a physical offset. */
+    final String starting;
+
+    /** Throws IllegalArgumentException. */
+    StreamOptions(java.util.Map<String, String> given) {
+        OptionParser parser = new OptionParser(given);
+        Long bytes = parser.size("maxBytesPerTrigger");
+        Long records = parser.number("maxRecordsPerTrigger");
+        if (records != null && records == 0) {
+            throw new IllegalArgumentException("option maxRecordsPerTrigger is 0: it must be at least 1");
+        }
+        limit = new StreamLimit(bytes == null ? DEFAULT_BYTES : bytes, records == null ? Long.MAX_VALUE : records);
+        failsOnLoss = parser.flag("failOnDataLoss", true);
+        starting = parser.text("startingOffsets", "earliest").toLowerCase(Locale.ROOT);
+        if (!starting.matches("earliest|latest|[0-9]{1,18}")) {
+            throw new IllegalArgumentException("option startingOffsets is '" + starting
+                    + "': it must be earliest, latest or a physical offset");
+        }
+    }
+}

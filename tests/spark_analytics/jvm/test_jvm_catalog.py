@@ -1,0 +1,69 @@
+"""Stores as tables of a catalog, in SQL."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException, PySparkException
+
+from pocketmq.spark_analytics.session import DEFAULT_READER
+
+pytestmark = pytest.mark.spark
+
+CATALOG = "spark.sql.catalog.rocketmq"
+
+
+@pytest.fixture(scope="module")
+def catalog(spark: Any, java_built: bool, golden_stores: dict[str, Path]) -> Any:
+    """A session with a catalog of two stores."""
+    if not java_built:
+        pytest.skip("no JDK")
+    session = spark.newSession()
+    session.conf.set(CATALOG, "pocketmq.spark.source.StoreCatalog")
+    session.conf.set(f"{CATALOG}.path.broker_a", str(golden_stores["v4_clean"]))
+    session.conf.set(f"{CATALOG}.path.broker_b", str(golden_stores["v5_clean"]))
+    session.conf.set(DEFAULT_READER, "auto")
+    return session
+
+
+def test_messages_are_selected_by_the_names_of_stores(catalog: Any) -> None:
+    counts = catalog.sql("SELECT topic, count(*) AS n FROM rocketmq.stores.broker_a GROUP BY topic").collect()
+    assert {row.topic: row.n for row in counts}["GoldenDelay"] == 24
+    both = catalog.sql(
+        "SELECT topic FROM rocketmq.stores.broker_a WHERE topic = 'GoldenDelay' "
+        "UNION ALL SELECT topic FROM rocketmq.stores.broker_b WHERE topic = 'V5Timer'"
+    )
+    assert both.count() == 24 + 19
+
+
+def test_what_the_catalog_shows(catalog: Any) -> None:
+    namespaces = {row[0] for row in catalog.sql("SHOW NAMESPACES IN rocketmq").collect()}
+    assert {"stores", "offsets", "delays"} <= namespaces
+    assert {row.tableName for row in catalog.sql("SHOW TABLES IN rocketmq.stores").collect()} == {"broker_a", "broker_b"}
+    described = {row.col_name for row in catalog.sql("DESCRIBE rocketmq.stores.broker_a").collect()}
+    assert {"topic", "body", "properties"} <= described
+
+
+def test_companion_tables(catalog: Any, spark: Any, golden_stores: dict[str, Path]) -> None:
+    """They are read by the data source in Python."""
+    offsets = catalog.sql("SELECT * FROM rocketmq.offsets.broker_a")
+    direct = spark.read.format("rocketmq").option("table", "offsets").load(str(golden_stores["v4_clean"]))
+    assert offsets.columns == direct.columns
+    assert sorted(map(str, offsets.collect())) == sorted(map(str, direct.collect())) != []
+
+
+def test_nothing_can_be_changed(catalog: Any) -> None:
+    for statement in ("DROP TABLE rocketmq.stores.broker_a", "CREATE NAMESPACE rocketmq.other"):
+        with pytest.raises(PySparkException, match="only reads"):
+            catalog.sql(statement)
+    with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
+        catalog.sql("SELECT * FROM rocketmq.stores.broker_c")
+
+
+def test_views_and_readers_in_sql(catalog: Any, golden_stores: dict[str, Path]) -> None:
+    for reader in ("jvm", "python"):
+        catalog.sql(
+            f"CREATE OR REPLACE TEMPORARY VIEW log USING rocketmq "
+            f"OPTIONS (path '{golden_stores['v4_clean']}', READER '{reader}', Columns 'topic,queueId')"
+        )
+        assert catalog.sql("SELECT count(*) FROM log WHERE topic = 'GoldenRaw'").collect()[0][0] == 7

@@ -1,0 +1,56 @@
+"""Which reader a session uses."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+from pocketmq.spark_analytics.session import JARS, with_jar
+from pocketmq.spark_analytics.source.data_source import RocketMQDataSource, has_jar
+
+pytestmark = pytest.mark.spark
+
+
+def reader_of(frame: Any) -> str:
+    plan = str(frame._jdf.queryExecution().executedPlan().toString())
+    return "jvm" if "reader jvm" in plan else "python"
+
+
+def test_option_forces_a_reader(jvm_spark: Any, spark: Any, golden_stores: dict[str, Path]) -> None:
+    store = str(golden_stores["v5_kill9"])
+    for session, default in ((jvm_spark, "jvm"), (spark, "python")):
+        frames = {
+            reader: session.read.format("rocketmq").options(**options).load(store)
+            for reader, options in (("", {}), ("jvm", {"reader": "JVM"}), ("python", {"Reader": "python"}))
+        }
+        assert {asked: reader_of(frame) for asked, frame in frames.items()} == {
+            "": default,
+            "jvm": "jvm",
+            "python": "python",
+        }
+        assert {frame.count() for frame in frames.values()} == {297}
+
+
+def test_what_only_the_reader_in_python_has(jvm_spark: Any, golden_stores: dict[str, Path]) -> None:
+    def loaded(**options: str) -> Any:
+        return jvm_spark.read.format("rocketmq").options(**options).load(str(golden_stores["v4_clean"]))
+
+    assert loaded(table="topics", reader="auto").count() > 10
+    assert loaded(groupBy="topic", reader="auto").columns == ["topic", "count"]
+    with pytest.raises(PySparkException, match="option table is topics: only the reader python has this"):
+        loaded(table="topics")
+    with pytest.raises(PySparkException, match="option reader is rust: it must be one of auto, python, jvm"):
+        loaded(reader="rust")
+
+
+def test_without_the_jar_the_reader_in_java_is_refused() -> None:
+    with pytest.raises(ValueError, match="option reader is jvm, but the jar is not on the class path"):
+        RocketMQDataSource({"path": "/store", "reader": "jvm"})
+    RocketMQDataSource({"path": "/store", "reader": "auto"})
+
+
+def test_sessions_of_the_helper_have_the_jar(jvm_spark: Any) -> None:
+    assert has_jar(jvm_spark)
+    assert jvm_spark.conf.get(JARS).endswith("pocketmq-spark.jar")
+    assert with_jar({JARS: "a.jar"})[JARS].startswith("a.jar,")
