@@ -106,7 +106,9 @@ class Pocketmq:
     name = "pocketmq"
 
     def start_namesrv(self, folder: Path, tls: dict[str, object]) -> tuple[ServerProcess, str]:
-        config = _write_config(folder / "namesrv.conf", {"listenPort": 0, **tls})
+        # By default it is in the user's home, which all servers of all tests would share.
+        kv_config = folder / "namesrv" / "kvConfig.json"
+        config = _write_config(folder / "namesrv.conf", {"listenPort": 0, "kvConfigPath": kv_config, **tls})
         process = ServerProcess([sys.executable, "-m", "namesrv", "-c", str(config)], folder / "namesrv.log")
         return process, _address_of(process.wait_ready())
 

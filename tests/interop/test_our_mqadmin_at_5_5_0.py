@@ -93,3 +93,51 @@ def test_requests_of_5(admin: Admin, apaches: Cluster, tmp_path: Path) -> None:
     assert groups["Listed"]["retryMaxTimes"] == table[0]["retryMaxTimes"]
     arguments = ("-b", address, "-t", "Listed", "-g", "Listed", "-m", "POP")
     assert f"set consume mode to {address} success." in admin("setConsumeMode", *arguments)
+
+
+def test_messages(admin: Admin) -> None:
+    sent = json.loads(
+        admin("sendMessage", "-t", "Orders", "-p", "hello", "-k", "key-5", "-b", BROKER_NAME, "-i", "1", "--json")
+    )
+    assert sent["status"] == "SEND_OK"
+    for query in (
+        ("queryMsgById", "-i", sent["offset_msg_id"]),
+        ("queryMsgByOffset", "-t", "Orders", "-b", BROKER_NAME, "-i", "1", "-o", "0"),
+        ("printMsg", "-t", "Orders", "-c", "utf-8"),
+    ):
+        assert "hello" in [one["body"] for one in json.loads(admin(*query, "--json"))], query
+    by_key = "queryMsgByKey", "-t", "Orders", "-k", "key-5"
+    wait_until("the message is indexed", lambda: sent["msg_id"] in admin(*by_key))
+    assert f"UNIQ_KEY={sent['msg_id']}" in admin("queryMsgByUniqueKey", "-t", "Orders", "-i", sent["msg_id"])
+    assert "max: 1, min: 0" in admin("queryCq", "-t", "Orders", "-q", "1", "-i", "0")
+    assert "Avg RT: " in admin("checkMsgSendRT", "-t", "Orders", "-a", "2")
+
+
+def test_groups_and_offsets(admin: Admin, apaches: Cluster) -> None:
+    address = apaches.broker_address
+    with Connection(address) as connection:
+        connection.create_topic("Lagging", 2)
+        for queue_id in (0, 1):
+            connection.send("Lagging", queue_id, b"message")
+        connection.subscribe("Slow", "Lagging")
+        wait_until("the retry topic is registered", lambda: "%RETRY%Slow" in admin("topicList"))
+        for queue_id in (0, 1):
+            connection.commit("Slow", "Lagging", queue_id, 1)
+        assert f"wire-Slow {' ' * 26} 127.0.0.1:" in admin("consumerConnection", "-g", "Slow")
+
+        def offsets() -> list[int]:
+            queues = json.loads(admin("consumerProgress", "-g", "Slow", "--json"))["queues"]
+            return [queue["consumerOffset"] for queue in queues if queue["topic"] == "Lagging"]
+
+        assert offsets() == [1, 1]
+        admin("resetOffsetByTime", "-g", "Slow", "-t", "Lagging", "-s", "0", "-b", address, "-q", "1", "-o", "0")
+        assert offsets() == [1, 0]
+        admin("resetOffsetByTime", "-g", "Slow", "-t", "Lagging", "-s", "0")
+        assert offsets() == [0, 0]
+        assert "Lagging" in admin("statsAll", "-t", "Lagging")
+        admin("skipAccumulatedMessage", "-g", "Slow", "-t", "Lagging")
+        assert offsets() == [1, 1]
+    assert "consumeMessageOrderly                   =  true" in (
+        admin("updateSubGroup", "-c", CLUSTER_NAME, "-g", "Made5", "-o", "true") + admin("getConsumerConfig", "-g", "Made5")
+    )
+    assert "from broker" in admin("deleteSubGroup", "-c", CLUSTER_NAME, "-g", "Made5", "-r", "true")
