@@ -49,6 +49,7 @@ def _say_ready(monitored: "Monitored[Broker]") -> None:
     name, address = broker.config.broker_name, broker.address
     name_servers = broker.config.namesrv_addr
     known = f" and name server is {name_servers}" if name_servers else ""
+    print(monitored.ready_line, end="")
     print(
         f"The broker[{name}, {address}] boot success. serializeType=JSON{known}, address={address}",
         flush=True,

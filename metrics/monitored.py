@@ -54,6 +54,11 @@ class Monitored(Generic[S]):
         shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
         return None if self.port is None else f"http://{shown}:{self.port}"
 
+    @property
+    def ready_line(self) -> str:
+        """What a server says at its start about the port; empty without one."""
+        return "" if self.url is None else f"Metrics: {self.url}/metrics, health: {self.url}/health/ready\n"
+
     async def start(self) -> None:
         """Open the port, then start the service. Raises StartError."""
         if self._config.metrics_port is not None:

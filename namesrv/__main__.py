@@ -41,6 +41,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _say_ready(monitored: "Monitored[NameServer]") -> None:
     server = monitored.service
     address = f"{server.config.bind_address}:{server.port}"
+    print(monitored.ready_line, end="")
     print(f"The Name Server boot success. serializeType=JSON, address={address}", flush=True)
 
 

@@ -32,7 +32,7 @@ _MESSAGE_TYPES: Final = {
 }  # fmt: skip
 """Other topics may contain messages of all types, which are not counted by type."""
 _ANY_TYPE: Final = "unspecified"
-_ROWS_AT_ONCE: Final = 1000
+_ROWS_AT_ONCE: Final = 4000
 _PAUSE_S: Final = 0.0005
 
 T = TypeVar("T")

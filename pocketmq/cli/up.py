@@ -174,8 +174,7 @@ def _say_ready(monitored: Monitored[Both], where: str) -> None:
     print(f"The broker[{both.broker.config.broker_name}] boot success. address={both.broker.address} store={where}")
     if both.broker.config.bind_address == "0.0.0.0":
         _say_open(both)
-    if monitored.url is not None:
-        print(f"Metrics: {monitored.url}/metrics, health: {monitored.url}/health/ready")
+    print(monitored.ready_line, end="")
     print(f"Try: pocketmq produce -n {address} TopicTest hello; pocketmq consume -n {address} TopicTest", flush=True)
 
 
