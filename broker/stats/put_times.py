@@ -18,24 +18,33 @@ WAITING_MAX: Final = 10_000
 
 
 class PutTimes:
-    """Adds to `measured.put_time`."""
+    """Adds to `measured.put_time`. As it runs at the end of each turn, it does as little as it can."""
+
+    __slots__ = ("_add", "_count_max", "_measured", "_turn", "_waited_for", "_waiting")
 
     def __init__(self, measured: Measurements, turn: Turn, waited_for: Callable[[], int | None] | None) -> None:
         """`waited_for` returns the end offset for which the records of this turn wait, None if they do not."""
         self._measured = measured
-        self._times = measured.put_time
+        self._add = measured.put_time.add
         self._turn = turn
+        self._count_max = 0
         self._waited_for = waited_for
         self._waiting: deque[tuple[int, float, int]] = deque()  # end offset, begin of the turn, messages
 
     def turn_ended(self, count: int) -> None:
         """Count the messages of the turn that ends, whose records are written."""
-        if count > self._measured.dispatched_max:
-            self._measured.dispatched_max = count
-        began_s = self._turn.ending_since_s  # infinity, which counts as no time, if the turn was not armed
-        end_offset = None if self._waited_for is None else self._waited_for()
+        if count > self._count_max:
+            self._count_max = self._measured.dispatched_max = count
+        # A turn that was not armed began at infinity, which counts as no time.
+        if self._waited_for is None:
+            self._add(monotonic() - self._turn.ending_since_s, count)
+        else:
+            self._wait(self._waited_for(), count)
+
+    def _wait(self, end_offset: int | None, count: int) -> None:
+        began_s = self._turn.ending_since_s
         if end_offset is None:
-            self._times.add(monotonic() - began_s, count)
+            self._add(monotonic() - began_s, count)
             return
         if len(self._waiting) >= WAITING_MAX:
             _, began_s, others = self._waiting.pop()
@@ -47,4 +56,4 @@ class PutTimes:
         waiting, now_s = self._waiting, monotonic()
         while waiting and waiting[0][0] <= offset:
             _, began_s, count = waiting.popleft()
-            self._times.add(now_s - began_s, count)
+            self._add(now_s - began_s, count)
