@@ -182,7 +182,8 @@ def _read(path: str) -> dict[str, Any]:
     except yaml.MarkedYAMLError as error:  # its own text may show the line, with a secret
         line = error.problem_mark.line + 1 if error.problem_mark else "?"
         raise AclError(f"{path}: line {line}: {error.problem}") from None
-    except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
+    except (OSError, yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
+        # PyYAML passes on what Python raises for the value of a tag, such as IndexError for an empty `!!int`.
         raise AclError(f"{path}: {error}") from error
     if document is None:
         return {}

@@ -209,7 +209,7 @@ class ConsumerOffsetManager(ConfigManager):
         return {"lmqOffsetTable": light, "offsetTable": self._unread | table}
 
     def decode(self, document: dict[str, Any]) -> None:
-        rows = dict(document.get("offsetTable") or {})
+        rows = dict((document.get("offsetTable") or {}).items())
         if self._with_lmq:
             rows.update({key: {0: found} for key, found in (document.get("lmqOffsetTable") or {}).items()})
         for key, queues in rows.items():

@@ -221,6 +221,14 @@ def test_offsets_are_written_only_after_new_commits() -> None:
     assert json.loads(disk.read_file(path))["offsetTable"] == {"T@g": {"0": 9}}
 
 
+@pytest.mark.parametrize("table", ["[[false,1]]", '[["T@g",{"0":5}]]', '"T@g"'])
+def test_offsets_of_another_kind_are_refused(table: str) -> None:
+    disk = MemoryDisk()
+    disk.write_file("/store/config/consumerOffset.json", b'{"offsetTable":%s}' % table.encode())
+    with pytest.raises(StoreError, match="does not fit its table"):
+        offsets(disk)
+
+
 def test_lmq_groups_have_a_separate_table() -> None:
     disk = MemoryDisk()
     manager = ConsumerOffsetManager(file(disk, "lmqConsumerOffset"), VirtualClock(), with_lmq=True)

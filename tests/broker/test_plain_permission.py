@@ -145,7 +145,7 @@ def test_changed_files_are_read_again(tmp_path):
     assert keys(manager) == {"RocketMQ", "rocketmq3"}
 
 
-@pytest.mark.parametrize("text", ["", "accounts: [\n", "accounts: [{accessKey: x}]\n"])
+@pytest.mark.parametrize("text", ["", "accounts: [\n", "accounts: [{accessKey: x}]\n", "accounts: !!int\n"])
 def test_invalid_file_keeps_the_rules_and_is_logged_once(tmp_path, caplog, text):
     home = acl_home(tmp_path)
     manager = loaded(home)
