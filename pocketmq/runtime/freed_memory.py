@@ -3,6 +3,9 @@
 The C library keeps free pages that lie between blocks still in use, so that a process stays at its peak size. `FreedMemory`
 regularly compares the size of the process with the smallest size seen. While it is larger, a background thread calls
 `malloc_trim`, which gives whole free pages back; each unsuccessful call doubles the time to the next.
+
+Large blocks get pages of their own, which go back when they are freed. By default the C library does so only until the first
+of them is freed; later ones lie among the small blocks.
 """
 
 import asyncio
@@ -19,6 +22,9 @@ FOUND_BYTES: Final = 1 << 20
 """A trim that gives back less counts as unsuccessful."""
 REST_MAX: Final = 6
 """Maximum number of checks between two trims: half a minute."""
+LARGE_BYTES: Final = 512 << 10
+"""Size of blocks from which they get pages of their own."""
+_M_MMAP_THRESHOLD: Final = -3
 _STATM: Final = Path("/proc/self/statm")
 
 
@@ -33,13 +39,18 @@ def private_bytes() -> int | None:
 
 def give_back() -> bool:
     """Call `malloc_trim`. Returns False where the C library does not have it."""
-    import ctypes  # imported late: it slows the start, and few processes need it
+    return _call("malloc_trim", 0)
+
+
+def _call(name: str, *arguments: int) -> bool:
+    """Call a function of the C library. Returns False where it does not exist."""
+    import ctypes  # imported late: it slows the start
 
     try:
-        trim = ctypes.CDLL(None).malloc_trim
+        function = getattr(ctypes.CDLL(None), name)
     except (OSError, AttributeError):
         return False
-    trim(0)
+    function(*arguments)
     return True
 
 
@@ -54,13 +65,17 @@ class FreedMemory:
         self._thread: threading.Thread | None = None
         self._timer: asyncio.TimerHandle | None = None
         if self._smallest is not None:
-            self._timer = loop.call_later(look_s, self._look)
+            self._timer = loop.call_later(look_s, self._first_look)
 
     def stop(self) -> None:
         """Stop the checks."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _first_look(self) -> None:
+        _call("mallopt", _M_MMAP_THRESHOLD, LARGE_BYTES)
+        self._look()
 
     def _look(self) -> None:
         self._timer = self._loop.call_later(self._look_s, self._look)

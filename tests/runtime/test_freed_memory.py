@@ -48,3 +48,41 @@ async def test_freed_pages_between_live_blocks_are_given_back():
     )
     assert run.returncode == 0, run.stderr
     assert int(run.stdout) >= 50 << 20, run.stdout
+
+
+LARGE_PROGRAM = """
+import asyncio, sys
+from pocketmq.runtime import freed_memory, lifecycle
+
+class Service:
+    async def start(self): pass
+    async def stop(self): pass
+
+def write():
+    low = freed_memory.private_bytes()
+    b"x" * int(8e6)  # freed: by default the C library now keeps up to twice as much
+    large = [b"x" * int(1e6 + number) for number in range(12)]
+    large.clear()
+    print(freed_memory.private_bytes() - low, flush=True)
+
+async def work():
+    await asyncio.sleep(freed_memory.LOOK_S + 1)
+    await asyncio.to_thread(write)
+    import os, signal
+    os.kill(os.getpid(), signal.SIGTERM)
+
+def ready(service):
+    global task
+    task = asyncio.get_running_loop().create_task(work())
+
+sys.exit(lifecycle.run(Service(), "program", ready))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux" or private_bytes() is None, reason="glibc's mallopt")
+async def test_large_blocks_of_a_thread_are_given_back_at_once():
+    run = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", LARGE_PROGRAM], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert int(run.stdout) < 4 << 20, run.stdout
