@@ -3,12 +3,14 @@
 import asyncio
 import logging
 import time
+from typing import Any
 
 import pytest
 
 from pocketmq.broker.registration import registration
 from pocketmq.broker.registration.registration import Registration
-from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
 from tests.broker.running import connected, create_topic, route, running_broker, running_namesrv, until
 
 
@@ -125,3 +127,24 @@ async def test_second_broker_takes_over_the_name_when_the_first_stops(monkeypatc
         await until(lambda: bool(ns.routes.brokers()))
         found = await route(client, ns, "TBW102")
         assert found is not None and found.broker_datas[0].broker_addrs == {"0": second.address}
+
+
+async def test_an_address_that_was_left_is_unregistered_between_two_registrations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Apache's name server removes the new address along with the old one, so the new one is registered again."""
+    async with running_namesrv() as ns, running_broker(ns) as broker:
+        sent: list[tuple[int, str]] = []
+        client, old, new = broker.services.client, broker.address, "127.0.0.1:4711"
+        call = client.call
+
+        async def recording_call(address: str, code: int, header: Any, *rest: Any) -> RemotingCommand:
+            sent.append((code, header.broker_addr))
+            return await call(address, code, header, *rest)
+
+        monkeypatch.setattr(client, "call", recording_call)
+        broker.services.registration.move(new)
+        await until(lambda: len(sent) == 3)
+        assert sent == [
+            (RequestCode.REGISTER_BROKER, new), (RequestCode.UNREGISTER_BROKER, old), (RequestCode.REGISTER_BROKER, new),
+        ]  # fmt: skip
+        await until(lambda: [one.broker_addrs for one in ns.routes.brokers().values()] == [{"0": new}])
+        assert broker.services.registration.ha_server_address.startswith("127.0.0.1:")
