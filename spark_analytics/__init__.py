@@ -2,10 +2,16 @@
 
 `from pocketmq import spark_analytics` makes `spark.read.format("rocketmq")` work in the active session; for another session
 call `register(spark)`. Where `pyspark_rocketmq` is installed too, Spark finds the format by itself.
+
+Without Spark, `arrow(store, columns=..., topic=...)` reads a store as Arrow record batches, `scan` as a frame of Polars.
 """
 
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+Stores = str | Path | Sequence[str | Path]
 
 
 def register(spark: Any) -> None:
@@ -13,6 +19,25 @@ def register(spark: Any) -> None:
     from pocketmq.spark_analytics.source import data_source
 
     data_source.register(spark)
+
+
+def arrow(stores: Stores, columns: str | Sequence[str] | None = None, **options: Any) -> Any:
+    """Return a pyarrow.RecordBatchReader over the messages of stores, or over a companion table (`table="offsets"`).
+
+    `columns`: names, as in the data source, or the default ones. `options` are the data source's, under their names there or
+    in Python's style: `topic="Orders"`, `queue_id=[1, 2]`, `starting_timestamp=datetime(...)`, `body_as="json"`. Raises
+    ValueError for these, and FileNotFoundError for a missing store.
+    """
+    from pocketmq.spark_analytics.direct import scan as direct
+
+    return direct.arrow(stores, columns, **options)
+
+
+def scan(stores: Stores, columns: str | Sequence[str] | None = None, **options: Any) -> Any:
+    """Return a polars.LazyFrame over stores; arguments are those of `arrow`. Only columns that a query uses are decoded."""
+    from pocketmq.spark_analytics.direct import polars_scan
+
+    return polars_scan.scan(stores, columns, **options)
 
 
 def _register_in_active_session() -> None:

@@ -22,6 +22,9 @@ from pocketmq.store.format.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL, Delay
 
 FOUND: Final = 1
 PIPE_WIDTH: Final = 10_000
+# Up to this size of the logs, a command is done in this process before Spark would have done it (docs/spark.md).
+DIRECT_SIZE_MAX: Final = 1 << 30
+LOCAL: Final = "local[*]"
 # For a small log, most of the time goes into compiling queries.
 SMALL_SIZE: Final = 256 << 20
 SMALL: Final = {
@@ -44,16 +47,17 @@ def main(arguments: list[str] | None = None) -> int:
     except (OSError, ValueError) as error:
         complaints.print(f"error: {error}", markup=False)
         return 2
-    if importlib.util.find_spec("pyspark") is None:
-        complaints.print("error: this needs PySpark: pip install 'pocketmq[spark]'", markup=False)
-        return 2
     if not files:
         named = ", ".join(options.stores)
         complaints.print(f"error: the commit log of {named} has no files: it is empty", markup=False)
         return 2
+    is_direct = options.is_direct(options, sum(file.size for file in files))
+    if importlib.util.find_spec("duckdb" if is_direct else "pyspark") is None:
+        complaints.print("error: this needs PySpark and DuckDB: pip install 'pocketmq[spark]'", markup=False)
+        return 2
     signal.signal(signal.SIGTERM, _end)
     try:
-        return _run(options, files, complaints)
+        return _run_here(options, complaints) if is_direct else _run(options, files, complaints)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except (OSError, ValueError, JavaNotFoundError) as error:
@@ -61,10 +65,33 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
 
 
+def _in_spark(options: argparse.Namespace, size: int) -> bool:
+    return False
+
+
+def _by_size(options: argparse.Namespace, size: int) -> bool:
+    """Return whether a command runs in this process: as the user says, or if the log is small and no cluster is named."""
+    if options.engine == "auto":
+        return size <= DIRECT_SIZE_MAX and options.master == LOCAL
+    return bool(options.engine == "direct")
+
+
+def _run_here(options: argparse.Namespace, complaints: Console) -> int:
+    """Run a command without Spark."""
+    from pocketmq.spark_analytics.commands import progress
+    from pocketmq.spark_analytics.direct.engine import DirectEngine
+
+    # Damage is counted by the audit, once; its log lines would be repeated in each pass.
+    logging.getLogger("pocketmq.spark_analytics").setLevel(logging.ERROR)
+    show: Shown = options.command(DirectEngine(), options, progress.steps(complaints))
+    return show()
+
+
 def _run(options: argparse.Namespace, files: list[LogFile], complaints: Console) -> int:
     from pyspark.errors import PySparkException
 
     from pocketmq.spark_analytics.commands import progress
+    from pocketmq.spark_analytics.pipelines.engine import SparkEngine
 
     # PySpark additionally logs each error that it raises, as one long line of JSON.
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
@@ -78,7 +105,7 @@ def _run(options: argparse.Namespace, files: list[LogFile], complaints: Console)
         # The JVM also logs failed jobs, with stack traces, before the error is raised here.
         spark.sparkContext.setLogLevel("OFF")
         with progress.JobProgress(spark, complaints) as shown:
-            show: Shown = options.command(spark, options, shown.step)
+            show: Shown = options.command(SparkEngine(spark), options, shown.step)
     except PySparkException as error:
         # The last line of the Python stack wrapped by Spark is the data source's error message.
         lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith((" ", "\t"))]
@@ -107,10 +134,10 @@ def _end(number: int, frame: FrameType | None) -> None:
 # --- commands -------------------------------------------------------------------------------------------------------
 
 
-def _report(spark: Any, options: argparse.Namespace, step: Step) -> Shown:
+def _report(engine: Any, options: argparse.Namespace, step: Step) -> Shown:
     from pocketmq.spark_analytics.commands import report
 
-    made = report.make_report(spark, options.stores, options.levels, step)
+    made = report.make_report(engine, options.stores, options.levels, step, _period(options))
 
     def show() -> int:
         console = output()
@@ -124,10 +151,10 @@ def _report(spark: Any, options: argparse.Namespace, step: Step) -> Shown:
     return show
 
 
-def _audit(spark: Any, options: argparse.Namespace, step: Step) -> Shown:
+def _audit(engine: Any, options: argparse.Namespace, step: Step) -> Shown:
     from pocketmq.spark_analytics.commands import audit
 
-    made = audit.make_audit(spark, options.stores, with_index=options.index, on_step=step)
+    made = audit.make_audit(engine, options.stores, with_index=options.index, on_step=step)
 
     def show() -> int:
         if options.json:
@@ -139,10 +166,15 @@ def _audit(spark: Any, options: argparse.Namespace, step: Step) -> Shown:
     return show
 
 
-def _trace(spark: Any, options: argparse.Namespace, step: Step) -> Shown:
-    from pocketmq.spark_analytics.commands import trace
+def _trace(engine: Any, options: argparse.Namespace, step: Step) -> Shown:
+    from pocketmq.spark_analytics.commands import trace, trace_by_index
 
-    lives = trace.make_trace(spark, options.stores, options.key, options.levels, step)
+    if options.scan:
+        lives = trace.make_trace(engine, options.stores, options.key, options.levels, step)
+    else:
+        lives = trace_by_index.make_trace(options.stores, options.key, options.levels, step)
+
+    more = "" if options.scan else "; --scan also finds what is not in the index"
 
     def show() -> int:
         if options.json:
@@ -150,17 +182,17 @@ def _trace(spark: Any, options: argparse.Namespace, step: Step) -> Shown:
         elif lives:
             trace.print_trace(lives, output())
         else:
-            output().print(f"no message has the key, unique key or id {options.key}", markup=False)
+            output().print(f"no message has the key, unique key or id {options.key}{more}", markup=False)
         return 0 if lives else FOUND
 
     return show
 
 
-def _export(spark: Any, options: argparse.Namespace, step: Step) -> Shown:
+def _export(engine: Any, options: argparse.Namespace, step: Step) -> Shown:
     from pocketmq.spark_analytics.commands import export
 
     chosen = export.Chosen(options.format, tuple(sorted(set(options.topic))), options.body_as)
-    done = export.export(spark, options.stores, Path(options.out), chosen, mode=options.mode, on_step=step)
+    done = export.export(engine.spark, options.stores, Path(options.out), chosen, mode=options.mode, on_step=step)
 
     def show() -> int:
         console = Console(highlight=False, soft_wrap=True)
@@ -184,6 +216,9 @@ def _parser() -> argparse.ArgumentParser:
         "and Parquet, and a summary in report.json.",
     )  # fmt: skip
     report.add_argument("--out", metavar="DIR", default="report", help="output folder (default: %(default)s)")
+    report.add_argument("--late-target-ms", metavar="MS", type=int, help="a line in the plots of lateness: your target")
+    _add_period(report)
+    _add_engine(report)
     audit = _command(
         commands, "audit", _audit, "check the consistency of stores",
         "Checks bodies against their CRC and ConsumeQueues against the log. Exit code 1 if there are errors; notes are "
@@ -191,6 +226,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     audit.add_argument("--index", action="store_true", help="also check that each index entry points to a record")
     audit.add_argument("--json", action="store_true", help="for programs")
+    _add_engine(audit)
     trace = _command(
         commands, "trace", _trace, "the history of one message",
         "Shows everything in the stores about the messages with a key: sent, delayed, prepared, delivered, retried, dead; "
@@ -198,6 +234,9 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     trace.add_argument("key", metavar="KEY", help="a key, unique key (msgId) or offsetMsgId")
     trace.add_argument("--json", action="store_true", help="for programs")
+    trace.add_argument("--scan", action="store_true", help="read the whole log, also for what is not in the index")
+    _add_engine(trace)
+    trace.set_defaults(is_direct=lambda options, size: not options.scan or _by_size(options, size))
     export = _command(
         commands, "export", _export, "export the log as files of a table, by topic and date",
         "Adds the records that are new since the last run to the same folder, each exactly once, even if a run is killed.",
@@ -222,7 +261,7 @@ def _command(
     check: Callable[[argparse.Namespace], None] | None = None,
 ) -> argparse.ArgumentParser:
     command: argparse.ArgumentParser = commands.add_parser(name, help=what, description=description)
-    command.set_defaults(command=run, check=check or (lambda options: None))
+    command.set_defaults(command=run, check=check or (lambda options: None), is_direct=_in_spark)
     command.add_argument(
         "stores", metavar="STORE", nargs="+", help="store root, commitlog folder or a glob; for report also one log file"
     )
@@ -232,8 +271,29 @@ def _command(
         default=DEFAULT_MESSAGE_DELAY_LEVEL,
         help="the broker's messageDelayLevel (default: %(default)s)",
     )
-    command.add_argument("--master", default="local[*]", help="Spark master (default: %(default)s)")
+    command.add_argument("--master", default=LOCAL, help="Spark master (default: %(default)s)")
     return command
+
+
+def _add_engine(command: argparse.ArgumentParser) -> None:
+    command.set_defaults(is_direct=_by_size)
+    command.add_argument(
+        "--engine",
+        choices=("auto", "direct", "spark"),
+        default="auto",
+        help="direct: in this process, without Spark; auto: direct for logs up to 1 GiB (default: %(default)s)",
+    )
+
+
+def _add_period(command: argparse.ArgumentParser) -> None:
+    for name, what in (("--since", "only records stored from this time on"), ("--until", "only records stored before it")):
+        command.add_argument(name, metavar="TIME", help=f"{what}: ISO 8601, UTC if it has no zone, or ms since 1970")
+
+
+def _period(options: argparse.Namespace) -> dict[str, str]:
+    """Return --since and --until as options of the data source."""
+    given = {"startingTimestamp": options.since, "endingTimestamp": options.until}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _whole_stores(options: argparse.Namespace) -> None:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pocketmq.spark_analytics.pipelines import consistency
+from pocketmq.spark_analytics.pipelines.engine import Engine
 from pocketmq.spark_analytics.pipelines.stores import Stores
 
 ROWS_SHOWN: Final = 40
@@ -29,26 +30,26 @@ class Audit:
 
 
 def make_audit(
-    spark: Any, paths: Sequence[str], *, with_index: bool = False, on_step: Callable[[str], None] = lambda step: None
+    engine: Engine, paths: Sequence[str], *, with_index: bool = False, on_step: Callable[[str], None] = lambda step: None
 ) -> Audit:
     """Run the audit. Raises the errors of the data source."""
-    stores = Stores(spark, tuple(paths))
+    stores = Stores(engine, tuple(paths))
     on_step("bodies against their CRC, queues against the log")
-    queues = consistency.queues(stores).toArrow()
+    queues = consistency.queues(stores)
     on_step("locating differences")
     findings = consistency.findings(stores, queues, with_index=with_index)
-    return Audit(queues.to_pylist(), [] if findings is None else findings.toArrow().to_pylist())
+    return Audit(queues.to_pylist(), [] if findings is None else findings.to_pylist())
 
 
 def print_audit(audit: Audit, console: Console) -> None:
     """Print the findings and a summary line."""
     if audit.findings:
         table = Table(box=SIMPLE_HEAD, padding=0, collapse_padding=True)
-        for heading in ("", "kind", "topic", "queue", "queue offset", "physical offset", "what"):
-            is_number = heading in ("queue", "queue offset", "physical offset")
+        for heading in ("", "kind", "count", "topic", "queue", "queue offset", "physical offset", "what"):
+            is_number = heading in ("count", "queue", "queue offset", "physical offset")
             table.add_column(heading, justify="right" if is_number else "left", overflow="fold")
         for row in audit.findings[:ROWS_SHOWN]:
-            names = ("severity", "kind", "topic", "queueId", "queueOffset", "physicalOffset", "detail")
+            names = ("severity", "kind", "count", "topic", "queueId", "queueOffset", "physicalOffset", "detail")
             cells = ("-" if row[name] is None else str(row[name]) for name in names)
             table.add_row(*(cell.replace("[", r"\[") for cell in cells))
         if len(audit.findings) > ROWS_SHOWN:

@@ -1,6 +1,7 @@
 """Progress display for Spark's running jobs on a terminal."""
 
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final
 
@@ -8,6 +9,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 POLL_S: Final = 0.2
+
+
+def steps(console: Console) -> Callable[[str], None]:
+    """Return a function that prints a line per step, except on a terminal, where work without Spark is soon done."""
+    return lambda description: None if console.is_terminal else console.print(f"reading: {description}")
 
 
 class JobProgress:

@@ -5,8 +5,7 @@ reads every body. Results of a pass that several queries need are persisted; the
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +20,7 @@ from rich.table import Table
 
 from pocketmq.spark_analytics.files.store_folder import store_folders
 from pocketmq.spark_analytics.pipelines import cells, consistency, duplicates, lateness, retries, state
+from pocketmq.spark_analytics.pipelines.engine import Engine
 from pocketmq.spark_analytics.pipelines.stores import DLQ_PREFIX, RETRY_PREFIX, Stores
 from pocketmq.store.format.delay_level import DelayLevels
 
@@ -52,32 +52,33 @@ class Report:
 
 
 def make_report(
-    spark: Any,
+    engine: Engine,
     paths: str | Sequence[str],
     levels: DelayLevels,
     on_step: Callable[[str], None] = lambda step: None,
+    period: Mapping[str, str] | None = None,
 ) -> Report:
     """Run all queries. Damaged records are skipped, and counted by the audit. Raises the errors of the data source."""
-    stores = Stores(spark, (paths,) if isinstance(paths, str) else tuple(paths), levels)
+    stores = Stores(engine, (paths,) if isinstance(paths, str) else tuple(paths), levels, period=period or {})
     found: dict[str, Any] = {}
     on_step("messages, sizes, latency")
-    with _kept(cells.cells(stores)) as own:
-        found["volume"] = cells.volume(stores, own).toArrow()
-        found["hosts"] = cells.hosts(stores, own).toArrow()
-        found["sizes"] = cells.sizes(stores, own).toArrow()
-        found["latency"] = cells.latency(stores, own).toArrow()
+    with engine.kept(cells.cells(stores)) as own:
+        found["volume"] = cells.volume(stores, own)
+        found["hosts"] = cells.hosts(stores, own)
+        found["sizes"] = cells.sizes(stores, own)
+        found["latency"] = cells.latency(stores, own)
         for name in ("size_buckets", "latency_buckets"):
-            found[name] = cells.buckets(stores, own, name.removesuffix("s")).toArrow()
+            found[name] = cells.buckets(stores, own, name.removesuffix("s"))
     on_step("lateness of delayed messages")
-    with _kept(lateness.pairs(stores)) as own:
-        found["lateness"] = lateness.lateness(stores, own).toArrow()
-        found["late_buckets"] = lateness.distribution(stores, own).toArrow()
-        found["late_worst"] = lateness.offenders(stores, own).toArrow()
+    with engine.kept(lateness.pairs(stores)) as own:
+        found["lateness"] = lateness.lateness(stores, own)
+        found["late_buckets"] = lateness.distribution(stores, own)
+        found["late_worst"] = lateness.offenders(stores, own)
     on_step("repeated keys")
-    with _kept(duplicates.repeated(stores)) as own:
-        found["duplicates"] = duplicates.summary(stores, own).toArrow()
+    with engine.kept(duplicates.repeated(stores)) as own:
+        found["duplicates"] = duplicates.summary(stores, own)
         if found["duplicates"].num_rows:
-            found["duplicate_keys"] = duplicates.worst(stores, own).toArrow()
+            found["duplicate_keys"] = duplicates.worst(stores, own)
         else:
             found["duplicate_keys"] = found["duplicates"].slice(0, 0)
     why_not = _why_no_tables(stores)
@@ -93,29 +94,22 @@ def _of_whole_stores(stores: Stores, topics: list[str], on_step: Callable[[str],
     found: dict[str, Any] = {}
     on_step("pending delays, consumer lag, transactions")
     for name, question in (("pending", state.pending), ("lag", state.lag), ("transactions", state.transactions)):
-        found[name] = question(stores).toArrow()
+        found[name] = question(stores)
     on_step("retries and dead letters")
     nothing = pa.table({"group": pa.array([], pa.string())})
     found["retries"] = found["dead_letters"] = found["dead_causes"] = nothing
     if any(topic.startswith(RETRY_PREFIX) for topic in topics):
-        found["retries"] = retries.retries(stores, topics).toArrow()
+        found["retries"] = retries.retries(stores, topics)
     if any(topic.startswith(DLQ_PREFIX) for topic in topics):
-        with _kept(retries.dead_letters(stores, topics)) as own:
-            found["dead_letters"] = own.limit(retries.DEAD_LETTERS).toArrow()
-            found["dead_causes"] = retries.causes(stores, own).toArrow()
-    on_step("bodies against their CRC, queues against the log")
-    found["queues"] = consistency.queues(stores).toArrow()
-    findings = consistency.findings(stores, found["queues"])
-    found["findings"] = pa.table({"severity": pa.array([], pa.string())}) if findings is None else findings.toArrow()
+        with stores.engine.kept(retries.dead_letters(stores, topics)) as own:
+            found["dead_letters"] = retries.newest(stores, own)
+            found["dead_causes"] = retries.causes(stores, own)
+    if not stores.period:
+        on_step("bodies against their CRC, queues against the log")
+        found["queues"] = consistency.queues(stores)
+        findings = consistency.findings(stores, found["queues"])
+        found["findings"] = pa.table({"severity": pa.array([], pa.string())}) if findings is None else findings
     return found
-
-
-@contextmanager
-def _kept(frame: Any) -> Iterator[Any]:
-    frame.persist()
-    yield frame
-    # Not after an error or a signal, when the JVM may not accept calls; it ends soon.
-    frame.unpersist()
 
 
 def _why_no_tables(stores: Stores) -> str:

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pocketmq.spark_analytics.decoding.derived_columns import HALF_TOPIC, TIMER_TOPIC
+from pocketmq.spark_analytics.pipelines.engine import Engine
 from pocketmq.spark_analytics.pipelines.stores import DLQ_PREFIX, RETRY_PREFIX, STORE_OF_FILE, Stores
 from pocketmq.spark_analytics.tables.transactions import CHECK_TIMES, GIVEN_UP_TOPIC, OP_TOPIC
 from pocketmq.store.format.delay_level import DelayLevels
@@ -26,11 +27,13 @@ SELECT *, {STORE_OF_FILE} AS store FROM {{log}}
 WHERE uniqKey IN (:names) OR array_contains(split(keys, ' '), :key) OR offsetMsgId = upper(:key)
 ORDER BY storeTimestamp, physicalOffset LIMIT {COPIES_MAX}
 """
-_COLUMNS: Final = (
+COLUMNS: Final = (
     *("topic", "queueId", "queueOffset", "physicalOffset", "storeSize", "sysFlag", "bornTimestamp", "storeTimestamp"),
     *("bornHost", "reconsumeTimes", "preparedTransactionOffset", "keys", "uniqKey", "offsetMsgId", "deliverTime"),
     *("realTopic", "properties", "storePath"),
 )
+OP_COLUMNS: Final = ("queueId", "queueOffset", "physicalOffset", "storeTimestamp", "body", "storePath")
+Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +60,10 @@ class Life:
 
 
 def make_trace(
-    spark: Any, paths: Sequence[str], key: str, levels: DelayLevels, on_step: Callable[[str], None] = lambda step: None
+    engine: Engine, paths: Sequence[str], key: str, levels: DelayLevels, on_step: Callable[[str], None] = lambda step: None
 ) -> list[Life]:
-    """Return the histories of all messages with this key, unique key or id, oldest first."""
-    stores = Stores(spark, tuple(paths), levels)
+    """Return the histories of all messages with this key, unique key or id, oldest first, by a scan of the log."""
+    stores = Stores(engine, tuple(paths), levels)
     on_step("copies in the log")
     copies = _copies(stores, key, (key,))
     named = {row["uniqKey"] for row in copies if row["uniqKey"]}
@@ -68,34 +71,36 @@ def make_trace(
         # An id belongs to one copy; the others are found by its unique key.
         on_step("other copies in the log")
         copies = _copies(stores, key, (key, *sorted(named)))
-    lives: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in copies:
-        lives.setdefault((row["store"], row["uniqKey"] or _birth(row)), []).append(row)
-    halves = {row["queueOffset"] for row in copies if row["topic"] == HALF_TOPIC}
     ops = []
-    if halves:
+    if any(row["topic"] == HALF_TOPIC for row in copies):
         on_step("the ends of transactions")
         ops = _ops(stores)
     on_step("consumer offsets")
-    offsets = stores.table("offsets").toArrow().to_pylist()
-    return [_life(store, rows, ops, offsets) for (store, _), rows in lives.items()]
+    return lives_of(copies, ops, engine.collected(stores.table("offsets")).to_pylist())
 
 
-def _copies(stores: Stores, key: str, names: Sequence[str]) -> list[dict[str, Any]]:
-    log = stores.messages(*_COLUMNS, delayLevel=stores.level_option)
+def lives_of(copies: Rows, ops: Rows, offsets: Rows) -> list[Life]:
+    """Return the histories of some copies. `ops`: op messages; `offsets`: rows of the table offsets."""
+    lives: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in copies:
+        lives.setdefault((row["store"], row["uniqKey"] or _birth(row)), []).append(row)
+    named = [op | {"named": {int(part) for part in (op["body"] or "").split(",") if part.isdigit()}} for op in ops]
+    return [_life(store, rows, named, offsets) for (store, _), rows in lives.items()]
+
+
+def _copies(stores: Stores, key: str, names: Sequence[str]) -> Rows:
+    log = stores.messages(*COLUMNS, delayLevel=stores.level_option)
     marks = ", ".join(f":name{number}" for number in range(len(names)))
     parameters = {"key": key} | {f"name{number}": name for number, name in enumerate(names)}
-    found = stores.sql(_COPIES.replace(":names", marks), parameters, log=log).toArrow().to_pylist()
+    found = stores.rows(_COPIES.replace(":names", marks), parameters, log=log).to_pylist()
     return [row | {"properties": dict(row["properties"])} for row in found]
 
 
-def _ops(stores: Stores) -> list[dict[str, Any]]:
-    """Return the op messages with the queue offsets that they name."""
-    log = stores.messages(
-        *("queueId", "queueOffset", "physicalOffset", "storeTimestamp", "body", "storePath"), topic=OP_TOPIC, bodyAs="string"
-    )
-    rows = stores.sql(f"SELECT *, {STORE_OF_FILE} AS store FROM {{log}}", log=log).toArrow().to_pylist()
-    return [row | {"named": {int(part) for part in (row["body"] or "").split(",") if part.isdigit()}} for row in rows]
+def _ops(stores: Stores) -> Rows:
+    """Return the op messages."""
+    log = stores.messages(*OP_COLUMNS, topic=OP_TOPIC, bodyAs="string")
+    found: Rows = stores.rows(f"SELECT *, {STORE_OF_FILE} AS store FROM {{log}}", log=log).to_pylist()
+    return found
 
 
 def _birth(row: dict[str, Any]) -> str:
@@ -195,7 +200,8 @@ def print_trace(lives: Sequence[Life], console: Console) -> None:
     """Print a table per message, with the time between its events."""
     for life in lives:
         title = f"{life.message}{f' ({life.keys})' if life.keys else ''} in {life.store}".replace("[", r"\[")
-        table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0, collapse_padding=True)
+        console.print(title, soft_wrap=True)
+        table = Table(box=SIMPLE_HEAD, padding=0, collapse_padding=True)
         for heading in ("UTC", "+ms", "event", "topic", "queue", "queue offset", "physical offset", ""):
             is_number = heading in ("+ms", "queue", "queue offset", "physical offset")
             table.add_column(heading, justify="right" if is_number else "left", overflow="fold")

@@ -21,8 +21,9 @@ ZERO_BUCKET: Final = -1
 # The second alternative excludes copies stored by the broker on a client's behalf, later than they arrived.
 _IS_STRAIGHT: Final = f"""
   topic IN ('{SCHEDULE_TOPIC}', '{TIMER_TOPIC}') AND reconsumeTimes = 0
-  OR NOT (reconsumeTimes > 0 OR sysFlag & 12 = 8 OR topic IN ({quoted(INNER_TOPICS)}) OR startswith(topic, '{RETRY_PREFIX}')
-          OR startswith(topic, '{DLQ_PREFIX}') OR {has_property("DELAY")} OR {has_property("TIMER_OUT_MS")})
+  OR NOT (reconsumeTimes > 0 OR (sysFlag & 12) = 8 OR topic IN ({quoted(INNER_TOPICS)})
+          OR startswith(topic, '{RETRY_PREFIX}') OR startswith(topic, '{DLQ_PREFIX}')
+          OR {has_property("DELAY")} OR {has_property("TIMER_OUT_MS")})
 """
 _CELLS: Final = f"""
 SELECT topic, hour, sender, broker, size_bucket, latency_bucket,
@@ -48,21 +49,31 @@ SELECT sender, broker, sum(messages) AS messages, sum(bytes) AS bytes, count(DIS
 FROM {cells} GROUP BY sender, broker ORDER BY messages DESC, sender, broker
 """
 # A quantile is the largest integer of its bucket, but at most the observed maximum.
-_UPPER: Final = f"ceil(power(2, ({{bucket}} + 1) / {BUCKETS_AN_OCTAVE}D)) - 1"
+_UPPER: Final = f"CAST(ceil(power(2, (bucket + 1) / CAST({BUCKETS_AN_OCTAVE} AS DOUBLE))) AS BIGINT) - 1"
+# The cells of a topic in the order of a bucket, with the number of messages up to each and in all.
+_RANKED: Final = """
+SELECT *, sum(messages) OVER (PARTITION BY topic ORDER BY bucket RANGE UNBOUNDED PRECEDING) AS up_to,
+       sum(messages) OVER (PARTITION BY topic) AS in_all
+FROM (SELECT topic, {bucket:name} AS bucket, sum(messages) AS messages, sum(bytes) AS bytes, max({largest:name}) AS largest
+      FROM {cells} WHERE {bucket:name} IS NOT NULL GROUP BY topic, {bucket:name})
+"""
+
+
+def _quantile(share: float) -> str:
+    """Return SQL for the upper end of the bucket that holds a quantile of a topic's messages."""
+    upper = f"CASE WHEN bucket < 0 THEN 0 ELSE {_UPPER} END"
+    return f"least(min(CASE WHEN up_to >= {share} * in_all THEN {upper} END), max(largest))"
+
+
 _SIZES: Final = f"""
 SELECT topic, sum(messages) AS messages, sum(bytes) / sum(messages) AS mean,
-       least(percentile({_UPPER.format(bucket="size_bucket")}, 0.5, messages), max(size_max)) AS p50,
-       least(percentile({_UPPER.format(bucket="size_bucket")}, 0.99, messages), max(size_max)) AS p99,
-       max(size_max) AS max, sum(bytes) AS bytes
-FROM {{cells}} GROUP BY topic ORDER BY bytes DESC, topic
+       {_quantile(0.5)} AS p50, {_quantile(0.99)} AS p99, max(largest) AS max, sum(bytes) AS bytes
+FROM ({_RANKED}) GROUP BY topic ORDER BY bytes DESC, topic
 """
-_UPPER_MS: Final = f"if(latency_bucket < 0, 0, {_UPPER.format(bucket='latency_bucket')})"
 _LATENCY: Final = f"""
-SELECT topic, sum(messages) AS messages,
-       greatest(0, least(percentile({_UPPER_MS}, 0.5, messages), max(latency_max_ms))) AS p50_ms,
-       greatest(0, least(percentile({_UPPER_MS}, 0.99, messages), max(latency_max_ms))) AS p99_ms,
-       max(latency_max_ms) AS max_ms, sum(if(latency_bucket = {NEGATIVE_BUCKET}, messages, 0)) AS before_born
-FROM {{cells}} WHERE latency_bucket IS NOT NULL GROUP BY topic ORDER BY p99_ms DESC, topic
+SELECT topic, sum(messages) AS messages, greatest(0, {_quantile(0.5)}) AS p50_ms, greatest(0, {_quantile(0.99)}) AS p99_ms,
+       max(largest) AS max_ms, sum(CASE WHEN bucket = {NEGATIVE_BUCKET} THEN messages ELSE 0 END) AS before_born
+FROM ({_RANKED}) GROUP BY topic ORDER BY p99_ms DESC, topic
 """
 _BUCKETS: Final = """
 SELECT {bucket:name} AS bucket, sum(messages) AS messages FROM {cells} WHERE {bucket:name} IS NOT NULL GROUP BY 1 ORDER BY 1
@@ -80,24 +91,28 @@ def cells(stores: Stores) -> Any:
 
 def volume(stores: Stores, cells: Any) -> Any:
     """Return messages and bytes by topic and hour."""
-    return stores.sql(_VOLUME, cells=cells)
+    return stores.rows(_VOLUME, cells=cells)
 
 
 def hosts(stores: Stores, cells: Any) -> Any:
     """Return messages and bytes by sender and broker."""
-    return stores.sql(_HOSTS, cells=cells)
+    return stores.rows(_HOSTS, cells=cells)
 
 
 def sizes(stores: Stores, cells: Any) -> Any:
     """Return record sizes by topic."""
-    return stores.sql(_SIZES, cells=cells)
+    return stores.rows(_of(_SIZES, "size_bucket", "size_max"), cells=cells)
 
 
 def latency(stores: Stores, cells: Any) -> Any:
     """Return the latency from birth at the client to storage, by topic."""
-    return stores.sql(_LATENCY, cells=cells)
+    return stores.rows(_of(_LATENCY, "latency_bucket", "latency_max_ms"), cells=cells)
 
 
 def buckets(stores: Stores, cells: Any, name: str) -> Any:
     """Return the number of messages in each bucket; `name` is `size_bucket` or `latency_bucket`."""
-    return stores.sql(_BUCKETS.replace("{bucket:name}", name), cells=cells)
+    return stores.rows(_of(_BUCKETS, name), cells=cells)
+
+
+def _of(query: str, bucket: str, largest: str = "") -> str:
+    return query.replace("{bucket:name}", bucket).replace("{largest:name}", largest)

@@ -14,7 +14,6 @@ including a unit behind the end of the log, which a start cuts off: the log has 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import reduce
 from typing import Any, Final
 
 from pocketmq.spark_analytics.pipelines.stores import STORE_OF_FILE, Stores
@@ -23,15 +22,15 @@ from pocketmq.store.format.layout import HOLE_TAGS_CODE
 FINDINGS_MAX: Final = 1000
 ERROR: Final = "error"
 NOTE: Final = "note"
-_RECORDS: Final = f"SELECT *, {STORE_OF_FILE} AS store, sysFlag & 12 IN (0, 8) AS is_dispatched FROM {{log}}"
+_RECORDS: Final = f"SELECT *, {STORE_OF_FILE} AS store, (sysFlag & 12) IN (0, 8) AS is_dispatched FROM {{log}}"
 _UNITS: Final = f"SELECT * FROM {{queues}} WHERE NOT startswith(topic, '%LMQ%') AND tagsCode <> {HOLE_TAGS_CODE}"
-_HASH: Final = "xxhash64(queueOffset, physicalOffset, {size})"
+_HASH: Final = "xxhash64(queueOffset, physicalOffset, CAST({size} AS BIGINT))"
 _LOG_QUEUES: Final = f"""
 SELECT store, topic, queueId,
-       count_if(is_dispatched) AS records, min(queueOffset) FILTER (WHERE is_dispatched) AS first_record,
+       count(CASE WHEN is_dispatched THEN 1 END) AS records, min(queueOffset) FILTER (WHERE is_dispatched) AS first_record,
        max(queueOffset) FILTER (WHERE is_dispatched) AS last_record,
        bit_xor({_HASH.format(size="storeSize")}) FILTER (WHERE is_dispatched) AS record_hash,
-       count_if(crcOk = false) AS wrong_crc, count_if(topic IS NULL) AS damaged,
+       count(CASE WHEN crcOk = false THEN 1 END) AS wrong_crc, count(CASE WHEN topic IS NULL THEN 1 END) AS damaged,
        min(physicalOffset) AS log_begin, max(physicalOffset + storeSize) AS log_end
 FROM {{records}} GROUP BY store, topic, queueId
 """
@@ -52,57 +51,103 @@ FROM {log_queues} AS log FULL JOIN {own_queues} AS own
   ON log.store = own.store AND log.topic = own.topic AND log.queueId = own.queueId
 ORDER BY store, topic, queueId
 """
+_WRONG: Final = "SELECT store, topic, queueId FROM {queues} WHERE NOT agrees AND topic IS NOT NULL"
 _ENDS: Final = """
 SELECT store, min(log_begin) AS log_begin, max(log_end) AS log_end, max(last_dispatched) AS last_dispatched
 FROM {queues} GROUP BY store
 """
-_DAMAGED: Final = f"""
-SELECT store, '{ERROR}' AS severity, if(topic IS NULL, 'damaged bytes', 'wrong CRC') AS kind, topic, queueId, queueOffset,
-       physicalOffset,
-       if(topic IS NULL, 'these bytes are not a valid record', 'the body differs from its CRC') AS detail
-FROM {{records}} WHERE topic IS NULL OR crcOk = false
+# A finding is a run of neighbours with the same problem, worst kinds first; `count` is their number.
+KINDS: Final = (
+    *("damaged bytes", "unit without record", "wrong CRC", "gap", "unit differs", "record without unit"),
+    "index entry without record",
+)
+_ORDER: Final = " ".join(f"WHEN '{kind}' THEN {rank}" for rank, kind in enumerate(KINDS))
+_FINDINGS: Final = f"""
+SELECT severity, store, kind, topic, queueId, queueOffset, physicalOffset, CAST(count AS BIGINT) AS count, detail
+FROM ({{parts}})
+ORDER BY severity, CASE kind {_ORDER} END, store, physicalOffset, topic, queueId LIMIT {FINDINGS_MAX}
 """
+_NAMES: Final = "store, severity, kind, topic, queueId, queueOffset, physicalOffset, count, detail"
+_DAMAGED: Final = f"""
+SELECT store, '{ERROR}' AS severity, 'damaged bytes' AS kind, topic, queueId, queueOffset, physicalOffset, 1 AS count,
+       'these bytes are not a valid record' AS detail
+FROM {{records}} WHERE topic IS NULL
+UNION ALL
+SELECT store, '{ERROR}', 'wrong CRC', topic, queueId, min(queueOffset), min(physicalOffset), count(*),
+       'the body differs from its CRC'
+FROM (
+  SELECT *, queueOffset - row_number() OVER (PARTITION BY store, topic, queueId ORDER BY queueOffset) AS run
+  FROM {{records}} WHERE crcOk = false AND topic IS NOT NULL
+)
+GROUP BY store, topic, queueId, run
+"""
+_IS_WRONG: Final = (
+    "EXISTS (SELECT 1 FROM {wrong} AS w WHERE w.store = own.store AND w.topic = own.topic AND w.queueId = own.queueId)"
+)
 _IS_NEW: Final = "unit_at IS NULL AND physicalOffset > coalesce(last_dispatched, -1)"
 _IS_BEYOND: Final = "record_at IS NULL AND physicalOffset >= coalesce(log_end, 0)"
-_DIFFERENCES: Final = f"""
-SELECT store, if({_IS_NEW}, '{NOTE}', '{ERROR}') AS severity,
+# Everything about the queues that differ, in the order of the log; `detail` is null where both sides agree.
+_COMPARED: Final = f"""
+SELECT store, topic, queueId, physicalOffset, coalesce(record_offset, unit_offset) AS queueOffset,
        CASE WHEN unit_at IS NULL THEN 'record without unit' WHEN record_at IS NULL THEN 'unit without record'
             ELSE 'unit differs' END AS kind,
-       topic, queueId, coalesce(record_offset, unit_offset) AS queueOffset, physicalOffset,
        CASE WHEN {_IS_NEW} THEN 'not dispatched yet'
             WHEN unit_at IS NULL THEN 'no consumer receives this record'
             WHEN {_IS_BEYOND} THEN 'behind the end of the log, which was truncated or damaged: a start cuts both off'
             WHEN record_at IS NULL THEN 'no record begins where the unit says'
-            ELSE concat('the unit says queue offset ', unit_offset, ' and ', unit_size, ' bytes, the record ', record_offset,
-                        ' and ', record_size) END AS detail
+            WHEN record_offset <> unit_offset OR record_size <> unit_size
+            THEN concat('the unit says queue offset ', unit_offset, ' and ', unit_size, ' bytes, the record ', record_offset,
+                        ' and ', record_size) END AS detail,
+       CASE WHEN {_IS_NEW} THEN 1 WHEN unit_at IS NULL THEN 2 WHEN {_IS_BEYOND} THEN 3 WHEN record_at IS NULL THEN 4
+            WHEN record_offset <> unit_offset OR record_size <> unit_size THEN 5 ELSE 0 END AS problem
 FROM (SELECT store, topic, queueId, physicalOffset, physicalOffset AS record_at, queueOffset AS record_offset,
              storeSize AS record_size
-      FROM {{records}} LEFT SEMI JOIN {{wrong}} USING (store, topic, queueId) WHERE is_dispatched)
-FULL JOIN (SELECT store, topic, queueId, physicalOffset, physicalOffset AS unit_at, queueOffset AS unit_offset,
+      FROM {{records}} AS own WHERE {_IS_WRONG} AND is_dispatched) AS the_records
+FULL JOIN (SELECT own.store, topic, queueId, physicalOffset, physicalOffset AS unit_at, queueOffset AS unit_offset,
                   size AS unit_size
-           FROM {{units}} LEFT SEMI JOIN {{wrong}} USING (store, topic, queueId)
-           JOIN {{ends}} USING (store) WHERE physicalOffset <= last_dispatched)
+           FROM {{units}} AS own JOIN {{ends}} AS e ON own.store = e.store
+           WHERE {_IS_WRONG} AND physicalOffset <= last_dispatched) AS the_units
 USING (store, topic, queueId, physicalOffset)
-JOIN {{ends}} USING (store)
-WHERE unit_at IS NULL OR record_at IS NULL OR record_offset <> unit_offset OR record_size <> unit_size
+JOIN {{ends}} AS the_ends USING (store)
+"""
+_DIFFERENCES: Final = f"""
+SELECT store, CASE WHEN problem = 1 THEN '{NOTE}' ELSE '{ERROR}' END AS severity, kind,
+       CASE WHEN min(topic) = max(topic) THEN min(topic) END AS topic,
+       CASE WHEN min(topic) = max(topic) AND min(queueId) = max(queueId) THEN min(queueId) END AS queueId,
+       CASE WHEN min(topic) = max(topic) AND min(queueId) = max(queueId) THEN min(queueOffset) END AS queueOffset,
+       min(physicalOffset) AS physicalOffset, count(*) AS count,
+       CASE WHEN count(*) = 1 THEN min(detail)
+            ELSE concat(min_by(detail, physicalOffset), '; ', count(*), ' in ', count(DISTINCT concat(topic, ' ', queueId)),
+                        ' queues, the last at ', max(physicalOffset)) END AS detail
+FROM (
+  SELECT *, sum(CASE WHEN problem = before THEN 0 ELSE 1 END) OVER (
+    PARTITION BY store ORDER BY physicalOffset, topic, queueId ROWS UNBOUNDED PRECEDING
+  ) AS run
+  FROM (SELECT *, lag(problem, 1, -1) OVER (PARTITION BY store ORDER BY physicalOffset, topic, queueId) AS before
+        FROM {{compared}})
+)
+WHERE problem > 0 GROUP BY store, run, problem, kind
 """
 _GAPS: Final = f"""
-SELECT store, '{ERROR}' AS severity, 'gap' AS kind, topic, queueId, first_record AS queueOffset,
-       CAST(NULL AS BIGINT) AS physicalOffset,
-       if(missing_offsets > 0,
-          concat(missing_offsets, ' queue offsets between ', first_record, ' and ', last_record, ' have no record'),
-          concat(-missing_offsets, ' records have the same queue offset as another')) AS detail
-FROM {{queues}} WHERE missing_offsets <> 0
+SELECT store, '{ERROR}' AS severity, 'gap' AS kind, CASE WHEN min(topic) = max(topic) THEN min(topic) END AS topic,
+       CASE WHEN count(*) = 1 THEN min(queueId) END AS queueId,
+       CASE WHEN count(*) = 1 THEN min(first_record) END AS queueOffset,
+       CAST(NULL AS BIGINT) AS physicalOffset, sum(abs(missing_offsets)) AS count,
+       concat(sum(abs(missing_offsets)),
+              CASE WHEN min(missing_offsets) > 0 THEN ' queue offsets between others have no record, in '
+                   ELSE ' records have the same queue offset as another, in ' END, count(*), ' queues') AS detail
+FROM {{queues}} WHERE missing_offsets <> 0 AND topic IS NOT NULL GROUP BY store, missing_offsets > 0
 """
 _INDEX: Final = f"""
 SELECT own.store, '{ERROR}' AS severity, 'index entry without record' AS kind, CAST(NULL AS STRING) AS topic,
-       CAST(NULL AS INT) AS queueId, CAST(NULL AS BIGINT) AS queueOffset, own.physicalOffset,
-       concat('entry ', entry, ' of index file ', file) AS detail
+       CAST(NULL AS INT) AS queueId, CAST(NULL AS BIGINT) AS queueOffset, min(own.physicalOffset) AS physicalOffset,
+       count(*) AS count, concat('of index file ', own.file, ', first entry ', min(own.entry)) AS detail
 FROM {{index}} AS own JOIN {{ends}} AS ends ON own.store = ends.store
-LEFT ANTI JOIN {{records}} AS log ON own.store = log.store AND own.physicalOffset = log.physicalOffset
-WHERE own.physicalOffset >= log_begin AND own.physicalOffset < log_end
+WHERE own.physicalOffset >= log_begin AND own.physicalOffset < log_end AND NOT EXISTS (
+  SELECT 1 FROM {{records}} AS log WHERE log.store = own.store AND log.physicalOffset = own.physicalOffset
+)
+GROUP BY own.store, own.file
 """
-_FINDINGS_ORDER: Final = ("severity", "store", "kind", "topic", "queueId", "physicalOffset")
 
 
 def _records(stores: Stores) -> Any:
@@ -119,9 +164,9 @@ def _units(stores: Stores) -> Any:
 def queues(stores: Stores) -> Any:
     """Return one row per queue: summaries of log and units, and whether they agree. One pass, with the CRC of each body."""
     # Queues are collected here, before the log is read.
-    own_queues = stores.spark.createDataFrame(stores.sql(_OWN_QUEUES, units=_units(stores)).toArrow())
+    own_queues = stores.engine.local(stores.rows(_OWN_QUEUES, units=_units(stores)))
     log_queues = stores.sql(_LOG_QUEUES, records=_records(stores))
-    return stores.sql(_QUEUES, log_queues=log_queues, own_queues=own_queues)
+    return stores.rows(_QUEUES, log_queues=log_queues, own_queues=own_queues)
 
 
 def counted(findings: Iterable[Mapping[str, Any]]) -> dict[str, str]:
@@ -134,24 +179,27 @@ def counted(findings: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def findings(stores: Stores, queues: Any, *, with_index: bool = False) -> Any:
-    """Return the problems in the collected `queues` (a pyarrow Table): the first FINDINGS_MAX, errors first.
+    """Return the problems in the collected `queues` (a pyarrow Table): the first FINDINGS_MAX, worst kinds first.
 
     None, without reading anything, if there are no differences.
     """
     rows = queues.to_pylist()
     parts = []
     if rows:
-        told = stores.spark.createDataFrame(queues)
+        told = stores.engine.local(queues)
         ends = stores.sql(_ENDS, queues=told)
         if any(row["wrong_crc"] or row["damaged"] for row in rows):
             parts.append(stores.sql(_DAMAGED, records=_records(stores)))
         if not all(row["agrees"] for row in rows if row["topic"] is not None):
-            wrong = told.where("NOT agrees AND topic IS NOT NULL").select("store", "topic", "queueId")
-            parts.append(stores.sql(_DIFFERENCES, records=_records(stores), units=_units(stores), wrong=wrong, ends=ends))
+            wrong = stores.sql(_WRONG, queues=told)
+            compared = stores.sql(_COMPARED, records=_records(stores), units=_units(stores), wrong=wrong, ends=ends)
+            parts.append(stores.sql(_DIFFERENCES, compared=compared))
         if any(row["missing_offsets"] for row in rows):
             parts.append(stores.sql(_GAPS, queues=told))
         if with_index:
             parts.append(stores.sql(_INDEX, index=stores.table("index"), records=_records(stores), ends=ends))
     if not parts:
         return None
-    return reduce(lambda one, other: one.unionByName(other), parts).orderBy(*_FINDINGS_ORDER).limit(FINDINGS_MAX)
+    frames = {f"part_{number}": part for number, part in enumerate(parts)}
+    union = " UNION ALL ".join(f"SELECT {_NAMES} FROM {{{name}}}" for name in frames)
+    return stores.rows(_FINDINGS.replace("{parts}", union), **frames)

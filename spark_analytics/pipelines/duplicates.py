@@ -15,16 +15,18 @@ topic NOT IN ({quoted(INNER_TOPICS)})
 AND NOT (startswith(topic, '{RETRY_PREFIX}') OR startswith(topic, '{DLQ_PREFIX}') OR startswith(topic, 'rmq_sys_'))
 """
 _KEYS: Final = f"""
-SELECT topic, physicalOffset, storeTimestamp, entry.kind, entry.text FROM {{log}}
-LATERAL VIEW explode(concat(
-  if(uniqKey IS NULL, array(), array(named_struct('kind', 'unique key', 'text', uniqKey))),
-  if(keys IS NULL, array(), transform(split(keys, ' '), part -> named_struct('kind', 'key', 'text', part)))
-)) AS entry
-WHERE {_OWN} AND entry.text <> ''
+SELECT topic, physicalOffset, storeTimestamp, CASE WHEN left(entry, 1) = 'u' THEN 'unique key' ELSE 'key' END AS kind,
+       substring(entry, 2) AS text
+FROM (SELECT topic, physicalOffset, storeTimestamp,
+             explode(split(concat('u', coalesce(uniqKey, ''), '\x02k', replace(coalesce(keys, ''), ' ', '\x02k')), '\x02'))
+             AS entry
+      FROM {{log}} WHERE {_OWN})
+WHERE length(entry) > 1
 """
 _REPEATED: Final = """
 SELECT topic, kind, xxhash64(text) AS hash, count(*) AS messages, min(storeTimestamp) AS first, max(storeTimestamp) AS last
-FROM {keys} GROUP BY topic, kind, hash HAVING messages > 1 AND (kind = 'key' OR first < last)
+FROM {keys} GROUP BY topic, kind, xxhash64(text)
+HAVING count(*) > 1 AND (kind = 'key' OR min(storeTimestamp) < max(storeTimestamp))
 """
 _SUMMARY: Final = """
 SELECT topic, kind, count(*) AS keys, sum(messages) AS messages, sum(messages) - count(*) AS superfluous,
@@ -51,9 +53,9 @@ def repeated(stores: Stores) -> Any:
 
 def summary(stores: Stores, repeated: Any) -> Any:
     """Return by topic and kind the number of repeated keys and of messages with them."""
-    return stores.sql(_SUMMARY, repeated=repeated)
+    return stores.rows(_SUMMARY, repeated=repeated)
 
 
 def worst(stores: Stores, repeated: Any) -> Any:
     """Return the most frequent keys."""
-    return stores.sql(_TEXTS, keys=_keys(stores), worst=stores.sql(_WORST, repeated=repeated))
+    return stores.rows(_TEXTS, keys=_keys(stores), worst=stores.sql(_WORST, repeated=repeated))

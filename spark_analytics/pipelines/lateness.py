@@ -29,7 +29,7 @@ SELECT topic = '{SCHEDULE_TOPIC}' AS is_scheduled, real_topic,
 FROM (SELECT *, {property_of("REAL_TOPIC")} AS real_topic FROM {{log}} WHERE {has_property("DELAY")})
 WHERE topic IN ('{SCHEDULE_TOPIC}', real_topic) AND {property_of("DELAY")} IS NOT NULL
 UNION ALL
-SELECT topic = '{TIMER_TOPIC}', if(topic = '{TIMER_TOPIC}', {property_of("REAL_TOPIC")}, topic), 0,
+SELECT topic = '{TIMER_TOPIC}', CASE WHEN topic = '{TIMER_TOPIC}' THEN {property_of("REAL_TOPIC")} ELSE topic END, 0,
        unix_millis(deliverTime), unix_millis(storeTimestamp),
        {_MESSAGE}, reconsumeTimes, physicalOffset,
        -- 5.3 puts the topic in front of the key.
@@ -42,8 +42,8 @@ WHERE (topic = '{TIMER_TOPIC}' OR {has_property("TIMER_OUT_MS")})
 """
 # One row per journey and repetition: its scheduled copy, its delivered copy, or both.
 _PAIRS: Final = """
-SELECT *, if(level = 0, NULL, element_at({delays_ms}, level)) AS delay_ms,
-       delivered_ms - if(level = 0, due_ms, scheduled_ms + element_at({delays_ms}, level)) AS late_ms
+SELECT *, {delay_ms} AS delay_ms,
+       delivered_ms - CASE WHEN level = 0 THEN due_ms ELSE scheduled_ms + {delay_ms} END AS late_ms
 FROM (
   SELECT real_topic, level, message,
          min(stored_ms) FILTER (WHERE is_scheduled) AS scheduled_ms,
@@ -67,10 +67,10 @@ _LATENESS: Final = """
 SELECT real_topic AS topic, nullif(level, 0) AS level, any_value(delay_ms) AS delay_ms,
        count(scheduled_ms) AS scheduled,
        count(late_ms) AS delivered,
-       count_if(delivered_ms IS NULL) AS pending,
-       count_if(late_ms < 0) AS early,
-       count_if(scheduled_ms IS NULL AND is_repeated) AS repeated,
-       count_if(scheduled_ms IS NULL AND NOT is_repeated) AS unpaired,
+       count(CASE WHEN delivered_ms IS NULL THEN 1 END) AS pending,
+       count(CASE WHEN late_ms < 0 THEN 1 END) AS early,
+       count(CASE WHEN scheduled_ms IS NULL AND is_repeated THEN 1 END) AS repeated,
+       count(CASE WHEN scheduled_ms IS NULL AND NOT is_repeated THEN 1 END) AS unpaired,
        percentile(late_ms, 0.5) AS late_p50_ms,
        percentile(late_ms, 0.99) AS late_p99_ms,
        max(late_ms) AS late_max_ms
@@ -97,20 +97,21 @@ def pairs(stores: Stores) -> Any:
         delayLevel=stores.level_option,
     )
     journeys = stores.sql(_JOURNEYS, {"level_max": stores.levels.level_max}, log=log)
-    delays_ms = f"array({', '.join(f'{delay_ms}L' for delay_ms in stores.levels.delays_ms)})"
-    return stores.sql(_PAIRS.replace("{delays_ms}", delays_ms), journeys=journeys)
+    delays_ms = enumerate(stores.levels.delays_ms, 1)
+    cases = " ".join(f"WHEN {level} THEN CAST({delay_ms} AS BIGINT)" for level, delay_ms in delays_ms)
+    return stores.sql(_PAIRS.replace("{delay_ms}", f"CASE level {cases} END"), journeys=journeys)
 
 
 def lateness(stores: Stores, pairs: Any) -> Any:
     """Return by topic and level the number of scheduled and delivered messages, and the lateness."""
-    return stores.sql(_LATENESS, pairs=pairs)
+    return stores.rows(_LATENESS, pairs=pairs)
 
 
 def distribution(stores: Stores, pairs: Any) -> Any:
     """Return the number of messages by lateness: bucket b is [2^(b/2), 2^((b+1)/2)) ms, -1 on time, -2 early."""
-    return stores.sql(_DISTRIBUTION, pairs=pairs)
+    return stores.rows(_DISTRIBUTION, pairs=pairs)
 
 
 def offenders(stores: Stores, pairs: Any) -> Any:
     """Return the messages delivered latest."""
-    return stores.sql(_OFFENDERS, pairs=pairs)
+    return stores.rows(_OFFENDERS, pairs=pairs)

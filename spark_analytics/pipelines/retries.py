@@ -16,12 +16,12 @@ _COLUMNS: Final = (
     *("queueOffset", "storeSize", "rawProperties"),
 )
 _RETRIES: Final = f"""
-SELECT substring(topic, {len(RETRY_PREFIX) + 1}) AS group, {property_of("RETRY_TOPIC")} AS topic, reconsumeTimes AS times,
+SELECT substring(topic, {len(RETRY_PREFIX) + 1}) AS `group`, {property_of("RETRY_TOPIC")} AS topic, reconsumeTimes AS times,
        count(*) AS deliveries, count(DISTINCT msgId) AS messages, min(storeTimestamp) AS first, max(storeTimestamp) AS last
-FROM {{retried}} GROUP BY ALL ORDER BY group, topic, times
+FROM {{retried}} GROUP BY ALL ORDER BY `group`, topic, times
 """
 _DEAD: Final = f"""
-SELECT of_group AS group, origin_topic AS topic,
+SELECT of_group AS `group`, origin_topic AS topic,
        CASE WHEN retry_max IS NULL THEN 'unknown group'
             WHEN times > retry_max THEN concat('all ', retry_max, ' retries failed')
             ELSE concat('given up after ', times - 1, ' of ', retry_max, ' retries') END AS reason,
@@ -34,12 +34,12 @@ FROM (
          coalesce({property_of("ORIGIN_MESSAGE_ID")}, {property_of("DLQ_ORIGIN_MESSAGE_ID")}) AS origin
   FROM {{dead}}
 )
-LEFT JOIN (SELECT group AS name, max(retryMaxTimes) AS retry_max FROM {{groups}} GROUP BY 1) ON name = of_group
+LEFT JOIN (SELECT `group` AS name, max(retryMaxTimes) AS retry_max FROM {{groups}} GROUP BY 1) ON name = of_group
 ORDER BY died DESC, physicalOffset DESC
 """
 _CAUSES: Final = """
-SELECT group, topic, reason, count(*) AS messages, min(died) AS first, max(died) AS last FROM {dead}
-GROUP BY ALL ORDER BY messages DESC, group, topic, reason
+SELECT `group`, topic, reason, count(*) AS messages, min(died) AS first, max(died) AS last FROM {dead}
+GROUP BY ALL ORDER BY messages DESC, `group`, topic, reason
 """
 
 
@@ -51,7 +51,7 @@ def _of_topics(stores: Stores, topics: Iterable[str], prefix: str) -> Any:
 
 def retries(stores: Stores, topics: Iterable[str]) -> Any:
     """Return delivered retries by group, topic and retry number. `topics`: all topics of the log."""
-    return stores.sql(_RETRIES, retried=_of_topics(stores, topics, RETRY_PREFIX))
+    return stores.rows(_RETRIES, retried=_of_topics(stores, topics, RETRY_PREFIX))
 
 
 def dead_letters(stores: Stores, topics: Iterable[str]) -> Any:
@@ -59,6 +59,11 @@ def dead_letters(stores: Stores, topics: Iterable[str]) -> Any:
     return stores.sql(_DEAD, dead=_of_topics(stores, topics, DLQ_PREFIX), groups=stores.table("groups"))
 
 
+def newest(stores: Stores, dead: Any) -> Any:
+    """Return the newest dead letters."""
+    return stores.rows(f"SELECT * FROM {{dead}} ORDER BY died DESC, physicalOffset DESC LIMIT {DEAD_LETTERS}", dead=dead)
+
+
 def causes(stores: Stores, dead: Any) -> Any:
     """Return the number of dead letters by group, topic and reason."""
-    return stores.sql(_CAUSES, dead=dead)
+    return stores.rows(_CAUSES, dead=dead)

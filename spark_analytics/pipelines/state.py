@@ -9,11 +9,11 @@ SELECT date_trunc('hour', dueTime) AS hour, kind, topic, count(*) AS messages, m
 FROM {delays} GROUP BY ALL ORDER BY hour, kind, topic
 """
 _LAG: Final = """
-SELECT group, topic, sum(lag) AS lag, max(lag) AS queue_lag_max, count(*) AS queues,
-       count_if(lag > 0) AS queues_behind, sum(consumerOffset) AS consumed,
-       count_if(consumerOffset < minOffset) AS queues_with_loss
-FROM {offsets} WHERE maxOffset IS NOT NULL AND NOT startswith(group, 'CID_RMQ_SYS_')
-GROUP BY group, topic ORDER BY lag DESC, group, topic
+SELECT `group`, topic, sum(lag) AS lag, max(lag) AS queue_lag_max, count(*) AS queues,
+       count(CASE WHEN lag > 0 THEN 1 END) AS queues_behind, sum(consumerOffset) AS consumed,
+       count(CASE WHEN consumerOffset < minOffset THEN 1 END) AS queues_with_loss
+FROM {offsets} WHERE maxOffset IS NOT NULL AND NOT startswith(`group`, 'CID_RMQ_SYS_')
+GROUP BY `group`, topic ORDER BY lag DESC, `group`, topic
 """
 _TRANSACTIONS: Final = """
 SELECT topic, producerGroup AS producer_group, coalesce(outcome, state) AS outcome, count(*) AS messages,
@@ -25,14 +25,14 @@ GROUP BY ALL ORDER BY topic, producer_group, outcome
 
 def pending(stores: Stores) -> Any:
     """Return pending delayed messages by due hour."""
-    return stores.sql(_PENDING, delays=stores.table("delays"))
+    return stores.rows(_PENDING, delays=stores.table("delays"))
 
 
 def lag(stores: Stores) -> Any:
     """Return the lag of each group and topic; `queues_with_loss`: retention has deleted unconsumed messages there."""
-    return stores.sql(_LAG, offsets=stores.table("offsets"))
+    return stores.rows(_LAG, offsets=stores.table("offsets"))
 
 
 def transactions(stores: Stores) -> Any:
     """Return half messages by outcome: committed, rolledBack, pending, resolved (the log cannot tell how), givenUp."""
-    return stores.sql(_TRANSACTIONS, transactions=stores.table("transactions"))
+    return stores.rows(_TRANSACTIONS, transactions=stores.table("transactions"))

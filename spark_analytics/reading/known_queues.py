@@ -1,7 +1,7 @@
 """Check of the options `topic` and `queueId` against the topics and queues of the stores that are read.
 
-A topic is known if it has a ConsumeQueue, or an entry in config/topics.json. Stores without both, and single log files, do
-not say which topics they hold, so every name is accepted there.
+A topic is known if it has a ConsumeQueue, or an entry in config/topics.json. Stores without that file, as single log files
+and partial copies, do not say which topics they hold, so every name is accepted there.
 """
 
 import posixpath
@@ -43,7 +43,8 @@ def check_known(options: ReadOptions, files: Iterable[LogFile]) -> None:
 
 
 def _topics(store: StoreFolder) -> set[str]:
-    return set(store.names("consumequeue")) | set(store.table("topics.json", "topicConfigTable"))
+    told = set(store.table("topics.json", "topicConfigTable"))
+    return told | set(store.names("consumequeue")) if told else told
 
 
 def _queue_ids(store: StoreFolder, topic: str) -> set[int]:

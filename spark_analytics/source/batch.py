@@ -1,32 +1,16 @@
-"""Batch reads of a CommitLog: partitions, and the columns requested by a schema."""
+"""Batch reads of a CommitLog by Spark: partitions, and the columns requested by a schema."""
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pocketmq.spark_analytics.decoding.aggregates import Aggregation
-from pocketmq.spark_analytics.decoding.bodies import body_column, portions
-from pocketmq.spark_analytics.decoding.columns import COLUMNS, Column, Records, record_batch
-from pocketmq.spark_analytics.decoding.derived_columns import DERIVED_COLUMNS
-from pocketmq.spark_analytics.files.places import MissingFileError, log_files
-from pocketmq.spark_analytics.reading.damage import Damage, corrupt_record_column
-from pocketmq.spark_analytics.reading.known_queues import check_known
-from pocketmq.spark_analytics.reading.options import ReadOptions, nearest, read_options
-from pocketmq.spark_analytics.reading.pruning import Pruning
-from pocketmq.spark_analytics.reading.queue_pruning import plan_log
-from pocketmq.spark_analytics.reading.reader import DamagedBytes, pieces
+from pocketmq.spark_analytics.decoding.columns import Column
+from pocketmq.spark_analytics.reading.log_reader import LogReader, aggregation, known_column, known_columns
+from pocketmq.spark_analytics.reading.options import ReadOptions, read_options
 from pocketmq.spark_analytics.reading.split import Split
-from pocketmq.spark_analytics.reading.split_planning import logs
-
-log = logging.getLogger(__name__)
-
-# Planning is repeated when a file is deleted meanwhile; a broker deletes at most ten files in a row.
-_PLANNINGS_MAX: Final = 20
 
 
 @dataclass
@@ -43,58 +27,17 @@ class CommitLogReader(DataSourceReader):  # type: ignore[misc]
     """
 
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
-        self._options = asked = read_options(options)
-        self._aggregation = aggregation(asked)
-        self._columns = projection(schema, asked)
-        self._pruning = Pruning.of(asked)
+        asked = read_options(options)
+        self._log = LogReader(asked, projection(schema, asked))
 
     def partitions(self) -> list[SplitPartition]:
         """Return the splits selected by options and filters."""
-        for _ in range(_PLANNINGS_MAX):
-            try:
-                files = log_files(self._options.paths)
-                check_known(self._options, files)
-                split_size = self._options.split_size(sum(file.size for file in files))
-                splits = [split for chain in logs(files) for split in plan_log(chain, self._pruning, split_size)]
-                return [SplitPartition(split) for split in splits]
-            except MissingFileError as error:
-                missing = error
-        raise missing
+        return [SplitPartition(split) for split in self._log.splits()]
 
     def read(self, partition: Any) -> Iterator[Any]:
-        """Yield the Arrow record batches of a partition, at least one per window."""
+        """Yield the Arrow record batches of a partition."""
         # If there are no partitions, Spark passes a partition of its own.
-        if not isinstance(partition, SplitPartition):
-            return
-        try:
-            if self._aggregation is not None:
-                yield from self._aggregation.rows(self._records(partition.split), self._columns)
-                return
-            for records in self._records(partition.split):
-                yield records if isinstance(records, pa.RecordBatch) else record_batch(records, self._columns)
-        except MissingFileError as error:
-            if not self._options.ignore_missing_files:
-                raise
-            log.warning("skipped: %s", error)
-
-    def _records(self, split: Split) -> Iterator[Any]:
-        """Yield the wanted records of a split, window by window, and rows for damage as RecordBatches."""
-        damage = Damage(self._options.mode, self._columns, self._options.corrupt_record_column, self._pruning)
-        is_plain = self._options.body_as != "stored" and any(column.name == "body" for column in self._columns)
-        for piece in pieces(split):
-            if isinstance(piece, DamagedBytes):
-                row = damage.stretch(piece)
-                if row is not None:
-                    yield row
-                continue
-            records, rows = damage.invalid(Records.of(piece, split.file.path, self._options.delay_levels))
-            if rows is not None:
-                yield rows
-            records = self._pruning.records(records)
-            for part in portions(records) if is_plain else [records]:
-                part = damage.bodies(part)
-                if len(part):
-                    yield part
+        return self._log.batches(partition.split) if isinstance(partition, SplitPartition) else iter(())
 
 
 class FilteringCommitLogReader(CommitLogReader):
@@ -102,24 +45,8 @@ class FilteringCommitLogReader(CommitLogReader):
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
         """Use the filters for pruning, and return all of them: Spark evaluates them as well."""
-        self._pruning = self._pruning.narrowed(filters)
+        self._log.pruning = self._log.pruning.narrowed(filters)
         return filters
-
-
-def known_columns(options: ReadOptions) -> dict[str, Column]:
-    """Return every column that may be requested, by name."""
-    corrupt = corrupt_record_column(options.corrupt_record_column)
-    known = COLUMNS | DERIVED_COLUMNS | {"body": body_column(options.body_as), corrupt.name: corrupt}
-    if options.mode == "PERMISSIVE":  # a row of nulls stands for damage
-        known = {name: replace(column, is_nullable=True) for name, column in known.items()}
-    return known
-
-
-def aggregation(options: ReadOptions) -> Aggregation | None:
-    """Return the aggregation requested by the options, None if rows are messages. Raises ValueError."""
-    if not options.is_aggregated:
-        return None
-    return Aggregation.of(options.group_by, options.aggregates, COLUMNS | DERIVED_COLUMNS)
 
 
 def projection(schema: StructType, options: ReadOptions) -> list[Column]:
@@ -146,10 +73,3 @@ def projection(schema: StructType, options: ReadOptions) -> list[Column]:
     if options.columns and options.columns != tuple(schema.names):
         raise ValueError(f"option columns is {', '.join(options.columns)}, the schema has others: use only one of them")
     return columns
-
-
-def known_column(name: str, known: Mapping[str, Column]) -> Column:
-    if name not in known:
-        near = nearest(name, {column.lower(): column for column in known})
-        raise ValueError(f"unknown column {name}: {near}; the columns are {', '.join(known)}")
-    return known[name]

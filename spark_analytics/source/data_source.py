@@ -35,7 +35,6 @@ Options:
                         jar `jvm` is refused
 """
 
-import importlib
 import logging
 from typing import Any, Final
 
@@ -43,31 +42,16 @@ from py4j.protocol import Py4JError
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from pocketmq.spark_analytics.decoding.columns import COLUMNS
-from pocketmq.spark_analytics.reading.options import STREAM_OPTIONS, nearest, read_options
-from pocketmq.spark_analytics.source.batch import (
-    CommitLogReader,
-    FilteringCommitLogReader,
-    aggregation,
-    known_column,
-    known_columns,
-)
+from pocketmq.spark_analytics.reading.log_reader import asked_columns
+from pocketmq.spark_analytics.reading.options import STREAM_OPTIONS, read_options
+from pocketmq.spark_analytics.source.batch import CommitLogReader, FilteringCommitLogReader
+from pocketmq.spark_analytics.source.table_reader import TableReader
+from pocketmq.spark_analytics.tables.table import MESSAGES, Table, table_of
 
 log = logging.getLogger(__name__)
 
-MESSAGES: Final = "messages"
 JAVA_SOURCE: Final = "pocketmq.spark.source.RocketMQSource"
 READERS: Final = ("auto", "python", "jvm")
-# Table name -> module with DDL and reader(schema, options); options are as Spark passes them.
-TABLES: Final = {
-    "consumequeue": "pocketmq.spark_analytics.tables.consume_queue",
-    "index": "pocketmq.spark_analytics.tables.index",
-    "topics": "pocketmq.spark_analytics.tables.topics",
-    "groups": "pocketmq.spark_analytics.tables.groups",
-    "offsets": "pocketmq.spark_analytics.tables.offsets",
-    "delays": "pocketmq.spark_analytics.tables.delays",
-    "transactions": "pocketmq.spark_analytics.tables.transactions",
-}
 
 
 class RocketMQDataSource(DataSource):  # type: ignore[misc]
@@ -91,19 +75,13 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
     def schema(self) -> str:
         table = self._other_table()
         if table is not None:
-            return str(table.DDL)
-        options = read_options(self.options, STREAM_OPTIONS)
-        asked = aggregation(options)
-        if asked is not None:
-            return ", ".join(column.ddl for column in asked.columns)
-        known = known_columns(options)
-        return ", ".join(known_column(name, known).ddl for name in options.columns or tuple(COLUMNS))
+            return table.ddl
+        return ", ".join(column.ddl for column in asked_columns(read_options(self.options, STREAM_OPTIONS)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         table = self._other_table()
         if table is not None:
-            reader: DataSourceReader = table.reader(schema, self.options)
-            return reader
+            return TableReader(table, schema, self.options)
         # Spark refuses a reader with pushFilters while its own setting is off; its error names the setting.
         kind = FilteringCommitLogReader if read_options(self.options).push_filters else CommitLogReader
         return kind(schema, self.options)
@@ -114,16 +92,11 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
         reader: DataSourceStreamReader = streaming.CommitLogStreamReader(schema, self.options)
         return reader
 
-    def _other_table(self) -> Any:
-        """Return the module of the requested companion table, None for the messages."""
+    def _other_table(self) -> Table | None:
+        """Return the requested companion table, None for the messages. Raises ValueError."""
         options = {name.lower(): value for name, value in self.options.items()}
         name = options.get("table", MESSAGES).strip().lower()
-        if name == MESSAGES:
-            return None
-        if name not in TABLES:
-            known = {table: table for table in (MESSAGES, *TABLES)}
-            raise ValueError(f"option table is {name}: {nearest(name, known)}")
-        return importlib.import_module(TABLES[name])
+        return None if name == MESSAGES else table_of(name)
 
 
 def register(spark: Any) -> None:

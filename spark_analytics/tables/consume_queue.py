@@ -10,17 +10,16 @@
 Contains the units whose records are still in the log, up to the queue's end. BatchConsumeQueues (5.x) are not included.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.types import StructType
 
 from pocketmq.spark_analytics.files.queue_files import QueueFile, Units, is_live, queue_files, queue_keys, tags_codes
 from pocketmq.spark_analytics.files.store_folder import StoreFolder
-from pocketmq.spark_analytics.tables.table import NO_TIME, Rows, Table, TableReader
+from pocketmq.spark_analytics.tables.table import NO_TIME, Rows, Table
 from pocketmq.store.format.layout import HOLE_TAGS_CODE
 from pocketmq.store.format.message import SCHEDULE_TOPIC
 
@@ -105,6 +104,4 @@ def _rows(part: Part, gathered: list[tuple[QueueFile, int, Units]]) -> Rows:
     )
 
 
-def reader(schema: StructType, options: Mapping[str, str]) -> TableReader:
-    """Return the table's reader for Spark."""
-    return TableReader(Table(DDL, parts, rows), schema, options)
+TABLE: Final = Table(DDL, parts, rows)

@@ -17,13 +17,12 @@ messages in the timer topic's queue behind its queue offset. Cancelled messages 
 """
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from pyspark.sql.types import StructType
 
 from pocketmq.spark_analytics.decoding.columns import COLUMNS, Records
 from pocketmq.spark_analytics.decoding.derived_columns import DERIVED_COLUMNS, TIMER_TOPIC, property_numbers
@@ -31,7 +30,7 @@ from pocketmq.spark_analytics.files.queue_files import Numbers, live_units, queu
 from pocketmq.spark_analytics.files.store_folder import DamagedFileError, StoreFolder
 from pocketmq.spark_analytics.tables.document import typed
 from pocketmq.spark_analytics.tables.log_records import records_at
-from pocketmq.spark_analytics.tables.table import Rows, Table, TableReader
+from pocketmq.spark_analytics.tables.table import Rows, Table
 from pocketmq.store.format.layout import (
     HOLE_TAGS_CODE,
     TIMER_CHECKPOINT_SEAL_STRUCT,
@@ -220,6 +219,4 @@ def _is_cancelled(records: Records, cancelled: dict[int, set[str]]) -> npt.NDArr
     return found
 
 
-def reader(schema: StructType, options: Mapping[str, str]) -> TableReader:
-    """Return the table's reader for Spark."""
-    return TableReader(Table(DDL, parts, rows), schema, options)
+TABLE: Final = Table(DDL, parts, rows)

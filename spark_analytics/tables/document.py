@@ -3,10 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from pyspark.sql.types import StructType
-
 from pocketmq.spark_analytics.files.store_folder import DamagedFileError, StoreFolder
-from pocketmq.spark_analytics.tables.table import Rows, Table, TableReader
+from pocketmq.spark_analytics.tables.table import Rows, Table
 
 Row = dict[str, Any]
 
@@ -18,17 +16,13 @@ class DocumentTable:
         self.ddl = ddl
         self._rows_of = rows_of
 
-    def reader(self, schema: StructType, options: Mapping[str, str]) -> TableReader:
-        """Return the table's reader for Spark."""
-        return TableReader(self._table, schema, options)
-
     @property
-    def _table(self) -> Table:
+    def table(self) -> Table:
         return Table(self.ddl, _parts, self._rows)
 
     def _rows(self, store: StoreFolder) -> Iterator[Rows]:
         found = list(self._rows_of(store))
-        names = [name for name in self._table.spark_types if name != "store"]
+        names = [name for name in self.table.spark_types if name != "store"]
         yield Rows(len(found), {name: [row.get(name) for row in found] for name in names} | {"store": store.root})
 
 

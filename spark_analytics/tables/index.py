@@ -14,15 +14,14 @@ right one is that for which the newest entry, with the header's last physical of
 header's count.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from pyspark.sql.types import StructType
 
 from pocketmq.spark_analytics.files.store_folder import DamagedFileError, RowFile, StoreFolder
-from pocketmq.spark_analytics.tables.table import Rows, Table, TableReader
+from pocketmq.spark_analytics.tables.table import Rows, Table
 from pocketmq.store.format.layout import (
     INDEX_ENTRY_DTYPE,
     INDEX_ENTRY_SIZE,
@@ -100,6 +99,11 @@ def _header(file: RowFile) -> tuple[int, ...]:
     return INDEX_HEADER_STRUCT.unpack(data)
 
 
+def entry_count(file: RowFile) -> int:
+    """Return the number behind that of a file's last entry. Raises DamagedFileError."""
+    return _header(file)[5]
+
+
 def _entry_position(slots: int, number: int) -> int:
     return INDEX_HEADER_SIZE + slots * INDEX_SLOT_SIZE + number * INDEX_ENTRY_SIZE
 
@@ -144,6 +148,4 @@ def _fits(file: RowFile, slots: int) -> bool:
     return sum(map(bool, signs)) >= 3
 
 
-def reader(schema: StructType, options: Mapping[str, str]) -> TableReader:
-    """Return the table's reader for Spark."""
-    return TableReader(Table(DDL, parts, rows), schema, options)
+TABLE: Final = Table(DDL, parts, rows)

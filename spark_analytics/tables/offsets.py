@@ -67,4 +67,4 @@ def rows(store: StoreFolder) -> Iterator[Row]:
         }
 
 
-reader: Final = DocumentTable(DDL, rows).reader
+TABLE: Final = DocumentTable(DDL, rows).table

@@ -5,21 +5,30 @@ task, reads one part and yields columns of many rows at a time. A column is a Nu
 text or number stands for all rows. Times are epoch ms; negative values are null.
 """
 
+import importlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.types import StructField, StructType
 
 from pocketmq.spark_analytics.decoding.columns import TIMESTAMP, TIMESTAMP_MS_MAX
-from pocketmq.spark_analytics.files.store_folder import StoreFolder, store_folders
-from pocketmq.spark_analytics.reading.options import nearest, read_options, refuse_unknown
+from pocketmq.spark_analytics.files.store_folder import StoreFolder
+from pocketmq.spark_analytics.reading.options import nearest
 
 NO_TIME: Final = -1
-OPTIONS: Final = ("path", "paths", "table", "reader")
+MESSAGES: Final = "messages"
+# Table name -> module with TABLE.
+TABLES: Final = {
+    "consumequeue": "pocketmq.spark_analytics.tables.consume_queue",
+    "index": "pocketmq.spark_analytics.tables.index",
+    "topics": "pocketmq.spark_analytics.tables.topics",
+    "groups": "pocketmq.spark_analytics.tables.groups",
+    "offsets": "pocketmq.spark_analytics.tables.offsets",
+    "delays": "pocketmq.spark_analytics.tables.delays",
+    "transactions": "pocketmq.spark_analytics.tables.transactions",
+}
 ARROW_TYPES: Final = {
     "string": pa.string(),
     "int": pa.int32(),
@@ -58,49 +67,13 @@ class Table:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-@dataclass
-class TablePartition(InputPartition):  # type: ignore[misc]
-    """The part read by one task."""
-
-    part: Any
-
-
-class TableReader(DataSourceReader):  # type: ignore[misc]
-    """Reader of the columns of `schema` from one table, for the stores named in `options`.
-
-    Raises ValueError for an unknown column or option or a wrong type, FileNotFoundError for a missing store.
-    """
-
-    def __init__(self, table: Table, schema: StructType, options: Mapping[str, str]) -> None:
-        options = {name.lower(): value for name, value in options.items()}
-        refuse_unknown(options, OPTIONS)
-        self._table = table
-        self._names = [_checked(table, field) for field in schema.fields]
-        self._paths = read_options({name: options[name] for name in ("path", "paths") if name in options}).paths
-
-    def partitions(self) -> list[TablePartition]:
-        """Return the parts of all stores."""
-        return [TablePartition(part) for store in store_folders(self._paths) for part in self._table.parts(store)]
-
-    def read(self, partition: Any) -> Iterator[Any]:
-        """Yield the Arrow record batches of a partition."""
-        # If there are no partitions, Spark passes a partition of its own.
-        if isinstance(partition, TablePartition):
-            for rows in self._table.rows(partition.part):
-                if rows.row_count:
-                    yield self._table.batch(rows, self._names)
-
-
-def _checked(table: Table, field: StructField) -> str:
-    """Return the name of a column requested by a user's schema, after checking name and type."""
-    types = table.spark_types
-    if field.name not in types:
-        near = nearest(field.name, {name.lower(): name for name in types})
-        raise ValueError(f"unknown column {field.name}: {near}; the columns are {', '.join(types)}")
-    own, asked = types[field.name], field.dataType.simpleString()
-    if own != asked:
-        raise ValueError(f"column {field.name} is {own}, the schema says {asked}: cast it after reading")
-    return str(field.name)
+def table_of(name: str) -> Table:
+    """Return a companion table by its name. Raises ValueError."""
+    if name not in TABLES:
+        known = {table: table for table in (MESSAGES, *TABLES)}
+        raise ValueError(f"option table is {name}: {nearest(name, known)}")
+    table: Table = importlib.import_module(TABLES[name]).TABLE
+    return table
 
 
 def _array(values: Any, spark_type: str, count: int) -> Any:

@@ -14,7 +14,7 @@ An op message of 4.9 names one queue offset, one of 5.x several. 5.x writes them
 committed and pending at the same time.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,14 +22,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import StructType
 
 from pocketmq.spark_analytics.decoding.columns import COLUMNS, Records
 from pocketmq.spark_analytics.decoding.derived_columns import DERIVED_COLUMNS, HALF_TOPIC, TIMER_TOPIC, property_numbers
 from pocketmq.spark_analytics.files.queue_files import Numbers, live_units, queue_keys
 from pocketmq.spark_analytics.files.store_folder import StoreFolder
 from pocketmq.spark_analytics.tables.log_records import records_at
-from pocketmq.spark_analytics.tables.table import Rows, Table, TableReader
+from pocketmq.spark_analytics.tables.table import Rows, Table
 from pocketmq.spark_analytics.tables.topics import topic_table
 from pocketmq.store.format.message import SCHEDULE_TOPIC
 
@@ -151,6 +150,4 @@ def _prepared_offsets(store: StoreFolder, queues: list[tuple[str, int]], after: 
     return np.unique(np.concatenate(found))
 
 
-def reader(schema: StructType, options: Mapping[str, str]) -> TableReader:
-    """Return the table's reader for Spark."""
-    return TableReader(Table(DDL, parts, rows), schema, options)
+TABLE: Final = Table(DDL, parts, rows)

@@ -53,6 +53,15 @@ def spark(java_built: bool) -> Iterator[Any]:
     session.stop()
 
 
+@pytest.fixture(params=["direct", "spark"])
+def engine(request: pytest.FixtureRequest) -> Any:
+    """Both engines of the commands' queries."""
+    from pocketmq.spark_analytics.direct.engine import DirectEngine
+    from pocketmq.spark_analytics.pipelines.engine import SparkEngine
+
+    return DirectEngine() if request.param == "direct" else SparkEngine(request.getfixturevalue("spark"))
+
+
 @pytest.fixture
 def command(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
     """Return a runner for `python -m pocketmq.spark_analytics ...` in the shared session; it returns the exit code."""

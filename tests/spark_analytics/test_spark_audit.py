@@ -13,6 +13,14 @@ from tests.spark_analytics.spark_logs import LogBuilder, write_queues
 pytestmark = pytest.mark.spark
 
 Command = Callable[..., int]
+
+
+@pytest.fixture(params=["direct", "spark"])
+def command(request: pytest.FixtureRequest, command: Command) -> Command:
+    """The command line with each engine."""
+    return lambda name, *arguments: command(name, *arguments, "--engine", request.param)
+
+
 UNIT_SIZE = CONSUME_QUEUE_UNIT_STRUCT.size
 
 
@@ -93,7 +101,9 @@ def test_queue_that_lags_behind_the_log_is_a_note(
     log = log_of([0, 1, 2, 3])
     store = write_queues(log.write(tmp_path), up_to=log.physical_offsets[2])
     assert command("audit", store, "--json") == 0
-    assert [(row["severity"], row["queueOffset"]) for row in findings(capsys)] == [("note", 2), ("note", 3)]
+    (found,) = findings(capsys)
+    assert (found["severity"], found["queueOffset"], found["count"]) == ("note", 2, 2)
+    assert found["detail"] == f"not dispatched yet; 2 in 1 queues, the last at {log.physical_offsets[3]}"
 
 
 def overwrite(store: Path, physical_offset: int) -> None:

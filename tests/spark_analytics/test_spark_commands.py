@@ -48,7 +48,12 @@ class EndedSession:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["report", "--out", "out"], ["export", "--out", "out"], ["audit"], ["trace", "shared-0"]],
+    [
+        ["report", "--out", "out", "--engine", "spark"],
+        ["export", "--out", "out"],
+        ["audit", "--engine", "spark"],
+        ["trace", "shared-0", "--scan", "--engine", "spark"],
+    ],
     ids=lambda a: a[0],
 )
 def test_sigterm_ends_every_command(
@@ -76,7 +81,8 @@ def test_sigterm_ends_every_command(
 def test_sigterm_ends_the_report(golden_stores: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JDK_JAVA_OPTIONS")  # use the command's own JVM options
     with subprocess.Popen(
-        [sys.executable, "-m", "pocketmq.spark_analytics", "report", str(golden_stores["v4_clean"]), "--out", "out"],
+        [sys.executable, "-m", "pocketmq.spark_analytics", "report", str(golden_stores["v4_clean"]), "--out", "out"]
+        + ["--engine", "spark"],
         cwd=tmp_path,
         stderr=subprocess.PIPE,
         text=True,

@@ -22,11 +22,12 @@ from tests.spark_analytics.spark_logs import LogBuilder, expected_records, write
 
 pytestmark = pytest.mark.spark
 
+Engine = Any
 T0_MS = 1_767_225_600_000  # 2026-01-01 00:00 UTC
 
 
-def test_volume_of_a_golden_store(spark: Any, golden_stores: dict[str, Path]) -> None:
-    report = make_report(spark, str(golden_stores["v4_clean"]), DelayLevels())
+def test_volume_of_a_golden_store(engine: Engine, golden_stores: dict[str, Path]) -> None:
+    report = make_report(engine, str(golden_stores["v4_clean"]), DelayLevels())
     records = expected_records("v4_clean")
     messages = Counter(record["topic"] for record in records)
     sizes: Counter[str] = Counter()
@@ -61,7 +62,7 @@ class DelayedLog(LogBuilder):
         self.copy("T", at_ms, level, key, **properties)
 
 
-def test_lateness_of_delayed_messages(spark: Any, tmp_path: Path) -> None:
+def test_lateness_of_delayed_messages(engine: Engine, tmp_path: Path) -> None:
     log = DelayedLog(100_000)
     for number in range(100):
         log.schedule(0, key=f"k{number}")
@@ -79,7 +80,7 @@ def test_lateness_of_delayed_messages(spark: Any, tmp_path: Path) -> None:
     log.schedule(0, level=6, key="early")
     log.deliver(119_999, level=6, key="early")
     log.append(topic="%DLQ%G", properties={"DELAY": "1", "REAL_TOPIC": "T", "UNIQ_KEY": "k1"})  # no delivery
-    report = make_report(spark, str(log.write(tmp_path)), DelayLevels())
+    report = make_report(engine, str(log.write(tmp_path)), DelayLevels())
     rows = {row["level"]: row for row in report.lateness.to_pylist()}
     seen = {
         level: tuple(row[name] for name in ("scheduled", "delivered", "pending", "early", "repeated", "unpaired"))
@@ -116,11 +117,11 @@ def test_lateness_of_delayed_messages(spark: Any, tmp_path: Path) -> None:
     assert max(len(line) for line in text.splitlines()) <= 80
 
 
-def test_levels_of_another_broker(spark: Any, tmp_path: Path) -> None:
+def test_levels_of_another_broker(engine: Engine, tmp_path: Path) -> None:
     log = DelayedLog(10_000)
     log.schedule(0, key="k")
     log.deliver(2003, key="k")
-    report = make_report(spark, str(log.write(tmp_path)), DelayLevels("2s 4s"))
+    report = make_report(engine, str(log.write(tmp_path)), DelayLevels("2s 4s"))
     (row,) = report.lateness.to_pylist()
     assert (row["delay_ms"], row["late_max_ms"]) == (2000, 3)
 
@@ -129,9 +130,9 @@ def svgs(page: str) -> list[str]:
     return re.findall("<svg.*?</svg>", page, re.DOTALL)
 
 
-def test_page_of_a_golden_store(spark: Any, golden_stores: dict[str, Path], tmp_path: Path) -> None:
+def test_page_of_a_golden_store(engine: Engine, golden_stores: dict[str, Path], tmp_path: Path) -> None:
     store = str(golden_stores["v4_clean"])
-    report = make_report(spark, store, DelayLevels())
+    report = make_report(engine, store, DelayLevels())
     made_at = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
     page = [path for path in write_report(report, store, tmp_path, made_at) if path.suffix == ".html"][0].read_text()
     assert "2026-01-02 03:04" in page
@@ -165,14 +166,14 @@ def test_page_of_a_golden_store(spark: Any, golden_stores: dict[str, Path], tmp_
     assert again == page
 
 
-def test_timers_of_a_golden_store(spark: Any, golden_stores: dict[str, Path]) -> None:
-    report = make_report(spark, str(golden_stores["v5_clean"]), DelayLevels())
+def test_timers_of_a_golden_store(engine: Engine, golden_stores: dict[str, Path]) -> None:
+    report = make_report(engine, str(golden_stores["v5_clean"]), DelayLevels())
     (timers,) = (row for row in report.lateness.to_pylist() if row["level"] is None)
     assert (timers["topic"], timers["delivered"], timers["early"], timers["pending"]) == ("V5Timer", 18, 0, 0)
     assert 0 <= timers["late_p50_ms"] <= timers["late_max_ms"] < 1000
 
 
-def test_hostile_names_are_only_text(spark: Any, tmp_path: Path) -> None:
+def test_hostile_names_are_only_text(engine: Engine, tmp_path: Path) -> None:
     hostile = "<img src=x onerror=alert(1)>&$\\frac$\x1b[31m"
     log = LogBuilder(10_000)
     for at_ms in (T0_MS, T0_MS + 1):
@@ -181,7 +182,7 @@ def test_hostile_names_are_only_text(spark: Any, tmp_path: Path) -> None:
     for _ in range(3):  # a batch
         log.append(topic="batch", properties={"UNIQ_KEY": "same"})
     store = write_queues(log.write(tmp_path / "<b>store</b>"))
-    report = make_report(spark, str(store), DelayLevels())
+    report = make_report(engine, str(store), DelayLevels())
     page = write_report(report, str(store), tmp_path / "out")[-1].read_text()
     assert not re.search("<(img|script|b)\\b", page) and "\x1b" not in page
     assert "&lt;img src=x onerror=alert(1)&gt;" in page and "&lt;script&gt;alert(2)" in page
@@ -197,8 +198,8 @@ def test_hostile_names_are_only_text(spark: Any, tmp_path: Path) -> None:
     )
 
 
-def test_report_of_one_log_file(spark: Any, golden_stores: dict[str, Path], tmp_path: Path) -> None:
+def test_report_of_one_log_file(engine: Engine, golden_stores: dict[str, Path], tmp_path: Path) -> None:
     file = sorted((golden_stores["v4_clean"] / "commitlog").iterdir())[0]
-    report = make_report(spark, str(file), DelayLevels())
+    report = make_report(engine, str(file), DelayLevels())
     assert "lag" not in report.tables and 0 < report.rows < 2280
     assert "Only available for whole stores" in write_report(report, str(file), tmp_path)[-1].read_text()

@@ -1,7 +1,6 @@
 """Companion tables: consumequeue, index, topics, groups, offsets, delays, transactions."""
 
 import gzip
-import importlib
 import json
 import os
 import zlib
@@ -25,8 +24,9 @@ from pyspark.sql.types import (
 )
 
 from pocketmq.spark_analytics.files.store_folder import DamagedFileError, StoreFolder
-from pocketmq.spark_analytics.source.data_source import TABLES
+from pocketmq.spark_analytics.source.table_reader import TableReader
 from pocketmq.spark_analytics.tables import consume_queue
+from pocketmq.spark_analytics.tables.table import TABLES, table_of
 from pocketmq.store.format.java_hash import java_hash, tags_code
 from pocketmq.store.format.layout import (
     CONSUME_QUEUE_EXT_FIXED_STRUCT,
@@ -54,10 +54,10 @@ UNIT = 20
 
 def table(name: str, store: Path | str, *columns: str, **options: str) -> list[dict[str, Any]]:
     """Return all rows of a table, in the order in which tasks would yield them."""
-    module = importlib.import_module(TABLES[name])
-    fields = [field.split(" ", 1) for field in module.DDL.split(", ")]
+    own = table_of(name)
+    fields = [field.split(" ", 1) for field in own.ddl.split(", ")]
     schema = StructType([StructField(name, TYPES[kind]) for name, kind in fields if not columns or name in columns])
-    reader = module.reader(schema, {"path": str(store), **options})
+    reader = TableReader(own, schema, {"path": str(store), **options})
     found = []
     for partition in reader.partitions():
         for batch in reader.read(partition):

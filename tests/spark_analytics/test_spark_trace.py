@@ -13,12 +13,14 @@ Command = Callable[..., int]
 CONSUMED_9 = "FD0000000000000000000000000000025F964E0E2F2A67BC3720086A"
 
 
-@pytest.fixture
+@pytest.fixture(params=[(), ("--scan",), ("--scan", "--engine", "spark")], ids=["index", "scan", "Spark"])
 def lives(
-    command: Command, golden_stores: dict[str, Path], capsys: pytest.CaptureFixture[str]
+    command: Command, golden_stores: dict[str, Path], capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
 ) -> Callable[[str, str], list[dict[str, Any]]]:
+    """Histories by the index, and by a scan with each engine."""
+
     def trace(store: str, key: str) -> list[dict[str, Any]]:
-        assert command("trace", golden_stores[store], key, "--json") == 0
+        assert command("trace", golden_stores[store], key, "--json", *request.param) == 0
         told: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
         return told
 

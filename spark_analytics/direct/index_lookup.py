@@ -1,0 +1,102 @@
+"""Records by key through the index files: only the chains of a key's slots are read, and the records themselves.
+
+A key is indexed together with its topic, so it is looked up once for each topic that the store knows. The index may lack
+records: those of other stores' formats, those behind a damaged index file, and those not dispatched yet.
+"""
+
+import logging
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from pocketmq.spark_analytics.decoding.columns import COLUMNS, Records, record_batch
+from pocketmq.spark_analytics.decoding.derived_columns import DERIVED_COLUMNS
+from pocketmq.spark_analytics.files.places import open_file, read_at
+from pocketmq.spark_analytics.files.queue_files import Numbers
+from pocketmq.spark_analytics.files.store_folder import DamagedFileError, RowFile, StoreFolder
+from pocketmq.spark_analytics.tables import index
+from pocketmq.spark_analytics.tables.log_records import records_at
+from pocketmq.spark_analytics.tables.topics import topic_table
+from pocketmq.store.format.delay_level import DelayLevels
+from pocketmq.store.format.key_hash import key_hashes
+from pocketmq.store.format.layout import INDEX_ENTRY_SIZE, INDEX_ENTRY_STRUCT, INDEX_HEADER_SIZE, INDEX_SLOT_SIZE
+from pocketmq.store.format.record_chain import MARK_SIZE, record_candidates
+
+log = logging.getLogger(__name__)
+
+# A chain may be as long as its file if all keys are equal.
+FOUND_MAX: Final = 100_000
+# 4 or 16 bytes of address, 4 of port, 8 of physical offset, in hex.
+_OFFSET_MSG_ID: Final = re.compile(r"(?:[0-9A-Fa-f]{8}|[0-9A-Fa-f]{32})[0-9A-Fa-f]{8}([0-9A-Fa-f]{16})")
+
+
+def has_index(store: StoreFolder) -> bool:
+    """Return whether a store has an index file."""
+    return bool(index.parts(store))
+
+
+def offsets_of_keys(store: StoreFolder, keys: Iterable[str]) -> Numbers:
+    """Return the physical offsets that the index has for some keys, in any topic, and for keys with the same hash."""
+    topics = sorted(set(store.names("consumequeue")) | set(topic_table(store)))
+    wanted = sorted(set(key_hashes([f"{topic}#{key}" for key in keys if key for topic in topics])))
+    found: set[int] = set()
+    for file in {part.file.path: part.file for part in index.parts(store)}.values():
+        try:
+            found.update(_chained(file, wanted))
+        except DamagedFileError as error:
+            log.warning("%s: keys in this file are not found", error)
+        if len(found) > FOUND_MAX:
+            raise ValueError(f"the index of {store.root} has more than {FOUND_MAX} records for this key: use --scan")
+    return np.array(sorted(found), np.int64)
+
+
+def _chained(file: RowFile, hashes: Sequence[int]) -> Iterator[int]:
+    slots = index.slot_count(file)
+    entries = INDEX_HEADER_SIZE + slots * INDEX_SLOT_SIZE
+    count = index.entry_count(file)
+    with open_file(file.path) as stream:
+        for key_hash in hashes:
+            slot = read_at(stream, INDEX_HEADER_SIZE + key_hash % slots * INDEX_SLOT_SIZE, INDEX_SLOT_SIZE)
+            number = int.from_bytes(slot.tobytes(), "big", signed=True)
+            while 0 < number < count:
+                entry = read_at(stream, entries + number * INDEX_ENTRY_SIZE, INDEX_ENTRY_SIZE).tobytes()
+                if len(entry) < INDEX_ENTRY_SIZE:
+                    break
+                entry_hash, physical_offset, _, previous = INDEX_ENTRY_STRUCT.unpack(entry)
+                if entry_hash == key_hash:
+                    yield physical_offset
+                # Entries only point backwards; anything else is damage and could loop forever.
+                number = previous if previous < number else 0
+
+
+def offset_of_id(text: str) -> int | None:
+    """Return the physical offset in an offsetMsgId, or None if the text is not one."""
+    found = _OFFSET_MSG_ID.fullmatch(text)
+    return int(found[1], 16) if found else None
+
+
+def rows_at(store: StoreFolder, offsets: Numbers, columns: Sequence[str], levels: DelayLevels) -> list[dict[str, Any]]:
+    """Return the named columns of the records at some physical offsets; places without a record are left out."""
+    known = COLUMNS | DERIVED_COLUMNS
+    sizes = _sizes(store, offsets)
+    there = sizes > 0
+    rows: list[dict[str, Any]] = []
+    for records in records_at(store, offsets[there], sizes[there]):
+        own = Records.of(records, records.path, levels)
+        rows += record_batch(own, [known[name] for name in columns]).to_pylist()
+    return rows
+
+
+def _sizes(store: StoreFolder, offsets: Numbers) -> Numbers:
+    sizes = np.zeros(len(offsets), np.int64)
+    for file in store.row("commitlog"):
+        within = np.flatnonzero((offsets >= file.start) & (offsets < file.end))
+        if len(within):
+            with open_file(file.path) as stream:
+                for row in within.tolist():
+                    mark = read_at(stream, int(offsets[row]) - file.start, MARK_SIZE)
+                    if len(record_candidates(mark, int(offsets[row]))):
+                        sizes[row] = int.from_bytes(mark[:4].tobytes(), "big")
+    return sizes

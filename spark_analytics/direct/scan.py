@@ -1,0 +1,137 @@
+"""Arrow record batches of a store, read in this process.
+
+A scan is lazy and can be read any number of times: each reader plans anew and yields windows of the log as they are read, so
+memory does not grow with the store. Options are those of the data source, under their names there or in Python's style
+(`bodyAs` or `body_as`); values may be lists, numbers, flags and times.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from pocketmq.spark_analytics.decoding.columns import arrow_schema
+from pocketmq.spark_analytics.files.store_folder import store_folders
+from pocketmq.spark_analytics.reading.log_reader import LogReader, asked_columns, known_column, known_columns
+from pocketmq.spark_analytics.reading.options import ReadOptions, nearest, read_options, refuse_unknown
+from pocketmq.spark_analytics.tables.table import ARROW_TYPES, MESSAGES, Table, table_of
+
+Stores = str | Path | Sequence[str | Path]
+TABLE_OPTIONS: Final = ("path", "paths", "table")
+
+
+class Scan:
+    """The chosen columns and rows of some stores; Arrow's stream interface makes it a table for DuckDB and Polars."""
+
+    def __init__(self, options: Mapping[str, str], columns: Sequence[str] | None = None) -> None:
+        """Options are as Spark passes them. Raises ValueError."""
+        given = {name.lower(): value for name, value in options.items()}
+        name = given.get("table", MESSAGES).strip().lower()
+        self._table = None if name == MESSAGES else table_of(name)
+        if self._table is None:
+            self._options = read_options({key: value for key, value in given.items() if key != "table"})
+            known = known_columns(self._options)
+            self._columns = (
+                asked_columns(self._options) if columns is None else [known_column(name, known) for name in columns]
+            )
+            self.schema = arrow_schema(self._columns)
+        else:
+            refuse_unknown(given, TABLE_OPTIONS)
+            self._options = read_options({key: value for key, value in given.items() if key != "table"})
+            self.schema = _table_schema(self._table, columns)
+        self.error: BaseException | None = None
+        """The error that ended a reader: engines that pull batches report it as text only."""
+
+    @property
+    def options(self) -> ReadOptions:
+        return self._options
+
+    def batches(self) -> Iterator[Any]:
+        """Yield record batches. Raises the errors of the data source."""
+        try:
+            if self._table is not None:
+                yield from self._table_batches(self._table)
+            else:
+                reader = LogReader(self._options, self._columns)
+                for split in reader.splits():
+                    yield from reader.batches(split)
+        except Exception as error:
+            self.error = error
+            raise
+
+    def _table_batches(self, table: Table) -> Iterator[Any]:
+        for store in store_folders(self._options.paths):
+            for part in table.parts(store):
+                for rows in table.rows(part):
+                    if rows.row_count:
+                        yield table.batch(rows, self.schema.names)
+
+    def reader(self) -> Any:
+        """Return a new pyarrow.RecordBatchReader."""
+        # Declared nullability is Spark's; other engines do not need it, and it differs between batches.
+        schema = pa.schema([field.with_nullable(True) for field in self.schema])
+        return pa.RecordBatchReader.from_batches(schema, (_with_schema(batch, schema) for batch in self.batches()))
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.reader().__arrow_c_stream__(requested_schema)
+
+
+def _with_schema(batch: Any, schema: Any) -> Any:
+    return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+
+def _table_schema(table: Table, columns: Sequence[str] | None) -> Any:
+    types = table.spark_types
+    for name in columns or ():
+        if name not in types:
+            near = nearest(name, {column.lower(): column for column in types})
+            raise ValueError(f"unknown column {name}: {near}; the columns are {', '.join(types)}")
+    return pa.schema([(name, ARROW_TYPES[types[name]]) for name in columns or types])
+
+
+def scan_of(stores: Stores, columns: str | Sequence[str] | None = None, **options: Any) -> Scan:
+    """Return the scan of stores with options given as keyword arguments. Raises ValueError."""
+    paths = [stores] if isinstance(stores, str | Path) else list(stores)
+    told = {name.replace("_", "").lower(): _text(value) for name, value in options.items() if value is not None}
+    if isinstance(columns, str):
+        columns = [name.strip() for name in columns.split(",")]
+    return Scan(told | {"paths": json.dumps([str(path) for path in paths])}, columns)
+
+
+def arrow(stores: Stores, columns: str | Sequence[str] | None = None, **options: Any) -> Any:
+    """Return a pyarrow.RecordBatchReader over the messages of stores, or over a companion table (`table="offsets"`).
+
+    `columns`: names, as in the data source; `options` are the data source's, such as `topic="Orders"`, `queue_id=[1, 2]`,
+    `starting_timestamp=datetime(...)`, `mode="PERMISSIVE"`. Raises ValueError for these, and FileNotFoundError for a store.
+    """
+    scan = scan_of(stores, columns, **options)
+    # A missing store, and an unknown topic, is an error of this call rather than of the first batch.
+    first = scan.batches()
+    batch = next(first, None)
+    return _reader(scan, batch, first)
+
+
+def _reader(scan: Scan, first: Any, rest: Iterator[Any]) -> Any:
+    schema = pa.schema([field.with_nullable(True) for field in scan.schema])
+
+    def batches() -> Iterator[Any]:
+        if first is not None:
+            yield _with_schema(first, schema)
+        for batch in rest:
+            yield _with_schema(batch, schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _text(value: Any) -> str:
+    """Return an option's value as Spark would pass it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, datetime):
+        return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
+    if isinstance(value, list | tuple | set | frozenset):
+        return ",".join(map(str, value))
+    return str(value)

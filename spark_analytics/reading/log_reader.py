@@ -1,0 +1,116 @@
+"""Reads of a CommitLog as Arrow record batches: the splits of the chosen stores, and the rows of a split.
+
+Both the data source for Spark and reads without Spark are made of this.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from pocketmq.spark_analytics.decoding.aggregates import Aggregation
+from pocketmq.spark_analytics.decoding.bodies import body_column, portions
+from pocketmq.spark_analytics.decoding.columns import COLUMNS, Column, Records, record_batch
+from pocketmq.spark_analytics.decoding.derived_columns import DERIVED_COLUMNS
+from pocketmq.spark_analytics.files.places import MissingFileError, log_files
+from pocketmq.spark_analytics.reading.damage import Damage, corrupt_record_column
+from pocketmq.spark_analytics.reading.known_queues import check_known
+from pocketmq.spark_analytics.reading.options import ReadOptions, nearest
+from pocketmq.spark_analytics.reading.pruning import Pruning
+from pocketmq.spark_analytics.reading.queue_pruning import plan_log
+from pocketmq.spark_analytics.reading.reader import DamagedBytes, pieces
+from pocketmq.spark_analytics.reading.split import Split
+from pocketmq.spark_analytics.reading.split_planning import logs
+
+log = logging.getLogger(__name__)
+
+# Planning is repeated when a file is deleted meanwhile; a broker deletes at most ten files in a row.
+_PLANNINGS_MAX: Final = 20
+
+
+class LogReader:
+    """Reader of some columns of the stores named in the options."""
+
+    def __init__(self, options: ReadOptions, columns: Sequence[Column]) -> None:
+        self._options = options
+        self._aggregation = aggregation(options)
+        self.columns = columns
+        self.pruning = Pruning.of(options)
+
+    def splits(self) -> list[Split]:
+        """Return the splits selected by options and filters. Raises MissingFileError, ValueError, OSError."""
+        for _ in range(_PLANNINGS_MAX):
+            try:
+                files = log_files(self._options.paths)
+                check_known(self._options, files)
+                split_size = self._options.split_size(sum(file.size for file in files))
+                return [split for chain in logs(files) for split in plan_log(chain, self.pruning, split_size)]
+            except MissingFileError as error:
+                missing = error
+        raise missing
+
+    def batches(self, split: Split) -> Iterator[Any]:
+        """Yield the Arrow record batches of a split, at least one per window."""
+        try:
+            if self._aggregation is not None:
+                yield from self._aggregation.rows(self._records(split), self.columns)
+                return
+            for records in self._records(split):
+                yield records if isinstance(records, pa.RecordBatch) else record_batch(records, self.columns)
+        except MissingFileError as error:
+            if not self._options.ignore_missing_files:
+                raise
+            log.warning("skipped: %s", error)
+
+    def _records(self, split: Split) -> Iterator[Any]:
+        """Yield the wanted records of a split, window by window, and rows for damage as RecordBatches."""
+        damage = Damage(self._options.mode, self.columns, self._options.corrupt_record_column, self.pruning)
+        is_plain = self._options.body_as != "stored" and any(column.name == "body" for column in self.columns)
+        for piece in pieces(split):
+            if isinstance(piece, DamagedBytes):
+                row = damage.stretch(piece)
+                if row is not None:
+                    yield row
+                continue
+            records, rows = damage.invalid(Records.of(piece, split.file.path, self._options.delay_levels))
+            if rows is not None:
+                yield rows
+            records = self.pruning.records(records)
+            for part in portions(records) if is_plain else [records]:
+                part = damage.bodies(part)
+                if len(part):
+                    yield part
+
+
+def known_columns(options: ReadOptions) -> dict[str, Column]:
+    """Return every column that may be requested, by name."""
+    corrupt = corrupt_record_column(options.corrupt_record_column)
+    known = COLUMNS | DERIVED_COLUMNS | {"body": body_column(options.body_as), corrupt.name: corrupt}
+    if options.mode == "PERMISSIVE":  # a row of nulls stands for damage
+        known = {name: replace(column, is_nullable=True) for name, column in known.items()}
+    return known
+
+
+def aggregation(options: ReadOptions) -> Aggregation | None:
+    """Return the aggregation requested by the options, None if rows are messages. Raises ValueError."""
+    if not options.is_aggregated:
+        return None
+    return Aggregation.of(options.group_by, options.aggregates, COLUMNS | DERIVED_COLUMNS)
+
+
+def known_column(name: str, known: Mapping[str, Column]) -> Column:
+    if name not in known:
+        near = nearest(name, {column.lower(): column for column in known})
+        raise ValueError(f"unknown column {name}: {near}; the columns are {', '.join(known)}")
+    return known[name]
+
+
+def asked_columns(options: ReadOptions) -> list[Column]:
+    """Return the columns that the options name, or the default ones. Raises ValueError."""
+    asked = aggregation(options)
+    if asked is not None:
+        return asked.columns
+    known = known_columns(options)
+    return [known_column(name, known) for name in options.columns or tuple(COLUMNS)]

@@ -1,0 +1,59 @@
+"""Batch reads of the companion tables."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructField, StructType
+
+from pocketmq.spark_analytics.files.store_folder import store_folders
+from pocketmq.spark_analytics.reading.options import nearest, read_options, refuse_unknown
+from pocketmq.spark_analytics.tables.table import Table
+
+OPTIONS: Final = ("path", "paths", "table", "reader")
+
+
+@dataclass
+class TablePartition(InputPartition):  # type: ignore[misc]
+    """The part read by one task."""
+
+    part: Any
+
+
+class TableReader(DataSourceReader):  # type: ignore[misc]
+    """Reader of the columns of `schema` from one table, for the stores named in `options`.
+
+    Raises ValueError for an unknown column or option or a wrong type, FileNotFoundError for a missing store.
+    """
+
+    def __init__(self, table: Table, schema: StructType, options: Mapping[str, str]) -> None:
+        options = {name.lower(): value for name, value in options.items()}
+        refuse_unknown(options, OPTIONS)
+        self._table = table
+        self._names = [_checked(table, field) for field in schema.fields]
+        self._paths = read_options({name: options[name] for name in ("path", "paths") if name in options}).paths
+
+    def partitions(self) -> list[TablePartition]:
+        """Return the parts of all stores."""
+        return [TablePartition(part) for store in store_folders(self._paths) for part in self._table.parts(store)]
+
+    def read(self, partition: Any) -> Iterator[Any]:
+        """Yield the Arrow record batches of a partition."""
+        # If there are no partitions, Spark passes a partition of its own.
+        if isinstance(partition, TablePartition):
+            for rows in self._table.rows(partition.part):
+                if rows.row_count:
+                    yield self._table.batch(rows, self._names)
+
+
+def _checked(table: Table, field: StructField) -> str:
+    """Return the name of a column requested by a user's schema, after checking name and type."""
+    types = table.spark_types
+    if field.name not in types:
+        near = nearest(field.name, {name.lower(): name for name in types})
+        raise ValueError(f"unknown column {field.name}: {near}; the columns are {', '.join(types)}")
+    own, asked = types[field.name], field.dataType.simpleString()
+    if own != asked:
+        raise ValueError(f"column {field.name} is {own}, the schema says {asked}: cast it after reading")
+    return str(field.name)
