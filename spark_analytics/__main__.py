@@ -4,18 +4,21 @@ Exit codes: 0 success; 1 failure, audit errors, or no message to trace; 2 bad ar
 signal n.
 """
 
-import argparse
 import importlib.util
 import logging
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any, Final
 
+import click
 from rich.console import Console
 
+from pocketmq.runtime.commands import USAGE_ERROR, Command, CommandError, Group, Lazy, call
+from pocketmq.runtime.error_text import reason
+from pocketmq.runtime.option_types import OneOf, WholeNumber
 from pocketmq.spark_analytics.files.places import LogFile, log_files
 from pocketmq.spark_analytics.session import JavaNotFoundError, local_session
 from pocketmq.store.format.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL, DelayLevels
@@ -37,46 +40,46 @@ Step = Callable[[str], None]
 Shown = Callable[[], int]
 
 
-def main(arguments: list[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; return its exit code."""
+    return call(TOOL, "pocketmq", arguments)
+
+
+def _main(options: SimpleNamespace) -> int:
     complaints = Console(stderr=True, highlight=False, soft_wrap=True)
     try:
         options.levels = DelayLevels(options.delay_level)
         files = log_files(options.stores)
         options.check(options)
     except (OSError, ValueError) as error:
-        complaints.print(f"error: {error}", markup=False)
-        return 2
+        raise CommandError(reason(error), USAGE_ERROR) from error
     if not files:
         named = ", ".join(options.stores)
-        complaints.print(f"error: the commit log of {named} has no files: it is empty", markup=False)
-        return 2
+        raise CommandError(f"the commit log of {named} has no files: it is empty", USAGE_ERROR)
     is_direct = options.is_direct(options, sum(file.size for file in files))
     if importlib.util.find_spec("duckdb" if is_direct else "pyspark") is None:
-        complaints.print("error: this needs PySpark and DuckDB: pip install 'pocketmq[spark]'", markup=False)
-        return 2
+        raise CommandError("this needs PySpark and DuckDB: pip install 'pocketmq[spark]'", USAGE_ERROR)
     signal.signal(signal.SIGTERM, _end)
     try:
         return _run_here(options, complaints) if is_direct else _run(options, files, complaints)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except (OSError, ValueError, JavaNotFoundError) as error:
-        complaints.print(f"error: {error}", markup=False)
-        return 1
+        raise CommandError(reason(error)) from error
 
 
-def _in_spark(options: argparse.Namespace, size: int) -> bool:
+def _in_spark(options: SimpleNamespace, size: int) -> bool:
     return False
 
 
-def _by_size(options: argparse.Namespace, size: int) -> bool:
+def _by_size(options: SimpleNamespace, size: int) -> bool:
     """Return whether a command runs in this process: as the user says, or if the log is small and no cluster is named."""
     if options.engine == "auto":
         return size <= DIRECT_SIZE_MAX and options.master == LOCAL
     return bool(options.engine == "direct")
 
 
-def _run_here(options: argparse.Namespace, complaints: Console) -> int:
+def _run_here(options: SimpleNamespace, complaints: Console) -> int:
     """Run a command without Spark."""
     from pocketmq.spark_analytics.commands import progress
     from pocketmq.spark_analytics.direct.engine import DirectEngine
@@ -87,7 +90,7 @@ def _run_here(options: argparse.Namespace, complaints: Console) -> int:
     return show()
 
 
-def _run(options: argparse.Namespace, files: list[LogFile], complaints: Console) -> int:
+def _run(options: SimpleNamespace, files: list[LogFile], complaints: Console) -> int:
     from pyspark.errors import PySparkException
 
     from pocketmq.spark_analytics.commands import progress
@@ -110,9 +113,8 @@ def _run(options: argparse.Namespace, files: list[LogFile], complaints: Console)
         # The last line of the Python stack wrapped by Spark is the data source's error message.
         lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith((" ", "\t"))]
         said = [line.split("Error: ", 1)[1] for line in lines if "Error: " in line]
-        complaints.print(f"error: {(said or lines)[-1]}", markup=False)
         spark.stop()
-        return 1
+        raise CommandError((said or lines)[-1]) from error
     except (OSError, ValueError):
         spark.stop()
         raise
@@ -134,7 +136,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 # --- commands -------------------------------------------------------------------------------------------------------
 
 
-def _report(engine: Any, options: argparse.Namespace, step: Step) -> Shown:
+def _report(engine: Any, options: SimpleNamespace, step: Step) -> Shown:
     from pocketmq.spark_analytics.commands import report
 
     made = report.make_report(engine, options.stores, options.levels, step, _period(options))
@@ -151,7 +153,7 @@ def _report(engine: Any, options: argparse.Namespace, step: Step) -> Shown:
     return show
 
 
-def _audit(engine: Any, options: argparse.Namespace, step: Step) -> Shown:
+def _audit(engine: Any, options: SimpleNamespace, step: Step) -> Shown:
     from pocketmq.spark_analytics.commands import audit
 
     made = audit.make_audit(engine, options.stores, with_index=options.index, on_step=step)
@@ -166,7 +168,7 @@ def _audit(engine: Any, options: argparse.Namespace, step: Step) -> Shown:
     return show
 
 
-def _trace(engine: Any, options: argparse.Namespace, step: Step) -> Shown:
+def _trace(engine: Any, options: SimpleNamespace, step: Step) -> Shown:
     from pocketmq.spark_analytics.commands import trace, trace_by_index
 
     if options.scan:
@@ -188,7 +190,7 @@ def _trace(engine: Any, options: argparse.Namespace, step: Step) -> Shown:
     return show
 
 
-def _export(engine: Any, options: argparse.Namespace, step: Step) -> Shown:
+def _export(engine: Any, options: SimpleNamespace, step: Step) -> Shown:
     from pocketmq.spark_analytics.commands import export
 
     chosen = export.Chosen(options.format, tuple(sorted(set(options.topic))), options.body_as)
@@ -207,107 +209,121 @@ def _export(engine: Any, options: argparse.Namespace, step: Step) -> Shown:
 # --- arguments ------------------------------------------------------------------------------------------------------
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m pocketmq.spark_analytics", description="Spark over RocketMQ stores.")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    report = _command(
-        commands, "report", _report, "contents of stores: a page with plots, tables, a summary",
-        "Reads stores, with or without a running broker, prints notable findings, and writes report.html, each table as CSV "
-        "and Parquet, and a summary in report.json.",
-    )  # fmt: skip
-    report.add_argument("--out", metavar="DIR", default="report", help="output folder (default: %(default)s)")
-    report.add_argument("--late-target-ms", metavar="MS", type=int, help="a line in the plots of lateness: your target")
-    _add_period(report)
-    _add_engine(report)
-    audit = _command(
-        commands, "audit", _audit, "check the consistency of stores",
-        "Checks bodies against their CRC and ConsumeQueues against the log. Exit code 1 if there are errors; notes are "
-        "differences that a broker repairs by itself.", _whole_stores,
-    )  # fmt: skip
-    audit.add_argument("--index", action="store_true", help="also check that each index entry points to a record")
-    audit.add_argument("--json", action="store_true", help="for programs")
-    _add_engine(audit)
-    trace = _command(
-        commands, "trace", _trace, "the history of one message",
-        "Shows everything in the stores about the messages with a key: sent, delayed, prepared, delivered, retried, dead; "
-        "oldest first. Exit code 1 if there is no such message.", _whole_stores,
-    )  # fmt: skip
-    trace.add_argument("key", metavar="KEY", help="a key, unique key (msgId) or offsetMsgId")
-    trace.add_argument("--json", action="store_true", help="for programs")
-    trace.add_argument("--scan", action="store_true", help="read the whole log, also for what is not in the index")
-    _add_engine(trace)
-    trace.set_defaults(is_direct=lambda options, size: not options.scan or _by_size(options, size))
-    export = _command(
-        commands, "export", _export, "export the log as files of a table, by topic and date",
-        "Adds the records that are new since the last run to the same folder, each exactly once, even if a run is killed.",
-        _local_folder,
-    )  # fmt: skip
-    export.add_argument("--out", metavar="DIR", required=True, help="the table's folder, on a local or mounted disk")
-    export.add_argument("--format", choices=("parquet", "json", "csv"), default="parquet", help="(default: %(default)s)")
-    export.add_argument("--topic", action="append", default=[], help="only this topic; may be repeated")
-    export.add_argument("--body-as", choices=("stored", "plain", "string", "json"), default="stored",
-                        help="plain: decompressed; string, json: as text (default: %(default)s)")  # fmt: skip
-    export.add_argument("--mode", choices=("FAILFAST", "DROPMALFORMED"), default="FAILFAST",
-                                            help="handling of damaged records (default: %(default)s)")  # fmt: skip
-    return parser
+_STORES: Final = click.Argument(
+    ["stores"], metavar="STORE...", nargs=-1, required=True,
+    help="Store root, commitlog folder or a glob; for report also one log file.",
+)  # fmt: skip
+_DELAY_LEVEL: Final = click.Option(
+    ["--delay-level"], metavar="LEVELS", default=DEFAULT_MESSAGE_DELAY_LEVEL,
+    help="The broker's messageDelayLevel, if it is not the default.",
+)  # fmt: skip
+_MASTER: Final = click.Option(["--master"], metavar="MASTER", default=LOCAL, help="Spark master (local[*]).")
+_JSON: Final = click.Option(["--json"], is_flag=True, help="JSON, for programs.")
+_ENGINE: Final = click.Option(
+    ["--engine"], type=OneOf(["auto", "direct", "spark"]), default="auto",
+    help="direct: in this process, without Spark; auto: direct for logs up to 1 GiB (auto).",
+)  # fmt: skip
 
 
 def _command(
-    commands: Any,
     name: str,
     run: Any,
-    what: str,
-    description: str,
-    check: Callable[[argparse.Namespace], None] | None = None,
-) -> argparse.ArgumentParser:
-    command: argparse.ArgumentParser = commands.add_parser(name, help=what, description=description)
-    command.set_defaults(command=run, check=check or (lambda options: None), is_direct=_in_spark)
-    command.add_argument(
-        "stores", metavar="STORE", nargs="+", help="store root, commitlog folder or a glob; for report also one log file"
-    )
-    command.add_argument(
-        "--delay-level",
-        metavar="LEVELS",
-        default=DEFAULT_MESSAGE_DELAY_LEVEL,
-        help="the broker's messageDelayLevel (default: %(default)s)",
-    )
-    command.add_argument("--master", default=LOCAL, help="Spark master (default: %(default)s)")
-    return command
+    help: str,
+    example: str,
+    *params: click.Parameter,
+    check: Callable[[SimpleNamespace], None] = lambda options: None,
+    is_direct: Callable[[SimpleNamespace, int], bool] = _in_spark,
+) -> Command:
+    """Declare a command. `check` refuses options before anything is read. `is_direct`: whether it is done without Spark."""
+
+    def callback(**values: Any) -> int:
+        stores = list(values.pop("stores"))
+        return _main(SimpleNamespace(command=run, stores=stores, check=check, is_direct=is_direct, **values))
+
+    return Command(name, callback=callback, help=help, examples=example, params=[_STORES, *params, _DELAY_LEVEL, _MASTER])
 
 
-def _add_engine(command: argparse.ArgumentParser) -> None:
-    command.set_defaults(is_direct=_by_size)
-    command.add_argument(
-        "--engine",
-        choices=("auto", "direct", "spark"),
-        default="auto",
-        help="direct: in this process, without Spark; auto: direct for logs up to 1 GiB (default: %(default)s)",
-    )
-
-
-def _add_period(command: argparse.ArgumentParser) -> None:
-    for name, what in (("--since", "only records stored from this time on"), ("--until", "only records stored before it")):
-        command.add_argument(name, metavar="TIME", help=f"{what}: ISO 8601, UTC if it has no zone, or ms since 1970")
-
-
-def _period(options: argparse.Namespace) -> dict[str, str]:
+def _period(options: SimpleNamespace) -> dict[str, str]:
     """Return --since and --until as options of the data source."""
     given = {"startingTimestamp": options.since, "endingTimestamp": options.until}
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _whole_stores(options: argparse.Namespace) -> None:
+def _whole_stores(options: SimpleNamespace) -> None:
     from pocketmq.spark_analytics.files.store_folder import store_folders
 
     store_folders(options.stores)
 
 
-def _local_folder(options: argparse.Namespace) -> None:
+def _local_folder(options: SimpleNamespace) -> None:
     _whole_stores(options)
     if "://" in options.out:
         raise ValueError(
             f"--out {options.out}: an export needs a local or mounted folder, because it relies on atomic renames"
         )
+
+
+report: Final = _command(
+    "report", _report,
+    "Read stores, with or without a running broker, print notable findings, and write report.html, each table as CSV and "
+    "Parquet, and a summary in report.json.",
+    "pocketmq report pocketmq-store --out today",
+    click.Option(["--out"], metavar="DIR", default="report", help="Output folder (report)."),
+    click.Option(["--late-target-ms"], type=WholeNumber(), metavar="MS", help="A line in plots of lateness: the target."),
+    click.Option(
+        ["--since"], metavar="TIME",
+        help="Only records stored from this time on: ISO 8601, UTC without a zone, or epoch ms.",
+    ),
+    click.Option(["--until"], metavar="TIME", help="Only records stored before it."),
+    _ENGINE, is_direct=_by_size,
+)  # fmt: skip
+audit: Final = _command(
+    "audit", _audit,
+    "Check bodies against their CRC and ConsumeQueues against the log. Exit code 1 if there are errors; notes are "
+    "differences that a broker repairs by itself.",
+    "pocketmq audit pocketmq-store --index",
+    click.Option(["--index"], is_flag=True, help="Also check that each index entry points to a record."), _JSON, _ENGINE,
+    check=_whole_stores, is_direct=_by_size,
+)  # fmt: skip
+trace: Final = _command(
+    "trace", _trace,
+    "Show everything in the stores about the messages with a key: sent, delayed, prepared, delivered, retried, dead; oldest "
+    "first. Exit code 1 if there is no such message.",
+    "pocketmq trace pocketmq-store order-7",
+    click.Argument(["key"], metavar="KEY", help="A key, unique key (msgId) or offsetMsgId."), _JSON,
+    click.Option(["--scan"], is_flag=True, help="Read the whole log, also for what is not in the index."), _ENGINE,
+    check=_whole_stores, is_direct=lambda options, size: not options.scan or _by_size(options, size),
+)  # fmt: skip
+export: Final = _command(
+    "export", _export,
+    "Export the log as files of a table, by topic and date. Adds the records that are new since the last run to the same "
+    "folder, each exactly once, even if a run is killed.",
+    "pocketmq export pocketmq-store --out messages --topic Orders",
+    click.Option(["--out"], metavar="DIR", required=True, help="The table's folder, on a local or mounted disk."),
+    click.Option(["--format"], type=OneOf(["parquet", "json", "csv"]), default="parquet", help="File format (parquet)."),
+    click.Option(["--topic"], metavar="TOPIC", multiple=True, help="Only this topic; may be repeated."),
+    click.Option(
+        ["--body-as"], type=OneOf(["stored", "plain", "string", "json"]), default="stored",
+        help="plain: decompressed; string, json: as text (stored).",
+    ),
+    click.Option(
+        ["--mode"], type=OneOf(["FAILFAST", "DROPMALFORMED"]), default="FAILFAST",
+        help="Handling of damaged records (FAILFAST).",
+    ),
+    check=_local_folder,
+)  # fmt: skip
+ABOUT: Final = {
+    "report": "one page of volume, lateness, lag, dead letters and consistency",
+    "audit": "check log, queues and offsets against each other",
+    "trace": "the history of one message",
+    "export": "export the log as files of a table",
+}
+TOOL: Final = Group(
+    "pocketmq",
+    {name: Lazy(f"pocketmq.spark_analytics.__main__:{name}", about) for name, about in ABOUT.items()},
+    help="Analyse RocketMQ stores, with Spark or without.",
+    examples="pocketmq report pocketmq-store",
+)
 
 
 if __name__ == "__main__":

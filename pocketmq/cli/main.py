@@ -4,15 +4,11 @@ Each command imports its modules when it runs, so that `pocketmq --help` answers
 Shell completion: eval "$(_POCKETMQ_COMPLETE=bash_source pocketmq)", or zsh_source, fish_source (docs/commands.md).
 """
 
-import importlib
 from collections.abc import Sequence
-from typing import Any, Final, NoReturn
-
-import click
+from typing import Final, NoReturn
 
 from pocketmq.runtime.commands import Group, Lazy, run
 
-_HERE: Final = "pocketmq.cli.main"
 _ANALYTICS: Final = {
     "report": "one page of volume, lateness, lag, dead letters and consistency",
     "audit": "check log, queues and offsets against each other",
@@ -20,19 +16,6 @@ _ANALYTICS: Final = {
     "export": "export the log as files of a table",
 }
 
-
-def _passed(name: str) -> click.Command:
-    """A command whose arguments are parsed by the analytics' own command line."""
-
-    def call(arguments: tuple[str, ...]) -> Any:
-        return importlib.import_module("pocketmq.spark_analytics.__main__").main([name, *arguments])
-
-    settings = {"ignore_unknown_options": True, "help_option_names": []}
-    every = click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)
-    return click.Command(name, callback=call, params=[every], context_settings=settings, add_help_option=False)
-
-
-report, audit, trace, export = map(_passed, _ANALYTICS)
 
 TOOL: Final = Group(
     "pocketmq",
@@ -48,7 +31,10 @@ TOOL: Final = Group(
             "pocketmq.cli.store_commands:store", "a store's files: verify, dump, explain, repair, rejoin, export, import"
         ),
         "admin": Lazy("pocketmq.admin.tool:TOOL", "RocketMQ's mqadmin: topics, groups, brokers, name servers"),
-        **{name: Lazy(f"{_HERE}:{name}", f"Spark over a store: {about}") for name, about in _ANALYTICS.items()},
+        **{
+            name: Lazy(f"pocketmq.spark_analytics.__main__:{name}", f"analytics of a store: {about}")
+            for name, about in _ANALYTICS.items()
+        },
     },
     help="A RocketMQ that fits in a pocket. Options come after the command, in any order.",
     examples="""

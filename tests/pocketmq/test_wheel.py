@@ -82,7 +82,7 @@ def test_wheel_has_two_import_names_and_no_links(wheel: Path) -> None:
 def test_commands_of_the_wheel_start(environment: dict[str, str], tmp_path: Path, module: str) -> None:
     done = run(environment, tmp_path, "-m", module, "--help")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.lower().startswith("usage: ")
+    assert done.stdout.startswith("Usage: ")
 
 
 def test_client_and_fixture_work_in_a_project_with_equal_module_names(environment: dict[str, str], tmp_path: Path) -> None:
