@@ -266,7 +266,7 @@ def get_kv_list(services: NamesrvServices, request: Request[KVNamespaceRequestHe
 
 def update_namesrv_config(services: NamesrvServices, request: Request[NoHeader]) -> Response | Deferred:
     """Change config keys. An unknown or forbidden key refuses the whole update; Apache ignores it and answers success."""
-    return when_updated(services.config_updates, request.body, ResponseCode.NO_PERMISSION)
+    return when_updated(services.config_updates, request, ResponseCode.NO_PERMISSION)
 
 
 def get_namesrv_config(services: NamesrvServices, request: Request[NoHeader]) -> Response:

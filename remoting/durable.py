@@ -1,9 +1,10 @@
 """Answers that are sent once their changes are on disk; they become refusals if a write fails."""
 
 import asyncio
+from typing import Any
 
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.command import Response
+from pocketmq.remoting.command import Request, Response
 from pocketmq.remoting.dispatch import Deferred
 from pocketmq.runtime.config import ConfigError, KeyRefused
 from pocketmq.runtime.config_updates import ConfigUpdates, parse_changes
@@ -65,7 +66,7 @@ def when_done(answer: Response | Deferred, waited: "set[asyncio.Future[str | Non
     return outer
 
 
-def when_updated(updates: ConfigUpdates, body: bytes, refused_key_code: ResponseCode) -> Response | Deferred:
+def when_updated(updates: ConfigUpdates, request: Request[Any], refused_key_code: ResponseCode) -> Response | Deferred:
     """Return the answer to a request whose body has new values of config keys: sent once they are on disk and in use.
 
     A refusal names key and value, and has `refused_key_code` if a key may not be changed; then nothing is changed.
@@ -81,7 +82,7 @@ def when_updated(updates: ConfigUpdates, body: bytes, refused_key_code: Response
         held.complete(answer)
 
     try:
-        updates.submit(parse_changes(body), done)
+        updates.submit(parse_changes(request.body), done, getattr(request.channel, "remote_address", ""))
     except ConfigError as error:
         done(error)
     return at_once[0] if at_once else held

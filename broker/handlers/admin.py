@@ -30,8 +30,7 @@ QUEUE_UNITS_MAX = 1000
 
 def update_broker_config(services: Services, request: Request[NoHeader]) -> Response | Deferred:
     """Change config keys, all or none, checked as at start and kept over a restart."""
-    log.info("%s changes the config", request.channel.remote_address)
-    return when_updated(services.config_updates, request.body, ResponseCode.SYSTEM_ERROR)
+    return when_updated(services.config_updates, request, ResponseCode.SYSTEM_ERROR)
 
 
 def get_broker_config(services: Services, request: Request[NoHeader]) -> Response:

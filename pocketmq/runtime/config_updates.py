@@ -14,6 +14,8 @@ from typing import Any, Final
 
 from pocketmq.runtime import config_file, properties_file
 from pocketmq.runtime.config import VALUE_SIZE_MAX, ConfigError, Update, plan_update
+from pocketmq.runtime.peer_text import clipped
+from pocketmq.runtime.refusal_log import RefusalLog
 from pocketmq.runtime.table_writer import TableWriter
 
 log = logging.getLogger("runtime")
@@ -77,31 +79,32 @@ class ConfigUpdates:
         """The configs of the server, those that `rules` allow to change and others."""
         self._rules = rules
         self._writer = writer
-        self._waiting: deque[tuple[dict[str, str], Done]] = deque()
+        self._waiting: deque[tuple[dict[str, str], Done, str]] = deque()
+        self._refusals = RefusalLog(log)
         self._is_writing = False
 
-    def submit(self, changes: Mapping[str, str], done: Done) -> None:
-        """Make the changes after those that were submitted before."""
+    def submit(self, changes: Mapping[str, str], done: Done, asker: str = "") -> None:
+        """Make the changes after those that were submitted before; `asker` is the address that the log names."""
         if len(self._waiting) >= WAITING_MAX:
             done(ConfigError([f"{WAITING_MAX} other changes are waiting to be written; try again"]))
             return
-        self._waiting.append((dict(changes), done))
+        self._waiting.append((dict(changes), done, asker))
         self._go_on()
 
     def _go_on(self) -> None:
         while self._waiting and not self._is_writing:
-            changes, done = self._waiting.popleft()
+            changes, done, asker = self._waiting.popleft()
             try:
                 planned = self._plan(changes)
             except Exception as error:
-                log.warning("a change of the config is refused: %s", str(error).replace("\n", "; "))
+                self._refused(asker, error)
                 done(error)
                 continue
             if self.file is None and self._rules.prepare is None:
-                self._apply(planned, None)
+                self._apply(planned, None, asker)
                 done(None)
             else:
-                self._write(planned, done)
+                self._write(planned, done, asker)
 
     def _plan(self, changes: Mapping[str, str]) -> Update:
         rules = self._rules
@@ -112,7 +115,7 @@ class ConfigUpdates:
             stand_ins = [f"{key} stands for {rules.renamed[key]} here" for key in changes if key in rules.renamed]
             raise type(error)([*error.problems, *stand_ins]) from None
 
-    def _write(self, planned: Update, done: Done) -> None:
+    def _write(self, planned: Update, done: Done, asker: str) -> None:
         assert self._writer is not None, "a file is written in the writer's thread"
         prepared: list[Any] = []
 
@@ -124,17 +127,21 @@ class ConfigUpdates:
         def written(error: Exception | None) -> None:
             self._is_writing = False
             if error is None:
-                self._apply(planned, prepared[0])
+                self._apply(planned, prepared[0], asker)
             else:
-                log.error("a change of the config is refused, nothing is changed: %s", error)
+                self._refused(asker, error)
             done(error)
             self._go_on()
 
         self._is_writing = True
         self._writer.run(work).add_done_callback(lambda over: written(over.result()))
 
-    def _apply(self, planned: Update, prepared: Any) -> None:
+    def _refused(self, asker: str, error: Exception) -> None:
+        problem = clipped(str(error).replace("\n", "; "))
+        self._refusals.refused(None, f"a change of the config by {asker} is refused: {problem}")
+
+    def _apply(self, planned: Update, prepared: Any, asker: str) -> None:
         values = planned.apply()
         where = "not kept over a restart" if self.file is None else f"written to {self.file}"
-        log.info("config changed: %s (%s)", ", ".join(f"{key}={value}" for key, value in values.items()), where)
+        log.info("config changed by %s: %s (%s)", asker, ", ".join(f"{key}={value}" for key, value in values.items()), where)
         self.applied(values, prepared)
