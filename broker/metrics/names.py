@@ -83,6 +83,7 @@ PUT: Final = Declared(
 )
 SYNC: Final = Declared("pocketmq_fsync_seconds", "histogram", "Time that syncs of the CommitLog took.")
 PUT_FAILURES: Final = Declared("pocketmq_put_failures_total", "counter", "Messages that could not be stored.")
+PULLS: Final = Declared("pocketmq_pulls_total", "counter", "Pulls that found messages, and that missed.", ("result",))
 TRANSACTIONS: Final = Declared("pocketmq_transactions_open", "gauge", "Transactions neither committed nor rolled back.")
 CONNECTIONS: Final = Declared("pocketmq_connections", "gauge", "Open connections of clients.")
 HELD: Final = Declared("pocketmq_held_pulls", "gauge", "Pulls that wait for a message.")

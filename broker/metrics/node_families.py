@@ -25,6 +25,8 @@ def node_families(services: Services, node: Node, connection_count: int, is_read
     yield names.HELD.single(node, services.holds.count)
     yield names.TRANSACTIONS.single(node, services.transactions.open_count)
     yield names.PUT_FAILURES.single(node, services.stats.put_failed_times)
+    pulls = ("found", services.stats.get_total.times), ("missed", services.stats.misses)
+    yield names.PULLS.of(node, [((result,), count) for result, count in pulls])
     yield names.READY_STATE.single(node, is_ready)
     servers = services.registration.name_servers().items()
     yield names.NAME_SERVER.of(node, [((address,), is_registered) for address, is_registered in servers])

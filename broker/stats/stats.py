@@ -53,7 +53,8 @@ class BrokerStats:
         self.put_total = Counter()
         self.get_total = Counter()
         """Totals over all queues and groups, also those that are deleted or not counted separately."""
-        self._misses = 0
+        self.misses = 0
+        """Number of pulls that found nothing."""
         self.put_failed_times = 0
         self.get_max_s = 0.0
         """The longest time that a pull took to read its messages."""
@@ -101,7 +102,7 @@ class BrokerStats:
 
     def get_missed(self) -> None:
         """Count a pull that found nothing."""
-        self._misses += 1
+        self.misses += 1
 
     def put_failed(self) -> None:
         """Count a message that could not be stored."""
@@ -185,7 +186,7 @@ class BrokerStats:
     def sample_tps(self) -> None:
         """Take a sample for the rates per second. Must run every second."""
         put, got = self.put_total, self.get_total
-        self._tps.append((self.clock.monotonic(), put.nums, got.times, self._misses, got.nums))
+        self._tps.append((self.clock.monotonic(), put.nums, got.times, self.misses, got.nums))
 
     # --- figures for tools ------------------------------------------------------------------------------------------
 
