@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from pocketmq.runtime.command_line import TEST_CLOCK_HELP
 from pocketmq.runtime.commands import Command
 from pocketmq.runtime.option_types import WholeNumber
+from pocketmq.runtime.server_command import TEST_CLOCK_HELP
 
 BROKER_PORT_DISTANCE = 10
 """Between the ports of name server and broker. The broker also uses its port - 2 (the VIP channel)."""

@@ -6,79 +6,69 @@ arguments = parse("mqnamesrv", "RocketMQ name server", argv)
 
 import contextlib
 import gc
+import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-import click
-
-from pocketmq.runtime import commands, config_file
+from pocketmq.runtime import config_file
 from pocketmq.runtime.config import ConfigError, bind, print_items
 from pocketmq.runtime.error_text import reason
 from pocketmq.runtime.log_config import LogConfig, LogFormat
-from pocketmq.runtime.option_types import Addresses, WholeNumber
 
-TEST_CLOCK_HELP: Final = "For tests: message time stands still until `pocketmq clock advance 30m`."
+CONFIG_FILE: Final = ("-c", "--configFile")
+NAME_SERVERS: Final = ("-n", "--namesrvAddr")
+PORT: Final = ("--port",)
+_PORT: Final = re.compile("[0-5]?[0-9]{1,4}", re.ASCII)
+_ADDRESSES: Final = re.compile(r"[\w.-]+:[0-5]?[0-9]{1,4}(;[\w.-]+:[0-5]?[0-9]{1,4})*", re.ASCII)
 
 
 @dataclass
 class Arguments:
     """Parsed command line."""
 
-    config_file: Path | None
-    namesrv_addr: str | None
-    port: int | None
-    print_all: bool
-    print_important: bool
+    config_file: Path | None = None
+    namesrv_addr: str | None = None
+    port: int | None = None
+    print_all: bool = False
+    print_important: bool = False
     test_clock: bool = False
     strict: bool = False
     log_directory: str | None = None
     json_logs: bool = False
 
 
-def server_command(program: str, description: str, *, with_test_clock: bool = False) -> commands.Command:
-    """Declare the command line of a server. `with_test_clock` adds the option --test-clock."""
-    options: list[click.Parameter] = [
-        click.Option(
-            ["-c", "--configFile"], type=click.Path(path_type=Path), metavar="FILE", help="Config file, key=value lines."
-        ),
-        click.Option(
-            ["-n", "--namesrvAddr"],
-            type=Addresses(may_be_empty=True),
-            help="Name servers, such as '192.168.0.1:9876;192.168.0.2:9876' (key namesrvAddr, else $NAMESRV_ADDR).",
-        ),
-        click.Option(["--port"], type=WholeNumber(0, 65535), help="Port to listen on, 0: any free one (key listenPort)."),
-        click.Option(["-p", "--printConfigItem"], is_flag=True, help="Print all config items and exit."),
-        click.Option(["-m", "--printImportantConfig"], is_flag=True, help="Print the important config items and exit."),
-        click.Option(
-            ["--log-dir"], metavar="DIR", help="Folder of the log file, such as ~/logs/rocketmqlogs (key logDirectory)."
-        ),
-        click.Option(["--json-logs"], is_flag=True, help="Log one JSON object per line (key logFormat=json)."),
-        click.Option(["--strict"], is_flag=True, help="Refuse to start with an unknown key in the config file."),
-    ]
-    if with_test_clock:
-        options.append(click.Option(["--test-clock"], is_flag=True, help=TEST_CLOCK_HELP))
-    examples = f"{program} -n 127.0.0.1:9876 -c broker.conf" if program == "mqbroker" else f"{program} -c namesrv.conf"
-    notes = "Exit codes: 0 stopped by a signal; 1 could not start or stop; 2 wrong command line or config file."
-    return commands.Command(program, help=description, params=options, examples=examples, notes=notes)
-
-
 def parse(program: str, description: str, argv: Sequence[str] | None = None, *, with_test_clock: bool = False) -> Arguments:
-    """Parse `argv` (default: the process's). Exits with code 2 on errors, with 0 after `-h`; else as `server_command`."""
-    found = commands.parse(server_command(program, description, with_test_clock=with_test_clock), program, argv)
-    return Arguments(
-        found["configfile"],
-        found["namesrvaddr"],
-        found["port"],
-        found["printconfigitem"],
-        found["printimportantconfig"],
-        found.get("test_clock", False),
-        found["strict"],
-        found["log_dir"],
-        found["json_logs"],
-    )
+    """Parse `argv` (default: the process's). Ends the process after an error, and after help and version.
+
+    `server_command` declares all options. It is not used for a usual start, because what it imports would stay in memory.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    usual = None if f"_{program.upper()}_COMPLETE" in os.environ else _usual(words)
+    if usual is not None:
+        return usual
+    from pocketmq.runtime import server_command
+
+    return Arguments(**server_command.parse(program, description, words, with_test_clock=with_test_clock))
+
+
+def _usual(words: Sequence[str]) -> Arguments | None:
+    """Return the arguments if there are only -c, -n and --port, with values of the usual form; else None."""
+    arguments = Arguments()
+    for option, value in zip_longest(words[::2], words[1::2], fillvalue=""):
+        if option in CONFIG_FILE and value[:1] not in ("", "-"):
+            arguments.config_file = Path(value)
+        elif option in NAME_SERVERS and _ADDRESSES.fullmatch(value):
+            arguments.namesrv_addr = value
+        elif option in PORT and _PORT.fullmatch(value):
+            arguments.port = int(value)
+        else:
+            return None
+    return arguments
 
 
 def configure(

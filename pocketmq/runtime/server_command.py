@@ -1,0 +1,54 @@
+"""The options of `mqnamesrv` and `mqbroker`, declared with `click`. `command_line` uses it for all but a usual start."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from pocketmq.runtime import commands
+from pocketmq.runtime.command_line import CONFIG_FILE, NAME_SERVERS, PORT
+from pocketmq.runtime.option_types import Addresses, WholeNumber
+
+TEST_CLOCK_HELP: Final = "For tests: message time stands still until `pocketmq clock advance 30m`."
+
+
+def server_command(program: str, description: str, *, with_test_clock: bool = False) -> commands.Command:
+    """Declare the command line of a server. `with_test_clock` adds the option --test-clock."""
+    options: list[click.Parameter] = [
+        click.Option(CONFIG_FILE, type=click.Path(path_type=Path), metavar="FILE", help="Config file, key=value lines."),
+        click.Option(
+            NAME_SERVERS,
+            type=Addresses(may_be_empty=True),
+            help="Name servers, such as '192.168.0.1:9876;192.168.0.2:9876' (key namesrvAddr, else $NAMESRV_ADDR).",
+        ),
+        click.Option(PORT, type=WholeNumber(0, 65535), help="Port to listen on, 0: any free one (key listenPort)."),
+        click.Option(["-p", "--printConfigItem"], is_flag=True, help="Print all config items and exit."),
+        click.Option(["-m", "--printImportantConfig"], is_flag=True, help="Print the important config items and exit."),
+        click.Option(
+            ["--log-dir"], metavar="DIR", help="Folder of the log file, such as ~/logs/rocketmqlogs (key logDirectory)."
+        ),
+        click.Option(["--json-logs"], is_flag=True, help="Log one JSON object per line (key logFormat=json)."),
+        click.Option(["--strict"], is_flag=True, help="Refuse to start with an unknown key in the config file."),
+    ]
+    if with_test_clock:
+        options.append(click.Option(["--test-clock"], is_flag=True, help=TEST_CLOCK_HELP))
+    examples = f"{program} -n 127.0.0.1:9876 -c broker.conf" if program == "mqbroker" else f"{program} -c namesrv.conf"
+    notes = "Exit codes: 0 stopped by a signal; 1 could not start or stop; 2 wrong command line or config file."
+    return commands.Command(program, help=description, params=options, examples=examples, notes=notes)
+
+
+def parse(program: str, description: str, argv: Sequence[str], *, with_test_clock: bool) -> dict[str, Any]:
+    """Return the values of the fields of `command_line.Arguments`. Exits with code 2 on errors, with 0 after help."""
+    found = commands.parse(server_command(program, description, with_test_clock=with_test_clock), program, argv)
+    return {
+        "config_file": found["configfile"],
+        "namesrv_addr": found["namesrvaddr"],
+        "port": found["port"],
+        "print_all": found["printconfigitem"],
+        "print_important": found["printimportantconfig"],
+        "test_clock": found.get("test_clock", False),
+        "strict": found["strict"],
+        "log_directory": found["log_dir"],
+        "json_logs": found["json_logs"],
+    }
