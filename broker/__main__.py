@@ -22,8 +22,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         from pocketmq.broker.broker import Broker
         from pocketmq.broker.config import IGNORED_KEYS, BrokerConfig
         from pocketmq.broker.config_updates import KEPT_FILE
-        from pocketmq.broker.metrics.broker_source import BrokerSource
-        from pocketmq.metrics.monitored import Monitored
         from pocketmq.remoting.tls import TlsConfig
         from pocketmq.runtime import lifecycle, pid_file
         from pocketmq.runtime.clock import SystemClock, VirtualClock
@@ -40,16 +38,30 @@ def main(argv: Sequence[str] | None = None) -> None:
     file = None if arguments.config_file is None else arguments.config_file.absolute()
     broker = Broker(config, store_config, None, clock, tls_config, config_file=file, more_configs=[log_config])
     with pid_file.registered(PROGRAM, store_config.store_path_root_dir):
-        exit_code = lifecycle.run(Monitored(broker, config, lambda one: [BrokerSource.of(one)]), PROGRAM, _say_ready)
+        if config.metrics_port is None:
+            exit_code = lifecycle.run(broker, PROGRAM, _say_ready)
+        else:
+            exit_code = lifecycle.run(_monitored(broker), PROGRAM, _say_monitored_ready)
     sys.exit(exit_code)
 
 
-def _say_ready(monitored: "Monitored[Broker]") -> None:
-    broker = monitored.service
+def _monitored(broker: "Broker") -> "Monitored[Broker]":
+    """Return the broker with the port for metrics, whose modules are loaded only where it is used."""
+    from pocketmq.broker.metrics.broker_source import BrokerSource
+    from pocketmq.metrics.monitored import Monitored
+
+    return Monitored(broker, broker.config, lambda one: [BrokerSource.of(one)])
+
+
+def _say_monitored_ready(monitored: "Monitored[Broker]") -> None:
+    print(monitored.ready_line, end="")
+    _say_ready(monitored.service)
+
+
+def _say_ready(broker: "Broker") -> None:
     name, address = broker.config.broker_name, broker.address
     name_servers = broker.config.namesrv_addr
     known = f" and name server is {name_servers}" if name_servers else ""
-    print(monitored.ready_line, end="")
     print(
         f"The broker[{name}, {address}] boot success. serializeType=JSON{known}, address={address}",
         flush=True,

@@ -18,10 +18,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run a name server until it is told to stop; the process ends with lifecycle's exit code."""
     arguments = command_line.parse(PROGRAM, DESCRIPTION, argv)
     with command_line.many_imports():
-        from pocketmq.metrics.monitored import Monitored
         from pocketmq.namesrv.config import IGNORED_KEYS, NamesrvConfig, kept_file
         from pocketmq.namesrv.namesrv import NameServer
-        from pocketmq.namesrv.namesrv_source import NamesrvSource
         from pocketmq.remoting.tls import TlsConfig
         from pocketmq.runtime import lifecycle, pid_file
         from pocketmq.runtime.log_config import LogConfig
@@ -34,14 +32,28 @@ def main(argv: Sequence[str] | None = None) -> None:
     command_line.set_up_logs(PROGRAM, log_config, "namesrv.log")
     with pid_file.registered(PROGRAM, config.kv_config_path):
         server = NameServer(config, tls_config=tls_config, more_configs=[log_config])
-        exit_code = lifecycle.run(Monitored(server, config, lambda one: [NamesrvSource(one)]), PROGRAM, _say_ready)
+        if config.metrics_port is None:
+            exit_code = lifecycle.run(server, PROGRAM, _say_ready)
+        else:
+            exit_code = lifecycle.run(_monitored(server), PROGRAM, _say_monitored_ready)
     sys.exit(exit_code)
 
 
-def _say_ready(monitored: "Monitored[NameServer]") -> None:
-    server = monitored.service
-    address = f"{server.config.bind_address}:{server.port}"
+def _monitored(server: "NameServer") -> "Monitored[NameServer]":
+    """Return the server with the port for metrics, whose modules are loaded only where it is used."""
+    from pocketmq.metrics.monitored import Monitored
+    from pocketmq.namesrv.namesrv_source import NamesrvSource
+
+    return Monitored(server, server.config, lambda one: [NamesrvSource(one)])
+
+
+def _say_monitored_ready(monitored: "Monitored[NameServer]") -> None:
     print(monitored.ready_line, end="")
+    _say_ready(monitored.service)
+
+
+def _say_ready(server: "NameServer") -> None:
+    address = f"{server.config.bind_address}:{server.port}"
     print(f"The Name Server boot success. serializeType=JSON, address={address}", flush=True)
 
 

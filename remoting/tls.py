@@ -10,7 +10,6 @@ import logging
 import os
 import ssl
 import subprocess
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -208,6 +207,8 @@ def _load_trusted(context: ssl.SSLContext, side: str, path: str | None, purpose:
 
 
 def _load_test_certificate(context: ssl.SSLContext) -> None:
+    import tempfile  # imported here, because few servers make a certificate and it stays in memory
+
     with tempfile.TemporaryDirectory() as folder:
         key, cert = f"{folder}/key.pem", f"{folder}/cert.pem"
         command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",

@@ -75,6 +75,7 @@ class FreedMemory:
 
     def _first_look(self) -> None:
         _call("mallopt", _M_MMAP_THRESHOLD, LARGE_BYTES)
+        give_back()  # of what the start needed
         self._look()
 
     def _look(self) -> None:
