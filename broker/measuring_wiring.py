@@ -31,7 +31,7 @@ def measure(services: Services) -> None:
         return end_offset if is_sync_flush or waits_for_slave else None
 
     times = PutTimes(measured, turn, waited_for if is_sync_flush or is_sync_master else None)
-    services.stats.counted = times.turn_ended
+    services.stats.counted.subscribe(times.turn_ended)
 
     def reached() -> None:
         synced = store.flushed_offset if is_sync_flush else math.inf

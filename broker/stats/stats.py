@@ -16,6 +16,7 @@ import msgspec
 
 from pocketmq.broker.stats.stats_item import StatsItem
 from pocketmq.runtime.clock import Clock
+from pocketmq.runtime.event import Event
 from pocketmq.store.format.message import Arrival
 
 SAMPLE_STEP_S: Final = 10
@@ -58,8 +59,8 @@ class BrokerStats:
         self.put_failed_times = 0
         self.get_max_s = 0.0
         """The longest time that a pull took to read its messages."""
-        self.counted: Callable[[int], None] = lambda count: None
-        """Called with the number of new messages of each turn."""
+        self.counted: Event[[int]] = Event()
+        """Happens at the end of each turn with new messages, with their number."""
         # Totals counted elsewhere and sampled here: (statistic, key) -> function that returns the total.
         self.others: dict[tuple[str, str], Callable[[], int]] = {}
         self._tps: deque[tuple[float, int, int, int, int]] = deque(maxlen=TPS_WINDOWS_S[-1] + 1)
